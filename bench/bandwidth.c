@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The floor of kernels that only move memory: what a plain copy, a plain read and a plain change in
-// place reach on as many threads as the program is given. Prints lines "copy N GB/s"; what is read
-// and what is written both count.
+// Lower bounds of memory-bound kernels: the bandwidth of a plain copy, read and in-place update on
+// the given number of threads. Prints lines "copy N GB/s". Reads and writes both count.
 #include <pthread.h>
 #include <stdint.h>
 #include <string.h>
 
 #include "bench.h"
 
-enum { BYTES = 64 << 20, MOST_THREADS = 64 };
+enum { BYTES = 64 << 20, MAX_THREADS = 64 };
 typedef struct task {
   char *from, *to;
   size_t bytes;
@@ -16,7 +15,7 @@ typedef struct task {
 } task;
 typedef struct job {
   void *(*fn)(void *task);
-  task tasks[MOST_THREADS];
+  task tasks[MAX_THREADS];
   int count;
 } job;
 
@@ -43,9 +42,9 @@ static void *update(void *task_) {
   return NULL;
 }
 
-static void together(void *context) {
+static void run_threads(void *context) {
   job *j = context;
-  pthread_t threads[MOST_THREADS];
+  pthread_t threads[MAX_THREADS];
   for (int i = 1; i < j->count; i++) pthread_create(&threads[i], NULL, j->fn, &j->tasks[i]);
   j->fn(&j->tasks[0]);
   for (int i = 1; i < j->count; i++) pthread_join(threads[i], NULL);
@@ -53,7 +52,7 @@ static void together(void *context) {
 
 int main(int argc, char **argv) {
   job j = {.count = argc > 1 ? atoi(argv[1]) : 1};
-  if (j.count < 1 || j.count > MOST_THREADS) j.count = 1;
+  if (j.count < 1 || j.count > MAX_THREADS) j.count = 1;
   char *from = malloc(BYTES), *to = malloc(BYTES);
   if (!from || !to) return 1;
   memset(from, 1, BYTES), memset(to, 2, BYTES);
@@ -64,12 +63,12 @@ int main(int argc, char **argv) {
   const struct {
     const char *name;
     void *(*fn)(void *task);
-    int ways;
+    int transfers;
   } rows[] = {{"copy", copy, 2}, {"read", read_all, 1}, {"update", update, 2}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     j.fn = rows[i].fn;
-    double moved = 1e-9 * bytes * rows[i].ways;
-    printf("%s %.2f GB/s\n", rows[i].name, moved / bench_least(together, NULL, &j, 1, 20));
+    double moved = 1e-9 * bytes * rows[i].transfers;
+    printf("%s %.2f GB/s\n", rows[i].name, moved / bench_min_seconds(run_threads, NULL, &j, 1, 20));
   }
   free(from), free(to);
   return 0;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the benchmark programs share: a clock, and the least time of many repeats.
+// Shared by the benchmark programs: a clock, and the minimum time over many repeats.
 //
-// On a busy machine the least time is the one that says what the code costs; a mean says who else
-// was running.
+// On a busy machine the minimum measures the code; a mean also measures other processes.
 #pragma once
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,11 +13,11 @@ static inline double bench_seconds(void) {
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-// The seconds of one call of fn, as the least of `repeats` rounds of `calls` calls, each of which
-// ends with a call of `finish` (may be NULL), which waits for what they queued.
-static inline double bench_least(void (*fn)(void *context), void (*finish)(void *context),
-                                 void *context, int calls, int repeats) {
-  double least = 1e30;
+// Returns the seconds of one call of fn: the minimum over `repeats` rounds of `calls` calls. Each
+// round ends with a call of `finish` (may be NULL), which waits for the queued work.
+static inline double bench_min_seconds(void (*fn)(void *context), void (*finish)(void *context),
+                                       void *context, int calls, int repeats) {
+  double minimum = 1e30;
   fn(context);
   if (finish) finish(context);
   for (int r = 0; r < repeats; r++) {
@@ -26,7 +25,7 @@ static inline double bench_least(void (*fn)(void *context), void (*finish)(void 
     for (int i = 0; i < calls; i++) fn(context);
     if (finish) finish(context);
     double took = (bench_seconds() - start) / calls;
-    if (took < least) least = took;
+    if (took < minimum) minimum = took;
   }
-  return least;
+  return minimum;
 }

@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measures the figures of the machine that PHLOX_SIM_MACHINE takes, on the first devices of type
-// cuda, and writes them to a file: `calibrate FILE [SIZE]`. SIZE is that of the matrices, 8192 by
-// default. On simulated devices with virtual time it finds the figures that those follow.
+// Measures the machine parameters of PHLOX_SIM_MACHINE on the first CUDA devices and writes them to
+// a file: `calibrate FILE [SIZE]`. SIZE is the matrices' size, 8192 by default. On simulated
+// devices with virtual time it reproduces their parameters.
 //
-// A figure is a rate of large work, less the time that the smallest takes. Products are of random
-// numbers, and go on for a while: a card that works at its limit of power lowers its clock, which
-// zeros never reach. Links between ranks are measured by bench/distributed.py.
+// A rate is measured on large work, minus the time of the smallest work. Products use random
+// numbers and run for a while: a card at its power limit lowers its clock, and zeros never reach
+// the limit. bench/distributed.py measures links between ranks.
 #include <math.h>
 #include <phlox/phlox.h>
 #include <phlox/profile.h>
 
 #include "bench.h"
 
-enum { LAUNCHES = 500, QUEUED = 20, REPEATS = 5, MOST = 1000 };
+enum { LAUNCHES = 500, QUEUED = 20, REPEATS = 5, MAX_CALLS = 1000 };
 static const double sustained = 0.3;  // seconds
 
 typedef struct job {
   px_tensor *from, *to;
   px_event *begin, *end;
-  px_stream *stream, *aside;
+  px_stream *stream, *side;
 } job;
 
 static void must(px_status status) {
@@ -34,9 +34,9 @@ static double host_seconds(void) {
   return bench_seconds();
 }
 
-// The least seconds that the device takes for one call of fn.
+// Returns the minimum device time of one call of fn, in seconds.
 static double device_seconds(job *j, void (*fn)(job *), int calls) {
-  double least = 1e30;
+  double minimum = 1e30;
   fn(j);
   for (int r = 0; r < REPEATS; r++) {
     float ms;
@@ -46,9 +46,9 @@ static double device_seconds(job *j, void (*fn)(job *), int calls) {
     must(px_event_record(j->end, j->stream));
     must(px_event_synchronize(j->end));
     must(px_event_elapsed(&ms, j->begin, j->end));
-    if (1e-3 * (double)ms / calls < least) least = 1e-3 * (double)ms / calls;
+    if (1e-3 * (double)ms / calls < minimum) minimum = 1e-3 * (double)ms / calls;
   }
-  return least;
+  return minimum;
 }
 
 static void negate(job *j) {
@@ -67,13 +67,13 @@ static void convolve(job *j) {
   must(px_conv2d(&out, j->from, j->to, NULL, one, 2, none, 2, one, 2, 1));
   px_release(out);
 }
-// A kernel on the other stream, which waits for this one, and is waited for.
-static void go_round(job *j) {
-  must(px_stream_wait_stream(j->aside, j->stream));
-  must(px_stream_set_current(j->aside));
+// Runs a kernel on the other stream, ordered after this stream and before its next work.
+static void round_trip(job *j) {
+  must(px_stream_wait_stream(j->side, j->stream));
+  must(px_stream_set_current(j->side));
   must(px_neg_(j->to));
   must(px_stream_set_current(j->stream));
-  must(px_stream_wait_stream(j->stream, j->aside));
+  must(px_stream_wait_stream(j->stream, j->side));
 }
 static void transfer(job *j) { must(px_copy_(j->to, j->from, true)); }
 
@@ -102,7 +102,7 @@ static double multiplied(job *j, int64_t n, px_dtype dtype) {
   j->from = matrix(n, dtype, px_cuda(0));
   must(px_normal_(j->from, 0, 1, NULL));
   double once = device_seconds(j, multiply, 1);
-  double seconds = device_seconds(j, multiply, (int)fmin(1 + sustained / once, MOST));
+  double seconds = device_seconds(j, multiply, (int)fmin(1 + sustained / once, MAX_CALLS));
   px_release(j->from);
   return seconds;
 }
@@ -132,28 +132,28 @@ static double sent(job *j, int64_t n) {
   return seconds;
 }
 
-// What the host takes for a launch: the device is not waited for.
+// Returns the host's time per launch, without waiting for the device.
 static double issued(job *j, void (*fn)(job *)) {
-  double least = 1e30;
+  double minimum = 1e30;
   for (int r = 0; r < REPEATS; r++) {
     must(px_device_synchronize(0));
     double start = host_seconds();
     for (int i = 0; i < LAUNCHES; i++) fn(j);
     double took = (host_seconds() - start) / LAUNCHES;
-    if (took < least) least = took;
+    if (took < minimum) minimum = took;
   }
-  return least;
+  return minimum;
 }
 
-// The smallest work of a kind among its like: behind so much other work that all of it is there
-// before its turn.
+// Returns the device time of the smallest work of a kind in a full queue: it is queued after enough
+// other work that all of it is pending before the first one starts.
 static double queued(job *j, int64_t n, double issue, px_tensor *small, void (*fn)(job *)) {
   px_tensor *large = matrix(n, PX_FLOAT32, px_cuda(0));
   float ms;
   j->from = large;
-  double ahead = 4 * QUEUED * issue / device_seconds(j, negate, 1);
+  double preceding = 4 * QUEUED * issue / device_seconds(j, negate, 1);
   must(px_device_synchronize(0));
-  for (int i = 0; i <= (int)ahead; i++) negate(j);
+  for (int i = 0; i <= (int)preceding; i++) negate(j);
   j->from = small;
   must(px_event_record(j->begin, j->stream));
   for (int i = 0; i < QUEUED; i++) fn(j);
@@ -164,7 +164,7 @@ static double queued(job *j, int64_t n, double issue, px_tensor *small, void (*f
   return 1e-3 * (double)ms / QUEUED;
 }
 
-// Of the host.
+// Writes the host's parameters. Returns the time per launch.
 static double write_issue(FILE *to, job *j) {
   px_tensor *small = image(8), *filter = image(3);
   j->from = small, j->to = filter;
@@ -176,19 +176,19 @@ static double write_issue(FILE *to, job *j) {
   return issue;
 }
 
-// What a stream takes more for a wait: it goes to a stream of the device and back, and a kernel is
-// there.
+// Writes the additional time of a stream wait: a round trip to another stream of the device, with
+// one kernel there.
 static void write_wait(FILE *to, job *j, int64_t n, double kernel, const char *name, int device) {
   px_stream *current;
   px_tensor *small = matrix(1, PX_FLOAT32, px_cuda(device));
   must(px_stream_current(&current, px_cuda(device)));
-  must(px_stream_new(&j->aside, px_cuda(device), 0));
+  must(px_stream_new(&j->side, px_cuda(device), 0));
   must(px_device_synchronize(device));
   j->to = small;
-  double round = queued(j, n, issued(j, go_round), small, go_round);
+  double round = queued(j, n, issued(j, round_trip), small, round_trip);
   if (device) must(px_stream_set_current(current));
   fprintf(to, "%s = %.0f\n", name, 1e9 * fmax(0, round - kernel) / 2);
-  px_release(j->aside);
+  px_release(j->side);
   px_release(small);
 }
 

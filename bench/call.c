@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one call costs from C: a small op, a view, a tensor, a layer, a layer with its gradient; on
-// the CPU, or on the first device of type cuda: `call cuda`. On a device the time is that of many
-// calls and the wait for the last of them. Prints lines "name value unit". A row of `rows` is all
-// that a new figure needs.
+// Time per call from C: a small op, views, a tensor, a layer, and a layer with its gradient. Runs
+// on the CPU, or with `call cuda` on the first CUDA device, with one synchronization after many
+// calls. Prints lines "name value unit". To add a benchmark, add a row to `rows`.
 #include <phlox/phlox.h>
 
 #include <string.h>
 
 #include "bench.h"
 
-typedef struct scene {
+typedef struct fixture {
   px_device device;
   px_tensor *a, *b, *matrix, *input;
   px_module *linear;
-  px_graph *graph;  // of a device
-} scene;
+  px_graph *graph;  // CUDA only
+} fixture;
 
 static void must(px_status status) {
   if (status == PX_OK) return;
@@ -23,7 +22,7 @@ static void must(px_status status) {
 }
 
 static void add(void *context) {
-  scene *s = context;
+  fixture *s = context;
   px_tensor *out;
   must(px_add(&out, s->a, s->b, px_int(1)));
   px_release(out);
@@ -31,24 +30,24 @@ static void add(void *context) {
 
 static void select_row(void *context) {
   px_tensor *out;
-  must(px_select(&out, ((scene *)context)->matrix, 0, 0));
+  must(px_select(&out, ((fixture *)context)->matrix, 0, 0));
   px_release(out);
 }
 
 static void narrow(void *context) {
   px_tensor *out;
-  must(px_narrow(&out, ((scene *)context)->matrix, 0, 1, 2));
+  must(px_narrow(&out, ((fixture *)context)->matrix, 0, 1, 2));
   px_release(out);
 }
 
 static void empty(void *context) {
   px_tensor *out;
-  must(px_tensor_empty(&out, 1, (int64_t[]){4}, PX_FLOAT32, ((scene *)context)->device));
+  must(px_tensor_empty(&out, 1, (int64_t[]){4}, PX_FLOAT32, ((fixture *)context)->device));
   px_release(out);
 }
 
 static void forward(void *context) {
-  scene *s = context;
+  fixture *s = context;
   px_tensor *out;
   must(px_module_call(&out, s->linear, s->input));
   px_release(out);
@@ -61,7 +60,7 @@ static void forward_unrecorded(void *context) {
 }
 
 static void backward(void *context) {
-  scene *s = context;
+  fixture *s = context;
   px_tensor *out, *sum;
   must(px_module_call(&out, s->linear, s->input));
   must(px_sum(&sum, out, NULL, 0, false, PX_DTYPE_NONE));
@@ -70,10 +69,10 @@ static void backward(void *context) {
   px_release(out);
 }
 
-static void replay(void *context) { must(px_graph_replay(((scene *)context)->graph)); }
+static void replay(void *context) { must(px_graph_replay(((fixture *)context)->graph)); }
 
-// An addition as a graph: of devices alone.
-static void capture(scene *s) {
+// Captures an addition in a graph. CUDA only.
+static void capture(fixture *s) {
   px_stream *stream, *home;
   px_tensor *out;
   must(px_stream_new(&stream, s->device, 0));
@@ -101,10 +100,10 @@ static const struct {
             {"Linear 16x16 forward+backward", backward}};
 
 static void finish(void *context) {
-  if (((scene *)context)->device.type == PX_CUDA) must(px_device_synchronize(0));
+  if (((fixture *)context)->device.type == PX_CUDA) must(px_device_synchronize(0));
 }
 
-static void set_scene(scene *s) {
+static void set_up(fixture *s) {
   must(px_ones(&s->a, (int64_t[]){4}, 1, PX_FLOAT32, s->device, false, false));
   must(px_ones(&s->b, (int64_t[]){4}, 1, PX_FLOAT32, s->device, false, false));
   must(px_ones(&s->matrix, (int64_t[]){4, 4}, 2, PX_FLOAT32, s->device, false, false));
@@ -113,10 +112,10 @@ static void set_scene(scene *s) {
   must(px_module_to(s->linear, PX_DTYPE_NONE, s->device, false));
 }
 
-// The least seconds of an addition, each round of which is a profile of its own, or is none.
-static double profiled_add(scene *s, bool on) {
+// Returns the minimum seconds of an addition, with a profile per round or without.
+static double profiled_add(fixture *s, bool on) {
   enum { CALLS = 2000, ROUNDS = 100 };
-  double least = 1e30;
+  double minimum = 1e30;
   for (int r = 0; r < ROUNDS; r++) {
     px_profile *profile = NULL;
     if (on) must(px_profile_start(&(px_profile_options){.host = true}));
@@ -126,22 +125,23 @@ static double profiled_add(scene *s, bool on) {
     finish(s);
     if (on) must(px_profile_stop(&profile));
     px_profile_free(profile);
-    if (took < least) least = took;
+    if (took < minimum) minimum = took;
   }
-  return least;
+  return minimum;
 }
 
 int main(int argc, char **argv) {
-  scene s = {.device = argc > 1 && !strcmp(argv[1], "cuda") ? px_cuda(0) : px_cpu()};
-  set_scene(&s);
+  fixture s = {.device = argc > 1 && !strcmp(argv[1], "cuda") ? px_cuda(0) : px_cpu()};
+  set_up(&s);
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-    printf("%s %.1f ns\n", rows[i].name, 1e9 * bench_least(rows[i].fn, finish, &s, 2000, 100));
+    printf("%s %.1f ns\n", rows[i].name,
+           1e9 * bench_min_seconds(rows[i].fn, finish, &s, 2000, 100));
   double off = profiled_add(&s, false), on = profiled_add(&s, true);
   printf("what a profile adds to an op %.1f ns\n", 1e9 * (on - off));
   if (s.device.type == PX_CUDA) {
     capture(&s);
     printf("replay of a graph of one add %.1f ns\n",
-           1e9 * bench_least(replay, finish, &s, 2000, 100));
+           1e9 * bench_min_seconds(replay, finish, &s, 2000, 100));
     px_release(s.graph);
   }
   px_release(s.a), px_release(s.b), px_release(s.matrix), px_release(s.input);

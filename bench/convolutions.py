@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convolutions of whole networks on the CPU, Phlox and PyTorch in turn: python3 bench/convolutions.py [NETWORK...]
+"""Convolutions of whole networks on the CPU, Phlox compared to PyTorch: python3 bench/convolutions.py [NETWORK...]
 
-Every shape of convolution of ResNet-50, MobileNetV2 and UNet by batches of 1, 8 and 64 images (BATCHES=1,8), forward and backward to input and weight, in
-float32, row-major. Each library runs in a process of its own; row by row they take TURNS turns (2), each the best of three timings (ops.py), with THREADS threads
-(all cores). Prints the rows from the one where Phlox is slowest beside PyTorch, and how many there are below 1; ratios are PyTorch's time over Phlox's.
+All convolution shapes of ResNet-50, MobileNetV2 and UNet with batches of 1, 8 and 64 images (BATCHES=1,8), forward and backward (to input and weight), in float32,
+row-major. Each library runs in a separate process. They alternate row by row for TURNS turns (2), each the best of three timings (ops.py), with THREADS threads
+(all cores). Rows are sorted by ratio, PyTorch's time over Phlox's, slowest first. Also prints the number of rows below 1.
 """
 import json
 import os
@@ -15,8 +15,8 @@ import ops
 
 TURNS = int(os.environ.get("TURNS", 2))
 BATCHES = [int(n) for n in os.environ.get("BATCHES", "1,8,64").split(",")]
-LARGEST = 1 << 26  # elements of an image's batch: what is larger takes seconds
-# Channels, results, height and width, places of a side, stride, groups.
+LARGEST = 1 << 26  # maximum number of elements of a batch: larger ones take seconds
+# (input channels, output channels, height and width, kernel size, stride, groups)
 NETWORKS = {
     "ResNet-50": [(3, 64, 224, 7, 2, 1), (64, 64, 56, 1, 1, 1), (64, 64, 56, 3, 1, 1), (64, 256, 56, 1, 1, 1), (256, 64, 56, 1, 1, 1), (256, 128, 56, 1, 1, 1),
                   (128, 128, 56, 3, 2, 1), (256, 512, 56, 1, 2, 1), (128, 512, 28, 1, 1, 1), (512, 128, 28, 1, 1, 1), (128, 128, 28, 3, 1, 1), (512, 256, 28, 1, 1, 1),
@@ -33,22 +33,22 @@ NETWORKS = {
 
 
 def rows(networks):
-    """Names of rows, and what is done in each."""
+    """Yields (row name, (batch, shape, backward))."""
     for network in networks:
         for shape in NETWORKS[network]:
-            channels, results, size, places, stride, groups = shape
+            channels, results, size, kernel, stride, groups = shape
             for batch in BATCHES:
                 if batch * max(channels, results) * size * size > LARGEST: continue
-                what = f"{batch} x {channels} x {size} x {size} to {results}, {places}x{places}" + f" / {stride}" * (stride > 1) + f" in {groups}" * (groups > 1)
+                shape_text = f"{batch} x {channels} x {size} x {size} to {results}, {kernel}x{kernel}" + f" / {stride}" * (stride > 1) + f" in {groups}" * (groups > 1)
                 for backward in (False, True):
-                    yield f"{network}: {what}{', backward' if backward else ''}", (batch, shape, backward)
+                    yield f"{network}: {shape_text}{', backward' if backward else ''}", (batch, shape, backward)
 
 
 def step_of(torch, batch, shape, backward):
-    channels, results, size, places, stride, groups = shape
+    channels, results, size, kernel, stride, groups = shape
     x = torch.randn(batch, channels, size, size, requires_grad=backward)
-    weight = torch.randn(results, channels // groups, places, places, requires_grad=backward)
-    forward = lambda: torch.nn.functional.conv2d(x, weight, stride=stride, padding=places // 2, groups=groups)
+    weight = torch.randn(results, channels // groups, kernel, kernel, requires_grad=backward)
+    forward = lambda: torch.nn.functional.conv2d(x, weight, stride=stride, padding=kernel // 2, groups=groups)
     if not backward: return forward
     y = forward()
     gradient = torch.randn(*y.shape)

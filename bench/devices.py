@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What simulated devices cost that train at once, beside one after the other: `python3 bench/devices.py [number of devices]`.
+"""Scaling of training on several simulated devices: `python3 bench/devices.py [number of devices]`.
 
-The same steps on each device: one device after the other, all by turns from one thread, and each from a thread of its own. The
-goal of the last two is 1.1 times the first: devices share the processors, and must not stand in each other's way.
+Runs the same steps on each device: in sequence, interleaved from one thread, and from one thread per device. The goal of the last two
+is at most 1.1 times the first: devices share the processors and should not delay each other.
 """
 import os, sys, threading, time
 
@@ -63,9 +63,9 @@ if __name__ == "__main__":
     print(f"{os.cpu_count()} cores, {COUNT} devices, {STEPS} steps on each")
     for kind in "mlp", "cnn":
         devices = [make(torch.device("cuda", i), kind) for i in range(COUNT)]
-        least = {}
+        minimum = {}
         for way in [in_order, by_turns, by_threads] * TURNS:
-            least[way] = min(seconds(way, devices), least.get(way, float("inf")))
-        for way, taken in least.items():
-            ratio = taken / least[in_order]
-            print(f"{kind}, {way.__name__.replace('_', ' '):12}{taken * 1e3:8.0f} ms{ratio:7.2f}{'' if ratio <= GOAL else '  more than ' + str(GOAL)}")
+            minimum[way] = min(seconds(way, devices), minimum.get(way, float("inf")))
+        for way, elapsed in minimum.items():
+            ratio = elapsed / minimum[in_order]
+            print(f"{kind}, {way.__name__.replace('_', ' '):12}{elapsed * 1e3:8.0f} ms{ratio:7.2f}{'' if ratio <= GOAL else '  more than ' + str(GOAL)}")

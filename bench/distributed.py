@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What processes do together, with Phlox and with PyTorch in turn: `python3 bench/distributed.py [parts of names of rows] [--ranks 2] [--device cpu]`.
+"""Distributed training, Phlox compared to PyTorch: `python3 bench/distributed.py [parts of names of rows] [--ranks 2] [--device cpu]`.
 
-On devices over nccl, a device for each rank; on the CPU over gloo. Prints for each row both libraries' figure, their ratio and the goal on two GPUs:
-GB/s of an all_reduce (bytes * 2(n-1)/n, as links are counted), the time of a step, tokens a second of all ranks. The slowest rank counts.
+Devices use nccl, with a device per rank; the CPU uses gloo. Prints for each row both libraries' figures, their ratio and the goal on two GPUs: GB/s of an
+all_reduce (bytes * 2(n-1)/n, the convention for links), the time of a step, or tokens per second of all ranks. The slowest rank counts.
 """
 import argparse, functools, gc, importlib, json, os, socket, subprocess, sys, time
 
@@ -18,7 +18,7 @@ def row(name, goal=None, unit="s", **more):
     return add
 
 
-# ---- what ranks do: a row gives the step, and what one second is worth
+# ---- rows: a function returning (step, units per step, or None for seconds)
 
 def all_reduce(o, mib):
     x = o.torch.zeros(mib << (10 if o.tiny else 18), device=o.device)
@@ -79,7 +79,7 @@ row("GPT-2 124M, bfloat16 by autocast, 32x1024 a rank, DDP, gradients in buckets
 
 
 def mixed(o, net, loss_of, autocast=None, optimizer=None):
-    """Parameters of the low dtype in forward and backward, and gradients added up in float32."""
+    """Parameters in a low dtype in forward and backward, gradients reduced in float32."""
     policy = importlib.import_module(o.torch.__name__ + ".nn.parallel.distributed")._MixedPrecision(autocast, o.torch.float32)
     net = o.torch.nn.parallel.DistributedDataParallel(net, device_ids=[o.rank], mixed_precision=policy)
     return models.train(o, net, loss_of, optimizer and optimizer(net))
@@ -89,7 +89,7 @@ row("GPT-2 124M, 32x1024 a rank, DDP in bfloat16 of its own", None, "tokens/s", 
 
 
 def sharded(o, net, loss_of, autocast=None, optimizer=None, offload=False, **more):
-    """The blocks of a net, and what is left of it, each a group of its own; parameters are gathered as bfloat16 where autocast is wanted."""
+    """Shards each block of a net, and the rest, as separate groups. With autocast, parameters are gathered in its dtype."""
     fsdp = importlib.import_module(o.torch.__name__ + ".distributed.fsdp")
     more["mp_policy"] = fsdp.MixedPrecisionPolicy(param_dtype=autocast, reduce_dtype=o.torch.float32 if autocast else None)
     if offload: more["offload_policy"] = fsdp.CPUOffloadPolicy(pin_memory=o.device == "cuda")
@@ -100,12 +100,12 @@ def sharded(o, net, loss_of, autocast=None, optimizer=None, offload=False, **mor
 
 
 def replicas(o, net, loss_of, autocast=None, optimizer=None):
-    """Two, each of half the ranks."""
+    """Two replicas, each sharded over half the ranks."""
     mesh = o.dist.init_device_mesh(o.device, (2, o.size // 2), mesh_dim_names=("replica", "part"))
     return sharded(o, net, loss_of, autocast, optimizer, mesh=mesh)
 
 
-offloaded = functools.partial(sharded, offload=True)  # parameters, gradients and the optimizer's states are on the CPU
+offloaded = functools.partial(sharded, offload=True)  # parameters, gradients and optimizer state on the CPU
 row("fully_shard, MLP-4096, tf32, b8192")(lambda o: mlp(o, 8192, parallel=sharded))
 row("fully_shard, MLP-1024, b64 a rank")(lambda o: mlp(o, 64 * o.size, 1024, parallel=sharded))
 row("fully_shard, MLP-1024, b64 a rank, parts on the CPU")(lambda o: mlp(o, 64 * o.size, 1024, parallel=offloaded))
@@ -123,7 +123,7 @@ def slowest(o, seconds):
 
 
 def measure(o, step):
-    """Seconds of a step: the least of a few stretches, each as long as its slowest rank's."""
+    """Returns the seconds of a step: the minimum over a few stretches, each timed by its slowest rank."""
     def repeat(times):
         o.dist.barrier()
         o.wait()
@@ -137,10 +137,10 @@ def measure(o, step):
 
 
 def worker(library, o):
-    """Is one rank; rank 0 prints what was found of each row as a line of JSON."""
+    """Runs one rank. Rank 0 prints a line of JSON per row."""
     torch = o.torch = run.bind(library)
     import torch.distributed as dist
-    o.dist, o.rank, o.size, o.looking = dist, int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), False
+    o.dist, o.rank, o.size, o.comparing = dist, int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), False
     if o.device == "cuda": torch.cuda.set_device(o.rank)
     o.wait = torch.cuda.synchronize if o.device == "cuda" else lambda: None
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
@@ -149,9 +149,9 @@ def worker(library, o):
         if more.get("devices") and o.device != "cuda": continue
         torch.manual_seed(1)
         try:
-            step, worth = function(o)
+            step, units = function(o)
             seconds = measure(o, step)
-            found = {"figure": worth / seconds if worth else seconds, "peak": torch.cuda.max_memory_allocated() if o.device == "cuda" else None}
+            found = {"figure": units / seconds if units else seconds, "peak": torch.cuda.max_memory_allocated() if o.device == "cuda" else None}
         except Exception as error:
             found = {"error": f"{type(error).__name__}: {error}".splitlines()[0][:300]}
         step = None
@@ -166,7 +166,7 @@ def wanted(o):
 
 
 def job(o, python, library):
-    """What the ranks of a library find, row by row."""
+    """Runs the ranks of a library and yields the results row by row."""
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = s.getsockname()[1]
@@ -198,7 +198,7 @@ def main(o):
     python, have = run.choose()
     found = {}
     print(f"{'':68}{'Phlox':>17}{'torch':>17}{'ratio':>6}{'goal':>10}{'peak, MiB':>16}", flush=True)
-    for library in have:  # the last one's line completes a row
+    for library in have:  # the last library's line completes a row
         for line in job(o, python, library):
             (name, figures), = line.items()
             found.setdefault(name, {})[library] = figures

@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// The floors of a GPU: what its driver takes for a context, for the launch of a kernel that does
-// nothing, and for copies on the device and between it and page-locked memory. Prints lines "name
-// value"; nothing, with status 1, where there is no driver or no GPU. Launches, seconds of one;
-// context, seconds; copies, bytes a second, those on the device counting what is read and what is
-// written.
+// Lower bounds of a GPU: the driver's time for creating a context, launching an empty kernel, and
+// copies on the device and from and to page-locked memory. Prints lines "name value". Prints
+// nothing and returns status 1 without a driver or GPU. Units: seconds for context and launch;
+// bytes per second for copies. Copies on the device count reads and writes.
 //
-// The driver is asked by name, like the library does it: building this takes no CUDA.
+// The driver is loaded by dlopen, as in the library: building needs no CUDA.
 #include <dlfcn.h>
 #include <stdint.h>
 #include <string.h>
 
 #include "bench.h"
 
-// XX(function of the driver, parameters): each returns 0 for success.
+// XX(driver function, parameters). All return 0 on success.
 #define DRIVER(XX) \
   XX(cuInit, (unsigned flags)) \
   XX(cuDeviceGet, (int *out, int index)) \
@@ -41,10 +40,10 @@ static const char nothing[] =
     "{ ret; }\n";
 enum { BYTES = 1 << 30, NON_BLOCKING = 1 };
 
-typedef struct scene {
+typedef struct fixture {
   void *stream, *function, *host;
   uint64_t from, to;
-} scene;
+} fixture;
 
 static void must(int status, const char *call) {
   if (status == 0) return;
@@ -68,26 +67,26 @@ static int find_driver(void) {
 }
 
 static void launch(void *context) {
-  scene *s = context;
+  fixture *s = context;
   uint64_t values[4] = {s->from, s->from, s->to, 4};
   void *parameters[] = {&values[0], &values[1], &values[2], &values[3]};
   MUST(cuLaunchKernel(s->function, 1, 1, 1, 128, 1, 1, 0, s->stream, parameters, NULL));
 }
 static void copy(void *context) {
-  scene *s = context;
+  fixture *s = context;
   MUST(cuMemcpyDtoDAsync_v2(s->to, s->from, BYTES, s->stream));
 }
 static void to_device(void *context) {
-  scene *s = context;
+  fixture *s = context;
   MUST(cuMemcpyHtoDAsync_v2(s->to, s->host, BYTES / 4, s->stream));
 }
 static void to_host(void *context) {
-  scene *s = context;
+  fixture *s = context;
   MUST(cuMemcpyDtoHAsync_v2(s->host, s->from, BYTES / 4, s->stream));
 }
-static void finish(void *context) { MUST(cuStreamSynchronize(((scene *)context)->stream)); }
+static void finish(void *context) { MUST(cuStreamSynchronize(((fixture *)context)->stream)); }
 
-// `bytes`: 0 prints seconds, else what was moved a second.
+// `bytes`: 0 prints seconds; otherwise bytes per second.
 static const struct {
   const char *name;
   void (*fn)(void *context);
@@ -106,7 +105,7 @@ static void open_device(void) {
   MUST(cuCtxSetCurrent(context));
 }
 
-static void set_scene(scene *s) {
+static void set_up(fixture *s) {
   void *module;
   MUST(cuStreamCreate(&s->stream, NON_BLOCKING));
   MUST(cuModuleLoadData(&module, nothing));
@@ -119,14 +118,14 @@ static void set_scene(scene *s) {
 }
 
 int main(void) {
-  scene s;
+  fixture s;
   double start = bench_seconds();
   if (!find_driver() || cuInit(0)) return 1;
   open_device();
   printf("context %.6g\n", bench_seconds() - start);
-  set_scene(&s);
+  set_up(&s);
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-    double took = bench_least(rows[i].fn, finish, &s, rows[i].calls, 20);
+    double took = bench_min_seconds(rows[i].fn, finish, &s, rows[i].calls, 20);
     printf("%s %.6g\n", rows[i].name, rows[i].bytes > 0 ? rows[i].bytes / took : took);
   }
   return 0;

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device memory that is nearly used up, and what a block of it costs.
+// Device memory under pressure, and the time of an allocation.
 //
-// heap near [TRACES [REQUESTS]]: random sizes from 256 bytes to 6 MiB on a device of which 80 % is
-// live at most, on 1, 2, 3 and 8 streams, of which others use one block in five: how many requests
-// fail, and how many of those although the pages (2 MiB) that no block touches would have been
-// enough. PHLOX_SIM_MEMORY is the device (64M by default); settings are PYTORCH_CUDA_ALLOC_CONF's.
-// heap time: what a tensor takes whose memory is taken and given back, of one size and of many, on
-// the CPU, and by two threads on two streams; beside it, what a lock alone takes. A median is that
-// of all calls and, behind it, of the quietest stretch of them: who else uses the processor's core
-// takes half of its width. The yardsticks show it: what waits for itself takes as long then, and
-// what does not takes twice as long.
+// heap near [TRACES [REQUESTS]]: random sizes from 256 bytes to 6 MiB on 1, 2, 3 and 8 streams,
+// with at most 80 % of the device live. One block in five is also used by another stream. Counts
+// the failed requests, and those that failed although the pages (2 MiB) without a live block would
+// have sufficed. PHLOX_SIM_MEMORY is the device's memory (default 64M). Settings are those of
+// PYTORCH_CUDA_ALLOC_CONF.
+//
+// heap time: the time to allocate and free a tensor, for one size and for many, on the CPU, and from
+// two threads on two streams, compared to a lock. Each figure is the median of all calls and of the
+// quietest stretch: another program on the same core halves its throughput. The yardsticks detect
+// this: latency-bound code takes the same time then, throughput-bound code twice as long.
 #include <phlox/phlox.h>
 
 #include <math.h>
@@ -28,7 +29,7 @@ enum {
   PAGES = 1 << 14,
   ROUNDS = 5
 };
-#define FULL 0.8
+#define MAX_LOAD 0.8
 
 static void must(px_status status) {
   if (status == PX_OK) return;
@@ -36,10 +37,12 @@ static void must(px_status status) {
   exit(1);
 }
 
-static px_status take_on(px_tensor **out, int64_t bytes, px_device device) {
+static px_status allocate_on(px_tensor **out, int64_t bytes, px_device device) {
   return px_tensor_empty(out, 1, &bytes, PX_UINT8, device);
 }
-static px_status take(px_tensor **out, int64_t bytes) { return take_on(out, bytes, px_cuda(0)); }
+static px_status allocate(px_tensor **out, int64_t bytes) {
+  return allocate_on(out, bytes, px_cuda(0));
+}
 
 // ---- nearly full
 typedef struct trace {
@@ -53,22 +56,22 @@ typedef struct trace {
 } trace;
 
 static double uniform(trace *t) { return rand_r(&t->seed) / ((double)RAND_MAX + 1); }
-static int below(trace *t, int n) { return (int)(uniform(t) * n); }
+static int random_below(trace *t, int n) { return (int)(uniform(t) * n); }
 
-static void drop(trace *t, int i) {
+static void free_block(trace *t, int i) {
   px_release(t->live[i]);
   t->held -= t->size[i];
   t->count--;
   t->live[i] = t->live[t->count], t->size[i] = t->size[t->count];
 }
 
-// Work that uses the block, on a stream that waits for the one before.
+// Uses the block on the current stream, and sometimes on another one, ordered after it.
 static void use(trace *t, px_tensor *block) {
   px_tensor *part;
   must(px_narrow(&part, block, 0, 0, 1));
   must(px_zero_(part));
   if (uniform(t) < 0.2) {
-    px_stream *other = t->stream[below(t, t->streams)], *first;
+    px_stream *other = t->stream[random_below(t, t->streams)], *first;
     must(px_stream_current(&first, px_cuda(0)));
     must(px_stream_wait_stream(other, first));
     must(px_stream_set_current(other));
@@ -77,7 +80,8 @@ static void use(trace *t, px_tensor *block) {
   px_release(part);
 }
 
-// Marks the pages that a block touches; addresses of a device are few, so that no two pages meet.
+// Marks the pages touched by a live block. The device's address range is small enough that page
+// indices modulo PAGES are unique.
 static void touch(const px_memory_block *block, void *context) {
   bool *touched = context;
   if (!strcmp(block->state, "inactive")) return;
@@ -85,7 +89,7 @@ static void touch(const px_memory_block *block, void *context) {
   for (int64_t page = block->address / PAGE; page <= last; page++) touched[page % PAGES] = true;
 }
 
-// Whether the pages that no block touches have room for so many bytes.
+// Returns true if the pages without a live block have enough bytes for the request.
 static bool would_fit(const trace *t, int64_t size) {
   bool touched[PAGES] = {false};
   int64_t pages = t->capacity / PAGE;
@@ -96,11 +100,12 @@ static bool would_fit(const trace *t, int64_t size) {
 
 static void request(trace *t) {
   int64_t size = (int64_t)exp2(8 + 14.58 * uniform(t));
-  while (t->count && ((double)(t->held + size) > FULL * (double)t->capacity || t->count == LIVE))
-    drop(t, below(t, t->count));
-  must(px_stream_set_current(t->stream[below(t, t->streams)]));
+  while (t->count &&
+         ((double)(t->held + size) > MAX_LOAD * (double)t->capacity || t->count == LIVE))
+    free_block(t, random_below(t, t->count));
+  must(px_stream_set_current(t->stream[random_below(t, t->streams)]));
   px_tensor *block;
-  if (take(&block, size) != PX_OK) {
+  if (allocate(&block, size) != PX_OK) {
     if (px_error_last()->code != PX_OUT_OF_MEMORY) must(px_error_last()->code);
     px_error_clear();
     t->failed++;
@@ -112,10 +117,10 @@ static void request(trace *t) {
   t->held += size;
 }
 
-static void nearly_full(int streams, int traces, int requests) {
+static void run_traces(int streams, int traces, int requests) {
   static trace t;
   px_device_properties properties;
-  int64_t failed = 0, hurt = 0;
+  int64_t failed = 0, failed_traces = 0;
   must(px_device_get_properties(&properties, 0));
   t = (trace){.streams = streams, .capacity = (int64_t)properties.total_memory};
   must(px_stream_default(&t.stream[0], px_cuda(0)));
@@ -123,15 +128,15 @@ static void nearly_full(int streams, int traces, int requests) {
   for (int seed = 0; seed < traces; seed++) {
     t.seed = (unsigned)seed + 1, t.failed = 0;
     for (int i = 0; i < requests; i++) request(&t);
-    while (t.count) drop(&t, 0);
-    failed += t.failed, hurt += t.failed > 0;
+    while (t.count) free_block(&t, 0);
+    failed += t.failed, failed_traces += t.failed > 0;
   }
   must(px_stream_set_current(t.stream[0]));
   for (int i = 1; i < streams; i++) px_release(t.stream[i]);
   must(px_memory_empty_cache());
   printf(
       "%d streams: %lld of %lld requests fail, in %lld of %d traces; %lld with enough free pages\n",
-      streams, (long long)failed, (long long)traces * requests, (long long)hurt, traces,
+      streams, (long long)failed, (long long)traces * requests, (long long)failed_traces, traces,
       (long long)t.spurious);
   fflush(stdout);
 }
@@ -147,31 +152,32 @@ static double median(double *took, int count) {
   return took[count / 2];
 }
 
-// Prints medians in ns, and sorts what single calls took. clock: what of it is the clock's.
+// Prints medians in ns. Sorts `took`, the times of single calls; subtracts `clock`, the time of
+// reading the clock.
 static void print_median(const char *name, double *took, double clock) {
-  double least = 1e9;
+  double minimum = 1e9;
   for (int i = 0; i + STRETCH <= SAMPLES; i += STRETCH) {
     double now = median(took + i, STRETCH);
-    if (now < least) least = now;
+    if (now < minimum) minimum = now;
   }
   printf("%s: median %.0f ns, in the quietest stretch %.0f", name,
-         1e9 * (median(took, SAMPLES) - clock), 1e9 * (least - clock));
+         1e9 * (median(took, SAMPLES) - clock), 1e9 * (minimum - clock));
 }
 
-static double none(void) {
+static double empty_seconds(void) {
   double start = bench_seconds();
   return bench_seconds() - start;
 }
 
-// Of single calls, less what the clock takes.
+// Times single calls, without the time of reading the clock.
 static void print_times(const char *name, const int64_t *sizes, px_device device) {
   static double took[SAMPLES];
   double clock = 1e9;
   for (int i = 0; i < SAMPLES; i++) {
-    double now = none(), start = bench_seconds();
+    double now = empty_seconds(), start = bench_seconds();
     if (now < clock) clock = now;
     px_tensor *block;
-    must(take_on(&block, sizes[i % SIZES], device));
+    must(allocate_on(&block, sizes[i % SIZES], device));
     px_release(block);
     took[i] = bench_seconds() - start;
   }
@@ -198,7 +204,7 @@ static void print_yardstick(const char *name, void (*work)(void)) {
   static double took[SAMPLES];
   double clock = 1e9;
   for (int i = 0; i < SAMPLES; i++) {
-    double now = none(), start = bench_seconds();
+    double now = empty_seconds(), start = bench_seconds();
     if (now < clock) clock = now;
     work();
     took[i] = bench_seconds() - start;
@@ -207,20 +213,20 @@ static void print_yardstick(const char *name, void (*work)(void)) {
   printf("\n");
 }
 
-// The least that is taken by a mutex that nobody else wants.
+// Prints the minimum time of an uncontended mutex.
 static void print_lock(void) {
   static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-  double least = 1e9;
+  double minimum = 1e9;
   for (int round = 0; round < ROUNDS; round++) {
     double start = bench_seconds();
     for (int i = 0; i < SAMPLES; i++) pthread_mutex_lock(&lock), pthread_mutex_unlock(&lock);
     double took = (bench_seconds() - start) / SAMPLES;
-    if (took < least) least = took;
+    if (took < minimum) minimum = took;
   }
-  printf("a mutex, taken and given back: %.0f ns\n", 1e9 * least);
+  printf("a mutex, taken and given back: %.0f ns\n", 1e9 * minimum);
 }
 
-// Of the processor, for this thread: who else uses the machine does not count.
+// CPU time of this thread, unaffected by other processes.
 static double thread_seconds(void) {
   struct timespec t;
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
@@ -232,7 +238,7 @@ static void *spin(void *stream) {
   double start = thread_seconds();
   for (int i = 0; i < 20 * SAMPLES; i++) {
     px_tensor *block;
-    must(take(&block, 4096));
+    must(allocate(&block, 4096));
     px_release(block);
   }
   static _Thread_local double seconds;
@@ -242,7 +248,7 @@ static void *spin(void *stream) {
   return out;
 }
 
-// Blocks of so many threads, in a second of the processor of each.
+// Returns allocations per second of CPU time, summed over the threads.
 static double rate(int threads) {
   pthread_t thread[2];
   px_stream *stream[2];
@@ -289,7 +295,7 @@ int main(int argc, char **argv) {
     return 2;
   }
   for (size_t i = 0; is_near && i < sizeof streams / sizeof *streams; i++)
-    nearly_full(streams[i], traces, requests);
+    run_traces(streams[i], traces, requests);
   if (!is_near) times();
   return 0;
 }

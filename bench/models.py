@@ -1,35 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole models, and what they are made of, with Phlox and with PyTorch in turn: `python3 bench/models.py [parts of names of rows] [--device cpu]`.
+"""Whole models and their parts, Phlox compared to PyTorch: `python3 bench/models.py [parts of names of rows] [--device cpu]`.
 
-Prints for each row the time of a step with both libraries, their ratio, the goal on an H100 or H200 (on the CPU: as a multiple of PyTorch's speed), the floor
-(the operations of its products at the rate that PyTorch's, or else Phlox's, largest product reaches here), peak memory and the losses of the first steps. Weights
-and batches are drawn on the host from the same seed, so that the losses are those of the same training; with `--losses 200` batches of pictures and of text are
-new ones, 32 in turn. Without names the rows are those of the device; on the CPU the libraries take turns, and a figure is the least of several.
-A row is a function that gives the step; `o` tells the device and whether all is `tiny`.
+Prints for each row the time of a step with both libraries, their ratio, the goal on an H100 or H200 (on the CPU: as a multiple of PyTorch's speed), the lower bound
+(the operations of its products at the rate of the largest product, of PyTorch if available), peak memory and the losses of the first steps. Weights and batches are
+drawn on the host from the same seed, so both libraries run the same training. `--losses 200` uses varying batches of images and text, 32 in turn. Without names,
+the rows are those of the device. On the CPU the libraries alternate, and a figure is the minimum of several processes.
+A row is a function that returns the step; `o` has the device and the flag `tiny`.
 """
 import argparse, gc, itertools, json, os, sys, time
 
 import run
 
 sys.path.insert(0, os.path.join(run.ROOT, "examples"))
-SHOWN = 4  # losses of each library
-BATCHES = 32  # that come in turn while losses are compared
+SHOWN = 4  # number of losses shown per library
+BATCHES = 32  # number of different batches when comparing losses
 ROWS = {}  # name: (function, more)
 
 
 def row(name, goal=None, **more):
-    """more: rate: the product's kind, by which the floor is counted; tf32: float32 may be shortened to it; graph: needs a device; parts: of a step, each a row's figure;
-    devices: how many are needed; cpu: the row is one of the CPU's, and its goal a multiple of PyTorch's speed; aside: it runs where its name is given, or where another program wants it."""
+    """more: rate: the dtype of products, for the lower bound; tf32: allows TF32 for float32; graph: requires a device; parts: divides the time of a step;
+    devices: the number of devices; cpu: a row of the CPU, with a goal as a multiple of PyTorch's speed; aside: runs only if named, or in another program."""
     def add(function):
         ROWS[name] = (function, {"goal": goal, **more})
         return function
     return add
 
 
-# ---- what steps are made of
+# ---- parts of steps
 
 def train(o, net, loss_of, optimizer=None, autocast=None):
-    """A step of training; the optimizer is AdamW unless one is given."""
+    """Returns a training step. Default optimizer: AdamW."""
     torch = o.torch
     optimizer = optimizer or torch.optim.AdamW(net.parameters(), lr=1e-4)
     def step():
@@ -42,8 +42,8 @@ def train(o, net, loss_of, optimizer=None, autocast=None):
 
 
 def batches(o, make):
-    """Batches in turn while losses are compared; where time is measured, one again and again."""
-    return itertools.cycle([make() for _ in range(min(o.losses, BATCHES) if o.looking else 1)])
+    """Cycles through different batches when comparing losses; repeats a single batch when timing."""
+    return itertools.cycle([make() for _ in range(min(o.losses, BATCHES) if o.comparing else 1)])
 
 
 def sgd(o, net):
@@ -51,7 +51,7 @@ def sgd(o, net):
 
 
 def classes(o, net, shape, count, dtype=None, layout=None):
-    """A step of a net that tells classes of pictures: noise, and a colour for each class."""
+    """A training step of an image classifier. Images are noise plus a colour per class."""
     torch = o.torch
     layout = layout or torch.contiguous_format
     net = net.to(o.device, dtype, memory_format=layout)
@@ -63,13 +63,13 @@ def classes(o, net, shape, count, dtype=None, layout=None):
     def loss(net):
         x, y = next(drawn)
         return torch.nn.functional.cross_entropy(net(x).float(), y)
-    # With ten times this rate a ResNet's losses soon tell of rounding alone: PyTorch's of float32 leave its own of float64 behind after a few steps.
+    # With ten times this rate a ResNet's losses soon reflect rounding only: PyTorch's float32 losses diverge from its float64 ones after a few steps.
     optimizer = torch.optim.SGD(net.parameters(), lr=0.001, momentum=0.9)
     return train(o, net, loss, optimizer), 3 * operations(o, net, next(drawn)[0])
 
 
 def captured(o, step, warm=3):
-    """The step as one graph."""
+    """Captures the step in one graph."""
     torch, aside = o.torch, o.torch.cuda.Stream()
     aside.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(aside):
@@ -81,7 +81,7 @@ def captured(o, step, warm=3):
 
 
 def operations(o, net, *inputs):
-    """What the products of one forward take, by hooks on the layers that have them."""
+    """Returns the operations of all products of a forward pass, counted by hooks on the layers."""
     torch, found, hooks = o.torch, [], []
     def count(layer, inputs, output):
         result = output[0] if isinstance(output, tuple) else output
@@ -105,7 +105,7 @@ def attention(o, sizes, dtype, backward, causal):
     def step():
         y = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
         if backward: torch.autograd.grad(y, (q, k, v), g)
-        return y.detach()[0, 0, -1].float().abs().sum() if o.looking else None
+        return y.detach()[0, 0, -1].float().abs().sum() if o.comparing else None
     return step, (3.5 if backward else 1) * 4 * batch * heads * length**2 * size / (2 if causal else 1)
 
 
@@ -124,12 +124,12 @@ def gpt2(o, batch, dtype=None, autocast=None):
     net = (GPT2(64, 16, 16, 2, 1) if o.tiny else GPT2()).to(o.device, dtype)
     batch, length = (2, 16) if o.tiny else (batch, 1024)
     most = net.words.num_embeddings
-    def make():  # each word tells the next one, and a net learns that step by step
+    def make():  # each word determines the next one, which the net learns
         text = ((torch.randint(most, (batch, 1)) + 7 * torch.arange(length + 1)) % min(most, 512)).to(o.device)
         return text[:, :-1].contiguous(), text[:, 1:].contiguous()
     drawn = batches(o, make)
-    size, layers = net.places.embedding_dim, len(net.blocks)
-    work = 6 * batch * length * (sum(p.numel() for p in net.parameters()) - net.places.weight.numel() + layers * length * size)
+    size, layers = net.positions.embedding_dim, len(net.blocks)
+    work = 6 * batch * length * (sum(p.numel() for p in net.parameters()) - net.positions.weight.numel() + layers * length * size)
     return train(o, net, lambda net: net(*next(drawn)), autocast=autocast), work
 
 
@@ -146,9 +146,9 @@ def gpt2_tf32(o): return gpt2(o, 8)
 
 
 def generate(o, net, length, dtype, graph=False):
-    """A step that makes 32 words, one by one."""
+    """A step that generates 32 words, one at a time."""
     torch = o.torch
-    size, heads = net.places.embedding_dim, net.blocks[0].heads
+    size, heads = net.positions.embedding_dim, net.blocks[0].heads
     caches = [[torch.zeros(1, heads, length, size // heads, device=o.device, dtype=dtype) for _ in range(2)] for _ in net.blocks]
     word, at = torch.zeros(1, 1, dtype=torch.int64, device=o.device), torch.zeros(1, dtype=torch.int64, device=o.device)
     @torch.no_grad()
@@ -221,7 +221,7 @@ def encoder(o):
     layer = torch.nn.TransformerEncoderLayer(size, 4 if o.tiny else 8, 4 * size, 0.1, batch_first=True)
     net = torch.nn.TransformerEncoder(layer, layers, enable_nested_tensor=False).to(o.device)
     x = torch.randn((2, 4, size) if o.tiny else (32, 128, size)).to(o.device)
-    if o.looking: net.eval()  # each library draws dropout's numbers in its own order
+    if o.comparing: net.eval()  # the libraries draw dropout masks in different orders
     return train(o, net, lambda net: net(x).square().mean()), 3 * operations(o, net, x)
 
 
@@ -252,7 +252,7 @@ def small(o, name, shape, graph):
     import nets
     torch = o.torch
     net = getattr(nets, name)().to(o.device)
-    if o.looking: net.eval()
+    if o.comparing: net.eval()
     x, y = torch.randn(shape).to(o.device), torch.randint(10, shape[:1]).to(o.device)
     step = train(o, net, lambda net: torch.nn.functional.cross_entropy(net(x), y), sgd(o, net))
     return captured(o, step) if graph else step, None
@@ -286,7 +286,7 @@ def many(o, count, all=59_000_000, dtype="float32"):
 def update(o, name, count=200, all=59_000_000, dtype="float32", **options):
     tensors = many(o, count, all, dtype)
     optimizer = getattr(o.torch.optim, name)(tensors, **options)
-    return lambda: (optimizer.step(), tensors[3].detach()[:9].float().sum())[1] if o.looking else optimizer.step(), None
+    return lambda: (optimizer.step(), tensors[3].detach()[:9].float().sum())[1] if o.comparing else optimizer.step(), None
 
 
 row("AdamW, 200 tensors", 0.45e-3)(lambda o: update(o, "AdamW", lr=1e-3))
@@ -314,7 +314,7 @@ row("DataParallel over 2, MLP-4096, tf32, b256", 0.9e-3, devices=2, tf32=True)(l
 row("DataParallel over 2, MLP-4096, tf32, b8192", 9.9e-3, devices=2, tf32=True)(lambda o: parallel(o, 8192))
 
 
-# ---- the CPU's: small enough to be measured in seconds
+# ---- the CPU: small enough to measure in seconds
 
 def cpu_row(name, goal=1.0, **more): return row(f"CPU: {name}", goal, cpu=True, **more)
 
@@ -326,7 +326,7 @@ def cpu_small(o, name, shape, dtype):
     import nets
     torch = o.torch
     net = getattr(nets, name)().to(o.device, dtype_of(o, dtype))
-    if o.looking: net.eval()  # each library draws dropout's numbers in its own order
+    if o.comparing: net.eval()  # the libraries draw dropout masks in different orders
     shape = (2, *shape[1:]) if o.tiny else shape
     x, y = torch.randn(shape).to(o.device, dtype_of(o, dtype)), torch.randint(10, shape[:1]).to(o.device)
     return train(o, net, lambda net: torch.nn.functional.cross_entropy(net(x).float(), y), sgd(o, net)), 3 * operations(o, net, x)
@@ -353,8 +353,8 @@ def cpu_gpt2(o, dtype):
     torch = o.torch
     net = (GPT2(64, 64, 16, 2, 1) if o.tiny else GPT2(512, 64, 128, 4, 3)).to(o.device, dtype_of(o, dtype))
     text = torch.randint(net.words.num_embeddings, (2, 65)).to(o.device)
-    size, layers = net.places.embedding_dim, len(net.blocks)
-    work = 6 * 128 * (sum(p.numel() for p in net.parameters()) - net.places.weight.numel() + layers * 64 * size)
+    size, layers = net.positions.embedding_dim, len(net.blocks)
+    work = 6 * 128 * (sum(p.numel() for p in net.parameters()) - net.positions.weight.numel() + layers * 64 * size)
     return train(o, net, lambda net: net(text[:, :-1].contiguous(), text[:, 1:].contiguous())), work
 
 
@@ -444,7 +444,7 @@ for _dtype in "float32", "bfloat16":
 # ---- measuring
 
 def rates(o):
-    """Operations a second of a large product, for each kind of number."""
+    """Returns the operations per second of a large product, by dtype."""
     torch, found = o.torch, {}
     n = 64 if o.tiny else 8192 if o.device == "cuda" else 1024
     for name, dtype, tf32 in ("bfloat16", torch.bfloat16, False), ("tf32", torch.float32, True), ("float32", torch.float32, False):
@@ -455,7 +455,7 @@ def rates(o):
             for _ in range(times): a @ b
             o.wait()
             return time.perf_counter() - begin
-        found[name] = 2 * n**3 / run.least(repeat, 0.1)
+        found[name] = 2 * n**3 / run.min_seconds(repeat, 0.1)
     return found
 
 
@@ -463,8 +463,8 @@ def measure(o, function, more):
     torch = o.torch
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
     if not more.get("tf32"): torch.backends.cuda.matmul.allow_tf32 = False
-    def start(looking):
-        o.looking = looking
+    def start(comparing):
+        o.comparing = comparing
         torch.manual_seed(1)
         return function(o)
     losses = []
@@ -484,13 +484,13 @@ def measure(o, function, more):
         o.wait()
         return clock() - begin
     repeat(1 if o.tiny else 3)
-    seconds = run.least(repeat, 0 if o.tiny else o.seconds) / more.get("parts", 1)
+    seconds = run.min_seconds(repeat, 0 if o.tiny else o.seconds) / more.get("parts", 1)
     peak = torch.cuda.max_memory_allocated() if o.device == "cuda" else None
     return {"seconds": seconds, "work": work, "peak": peak, "losses": losses}
 
 
 def worker(library, o):
-    """Prints what was found of each row as a line of JSON."""
+    """Prints a line of JSON per row."""
     torch = o.torch = run.bind(library)
     if o.device == "cpu": torch.set_num_threads(o.threads or len(os.sched_getaffinity(0)))
     o.wait = torch.cuda.synchronize if o.device == "cuda" else lambda: None
@@ -508,9 +508,9 @@ def worker(library, o):
 
 
 def profiled(o):
-    """Runs the rows that were named, and has a profiler look at one step of each: what `ncu --profile-from-start off` counts."""
+    """Runs the named rows with one step of each between profiler start and stop, for `ncu --profile-from-start off`."""
     torch = o.torch = run.bind("phlox")
-    o.looking, o.wait = False, torch.cuda.synchronize
+    o.comparing, o.wait = False, torch.cuda.synchronize
     for function, more in wanted(o).values():
         torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = True, bool(more.get("tf32"))
         step, _ = function(o)
@@ -523,7 +523,7 @@ def profiled(o):
 
 
 def wanted(o):
-    """The rows whose names were given, or else those of the device."""
+    """Returns the named rows, or those of the device."""
     def is_wanted(name, more): return any(part in name for part in o.names) if o.names else not more.get("aside") and more.get("cpu", False) == (o.device == "cpu")
     return {name: entry for name, entry in ROWS.items() if is_wanted(name, entry[1])}
 
@@ -545,14 +545,14 @@ def show(name, both, rate):
     first = " | ".join(" ".join(f"{x:.4g}" for x in few[:SHOWN]) for few in losses if few)
     print(f"{name:48}{run.text(seconds[0], 's'):>9}{run.text(seconds[1], 's'):>9}{ratio:>6}{goal:>9}{floor:>9}{peaks:>16}  {first}", flush=True)
     if all(len(few) > SHOWN for few in losses):
-        apart = [abs(a - b) for a, b in zip(*losses)]
+        differences = [abs(a - b) for a, b in zip(*losses)]
         last = " | ".join(f"{sum(few[-20:]) / len(few[-20:]):.6g}" for few in losses)
-        print(f"    {len(losses[0])} steps: losses are apart by {sum(apart) / len(apart):.1e} on average, {max(apart):.1e} at most; the means of the last 20 are {last}")
+        print(f"    {len(losses[0])} steps: losses are apart by {sum(differences) / len(differences):.1e} on average, {max(differences):.1e} at most; the means of the last 20 are {last}")
     for library, f in both.items():
         if "error" in f: print(f"    {library}: {f['error']}")
 
 
-def keep_least(both, library, figures):
+def keep_minimum(both, library, figures):
     if figures.get("seconds", 0) <= both.get(library, {}).get("seconds", 1e9): both[library] = figures
 
 
@@ -561,12 +561,12 @@ def main(o):
     flags = ["--device", o.device, "--seconds", str(o.seconds), "--threads", str(o.threads), "--losses", str(o.losses), "--clock", o.clock] + ["--tiny"] * o.tiny
     found, rate, order = {}, {}, have * o.turns
     for turn, library in enumerate(order, 1):
-        for name, figures in run.told(python, __file__, *flags, "--worker", library, *o.names):
+        for name, figures in run.results_of(python, __file__, *flags, "--worker", library, *o.names):
             if name == "rates":
                 rate = {kind: max(r, rate.get(kind, 0)) for kind, r in figures.items()}
                 if turn == len(order): head(rate)
                 continue
-            keep_least(found.setdefault(name, {}), library, figures)
+            keep_minimum(found.setdefault(name, {}), library, figures)
             if turn == len(order): show(name, found[name], rate)
     with open(o.out, "w") as file: json.dump({"rates": rate, "rows": found}, file, indent=1)
 
@@ -575,15 +575,15 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", help="parts of names of rows")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
-    parser.add_argument("--threads", type=int, default=0, help="of the CPU; all cores unless said")
-    parser.add_argument("--seconds", type=float, default=1.0, help="how long a row is measured")
-    parser.add_argument("--turns", type=int, help="processes of each library, of whose figures the least counts; on the CPU 3")
+    parser.add_argument("--threads", type=int, default=0, help="number of CPU threads (default: all cores)")
+    parser.add_argument("--seconds", type=float, default=1.0, help="seconds to measure a row")
+    parser.add_argument("--turns", type=int, help="number of processes per library; the minimum counts (default on the CPU: 3)")
     parser.add_argument("--clock", choices=("wall", "processor", "virtual"), default="wall",
-                        help="processor: the time of all threads, where others use the machine too; virtual: of simulated devices, in mode schedule")
+                        help="processor: CPU time of all threads, for a busy machine; virtual: simulated devices in mode schedule")
     parser.add_argument("--losses", type=int, default=SHOWN, help="steps whose losses are compared")
-    parser.add_argument("--tiny", action="store_true", help="small models, once: to see that all rows run")
+    parser.add_argument("--tiny", action="store_true", help="small models, one run: checks that all rows run")
     parser.add_argument("--out", default=os.path.join(run.ROOT, "build", "models.json"))
-    parser.add_argument("--profiled", action="store_true", help="only run a step of each between cudaProfilerStart and Stop, for ncu")
+    parser.add_argument("--profiled", action="store_true", help="only runs one step of each row between cudaProfilerStart and Stop, for ncu")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     options = parser.parse_args()
     options.turns = options.turns or (3 if options.device == "cpu" else 1)

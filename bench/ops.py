@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ops on the CPU one by one, Phlox, PyTorch and NumPy in turn: python3 bench/ops.py [NAME...]; the large kernels: bench/ops.py kernels
+"""Single ops on the CPU, Phlox compared to PyTorch and NumPy: python3 bench/ops.py [NAME...]; the large kernels: bench/ops.py kernels
 
-Each library runs in a process of its own, with the same inputs (a million floats, unless the row says otherwise); row by row they take
-TURNS turns (1), in each of which the best of five timings counts, with THREADS threads (all cores; NumPy's functions have one). With one
-thread it is the processor's time, which other programs change less. Decompositions of Phlox call NumPy's OpenBLAS, as where both are
-installed, unless PHLOX_LAPACK names another library. Prints the median milliseconds and the ratio, the median of the faster peer's time
-over Phlox's in the same turn: above 1, Phlox is faster. The errors are the greatest differences from the same expression on float64
-inputs, as a share of its greatest result, where both are of floats.
+Each library runs in a separate process with the same inputs (a million floats, unless the row says otherwise). They alternate row by row for
+TURNS turns (1), each the best of five timings, with THREADS threads (all cores; NumPy's functions are single-threaded). With one thread the
+clock is CPU time, which is less affected by other programs. Decompositions of Phlox call NumPy's OpenBLAS, as with both installed, unless
+PHLOX_LAPACK names another library. Prints median milliseconds and the ratio: the median of the faster peer's time over Phlox's time in the
+same turn. Above 1, Phlox is faster. Errors are the maximum differences from the same expression on float64 inputs, relative to its maximum
+result, if both are floating point.
 
-`kernels` has the rows of the table in docs/cpu.md, with one thread and in seven turns unless THREADS and TURNS say otherwise; the
-errors of float64 are those from NumPy's long doubles. A row whose ratio is below the goal (GOAL) says so.
+`kernels` has the rows of the table in docs/cpu.md, with one thread and seven turns unless THREADS and TURNS are set. Errors of float64 rows
+are relative to NumPy's long doubles. Rows with a ratio below GOAL are marked.
 """
 import glob
 import importlib.util
@@ -78,10 +78,10 @@ BACKWARD = """a @ y; F.conv2d(image, a.view(64, 32, 3, 3), padding=1); F.conv2d(
     a.gather(1, places); a[rows]; a.max(1)[0]; a.softmax(1) ** 2;
     L.solve(a[:512, :512], y[:512]); L.cholesky(a[:512, :512] @ a[:512, :512].T + 512 * torch.eye(512)); L.svdvals(a[:256, :256]);
     torch.cat([a, y]); F.pad(a, (2, 2, 2, 2), mode='reflect'); F.gelu(a); torch.lerp(a, y, 0.3); F.logsigmoid(a); F.hardsigmoid(a); a ** 1; F.embedding(tokens, a.view(10000, 128)); F.embedding_bag(tokens, a.view(10000, 128), mode='max')"""
-# Of functions (torch.func): a product with tangents, and Jacobians and Hessians of some inputs.
+# torch.func: jvp, and Jacobians and Hessians of some inputs.
 TRANSFORMS = """func.jvp(lambda a: (a @ y).tanh(), (x,), (y,)); func.jvp(net, (x,), (y,)); func.hessian(lambda a: net(a).square().sum())(flat[:1000]);
     func.jacfwd(net)(flat[:1000]); func.jacrev(net)(flat[:1000]); func.vmap(func.jacrev(small))(x[:, :16]); func.linearize(net, x)[1](y)"""
-# Where NumPy has the same: its matmul is OpenBLAS's. A sort gives places too, and keeps equals in order; msort gives values alone.
+# NumPy's equivalents. Its matmul is OpenBLAS's. A stable sort that returns indices has no equivalent; msort returns values only.
 NUMPY = {"ints // 7": "ints // 7", "ints % 7": "ints % 7", "short // 7": "short // 7", "short % 7": "short % 7", "turning.abs()": "np.abs(turning)", "revolving.abs()": "np.abs(revolving)", "turning * turning": "turning * turning",
          "x + y": "x + y", "x * 2": "x * 2", "x > y": "x > y", "x.exp()": "np.exp(x)", "x.tanh()": "np.tanh(x)", "x.sin()": "np.sin(x)",
          "wide.sin()": "np.sin(wide)", "x ** 2": "x ** 2", "x ** 3": "x ** 3", "x ** -1": "x ** -1.0", "x.abs() ** 2.5": "np.abs(x) ** 2.5", "x.abs() ** y": "np.abs(x) ** y",
@@ -97,7 +97,7 @@ NUMPY = {"ints // 7": "ints // 7", "ints % 7": "ints % 7", "short // 7": "short 
          "x.t().contiguous()": "np.ascontiguousarray(x.T)", "torch.where(mask, x, y)": "np.where(mask, x, y)", "torch.cat([x, y], 1)": "np.concatenate([x, y], 1)",
          "L.inv(square)": "np.linalg.inv(square)", "L.cholesky(whole)": "np.linalg.cholesky(whole)", "L.svd(square)": "np.linalg.svd(square)",
          "L.eigh(whole)": "np.linalg.eigh(whole)", "L.qr(tall)": "np.linalg.qr(tall)"}
-# The rows of `kernels`: name -> expression, and NumPy's.
+# The rows of `kernels`: name -> (expression, NumPy's expression).
 KERNEL_SETUP = """
 torch.manual_seed(0)
 F, R = torch.nn.functional, torch.randn
@@ -123,19 +123,19 @@ KERNELS = {"float32 product, 2048": ("a @ b", "a @ b"), "float64 product, 1024":
            "3x3 of each channel": ("F.conv2d(c, deep3, padding=1, groups=64)", None), "softmax, 1000 x 1000": ("lines.softmax(1)", None),
            "attention, 4 x 8 x 256 x 64": ("F.scaled_dot_product_attention(q, q, q)", None)}
 GOAL = 0.95
-RANDOM = "rand", "multinomial"  # such rows have no error
+RANDOM = "rand", "multinomial"  # rows without an error
 GIVEN = {"F.conv2d(image, a.view(64, 32, 3, 3), padding=1)": "weight", "F.conv2d(scene, a, padding=1, groups=32)": "depth", "F.conv2d(scene, a, stride=2, padding=1, groups=32)": "depth",
          "F.conv2d(a, depth, stride=2, padding=1, groups=32)": "scene", "F.conv2d(places7, a, padding=1, groups=512)": "depths",
          "F.conv2d(a, weight, padding=1)": "image", "F.conv2d(last, a, padding=1)": "weight", "F.conv2d(pixels, a)": "mix", "F.batch_norm(a, None, None, training=True)": "last", "F.conv3d(a, bits, padding=1)": "cube",
          "F.embedding(tokens, a.view(10000, 128))": "words", "F.embedding_bag(tokens, a.view(10000, 128), mode='max')": "words", "F.pad(a, (2, 2, 2, 2), mode='reflect')": "image"}
 
-LARGE = "kernels" in sys.argv[1:]  # the rows of KERNELS, alone
+LARGE = "kernels" in sys.argv[1:]  # only the rows of KERNELS
 THREADS = int(os.environ.get("THREADS", 1 if LARGE else os.cpu_count()))
 CLOCK = time.process_time if THREADS == 1 else time.perf_counter
 
 
 def rows():
-    """Name of a row -> the expression that makes its step."""
+    """Returns {row name: expression that evaluates to its step}."""
     if LARGE: return {name: "lambda: " + code for name, (code, _) in KERNELS.items()}
     split = lambda text: [" ".join(part.split()) for part in text.split(";")]
     table = {name: "lambda: " + name for name in split(EXPRESSIONS + ";" + TRANSFORMS)}
@@ -158,14 +158,14 @@ def timed(step, turns=5, seconds=0.03):
 
 
 def error_beside_long(torch, got, code, scope):
-    """Of a step in float64 beside NumPy's long doubles."""
+    """Returns the error of a float64 step relative to NumPy's long doubles."""
     import numpy as np
     wanted = eval(code, {"np": np, **{name: v.numpy().astype(np.longdouble) for name, v in scope.items() if isinstance(v, torch.Tensor) and v.dtype == torch.float64}})
     return float(np.abs(got.numpy() - wanted).max() / np.abs(wanted).max())
 
 
 def error(torch, name, code, scope):
-    """Of what a step gives, beside the same on float64; None where that is not computed in it, as the row names another dtype."""
+    """Returns the error of a step relative to float64; None if the row is not computed in it because it names another dtype."""
     floats = torch.float32, torch.float16, torch.bfloat16
     widened = lambda v: v.double() if hasattr(v, "double") and getattr(v, "dtype", torch.float32) in floats else v
     step = lambda given: eval(code, {**scope, **given})()
@@ -181,13 +181,13 @@ def error(torch, name, code, scope):
         torch.set_default_dtype(torch.float32)
     if not isinstance(got, torch.Tensor) or got.dtype not in (*floats, torch.float64) or wanted.dtype != torch.float64 or not got.numel():
         return None
-    apart, most = (got.double() - wanted).abs(), wanted.abs()
+    difference, magnitude = (got.double() - wanted).abs(), wanted.abs()
     finite = wanted.isfinite()
-    return float(apart[finite].max() / most[finite].max()) if finite.any() and most[finite].max() > 0 else None
+    return float(difference[finite].max() / magnitude[finite].max()) if finite.any() and magnitude[finite].max() > 0 else None
 
 
 def steps(library, names):
-    """Name of a row -> its step and the error of what it gives."""
+    """Returns {row name: (step, error of its result)}."""
     if library == "numpy":
         return {name: (eval("lambda: " + code, scope), None) for scope, codes in [numpy_rows(names)] for name, code in codes.items()}
     torch = __import__(library)
@@ -203,7 +203,7 @@ def steps(library, names):
 
 
 def numpy_rows(names):
-    """What NumPy's expressions use, and those by the names of rows."""
+    """Returns the variables of NumPy's expressions, and the expressions by row name."""
     import numpy as np
     draw = np.random.default_rng(0).standard_normal
     if LARGE: return kernel_scope(np, lambda *sizes: draw(sizes, np.float32)), {name: code for name, (_, code) in KERNELS.items() if code}
@@ -220,12 +220,12 @@ def kernel_scope(np, draw):
     scope = {"np": np, "a": draw(2048, 2048), "b": draw(2048, 2048), "d": draw(1024, 1024).astype(np.float64), "m": draw(4096, 4096), "v": draw(4096),
              "long": np.random.default_rng(1).integers(0, 9, (512, 512)), "x": draw(1000000), "y": draw(1000000)}
     scope["whole"], scope["size"], scope["wide"] = scope["long"].astype(np.int32), np.abs(scope["x"]), scope["x"].astype(np.float64)
-    scope.update(c3=draw(8, 256, 196), c4=draw(8, 256, 3136), few=draw(64, 256), many=draw(1024, 256))  # kernels of one place are products
+    scope.update(c3=draw(8, 256, 196), c4=draw(8, 256, 3136), few=draw(64, 256), many=draw(1024, 256))  # 1x1 convolutions are matrix products
     return scope
 
 
 def lapack():
-    """The library that Phlox would find if it were installed beside NumPy: NumPy's OpenBLAS."""
+    """Returns the LAPACK library Phlox finds if installed next to NumPy: NumPy's OpenBLAS."""
     numpy = importlib.util.find_spec("numpy")
     found = numpy and glob.glob(os.path.join(os.path.dirname(numpy.origin), "..", "numpy.libs", "libscipy_openblas*.so*"))
     return {"PHLOX_LAPACK": found[0]} if found else {}
@@ -237,7 +237,7 @@ def start(library, names):
 
 
 def serve(library, names):
-    """Says which rows there are, with errors; then times a row whenever it is named."""
+    """Prints the rows and their errors, then times each row named on stdin."""
     found = steps(library, names)
     print(json.dumps({name: off for name, (_, off) in found.items()}), flush=True)
     for line in sys.stdin:
@@ -245,7 +245,7 @@ def serve(library, names):
 
 
 def ask(worker, name):
-    # Threads of the library before may wait busily for the next call: OpenBLAS's do for 0.12 s.
+    # Idle threads of the previous library may spin for a while: OpenBLAS's for 0.12 s.
     if THREADS > 1: time.sleep(0.15)
     print(name, file=worker.stdin, flush=True)
     return float(worker.stdout.readline())
@@ -264,7 +264,7 @@ def main():
             for library, times in turns.items():
                 times.append(ask(workers[library], name))
         mine, theirs, peer = (statistics.median(turns[library]) if library in turns else None for library in workers)
-        # Of each turn, as the processor's clock changes from one to the next.
+        # Ratios are taken per turn: the clock frequency varies between turns.
         ratios = [statistics.median(t / m for t, m in zip(times, turns["phlox"])) for library, times in turns.items() if library != "phlox"]
         table.append((min(ratios, default=0), name, mine, theirs, peer, off, errors["torch"].get(name)))
     print("%d threads\n%-58s %9s %9s %9s %6s %9s %9s" % (THREADS, "op, ms", "Phlox", "PyTorch", "NumPy", "ratio", "error", "PyTorch's"))

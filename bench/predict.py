@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What steps of training would take, in virtual time on simulated devices: `python3 bench/predict.py [parts of names of rows of bench/models.py]`.
+"""Predicts the time of training steps, in virtual time on simulated devices: `python3 bench/predict.py [parts of names of rows of bench/models.py]`.
 
-Prints the time of a step of each row on the machine that PHLOX_SIM_MACHINE describes, an H200 by default. With `--scaling MODEL` (mlp, cnn, gpt2) it prints how a
-step goes on 1 to 1,024 devices: by DistributedDataParallel, of which two ranks are run and the links take the time of all, and by DataParallel on as many
-devices as there are up to 8. `--trace FILE` writes the trace of a rank's last step, of the largest number of ranks. Kernels are left out: no row computes anything.
+Prints the time of a step of each row on the machine described by PHLOX_SIM_MACHINE (default: an H200). `--scaling MODEL` (mlp, cnn, gpt2) prints the scaling of a
+step to 1,024 devices: DistributedDataParallel simulates two ranks and gives the links the time of all ranks; DataParallel simulates up to 8 devices. `--trace FILE`
+writes a trace of a rank's last step, for the largest number of ranks. Kernels are skipped: rows compute no values.
 """
 import argparse, json, os, sys, tempfile, threading, types
 
@@ -19,26 +19,26 @@ def bind():
 
 
 def timed(torch, step, device=0):
-    """Milliseconds of a step, of several that are given one after the other."""
+    """Returns the milliseconds per step of several steps in sequence."""
     step()
     begin = torch.cuda.virtual_time(device)
     for _ in range(STEPS): step()
     return (torch.cuda.virtual_time(device) - begin) / STEPS / 1e6
 
 
-# ---- in processes of their own, which print one line
+# ---- worker processes: each prints one line
 
 def row(name, tiny="0"):
     torch = bind()
-    import measured, models, reserved  # which have rows of their own
+    import measured, models, reserved  # these add rows
     function, more = models.ROWS[name]
-    o = types.SimpleNamespace(torch=torch, device="cuda", tiny=bool(int(tiny)), looking=False, losses=1, names=[name])
+    o = types.SimpleNamespace(torch=torch, device="cuda", tiny=bool(int(tiny)), comparing=False, losses=1, names=[name])
     torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = True, bool(more.get("tf32"))
     return timed(torch, function(o)[0]) / more.get("parts", 1)
 
 
 def model(torch, name):
-    """The net, its batch and its loss."""
+    """Returns the net, its input and target, and the loss."""
     F = torch.nn.functional
     if name == "gpt2":
         from gpt2 import GPT2
@@ -76,7 +76,7 @@ def ddp(name, trace=None):
         took = timed(torch, step, rank)
         if not trace: return took
         prof = torch.autograd.profiler.profile(use_device="cuda")
-        gate.wait()  # the ranks are threads, and a profile is of all of them
+        gate.wait()  # ranks are threads; the profile covers all of them
         if rank == 0: prof.__enter__()
         gate.wait()
         step()
@@ -91,13 +91,13 @@ def ddp(name, trace=None):
 
 
 def ranks(name, tiny="0"):
-    """A row of bench/distributed.py, on two ranks."""
+    """Runs a row of bench/distributed.py on two ranks."""
     torch = bind()
     import distributed, torch.distributed as dist
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = True
     def rank(rank):
         dist.init_process_group("nccl")
-        o = types.SimpleNamespace(torch=torch, dist=dist, rank=rank, size=2, device=f"cuda:{rank}", tiny=bool(int(tiny)), looking=False)
+        o = types.SimpleNamespace(torch=torch, dist=dist, rank=rank, size=2, device=f"cuda:{rank}", tiny=bool(int(tiny)), comparing=False)
         return timed(torch, distributed.ROWS[name][0](o)[0], rank)
     return max(dist.simulate(rank, nprocs=2))
 
@@ -110,16 +110,16 @@ def data_parallel(name, count):
     return timed(torch, train(torch, torch.nn.DataParallel(net.cuda(), list(range(count))), x, y, loss_of))
 
 
-# ---- the tables
+# ---- tables
 
-def apart(call, *arguments, devices=1, figures=""):
-    """The figure that a process of its own finds."""
+def in_process(call, *arguments, devices=1, figures=""):
+    """Returns the figure computed by a separate process."""
     own = os.environ.get("PHLOX_SIM_MACHINE")
     with tempfile.NamedTemporaryFile("w", suffix=".machine") as file:
         file.write((open(own).read() if own else "") + "\n" + figures)
         file.flush()
         env = {**run.SIMULATED, "PHLOX_SIM_DEVICES": str(devices), "PHLOX_SIM_MACHINE": file.name}
-        return run.found(" ".join((call, *arguments)), sys.executable, os.path.abspath(__file__), "--worker", call, *arguments, **env)
+        return run.last_json(" ".join((call, *arguments)), sys.executable, os.path.abspath(__file__), "--worker", call, *arguments, **env)
 
 
 def text(ms):
@@ -127,12 +127,12 @@ def text(ms):
 
 
 def scaling(name, trace):
-    one = apart("alone", name)
+    one = in_process("alone", name)
     print(f"{'devices':>8}{'DDP, ms':>12}{'efficiency':>12}{'DataParallel, ms':>20}{'efficiency':>12}")
     for count in RANKS:
         last = [trace] if trace and count == RANKS[-1] else []
-        ranks = one if count == 1 else apart("ddp", name, *last, devices=2, figures=f"ranks = {count}\n")
-        threads = apart("data_parallel", name, str(count), devices=count) if count <= 8 else None
+        ranks = one if count == 1 else in_process("ddp", name, *last, devices=2, figures=f"ranks = {count}\n")
+        threads = in_process("data_parallel", name, str(count), devices=count) if count <= 8 else None
         print(f"{count:8}{text(ranks):>12}{one / ranks if ranks else 0:12.1%}{text(threads):>20}" + (f"{one / threads:12.1%}" if threads else f"{'-':>12}"), flush=True)
 
 
@@ -151,7 +151,7 @@ def main():
         import models
         for name, (_, more) in models.ROWS.items():
             if more.get("cpu") or not any(part in name for part in o.names or [""]): continue
-            print(f"{name:60}{text(apart('row', name, devices=more.get('devices', 1))):>12} ms", flush=True)
+            print(f"{name:60}{text(in_process('row', name, devices=more.get('devices', 1))):>12} ms", flush=True)
 
 
 if __name__ == "__main__":

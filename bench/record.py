@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records what a program asks of the memory of devices: python3 bench/record.py FILE PROGRAM [ARGUMENT...]
-PROGRAM is run as by `python3 -m phlox`. When it ends, FILE has its history, as torch.cuda.memory._dump_snapshot writes it, so that files of PyTorch are traces
-too; of several processes each has its rank in FILE's name. bench/replay.py FILE replays it."""
+"""Records the device memory requests of a program: python3 bench/record.py FILE PROGRAM [ARGUMENT...]
+PROGRAM runs as by `python3 -m phlox`. At its end the history is written to FILE in the format of torch.cuda.memory._dump_snapshot: snapshots of PyTorch are
+traces, too. With several processes the rank is appended to FILE's name. bench/replay.py FILE replays the trace."""
 import os
 import pickle
 import sys
 
-MOST = 1 << 24  # events of a device
+MAX_EVENTS = 1 << 24  # maximum number of events per device
 
 
 def events_of(snapshot, device):
-    """What a device was asked for: (key, size, stream) where a block is taken, (key, None, None) where the program lets it go. What lived before the record
-    began is taken first."""
-    trace, events, taken, live = snapshot["device_traces"][device], [], 0, {}
+    """Returns a device's requests: (key, size, stream) for an allocation, (key, None, None) for a free. Blocks older than the record are allocated at the
+    start."""
+    trace, events, allocated, live = snapshot["device_traces"][device], [], 0, {}
     ends = {b["address"]: b.get("requested_size", b["size"]) for s in snapshot["segments"] if s["device"] == device
             for b in s["blocks"] if b["state"] == "active_allocated"}
     for event in reversed(trace):
@@ -21,11 +21,11 @@ def events_of(snapshot, device):
         elif event["action"] == "free_requested":
             ends[event["addr"]] = event["size"]
     for address, size in sorted(ends.items()):
-        live[address], taken = taken, taken + 1
+        live[address], allocated = allocated, allocated + 1
         events.append((live[address], size, 0))
     for event in trace:
         if event["action"] == "alloc":
-            live[event["addr"]], taken = taken, taken + 1
+            live[event["addr"]], allocated = allocated, allocated + 1
             events.append((live[event["addr"]], event["size"], event["stream"]))
         elif event["action"] == "free_requested" and event["addr"] in live:
             events.append((live.pop(event["addr"]), None, None))
@@ -33,7 +33,7 @@ def events_of(snapshot, device):
 
 
 def read(path):
-    """The traces of a file, by device."""
+    """Returns the traces of a file, by device."""
     with open(path, "rb") as file:
         snapshot = pickle.load(file)
     found = {device: events_of(snapshot, device) for device in range(len(snapshot["device_traces"]))}
@@ -42,12 +42,12 @@ def read(path):
 
 def begin():
     from phlox.cuda import memory
-    memory._record_memory_history(context=None, stacks="python", max_entries=MOST, clear_history=True,
+    memory._record_memory_history(context=None, stacks="python", max_entries=MAX_EVENTS, clear_history=True,
                                   skip_actions=["free_completed", "segment_alloc", "segment_free", "segment_map", "segment_unmap", "snapshot", "oom"])
 
 
 def end():
-    """The snapshot."""
+    """Stops recording and returns the snapshot."""
     from phlox.cuda import memory
     snapshot = memory._snapshot()
     memory._record_memory_history(enabled=None)

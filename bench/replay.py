@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the allocator wastes: patterns of requests as programs make them, on a simulated device. waste = (peak reserved - peak live) / peak reserved.
-python3 bench/replay.py [--smallest] [--examples] [NAME | FILE ...]; the settings are those of PYTORCH_CUDA_ALLOC_CONF. Beside each pattern, what a model of PyTorch's
-rules wastes on it (bench/rules.py). With --smallest also the smallest device, in parts of the peak, on which the pattern runs through. FILEs are traces that
-bench/record.py or torch.cuda.memory._dump_snapshot wrote; --examples records those of examples, on simulated devices, and replays them."""
+"""Memory waste of the allocator: typical request patterns on a simulated device. waste = (peak reserved - peak live) / peak reserved.
+python3 bench/replay.py [--smallest] [--examples] [NAME | FILE ...]. Settings are those of PYTORCH_CUDA_ALLOC_CONF. Each pattern is compared to a model of PyTorch's
+allocator (bench/rules.py). --smallest also searches for the smallest device on which the pattern succeeds, relative to peak live. FILEs are traces written by
+bench/record.py or torch.cuda.memory._dump_snapshot. --examples records and replays traces of the examples on simulated devices."""
 import os
 import random
 import subprocess
@@ -17,29 +17,29 @@ import record
 import rules
 
 LAYERS, WIDTH, BATCH, MiB = 24, 2048, 8, 1 << 20
-LARGE = 20 * MiB  # a segment
+LARGE = 20 * MiB  # the size of a segment
 
 
-def take(size):
+def allocate(size):
     return torch.empty(int(size), dtype=torch.uint8, device="cuda")
 
 
 def training(rng, lengths, recompute=False):
-    """Steps of a transformer: activations of a forward pass are freed by the backward pass, which makes gradients."""
-    states = [take(12 * WIDTH * WIDTH * width) for width in (2, 8) for _ in range(LAYERS)]
+    """Training steps of a transformer. The backward pass frees the activations of the forward pass and allocates gradients."""
+    states = [allocate(12 * WIDTH * WIDTH * width) for width in (2, 8) for _ in range(LAYERS)]
     for length in lengths:
         row, saved = BATCH * length * WIDTH * 2, []
         for _ in range(LAYERS):
-            made = [take(row * k) for k in (1, 3, 1, 4, 4, 1)]
+            made = [allocate(row * k) for k in (1, 3, 1, 4, 4, 1)]
             saved.append(made[-1:] if recompute else made[:4])
             del made
         gradients = []
         while saved:
-            again = [take(row * k) for k in (1, 3, 1, 4)] if recompute else None
-            passed = take(row * 4)
+            recomputed = [allocate(row * k) for k in (1, 3, 1, 4)] if recompute else None
+            gradient_in = allocate(row * 4)
             saved.pop()
-            gradients.append(take(12 * WIDTH * WIDTH * 2))
-            del again, passed
+            gradients.append(allocate(12 * WIDTH * WIDTH * 2))
+            del recomputed, gradient_in
     return states
 
 
@@ -56,55 +56,55 @@ def recompute(rng):
 
 
 def sharded(rng):
-    """Layers whose parameters are gathered on a stream of their own while the one before is computed, and freed behind it."""
+    """Layers with parameters gathered on a side stream during the previous layer's computation, and freed after use."""
     side, here = torch.cuda.Stream(), torch.cuda.current_stream()
-    states = [take(12 * WIDTH * WIDTH * 10 // 8) for _ in range(LAYERS)]
+    states = [allocate(12 * WIDTH * WIDTH * 10 // 8) for _ in range(LAYERS)]
     for _ in range(20):
         row, saved = BATCH * rng.randrange(1024, 3072) * WIDTH * 2, []
         for backward in False, True:
             for _ in range(LAYERS):
                 with torch.cuda.stream(side):
-                    gathered = take(12 * WIDTH * WIDTH * 2)
+                    gathered = allocate(12 * WIDTH * WIDTH * 2)
                     gathered[:1].fill_(1)
                 here.wait_stream(side)
                 gathered[:1].add_(1)
                 if backward:
                     saved.pop()
-                    gradient, passed = take(12 * WIDTH * WIDTH * 2), take(row * 4)
+                    gradient, gradient_in = allocate(12 * WIDTH * WIDTH * 2), allocate(row * 4)
                     side.wait_stream(here)
                     with torch.cuda.stream(side):
                         gradient[:1].add_(1)
-                    del gradient, passed
+                    del gradient, gradient_in
                 else:
-                    saved.append([take(row * k) for k in (1, 3, 1)])
+                    saved.append([allocate(row * k) for k in (1, 3, 1)])
                 del gathered
     return states
 
 
 def serving(rng):
-    """Sequences of a server, whose caches of keys and values grow by doubling."""
-    weights, running = [take(400 * MiB) for _ in range(8)], []
+    """Sequences of an inference server. Their KV caches grow by doubling."""
+    weights, running = [allocate(400 * MiB) for _ in range(8)], []
     for _ in range(3000):
         if len(running) < 32 and rng.random() < 0.3:
-            running.append(take(4 * MiB))
+            running.append(allocate(4 * MiB))
         elif running:
             at = rng.randrange(len(running))
             if rng.random() < 0.25 or running[at].numel() > 256 * MiB:
                 running.pop(at)
             else:
-                running[at] = take(running[at].numel() * 2)
+                running[at] = allocate(running[at].numel() * 2)
     return weights
 
 
 def comb(rng):
-    """Every other block is freed, and then a large one is wanted."""
-    blocks = [take(96 * MiB) for _ in range(160)]
+    """Frees every other block, then requests a large one."""
+    blocks = [allocate(96 * MiB) for _ in range(160)]
     del blocks[::2]
-    return blocks, take(6144 * MiB)
+    return blocks, allocate(6144 * MiB)
 
 
 def power_law(rng):
-    """Sizes by a power law, on 8 streams, of which others use some."""
+    """Power-law sizes on 8 streams; some blocks are also used by another stream."""
     streams, live, held = [torch.cuda.Stream() for _ in range(8)], [], 0
     for _ in range(6000):
         size = int(min(1 << 30, 512 / rng.random() ** 2.5))
@@ -112,7 +112,7 @@ def power_law(rng):
             held -= live.pop(rng.randrange(len(live))).numel()
         stream, other = rng.sample(streams, 2)
         with torch.cuda.stream(stream):
-            block = take(size)
+            block = allocate(size)
             block[:1].fill_(1)
         if rng.random() < 0.1:
             other.wait_stream(stream)
@@ -124,7 +124,7 @@ def power_law(rng):
 
 
 def pinned(rng):
-    """Batches of varying sizes on their way to the device, of which a few are under way at a time."""
+    """Host-to-device batches of varying sizes in pinned memory, a few in flight at a time."""
     held = []
     for _ in range(2000):
         held.append(torch.empty(int(2 ** rng.uniform(12, 26)), dtype=torch.uint8, pin_memory=True))
@@ -142,7 +142,7 @@ def pinned_peaks():
     return stats["active_bytes.peak"], stats["active_bytes.peak"], stats["allocated_bytes.peak"]
 
 
-def fresh(limit=1.0):
+def reset(limit=1.0):
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
     torch.cuda.set_per_process_memory_fraction(limit)
@@ -150,7 +150,7 @@ def fresh(limit=1.0):
 
 
 def completes(trace, limit):
-    fresh(limit / torch.cuda.get_device_properties(0).total_memory)
+    reset(limit / torch.cuda.get_device_properties(0).total_memory)
     try:
         trace(random.Random(0))
         return True
@@ -159,7 +159,7 @@ def completes(trace, limit):
 
 
 def smallest(does, live):
-    """The least part of `live` that will do, to half of a hundredth, as a text."""
+    """Returns the smallest sufficient multiple of `live` as text, to a precision of 0.005."""
     low, high = 0.99, 2.5
     if not does(high * live):
         return f"over {high}"
@@ -171,7 +171,7 @@ def smallest(does, live):
 
 # ---- traces
 def replayed(events):
-    """A recorded trace, as a pattern."""
+    """Converts a recorded trace to a pattern."""
     def trace(rng):
         streams, live = {0: torch.cuda.default_stream()}, {}
         for key, size, stream in events:
@@ -181,20 +181,20 @@ def replayed(events):
             if stream not in streams:
                 streams[stream] = torch.cuda.Stream()
             with torch.cuda.stream(streams[stream]):
-                live[key] = take(size)
+                live[key] = allocate(size)
         return live
     return trace
 
 
 def recorded(trace):
-    """The trace of a pattern."""
+    """Records the trace of a pattern."""
     record.begin()
     kept = trace(random.Random(0))
     del kept
     return record.events_of(record.end(), 0)
 
 
-# What is run, with how many devices, whether kernels are, and in how many processes.
+# name -> (command, number of devices, whether kernels run, number of processes)
 EXAMPLES = {"gpt2": ("gpt2.py README.md --steps 3", 1, False, 1),
             "gpt2-autocast": ("gpt2.py README.md --steps 3 --autocast", 1, False, 1),
             "gpt2-small": ("gpt2.py README.md --steps 3 --batch 4 --length 128 --size 256 --heads 4 --layers 4 --words 512", 1, False, 1),
@@ -205,7 +205,7 @@ EXAMPLES = {"gpt2": ("gpt2.py README.md --steps 3", 1, False, 1),
 
 
 def record_example(name, folder):
-    """Files of its traces."""
+    """Runs an example. Returns the files of its traces."""
     (program, *arguments), devices, kernels, ranks = EXAMPLES[name][0].format(folder=folder).split(), *EXAMPLES[name][1:]
     path = os.path.join(folder, name)
     command = [sys.executable] + (["-m", "phlox", "-m", "torch.distributed.run", "--nproc-per-node", str(ranks)] if ranks > 1 else [])
@@ -218,7 +218,7 @@ def record_example(name, folder):
 
 
 def traces_of(names, examples):
-    """Patterns and traces by name."""
+    """Yields (name, pattern or trace)."""
     patterns = {trace.__name__: trace for trace in (fixed, variable, recompute, sharded, serving, comb, power_law, pinned)}
     files = [name for name in names if name not in patterns and name not in EXAMPLES]
     yield from ((name, trace) for name, trace in patterns.items() if name in names or not (names or examples))
@@ -232,10 +232,10 @@ def traces_of(names, examples):
                 yield os.path.basename(path) + (f":{device}" if len(found) > 1 else ""), replayed(events)
 
 
-# ---- what is told of them
+# ---- report
 def measure(trace):
-    """Peaks of what lived, was wanted and was reserved, and how often memory was taken from the device."""
-    fresh()
+    """Returns the peaks of live, requested and reserved memory, and the number of device allocations."""
+    reset()
     taken = torch.cuda.memory_stats()["num_device_alloc"]
     kept = trace(random.Random(0))
     found = *(pinned_peaks if trace is pinned else peaks)(), torch.cuda.memory_stats()["num_device_alloc"] - taken
@@ -243,8 +243,8 @@ def measure(trace):
     return found
 
 
-def tell(name, trace, search):
-    """Prints a line. Gives what was reserved over what lived, and the same by the rules; None of less than a segment, where these say nothing."""
+def report(name, trace, search):
+    """Prints a line. Returns (reserved / live, the same for PyTorch's rules); None below the size of a segment, for which the ratios are meaningless."""
     live, wanted, reserved, taken = measure(trace)
     line = f"{name:14} live {size_text(live)}, reserved {size_text(reserved)}, waste {1 - live / reserved:6.1%}"
     if trace is pinned:
@@ -253,14 +253,14 @@ def tell(name, trace, search):
     line += f" (of what was asked for {1 - wanted / reserved:.1%}), {taken} times memory taken"
     if search:
         line += f", smallest device {smallest(lambda limit: completes(trace, limit), live)}"
-    fresh()
+    reset()
     events = recorded(trace)
     model = rules.run(events)
-    line += f"; by PyTorch's rules waste {1 - model.most_live / model.most:6.1%}"
+    line += f"; by PyTorch's rules waste {1 - model.peak_live / model.peak:6.1%}"
     if search:
         line += f", smallest device {smallest(lambda limit: rules.run(events, limit), live)}"
     print(line, flush=True)
-    return (reserved / live, model.most / model.most_live) if live >= LARGE else None
+    return (reserved / live, model.peak / model.peak_live) if live >= LARGE else None
 
 
 def size_text(count):
@@ -270,7 +270,7 @@ def size_text(count):
 def main(arguments):
     names = [a for a in arguments if not a.startswith("--")]
     torch.cuda.init()
-    found = [tell(name, trace, "--smallest" in arguments) for name, trace in traces_of(names, "--examples" in arguments)]
+    found = [report(name, trace, "--smallest" in arguments) for name, trace in traces_of(names, "--examples" in arguments)]
     found = [both for both in found if both]
     if found:
         print(f"reserved over live, geometric mean where 20 MiB and more live: {geometric_mean(own for own, _ in found):.4f}; by PyTorch's rules {geometric_mean(model for _, model in found):.4f}")

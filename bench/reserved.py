@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What steps of training reserve, without and with expandable segments, by Phlox and by PyTorch: `python3 bench/reserved.py [parts of names of rows]`.
+"""Memory reserved by training steps, with and without expandable segments, for Phlox and PyTorch: `python3 bench/reserved.py [parts of names of rows]`.
 
-Prints for each row the most that lived, the most that was reserved with each of SETTINGS, what of that is waste, and how often memory was taken from the device. A
-row is one of bench/models.py, or one of those here, whose sizes vary; each figure is of a process of its own. Where there is no GPU, Phlox's are those of a
-simulated device on which kernels are left out, and PyTorch has none.
+Prints for each row and setting: peak live memory, peak reserved memory, the waste, and the number of device allocations. A row is one of bench/models.py, or one
+defined here, with varying sizes. Each figure is measured in a separate process. Without a GPU, Phlox uses a simulated device with kernels skipped, and PyTorch is
+not measured.
 """
 import argparse, json, os, random, sys, types
 
@@ -20,9 +20,9 @@ def varying_gpt2(o):
     from gpt2 import GPT2
     torch, draw = o.torch, random.Random(1)
     net = (GPT2(64, 16, 16, 2, 1) if o.tiny else GPT2()).to(o.device, torch.bfloat16)
-    batch, least, most = (2, 4, 16) if o.tiny else (16, 128, 1024)
+    batch, low, high = (2, 4, 16) if o.tiny else (16, 128, 1024)
     def loss(net):
-        text = torch.zeros(batch, draw.randint(least, most) + 1, dtype=torch.int64, device=o.device)
+        text = torch.zeros(batch, draw.randint(low, high) + 1, dtype=torch.int64, device=o.device)
         return net(text[:, :-1], text[:, 1:])
     return models.train(o, net, loss), None
 
@@ -33,9 +33,9 @@ def varying_resnet(o):
     torch, draw = o.torch, random.Random(1)
     layout = {"dtype": torch.bfloat16, "memory_format": torch.channels_last}
     net = (resnet50(10, 4, (1, 1)) if o.tiny else resnet50()).to(o.device, **layout)
-    batch, least, most = (2, 1, 2) if o.tiny else (128, 4, 7)
+    batch, low, high = (2, 1, 2) if o.tiny else (128, 4, 7)
     def loss(net):
-        size = 32 * draw.randint(least, most)
+        size = 32 * draw.randint(low, high)
         x = torch.zeros(batch, 3, size, size, device=o.device).to(**layout)
         return net(x).float().square().mean()
     return models.train(o, net, loss, models.sgd(o, net)), None
@@ -46,7 +46,7 @@ def worker(library, name, tiny):
     torch = run.bind(library)
     function, more = models.ROWS[name]
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = bool(more.get("tf32"))
-    step, _ = function(types.SimpleNamespace(torch=torch, device="cuda", tiny=tiny, looking=False, losses=1, names=[name]))
+    step, _ = function(types.SimpleNamespace(torch=torch, device="cuda", tiny=tiny, comparing=False, losses=1, names=[name]))
     for _ in range(STEPS): step()
     torch.cuda.synchronize()
     stats = torch.cuda.memory_stats()
@@ -54,14 +54,14 @@ def worker(library, name, tiny):
 
 
 def figures(python, library, name, setting, o):
-    """What a process of the library finds of a row."""
+    """Returns the peaks of a row, measured in a process of the library."""
     command = [python, os.path.abspath(__file__), "--worker", library, name] + ["--tiny"] * o.tiny
-    return run.found(f"{library}, {setting}", *command, **o.env, PYTORCH_CUDA_ALLOC_CONF=setting)
+    return run.last_json(f"{library}, {setting}", *command, **o.env, PYTORCH_CUDA_ALLOC_CONF=setting)
 
 
-def show(found):
-    if not found: return f"{'-':>32}"
-    live, reserved, taken = found
+def show(peaks):
+    if not peaks: return f"{'-':>32}"
+    live, reserved, taken = peaks
     return f"{live / 2**20:10,.0f}{reserved / 2**20:9,.0f} {1 - live / reserved:6.1%}{taken:6}"
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A model of the rules by which PyTorch's caching allocator places blocks, as its documentation and comments publish them, without expandable segments:
-two pools, free blocks of each stream, best fit, blocks that are split and joined, segments that go back to the device whole and only when memory is short.
-Work is done as soon as it is issued, so a block that the program lets go of is free at once."""
+"""A model of PyTorch's caching allocator without expandable segments, from its documentation and comments: two pools, free lists per stream, best fit,
+splitting and merging of blocks. Segments are released only as a whole, and only if memory is short. Work completes immediately: a freed block is reusable
+at once."""
 import bisect
 
 MiB = 1 << 20
@@ -10,7 +10,7 @@ MiB = 1 << 20
 class Block:
     def __init__(self, address, size, stream, small):
         self.address, self.size, self.stream, self.small = address, size, stream, small
-        self.before = self.after = None  # in its segment
+        self.before = self.after = None  # neighbours in the segment
         self.free = False
 
     def key(self):
@@ -19,8 +19,8 @@ class Block:
 
 class Allocator:
     def __init__(self, limit=float("inf")):
-        self.limit, self.reserved, self.most, self.live, self.most_live = limit, 0, 0, 0, 0
-        self.next, self.free, self.blocks = 0, {}, {}  # free: sorted (size, address) by stream and pool; blocks: those, by address
+        self.limit, self.reserved, self.peak, self.live, self.peak_live = limit, 0, 0, 0, 0
+        self.next, self.free, self.blocks = 0, {}, {}  # free: (stream, pool) -> sorted list of (size, address); blocks: free blocks by address
 
     def _list(self, block):
         block.free = True
@@ -44,16 +44,16 @@ class Allocator:
     def _segment(self, size, stream, small):
         whole = 2 * MiB if small else 20 * MiB if size < 10 * MiB else -(-size // (2 * MiB)) * 2 * MiB
         if self.reserved + whole > self.limit:
-            self.give_back()
+            self.release_cached()
         if self.reserved + whole > self.limit:
             return None
         self.reserved += whole
-        self.most = max(self.most, self.reserved)
+        self.peak = max(self.peak, self.reserved)
         at, self.next = self.next, self.next + whole
         return Block(at, whole, stream, small)
 
-    def give_back(self):
-        """Segments of which nothing is in use."""
+    def release_cached(self):
+        """Releases segments without live blocks."""
         for listed in self.free.values():
             for _, address in list(listed):
                 block = self.blocks[address]
@@ -61,8 +61,8 @@ class Allocator:
                     self._unlist(block)
                     self.reserved -= block.size
 
-    def take(self, size, stream):
-        """A block, or None where memory is short."""
+    def allocate(self, size, stream):
+        """Returns a block, or None if memory is short."""
         size = max(512, -(-size // 512) * 512)
         small = size <= MiB
         block = self._fit(size, stream, small) or self._segment(size, stream, small)
@@ -70,17 +70,17 @@ class Allocator:
             return None
         left = block.size - size
         if left >= 512 if small else left > MiB:
-            rest = Block(block.address + size, left, stream, small)
-            rest.before, rest.after, block.after = block, block.after, rest
-            if rest.after:
-                rest.after.before = rest
+            remainder = Block(block.address + size, left, stream, small)
+            remainder.before, remainder.after, block.after = block, block.after, remainder
+            if remainder.after:
+                remainder.after.before = remainder
             block.size = size
-            self._list(rest)
+            self._list(remainder)
         self.live += block.size
-        self.most_live = max(self.most_live, self.live)
+        self.peak_live = max(self.peak_live, self.live)
         return block
 
-    def let(self, block):
+    def release(self, block):
         self.live -= block.size
         for other in block.before, block.after:
             if other and other.free:
@@ -98,13 +98,13 @@ class Allocator:
 
 
 def run(events, limit=float("inf")):
-    """The allocator after a trace (bench/record.py), or None where the limit did not do."""
+    """Replays a trace (bench/record.py). Returns the allocator, or None if the limit was exceeded."""
     allocator, live = Allocator(limit), {}
     for key, size, stream in events:
         if size is None:
             if key in live:
-                allocator.let(live.pop(key))
-        elif (block := allocator.take(size, stream)) is None:
+                allocator.release(live.pop(key))
+        elif (block := allocator.allocate(size, stream)) is None:
             return None
         else:
             live[key] = block

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The benchmarks: `make bench`, or `python3 bench/run.py build/bench.json`.
 
-Prints, and writes as JSON, what Phlox costs from C and from Python beside PyTorch on the CPU in the same run (where a Python
-that has both is found), the goal of each row, and the floor where memory bandwidth is one. A row is one entry of a table.
-Every figure is the least of many repeats, and the two take turns, so that other work on the machine weighs on both.
+Prints and writes as JSON the cost of Phlox from C and Python compared to PyTorch on the CPU in the same run (if a Python with both is
+found), the goal of each row, and its lower bound if it is bound by memory bandwidth. A row is an entry of a table. Each figure is the
+minimum of many repeats. The libraries alternate, so that other load affects both.
 """
 import gc, json, os, subprocess, sys, textwrap, time
 
@@ -12,7 +12,7 @@ THREADS = min(2, len(os.sched_getaffinity(0)))
 ROUNDS = 3
 LIBRARIES = ("phlox", "torch")
 
-# From C (bench/call.c): name -> goal in ns.
+# Rows of bench/call.c: name -> goal in ns.
 C_GOALS = {"add of 4 floats": 100, "view: select": 60, "view: narrow": 60, "what a profile adds to an op": 200}
 
 NET = """
@@ -47,8 +47,8 @@ def step():
     net(x).square().mean().backward()
     optimizer.step()
 """
-# The floor: two products, of 2 * heads * length^2 * 64 operations each (forward; seven halves of that with backward), and heads * length^2
-# exponentials; half of all where it is causal.
+# Lower bound: two products of 2 * heads * length^2 * 64 operations each (forward; times 3.5 with backward), and heads * length^2
+# exponentials; half of that if causal.
 ATTENTION = """
 F = torch.nn.functional
 def tensors(sizes, dtype=torch.float32):
@@ -68,7 +68,7 @@ optimizer = torch.optim.Adam(net.parameters())
 net(torch.ones(2, 4)).sum().backward()
 optimizer.step()
 """
-# A file of 10,000 small tensors. PyTorch reads safetensors where their package is installed.
+# A file of 10,000 small tensors. PyTorch reads safetensors only if their package is installed.
 FILE = """
 import atexit, os, shutil, tempfile
 folder = tempfile.mkdtemp()
@@ -79,8 +79,8 @@ torch.save(x, path)
 """
 BIG = "x = torch.rand(16 * 2**20)"
 MB16 = 64 * 2**20 / 1e9  # GB of 16 M floats
-# From Python: name, statement, setup, then any of: goal in seconds, times (goal as a multiple of torch's speed),
-# moved (GB that it must move at least: the floor, as fast as the plain C loop `like` moves them).
+# Rows from Python: name, statement, setup, then any of: goal (seconds), times (goal as a multiple of torch's speed),
+# moved (minimum GB moved: the lower bound is a plain C loop `like` that moves as many).
 ROWS = [
     ("add of 4 floats", "a + b", "a, b = torch.ones(4), torch.ones(4)", {"goal": 200e-9}),
     ("view x[0]", "x[0]", "x = torch.ones(4, 4)", {"goal": 120e-9}),
@@ -135,7 +135,7 @@ loader = DataLoader(TensorDataset(x, y), batch_size=64, shuffle=True)
 
 
 def prepare(statement, setup, scope, check="None"):
-    """Runs the setup once; gives repeat(n), the seconds of n runs and the wait for the last, and a function for `check`."""
+    """Runs the setup once. Returns repeat(n), the seconds of n runs including the final wait, and a function evaluating `check`."""
     code = f"""
 def start():
 {textwrap.indent(setup, " ")}
@@ -152,8 +152,8 @@ def start():
     return space["start"]()
 
 
-def least(repeat, seconds):
-    """Seconds of one run: the least over repeats of at least a millisecond, for so many seconds in all."""
+def min_seconds(repeat, seconds):
+    """Returns the seconds of one run: the minimum over repeats of at least a millisecond, within a total time of `seconds`."""
     repeat(1)
     calls = max(1, int(1e-3 / max(repeat(1), 1e-9)))
     end, best = time.perf_counter() + seconds, 1e9
@@ -164,7 +164,7 @@ def least(repeat, seconds):
 
 
 def bind(library):
-    """The library as torch, whichever it is."""
+    """Imports a library as torch."""
     if library == "phlox":
         import phlox as torch
         for name in [n for n in sys.modules if n.split(".")[0] == "phlox"]:
@@ -180,8 +180,8 @@ def chosen(rows, names):
     return [row for row in rows if any(name in row[0] for name in names)]
 
 
-def tell(library, rows, measure):
-    """Prints {name: measure(row)} of each row in a line; one that fails is told on stderr."""
+def report(library, rows, measure):
+    """Prints a line {name: measure(row)} for each row. Failures are printed to stderr."""
     for row in rows:
         try:
             print(json.dumps({row[0]: measure(*row)}), flush=True)
@@ -190,15 +190,15 @@ def tell(library, rows, measure):
         gc.collect()
 
 
-def told(python, file, *arguments, **more):
-    """The (name, figures) that a worker tells, as they come."""
+def results_of(python, file, *arguments, **more):
+    """Yields the (name, figures) printed by a worker, as they arrive."""
     for line in lines(python, os.path.abspath(file), *arguments, **more): yield from json.loads(line).items()
 
 
 def worker(library, names):
-    """Runs the rows with one library, and tells the seconds of each."""
+    """Runs the rows with one library and prints the seconds of each."""
     torch = bind(library)
-    tell(library, chosen(ROWS, names), lambda name, statement, setup, more: least(*prepare(statement, setup, {"torch": torch})[:1], 0.7))
+    report(library, chosen(ROWS, names), lambda name, statement, setup, more: min_seconds(*prepare(statement, setup, {"torch": torch})[:1], 0.7))
 
 
 def environment(tree=ROOT):
@@ -212,13 +212,13 @@ def output(*command, **more):
 
 
 def lines(*command, **more):
-    """What a process prints, line by line, as it comes."""
+    """Yields the lines printed by a process, as they arrive."""
     with subprocess.Popen(command, env=dict(environment(), **more), stdout=subprocess.PIPE, text=True, cwd=ROOT) as process: yield from process.stdout
     if process.returncode: raise subprocess.CalledProcessError(process.returncode, command)
 
 
-def found(what, *command, **more):
-    """What a process prints in its last line, as JSON; None, and the error by the name of what was asked for, if it fails."""
+def last_json(what, *command, **more):
+    """Returns the last line printed by a process, as JSON. On failure prints the error, prefixed with `what`, and returns None."""
     done = subprocess.run(command, env=dict(environment(), **more), capture_output=True, text=True)
     if done.returncode: print(f"{what}: {(done.stderr.splitlines() or ['?'])[-1]}", file=sys.stderr)
     return None if done.returncode else json.loads(done.stdout.splitlines()[-1])
@@ -232,12 +232,12 @@ def can_import(python, *modules): return succeeds(python, "import " + ", ".join(
 def has_gpu(python, library): return succeeds(python, f"import {library} as t, sys; sys.exit(not t.cuda.device_count())", PHLOX_BACKENDS="cuda")
 
 
-# A device in a GPU's place, which leaves kernels out and has virtual time.
+# A simulated device in place of a GPU: kernels are skipped, time is virtual.
 SIMULATED = {"PHLOX_BACKENDS": "sim", "PHLOX_SIM_DEVICES": "1", "PHLOX_SIM_MODE": "schedule", "PHLOX_SIM_MEMORY": "140G", "PHLOX_SIM_KERNELS": "skip"}
 
 
 def choose():
-    """A Python that has PyTorch too, if there is one; and the libraries it has."""
+    """Returns a Python with PyTorch, if there is one, and the libraries it can import."""
     for python in (sys.executable, "/usr/bin/python3"):
         if os.path.exists(python) and can_import(python, "phlox", "torch"):
             return python, list(LIBRARIES)
@@ -259,7 +259,7 @@ def resident(python, library):
 
 
 def installed(python, library):
-    """Bytes of the package and its libraries as installed: without symbols, without what running it has left behind."""
+    """Returns the bytes of the installed package and its libraries, without symbols and .pyc files."""
     folder = os.path.dirname(output(python, "-c", f"import {library}; print({library}.__file__)").strip())
     stripped, total = os.path.join(ROOT, "build", "stripped.so"), 0
     for path in (os.path.join(at, f) for at, _, files in os.walk(folder) for f in files if not f.endswith(".pyc")):
@@ -272,7 +272,7 @@ def installed(python, library):
 
 
 def libraries(python):
-    """Bytes of PyTorch's own libraries where a distribution puts them outside the package."""
+    """Returns the bytes of PyTorch's libraries outside the package, as installed by distributions."""
     code = "import torch; print(*{l.split()[-1] for l in open('/proc/self/maps') if '/libtorch' in l or '/libc10' in l})"
     paths = output(python, "-c", code).split()
     return sum(os.path.getsize(p) for p in paths if "/torch/" not in p)
@@ -291,7 +291,7 @@ def head(errors=False):
 
 
 def show(r):
-    """A row, judged; `errors`, where it has them, stand at the end."""
+    """Prints a judged row. `errors`, if present, are the last columns."""
     ratio = f"{r['torch'] / r['phlox']:.2f}" if r.get("torch") and r.get("phlox") else ""
     floor = f"{100 * r['floor'] / r['phlox']:.0f} % of it" if r.get("floor") and r.get("phlox") else ""
     goal = f"{r['times']}x torch" if "times" in r else text(r["goal"], r["unit"]) if "goal" in r else ""
@@ -301,7 +301,7 @@ def show(r):
 
 
 def judge(row):
-    """Whether the goal is met; None where it cannot be said."""
+    """Sets row["met"]: whether the goal is met; None if undecidable."""
     mine, other = row.get("phlox"), row.get("torch")
     if "times" in row: row["met"] = mine * row["times"] <= other if mine and other else None
     elif "goal" in row: row["met"] = mine <= row["goal"] if mine else False
@@ -320,26 +320,26 @@ def c_rows():
 
 
 def measure_bandwidth(best):
-    """Raises the floors to what a plain C loop reaches now."""
+    """Raises the lower bounds to the bandwidth a plain C loop reaches now."""
     for name, value, _ in (l.split() for l in output(os.path.join(ROOT, "build", "bench", "bandwidth"), str(THREADS)).splitlines()):
         best[name] = max(best.get(name, 0), float(value))
 
 
 def worker_seconds(python, library, names, tree=ROOT):
-    """{name: seconds} of the rows, from a process of their own, with the package of a tree."""
-    return dict(told(python, __file__, "--worker", library, *names, PYTHONPATH=environment(tree)["PYTHONPATH"]))
+    """Returns {name: seconds} of the rows, measured in a separate process with the package of a tree."""
+    return dict(results_of(python, __file__, "--worker", library, *names, PYTHONPATH=environment(tree)["PYTHONPATH"]))
 
 
 def python_rows(python, have, names, bandwidth):
-    found = {library: {} for library in have}
+    results = {library: {} for library in have}
     for _ in range(ROUNDS):
         measure_bandwidth(bandwidth)
         for library in have:
             for name, seconds in worker_seconds(python, library, names).items():
-                found[library][name] = min(seconds, found[library].get(name, 1e9))
+                results[library][name] = min(seconds, results[library].get(name, 1e9))
     for name, _, _, more in ROWS:
-        if not any(name in found[library] for library in have): continue
-        row = {"name": name, "unit": "s", **more, **{library: found[library].get(name) for library in have}}
+        if not any(name in results[library] for library in have): continue
+        row = {"name": name, "unit": "s", **more, **{library: results[library].get(name) for library in have}}
         if "moved" in more: row["floor"] = more["moved"] / bandwidth[more["like"]]
         yield row
 

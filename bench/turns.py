@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two builds by turns: `make bench AGAINST=../other`, or `python3 bench/turns.py OTHER [rows ...]`.
+"""Compares two builds: `make bench AGAINST=../other`, or `python3 bench/turns.py OTHER [rows ...]`.
 
-Runs the rows of bench/run.py and of bench/call.c with this tree and with another one that is built, each in processes of its
-own and by turns, and prints the least figure of each and how much slower this tree is. Rows that are more than 3 % slower are
-marked. On a busy machine the figures say little: run it on an idle one.
+Runs the rows of bench/run.py and bench/call.c with this tree and another built one, alternating, each in separate processes. Prints the
+minimum time of each and the relative difference. Rows more than 3 % slower in this tree are marked. Requires an idle machine: other load
+distorts the results.
 """
 import os, sys
 
@@ -20,12 +20,12 @@ def figures(tree, names):
 
 def main(other, *names):
     trees = run.ROOT, os.path.abspath(other)
-    least = {tree: {} for tree in trees}
+    minimum = {tree: {} for tree in trees}
     for turn in range(TURNS):
         for tree in trees if turn % 2 else trees[::-1]:
             for name, seconds in figures(tree, names or [""]).items():
-                least[tree][name] = min(seconds, least[tree].get(name, seconds))
-    here, there = least[trees[0]], least[trees[1]]
+                minimum[tree][name] = min(seconds, minimum[tree].get(name, seconds))
+    here, there = minimum[trees[0]], minimum[trees[1]]
     print(f"{run.THREADS} threads on {os.cpu_count()} cores, {TURNS} turns; load {os.getloadavg()[0]:.1f}")
     print(f"{'':44}{'here':>10}{'there':>10}")
     for name in here:

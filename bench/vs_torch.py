@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Phlox and PyTorch on the same GPU in the same run: `make bench-cuda`, or `python3 bench/vs_torch.py` after it.
 
-Prints each row with both figures, their ratio, the goal, how near the floor it is (what the driver itself takes for a launch, a
-copy or a context, measured here), and each library's error against float64; writes them as JSON. Names of rows, or parts of
-them, choose some. A row is one entry of ROWS: name, statement, setup, and any of
+Prints for each row both figures, their ratio, the goal, the fraction of the lower bound reached (the driver's time for a launch, copy
+or context, measured here), and each library's error relative to float64. Also writes them as JSON. Arguments select rows by parts of
+their names. A row is an entry of ROWS: name, statement, setup, and any of
 
     goal      seconds
-    moved     bytes that device memory must move at least; the floor is a copy of as many
-    like      the floor it is held against, if that is not "copy": "launch", "to_device", "to_host"
-    check     an expression for the result; "" is the statement's own
-    gpu       whether the row is for devices alone
-    more      environment of the process that runs it
+    moved     minimum bytes moved in device memory; the lower bound is a copy of the same size
+    like      the lower bound, if not "copy": "launch", "to_device", "to_host"
+    check     an expression for the result; "": the statement's result
+    gpu       True: devices only
+    more      environment variables of the process
 
-A setup sees `device`, `N` (elements of a gigabyte of float32), `some(*sizes, dtype)` for numbers that are the same in both
-libraries, `kind`, float32 or, for the reference, float64, and `exact(x)`, which brings a tensor to float64 there.
+A setup can use `device`, `N` (elements of a gigabyte of float32), `some(*sizes, dtype)`: random numbers equal in both libraries,
+`kind`: float32, or float64 for the reference, and `exact(x)`: converts to float64 for the reference.
 """
 import argparse, json, os, sys
 
@@ -80,7 +80,7 @@ def product(name, dtype, **more):
 
 
 def decomposition(name, statement, n, check=""):
-    """Of one large matrix, and of many small ones."""
+    """Rows for one large matrix and for many small ones."""
     setup = "n, m = ({}, {}) if N > 2**20 else (16, 2); x = some(m, n, n).squeeze(0); b = some(m, n, 8).squeeze(0); a = x @ x.mT + torch.eye(n, device=device, dtype=kind)"
     return [(f"linalg.{name} of {size}", statement, setup.format(side, count), {"check": check})
             for size, side, count in ((f"{n}x{n}", n, 1), ("1024 of 32x32", 32, 1024))]
@@ -213,7 +213,7 @@ def scope(torch, options, reference):
 
 
 def error(torch, options, statement, setup, check):
-    """The distance from float64's result over that one's norm, and the norm, by which the libraries' references are compared."""
+    """Returns the distance to the float64 result relative to its norm, and the norm, used to compare the libraries' references."""
     got, exact = (run.prepare(statement, HEAD + setup, scope(torch, options, reference), check or statement)[1]().to(torch.float64)
                   for reference in (False, True))
     norm = exact.norm().item()
@@ -221,7 +221,7 @@ def error(torch, options, statement, setup, check):
 
 
 def measure(torch, options, statement, setup, more):
-    seconds = run.least(run.prepare(statement, HEAD + setup, scope(torch, options, False))[0], 0 if options.tiny else 0.4)
+    seconds = run.min_seconds(run.prepare(statement, HEAD + setup, scope(torch, options, False))[0], 0 if options.tiny else 0.4)
     if "check" not in more: return [seconds, None, None]
     return [seconds, *error(torch, options, statement, setup, more["check"])]
 
@@ -231,19 +231,19 @@ def wanted(options):
 
 
 def worker(library, options):
-    """Runs the rows whose environment this is, and tells [seconds, error, norm] of each."""
+    """Runs the rows for the current environment and prints [seconds, error, norm] of each."""
     torch = run.bind(library)
     rows = [row for row in wanted(options) if row[3].get("more", {}).items() <= os.environ.items() and bool(row[3].get("more")) == options.more]
-    run.tell(library, rows, lambda name, *row: measure(torch, options, *row))
+    run.report(library, rows, lambda name, *row: measure(torch, options, *row))
 
 
 def ask(python, library, options, more):
     flags = ["--worker", library, "--device", options.device] + ["--tiny"] * options.tiny + ["--more"] * bool(more)
-    return run.told(python, __file__, *flags, *options.names, **more)
+    return run.results_of(python, __file__, *flags, *options.names, **more)
 
 
 def rounds(python, have, options):
-    """(name, {library: [seconds, error, norm]}), the least of the rounds: each row as soon as the last library has it, and then what that one lacks."""
+    """Yields (name, {library: [seconds, error, norm]}), the minimum of the rounds. Each row is yielded once the last library has it; rows it lacks come at the end."""
     found = {}
     environments = [dict(e) for e in dict.fromkeys(tuple(row[3].get("more", {}).items()) for row in wanted(options))]
     turns = [(library, more) for _ in range(1 if options.tiny else options.rounds) for library in have for more in environments]
@@ -296,7 +296,7 @@ def all_rows(python, have, options, floors):
 
 
 def driver_floors():
-    """What the driver itself takes; nothing where there is none."""
+    """Returns the driver's times; {} without a driver."""
     try:
         return {name: float(value) for name, value in (line.split() for line in run.output(os.path.join(BUILD, "bench", "driver")).splitlines())}
     except Exception:
@@ -311,9 +311,9 @@ def has_device(python, library, options):
 def main(options):
     python, have = run.choose()
     name = has_device(python, "phlox", options)
-    if not name: return print("There is no GPU here: nothing to compare. --device cpu runs the rows on the CPU.")
+    if not name: return print("There is no GPU: nothing to compare. --device cpu runs the rows on the CPU.")
     if "torch" not in have or not has_device(python, "torch", options):
-        print("PyTorch is not here, or has no such device: its column is empty")
+        print("PyTorch is not available or has no such device: its column is empty")
         have = ["phlox"]
     floors = driver_floors() if options.device == "cuda" else {}
     print(f"{name}; the driver alone: " + ", ".join(f"{k} {v / 1e9:.1f} GB/s" if v > 1e6 else f"{k} {run.text(v, 's')}" for k, v in floors.items()))
@@ -322,8 +322,8 @@ def main(options):
     for row in all_rows(python, have, options, floors):
         rows.append(run.judge(row))
         run.show(row)
-    place = {row[0]: at for at, row in enumerate(ROWS)}
-    rows.sort(key=lambda row: place.get(row["name"], -1))
+    order = {row[0]: at for at, row in enumerate(ROWS)}
+    rows.sort(key=lambda row: order.get(row["name"], -1))
     with open(options.out, "w") as file:
         json.dump({"device": name, "floors": floors, "rows": rows}, file, indent=1)
 
@@ -332,8 +332,8 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", help="parts of names of rows")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
-    parser.add_argument("--tiny", action="store_true", help="small inputs, once: to see that all rows run")
-    parser.add_argument("--rounds", type=int, default=2, help="times that the two libraries take turns")
+    parser.add_argument("--tiny", action="store_true", help="small inputs, one run: checks that all rows run")
+    parser.add_argument("--rounds", type=int, default=2, help="number of alternations between the libraries")
     parser.add_argument("--out", default=os.path.join(BUILD, "vs_torch.json"))
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     parser.add_argument("--more", action="store_true", help=argparse.SUPPRESS)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An actor and a critic (Konda and Tsitsiklis 1999) learn to balance a pole on a cart: the actor says how likely each push is, the critic what is still
-to be won. Run it with `python3 -m phlox examples/actor_critic.py`; runs on PyTorch as well."""
+"""Actor-critic (Konda and Tsitsiklis 1999) balancing a pole on a cart: the actor outputs the probability of each push, the critic the expected return.
+Run it with `python3 -m phlox examples/actor_critic.py`; also runs on PyTorch."""
 import math, torch
 from torch import nn
 from torch.distributions import Categorical
@@ -10,7 +10,7 @@ LIMIT, EPISODES = 200, 100
 
 
 class Cart:
-    """The cart and pole of Barto, Sutton and Anderson (1983), in steps of 20 ms."""
+    """The cart-pole system of Barto, Sutton and Anderson (1983), in steps of 20 ms."""
 
     def start(self):
         self.state, self.steps = (torch.rand(4) * 0.1 - 0.05).tolist(), 0
@@ -48,7 +48,7 @@ for episode in range(1, EPISODES + 1):
         state, done = cart.push(action.item())
         chances.append(chance.log_prob(action))
         values.append(value)
-    returns = torch.tensor([(1 - 0.99 ** left) / (1 - 0.99) for left in range(len(values), 0, -1)])  # of rewards of 1
+    returns = torch.tensor([(1 - 0.99 ** left) / (1 - 0.99) for left in range(len(values), 0, -1)])  # discounted rewards of 1
     returns = (returns - returns.mean()) / (returns.std() + 1e-6)
     values = torch.stack(values)
     loss = -(torch.stack(chances) * (returns - values.detach())).sum() + F.smooth_l1_loss(values, returns, reduction="sum")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trains a small classifier in mixed precision: autocast around the forward pass, and a scaler that
-keeps gradients of float16 from vanishing. Runs in PyTorch too."""
+"""Trains a small classifier in mixed precision: autocast for the forward pass, and gradient scaling
+against underflow of float16 gradients. Also runs on PyTorch."""
 import torch
 from torch import nn
 
@@ -8,7 +8,7 @@ device = "cuda" if torch.cuda.is_available() else "cpu"
 dtype = torch.float16 if device == "cuda" else torch.bfloat16
 torch.manual_seed(0)
 
-# Points in the plane; the class is the quadrant.
+# Points in the plane. The class is the quadrant.
 points = torch.randn(512, 2)
 classes = ((points[:, 0] > 0).long() * 2 + (points[:, 1] > 0).long()).to(device)
 points = points.to(device)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trains, stops, and goes on from a file as if it had not stopped: the model, the optimiser, the schedule, the averages of the
-weights and the random numbers are saved, and the losses are the same. Run it with `python3 -m phlox examples/checkpoint.py`."""
+"""Resumes training from a checkpoint of the model, optimiser, schedule, averaged weights and random state: the losses are those
+of an uninterrupted run. Run it with `python3 -m phlox examples/checkpoint.py`."""
 import os
 import tempfile
 

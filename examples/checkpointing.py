@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trades time for memory: what the layers of a deep network computed is not kept for the backward pass, but computed again (Chen et al. 2016,
-Training deep nets with sublinear memory cost). Losses stay the same. Runs on PyTorch as well; figures of memory are those of a device."""
+"""Activation checkpointing of a deep network: trades time for memory by recomputing activations in the backward pass (Chen et al. 2016,
+Training deep nets with sublinear memory cost). The losses are unchanged. Also runs on PyTorch; memory is reported for devices."""
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential
@@ -33,7 +33,7 @@ def in_parts(blocks, x):
 
 
 def train(forward):
-    """The losses, and the most memory that a device gave."""
+    """Returns the losses, and the peak memory in MiB on a device."""
     torch.manual_seed(0)
     blocks = nn.Sequential(*(Block() for _ in range(LAYERS))).to(device)
     x, y = torch.randn(256, WIDTH).to(device), torch.randn(256, WIDTH).to(device)

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Training in several processes: `ddp 4` forks 4 ranks, which meet by a file; `mpirun -n 4 ddp mpi`
-// trains in those that MPI has started. Each has the whole model and its part of each batch; a
-// reducer averages the gradients while backward runs, so that the losses are those of one process.
+// Data-parallel training in several processes: `ddp 4` forks 4 ranks with a rendezvous file;
+// `mpirun -n 4 ddp mpi` uses the ranks started by MPI. Each rank has the whole model and its part
+// of each batch. A reducer averages the gradients during backward: the losses are those of one
+// process.
 #include <phlox/phlox.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +22,7 @@ static px_status make_model(px_module **out) {
   return status;
 }
 
-// Points of the plane, and the product of their coordinates.
+// Points in the plane. The target is the product of their coordinates.
 static px_status make_data(px_tensor **points, px_tensor **products) {
   int64_t size[] = {BATCH, 2};
   PX_TRY(px_randn(points, size, 2, NULL, PX_FLOAT32, px_cpu(), false, false));
@@ -75,7 +76,7 @@ static px_status train(px_comm *comm) {
     PX_TRY(step(&loss, comm, model, reducer, optimizer));
     if (i % 25 == 0 && !px_comm_rank(comm)) printf("step %d: loss %.4f\n", i, loss);
   }
-  return px_comm_monitored_barrier(comm, 0, true);  // nobody leaves while others need them
+  return px_comm_monitored_barrier(comm, 0, true);  // no rank exits while others need it
 }
 
 static px_status be_rank(const char *path, int rank, int size) {
@@ -87,7 +88,7 @@ static px_status be_rank(const char *path, int rank, int size) {
   return train(comm);
 }
 
-// One of the ranks that mpirun has started.
+// A rank started by mpirun.
 static px_status be_mpi_rank(void) {
   PX_SCOPED(px_store) store = NULL;
   PX_SCOPED(px_comm) comm = NULL;

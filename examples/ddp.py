@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Training in several processes: plain PyTorch code. `python3 -m phlox examples/ddp.py 4` starts 4 ranks, each with its part
-of the data; started by torchrun, it is one of them. With as many devices as ranks each has its own, over nccl."""
+"""Data-parallel training in several processes, in plain PyTorch code. `python3 -m phlox examples/ddp.py 4` starts 4 ranks,
+each with its part of the data; under torchrun the program is one rank. With a device per rank it uses nccl."""
 import os
 import sys
 import tempfile
@@ -27,7 +27,7 @@ def train(rank, size, meet, devices):
     if backend == "nccl":
         torch.cuda.set_device(rank)
     dist.init_process_group(backend, init_method=meet, rank=rank, world_size=size)
-    torch.manual_seed(rank)  # DDP begins with rank 0's parameters
+    torch.manual_seed(rank)  # DDP broadcasts rank 0's parameters
     model = DDP(nn.Sequential(nn.Linear(2, 32), nn.Tanh(), nn.Linear(32, 32), nn.Tanh(), nn.Linear(32, 2)).to(device))
     data = spirals()
     sampler = DistributedSampler(data, num_replicas=size, rank=rank, seed=1)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Trains a small convolutional network on handwritten digits with data parallelism over two
 // devices, real or simulated; reports the held-out accuracy, saves a checkpoint and checks it.
-// examples/digits.py is the same program against the Python module, and prints the same losses.
+// examples/digits.py is the same program in Python and prints the same losses.
 // Usage: digits [DATA.csv.gz] [FOLDER for results]
 #include <phlox/phlox.h>
 #include <stdio.h>
@@ -93,7 +93,7 @@ static px_status make_model(job *j) {
                      .lr = 0.003);
 }
 
-// The network's answers to a batch, cut over the devices.
+// Computes the network's output for a batch, scattered over the devices.
 static px_status forward(px_tensor **out, job *j, px_tensor *images) {
   PX_SCOPED(px_tensor) x = NULL;
   PX_TRY(px_to(&x, images, PX_DTYPE_NONE, j->devices[0], true, false));
@@ -205,9 +205,9 @@ static px_status checkpoint(job *j) {
   return PX_OK;
 }
 
-// The picture: the loss over the epochs, and below it what was read wrongly.
+// The plot: the loss by epoch, and misclassified images below.
 enum { LEFT = 70, RIGHT = 590, TOP = 40, BOTTOM = 230, MISTAKES = 9 };
-static const double highest = 2.5;  // of the axis
+static const double highest = 2.5;  // upper limit of the loss axis
 
 static double x_of(double epoch) { return LEFT + (RIGHT - LEFT) * epoch / EPOCHS; }
 static double y_of(double loss) {
@@ -319,7 +319,7 @@ static px_status find_devices(job *j) {
   return PX_OK;
 }
 
-// Every loss, so that two programs can be compared.
+// Writes every loss, to compare programs.
 static px_status write_losses(const job *j) {
   char path[4096];
   snprintf(path, sizeof path, "%s/losses.txt", j->folder);
@@ -332,7 +332,7 @@ static px_status write_losses(const job *j) {
 
 static px_status run(job *j) {
   PX_TRY(find_devices(j));
-  px_setting_set(PX_SETTING_CUDNN_DETERMINISTIC, 1);  // the same losses in every run
+  px_setting_set(PX_SETTING_CUDNN_DETERMINISTIC, 1);  // reproducible losses
   px_manual_seed(0);
   PX_TRY(load_data(j));
   PX_TRY(make_model(j));

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""examples/digits.c against the Python module: the same network, the same batches, the same losses. Runs on PyTorch as well."""
+"""examples/digits.c in Python: the same network, batches and losses. Also runs on PyTorch."""
 import gzip, os, sys, time
 import torch
 from torch import nn
@@ -15,7 +15,7 @@ for i in range(count):
     print(f"cuda:{i} is {'simulated' if 'simulated' in name else name}")
 if not count: print("no devices: training on the CPU")
 
-torch.backends.cudnn.deterministic = True  # the same losses in every run
+torch.backends.cudnn.deterministic = True  # reproducible losses
 torch.manual_seed(0)
 rows = [[float(v) for v in line.split(",")] for line in gzip.open(data, "rt")]
 images = (torch.tensor([r[:64] for r in rows]) / 16).view(-1, 1, 8, 8)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A generative adversarial network (Goodfellow et al. 2014) of the digits in data/digits.csv.gz: one network draws, another tells drawings from
-digits, and each learns from the other's mistakes. Run it with `python3 -m phlox examples/gan.py`; runs on PyTorch as well."""
+"""A generative adversarial network (Goodfellow et al. 2014) on the digits in data/digits.csv.gz: a generator draws digits, and a critic learns
+to distinguish them from real ones. Run it with `python3 -m phlox examples/gan.py`; also runs on PyTorch."""
 import gzip
 import os
 
@@ -13,7 +13,7 @@ path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "data", "d
 with gzip.open(path, "rt") as file:
     rows = [[int(number) for number in line.split(",")] for line in file if line[0].isdigit()]
 device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-digits = torch.tensor([row[:64] for row in rows if row[64] in (0, 1)]) / 8 - 1  # zeros and ones, from -1 to 1
+digits = torch.tensor([row[:64] for row in rows if row[64] in (0, 1)]) / 8 - 1  # zeros and ones, scaled to [-1, 1]
 
 drawer = nn.Sequential(nn.Linear(SIZE, 64), nn.BatchNorm1d(64), nn.ReLU(), nn.Linear(64, 64), nn.Tanh()).to(device)
 critic = nn.Sequential(nn.Linear(64, 64), nn.LeakyReLU(0.2), nn.Dropout(0.3), nn.Linear(64, 1)).to(device)
@@ -29,7 +29,7 @@ for epoch in range(1, EPOCHS + 1):
         yes, no = torch.full((len(part), 1), 0.9, device=device), torch.zeros(len(part), 1, device=device)
 
         judging.zero_grad()
-        judged = loss_of(critic(real), yes) + loss_of(critic(drawn.detach()), no)  # without a gradient for the drawer
+        judged = loss_of(critic(real), yes) + loss_of(critic(drawn.detach()), no)  # no gradient for the generator
         judged.backward()
         judging.step()
 

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// GPT-2 (Radford et al. 2019), from nothing, on the bytes of a text. Without options it is the
-// model of 124 million parameters, of whose words the bytes use 256. examples/gpt2.py is the same
-// program in Python: it takes the same options, draws the same weights and batches, and prints the
-// same losses.
-// Usage: gpt2 TEXT [--autocast] [--steps N] [--batch N] [--length N] [--size N] [--heads N]
+// GPT-2 (Radford et al. 2019), trained from scratch on the bytes of a text. The default model has
+// 124 million parameters; bytes use 256 of its words. examples/gpt2.py is the same program in
+// Python: same options, weights, batches and losses. Usage: gpt2 TEXT [--autocast] [--steps N]
+// [--batch N] [--length N] [--size N] [--heads N]
 //        [--layers N] [--words N]
 #include <math.h>
 #include <phlox/phlox.h>
@@ -13,7 +12,7 @@
 
 typedef struct options {
   const char *text;
-  bool autocast;  // weights in float32, computed in bfloat16; without it all is bfloat16
+  bool autocast;  // weights in float32, computation in bfloat16; otherwise all in bfloat16
   int64_t steps, batch, length, size, heads, layers, words;
 } options;
 
@@ -27,7 +26,7 @@ typedef struct job {
   px_optimizer *optimizer;
 } job;
 
-// ---- the network: kinds of modules of this program, whose parts have names as in Python
+// ---- the network: module kinds of this program; submodules are named as in Python
 
 static const px_module_port one_tensor = {.name = "input", .tensors = 1};
 
@@ -40,12 +39,12 @@ static px_status call(px_tensor **out, px_module *self, const char *name, px_ten
   return px_module_call(out, child(self, name), input);
 }
 
-// The heads of a third of qkv: (batch, heads, length, size / heads).
+// Splits a third of qkv into heads: (batch, heads, length, size / heads).
 static px_status heads_of(px_tensor **out, const px_tensor *x, int64_t heads) {
-  PX_SCOPED(px_tensor) cut = NULL;
+  PX_SCOPED(px_tensor) split = NULL;
   const int64_t *sizes = px_tensor_sizes(x);
-  PX_TRY(px_view(&cut, x, (int64_t[]){sizes[0], sizes[1], heads, -1}, 4));
-  return px_transpose(out, cut, 1, 2);
+  PX_TRY(px_view(&split, x, (int64_t[]){sizes[0], sizes[1], heads, -1}, 4));
+  return px_transpose(out, split, 1, 2);
 }
 
 static px_status attend(px_tensor **out, px_module *self, px_tensor *x) {
@@ -55,7 +54,7 @@ static px_status attend(px_tensor **out, px_module *self, px_tensor *x) {
   PX_SCOPED(px_tensor) k = NULL;
   PX_SCOPED(px_tensor) v = NULL;
   PX_SCOPED(px_tensor) seen = NULL;
-  PX_SCOPED(px_tensor) turned = NULL;
+  PX_SCOPED(px_tensor) transposed = NULL;
   PX_SCOPED(px_tensor) joined = NULL;
   PX_SCOPED(px_list) thirds = NULL;
   PX_TRY(call(&qkv, self, "qkv", x));
@@ -64,8 +63,8 @@ static px_status attend(px_tensor **out, px_module *self, px_tensor *x) {
   PX_TRY(heads_of(&k, px_list_get(thirds, 1), o->heads));
   PX_TRY(heads_of(&v, px_list_get(thirds, 2), o->heads));
   PX_TRY(px_scaled_dot_product_attention(&seen, q, k, v, NULL, 0, true, NULL, false));
-  PX_TRY(px_transpose(&turned, seen, 1, 2));
-  PX_TRY(px_reshape(&joined, turned, px_tensor_sizes(x), 3));
+  PX_TRY(px_transpose(&transposed, seen, 1, 2));
+  PX_TRY(px_reshape(&joined, transposed, px_tensor_sizes(x), 3));
   return call(out, self, "proj", joined);
 }
 
@@ -94,12 +93,12 @@ static px_status block_forward(px_tensor **out, px_module *self, px_tensor *cons
 static const px_module_kind block_kind = {
     .name = "Block", .forward = block_forward, .inputs = &one_tensor, .input_count = 1};
 
-// The words' scores at each place: (batch, length, words).
+// Returns the logits of the words at each position: (batch, length, words).
 static px_status gpt2_forward(px_tensor **out, px_module *self, px_tensor *const *inputs,
                               int count) {
   PX_SCOPED(px_tensor) at = NULL;
   PX_SCOPED(px_tensor) words = NULL;
-  PX_SCOPED(px_tensor) places = NULL;
+  PX_SCOPED(px_tensor) positions = NULL;
   PX_SCOPED(px_tensor) x = NULL;
   PX_SCOPED(px_tensor) y = NULL;
   PX_SCOPED(px_tensor) normed = NULL;
@@ -107,8 +106,8 @@ static px_status gpt2_forward(px_tensor **out, px_module *self, px_tensor *const
   PX_TRY(px_arange(&at, px_int(0), px_int(px_tensor_sizes(inputs[0])[1]), px_int(1), PX_INT64,
                    px_tensor_device(inputs[0]), false, false));
   PX_TRY(call(&words, self, "words", inputs[0]));
-  PX_TRY(call(&places, self, "places", at));
-  PX_TRY(px_add(&x, words, places, px_int(1)));
+  PX_TRY(call(&positions, self, "positions", at));
+  PX_TRY(px_add(&x, words, positions, px_int(1)));
   PX_TRY(call(&y, self, "blocks", x));
   PX_TRY(call(&normed, self, "ln", y));
   PX_CHECK(px_module_entry_find(child(self, "words"), "weight", &weight), PX_KEY,
@@ -118,45 +117,46 @@ static px_status gpt2_forward(px_tensor **out, px_module *self, px_tensor *const
 static const px_module_kind gpt2_kind = {
     .name = "GPT2", .forward = gpt2_forward, .inputs = &one_tensor, .input_count = 1};
 
-// ---- its parts
+// ---- construction
 
-// Makes a part by an expression, and hands it over to the module of that name's owner.
-static px_status give(px_module *owner, const char *name, px_status made, px_module *part_take) {
+// Registers a new submodule and takes ownership of it.
+static px_status add_module(px_module *owner, const char *name, px_status made,
+                            px_module *part_take) {
   PX_SCOPED(px_module) part = part_take;
   PX_TRY(made);
   return px_module_register_module(owner, name, part);
 }
 
-static px_status give_norm(px_module *owner, const char *name, int64_t size) {
+static px_status add_norm(px_module *owner, const char *name, int64_t size) {
   px_module *part = NULL;
   px_status made = px_layer_norm_new(&part, PX_SIZES(size));
-  return give(owner, name, made, part);
+  return add_module(owner, name, made, part);
 }
-static px_status give_linear(px_module *owner, const char *name, int64_t in, int64_t out) {
+static px_status add_linear(px_module *owner, const char *name, int64_t in, int64_t out) {
   px_module *part = NULL;
   px_status made = px_linear_new(&part, in, out);
-  return give(owner, name, made, part);
+  return add_module(owner, name, made, part);
 }
-static px_status give_embedding(px_module *owner, const char *name, int64_t count, int64_t size) {
+static px_status add_embedding(px_module *owner, const char *name, int64_t count, int64_t size) {
   px_module *part = NULL;
   px_status made = px_embedding_new(&part, count, size);
-  return give(owner, name, made, part);
+  return add_module(owner, name, made, part);
 }
 
 static px_status make_block(px_module **out, options *o) {
   PX_SCOPED(px_module) self = NULL;
   PX_TRY(px_module_new(&self, &block_kind, NULL, o));
-  PX_TRY(give_norm(self, "ln_1", o->size));
-  PX_TRY(give_norm(self, "ln_2", o->size));
-  PX_TRY(give_linear(self, "qkv", o->size, 3 * o->size));
-  PX_TRY(give_linear(self, "proj", o->size, o->size));
-  PX_TRY(give_linear(self, "wide", o->size, 4 * o->size));
-  PX_TRY(give_linear(self, "back", 4 * o->size, o->size));
+  PX_TRY(add_norm(self, "ln_1", o->size));
+  PX_TRY(add_norm(self, "ln_2", o->size));
+  PX_TRY(add_linear(self, "qkv", o->size, 3 * o->size));
+  PX_TRY(add_linear(self, "proj", o->size, o->size));
+  PX_TRY(add_linear(self, "wide", o->size, 4 * o->size));
+  PX_TRY(add_linear(self, "back", 4 * o->size, o->size));
   *out = PX_MOVE(self);
   return PX_OK;
 }
 
-static px_status give_blocks(px_module *owner, options *o) {
+static px_status add_blocks(px_module *owner, options *o) {
   px_module **blocks, *all = NULL;
   px_status status = PX_OK;
   int made = 0;
@@ -168,15 +168,16 @@ static px_status give_blocks(px_module *owner, options *o) {
   if (status == PX_OK) status = px_sequential_new(&all, blocks, made);
   while (made) px_release(blocks[--made]);
   px_free(blocks);
-  return give(owner, "blocks", status, all);
+  return add_module(owner, "blocks", status, all);
 }
 
 static bool ends_with(const char *text, const char *end) {
-  size_t length = strlen(text), least = strlen(end);
-  return length >= least && !strcmp(text + length - least, end);
+  size_t length = strlen(text), suffix_length = strlen(end);
+  return length >= suffix_length && !strcmp(text + length - suffix_length, end);
 }
 
-// Layers that add to what passes by begin smaller, the more of them there are.
+// Initializes weights. Output projections of residual branches are scaled down by the number of
+// layers.
 static px_status start(const char *name, const px_module_entry *entry, px_module *owner,
                        void *context) {
   const options *o = context;
@@ -190,10 +191,10 @@ static px_status start(const char *name, const px_module_entry *entry, px_module
 static px_status make_net(px_module **out, options *o) {
   PX_SCOPED(px_module) self = NULL;
   PX_TRY(px_module_new(&self, &gpt2_kind, NULL, o));
-  PX_TRY(give_embedding(self, "words", o->words, o->size));
-  PX_TRY(give_embedding(self, "places", o->length, o->size));
-  PX_TRY(give_blocks(self, o));
-  PX_TRY(give_norm(self, "ln", o->size));
+  PX_TRY(add_embedding(self, "words", o->words, o->size));
+  PX_TRY(add_embedding(self, "positions", o->length, o->size));
+  PX_TRY(add_blocks(self, o));
+  PX_TRY(add_norm(self, "ln", o->size));
   PX_TRY(px_module_each(self, PX_ENTRY_PARAMETER, "", true, false, start, o));
   *out = PX_MOVE(self);
   return PX_OK;
@@ -216,18 +217,18 @@ static px_status read_text(job *j) {
   return PX_OK;
 }
 
-// Lines of the text that begin anywhere: (batch, length + 1).
+// Draws lines at random offsets of the text: (batch, length + 1).
 static px_status draw_lines(px_tensor **out, const job *j) {
   PX_SCOPED(px_tensor) starts = NULL;
   PX_SCOPED(px_tensor) host = NULL;
   const options *o = &j->o;
-  void *begin, *room;
+  void *begin, *data;
   PX_TRY(px_randint(&starts, 0, j->bytes - o->length, &o->batch, 1, NULL, PX_INT64, px_cpu(), false,
                     false));
   PX_TRY(px_tensor_empty(&host, 2, (int64_t[]){o->batch, o->length + 1}, PX_INT64, px_cpu()));
   PX_TRY(px_tensor_host_data(&begin, starts));
-  PX_TRY(px_tensor_host_data(&room, host));
-  int64_t *word = room;
+  PX_TRY(px_tensor_host_data(&data, host));
+  int64_t *word = data;
   for (int64_t i = 0; i < o->batch; i++)
     for (int64_t k = 0; k <= o->length; k++) *word++ = j->text[((int64_t *)begin)[i] + k];
   return px_to(out, host, PX_DTYPE_NONE, j->device, false, false);

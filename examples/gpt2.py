@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GPT-2 (Radford et al. 2019), from nothing, on the bytes of a text: python3 -m phlox examples/gpt2.py TEXT. Without options it is the model of 124 million
-parameters, of whose words the bytes use 256. `--autocast` keeps weights in float32 and computes in bfloat16; without it all is bfloat16. Runs on PyTorch as
-well, and draws the same weights and batches there."""
+"""GPT-2 (Radford et al. 2019), trained from scratch on the bytes of a text: python3 -m phlox examples/gpt2.py TEXT. The default model has 124 million
+parameters; bytes use 256 of its words. `--autocast` keeps weights in float32 and computes in bfloat16; otherwise everything is bfloat16. Also runs on
+PyTorch, with the same weights and batches."""
 import argparse, math
 import torch
 from torch import nn
@@ -21,7 +21,7 @@ class Block(nn.Module):
         q, k, v = (t.view(batch, length, self.heads, -1).transpose(1, 2) for t in self.qkv(x).split(size, 2))
         if cache is None:
             y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        else:  # one word, which sees those before it
+        else:  # a single word, attending to the previous ones
             for kept, new in zip(cache, (k, v)): kept.index_copy_(2, at, new)
             y = F.scaled_dot_product_attention(q, *cache, attn_mask=seen)
         return self.proj(y.transpose(1, 2).reshape(batch, length, size))
@@ -34,7 +34,7 @@ class Block(nn.Module):
 class GPT2(nn.Module):
     def __init__(self, words=50304, length=1024, size=768, heads=12, layers=12):
         super().__init__()
-        self.words, self.places = nn.Embedding(words, size), nn.Embedding(length, size)
+        self.words, self.positions = nn.Embedding(words, size), nn.Embedding(length, size)
         self.blocks = nn.ModuleList([Block(size, heads) for _ in range(layers)])
         self.ln = nn.LayerNorm(size)
         for name, p in self.named_parameters():
@@ -42,9 +42,9 @@ class GPT2(nn.Module):
             elif name.endswith("bias"): nn.init.zeros_(p)
 
     def forward(self, words, wanted=None, caches=None, at=None):
-        places = torch.arange(words.size(1), device=words.device) if at is None else at
+        positions = torch.arange(words.size(1), device=words.device) if at is None else at
         seen = caches and torch.arange(caches[0][0].size(2), device=words.device).view(1, 1, 1, -1) <= at
-        x = self.words(words) + self.places(places)
+        x = self.words(words) + self.positions(positions)
         for i, block in enumerate(self.blocks):
             x = block(x, caches and caches[i], at, seen)
         y = F.linear(self.ln(x), self.words.weight)

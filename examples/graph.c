@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A graph: work that is captured once and then replayed, with new numbers in the same memory.
-// Needs a device: PHLOX_SIM_DEVICES=1 build/examples/graph.
+// A graph: work captured once and replayed with new data in the same memory. Requires a device:
+// PHLOX_SIM_DEVICES=1 build/examples/graph.
 #include <phlox/phlox.h>
 #include <stdio.h>
 
 enum { SIZE = 1 << 10, REPLAYS = 3 };
 
-// The result lies in memory of the graph, and is written by each replay.
+// The result is in the graph's memory. Each replay overwrites it.
 static px_status capture(px_graph *graph, px_tensor **mean, px_tensor *x) {
   px_stream *stream, *before;
   PX_TRY(px_stream_current(&before, px_cuda(0)));
@@ -28,7 +28,7 @@ static px_status work(px_graph *graph, px_tensor **x, px_tensor **mean) {
     px_scalar value;
     PX_TRY(px_fill_(*x, px_float(i)));
     PX_TRY(px_graph_replay(graph));
-    PX_TRY(px_tensor_item(&value, *mean));  // waits
+    PX_TRY(px_tensor_item(&value, *mean));  // synchronizes
     printf("mean of squares: %g\n", px_scalar_float(value));
   }
   return PX_OK;

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hogwild (Recht et al. 2011): processes train one model at the same time, without locks. Its parameters are in memory that they share, so each
-step is seen by all. Run it with `python3 -m phlox examples/hogwild.py`; runs on PyTorch as well."""
+"""Hogwild (Recht et al. 2011): processes train one model concurrently, without locks. Its parameters are in shared memory: each step is visible
+to all. Run it with `python3 -m phlox examples/hogwild.py`; also runs on PyTorch."""
 import gzip
 import os
 
@@ -28,7 +28,7 @@ def train(rank, model, steps):
     torch.manual_seed(rank)
     torch.set_num_threads(1)
     images, classes, *_ = load()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.5)  # the momentum is the worker's own
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.5)  # momentum buffers are per worker
     for _ in range(EPOCHS):
         for part in torch.randperm(len(images)).split(32):
             optimizer.zero_grad()

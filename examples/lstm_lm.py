@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A language model with tied weights (Press and Wolf 2017): an LSTM reads words and says which comes next. The text is that of a file, given
-as argument, or sums in words, which the model then continues. Runs on PyTorch as well."""
+"""A language model with tied weights (Press and Wolf 2017): an LSTM reads words and predicts the next one. The text is a file given as
+argument, or sums written in words, which the model then continues. Also runs on PyTorch."""
 import math, sys
 import torch
 from torch import nn
@@ -34,7 +34,7 @@ words = sorted(set(text))
 places = {word: i for i, word in enumerate(words)}
 device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 ids = torch.tensor([places[word] for word in text], device=device)
-rows = ids[:len(ids) // BATCH * BATCH].view(BATCH, -1).t()  # a column for each part of the text
+rows = ids[:len(ids) // BATCH * BATCH].view(BATCH, -1).t()  # one column per part of the text
 model = Model(len(words)).to(device)
 optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
 
@@ -44,7 +44,7 @@ for step in range(1, STEPS + 1):
         at, states = 0, None
     x, y = rows[at:at + LENGTH], rows[at + 1:at + LENGTH + 1]
     guess, states = model(x, states)
-    states = tuple(state.detach() for state in states)  # the next part goes on from here, without its gradient
+    states = tuple(state.detach() for state in states)  # carries the state to the next part, without its gradient
     loss = nn.functional.cross_entropy(guess.flatten(0, 1), y.flatten())
     optimizer.zero_grad()
     loss.backward()
@@ -55,7 +55,7 @@ for step in range(1, STEPS + 1):
 
 model.eval()
 given = len(sys.argv) > 1
-before = [] if given else text[:6]  # in the text, too, a sum follows another one
+before = [] if given else text[:6]  # context: in the text a sum follows another one
 with torch.no_grad():
     for start in [text[:5]] if given else [["two", "plus", "three", "is"], ["four", "plus", "zero", "is"]]:
         guess, _ = model(torch.tensor([[places[word]] for word in before + start], device=device))

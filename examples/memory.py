@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records where the memory of three steps of training goes. Runs on PyTorch as well; PHLOX_SIM_DEVICES=1 python3 -m phlox examples/memory.py [FILE]"""
+"""Records a memory history of three training steps. Also runs on PyTorch; PHLOX_SIM_DEVICES=1 python3 -m phlox examples/memory.py [FILE]"""
 import sys
 
 import torch

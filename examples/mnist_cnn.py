@@ -1,28 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """The network of PyTorch's MNIST example, trained on a device: python3 -m phlox examples/mnist_cnn.py DATA.
 
-DATA holds the four IDX files of MNIST, compressed. The file runs on PyTorch as well, and draws the same weights, batches and dropout from
-the same seed; --losses FILE, written by each, shows how far they agree. With --no-tf32 --deterministic --no-dropout on an H200
-that was to 3e-7 for 25 steps, 3e-6 for 50 and 1.7e-3 for 100, relatively, as rounding grows; PyTorch's own losses on GPU and CPU differ by twice
-as much. Without --deterministic two runs of PyTorch differ likewise."""
+DATA is a folder with MNIST's four compressed IDX files. The program also runs on PyTorch, with the same weights, batches and dropout
+masks for the same seed. Compare the losses written by --losses FILE: on an H200, with --no-tf32 --deterministic --no-dropout, the
+relative difference was 3e-7 for 25 steps, 3e-6 for 50 and 1.7e-3 for 100, since rounding errors grow. PyTorch's losses on GPU and CPU
+differ by twice as much. Without --deterministic two runs of PyTorch differ similarly."""
 import argparse, gzip, os, time
 import torch
 import torch.nn.functional as F
 from torch import nn, optim
 
 parser = argparse.ArgumentParser()
-parser.add_argument("data", help="folder with train-images-idx3-ubyte.gz and the other three")
+parser.add_argument("data", help="folder with train-images-idx3-ubyte.gz and the three other files")
 parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
 parser.add_argument("--epochs", type=int, default=3)
-parser.add_argument("--steps", type=int, help="stop after so many steps, and do not measure accuracy")
+parser.add_argument("--steps", type=int, help="maximum number of steps; skips the accuracy test")
 parser.add_argument("--batch", type=int, default=64)
 parser.add_argument("--optimizer", choices=["sgd", "adadelta"], default="sgd")
-parser.add_argument("--lr", type=float, help="0.01 for sgd, 1 for adadelta")
+parser.add_argument("--lr", type=float, help="learning rate (default: 0.01 for sgd, 1 for adadelta)")
 parser.add_argument("--seed", type=int, default=1)
 parser.add_argument("--no-dropout", action="store_true")
-parser.add_argument("--no-tf32", action="store_true", help="float32 throughout")
-parser.add_argument("--deterministic", action="store_true", help="only algorithms that repeat exactly")
-parser.add_argument("--losses", help="file for the loss of each step")
+parser.add_argument("--no-tf32", action="store_true", help="compute in float32")
+parser.add_argument("--deterministic", action="store_true", help="use deterministic algorithms only")
+parser.add_argument("--losses", help="output file for the loss of each step")
 args = parser.parse_args()
 device = torch.device(args.device)
 torch.backends.cudnn.allow_tf32 = not args.no_tf32

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A function with a gradient of its own: log(1 + exp(x)), written so that neither the value nor the
-// gradient overflows. Put together from ops, the gradient at 200 is not a number.
+// A function with a custom gradient: log(1 + exp(x)), with value and gradient free of overflow.
+// Composed of ops, its gradient at 200 would be NaN.
 #include <phlox/phlox.h>
 #include <stdio.h>
 
@@ -14,7 +14,7 @@ static px_status gradient(px_tensor **grad_inputs, int input_count, px_tensor *c
   PX_TRY(px_sigmoid(&slope, x));
   return px_mul(&grad_inputs[0], grads[0], slope);
 }
-static void drop(void *context) {  // after a backward call that does not retain the graph
+static void drop(void *context) {  // called after a backward that does not retain the graph
   px_release(*(px_saved **)context);
   *(px_saved **)context = NULL;
 }
@@ -23,7 +23,7 @@ static void end(void *context) {
   px_free(context);
 }
 
-// max(x, 0) + log1p(exp(-|x|)), without recording.
+// Computes max(x, 0) + log1p(exp(-|x|)) without recording.
 static px_status value(px_tensor **out, px_tensor *x) {
   PX_SCOPED(px_tensor) size = NULL;
   PX_SCOPED(px_tensor) rest = NULL;
@@ -49,7 +49,7 @@ static px_status softplus(px_tensor **out, px_tensor *x) {
   status = px_saved_new(context, x, false);
   if (status != PX_OK) end(context);
   PX_TRY(status);
-  PX_TRY(px_function_record(&function, context, 1, &x, 1, &y));  // takes the context
+  PX_TRY(px_function_record(&function, context, 1, &x, 1, &y));  // takes ownership of the context
   *out = PX_MOVE(y);
   return PX_OK;
 }

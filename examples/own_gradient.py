@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""examples/own_gradient.c from Python. Runs on PyTorch as well."""
+"""examples/own_gradient.c in Python. Also runs on PyTorch."""
 import torch
 
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loads an op from a shared object and calls it like any other, on the CPU and on a device.
+// Loads a user-defined op from a shared object and calls it on the CPU and on a device.
 // Usage: own_op [LIBRARY]; see examples/own_op/squareplus.c for the library.
 #include <phlox/phlox.h>
 #include <stdio.h>
@@ -19,7 +19,7 @@ static px_status show(px_device device) {
   PX_TRY(px_tensor_from_data(&x, values, 1, (int64_t[]){3}, PX_FLOAT32, device));
   PX_TRY(px_tensor_set_requires_grad(x, true));
   void *results[1] = {NULL};
-  px_value args[2] = {PX_T(x)};  // the second: its default
+  px_value args[2] = {PX_T(x)};  // the second is the default
   PX_TRY(px_op_call(px_op_find("toys::squareplus"), PX_CALL_NEW, args, results));
   PX_SCOPED(px_tensor) y = results[0];
   PX_TRY(px_sum_all(&sum, y, PX_DTYPE_NONE));

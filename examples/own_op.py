@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""examples/own_op.c from Python: PYTHONPATH=python python3 -m phlox examples/own_op.py [LIBRARY]"""
+"""examples/own_op.c in Python: PYTHONPATH=python python3 -m phlox examples/own_op.py [LIBRARY]"""
 import sys
 import torch
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ResNet-50 (He et al. 2015) on pictures drawn at random, which shows what a step costs: python3 -m phlox examples/resnet50.py [--steps N] [--batch N].
-bfloat16 and channels_last, which tensor cores want, unless --float32 is given. Runs on PyTorch as well."""
+"""ResNet-50 (He et al. 2015) on random images, to measure the time of a step: python3 -m phlox examples/resnet50.py [--steps N] [--batch N].
+Uses bfloat16 and channels_last, for tensor cores, unless --float32 is given. Also runs on PyTorch."""
 import argparse, time
 import torch
 from torch import nn

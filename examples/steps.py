@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small training loop to look at: python3 -m phlox.profile examples/steps.py"""
+"""A small training loop to profile: python3 -m phlox.profile examples/steps.py"""
 import torch
 from torch import nn
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two streams and events: the next batch is copied to the device while the last one is computed on.
-// Needs a device: PHLOX_SIM_DEVICES=1 build/examples/streams. With PHLOX_SANITIZE=1, take the line
-// with px_stream_wait_event out and see what the race checker says.
+// Two streams and events: the next batch is copied to the device during the computation on the
+// previous one. Requires a device: PHLOX_SIM_DEVICES=1 build/examples/streams. To see a report of
+// the race checker, remove the line with px_stream_wait_event and set PHLOX_SANITIZE=1.
 #include <phlox/phlox.h>
 #include <stdio.h>
 
@@ -9,7 +9,8 @@ enum { BATCHES = 4, SIZE = 1 << 16 };
 static px_stream *copies, *compute;  // `compute` is the default stream
 static px_event *arrived[BATCHES];
 
-// Starts the copy of a batch and marks where it ends. The pinned memory may be let go of at once.
+// Starts the copy of a batch and records an event after it. The pinned memory may be released
+// immediately.
 static px_status upload(px_tensor **out, int batch) {
   PX_SCOPED(px_tensor) host = NULL;
   void *data;
@@ -40,7 +41,7 @@ static px_status work(px_tensor **x, px_tensor **means) {
   }
   for (int i = 0; i < BATCHES; i++) {
     px_scalar mean;
-    PX_TRY(px_tensor_item(&mean, means[i]));  // waits
+    PX_TRY(px_tensor_item(&mean, means[i]));  // synchronizes
     printf("batch %d: %g\n", i, px_scalar_float(mean));
   }
   return PX_OK;

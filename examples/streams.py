@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""examples/streams.c from Python. Runs on PyTorch as well; PHLOX_SIM_DEVICES=1 python3 -m phlox examples/streams.py"""
+"""examples/streams.c in Python. Also runs on PyTorch; PHLOX_SIM_DEVICES=1 python3 -m phlox examples/streams.py"""
 import torch
 
 BATCHES, SIZE = 4, 1 << 16
@@ -12,7 +12,7 @@ def upload(batch):
     with torch.cuda.stream(copies):
         x = host.to("cuda", non_blocking=True)
     arrived[batch].record(copies)
-    x.record_stream(compute)  # PyTorch needs it; Phlox sees the use itself
+    x.record_stream(compute)  # required by PyTorch; Phlox tracks the use itself
     return x
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Transformer's encoder (Vaswani et al. 2017) reads handwritten digits, each as eight words, which are the rows of its picture, and says what they
-are. Attention sees all rows at once; where each stands is learned, and added. Runs on PyTorch as well."""
+"""A Transformer encoder (Vaswani et al. 2017) classifies handwritten digits. The eight rows of an image are its words; their positions are learned
+embeddings. Also runs on PyTorch."""
 import csv, gzip, os
 import torch
 from torch import nn
@@ -13,13 +13,13 @@ class Reader(nn.Module):
     def __init__(self):
         super().__init__()
         self.words = nn.Linear(8, SIZE)
-        self.places = nn.Parameter(0.02 * torch.randn(8, SIZE))
+        self.positions = nn.Parameter(0.02 * torch.randn(8, SIZE))
         layer = nn.TransformerEncoderLayer(SIZE, HEADS, 2 * SIZE, dropout=0.0, activation="gelu", batch_first=True, norm_first=True)
         self.encoder = nn.TransformerEncoder(layer, LAYERS, nn.LayerNorm(SIZE), enable_nested_tensor=False)
         self.out = nn.Linear(SIZE, 10)
 
     def forward(self, rows):
-        return self.out(self.encoder(self.words(rows) + self.places).mean(1))
+        return self.out(self.encoder(self.words(rows) + self.positions).mean(1))
 
 
 def digits():
@@ -32,7 +32,7 @@ def main():
     torch.manual_seed(1)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     x, y = (part.to(device) for part in digits())
-    known = 1500  # the rest are for the test
+    known = 1500  # training images; the rest are for testing
     model = Reader().to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.003)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.003, total_steps=EPOCHS * (known // BATCH))

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A variational autoencoder of the digits (data/digits.csv.gz): it learns to draw. Run it with `python3 -m phlox examples/vae.py`."""
+"""A variational autoencoder of the digits (data/digits.csv.gz), which generates new ones. Run it with `python3 -m phlox
+examples/vae.py`."""
 import gzip
 import os
 

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-# Sourced by script/test and script/test-gpu: runs their steps side by side, says what came of each when it has ended, and counts.
-# $jobs: how many steps run at a time. $limit: after how many seconds one is ended. $lines: how much of the log of one that failed is shown.
-# $skips: whether reasons of what was skipped are shown.
+# Sourced by script/test and script/test-gpu: runs steps in parallel, reports each when it ends, and counts results.
+# $jobs: the number of parallel steps. $limit: the time limit of a step in seconds. $lines: the number of log lines shown of a failed step.
+# $skips: whether reasons of skipped tests are shown.
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
 exec 8>"$logs/lock"
 
-count() { sed -n "s/.*\b\([0-9]\+\) $1.*/\1/p" <<<"$2"; } # count WORD LINE: the number before it, or nothing
+count() { sed -n "s/.*\b\([0-9]\+\) $1.*/\1/p" <<<"$2"; } # count WORD LINE: prints the number before WORD, or nothing
 
-# reasons: what was skipped, as one line a reason. Python's tests give "skip NAME: REASON", C's "skipped: REASON" and then "skip NAME";
-# acceptance programs "skip NAME" for want of devices.
+# reasons: prints skipped tests grouped by reason. Python's tests print "skip NAME: REASON"; C's print "skipped: REASON" and then "skip NAME";
+# acceptance programs print "skip NAME" if devices are missing.
 reasons() {
   awk '/^skipped: / {last = substr($0, 10); next}
        {name = $2; why = last != "" ? last : "more devices are wanted"; last = ""
@@ -17,17 +17,17 @@ reasons() {
         names[why] = names[why] " " name; n[why]++}
        END {for (why in n) print "    " n[why] " skipped, " why (n[why] > 8 ? "" : ":" names[why])}'
 }
-# report NAME CODE LOG SECONDS: says what came of a step; one without a last line of its own is one test.
+# report NAME CODE LOG SECONDS: reports the result of a step. A step without a summary line counts as one test.
 report() {
   local line bad
-  if [ "$2" = 77 ]; then # a C test that was skipped in the program's own process
+  if [ "$2" = 77 ]; then # a C test skipped in its own process
     skip "$1" "$(sed -n 's/^skipped: //p' "$3")"
     return
   fi
   line=$(grep -E '^[0-9]+ passed, [0-9]+ failed' "$3" | tail -1)
   [ -n "$line" ] || line="$(($2 == 0)) passed, $(($2 != 0)) failed"
   bad=$(count failed "$line")
-  # A checker complains of a test that passed without the device.
+  # compute-sanitizer complains about a passing test that did not use the device.
   grep -q 'terminated before first instrumented API call' "$3" && set -- "$1" "$bad" "$3" "$4"
   [ "$bad" = 0 ] && [ "$2" != 0 ] && bad=1
   echo "$(count passed "$line") $bad $(count skipped "$line")" >>"$logs/sums"
@@ -39,7 +39,7 @@ report() {
     grep -vE '^(ok|skip) |\.\.\. (ok|skipped .*)$' "$3" | tail -"$lines" | sed 's/^/    /'
   fi
 }
-# step NAME COMMAND...: runs beside others.
+# step NAME COMMAND...: runs a step in parallel with others.
 step() {
   local name=$1 log
   shift
@@ -55,12 +55,12 @@ step() {
     rm "$log"
   } &
 }
-# first NAME COMMAND...: a step that what follows needs. It is waited for, and what still runs beside it is not.
+# first NAME COMMAND...: runs a step required by later ones, and waits for it alone.
 first() {
   step "$@"
   wait $!
 }
-# alone NAME COMMAND...: a step with nothing beside it.
+# alone NAME COMMAND...: runs a step exclusively.
 alone() {
   wait
   step "$@"
@@ -70,7 +70,7 @@ skip() { # skip NAME REASON
   echo "$1: skipped: $2"
   echo "0 0 1" >>"$logs/sums"
 }
-# total: waits for all steps, names those that failed and their tests, and ends in the sums. Fails if one did.
+# total: waits for all steps, lists failed steps and tests, and prints the sums. Fails if any step failed.
 total() {
   wait
   [ ! -e "$logs/bad" ] || sed 's/^/failed: /' "$logs/bad"

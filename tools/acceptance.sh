@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Prints the names of the acceptance programs that can run with the Python module in a folder: tools/acceptance.sh FOLDER. One of processes
-# that work together needs an engine for them.
+# Prints the names of the acceptance programs supported by the Python module in a folder: tools/acceptance.sh FOLDER. Distributed programs
+# require a collective backend.
 set -eu
 for name in $(cat tests/acceptance.txt); do
   if [ "$name" = distributed ] && [ ! -f "$1/libphlox_gloo.so" ]; then

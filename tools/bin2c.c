@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes a C file that holds binary files and a table of them: bin2c OUTPUT FILE... The name of an
-// entry is the file's, without its folder and what follows the first dot; entries are in the order
-// of their names. The assembler takes the bytes in, so that large files cost no compile time; the
-// paths are looked up from where the compiler runs.
+// Writes a C file that embeds binary files, and a table of them: bin2c OUTPUT FILE... An entry's
+// name is the file name up to the first dot, without folders; entries are sorted by name. The
+// assembler includes the bytes, so large files cost no compile time. Paths are relative to the
+// compiler's working directory.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +20,7 @@ static int describe(entry *out, const char *path) {
   const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
   size_t length = strcspn(name, ".");
   if (length == 0 || length >= sizeof out->name) {
-    fprintf(stderr, "bin2c: %s: no name of an entry\n", path);
+    fprintf(stderr, "bin2c: %s: the file name makes no valid entry name\n", path);
     return 0;
   }
   memcpy(out->name, name, length);

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Reads what `make -n V=1` would run and writes compile_commands.json: one entry for each file that is compiled. $1: the folder.
+# Converts the output of `make -n V=1` to compile_commands.json, with an entry per compiled file. $1: the folder.
 set -eu
 awk -v folder="$1" '
   function quoted(text) { gsub(/\\/, "\\\\", text); gsub(/"/, "\\\"", text); return "\"" text "\"" }

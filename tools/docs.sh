@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Writes the parts of the documentation that follow from the sources: HACKING's table of environment variables (include/phlox/env.def),
-# between its marker comments. With --check nothing is written, and a table that is out of date is an error.
+# Generates parts of the documentation: HACKING's table of environment variables, from include/phlox/env.def, between its marker comments.
+# --check writes nothing and fails if the table is out of date.
 set -eu
 cd "$(dirname "$0")/.."
 page=HACKING.md

@@ -1,13 +1,13 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Runs every fuzzer for FUZZ_SECONDS: tools/fuzz.sh BUILD PYTHON [RUNTIME]. RUNTIME is that of the sanitizer of the build, which Python
-# has to load first. Ends in the line "N passed, N failed".
+# Runs every fuzzer for FUZZ_SECONDS: tools/fuzz.sh BUILD PYTHON [RUNTIME]. RUNTIME is the runtime of the build's sanitizer, to be preloaded
+# into Python. The last line is "N passed, N failed".
 set -eu
 build=$1 python=$2 runtime=${3:-}
 passed=0 failed=0
 export FUZZ_SECONDS="${FUZZ_SECONDS:-180}" FUZZ_SAMPLES="$PWD/$build/gen/samples.inc"
 case $build in /*) FUZZ_SAMPLES="$build/gen/samples.inc" ;; esac
-# run COMMAND...: one fuzzer, which says how many cases it ran, and what it found.
+# run COMMAND...: runs one fuzzer, which prints its number of cases and its findings.
 run() {
   if "$@"; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
 }
@@ -16,7 +16,7 @@ for program in "$build"/tests/fuzz/*; do
 done
 if [ -n "$runtime" ]; then
   tools/module.sh "$build"
-  # Python itself keeps memory to the end of the process: leaks are looked for by the C programs.
+  # Python does not free all memory at exit: leak checking is left to the C programs.
   run env PYTHONPATH="$PWD/$build/module" LD_PRELOAD="$runtime" PYTHONMALLOC=malloc UBSAN_OPTIONS=halt_on_error=1 \
     ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1:max_allocation_size_mb=512 "$python" tests/fuzz/calls.py
 else

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# What C has as slots of types, or what one signature cannot say: members that tools/stubs.py puts
-# into the classes of these names, and functions that it takes in place of those declared.
+# Members implemented as type slots in C, or with several signatures. tools/stubs.py adds them to the
+# classes of these names; functions replace the declared ones.
 
 class Tensor:
     def __add__(self, other: Tensor | Number) -> Tensor: ...

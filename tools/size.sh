@@ -1,6 +1,6 @@
 #!/bin/sh
-# size.sh BUILD: what a wheel takes when it is installed, in bytes, by part; then what `make install-strip` takes. Called by `make size`, which has put the
-# module's libraries without their symbols into BUILD/stripped.
+# size.sh BUILD: prints the installed size of a wheel in bytes, by part, then that of `make install-strip`. Called by `make size`, which has
+# stripped the module's libraries to BUILD/stripped.
 cd "$(dirname "$0")/.." || exit 1
 bytes() { cat "$@" 2>/dev/null | wc -c; }
 files() { find python/phlox -name "$1" -exec cat {} + | wc -c; }
@@ -13,7 +13,7 @@ part "$library" 'libphlox.so.0: the library, with the CPU kernels and the tables
 part "$(bytes "$1/stripped/_C.so")" '_C.so: the Python extension'
 engines=0
 for engine in sim gloo nccl mpi; do engines=$((engines + $(bytes "$1/stripped/libphlox_$engine.so"))); done
-part "$engines" 'libphlox_{sim,gloo,nccl,mpi}.so: simulated devices, engines of collectives'
+part "$engines" 'libphlox_{sim,gloo,nccl,mpi}.so: simulated devices, collective backends'
 part "$(files '*.py')" '*.py'
 part "$(files '*.pyi')" '*.pyi: types and docstrings for editors'
 row "$total" 'together: a wheel without the cuda backend, in place'

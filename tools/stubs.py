@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the type stubs of the package: of each module that C makes, from the running module, with
-the types of what is declared (_declared), of the ops (_op_signatures) and of the layers (opgen's
-file). Modules in Python say their types themselves. usage: stubs.py LAYERS.pyi, with the package in
-PYTHONPATH; writes beside the package's files."""
+"""Writes the type stubs of the package's C modules, from the running module: types come from
+declarations (_declared), ops (_op_signatures) and layers (opgen's file). Python modules have their own
+annotations. Usage: stubs.py LAYERS.pyi, with the package in PYTHONPATH; writes to the package's
+folder."""
 import ast, os, re, sys
 import phlox as torch
 
@@ -27,10 +27,10 @@ Device = Union[_device, str, _int]
 _Item = Union[None, _bool, _int, slice, EllipsisType, phlox.Tensor, list[Any], range]
 Index = Union[_Item, tuple[_Item, ...]]
 """
-# Names that are values or members, too: annotations say them with a line in front.
+# Names that are also values or members: annotations use them with a leading underscore.
 HIDDEN = re.compile(r"(?<![\w.\"'])(bool|float|complex|int|type|dtype|device|layout|memory_format)\b"
                     r"(?!: (?!\.\.\.))")
-# Where annotations' names come from.
+# The modules of names used in annotations.
 HOMES = {"typing": "Any Callable Iterable Iterator Literal Mapping NamedTuple Optional Sequence "
                    "Tuple Type TypeVar Union overload",
          "typing_extensions": "Self", "collections": "OrderedDict",
@@ -47,13 +47,13 @@ WORDS = {"tensor": torch.Tensor, "parameter": torch.nn.Parameter,
          "optimizer": sys.modules["phlox._C"]._Optimizer}
 
 BASES = {"Size": "tuple[int, ...]"}
-# Classes that have the members of another one: those that are written by hand once.
+# Classes with the members of another one, which members.pyi defines once.
 AS = {"ModuleList": "Sequential", **dict.fromkeys(
     "enable_grad inference_mode set_grad_enabled detect_anomaly set_detect_anomaly".split(), "no_grad")}
 
 
-def by_hand(path):
-    """What members.pyi has: {class: {name: lines}}, functions under ""."""
+def hand_written(path):
+    """Reads members.pyi. Returns {class: {name: lines}}; functions are under ""."""
     text = open(path).read()
     lines = text.splitlines(True)
 
@@ -72,11 +72,11 @@ def by_hand(path):
     return {**found, "": members_of(node for node in body if node not in classes)}
 
 
-BY_HAND = by_hand(os.path.join(os.path.dirname(__file__), "members.pyi"))
+HAND_WRITTEN = hand_written(os.path.join(os.path.dirname(__file__), "members.pyi"))
 
 
 class Table:
-    """What was declared: members by class, functions by module."""
+    """The declarations: members by class, functions by module."""
 
     def __init__(self):
         self.classes, self.functions, self.paths, of_word = {}, {}, {}, {}
@@ -86,8 +86,8 @@ class Table:
                 paths = ["phlox" if path == "." else "phlox." + path for path in name.split()]
                 of_word.setdefault(word, []).extend(paths)
             elif what == "type" and name:
-                places = ["phlox." + path for path in name.split()]
-                home, _, short = places[0].rpartition(".")
+                locations = ["phlox." + path for path in name.split()]
+                home, _, short = locations[0].rpartition(".")
                 WORDS[word] = getattr(sys.modules[home], short)
                 self.paths[WORDS[word]] = home
         WORDS["tensor_base"] = torch.Tensor
@@ -111,19 +111,19 @@ class Table:
 TABLE = Table()
 
 
-def quoted(doc, indent):
-    """What editors show: the arguments and the shapes. Errors and examples are what help() says."""
+def docstring(doc, indent):
+    """Returns the docstring for editors: without the sections on errors and examples."""
     text = re.split(r"\n\s*(?:Raises|Example):\n|\n\s*>>>", doc)[0].strip().replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
     text = text + " " if text.endswith('"') else text
     return f'{indent}"""' + text.replace("\n", "\n" + indent if indent else "\n") + '"""\n'
 
 
-def plain(signature):
+def with_aliases(signature):
     return HIDDEN.sub(r"_\1", signature)
 
 
 def functions(name, rows, indent="", first=""):
-    """A function of one signature, or overloads of several; `first` goes before the parameters."""
+    """Returns a function, or overloads for several signatures; `first` precedes the parameters."""
     text = ""
     for what, signature, doc in rows:
         if first and what == "member" and signature.startswith("(input: Tensor"):
@@ -131,25 +131,25 @@ def functions(name, rows, indent="", first=""):
         comma = ", " if first and not signature.startswith("()") else ""
         returns = "" if "->" in signature else " -> None"
         text += f"{indent}@overload\n" if len(rows) > 1 else ""
-        text += f"{indent}def {name}({first}{comma}{plain(signature[1:])}{returns}:"
-        shown = doc and not (what == "op" and re.search(r"[a-z0-9]_$", name))  # what x says, x_ does in place
-        text += "\n" + quoted(doc, indent + "    ") if shown else " ...\n"
+        text += f"{indent}def {name}({first}{comma}{with_aliases(signature[1:])}{returns}:"
+        has_doc = doc and not (what == "op" and re.search(r"[a-z0-9]_$", name))  # x_ shares the docstring of x
+        text += "\n" + docstring(doc, indent + "    ") if has_doc else " ...\n"
     return text
 
 
 def members(cls, name):
-    hand = BY_HAND.get(name, {})
-    text = plain("".join(line for lines in hand.values() for line in lines))
+    hand = HAND_WRITTEN.get(name, {})
+    text = with_aliases("".join(line for lines in hand.values() for line in lines))
     known = {"__dict__", *hand, *methods_in_python(cls)}
     for member, rows in TABLE.classes.get(cls, {}).items():
         if member in known:
             continue
         what, annotation, doc = rows[-1]
         if what in ("attribute", "variable"):
-            of_type = plain(annotation)
+            of_type = with_aliases(annotation)
             text += f"    {member}: {of_type}\n" if what == "variable" else \
                 f"    @property\n    def {member}(self) -> {of_type}: ...\n"
-            text += quoted(doc, "    ") if doc and what == "variable" else ""
+            text += docstring(doc, "    ") if doc and what == "variable" else ""
             continue
         kind = type(vars(cls).get(member)).__name__
         bound = {"classmethod_descriptor": "cls", "staticmethod": ""}.get(kind, "self")
@@ -164,8 +164,8 @@ def class_text(name, cls):
     if base == "tuple" and name not in BASES:
         fields = "".join(f"    {field}: Tensor\n" for field in cls.__match_args__)
         return f"class {name}(NamedTuple):\n{fields}"
-    base = plain(BASES.get(name, "" if base == "Store" else base))
-    body = (quoted(cls.__doc__, "    ") if cls.__doc__ else "") + members(cls, name)
+    base = with_aliases(BASES.get(name, "" if base == "Store" else base))
+    body = (docstring(cls.__doc__, "    ") if cls.__doc__ else "") + members(cls, name)
     body += in_python(cls)
     return f"class {name}{f'({base})' if base else ''}:\n{body or '    ...' + chr(10)}"
 
@@ -176,27 +176,27 @@ def methods_in_python(cls):
 
 
 def in_python(cls):
-    """The methods of a class of C in a file of Python, with the types they say."""
+    """Returns a C class's methods written in Python, with their annotations."""
     import inspect
     text = ""
     for name in methods_in_python(cls):
         method = getattr(cls, name)
         of_property = isinstance(method, property)
         signature = str(inspect.signature(method.fget if of_property else method)).replace("_C.", "")
-        signature = re.sub(r"(: |-> )'([^']*)'", r"\1\2", signature)  # types are texts, defaults stay
+        signature = re.sub(r"(: |-> )'([^']*)'", r"\1\2", signature)  # unquotes annotations, not defaults
         text += "    @property\n" * of_property
         if inspect.ismethod(method):
             text, signature = text + "    @classmethod\n", "(cls, " + signature[1:]
-        text += f"    def {name}{plain(signature)}:\n{quoted(inspect.cleandoc(method.__doc__ or name), '        ')}"
+        text += f"    def {name}{with_aliases(signature)}:\n{docstring(inspect.cleandoc(method.__doc__ or name), '        ')}"
     return text
 
 
 def value_text(module, name, value):
-    """The line of a module's name."""
+    """Returns the stub of a name of a module."""
     kind = type(value).__name__
     rows = TABLE.functions.get(module, {}).get(name)
-    if module == "phlox" and name in BY_HAND[""]:
-        return plain("".join(BY_HAND[""][name]))
+    if module == "phlox" and name in HAND_WRITTEN[""]:
+        return with_aliases("".join(HAND_WRITTEN[""][name]))
     if kind in ("op", "builtin_function_or_method") and rows:
         return functions(name, rows)
     if isinstance(value, type(sys)):
@@ -211,13 +211,13 @@ def value_text(module, name, value):
 
 
 def python_text(module):
-    """What a module has of files in Python."""
+    """Returns the stubs of a module's names defined in Python files."""
     text = ""
     for file, names in torch._IN_PYTHON.get(module[len("phlox."):], {}).items():
         home = file if file.startswith("phlox.") else f"{module}.{file}"
         for name in names.split():
             if name == "Variable":
-                text += "Variable: Any  # makes tensors, and all tensors are instances of it\n"
+                text += "Variable: Any  # constructs tensors; all tensors are instances\n"
             elif name.endswith("Tensor"):
                 text += f"{name}: Type[Tensor]\n"
             else:
@@ -226,16 +226,16 @@ def python_text(module):
 
 
 def layers(path):
-    """opgen's classes of layers, with docstrings, and members of the containers."""
+    """Returns opgen's layer classes with docstrings and the members of containers."""
     text = ""
     for line in open(path):
         name = re.match(r"class (\w+)\(", line)
         if re.match(r"from |#", line):
             continue
-        text += plain(line)
+        text += with_aliases(line)
         if name:
             cls = getattr(torch.nn, name[1])
-            text += quoted(cls.__doc__, "    ") + members(cls, name[1]) + in_python(cls)
+            text += docstring(cls.__doc__, "    ") + members(cls, name[1]) + in_python(cls)
     return text
 
 
@@ -243,7 +243,7 @@ def module_text(module, layers_path):
     space = sys.modules[module]
     files = torch._IN_PYTHON.get(module[len("phlox."):], {})
     of_files = {name for names in files.values() for name in names.split()}
-    text = quoted(space.__doc__, "") if space.__doc__ else ""
+    text = docstring(space.__doc__, "") if space.__doc__ else ""
     text += "__version__: str\n" if module == "phlox" else ""
     made = layers(layers_path) if module == "phlox.nn" else ""
     for name in sorted(vars(space)):
@@ -287,7 +287,7 @@ MODULES = sorted(name for name, value in sys.modules.items()
 
 
 def private_text():
-    """phlox._C: the names of phlox, and what the package's files in Python call."""
+    """Returns phlox._C: the names of phlox, and private functions called by the package's Python files."""
     text = ("from phlox import *\nfrom phlox.nn import Parameter as _Parameter\n"
             "_TensorBase = Tensor\n")
     for name, rows in TABLE.functions["phlox"].items():
@@ -299,7 +299,7 @@ def private_text():
 
 
 def remove_old():
-    """Takes away what an earlier run wrote: a stub left over would hide a file in Python."""
+    """Removes the stubs of an earlier run: a stale stub would hide a Python file."""
     for folder, _, names in os.walk(HERE):
         for path in (os.path.join(folder, name) for name in names if name.endswith(".pyi")):
             if open(path).readline().startswith("# Generated by tools/"):

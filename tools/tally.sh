@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# What test programs counted while they ran with TALLY=FILE in their environment, as one line: tools/tally.sh FILE. A program counts when it
-# has found everything right, so what failed is not in the line.
+# Prints the counts of test programs run with TALLY=FILE in their environment, as one line: tools/tally.sh FILE. A program writes its counts
+# only if it has passed: failures are not included.
 awk '{n[$1] += $2}
   END {
     printf "held: %d allocations, %d launches by 4 threads on 4 devices; faults survived: %d; bad inputs refused or right: %d; ", n["allocations"],

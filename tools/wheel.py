@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `pip install .` calls (PEP 517): runs make for the calling Python and packs python/phlox into a wheel."""
+"""The PEP 517 build backend of `pip install .`: runs make for the calling Python and packs python/phlox into a wheel."""
 import base64, hashlib, os, re, subprocess, sys, sysconfig, zipfile
 
 
@@ -23,7 +23,7 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     files = {os.path.relpath(path, "python"): open(path.replace("python/phlox", "build/stripped") if ".so" in path else path, "rb").read()
              for path in paths}
     if "phlox/_C.so" not in files:
-        sys.exit(f"the extension was not built: are the headers of {sys.executable} installed?")
+        sys.exit(f"the extension was not built: check that the headers of {sys.executable} are installed")
     files[info + "LICENSE"] = open("LICENSE", "rb").read()
     files[info + "METADATA"] = (f"Metadata-Version: 2.1\nName: phlox\nVersion: {version}\nLicense: Apache-2.0\n"
                                 "Summary: Tensors and neural networks with CUDA semantics, in C\nRequires-Python: >=3.10\n").encode()

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// A whole backend in one file: two devices of type cuda whose memory is host memory.
+// A complete backend in one file: two devices of type cuda with host memory.
 //
-// A stream is a queue of tasks with a thread that runs them in order. An event's record is a mark:
-// a task of the recording stream sets it, tasks of other streams wait for it. Kernels are the
-// library's own for the CPU. So it is as asynchronous as a GPU, and obeys the same rules.
+// A stream is a queue of tasks and a thread that runs them in order. Recording an event creates a
+// mark: a task of the recording stream sets it, tasks of other streams wait for it. Kernels are the
+// library's CPU kernels. The backend is as asynchronous as a GPU, with the same ordering rules.
 //
 //   PHLOX_BACKENDS=toy PHLOX_BACKEND_PATH=build/examples PYTHONPATH=python python3 -m phlox
 //   script.py CTS_BACKEND=build/examples/libphlox_toy.so build/tests/cts/backend
 //
-// One lock guards everything; whoever changes a state that others wait for wakes them all.
+// One lock guards all state. Each change of state that others may wait for broadcasts `changed`.
 #include <phlox/backend.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -16,7 +16,7 @@
 #include <time.h>
 
 enum { DEVICES = 2, ALIGNMENT = 512 };
-static const size_t TOTAL = (size_t)1 << 30;  // bytes of a device
+static const size_t TOTAL = (size_t)1 << 30;  // bytes of memory per device
 enum { INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_HANDLE = 400, NOT_READY = 600, FAILED = 719 };
 
 static const px_core *core;
@@ -26,7 +26,7 @@ static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 #define FAIL(status, code, text) \
   return core->error(status, code, __FILE__, __LINE__, __func__, "CUDA error: %s", text)
 
-// The moment of a record: done when the stream has come to it.
+// One recording of an event: done when the stream has reached it.
 typedef struct mark {
   int owners;
   bool done;
@@ -39,12 +39,12 @@ typedef struct event {
 
 typedef struct task {
   struct task *next;
-  uint64_t number;  // in the order in which tasks of all streams were issued
+  uint64_t number;  // issue order over all streams
   void (*run)(struct task *task);
   int device;
-  // What it works on: by kind of task one of these, or `data`.
+  // Operands: one of these by kind of task, or `data`.
   mark *mark;
-  bool records;  // sets the mark as it ends
+  bool records;  // sets the mark at its end
   void *to;
   const void *from;
   size_t bytes;
@@ -53,9 +53,9 @@ typedef struct task {
   _Alignas(16) char data[];
 } task;
 
-// A task stays at the head of its stream until it has run.
+// A task stays at the head of its stream until it has finished.
 typedef struct stream {
-  struct stream *next;  // in the list of all
+  struct stream *next;  // in the list of all streams
   task *head, **tail;
   int device;
   bool released;
@@ -132,7 +132,7 @@ static px_status stream_new(int device, int priority, void **out) {
   return PX_OK;
 }
 
-// It ends when its work is done.
+// The stream is destroyed once its work is done.
 static void stream_release(int device, void *self) {
   pthread_mutex_lock(&lock);
   ((stream *)self)->released = true;
@@ -140,10 +140,10 @@ static void stream_release(int device, void *self) {
   pthread_mutex_unlock(&lock);
 }
 
-static void priority_range(int *least, int *greatest) { *least = *greatest = 0; }
+static void priority_range(int *lowest, int *highest) { *lowest = *highest = 0; }
 
-// Waits, with the lock held, for all that was issued so far to a stream, or to a device (NULL; -1:
-// to any).
+// Waits for all work issued so far to a stream, or if `only` is NULL to a device (-1: to all).
+// Caller holds the lock.
 static void wait_for(const stream *only, int device) {
   uint64_t now = issued;
   for (bool busy = true; busy;) {
@@ -190,7 +190,7 @@ static task *task_new(void (*run)(task *), size_t bytes) {
   return t;
 }
 
-// Lock held.
+// Appends a task. Caller holds the lock.
 static void queue(stream *s, task *t) {
   t->number = ++issued;
   t->device = s->device;
@@ -267,7 +267,7 @@ static void run_wait(task *t) {
   pthread_mutex_unlock(&lock);
 }
 
-// The record that counts is the latest now: the task holds its mark.
+// Waits for the latest recording at the time of the call: the task holds its mark.
 static px_status stream_wait(void *self, void *of) {
   task *t = task_new(run_wait, 0);
   if (!t) FAIL(PX_NOMEM, OUT_OF_MEMORY, "out of host memory");
@@ -313,7 +313,7 @@ static px_status event_elapsed(void *start, void *end, float *out) {
 
 // ---- memory
 
-static px_status take_memory(int device, size_t bytes, void **out) {
+static px_status allocate_memory(int device, size_t bytes, void **out) {
   *out = NULL;
   block *b = bytes <= TOTAL ? calloc(1, sizeof *b) : NULL;
   size_t whole = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
@@ -333,8 +333,8 @@ static px_status take_memory(int device, size_t bytes, void **out) {
   FAIL(PX_OUT_OF_MEMORY, OUT_OF_MEMORY, "out of memory");
 }
 
-// Waits for all work: which of it uses the memory is not known.
-static void give_memory(void *memory) {
+// Waits for all work, since the work using the memory is unknown.
+static void free_memory(void *memory) {
   pthread_mutex_lock(&lock);
   wait_for(NULL, -1);
   block **at = &blocks;
@@ -350,11 +350,11 @@ static void give_memory(void *memory) {
 }
 
 static px_status alloc(int device, size_t bytes, void **out) {
-  return take_memory(device, bytes, out);
+  return allocate_memory(device, bytes, out);
 }
-static void release(int device, void *memory) { give_memory(memory); }
-static px_status host_alloc(size_t bytes, void **out) { return take_memory(-1, bytes, out); }
-static void host_release(void *memory) { give_memory(memory); }
+static void release(int device, void *memory) { free_memory(memory); }
+static px_status host_alloc(size_t bytes, void **out) { return allocate_memory(-1, bytes, out); }
+static void host_release(void *memory) { free_memory(memory); }
 
 static px_status memory_info(int device, size_t *free_bytes, size_t *total) {
   pthread_mutex_lock(&lock);
@@ -364,7 +364,7 @@ static px_status memory_info(int device, size_t *free_bytes, size_t *total) {
   return PX_OK;
 }
 
-// Whether [at, at + bytes) lies in one block of the device; host memory is anybody's.
+// Returns true if [at, at + bytes) is within one block of the device. Host memory is not checked.
 static bool owns(int device, const void *at, size_t bytes) {
   bool found = device < 0;
   const char *first = at;
@@ -379,7 +379,8 @@ static bool owns(int device, const void *at, size_t bytes) {
 
 static void run_copy(task *t) { memmove(t->to, t->from, t->bytes); }
 
-// Pageable memory is read at the call, and has been written when the call returns.
+// Pageable source memory is copied during the call. Pageable destination memory is complete on
+// return.
 static px_status copy(void *self, const px_copy *c) {
   if (!owns(c->to_device, c->to, c->bytes) || !owns(c->from_device, c->from, c->bytes))
     FAIL(PX_VALUE, INVALID_VALUE, "invalid argument");
@@ -410,7 +411,7 @@ static void run_kernel(task *t) {
   pthread_mutex_unlock(&lock);
 }
 
-// The launch is only lent: the task has a copy of it and of all that it points to.
+// Copies the launch and everything it points to: the caller's is valid only during the call.
 static px_status launch(void *self, const px_launch *l) {
   size_t bytes = core->pack(l, NULL, 0);
   task *t = task_new(run_kernel, bytes);

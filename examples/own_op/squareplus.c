@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// A shared object with an op of its own, toys::squareplus: half of x plus the root of x squared
-// plus beta. The CPU and the simulator run the kernel of this file; the kernel for CUDA is in
-// another shared object, squareplus.cu, so that this one can be built and loaded where CUDA is not.
-// examples/own_op.c and examples/own_op.py call it.
+// A shared object with a user-defined op, toys::squareplus: (x + sqrt(x * x + beta)) / 2. The CPU
+// and the simulator use the kernel of this file. The CUDA kernel is in another shared object,
+// squareplus.cu: this one needs no CUDA. Called by examples/own_op.c and examples/own_op.py.
 #include <dlfcn.h>
 #include <math.h>
 #include <phlox/phlox.h>
 #include <stdio.h>
 #include <string.h>
 
-// The places of the arguments in the schema.
+// Argument indices in the schema.
 enum { SELF, BETA };
 
-// ---- the kernel for the CPU. Operands: the result, self; row-major, of the dtype computed in.
+// ---- the CPU kernel. Operands: result, self; row-major, in the compute dtype.
 
 #define ROWS(T, root) \
   static void rows_##T(const px_launch *l) { \
@@ -29,7 +28,7 @@ static px_status squareplus_cpu(const px_launch *l) {
   return PX_OK;
 }
 
-// ---- the gradient, by ops: grad * result / (2 * result - self), whose divisor is the root
+// ---- the gradient, composed of ops: grad * result / (2 * result - self); the divisor is the root
 
 static px_status squareplus_gradient(px_op_gradient *g) {
   PX_SCOPED(px_tensor) twice = NULL;
@@ -41,9 +40,10 @@ static px_status squareplus_gradient(px_op_gradient *g) {
   return px_mul(&g->out[SELF], g->grads[0], slope);
 }
 
-// ---- registering
+// ---- registration
 
-// squareplus_cuda of libsquareplus_cuda.so beside this file; NULL if it was not built.
+// Returns squareplus_cuda of libsquareplus_cuda.so in this library's folder; NULL if it was not
+// built.
 static px_kernel cuda_kernel(void) {
   px_kernel kernel = NULL;
   char path[4096];

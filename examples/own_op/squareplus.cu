@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// toys::squareplus on NVIDIA GPUs: one thread an element, blocks of 256 threads, in a loop over the
-// grid; neighbouring threads read and write neighbouring elements. The driver has made the device's
-// context current; the work goes to the launch's stream, and nothing waits.
+// toys::squareplus on NVIDIA GPUs: blocks of 256 threads, one element per thread in a grid-stride
+// loop; consecutive threads access consecutive elements. The caller has made the device's context
+// current. The launch is asynchronous on the given stream.
 #include <phlox/backend.h>
 
 template <typename T>

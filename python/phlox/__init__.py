@@ -1,30 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
 """Phlox: tensors, devices, streams, autograd, modules and data parallelism, with PyTorch's names.
 
-What costs time is in the C extension, whose names this file puts here. What programs derive from,
-patch and read is Python, beside this file, and imported when it is first asked for."""
+Performance-critical code is in the C extension; this file re-exports its names. Classes and
+functions meant for subclassing, patching or reading are Python modules of this package, imported on
+first use."""
 
 from . import _C
 
 globals().update({name: value for name, value in vars(_C).items()
                   if not name.startswith("__") or name in ("__version__", "__getattr__")})
 
-_IN_PYTHON = {}  # by module: the files, and the names that a file gives to it
+_IN_PYTHON = {}  # module -> {file: its names, separated by spaces}
 
 
-def _import_when_asked(module, files):
-    """Makes the names that files give to a module attributes of it before they are imported."""
-    lacking = module.__getattr__
+def _import_lazily(module, files):
+    """Makes the names of `files` attributes of `module`; a file is imported on first access."""
+    inherited = module.__getattr__
     file_of = {name: file for file, names in files.items() for name in names.split()}
     for name in file_of:
-        vars(module).pop(name, None)  # an op of the tables, which the function has behind it
+        vars(module).pop(name, None)  # the C op of the same name: the Python function wraps it
 
     def find(name):
         file = file_of.get(name)
         if name == "__all__":  # from torch import *
             return [name for name in module.__dir__() if not name.startswith("_")]
         if file is None:
-            return lacking(name)
+            return inherited(name)
         from importlib import import_module
         found = import_module(file if file.startswith("phlox.") else f"{module.__name__}.{file}")
         value = found if name == file else getattr(found, name)
@@ -35,9 +36,9 @@ def _import_when_asked(module, files):
     module.__dir__ = lambda: sorted({*vars(module), *file_of})
 
 
-class _Late:
-    """A method in Python of a type of C, which is imported, and takes this place, when it is first
-    asked for."""
+class _LazyMethod:
+    """A descriptor for a Python method of a C type. The first access imports the method and
+    replaces the descriptor."""
 
     def __init__(self, file, cls, name):
         self.file, self.cls, self.name = file, cls, name
@@ -61,7 +62,7 @@ def _make_picklable():
         copyreg.pickle(kind, _reduced)
 
 
-def _arrange():
+def _install_python_names():
     import sys
     for owner, file, names in _C._in_python():
         cls = _C
@@ -69,22 +70,22 @@ def _arrange():
             cls = getattr(cls, part)
         if isinstance(cls, type):
             for name in names.split():
-                setattr(cls, name, _Late(file, cls, name))
+                setattr(cls, name, _LazyMethod(file, cls, name))
         else:
             _IN_PYTHON.setdefault(owner, {})[file] = names
     for path, files in _IN_PYTHON.items():
         module = sys.modules[f"{__name__}.{path}" if path else __name__]
         if path:
             module.__path__.append(f"{__path__[0]}/{path.replace('.', '/')}")
-        _import_when_asked(module, files)
-    sys.meta_path.insert(0, _Table)
+        _import_lazily(module, files)
+    sys.meta_path.insert(0, _PathFinder)
 
 
-class _Table:
-    """An import hook for the modules of PyTorch that are no files."""
+class _PathFinder:
+    """An import hook for modules of PyTorch without a file in this package (python/ext/paths.h)."""
 
-    # It is asked first: to the others a folder without files is a module too, and an older version
-    # of the package leaves such folders behind.
+    # First in sys.meta_path: the path-based finder treats a folder without files as a namespace
+    # package, and upgrades can leave such folders.
     @staticmethod
     def find_spec(name, path=None, target=None):
         names = _C._path(name[6:]) if name.startswith("phlox.") else None
@@ -99,8 +100,8 @@ class _Table:
 
 
 class _AfterImport:
-    """An import hook: once a module is loaded, `then` gets it. Programs that never import it do not
-    pay for it."""
+    """An import hook: calls `then(module)` once the named module is loaded. Programs that never
+    import the module do not pay for it."""
 
     def __init__(self, name, then):
         self.name, self.then = name, then
@@ -114,16 +115,16 @@ class _AfterImport:
         spec = PathFinder.find_spec(name, path)
         load = spec.loader.exec_module
 
-        def load_and_tell(module):
+        def load_and_notify(module):
             load(module)
             self.then(module)
 
-        spec.loader.exec_module = load_and_tell
+        spec.loader.exec_module = load_and_notify
         return spec
 
 
 def _share_tensors():
-    """Tensors go to other processes by their memory once multiprocessing is there."""
+    """Makes multiprocessing send tensors through shared memory, as soon as it is imported."""
     import sys
     name = "multiprocessing.reduction"
 
@@ -136,7 +137,7 @@ def _share_tensors():
         sys.meta_path.insert(0, _AfterImport(name, register))
 
 
-_arrange()
+_install_python_names()
 _share_tensors()
 _make_picklable()
-del _arrange, _share_tensors, _make_picklable
+del _install_python_names, _share_tensors, _make_picklable

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """python3 -m phlox FILE | -c CODE | -m MODULE [ARGUMENT...]: runs a program with `torch` and its
-submodules bound to Phlox. Processes that multiprocessing starts run the same way."""
+submodules bound to Phlox. Processes started by multiprocessing run the same way."""
 import sys
 import types
 
 import phlox
 
 
-class Same:
-    """An import hook: torch.x is phlox.x, also where that is yet to be imported."""
+class TorchAlias:
+    """An import hook: torch.x is phlox.x. Imports phlox.x if needed."""
 
     def __init__(self, alias, spec):
         self.alias, self.spec = alias, spec
@@ -29,7 +29,8 @@ class Same:
 
     @staticmethod
     def find_distributions(context):
-        """What importlib.metadata has of torch: Phlox's version, whatever else is installed."""
+        """Makes importlib.metadata report Phlox's version for torch, even with PyTorch
+        installed."""
         from importlib.metadata import Distribution
 
         class Torch(Distribution):
@@ -46,7 +47,7 @@ class Same:
         return sys.modules[self.spec.name if self.spec else "phlox" + alias.name[5:]]
 
     def get_code(self, alias):
-        """For `-m torch.x`."""
+        """Returns the module's code, for `-m torch.x`."""
         loader = self.spec and self.spec.loader
         return loader.get_code(self.spec.name) if hasattr(loader, "get_code") else None
 
@@ -56,8 +57,8 @@ class Same:
 
 
 def rename(first):
-    """Gives the module, and those below it, their names as programs see them. Their specs and
-    packages, by which imports go, stay."""
+    """Renames a module and its submodules from phlox to torch, in sys.modules and in __name__.
+    Specs and __package__ stay: the import system uses them."""
     for name, module in list(sys.modules.items()):
         if name == first or name.startswith(first + "."):
             sys.modules["torch" + name[5:]] = module
@@ -65,19 +66,19 @@ def rename(first):
 
 
 def bind():
-    """Makes `import torch` and `import torch.x` give Phlox."""
+    """Makes `import torch` and `import torch.x` import Phlox."""
     rename("phlox")
-    sys.meta_path.insert(0, Same)
+    sys.meta_path.insert(0, TorchAlias)
 
 
-def run_children_so(util):
-    """Commands for the children of multiprocessing get `-m phlox`."""
+def run_children_with_phlox(util):
+    """Inserts `-m phlox` into the command line of multiprocessing's child processes."""
     flags = util._args_from_interpreter_flags
     util._args_from_interpreter_flags = lambda: flags() + ["-m", "phlox"]
 
 
-def fresh_main(file=None):
-    """A new, empty __main__."""
+def new_main(file=None):
+    """Installs a new, empty __main__ module and returns its dict."""
     module = types.ModuleType("__main__")
     module.__builtins__ = __builtins__
     if file:
@@ -88,14 +89,14 @@ def fresh_main(file=None):
 
 def main(args):
     bind()
-    sys.meta_path.insert(0, phlox._AfterImport("multiprocessing.util", run_children_so))
+    sys.meta_path.insert(0, phlox._AfterImport("multiprocessing.util", run_children_with_phlox))
     if not args:
         sys.argv = [""]
         import code
-        code.interact(banner="", local=fresh_main())
+        code.interact(banner="", local=new_main())
     elif args[0] == "-c" and len(args) > 1:
         sys.argv, sys.path[0] = ["-c"] + args[2:], ""
-        exec(compile(args[1], "<string>", "exec"), fresh_main())
+        exec(compile(args[1], "<string>", "exec"), new_main())
     elif args[0] == "-m" and len(args) > 1:
         import runpy
         sys.argv, sys.path[0] = args[1:], ""
@@ -107,7 +108,7 @@ def main(args):
         sys.argv, sys.path[0] = args, os.path.dirname(os.path.abspath(args[0]))
         with open(args[0], "rb") as file:
             source = file.read()
-        exec(compile(source, args[0], "exec"), fresh_main(args[0]))
+        exec(compile(source, args[0], "exec"), new_main(args[0]))
 
 
 if __name__ == "__main__":

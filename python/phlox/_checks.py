@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch._assert and torch._check, which libraries call in the place of `assert` and `if`."""
+"""torch._assert and torch._check: function forms of `assert` and `if ...: raise`, used by libraries."""
 from __future__ import annotations
 
 from typing import Any, Callable
@@ -11,7 +11,7 @@ _NO_MESSAGE = ("Expected cond to be True, but got False. (Could this error messa
 
 
 def _assert(condition: Any, message: str) -> None:
-    """assert, as a function."""
+    """Asserts the condition: a function form of the assert statement."""
     assert condition, message
 
 
@@ -25,7 +25,7 @@ def _raising(kind):
         if not cond:
             raise kind(_NO_MESSAGE if message is None else str(message() if callable(message) else message))
 
-    check.__doc__ = f"Raises {kind.__name__} with the message, or what it gives, unless cond is True."
+    check.__doc__ = f"Raises {kind.__name__} with `message` (a text or a function) unless cond is True."
     return check
 
 

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.__config__: what Phlox is made of, for reports."""
+"""torch.__config__: build and device information for bug reports."""
 from __future__ import annotations
 
 from phlox import _C
 
 
 def show() -> str:
-    """What serves which devices."""
+    """Returns a description of the backends and libraries in use."""
     backend = _C.cuda._backend_name() if _C.cuda.device_count() else "none"
     try:
         lapack = _C._cpu_lapack()
@@ -18,5 +18,5 @@ def show() -> str:
 
 
 def parallel_info() -> str:
-    """The threads of the CPU's kernels."""
+    """Returns a description of the CPU's thread pool."""
     return f"Phlox/Parallel:\n\tget_num_threads() : {_C.get_num_threads()}\n"

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch._C.DispatchKey and DispatchKeySet: libraries name such keys when they are imported. Phlox
-has no dispatcher that they choose from."""
+"""torch._C.DispatchKey and DispatchKeySet: libraries use these names at import time. Phlox has no
+dispatcher, and ignores the keys."""
 from __future__ import annotations
 
 from enum import Enum
@@ -11,11 +11,11 @@ DispatchKey = Enum("DispatchKey", "CPU CUDA Meta Autograd AutogradCPU AutogradCU
 
 
 class DispatchKeySet(frozenset):
-    """A set of keys."""
+    """A set of dispatch keys."""
 
     def __new__(cls, *keys: DispatchKey) -> DispatchKeySet:
         return super().__new__(cls, keys)
 
     def has(self, key: DispatchKey) -> bool:
-        """Whether the key is in the set."""
+        """Returns True if the set contains the key."""
         return key in self

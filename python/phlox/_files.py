@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.frombuffer and from_file; and what a safetensors file gives where it has dtypes that Phlox lacks."""
+"""torch.frombuffer and from_file; and safetensors files with dtypes unknown to Phlox."""
 from __future__ import annotations
 
 from phlox import _C
@@ -10,8 +10,8 @@ if TYPE_CHECKING:
 
 
 class PartlyRead(dict):
-    """The tensors of a file, less those of dtypes that Phlox lacks: `foreign` has the dtypes of
-    these by name, and asking for one raises NotImplementedError."""
+    """The tensors of a file, except those of dtypes unknown to Phlox. `foreign` maps their names to
+    their dtypes; looking one up raises NotImplementedError."""
 
     def __init__(self, tensors: dict[str, Any], foreign: dict[str, str]) -> None:
         super().__init__(tensors)
@@ -25,15 +25,15 @@ class PartlyRead(dict):
 
 def frombuffer(buffer: Any, *, dtype: _C.dtype, count: int = -1, offset: int = 0,
                requires_grad: bool = False) -> _C.Tensor:
-    """A tensor of one dimension over the memory of an object with the buffer protocol.
+    """Creates a 1-dimensional tensor sharing the memory of an object with the buffer protocol.
 
     Args:
         buffer: bytes, bytearray, memoryview, array.array...
-        dtype (torch.dtype): what its bytes are
-        count (int): how many elements; -1 for all
-        offset (int): where they begin, in bytes
+        dtype (torch.dtype): the dtype of the elements
+        count (int): the number of elements; -1 for all
+        offset (int): the number of bytes to skip at the start
 
-    Raises ValueError where the buffer is too short.
+    Raises ValueError if the buffer is too short.
 
     >>> torch.frombuffer(bytearray([1, 0, 2, 0]), dtype=torch.int16)
     tensor([1, 2], dtype=torch.int16)
@@ -55,8 +55,8 @@ def frombuffer(buffer: Any, *, dtype: _C.dtype, count: int = -1, offset: int = 0
 
 
 def mapped(filename, shared, count, dtype=_C.uint8):
-    """A tensor over the first bytes of a file. With shared, changes go to the file, which is made,
-    or made longer, where it must be."""
+    """Returns a 1-dimensional tensor backed by the first `count` bytes of a file. With `shared`,
+    changes are written to the file, and the file is created or extended if necessary."""
     if not count:
         return _C.empty(0, dtype=dtype)
     import mmap
@@ -84,16 +84,16 @@ def mapped(filename, shared, count, dtype=_C.uint8):
 def from_file(filename: str, shared: bool | None = None, size: int = 0, *, dtype: _C.dtype | None = None,
               layout: _C.layout | None = None, device: _C.device | str | None = None,
               pin_memory: bool = False, requires_grad: bool = False) -> _C.Tensor:
-    """A tensor of one dimension on the CPU whose memory is that of a file.
+    """Creates a 1-dimensional CPU tensor backed by a memory-mapped file.
 
     Args:
-        filename: of the file
-        shared (bool): changes go to the file, which is made, or made longer, where it must be;
-            else they stay with the tensor
+        filename: the file to map
+        shared (bool): if True, changes are written to the file, and the file is created or extended
+            if necessary; otherwise changes stay in memory
         size (int): the number of elements
-        dtype (torch.dtype): by default the default dtype
+        dtype (torch.dtype): the dtype of the elements. Default: the default dtype
 
-    Raises RuntimeError for a file that cannot be read, or is too short.
+    Raises RuntimeError if the file cannot be read or is too short.
     """
     if device is not None and _C.device(device).type != "cpu" or pin_memory:
         raise RuntimeError("from_file: the memory of a file is on the CPU, and not pinned")

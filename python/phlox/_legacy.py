@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The names from before dtypes: torch.FloatTensor and the like, and
-torch.set_default_tensor_type."""
+"""Type names older than dtypes: torch.FloatTensor and the like, and torch.set_default_tensor_type."""
 from __future__ import annotations
 
 import warnings
@@ -15,14 +14,14 @@ _warned = False
 
 
 class tensortype(type):
-    """The class of torch.FloatTensor: calling one makes a tensor, isinstance asks for its dtype and
+    """The metaclass of torch.FloatTensor. Calling a type creates a tensor; isinstance compares dtype and
     device."""
 
     __module__ = "torch"
 
     @property
     def is_cuda(cls):
-        """Whether its tensors are on a device."""
+        """True if the type's tensors are on a CUDA device."""
         return cls._device.type == "cuda"
 
     def __call__(cls, *data, device=None):
@@ -40,11 +39,11 @@ class tensortype(type):
 
 
 def types(module, device):
-    """The types of a module, by name."""
+    """Returns the legacy types of a module, by name."""
     names = {_C._dtype_class(dtype) + "Tensor": dtype for dtype in _C._typed_dtypes()}
     return {name: tensortype(name, (), {
         "__module__": module, "dtype": dtype, "_device": _C.device(device),
-        "__doc__": f"Tensors of {dtype} on a {device} device: the name from before dtypes."})
+        "__doc__": f"Tensors of {dtype} on a {device} device. Legacy: use dtype and device instead."})
         for name, dtype in names.items()}
 
 
@@ -52,12 +51,12 @@ globals().update(types("torch", "cpu"))
 
 
 def set_default_tensor_type(t: Any) -> None:
-    """Sets the default dtype, and where torch.Tensor() makes its tensors.
+    """Sets the default dtype and the default device of torch.Tensor().
 
     Args:
-        t (type or str): torch.FloatTensor, "torch.cuda.DoubleTensor", ...: of floating point
+        t (type or str): a floating-point type: torch.FloatTensor, "torch.cuda.DoubleTensor", ...
 
-    Deprecated: torch.set_default_dtype and torch.set_default_device say it in two words.
+    Deprecated: use torch.set_default_dtype and torch.set_default_device.
     """
     warnings.warn("torch.set_default_tensor_type() is deprecated as of PyTorch 2.1, please use "
                   "torch.set_default_dtype() and torch.set_default_device() as "

@@ -20,14 +20,14 @@ def _limits_of(name, dtype):
 
 
 class _Limits:
-    """Limits are equal where their dtypes are."""
+    """Numeric limits of a dtype. Equal if the dtypes are equal."""
 
     dtype: str
     bits: int
     min: Any
     max: Any
-    __slots__ = {"dtype": "The dtype's name.", "bits": "Of an element.", "min": "The least number.",
-                 "max": "The greatest number."}
+    __slots__ = {"dtype": "The dtype's name.", "bits": "The number of bits of an element.",
+                 "min": "The smallest number.", "max": "The largest number."}
 
     def __init__(self, dtype: _C.dtype, low: float, high: float) -> None:
         self.dtype, self.bits = str(dtype)[len("torch."):], dtype.itemsize * 8
@@ -44,10 +44,10 @@ class _Limits:
 
 
 class finfo(_Limits):
-    """The limits of a floating point dtype, the default one if none is given.
+    """The limits of a floating-point dtype. Default: the default dtype.
 
     Args:
-        type (torch.dtype): TypeError for integers
+        type (torch.dtype): a floating-point or complex dtype; raises TypeError for integer dtypes
 
     >>> torch.finfo(torch.float16).max
     65504.0
@@ -58,10 +58,10 @@ class finfo(_Limits):
     eps: float
     smallest_normal: float
     tiny: float
-    __slots__ = {"resolution": "The last decimal digit that is certain, as a number.",
-                 "eps": "From 1 to the next number.",
-                 "smallest_normal": "The least positive number with all its digits.",
-                 "tiny": "The same."}
+    __slots__ = {"resolution": "The approximate decimal resolution.",
+                 "eps": "The difference between 1 and the next larger number.",
+                 "smallest_normal": "The smallest positive normal number.",
+                 "tiny": "Equal to smallest_normal."}
 
     def __init__(self, type: _C.dtype | None = None) -> None:
         dtype = _C.get_default_dtype() if type is None else _dtype(type)
@@ -80,10 +80,10 @@ class finfo(_Limits):
 
 
 class iinfo(_Limits):
-    """The limits of a dtype of integers.
+    """The limits of an integer dtype.
 
     Args:
-        type (torch.dtype): TypeError for others
+        type (torch.dtype): an integer dtype; raises TypeError for others
 
     >>> torch.iinfo(torch.int8)
     iinfo(min=-128, max=127, dtype=int8)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions of matrices that are compositions of linalg's: LU with older names, singular values of matrices of low rank."""
+"""Matrix functions composed of torch.linalg's: LU under its older name, low-rank SVD and PCA."""
 from __future__ import annotations
 
 import phlox as torch
@@ -8,7 +8,7 @@ from phlox import _C
 
 def lu(A: _C.Tensor, pivot: bool = True, get_infos: bool = False,
        out: tuple[_C.Tensor, ...] | None = None) -> tuple[_C.Tensor, ...]:
-    """The LU decomposition as linalg.lu_factor gives it; with get_infos, and without errors, as linalg.lu_factor_ex does.
+    """Computes the LU decomposition, as linalg.lu_factor. With get_infos, as linalg.lu_factor_ex, without raising errors.
 
     >>> torch.lu(torch.eye(2))[1]
     tensor([1, 2], dtype=torch.int32)
@@ -24,7 +24,7 @@ def lu(A: _C.Tensor, pivot: bool = True, get_infos: bool = False,
 
 
 def _range_of(A, q, niter):
-    """An orthonormal basis of about A's range: of what it makes of random vectors, and after each iteration of what A A' makes of that."""
+    """Returns an approximate orthonormal basis of A's range: A times q random vectors, then `niter` subspace iterations with A A'."""
     basis = torch.linalg.qr(A @ torch.randn(A.shape[-1], q, dtype=A.dtype, device=A.device)).Q
     for _ in range(niter):
         basis = torch.linalg.qr(A @ torch.linalg.qr(A.mT @ basis).Q).Q
@@ -33,7 +33,7 @@ def _range_of(A, q, niter):
 
 def svd_lowrank(A: _C.Tensor, q: int | None = 6, niter: int | None = 2,
                 M: _C.Tensor | None = None) -> tuple[_C.Tensor, _C.Tensor, _C.Tensor]:
-    """The q greatest singular values of A - M, or about so, and their vectors: U, S and V. N. Halko, P. Martinsson and J. Tropp 2011,
+    """Returns the approximate q largest singular values of A - M and their vectors: U, S and V. N. Halko, P. Martinsson and J. Tropp 2011,
     Finding structure with randomness: probabilistic algorithms for constructing approximate matrix decompositions.
 
     >>> torch.svd_lowrank(torch.diag(torch.tensor([3., 2., 0.])), q=2)[1].round()
@@ -50,7 +50,8 @@ def svd_lowrank(A: _C.Tensor, q: int | None = 6, niter: int | None = 2,
 
 def pca_lowrank(A: _C.Tensor, q: int | None = None, center: bool = True,
                 niter: int = 2) -> tuple[_C.Tensor, _C.Tensor, _C.Tensor]:
-    """The q principal components of the rows of A, or about so: U, S and V, whose columns they are; less the mean row, if center is set.
+    """Performs an approximate PCA of the rows of A. Returns U, S and V; the columns of V are the q principal components. `center`
+    subtracts the mean row.
 
     >>> torch.pca_lowrank(torch.tensor([[1., 0.], [3., 0.]]), q=1)[1]
     tensor([1.4142])

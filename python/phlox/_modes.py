@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions under a mode: what torch.no_grad and the like make of a function that they decorate."""
+"""Wraps functions in a mode: the decorator form of torch.no_grad and the like."""
 from functools import wraps
 from types import GeneratorType
 
 
 def under(mode, function):
-    """`function`, run within `mode` at each call."""
+    """Returns `function` wrapped to run within `mode` at each call."""
     run = mode._run
 
     @wraps(function)
@@ -17,8 +17,8 @@ def under(mode, function):
 
 
 def _steps(run, generator):
-    """A generator runs when it is asked for values: the mode holds in each of these steps, and not
-    between them."""
+    """Drives a generator. The mode holds within each step of the generator, and not between
+    steps."""
     step, args = generator.send, (None,)
     try:
         while True:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Modules that PyTorch has and that are no files of Phlox: their names are those of other modules,
-or can be imported and refuse to be called. python/ext/declare/paths.h has the table."""
+"""PyTorch's modules without a file in Phlox. Their names are aliases of names in other modules, or
+placeholders: importable, but calling them raises NotImplementedError. python/ext/declare/paths.h has the
+table."""
 from functools import cache
 from importlib import import_module
 from types import ModuleType
@@ -8,9 +9,9 @@ from types import ModuleType
 from phlox import _C
 
 
-def _refusing(path):
-    """A class that can be imported, named and derived from. Who calls it learns that it is not
-    there."""
+def _unimplemented_class(path):
+    """Returns a placeholder class: it can be imported, named and subclassed, but calling it raises
+    NotImplementedError."""
     def __new__(cls, *args, **kwargs):
         raise NotImplementedError(f"{path} is not implemented in Phlox")
 
@@ -20,8 +21,8 @@ def _refusing(path):
                                 f"Not implemented in Phlox: raises NotImplementedError ({path})."})
 
 
-def _answering(path, answer, text):
-    """A function that gives the same, whatever it is asked."""
+def _constant_function(path, answer, text):
+    """Returns a function that ignores its arguments and returns `answer`."""
     def function(*args, **kwargs):
         return answer
 
@@ -30,35 +31,35 @@ def _answering(path, answer, text):
     return function
 
 
-def _same(given=None, *args, **options):
-    """Gives back what it is given, and as a decorator with options what it decorates: it concerns
-    a compiler, and Phlox compiles nothing."""
-    return given if callable(given) or isinstance(given, str) else _same
+def _identity(given=None, *args, **options):
+    """Returns its argument; with options alone, returns itself as the decorator. For compiler hints,
+    because Phlox compiles nothing."""
+    return given if callable(given) or isinstance(given, str) else _identity
 
 
-def _marking(name, *more, **options):
-    """A decorator that tells a tracer or an exporter something: there is none in Phlox."""
-    return more[-1] if more and callable(more[-1]) else _same
+def _registering(name, *more, **options):
+    """A decorator that registers an object with a tracer or exporter. Phlox has neither."""
+    return more[-1] if more and callable(more[-1]) else _identity
 
 
-# What stands before the names that no module of Phlox has.
+# Handlers for names without an implementation, by the prefix of their row in paths.h.
 _KINDS = {
-    "!": _refusing,
-    "no": lambda path: _answering(path, False, "False: there is no such thing in Phlox."),
-    "nothing": lambda path: _answering(path, None, "Does nothing: what it concerns is not in Phlox."),
-    "same": lambda path: _same,
-    "marks": lambda path: _marking,
+    "!": _unimplemented_class,
+    "no": lambda path: _constant_function(path, False, "Returns False: not in Phlox."),
+    "nothing": lambda path: _constant_function(path, None, "Does nothing: not in Phlox."),
+    "same": lambda path: _identity,
+    "marks": lambda path: _registering,
 }
 
 
 def make_callable(module, function):
-    """For a module that takes the place of a function of its name in its package when a program
-    imports it."""
+    """Makes a module callable. For a submodule whose import replaces the function of the same name in
+    its package."""
     module.__class__ = type("module", (ModuleType,), {"__call__": staticmethod(function)})
 
 
 class Loader:
-    """Fills a module when it is imported; its names are looked up when they are asked for."""
+    """Fills a module at import. Its names are resolved on first access."""
 
     def __init__(self, path, names):
         self.path, self.below = f"torch.{path}".strip("."), _C._path_below(path)
@@ -72,7 +73,7 @@ class Loader:
         return None
 
     def exec_module(self, module):
-        module.__doc__ = f"{self.path}, as programs import it: its names stand elsewhere in Phlox."
+        module.__doc__ = f"{self.path}: aliases of names in other modules of Phlox."
         module.__getattr__ = lambda name: self.find(module, name)
         module.__dir__ = lambda: sorted({*vars(module), *self.below, *self.names(module)})
         own = module.__name__.rpartition(".")[2]
@@ -80,7 +81,7 @@ class Loader:
             make_callable(module, getattr(module, own))
 
     def names(self, module):
-        """The names that are there, without those that Phlox lacks."""
+        """Returns the module's public names, without those unimplemented in Phlox."""
         every = self.source_of.get("*")
         names = vars(self.module(module, every)) if every else self.source_of
         return [name for name in names if name[0] != "_" and hasattr(module, name)]
@@ -98,11 +99,11 @@ class Loader:
         elif source in _KINDS:
             value = _KINDS[source](f"{self.path}.{name}")
         else:
-            value = self.lent(module, source, name)
+            value = self.lookup(module, source, name)
         setattr(module, name, value)
         return value
 
-    def lent(self, module, source, name):
+    def lookup(self, module, source, name):
         missing = object()
         there = self.name_of.get(name, name)
         value = getattr(self.module(module, source), there, missing) if source else missing
@@ -114,12 +115,12 @@ class Loader:
 
 
 @cache
-def _beside(path):
+def _loader(path):
     return Loader(path, _C._path(path))
 
 
 def lend(module, path, name):
-    """What the table gives to a module beside what its file has: kept in the module."""
+    """Returns a name added by the table to a module with a file, and caches it in the module."""
     if name not in vars(module):
-        _beside(path).find(module, name)
+        _loader(path).find(module, name)
     return vars(module)[name]

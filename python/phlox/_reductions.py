@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How tensors and storages are pickled for other processes (multiprocessing's queues, pipes, pools
-and arguments). A tensor on the CPU is moved to shared memory, and the message has its file; of a
-tensor on a device it has a handle of the memory, and of an event after the work so far."""
+"""Pickles tensors and storages for other processes (multiprocessing's queues, pipes, pools and
+arguments). A CPU tensor is moved to shared memory; the message carries the file descriptor. For a
+device tensor the message carries an IPC memory handle, and an event recorded after the pending
+work."""
 from __future__ import annotations
 
 import atexit
@@ -15,19 +16,19 @@ TYPE_CHECKING = False  # type checkers know the name
 if TYPE_CHECKING:
     from typing import Any
 
-_copying = False  # whether tensors are copied into messages
-_sends = False  # whether this process has sent tensors of devices
+_copying = False  # True: messages contain copies of tensors
+_sent = False  # True once this process has sent a device tensor
 
 
 def copy_tensors() -> None:
-    """This process copies tensors into its messages from now on, as do workers of DataLoader, which
-    may end before their batches are read."""
+    """Makes this process copy tensors into its messages. DataLoader workers do so, because they may
+    exit before their batches are read."""
     global _copying
     _copying = True
 
 
 def rebuild_storage(file: Any, size: int) -> _C.UntypedStorage:
-    """The storage of what a message has."""
+    """Rebuilds a storage from a message."""
     fd = file.detach()
     try:
         return _C._storage_of_fd(fd, size)
@@ -36,7 +37,7 @@ def rebuild_storage(file: Any, size: int) -> _C.UntypedStorage:
 
 
 def reduce_storage(storage: _C.UntypedStorage) -> tuple[Any, ...]:
-    """What a message has of a storage."""
+    """Reduces a storage to a message."""
     if storage.is_cuda:
         raise RuntimeError("Cannot pickle CUDA storage; try pickling a CUDA tensor instead")
     fd = _C._storage_fd(storage)
@@ -59,7 +60,7 @@ def finish_tensor(tensor: _C.Tensor, is_parameter: bool, requires_grad: bool,
 def rebuild_tensor(is_parameter: bool, storage: _C.UntypedStorage, dtype: _C.dtype, offset: int,
                    size: tuple[int, ...], stride: tuple[int, ...], requires_grad: bool,
                    attributes: dict[str, Any] | None) -> _C.Tensor:
-    """The tensor of what a message has."""
+    """Rebuilds a CPU tensor from a message."""
     tensor = _C._tensor_of_storage(storage, dtype, offset, size, stride)
     return finish_tensor(tensor, is_parameter, requires_grad, attributes)
 
@@ -70,7 +71,8 @@ def rebuild_cuda_tensor(is_parameter: bool, tensor_size: tuple[int, ...],
                         storage_handle: bytes, storage_size_bytes: int, storage_offset_bytes: int,
                         requires_grad: bool, ref_counter_handle: bytes, ref_counter_offset: int,
                         event_handle: bytes, event_sync_required: bool) -> _C.Tensor:
-    """Arguments have PyTorch's places: programs that pass them on themselves change some."""
+    """Rebuilds a CUDA tensor. The order of arguments is PyTorch's: programs may modify and forward
+    them."""
     storage = _C.UntypedStorage._new_shared_cuda(
         storage_device, storage_handle, storage_size_bytes, storage_offset_bytes,
         ref_counter_handle, ref_counter_offset, event_handle, event_sync_required)
@@ -78,27 +80,27 @@ def rebuild_cuda_tensor(is_parameter: bool, tensor_size: tuple[int, ...],
     return finish_tensor(tensor, is_parameter, requires_grad, attributes)
 
 
-def _warn_of_what_others_have() -> None:
+def _warn_of_shared_memory() -> None:
     if _C.cuda.is_initialized() and _C._ipc_collect():
         warnings.warn("Producer process has been terminated before all shared CUDA tensors "
                       "released. See docs/threads.md")
 
 
 def reduce_cuda_tensor(tensor: _C.Tensor) -> tuple[Any, ...]:
-    global _sends
+    global _sent
     storage = tensor.untyped_storage()
-    (device, handle, size, offset, counters, place, event, waits) = storage._share_cuda_()
-    if not _sends:
-        _sends = True
-        atexit.register(_warn_of_what_others_have)
+    (device, handle, size, offset, counters, counter_offset, event, waits) = storage._share_cuda_()
+    if not _sent:
+        _sent = True
+        atexit.register(_warn_of_shared_memory)
     return rebuild_cuda_tensor, (
         type(tensor) is _C._Parameter, tuple(tensor.shape), tensor.stride(),
         tensor.storage_offset(), tensor.__dict__ or None, tensor.dtype, device, handle, size,
-        offset, tensor.requires_grad, counters, place, event, waits)
+        offset, tensor.requires_grad, counters, counter_offset, event, waits)
 
 
 def reduce_tensor(tensor: _C.Tensor) -> tuple[Any, ...]:
-    """What a message has of a tensor."""
+    """Reduces a tensor to a message."""
     if _copying or tensor.is_meta or (tensor.requires_grad and not tensor.is_leaf):
         return tensor.__reduce_ex__(2)
     if tensor.is_cuda:
@@ -110,18 +112,19 @@ def reduce_tensor(tensor: _C.Tensor) -> tuple[Any, ...]:
 
 
 def rebuild_event(device: _C.device, handle: bytes) -> _C.cuda.Event:
-    """The event of a handle."""
+    """Rebuilds an event from its IPC handle."""
     return _C.cuda.Event.from_ipc_handle(device, handle)
 
 
 def reduce_event(event: _C.cuda.Event) -> tuple[Any, ...]:
-    """What a message has of an event."""
+    """Reduces an event to a message."""
     handle = event.ipc_handle()
     return rebuild_event, (event.device, handle)
 
 
 def init_reductions() -> None:
-    """Makes multiprocessing pickle tensors this way, also for programs that import it alone."""
+    """Registers the reductions with multiprocessing's pickler, for programs that use it directly,
+    too."""
     for cls in (_C.Tensor, _C._Parameter):
         reduction.ForkingPickler.register(cls, reduce_tensor)
     reduction.ForkingPickler.register(_C.UntypedStorage, reduce_storage)

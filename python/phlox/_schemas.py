@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Schemas of functions with annotations, and torch.library.custom_op; the rest of torch.library is
+"""Schema inference from annotations, and torch.library.custom_op. The rest of torch.library is in
 python/ext/ops/library.c."""
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TYPES = {_C.Tensor: "Tensor", int: "SymInt", float: "float", bool: "bool", str:
 
 
 def _type(annotation):
-    """What a schema calls the type of an annotation; None where it has none."""
+    """Returns the schema's name for the type of an annotation; None if unsupported."""
     if annotation in _TYPES:
         return _TYPES[annotation]
     origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
@@ -37,7 +37,7 @@ def _results(annotation):
 
 def infer_schema(prototype_function: typing.Callable[..., typing.Any], /, *,
                  mutates_args: typing.Any, op_name: str | None = None) -> str:
-    """The schema of a function with annotations."""
+    """Infers the schema of a function from its annotations."""
     signature = inspect.signature(prototype_function)
     hints, changed = typing.get_type_hints(prototype_function), mutates_args
 
@@ -71,7 +71,7 @@ def infer_schema(prototype_function: typing.Callable[..., typing.Any], /, *,
 
 def custom_op(name: str, fn: typing.Callable[..., typing.Any] | None = None, /, *, mutates_args: typing.Any,
               device_types: typing.Any = None, schema: str | None = None) -> typing.Any:
-    """Makes an op of a function with annotations; without fn, a decorator."""
+    """Wraps an annotated function as a custom op. Without fn, returns a decorator."""
     if fn is None:
         return partial(custom_op, name, mutates_args=mutates_args, device_types=device_types, schema=schema)
     given = name + schema if schema else infer_schema(fn, mutates_args=mutates_args, op_name=name)

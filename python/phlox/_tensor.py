@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Methods of Tensor that cost no time where they matter: copies and pickles, conversions by name,
-factories like it."""
+"""Methods of Tensor that are not performance-critical: copying, pickling, conversion by type name,
+and the new_* factories."""
 from __future__ import annotations
 
 import warnings
@@ -18,7 +18,7 @@ _Parameter = _C._Parameter
 
 
 def _like(made, model):
-    """`made` as an object of the model's class, with its flag and attributes."""
+    """Returns `made` with the class, requires_grad and attributes of `model`."""
     cls = type(model)
     if issubclass(cls, _Parameter):
         made = _Parameter.__new__(cls, made, model.requires_grad)
@@ -31,8 +31,8 @@ def _like(made, model):
 
 
 def _memory_copied(tensor, memo):
-    """A tensor over a copy of the whole storage; the memo keeps the copy, so that the copies of
-    tensors that share memory share memory. PyTorch's parameters part from what shares theirs."""
+    """Returns a tensor over a copy of the whole storage. The memo keeps the copied storage: tensors
+    sharing memory have copies sharing memory. Parameters are cloned separately, as in PyTorch."""
     plain = tensor.detach()
     if isinstance(tensor, _Parameter):
         return plain.clone()
@@ -44,7 +44,8 @@ def _memory_copied(tensor, memo):
 
 
 def _rebuild_from_type_v2(func, new_type, args, state):
-    """For pickles: what func(*args) gives, as an object of the class, with its attributes."""
+    """For pickles: calls func(*args), converts the result to new_type and restores its
+    attributes."""
     made = func(*args)
     if type(made) is not new_type:
         made = made.as_subclass(new_type)
@@ -71,11 +72,11 @@ class Tensor:
         return copy
 
     def __copy__(self) -> Tensor:
-        """The same memory, without history and gradient."""
+        """Returns a detached tensor sharing this tensor's memory."""
         return _like(self.detach(), self)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        # A pickle names the class as None (Tensor), True (Parameter), or by itself.
+        # The pickle encodes the class: None is Tensor, True is Parameter, others are themselves.
         if self.requires_grad and not self.is_leaf:
             raise RuntimeError("Cowardly refusing to serialize non-leaf tensor which "
                                "requires_grad, since autograd does not support crossing process "
@@ -99,49 +100,48 @@ class Tensor:
         return str(self)
 
     def lu(self, pivot: bool = True, get_infos: bool = False) -> tuple[Tensor, ...]:
-        """The LU decomposition, as torch.lu gives it."""
+        """See torch.lu()."""
         return _matrices.lu(self, pivot, get_infos)
 
     def to_sparse(self, sparse_dim: int | None = None, *, layout: _C.layout | None = None) -> Any:
-        """The sparse tensor, COO or as `layout` says, of the elements that are not 0; with
-        `sparse_dim`, of the lines behind that many dimensions."""
+        """Converts a dense tensor to a sparse one, COO or `layout`. `sparse_dim` is the number of
+        sparse dimensions; the values are slices over the other dimensions."""
         return sparse._of_dense(self, sparse_dim, layout)
 
     def to_sparse_coo(self) -> Any:
-        """The sparse tensor of the elements that are not 0."""
+        """Converts a dense tensor to a sparse COO tensor."""
         return sparse._of_dense(self, None, None)
 
     def to_sparse_csr(self) -> Any:
-        """The sparse matrix by rows of the elements that are not 0."""
+        """Converts a dense tensor to a sparse CSR tensor."""
         return sparse._of_dense(self, None, _C.sparse_csr)
 
     def to_dense(self, dtype: _C.dtype | None = None) -> Tensor:
-        """The tensor itself, which is dense."""
+        """Returns the tensor itself, already dense, converted to `dtype` if given."""
         return self if dtype is None else self.to(dtype)
 
     def apply_(self, callable: Callable[[Any], Number]) -> Tensor:
-        """Replaces each element x by callable(x), in place. On the CPU only, and slow."""
+        """Replaces each element x with callable(x), in place. CPU only, and slow."""
         return _mapped(self, callable)
 
     def map_(self, tensor: Tensor, callable: Callable[[Any, Any], Number]) -> Tensor:
-        """Replaces each element x by callable(x, y), where y is the element of `tensor`, in place.
-        On the CPU only, and slow."""
+        """Replaces each element x with callable(x, y), in place; y is the corresponding element of
+        `tensor`. CPU only, and slow."""
         if not isinstance(tensor, _C.Tensor):
             raise TypeError(f"map_(): argument 'tensor' must be Tensor, not "
                             f"{type(tensor).__name__}")
         return _mapped(self, callable, tensor)
 
     def __rdiv__(self, other: Tensor | Number) -> Tensor:
-        """other / self, by Python 2's name."""
+        """Returns other / self. Python 2's name."""
         return self.reciprocal() * other
 
     def type(self, dtype: Any = None, non_blocking: bool = False) -> Any:
-        """The name of the tensor's type; or the tensor converted to `dtype`, which may be such a
-        name.
+        """Returns the name of the tensor's type, or the tensor converted to `dtype`.
 
         Args:
             dtype (torch.dtype, str or type): torch.float32, "torch.FloatTensor", torch.FloatTensor
-            non_blocking (bool): a copy from pinned memory does not wait
+            non_blocking (bool): if True, a copy from pinned memory is asynchronous
 
         >>> torch.ones(2).type()
         'torch.FloatTensor'
@@ -166,25 +166,25 @@ class Tensor:
         return self.to(device=device, dtype=dtype, non_blocking=non_blocking)
 
     def new_empty(self, *size: int | Sequence[int], **options: Any) -> Tensor:
-        """torch.empty with the dtype and on the device of this tensor."""
+        """torch.empty with this tensor's dtype and device as defaults."""
         return _factory(self, _C.empty, size, options)
 
     def new_zeros(self, *size: int | Sequence[int], **options: Any) -> Tensor:
-        """torch.zeros with the dtype and on the device of this tensor."""
+        """torch.zeros with this tensor's dtype and device as defaults."""
         return _factory(self, _C.zeros, size, options)
 
     def new_ones(self, *size: int | Sequence[int], **options: Any) -> Tensor:
-        """torch.ones with the dtype and on the device of this tensor."""
+        """torch.ones with this tensor's dtype and device as defaults."""
         return _factory(self, _C.ones, size, options)
 
     def new_full(self, *args: Number | Sequence[int], **options: Any) -> Tensor:
-        """torch.full with the dtype and on the device of this tensor."""
+        """torch.full with this tensor's dtype and device as defaults."""
         return _factory(self, _C.full, args, options)
 
     def new_tensor(self, data: Any, *, dtype: _C.dtype | None = None, device: Device | None = None,
                    requires_grad: bool = False, layout: _C.layout | None = None,
                    pin_memory: bool = False) -> Tensor:
-        """torch.tensor(data) with the dtype and on the device of this tensor."""
+        """torch.tensor(data) with this tensor's dtype and device as defaults."""
         dtype = self.dtype if dtype is None else dtype
         device = self.device if device is None else device
         if isinstance(data, _C.Tensor):
@@ -198,8 +198,8 @@ class Tensor:
                          pin_memory=pin_memory, layout=layout)
 
     def new(self, *data: Any, **options: Any) -> Tensor:
-        """A tensor of sizes, or of a sequence of values, of this one's type: the form from before
-        dtypes."""
+        """Creates a tensor of this tensor's type from sizes or from a sequence of values. Legacy
+        constructor."""
         values = len(data) == 1 and isinstance(data[0], (list, tuple))
         if values and not isinstance(data[0], _C.Size):
             return _C.tensor(data[0], dtype=self.dtype, device=self.device)

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What pickles of tensors name: the functions that rebuild them, by PyTorch's names, and the classes
-of storages; and how a name of torch is found in Phlox, and the other way."""
+"""Support for pickles: functions that rebuild tensors, by PyTorch's names, and the storage classes.
+Also maps PyTorch's names to Phlox's objects, and back."""
 from __future__ import annotations
 
 from importlib import import_module
 
 from phlox import _C
 
-# ---- storages, which a pickle names by their dtype
+# ---- storages: a pickle encodes their dtype as a class
 
 
 class StorageType:
-    """The class of storages of a dtype, as a pickle names it: torch.FloatStorage."""
+    """A typed storage class as named in pickles: torch.FloatStorage."""
 
     def __init__(self, name, dtype, module="torch"):
         self.__qualname__, self.__module__, self.dtype = name, module, dtype
@@ -28,7 +28,7 @@ _TYPE_OF_NAME = {repr(kind): kind for kind in STORAGE_TYPES}
 
 
 def typed(storage, dtype):
-    """A storage with its dtype, from one in bytes."""
+    """Converts an untyped storage to a typed one."""
     if dtype is None:
         return storage
     count = storage.nbytes() // dtype.itemsize
@@ -38,8 +38,8 @@ def typed(storage, dtype):
 # ---- names
 
 def find(module, name):
-    """The object that PyTorch calls module.name. What it keeps in an inner module, as
-    torch.nn.modules.linear.Linear, is looked for outwards."""
+    """Returns the object PyTorch calls module.name. If an inner module lacks it, as
+    torch.nn.modules.linear.Linear, its parent packages are searched."""
     if f"{module}.{name}" in _TYPE_OF_NAME:
         return _TYPE_OF_NAME[f"{module}.{name}"]
     path = "phlox" + module[len("torch"):]
@@ -59,7 +59,7 @@ def is_torch(module):
 
 
 def public_name(obj, name=None):
-    """(module, name) of an object of Phlox, as PyTorch's programs know it; None for others'."""
+    """Returns PyTorch's (module, name) of an object of Phlox; None for other objects."""
     if isinstance(obj, _C.dtype):
         return "torch", str(obj).partition(".")[2]
     module = getattr(obj, "__module__", None)
@@ -71,7 +71,7 @@ def public_name(obj, name=None):
     if not is_torch(module):
         return None
     outer, _, inner = module.rpartition(".")
-    if inner.startswith("_") and _is(obj, outer, name):  # a file that gives its names to its folder
+    if inner.startswith("_") and _is(obj, outer, name):  # a private file that exports to its package
         return outer, name
     return (module, name) if _is(obj, module, name) else None
 
@@ -83,10 +83,10 @@ def _is(obj, module, name):
         return False
 
 
-# ---- how what is made in C is pickled and copied, beside what says so itself
+# ---- pickling and copying of C types without __reduce__
 
 def reduced(obj):
-    """For copyreg, which phlox/__init__.py tells of the types."""
+    """The reduction function registered with copyreg in phlox/__init__.py."""
     if isinstance(obj, _C.Generator):
         return _rebuild_generator, (str(obj.device), obj.initial_seed(), obj.get_state())
     if _C.is_storage(obj):
@@ -109,7 +109,7 @@ def _rebuild_storage(data, dtype, device):
     return typed(storage if device.type == "cpu" else storage.cuda(device.index), dtype)
 
 
-# ---- what pickles call
+# ---- functions called by pickles
 
 def _rebuild_tensor(storage, storage_offset, size, stride):
     dtype = storage.dtype or _C.uint8
@@ -147,7 +147,8 @@ def _rebuild_parameter_with_state(data, requires_grad, backward_hooks, state):
 
 
 def with_state(obj, state):
-    """Gives an object the attributes of a pickle: a dict, or a dict and one of slots."""
+    """Restores the attributes of an unpickled object. `state` is a dict, or a tuple of it and a dict
+    of slots."""
     attributes, slots = state if isinstance(state, tuple) else (state, None)
     obj.__dict__.update(attributes or {})
     for name, value in (slots or {}).items():
@@ -155,10 +156,10 @@ def with_state(obj, state):
     return obj
 
 
-# ---- what libraries borrow
+# ---- private functions used by libraries
 
 def _get_device_index(device, optional=False, allow_cpu=False):
-    """The index of a device: an int, or of a torch.device or str with one."""
+    """Returns the index of a device: an int, a torch.device or a str."""
     if isinstance(device, int):
         return device
     found = _C.device(device) if isinstance(device, (str, _C.device)) else None
@@ -174,11 +175,11 @@ def _get_device_index(device, optional=False, allow_cpu=False):
 
 
 def _flatten_dense_tensors(tensors):
-    """One vector of the elements of all."""
+    """Concatenates the flattened tensors into one vector."""
     return _C.cat([tensor.reshape(-1) for tensor in tensors])
 
 
 def _unflatten_dense_tensors(flat, tensors):
-    """The parts of a vector, in the forms of tensors."""
+    """Splits a vector into views with the shapes of `tensors`."""
     parts = flat.split([tensor.numel() for tensor in tensors])
     return tuple(part.view_as(tensor) for part, tensor in zip(parts, tensors))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.signal.windows. Each takes, as options, sym (the last place is the first's mirror image; otherwise the window repeats), dtype
-(float32 or float64), layout, device and requires_grad; it is computed in double precision."""
+"""torch.signal.windows. Common options: sym (True: symmetric, False: periodic), dtype (float32 or float64), layout, device and
+requires_grad. Windows are computed in double precision."""
 from __future__ import annotations
 
 import math
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def _window(name, M, values, *, sym=True, dtype=None, layout=_C.strided, device=None, requires_grad=False):
-    """values(k, n) are those at the places k = 0 ... M - 1 of a turn of n steps."""
+    """Creates a window from values(k, n): k is a tensor of 0 ... M - 1, n is the period (M - 1 if symmetric, else M)."""
     if M < 0:
         raise ValueError(f"{name} requires non-negative window length, got M={M}")
     if layout is not _C.strided:
@@ -27,7 +27,7 @@ def _window(name, M, values, *, sym=True, dtype=None, layout=_C.strided, device=
 
 
 def general_cosine(M: int, *, a: Sequence[float], _name: str = "general_cosine", **options: Any) -> _C.Tensor:
-    """The sum of (-1)^i a[i] cos(2 pi i k / n)."""
+    """Computes the sum of (-1)^i a[i] cos(2 pi i k / n)."""
     if not isinstance(a, (list, tuple)):
         raise TypeError("Coefficients must be a list/tuple")
     if not a:
@@ -36,17 +36,17 @@ def general_cosine(M: int, *, a: Sequence[float], _name: str = "general_cosine",
 
 
 def general_hamming(M: int, *, alpha: float = 0.54, **options: Any) -> _C.Tensor:
-    """alpha - (1 - alpha) cos(2 pi k / n)."""
+    """Computes alpha - (1 - alpha) cos(2 pi k / n)."""
     return general_cosine(M, a=[alpha, 1 - alpha], **options)
 
 
 def hamming(M: int, **options: Any) -> _C.Tensor:
-    """0.54 - 0.46 cos(2 pi k / n)."""
+    """Computes 0.54 - 0.46 cos(2 pi k / n)."""
     return general_hamming(M, **options)
 
 
 def hann(M: int, **options: Any) -> _C.Tensor:
-    """(1 - cos(2 pi k / n)) / 2.
+    """Computes (1 - cos(2 pi k / n)) / 2.
 
     >>> torch.signal.windows.hann(5)
     tensor([0.0000, 0.5000, 1.0000, 0.5000, 0.0000])
@@ -55,27 +55,27 @@ def hann(M: int, **options: Any) -> _C.Tensor:
 
 
 def blackman(M: int, **options: Any) -> _C.Tensor:
-    """0.42 - 0.5 cos(2 pi k / n) + 0.08 cos(4 pi k / n)."""
+    """Computes 0.42 - 0.5 cos(2 pi k / n) + 0.08 cos(4 pi k / n)."""
     return general_cosine(M, a=[0.42, 0.5, 0.08], _name="blackman", **options)
 
 
 def nuttall(M: int, **options: Any) -> _C.Tensor:
-    """The cosines of Nuttall, with the least side lobes that four terms have."""
+    """Computes Nuttall's four-term window with minimum side lobes."""
     return general_cosine(M, a=[0.3635819, 0.4891775, 0.1365995, 0.0106411], **options)
 
 
 def bartlett(M: int, **options: Any) -> _C.Tensor:
-    """1 - |2 k / n - 1|."""
+    """Computes 1 - |2 k / n - 1|."""
     return _window("bartlett", M, lambda k, n: 1 - (2 * k / n - 1).abs(), **options)
 
 
 def cosine(M: int, **options: Any) -> _C.Tensor:
-    """sin(pi (k + 1/2) / (n + 1))."""
+    """Computes sin(pi (k + 1/2) / (n + 1))."""
     return _window("cosine", M, lambda k, n: ((k + 0.5) * (math.pi / (n + 1))).sin(), **options)
 
 
 def exponential(M: int, *, center: float | None = None, tau: float = 1.0, **options: Any) -> _C.Tensor:
-    """exp(-|k - center| / tau), where center is n / 2 unless it is given, and then sym is False."""
+    """Computes exp(-|k - center| / tau). Default center: n / 2; any other center requires sym=False."""
     if tau <= 0:
         raise ValueError(f"Tau must be positive, got: {tau} instead.")
     if center is not None and options.get("sym", True):
@@ -84,14 +84,14 @@ def exponential(M: int, *, center: float | None = None, tau: float = 1.0, **opti
 
 
 def gaussian(M: int, *, std: float = 1.0, **options: Any) -> _C.Tensor:
-    """exp(-((k - n / 2) / std)^2 / 2)."""
+    """Computes exp(-((k - n / 2) / std)^2 / 2)."""
     if std <= 0:
         raise ValueError(f"Standard deviation must be positive, got: {std} instead.")
     return _window("gaussian", M, lambda k, n: (((k - n / 2) / std)**2 * -0.5).exp(), **options)
 
 
 def kaiser(M: int, *, beta: float = 12.0, **options: Any) -> _C.Tensor:
-    """i0(beta sqrt(1 - (2 k / n - 1)^2)) / i0(beta)."""
+    """Computes i0(beta sqrt(1 - (2 k / n - 1)^2)) / i0(beta)."""
     if beta < 0:
         raise ValueError(f"beta must be non-negative, got: {beta} instead.")
     height = lambda x: _C.i0(beta * (1 - x * x).clamp(min=0).sqrt())

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.backends: modules whose attributes are settings, read and written where the library keeps
-them; and torch.set_float32_matmul_precision."""
+"""torch.backends: modules whose attributes read and write settings of the library. Also
+torch.set_float32_matmul_precision."""
 from __future__ import annotations
 
 import sys
@@ -30,10 +30,10 @@ def _attribute(number, name):
 
 
 def _precision(*paths):
-    """fp32_precision: the settings allow_tf32 of the modules in other words."""
+    """fp32_precision: a view of the allow_tf32 settings of the given modules."""
     numbers = [_SETTINGS.index((path, "allow_tf32")) for path in paths]
     words = {"ieee": [0] * len(numbers), "tf32": [1] * len(numbers),
-             "none": [_C._setting(number) for number in numbers]}  # as it was at the start
+             "none": [_C._setting(number) for number in numbers]}  # the initial values
 
     def read(module):
         return "tf32" if all(_C._setting(number) for number in numbers) else "ieee"
@@ -54,7 +54,7 @@ def _refuse_unknown(module, name, value):
 
 
 def _module(path, **functions):
-    """A module below torch.backends with its settings and functions."""
+    """Creates a submodule of torch.backends with its settings and functions."""
     settings = {name: _attribute(i, name)
                 for i, (where, name) in enumerate(_SETTINGS) if where == path}
     if "allow_tf32" in settings:
@@ -72,7 +72,7 @@ def _module(path, **functions):
     return module
 
 
-# What turns a way to compute attention on and off, and says whether it is, or can be, used.
+# Functions that enable an attention implementation, and report if it is enabled or usable.
 def _sdp_functions(name, can_use=None, on_cpu=False):
     number = _SETTINGS.index(("sdp", name))
 
@@ -86,11 +86,11 @@ def _sdp_functions(name, can_use=None, on_cpu=False):
                 number, on_cpu, *params, debug)}
 
 
-def _is_there():
+def _has_device():
     return _C.cuda.device_count() > 0
 
 
-def _is_not_there():
+def _unavailable():
     return False
 
 
@@ -107,7 +107,7 @@ def _cudnn_version():
 
 
 def _set_all(module, values):
-    """Sets those attributes that are not None; gives what all were."""
+    """Sets the attributes whose value is not None. Returns the previous values of all."""
     before = tuple(getattr(module, name) for name in values)
     for name, value in values.items():
         if value is not None:
@@ -116,7 +116,7 @@ def _set_all(module, values):
 
 
 @contextmanager
-def _for_a_while(set_flags, *values):
+def _temporarily(set_flags, *values):
     before = set_flags(*values)
     try:
         yield
@@ -136,7 +136,7 @@ def _set_cudnn(_enabled=None, _benchmark=None, _benchmark_limit=None, _determini
 
 def _cudnn_flags(enabled=False, benchmark=False, benchmark_limit=10, deterministic=False,
                  allow_tf32=True):
-    return _for_a_while(_set_cudnn, enabled, benchmark, benchmark_limit, deterministic, allow_tf32)
+    return _temporarily(_set_cudnn, enabled, benchmark, benchmark_limit, deterministic, allow_tf32)
 
 
 def _set_nnpack(_enabled):
@@ -144,18 +144,18 @@ def _set_nnpack(_enabled):
 
 
 def _nnpack_flags(enabled=False):
-    return _for_a_while(_set_nnpack, enabled)
+    return _temporarily(_set_nnpack, enabled)
 
 
 class cuFFTPlanCache:
-    """The plans of Fourier transforms that a device keeps, to use them again."""
+    """A device's cache of FFT plans."""
 
     def __init__(self, device_index):
         self.device_index = device_index
 
     @property
     def size(self):
-        """How many there are. Simulated devices have none."""
+        """Number of cached plans. 0 on simulated devices."""
         return _C.cuda._fft_plans(self.device_index)[0]
 
     @size.setter
@@ -165,15 +165,15 @@ class cuFFTPlanCache:
 
     max_size = property(lambda self: _C.cuda._fft_plans(self.device_index)[1],
                         lambda self, value: _C.cuda._keep_fft_plans(self.device_index, value),
-                        doc="How many there may be: those that were used longest ago go first.")
+                        doc="Capacity in plans. The least recently used plan is evicted.")
 
     def clear(self):
-        """Lets go of all."""
+        """Clears the cache."""
         _C.cuda._clear_fft_plans(self.device_index)
 
 
 class cuFFTPlanCacheManager:
-    """Those of a device by its index; by itself those of the current device."""
+    """Caches by device index. Attributes are those of the current device's cache."""
 
     def __getitem__(self, device):
         index, count = _get_device_index(device), _C.cuda.device_count()
@@ -190,7 +190,7 @@ class cuFFTPlanCacheManager:
 
 
 class _Backends(ModuleType):
-    """torch.backends itself."""
+    """The class of torch.backends, which has a property."""
 
     fp32_precision = _precision("cuda.matmul", "cudnn")
 
@@ -198,7 +198,7 @@ class _Backends(ModuleType):
 sys.modules[__name__].__class__ = _Backends
 _C._name_missing(__name__)
 SDPAParams = namedtuple("SDPAParams", "query key value attn_mask dropout is_causal enable_gqa")
-cuda = _module("cuda", is_built=_is_there, SDPAParams=SDPAParams, **_sdp_functions("math"),
+cuda = _module("cuda", is_built=_has_device, SDPAParams=SDPAParams, **_sdp_functions("math"),
                **_sdp_functions("flash", "can_use_flash_attention", True),
                **_sdp_functions("mem_efficient", "can_use_efficient_attention"),
                **_sdp_functions("cudnn", "can_use_cudnn_attention"))
@@ -207,17 +207,17 @@ cuda.cuFFTPlanCache, cuda.cuFFTPlanCacheManager = cuFFTPlanCache, cuFFTPlanCache
 cuda.cufft_plan_cache = cuFFTPlanCacheManager()
 cudnn = _module("cudnn", is_available=_has_cudnn, version=_cudnn_version, flags=_cudnn_flags,
                 set_flags=_set_cudnn)
-# Winograd's convolutions on the CPU, which PyTorch has from NNPACK.
+# Winograd convolutions on the CPU. PyTorch's setting for them is NNPACK.
 nnpack = _module("nnpack", is_available=_has_winograd, flags=_nnpack_flags, set_flags=_set_nnpack)
-mkldnn = _module("mkldnn", is_available=_is_not_there, is_built=_is_not_there)
-mps = _module("mps", is_available=_is_not_there, is_built=_is_not_there)
+mkldnn = _module("mkldnn", is_available=_unavailable, is_built=_unavailable)
+mps = _module("mps", is_available=_unavailable, is_built=_unavailable)
 
 
 def set_float32_matmul_precision(precision: str) -> None:
-    """Sets how precise products of float32 matrices on a GPU are.
+    """Sets the internal precision of float32 matrix multiplications on GPUs.
 
     Args:
-        precision (str): "highest" for float32, "high" or "medium" for TF32
+        precision (str): "highest": float32; "high" or "medium": TF32
     """
     if not isinstance(precision, str):
         raise RuntimeError("set_float32_matmul_precision expects a str, but got "
@@ -230,7 +230,7 @@ def set_float32_matmul_precision(precision: str) -> None:
 
 
 def get_float32_matmul_precision() -> str:
-    """What set_float32_matmul_precision set.
+    """Returns the current precision of float32 matrix multiplications.
 
     >>> torch.get_float32_matmul_precision()
     'highest'

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.hub: models of folders that have a hubconf.py. Phlox downloads nothing: what was downloaded
-before is found where PyTorch keeps it."""
+"""torch.hub: models of local folders with a hubconf.py. Phlox downloads nothing; earlier downloads
+are found in PyTorch's cache folder."""
 from __future__ import annotations
 
 import os
@@ -21,25 +21,25 @@ if TYPE_CHECKING:
 try:
     from tqdm import tqdm
 except ImportError:
-    pass  # the table of modules has a name in its place, for those who import it
+    pass  # the table of modules provides a placeholder for importers
 
 _C._name_missing(__name__)
 _folder = None
-HASH_REGEX = re.compile(r"-([a-f0-9]*)\.")  # in names of files
+HASH_REGEX = re.compile(r"-([a-f0-9]*)\.")  # the hash in a file name
 
 
-def _get_torch_home():  # torchvision asks for it
+def _get_torch_home():  # used by torchvision
     cache = os.path.join(os.environ.get("XDG_CACHE_HOME", "~/.cache"), "torch")
     return os.path.expanduser(os.environ.get("TORCH_HOME", cache))
 
 
 def get_dir() -> str:
-    """The folder of what was downloaded: $TORCH_HOME/hub, by default ~/.cache/torch/hub."""
+    """Returns the cache folder of torch.hub: $TORCH_HOME/hub. Default: ~/.cache/torch/hub."""
     return _folder or os.path.join(_get_torch_home(), "hub")
 
 
 def set_dir(d: str | os.PathLike[str]) -> None:
-    """Sets that folder."""
+    """Sets the cache folder of torch.hub."""
     global _folder
     _folder = os.path.expanduser(d)
 
@@ -57,13 +57,13 @@ def _hubconf(folder, source):
         spec.loader.exec_module(module)
     finally:
         sys.path.remove(str(folder))
-    missing = [name for name in getattr(module, "dependencies", None) or () if not _is_there(name)]
+    missing = [name for name in getattr(module, "dependencies", None) or () if not _installed(name)]
     if missing:
         raise RuntimeError(f"Missing dependencies: {', '.join(missing)}")
     return module
 
 
-def _is_there(name):
+def _installed(name):
     return name in sys.modules or find_spec(name) is not None
 
 
@@ -78,7 +78,7 @@ def _entry(folder, source, name):
 
 def list(github: str, force_reload: bool = False, skip_validation: bool = False,
          trust_repo: Any = None, verbose: bool = True, *, source: str = "github") -> list[str]:
-    """The names of the entries of a folder's hubconf.py.
+    """Lists the entrypoints of a folder's hubconf.py.
 
     Args:
         github (str): the folder
@@ -90,18 +90,19 @@ def list(github: str, force_reload: bool = False, skip_validation: bool = False,
 
 def help(github: str, model: str, force_reload: bool = False, skip_validation: bool = False,
          trust_repo: Any = None, *, source: str = "github") -> str | None:
-    """The docstring of an entry of a folder's hubconf.py; arguments as for `list`."""
+    """Returns the docstring of an entrypoint of a folder's hubconf.py. Arguments are those of
+    `list`."""
     return _entry(github, source, model).__doc__
 
 
 def load(repo_or_dir: str, model: str, *args: Any, source: str = "github", trust_repo: Any = None,
          force_reload: bool = False, verbose: bool = True, skip_validation: bool = False,
          **kwargs: Any) -> Any:
-    """Calls an entry of a folder's hubconf.py, with *args and **kwargs.
+    """Calls an entrypoint of a folder's hubconf.py with *args and **kwargs.
 
     Args:
         repo_or_dir (str): the folder
-        model (str): the entry
+        model (str): the name of the entrypoint
         source (str): "local"; "github" is not implemented in Phlox
     """
     return _entry(repo_or_dir, source, model)(*args, **kwargs)
@@ -109,10 +110,10 @@ def load(repo_or_dir: str, model: str, *args: Any, source: str = "github", trust
 
 def download_url_to_file(url: str, dst: str, hash_prefix: str | None = None,
                          progress: bool = True) -> None:
-    """Copies what a file:// address names to `dst`. Others are refused.
+    """Copies the file of a file:// URL to `dst`. Other schemes raise NotImplementedError.
 
     Args:
-        hash_prefix (str): what the file's SHA256 must begin with
+        hash_prefix (str): the expected prefix of the file's SHA256
     """
     parts = urlparse(url)
     if parts.scheme != "file":
@@ -128,13 +129,13 @@ def download_url_to_file(url: str, dst: str, hash_prefix: str | None = None,
 def load_state_dict_from_url(url: str, model_dir: str | None = None, map_location: Any = None,
                              progress: bool = True, check_hash: bool = False,
                              file_name: str | None = None, weights_only: bool = False) -> Any:
-    """Loads the file of an address: the one in `model_dir` (checkpoints/ in get_dir()) if it is
-    there, else that of a file:// address.
+    """Loads a state dict from the file of a URL: the cached file in `model_dir` (default:
+    checkpoints/ in get_dir()) if present, else a file:// URL.
 
     Args:
-        map_location, weights_only: as torch.load has them
-        check_hash (bool): whether the name ends in the beginning of the SHA256, as name-1a2b3c4d.pth
-        file_name (str): the name in `model_dir`; by default the last part of the address
+        map_location, weights_only: see torch.load
+        check_hash (bool): if True, the file name ends in a prefix of the SHA256: name-1a2b3c4d.pth
+        file_name (str): the name in `model_dir`. Default: the last part of the URL
     """
     name = file_name or os.path.basename(urlparse(url).path)
     folder = model_dir or os.path.join(get_dir(), "checkpoints")
@@ -146,4 +147,4 @@ def load_state_dict_from_url(url: str, model_dir: str | None = None, map_locatio
     return serialization.load(path, map_location=map_location, weights_only=weights_only)
 
 
-load_url = load_state_dict_from_url  # torch.utils.model_zoo's name
+load_url = load_state_dict_from_url  # the name in torch.utils.model_zoo

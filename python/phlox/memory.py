@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """python3 -m phlox.memory FILE [-o FILE.svg] [--owners N]
 
-Draws a snapshot of device memory, which torch.cuda.memory._dump_snapshot wrote while a history was
-recorded: for each device the bytes that live, event by event, by the op and the line that allocated
-them, and what was reserved. What lived before the record began is one part."""
+Draws a snapshot of device memory, written by torch.cuda.memory._dump_snapshot while a history was
+recorded. For each device: live bytes per event, by the op and source line that allocated them, and
+reserved bytes. Allocations older than the record are drawn as one part."""
 import argparse
 import os
 import pickle
@@ -13,14 +13,14 @@ from phlox.cuda import _draw_memory as draw
 
 class _Reader(pickle.Unpickler):
     def find_class(self, module, name):
-        raise pickle.UnpicklingError(f"a snapshot has no {module}.{name}")
+        raise pickle.UnpicklingError(f"not a memory snapshot: it names {module}.{name}")
 
 
 def _read(name):
     with open(name, "rb") as file:
         snapshot = _Reader(file).load()
     if not isinstance(snapshot, dict) or not {"segments", "device_traces"} <= set(snapshot):
-        raise ValueError("the file is no snapshot of memory: it has no segments and device_traces")
+        raise ValueError("not a memory snapshot: expected a dict with segments and device_traces")
     return snapshot
 
 
@@ -29,8 +29,8 @@ def main(arguments: "list[str] | None" = None) -> None:
     parser = argparse.ArgumentParser(prog="python3 -m phlox.memory", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", help="a snapshot")
-    parser.add_argument("-o", "--output", help="the picture; the snapshot's name with .svg by default")
-    parser.add_argument("--owners", type=int, default=12, help="how many owners have a colour of their own (12)")
+    parser.add_argument("-o", "--output", help="the SVG file to write (default: FILE with the suffix .svg)")
+    parser.add_argument("--owners", type=int, default=12, help="number of owners with a separate colour (12)")
     given = parser.parse_args(arguments)
     try:
         picture = draw(_read(given.file), given.owners)

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""__torch_function__ for programs: classes and modes that take over calls. The dispatch itself is
-in C (override.c)."""
+"""torch.overrides: helpers for __torch_function__, and modes. The dispatch is in C (override.c)."""
 from __future__ import annotations
 
 import inspect
@@ -19,24 +18,24 @@ __all__ = ["get_overridable_functions", "handle_torch_function", "has_torch_func
 
 
 def has_torch_function(relevant_args: Iterable[Any]) -> bool:
-    """Whether one of the arguments, or a mode that this thread has entered, takes calls over."""
+    """Returns True if an argument, or an active mode of this thread, overrides functions."""
     return _C._overrides(tuple(relevant_args))
 
 
 def has_torch_function_unary(arg: Any) -> bool:
-    """has_torch_function of one argument."""
+    """has_torch_function for one argument."""
     return _C._overrides((arg,))
 
 
 def has_torch_function_variadic(*args: Any) -> bool:
-    """has_torch_function of the arguments."""
+    """has_torch_function for several arguments."""
     return _C._overrides(args)
 
 
 def handle_torch_function(public_api: Callable[..., Any], relevant_args: Iterable[Any],
                           *args: Any, **kwargs: Any) -> Any:
-    """What those who take the call public_api(*args, **kwargs) over make of it: the innermost mode,
-    then the classes of the relevant arguments, derived ones first.
+    """Calls the __torch_function__ overrides of public_api(*args, **kwargs): the innermost mode,
+    then the classes of the relevant arguments, subclasses first. Returns the result.
 
     >>> class Always:
     ...     @classmethod
@@ -49,8 +48,7 @@ def handle_torch_function(public_api: Callable[..., Any], relevant_args: Iterabl
 
 
 def wrap_torch_function(dispatcher: Callable[..., Iterable[Any]]) -> Callable[..., Any]:
-    """A decorator: the function's calls may be taken over by those arguments that `dispatcher`
-    gives of them."""
+    """A decorator that makes a function overridable by the arguments returned by `dispatcher`."""
     def decorate(function):
         @wraps(function)
         def wrapped(*args, **kwargs):
@@ -63,13 +61,13 @@ def wrap_torch_function(dispatcher: Callable[..., Iterable[Any]]) -> Callable[..
 
 
 def is_tensor_like(inp: Any) -> bool:
-    """Whether it is a tensor, or of a class that takes calls over."""
+    """Returns True for tensors and objects with __torch_function__."""
     return type(inp) is _C.Tensor or hasattr(inp, "__torch_function__")
 
 
 class TorchFunctionMode:
-    """A context manager within which all calls of this thread go to its __torch_function__, which
-    a derived class defines. While that runs, the mode is left.
+    """A context manager that routes all calls of this thread to its __torch_function__, defined by
+    a subclass. The mode is inactive while __torch_function__ runs.
 
     >>> class Counting(torch.overrides.TorchFunctionMode):
     ...     calls = 0
@@ -95,41 +93,41 @@ class TorchFunctionMode:
 
     @classmethod
     def push(cls, *args: Any, **kwargs: Any) -> TorchFunctionMode:
-        """An older form of the constructor."""
+        """Deprecated form of the constructor."""
         return cls(*args, **kwargs)
 
 
 class BaseTorchFunctionMode(TorchFunctionMode):
-    """A mode that changes nothing."""
+    """A mode that calls each function unchanged."""
 
     def __torch_function__(self, func: Callable[..., Any], types: Sequence[type],
                            args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
         return func(*args, **(kwargs or {}))
 
 
-def _spaces():
+def _namespaces():
     from phlox import nn
     return {"torch": _C, "torch.nn.functional": nn.functional, "torch.Tensor": _C.Tensor}
 
 
 def get_overridable_functions() -> dict[Any, list[Callable[..., Any]]]:
-    """The functions that can be taken over, by the module or class that they belong to."""
+    """Returns the overridable functions, by their module or class."""
     ops = type(_C.add), type(_C.Tensor.add)
     return {owner: [value for name, value in sorted(vars(owner).items())
                     if type(value) in ops and not name.startswith("_")]
-            for owner in _spaces().values()}
+            for owner in _namespaces().values()}
 
 
 def resolve_name(f: Callable[..., Any]) -> str | None:
-    """The name of a function that can be taken over, as "torch.Tensor.add"."""
-    for path, owner in _spaces().items():
+    """Returns the name of an overridable function, such as "torch.Tensor.add"."""
+    for path, owner in _namespaces().items():
         if getattr(owner, getattr(f, "__name__", ""), None) is f:
             return f"{path}.{f.__name__}"
     return None
 
 
 def is_tensor_method_or_property(func: Callable[..., Any]) -> bool:
-    """Whether it is a method of Tensor, or what reads one of its attributes."""
+    """Returns True for methods of Tensor and getters of its attributes."""
     if getattr(func, "__name__", None) == "__get__":
         return inspect.isgetsetdescriptor(func.__self__)
     return getattr(_C.Tensor, getattr(func, "__name__", ""), None) is func

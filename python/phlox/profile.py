@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """python3 -m phlox.profile [-o FILE.svg] [--trace FILE.json] [--rows N] PROGRAM [ARGUMENT...]
 
-Runs a program as python3 -m phlox does (a file, or after -- also -c CODE or -m MODULE), prints which
-ops and kernels took its time and what each device did, and draws it: threads and streams as lanes,
-and the critical path of each device."""
+Runs a program as python3 -m phlox does (a file, or after -- also -c CODE or -m MODULE). Prints the ops
+and kernels by time and a summary of each device. Draws threads and streams as lanes, with the critical
+path of each device."""
 import argparse
 import atexit
 
@@ -26,16 +26,16 @@ def main(arguments: "list[str] | None" = None) -> None:
     """Runs the command."""
     parser = argparse.ArgumentParser(prog="python3 -m phlox.profile", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("-o", "--output", default="profile.svg", help="the picture (profile.svg)")
-    parser.add_argument("--trace", help="a trace for Perfetto and chrome://tracing, too")
-    parser.add_argument("--rows", type=int, default=20, help="how many rows the table has (20)")
-    parser.add_argument("program", nargs=argparse.REMAINDER, help="what to run, and its arguments")
+    parser.add_argument("-o", "--output", default="profile.svg", help="the SVG file (profile.svg)")
+    parser.add_argument("--trace", help="also write a trace for Perfetto and chrome://tracing")
+    parser.add_argument("--rows", type=int, default=20, help="maximum number of table rows (20)")
+    parser.add_argument("program", nargs=argparse.REMAINDER, help="the program and its arguments")
     given = parser.parse_args(arguments)
     if not given.program:
         parser.error("a program is needed")
     devices = cuda.is_available()
     _C.autograd.profiler._start(True, devices, False, True, False, True)
-    atexit.register(_report, given, devices)  # also of a program that exits, or fails
+    atexit.register(_report, given, devices)  # also if the program exits or fails
     _program.main(given.program[given.program[0] == "--":])
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.profiler: profiles of some steps of a program. What an event is, and how tables and traces are
-made of them, is in autograd/_profile.py."""
+"""torch.profiler: profiles of selected steps of a program. Events, tables and traces are defined in
+autograd/_profile.py."""
 import enum
 import os
 import socket
@@ -19,29 +19,29 @@ record_function = _C.autograd.profiler.record_function
 
 
 class ProfilerActivity(enum.Enum):
-    """What can be noted; CPU and CUDA are."""
+    """Activities to profile. CPU and CUDA are supported."""
     CPU, XPU, MTIA, CUDA, HPU, PrivateUse1 = range(6)
 
 
 class ProfilerAction(enum.Enum):
-    """What a profile does in a step."""
+    """The profiler's action in a step."""
     NONE, WARMUP, RECORD, RECORD_AND_SAVE = range(4)
 
 
 def supported_activities():
-    """The activities that can be noted on this machine."""
+    """Returns the activities supported on this machine."""
     return {ProfilerActivity.CPU, *[ProfilerActivity.CUDA] * cuda.is_available()}
 
 
 def schedule(*, wait, warmup, active, repeat=0, skip_first=0, skip_first_wait=0):
-    """A function of a step's number that says what to do in it: after skip_first steps, cycles of
-    `wait` steps without, `warmup` steps that are thrown away, and `active` steps that are noted;
-    `repeat` cycles, or 0 for as long as the program runs. skip_first_wait: no wait in the first."""
+    """Returns a function from step number to action. After skip_first steps it cycles through `wait`
+    idle steps, `warmup` discarded steps and `active` recorded steps. repeat: the number of cycles; 0
+    repeats forever. skip_first_wait: omits the first cycle's wait."""
     given = dict(wait=wait, warmup=warmup, active=active, repeat=repeat, skip_first=skip_first)
     if min(given.values()) < 0 or active < 1:
-        told = ", ".join(f"{name}={value} (need {'>' if name == 'active' else '>='} 0)"
+        listed = ", ".join(f"{name}={value} (need {'>' if name == 'active' else '>='} 0)"
                          for name, value in given.items())
-        raise AssertionError(f"Invalid profiler schedule arguments. Got {told}.")
+        raise AssertionError(f"Invalid profiler schedule arguments. Got {listed}.")
     if warmup == 0:
         warnings.warn("Profiler won't be using warmup, this can skew profiler results", stacklevel=2)
     cycle, gap = wait + warmup + active, wait if skip_first_wait else 0
@@ -60,8 +60,8 @@ def schedule(*, wait, warmup, active, repeat=0, skip_first=0, skip_first_wait=0)
 
 
 def tensorboard_trace_handler(dir_name, worker_name=None, use_gzip=False):
-    """A function for on_trace_ready, which writes each trace to a folder, as TensorBoard's plugin for
-    profiles reads them."""
+    """Returns an on_trace_ready handler that writes each trace to a folder, for TensorBoard's profiler
+    plugin."""
     def handle(prof):
         try:
             os.makedirs(dir_name, exist_ok=True)
@@ -74,12 +74,12 @@ def tensorboard_trace_handler(dir_name, worker_name=None, use_gzip=False):
 
 
 class profile:
-    """Notes what runs within it, in the steps that `schedule` names, or all; `step()` begins the
-    next. on_trace_ready is called with the profile when a cycle has been noted.
+    """Profiles its scope: the steps selected by `schedule`, or all. `step()` begins the next step.
+    on_trace_ready(profile) is called at the end of each cycle.
 
-    activities: what to note, at first all that the machine has. record_shapes: sizes of arguments;
-    profile_memory: bytes that ops take; with_stack: the program's lines; with_flops: floating-point
-    operations; with_modules: nothing more, as modules are no part of TorchScript.
+    activities: the activities to record; default: all supported. record_shapes: input shapes;
+    profile_memory: memory use of ops; with_stack: source locations; with_flops: FLOPs; with_modules:
+    no effect: it applies to TorchScript modules.
 
     >>> with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as prof:
     ...     x = torch.ones(2).exp()
@@ -108,7 +108,7 @@ class profile:
         self.schedule, self.on_trace_ready = schedule or (lambda step: ProfilerAction.RECORD), on_trace_ready
         self.record_steps, self.acc_events = schedule is not None, acc_events
         self.step_num, self.current_action = 0, self.schedule(0)
-        self.profiler, self.step_rec_fn, self._metadata, self._kept = None, None, {}, []
+        self.profiler, self.step_rec_fn, self._metadata, self._events = None, None, {}, []
 
     def __enter__(self):
         self.start()
@@ -120,12 +120,12 @@ class profile:
     # ---- steps
 
     def start(self):
-        """Begins."""
+        """Starts profiling."""
         self._change(ProfilerAction.NONE, self.current_action)
         self._mark_step()
 
     def stop(self):
-        """Ends, and hands over what has been noted."""
+        """Stops profiling and delivers the pending trace."""
         self._end_step()
         self._change(self.current_action, None)
 
@@ -148,7 +148,7 @@ class profile:
             self.step_rec_fn = None
 
     def _change(self, before, after):
-        """From what was done to what is done now; None: to the end."""
+        """Performs the transition between two actions. `after` is None at the end."""
         recorded, records = (action in (ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE)
                              for action in (before, after))
         saves = recorded and (after is None or before is ProfilerAction.RECORD_AND_SAVE)
@@ -162,7 +162,7 @@ class profile:
             self.start_trace()
 
     def start_trace(self):
-        """Begins to note, whatever the schedule says."""
+        """Starts recording, regardless of the schedule."""
         self.profiler = _Profile(use_cpu=ProfilerActivity.CPU in self.activities,
                                  use_device="cuda" if self._devices() else None,
                                  record_shapes=self.record_shapes, with_stack=self.with_stack,
@@ -174,13 +174,13 @@ class profile:
         return ProfilerActivity.CUDA in self.activities & supported_activities()
 
     def stop_trace(self):
-        """Ends noting."""
+        """Stops recording."""
         if self.profiler is None:
             raise AssertionError("Profiler must be initialized before stopping trace")
         self.profiler.__exit__(None, None, None)
-        self._kept = self._kept * self.acc_events + list(self.profiler.function_events)
+        self._events = self._events * self.acc_events + list(self.profiler.function_events)
 
-    # ---- what was noted
+# ---- results
 
     def _ended(self):
         if self.profiler is None or self.profiler.function_events is None:
@@ -188,28 +188,28 @@ class profile:
         return self.profiler.function_events
 
     def events(self):
-        """The events of the latest cycle; with acc_events=True of all."""
-        return self._ended()._like(self._kept)
+        """Returns the events of the latest cycle; with acc_events=True of all cycles."""
+        return self._ended()._like(self._events)
 
     def key_averages(self, *args, **kwargs):
-        """Sums of the events with one name; apart for each sizes of arguments, and lines."""
+        """Sums events with the same name (EventList.key_averages)."""
         return self.events().key_averages(*args, **kwargs)
 
     def export_chrome_trace(self, path):
-        """Writes the latest cycle for chrome://tracing and Perfetto."""
+        """Writes a Chrome trace of the latest cycle."""
         self._ended().export_chrome_trace(path)
 
     def export_stacks(self, path, metric="self_cpu_time_total"):
-        """Writes the stacks of events with a figure for each; wants with_stack=True."""
+        """Writes the stacks of events with a metric each. Requires with_stack=True."""
         self._ended()
         self.profiler.export_stacks(path, metric)
 
     def add_metadata(self, key, value):
-        """Adds a text to what is written beside the events of traces."""
+        """Adds a string to the metadata of traces."""
         self._metadata[key] = str(value)
 
     def add_metadata_json(self, key, value):
-        """Adds a value, given as JSON."""
+        """Adds a JSON value to the metadata of traces."""
         self._metadata[key] = loads(value)
 
     preset_metadata_json = add_metadata_json

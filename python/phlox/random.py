@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.random: the seed and the state of the CPU's default generator."""
+"""torch.random: the seed and state of the CPU's default generator."""
 from __future__ import annotations
 
 from contextlib import contextmanager
@@ -16,10 +16,10 @@ _C._name_missing(__name__)
 
 
 def manual_seed(seed: int) -> _C.Generator:
-    """Begins the stream of a seed on the CPU and all devices; gives the CPU's generator.
+    """Sets the seed of the generators of the CPU and all devices. Returns the CPU's generator.
 
     Args:
-        seed (int): of 64 bits
+        seed (int): the 64-bit seed
 
     >>> _ = torch.manual_seed(3); a = torch.rand(2)
     >>> _ = torch.manual_seed(3); torch.equal(a, torch.rand(2))
@@ -30,35 +30,35 @@ def manual_seed(seed: int) -> _C.Generator:
 
 
 def seed() -> int:
-    """manual_seed with a seed from the system, which it gives."""
+    """Sets the seed of all generators to a random number, and returns it."""
     fresh = _C.Generator().seed()
     _C._manual_seed(fresh)
     return fresh
 
 
 def initial_seed() -> int:
-    """The seed that the CPU's stream began with."""
+    """Returns the initial seed of the CPU's generator."""
     return default_generator.initial_seed()
 
 
 def get_rng_state() -> _C.Tensor:
-    """Where in its stream the CPU's generator is, as a tensor of bytes."""
+    """Returns the state of the CPU's generator as a uint8 tensor."""
     return default_generator.get_state()
 
 
 def set_rng_state(new_state: _C.Tensor) -> None:
-    """Lets the CPU's generator go to where get_rng_state was called."""
+    """Sets the state of the CPU's generator, from get_rng_state."""
     default_generator.set_state(new_state)
 
 
 @contextmanager
 def fork_rng(devices: Iterable[Any] | None = None, enabled: bool = True,
              device_type: str | None = None) -> Iterator[None]:
-    """Within a with statement, random numbers are drawn without effect on those drawn after it.
+    """A context manager that restores the generators' states at exit.
 
     Args:
-        devices (iterable): of which the states are kept, beside the CPU's; None: all
-        enabled (bool): False: nothing is kept
+        devices (iterable): devices to restore in addition to the CPU. Default: all
+        enabled (bool): if False, does nothing
         device_type (str): "cuda", or "meta", which has no state
 
     >>> with torch.random.fork_rng():

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """torch.save and torch.load.
 
-Files are PyTorch's: a zip of a pickle and of the bytes of each storage; what PyTorch wrote before
-(pickles, then storages), and safetensors, are read as well. Globals of Phlox have torch's names in
-files, so that PyTorch finds what it has, too."""
+The format is PyTorch's: a zip of a pickle and of each storage's bytes. PyTorch's legacy format (a
+sequence of pickles, then storages) and safetensors can be read, too. Phlox's globals are written with
+torch's names, so that PyTorch can load the files."""
 from __future__ import annotations
 
 import copyreg
@@ -32,45 +32,45 @@ _HOOKS = ("_backward_pre_hooks", "_backward_hooks", "_forward_hooks", "_forward_
           "_forward_hooks_always_called", "_forward_pre_hooks", "_forward_pre_hooks_with_kwargs",
           "_state_dict_hooks", "_state_dict_pre_hooks", "_load_state_dict_pre_hooks",
           "_load_state_dict_post_hooks")
-_MAGIC, _PROTOCOL = 0x1950a86a20f9469cfc6c, 1001  # how files of pickles alone begin
+_MAGIC, _PROTOCOL = 0x1950a86a20f9469cfc6c, 1001  # the header of the legacy format
 
 
-# ---- what weights_only allows, beside the list of unpickle_globals.c
+# ---- globals allowed with weights_only, in addition to the list in unpickle_globals.c
 
-_safe = []  # objects, and pairs of an object and its name
+_safe = []  # objects, and (object, name) pairs
 
 
 def _name_of(item):
     if isinstance(item, tuple):
         return item[1]
     if not hasattr(item, "__qualname__"):
-        raise TypeError("a safe global is a class or a function, or a pair of one and its name, "
-                        f"not {item!r}")
+        raise TypeError("expected a safe global to be a class, a function, or a pair of one and its name, "
+                        f"got {item!r}")
     module = item.__module__
     return item.__qualname__ if module == "builtins" else f"{module}.{item.__qualname__}"
 
 
 def add_safe_globals(safe_globals: list[Any]) -> None:
-    """Lets torch.load(weights_only=True) use these classes and functions, or pairs of one and the
-    name that files have for it."""
+    """Marks classes and functions as safe for torch.load(weights_only=True). An (object, name) pair sets
+    the name used in files."""
     for item in safe_globals:
         _name_of(item)
     _safe[:0] = [item for item in safe_globals if item not in _safe]
 
 
 def get_safe_globals() -> list[Any]:
-    """What add_safe_globals was given."""
+    """Returns the globals added by add_safe_globals."""
     return list(_safe)
 
 
 def clear_safe_globals() -> None:
-    """Takes back what add_safe_globals was given."""
+    """Removes the globals added by add_safe_globals."""
     _safe.clear()
 
 
 @contextmanager
 def safe_globals(safe_globals: list[Any]) -> Iterator[None]:
-    """A scope in which torch.load(weights_only=True) may use these as well."""
+    """A context manager that marks globals as safe for torch.load(weights_only=True)."""
     before = get_safe_globals()
     add_safe_globals(safe_globals)
     try:
@@ -79,16 +79,16 @@ def safe_globals(safe_globals: list[Any]) -> Iterator[None]:
         _safe[:] = before
 
 
-# ---- what a program sets
+# ---- settings
 
 class LoadEndianness(Enum):
-    """Orders of bytes."""
+    """Byte orders."""
     NATIVE, LITTLE, BIG = 1, 2, 3
 
 
 class _Settings(local):
-    """Of a thread: whether the bytes of storages are left out."""
-    skips = False
+    """Thread-local settings. skips: storages' bytes are neither written nor read."""
+    skip = False
 
 
 _settings = _Settings()
@@ -96,23 +96,23 @@ _mmap_flags, _endianness, _computes_crc32 = _mmap.MAP_PRIVATE, None, True
 
 
 class skip_data:
-    """A scope in which torch.save leaves the place of storages' bytes empty, and torch.load does not
-    read them."""
+    """A context manager: torch.save reserves space for storages' bytes without writing them, and
+    torch.load does not read them."""
 
     def __init__(self, materialize_fake_tensors: bool = False) -> None:
         if materialize_fake_tensors:
             raise NotImplementedError("torch.serialization.skip_data: materialize_fake_tensors=True is not implemented in Phlox")
 
     def __enter__(self):
-        self.before, _settings.skips = _settings.skips, True
+        self.before, _settings.skip = _settings.skip, True
 
     def __exit__(self, *error):
-        _settings.skips = self.before
+        _settings.skip = self.before
 
 
 class set_default_mmap_options:
-    """Whether torch.load(mmap=True) makes a private map, mmap.MAP_PRIVATE, or one whose changes go to
-    the file, mmap.MAP_SHARED; from the call on, or within it as a context manager."""
+    """Sets the mapping of torch.load(mmap=True): mmap.MAP_PRIVATE, or mmap.MAP_SHARED to write changes to
+    the file. Takes effect immediately; as a context manager, it restores the previous mapping."""
 
     def __init__(self, flags: int) -> None:
         global _mmap_flags
@@ -122,7 +122,7 @@ class set_default_mmap_options:
         self.before, _mmap_flags = _mmap_flags, flags
 
     def __enter__(self):
-        """It is set already."""
+        """Does nothing: the constructor has set the flags."""
 
     def __exit__(self, *error):
         global _mmap_flags
@@ -130,12 +130,12 @@ class set_default_mmap_options:
 
 
 def get_default_mmap_options() -> int:
-    """What set_default_mmap_options has set."""
+    """Returns the flags set by set_default_mmap_options."""
     return _mmap_flags
 
 
 def set_default_load_endianness(endianness: LoadEndianness | None) -> None:
-    """The order of bytes of files that do not say theirs; None: little."""
+    """Sets the byte order assumed for files without a record of it. None: little."""
     global _endianness
     if not isinstance(endianness, (LoadEndianness, type(None))):
         raise TypeError("Invalid argument type in function set_default_load_endianness")
@@ -143,18 +143,18 @@ def set_default_load_endianness(endianness: LoadEndianness | None) -> None:
 
 
 def get_default_load_endianness() -> LoadEndianness | None:
-    """What set_default_load_endianness has set."""
+    """Returns the byte order set by set_default_load_endianness."""
     return _endianness
 
 
 def set_crc32_options(compute_crc32: bool) -> None:
-    """Whether torch.save writes checksums, as it does at first."""
+    """Sets if torch.save computes checksums. Default: True."""
     global _computes_crc32
     _computes_crc32 = compute_crc32
 
 
 def get_crc32_options() -> bool:
-    """What set_crc32_options has set."""
+    """Returns the option set by set_crc32_options."""
     return _computes_crc32
 
 
@@ -168,7 +168,7 @@ def _get_layout(name):
 # ---- writing
 
 class _Storages:
-    """The storages that a pickle refers to, by key, and how it does; `more` ends what does."""
+    """The storages referenced by a pickle, by key. `more` is appended to each persistent id."""
 
     def __init__(self, *more):
         self.keys, self.dtypes, self.locations, self.more = {}, {}, {}, more
@@ -179,7 +179,7 @@ class _Storages:
         if self.dtypes.setdefault(key, dtype) != dtype:
             raise RuntimeError("Cannot save multiple tensors or storages that view the same data "
                                "as different types")
-        if self.more and dtype is None:  # the older form has no storages of bytes
+        if self.more and dtype is None:  # the legacy format has no untyped storages
             dtype = _C.uint8
         location = location_tag(untyped) if _packages else str(storage.device)
         return ("storage", _utils.TYPE_OF_DTYPE[dtype], key,
@@ -187,7 +187,7 @@ class _Storages:
 
 
 def _reduced(obj):
-    """How a tensor, or what else of torch has a form of its own in files, is rebuilt."""
+    """Reduces tensors and other objects of torch with a special form in files."""
     if isinstance(obj, _C.Tensor):
         return _reduced_tensor(obj)
     if isinstance(obj, _C.device):
@@ -204,10 +204,10 @@ def _reduced(obj):
 
 
 def _state_of_module(module):
-    """A module's state, with what PyTorch's modules have besides."""
+    """Returns a module's state, extended by the attributes of PyTorch's modules."""
     state = module.__getstate__()
     if not isinstance(state, dict) or "_parameters" not in state:
-        return state  # of a class that has a form of its own
+        return state  # the class has its own format
     hooks = {name: OrderedDict() for name in _HOOKS}
     return {**hooks, "_is_full_backward_hook": None, **state}
 
@@ -221,7 +221,7 @@ def _reduced_tensor(tensor):
         if kind is _C._Parameter:
             return (_utils._rebuild_parameter_with_state, (*args, state)) if state else (func, args)
     elif tensor.is_meta:
-        if _settings.skips:
+        if _settings.skip:
             warnings.warn("Serializing tensors on the meta device under skip_data context manager is a no-op")
         args = tensor.dtype, tuple(tensor.shape), tensor.stride(), tensor.requires_grad
         func = _utils._rebuild_meta_tensor_no_storage
@@ -241,8 +241,8 @@ def _reduced_tensor(tensor):
 
 
 def _tensor_opcodes(tensor, storages, memo, protocol):
-    """What _reduced_tensor leads to, at once, for a plain tensor, of which files have thousands; None
-    for others, and while the pickle has not everything that is named."""
+    """Returns the opcodes for a plain tensor in one call: a fast path, equivalent to _reduced_tensor. None
+    for other tensors, and until the memo has all required globals."""
     if tensor.is_meta or storages.more or tensor.__dict__:
         return None
     storage = tensor.storage()
@@ -252,17 +252,17 @@ def _tensor_opcodes(tensor, storages, memo, protocol):
                               _utils._rebuild_tensor_v2, OrderedDict)
 
 
-_PLAIN = {type(None), bool, int, float, str, tuple, list, dict}  # nothing of torch, nor a storage
+_PLAIN = {type(None), bool, int, float, str, tuple, list, dict}  # types that need no override
 
 
 def _pickler_of(module, storages):
-    """A class of picklers that writes torch's names for what is Phlox's. That takes a pickler in
-    Python: the one in C looks names up as they are."""
+    """Returns a pickler class that writes torch's names for Phlox's globals. Its base must be Python's
+    pickler: the C pickler ignores save_global."""
     base = getattr(module, "_Pickler", module.Pickler)
     in_python = issubclass(base, pickle._Pickler)
 
     class Pickler(base):
-        if in_python:  # the same as below, with fewer calls
+        if in_python:  # a fast path for the methods below
             def save(self, obj, save_persistent_id=True):
                 known, kind = self.memo.get(id(obj)), type(obj)
                 if known is None and kind is _C.Tensor and self.proto >= 2 and not self.fast:
@@ -302,9 +302,9 @@ def _pickler_of(module, storages):
 
 
 def _pickled(obj, module, protocol, storages):
-    room = io.BytesIO()
-    _pickler_of(module, storages)(room, protocol).dump(obj)
-    return room.getvalue()
+    buffer = io.BytesIO()
+    _pickler_of(module, storages)(buffer, protocol).dump(obj)
+    return buffer.getvalue()
 
 
 def _write_zip(sink, folder, obj, module, protocol):
@@ -316,7 +316,7 @@ def _write_zip(sink, folder, obj, module, protocol):
                          ("byteorder", sys.byteorder.encode())):
         archive.record(name, record, _computes_crc32)
     for storage, key in storages.keys.items():
-        if _settings.skips:
+        if _settings.skip:
             archive.record(f"data/{key}", _C.zeros(storage.nbytes(), dtype=_C.uint8, device="cpu").untyped_storage(), False)
         else:
             archive.record(f"data/{key}", storage.cpu(), _computes_crc32)
@@ -326,14 +326,14 @@ def _write_zip(sink, folder, obj, module, protocol):
 
 
 def _write_legacy(sink, folder, obj, module, protocol):
-    if _settings.skips:
+    if _settings.skip:
         raise RuntimeError("Cannot use skip_data=True with _use_new_zipfile_serialization=False")
-    storages = _Storages(None)  # of which storage it is a part, as there were once
+    storages = _Storages(None)  # the legacy format's view metadata: none
     data = _pickled(obj, module, protocol, storages)
-    about = {"protocol_version": _PROTOCOL, "little_endian": sys.byteorder == "little",
+    info = {"protocol_version": _PROTOCOL, "little_endian": sys.byteorder == "little",
              "type_sizes": {"short": 2, "int": 4, "long": 4}}
     keys = sorted(storages.keys.values())
-    begin = [pickle.dumps(value, protocol) for value in (_MAGIC, _PROTOCOL, about)]
+    begin = [pickle.dumps(value, protocol) for value in (_MAGIC, _PROTOCOL, info)]
     file = sink()
     for part in (*begin, data, pickle.dumps(keys, protocol)):
         file.write(part)
@@ -350,17 +350,17 @@ def _is_path(f):
 
 
 def save(obj: Any, f: Any, pickle_module: Any = pickle, pickle_protocol: int = 2,
-         _use_new_zipfile_serialization: bool = True) -> None:
-    """Writes any object that can be pickled, and the tensors in it, as PyTorch does. Tensors that
-    share memory share it when they are loaded.
+             _use_new_zipfile_serialization: bool = True) -> None:
+    """Saves an object to a file in PyTorch's format. Tensors sharing memory still share it after
+    loading.
 
     Args:
-        obj: the object
-        f (path or file): where to; of a file-like object, `write` is called. A path that ends in
-            ".safetensors" gets a safetensors file, which holds tensors, numbers, strings, None,
-            and lists, tuples and dicts of them
-        pickle_module, pickle_protocol: what pickles, and how
-        _use_new_zipfile_serialization (bool): False writes the form of PyTorch before 1.6
+        obj: any object that can be pickled
+        f (path or file): a path, or a file-like object with `write`. A path ending in ".safetensors"
+            is written in that format, which supports tensors, numbers, strings, None, and lists,
+            tuples and dicts of them
+        pickle_module, pickle_protocol: the pickling module and protocol
+        _use_new_zipfile_serialization (bool): False writes the format of PyTorch before 1.6
 
     >>> import io; file = io.BytesIO()
     >>> torch.save({"x": torch.ones(2)}, file); file.seek(0)
@@ -387,10 +387,10 @@ def save(obj: Any, f: Any, pickle_module: Any = pickle, pickle_protocol: int = 2
     write(lambda: _C._File(path), folder, obj, pickle_module, pickle_protocol).commit()
 
 
-# ---- where storages go
+# ---- devices of storages
 
-def _there(location):
-    """The device of a location as files have it, "cuda:1": it must be there."""
+def _available_device(location):
+    """Returns the device of a location tag such as "cuda:1". Raises if it is not available."""
     try:
         device = _C.device(location)
     except (RuntimeError, TypeError, ValueError):
@@ -409,51 +409,51 @@ def _there(location):
     return device
 
 
-def _own_tag(storage):
+def _default_tag(storage):
     return str(storage.device)
 
 
-def _own_move(storage, location):
-    device = _there(location)
+def _default_restore(storage, location):
+    device = _available_device(location)
     if device.type == "meta":
         return _C.empty(storage.nbytes(), dtype=_C.uint8, device=device).untyped_storage()
     return storage if device.type == "cpu" else storage.cuda(device.index)
 
 
-_packages = []  # what a program has registered
-_OWN = [(10, lambda storage: "cpu" if storage.device.type == "cpu" else None,
-         lambda storage, location: storage if location == "cpu" else None), (20, _own_tag, _own_move)]
+_packages = []  # registered by the program
+_DEFAULT_PACKAGES = [(10, lambda storage: "cpu" if storage.device.type == "cpu" else None,
+         lambda storage, location: storage if location == "cpu" else None), (20, _default_tag, _default_restore)]
 
 
 def register_package(priority: int, tagger: Callable[[Any], str | None],
                      deserializer: Callable[[Any, str], Any]) -> None:
-    """Says where storages are: tagger(storage) gives a location for files, and deserializer(storage,
-    location) a storage there; each may give None, and the next is asked.
+    """Registers functions for storages on other devices: tagger(storage) returns a location tag and
+    deserializer(storage, location) a storage there. Each may return None, to try the next package.
 
     Args:
-        priority (int): less is asked earlier; the CPU has 10, devices have 20
+        priority (int): packages are tried in ascending order; the CPU has 10, devices have 20
     """
     _packages.append((priority, tagger, deserializer))
     _packages.sort(key=lambda package: package[0])
 
 
-def _in_order():
-    return sorted((*_packages, *_OWN), key=lambda package: package[0]) if _packages else _OWN
+def _sorted_packages():
+    return sorted((*_packages, *_DEFAULT_PACKAGES), key=lambda package: package[0]) if _packages else _DEFAULT_PACKAGES
 
 
 def location_tag(storage: Any) -> str:
-    """The location of a storage, as files have it."""
-    return next(filter(None, (tagger(storage) for _, tagger, _ in _in_order())))
+    """Returns the location tag of a storage."""
+    return next(filter(None, (tagger(storage) for _, tagger, _ in _sorted_packages())))
 
 
 def default_restore_location(storage: Any, location: str) -> Any:
-    """A storage at the location that a file, or map_location, tells."""
-    made = (deserializer(storage, location) for _, _, deserializer in _in_order())
+    """Moves a storage to the location of a tag from a file or map_location."""
+    made = (deserializer(storage, location) for _, _, deserializer in _sorted_packages())
     return next(x for x in made if x is not None)
 
 
 def _restored(storage, location, map_location):
-    """A storage where map_location, or the file, wants it."""
+    """Moves a loaded storage to the location given by map_location, or by the file."""
     if isinstance(map_location, (str, _C.device)):
         return default_restore_location(storage, str(map_location))
     if isinstance(map_location, dict):
@@ -466,7 +466,7 @@ def _restored(storage, location, map_location):
 
 
 def _device_of(map_location, tensor, saved):
-    """The device of a tensor of a safetensors file."""
+    """Returns the device for a tensor of a safetensors file."""
     if isinstance(map_location, (str, _C.device)):
         saved = map_location
     elif isinstance(map_location, dict):
@@ -474,21 +474,21 @@ def _device_of(map_location, tensor, saved):
     elif map_location is not None:
         mapped = map_location(tensor.untyped_storage(), saved)
         saved = saved if mapped is None else mapped.device
-    return _there(str(saved))
+    return _available_device(str(saved))
 
 
 def _bytes(storage):
     return _C._tensor_of_storage(storage, _C.uint8, 0, (storage.nbytes(),), (1,))
 
 
-def _cleaned(storage, dtype, order):
-    """A storage that has been read: in this machine's order of bytes, and a bool is 0 or 1."""
+def _normalized(storage, dtype, order):
+    """Normalizes a loaded storage: swaps bytes to the native order and converts bools to 0 or 1."""
     size = 1 if dtype is None else dtype.itemsize
     if order != sys.byteorder and size > 1:
-        room = memoryview(storage)
-        data = bytes(room)
+        buffer = memoryview(storage)
+        data = bytes(buffer)
         for i in range(size):
-            room[i::size] = data[size - 1 - i::size]
+            buffer[i::size] = data[size - 1 - i::size]
     if dtype is _C.bool:
         flags = _bytes(storage)
         flags.copy_(flags != 0)
@@ -498,7 +498,7 @@ def _cleaned(storage, dtype, order):
 # ---- reading
 
 class _Source:
-    """A file that is read, and how: what the three formats have in common."""
+    """The base class of the file readers."""
 
     def __init__(self, file, map_location, module, weights_only, arguments):
         self.file, self.map_location, self.module = file, map_location, module
@@ -506,7 +506,7 @@ class _Source:
         self.storages = {}
 
     def unpickled(self, data, at=0):
-        """The value of the pickle at a place of `data`, bytes or a map; and where it ends."""
+        """Unpickles at offset `at` of `data` (bytes or a map). Returns (value, end offset)."""
         if self.weights_only:
             safe = {_name_of(item): item[0] if isinstance(item, tuple) else item
                     for item in reversed(_safe)}
@@ -531,9 +531,9 @@ class _Zip(_Source):
         self.archive = _archive.Reader(self.file)
         self.map = self.archive.map(_mmap_flags == _mmap.MAP_SHARED) if mmap else None
         records = self.archive.records
-        unsaid = {None: "little", LoadEndianness.NATIVE: sys.byteorder}
+        default_orders = {None: "little", LoadEndianness.NATIVE: sys.byteorder}
         self.order = (self.archive.read("byteorder").decode("ascii", "replace") if "byteorder" in records
-                      else unsaid.get(_endianness) or _endianness.name.lower())
+                      else default_orders.get(_endianness) or _endianness.name.lower())
         if self.order not in ("little", "big"):
             raise ValueError("Unknown endianness type: " + self.order)
         if "constants.pkl" in records:
@@ -547,13 +547,13 @@ class _Zip(_Source):
             made = _C._over_buffer(self.map, _C.uint8, size, begin).untyped_storage()
         else:
             made = _C.empty(size, dtype=_C.uint8, device="cpu").untyped_storage()
-            if not _settings.skips:
+            if not _settings.skip:
                 self.archive.fill(name, begin, made)
-        return _restored(_cleaned(made, dtype, self.order), location, self.map_location)
+        return _restored(_normalized(made, dtype, self.order), location, self.map_location)
 
 
 class _Legacy(_Source):
-    """Pickles, and then the storages that they refer to."""
+    """The legacy format: pickles followed by the storages."""
 
     def read(self):
         self.raw = {}
@@ -567,8 +567,8 @@ class _Legacy(_Source):
         if version != _PROTOCOL:
             raise RuntimeError("Invalid protocol version: "
                                + str(version if isinstance(version, int) else type(version)))
-        about, at = self.unpickled(data, at)
-        little = about.get("little_endian", True) if isinstance(about, dict) else True
+        info, at = self.unpickled(data, at)
+        little = info.get("little_endian", True) if isinstance(info, dict) else True
         value, at = self.unpickled(data, at)
         keys, at = self.unpickled(data, at)
         if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
@@ -579,7 +579,7 @@ class _Legacy(_Source):
         return value
 
     def whole(self):
-        """The rest of the file: a map, if that can be."""
+        """Returns the remaining contents of the file, as a map if possible."""
         try:
             if self.file.tell() == 0:
                 return _mmap.mmap(self.file.fileno(), 0, access=_mmap.ACCESS_READ)
@@ -592,13 +592,13 @@ class _Legacy(_Source):
         if self.left < 0:
             raise RuntimeError("unexpected EOF: the file is shorter than its storages. The file "
                                "might be corrupted.")
-        # Zeros, until the pickle has been read: the sizes in it tell where the bytes are.
+        # Zeros for now: the storages follow the pickle, and their offsets depend on its sizes.
         self.raw[key] = _C.zeros(size, dtype=_C.uint8, device="cpu").untyped_storage()
         return _restored(self.raw[key], location, self.map_location)
 
     def fill(self, data, at, key, order):
         if key not in self.storages:
-            raise RuntimeError(f"the file has a storage {key} that nothing refers to")
+            raise RuntimeError(f"the file has a storage {key} without a reference to it")
         storage, dtype = self.storages[key]
         raw = self.raw[key]
         begin, size = at + 8, raw.nbytes()
@@ -608,11 +608,11 @@ class _Legacy(_Source):
                                "might be corrupted.")
         count = int.from_bytes(data[at:begin], order)
         if count * (dtype.itemsize if dtype else 1) != size:
-            raise RuntimeError(f"storage {key} has {count} elements in one place of the file and "
-                               f"{size} bytes in another")
+            raise RuntimeError(f"storage {key} has {count} elements in its header, but {size} bytes in the "
+                               "pickle")
         with memoryview(data) as view, view[begin:end] as part:
             memoryview(raw)[:] = part
-        _cleaned(raw, dtype, order)
+        _normalized(raw, dtype, order)
         if storage != raw:
             _bytes(storage).copy_(_bytes(raw))
         return end
@@ -637,37 +637,37 @@ def _load(file, path, source, mmap):
     if _is_safetensors(begin):
         device_of = lambda tensor, home: _device_of(source[0], tensor, str(home))
         data = None if path is not None else file.read()
-        sees = not isinstance(source[0], (str, _C.device, dict, type(None)))
-        return _C._load_tree(path, data, device_of, sees)
+        maps_storages = not isinstance(source[0], (str, _C.device, dict, type(None)))
+        return _C._load_tree(path, data, device_of, maps_storages)
     return _Legacy(file, *source).read()
 
 
 def load(f: Any, map_location: Any = None, pickle_module: Any = None, *,
          weights_only: bool | None = None, mmap: bool | None = None,
          **pickle_load_args: Any) -> Any:
-    """Reads what torch.save wrote, here or in PyTorch, and safetensors files.
+    """Loads a file saved by torch.save of Phlox or PyTorch, or a safetensors file.
 
     Args:
-        f (path or file): where from; a file-like object has read, seek, tell and readline
-        map_location (device, str, dict, callable or None): where storages go: a device; a dict of
-            names of devices; or a function of a storage on the CPU and the name of the device that
-            it was saved on, which gives a storage or None. None is where they were
-        pickle_module: what unpickles, without weights_only
-        weights_only (bool): True, the default, reads tensors, numbers, strings and containers of
-            them, and what add_safe_globals names: a file from anybody is safe. False runs what the
-            pickle says
-        mmap (bool): tensors use a private map of the file, which is read when they are
-        pickle_load_args: of the unpickler, without weights_only
+        f (path or file): a path, or a file-like object with read, seek, tell and readline
+        map_location (device, str, dict, callable or None): the destination of storages: a device; a
+            dict of location tags; or a function (CPU storage, location tag) -> storage or None.
+            None: the devices they were saved from
+        pickle_module: the unpickling module, for weights_only=False
+        weights_only (bool): if True (default), loads only tensors, numbers, strings, containers of
+            them and globals from add_safe_globals: safe for untrusted files. False executes
+            arbitrary code in the pickle
+        mmap (bool): if True, tensors are backed by a private map of the file, read on access
+        pickle_load_args: arguments of the unpickler, for weights_only=False
 
-    Raises pickle.UnpicklingError for what weights_only does not allow; RuntimeError for files that
-    are corrupt, and for what was saved on a device that is not there.
+    Raises pickle.UnpicklingError for content disallowed by weights_only; RuntimeError for corrupt files
+    and unavailable devices.
     """
     if weights_only is None:
         weights_only = pickle_module is None
     if weights_only and pickle_module is not None:
         raise RuntimeError("Can not safely load weights when explicit pickle_module is specified")
     if weights_only and pickle_load_args:
-        raise TypeError("load() takes arguments of the unpickler only with weights_only=False, but "
+        raise TypeError("load() accepts arguments of the unpickler only with weights_only=False, but "
                         f"got {', '.join(pickle_load_args)}")
     source = map_location, pickle_module or pickle, weights_only, pickle_load_args
     if not _is_path(f):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.testing: comparisons that say where two results differ, and tensors to test with."""
+"""torch.testing: comparisons with detailed messages, and test tensors."""
 from __future__ import annotations
 
 import sys
@@ -10,24 +10,24 @@ import phlox as torch
 from phlox import _C
 
 _C._name_missing(__name__)
-# Of a dtype: rtol and atol.
+# dtype -> (rtol, atol)
 _TOLERANCES = {torch.float16: (1e-3, 1e-5), torch.bfloat16: (1.6e-2, 1e-5),
                torch.float32: (1.3e-6, 1e-5), torch.float64: (1e-7, 1e-7)}
 
 
-def _greatest(word, difference, allowed, is_scalar):
-    """A line about the greatest element of a tensor of differences."""
+def _largest(word, difference, allowed, is_scalar):
+    """Returns a message line about the largest element of a tensor of differences."""
     at = index = difference.flatten().argmax().item()
-    place: list[int] = []
+    path: list[int] = []
     for size in reversed(difference.shape):
-        place.insert(0, index % size)
+        path.insert(0, index % size)
         index //= size
-    head, where = ("Greatest " + word, f" at index {tuple(place)}") if not is_scalar else (word.capitalize(), "")
+    head, where = ("Greatest " + word, f" at index {tuple(path)}") if not is_scalar else (word.capitalize(), "")
     return f"\n{head} difference: {difference.flatten()[at].item()}{where}{allowed}"
 
 
 def _mismatch(actual, expected, o):
-    """What two tensors of one shape differ in, or None."""
+    """Returns a message about the differing elements of two tensors of the same shape, or None."""
     found = [_TOLERANCES.get(x.dtype, (0.0, 0.0)) for x in (actual, expected)]
     rtol, atol = (o["rtol"], o["atol"]) if o["rtol"] is not None else map(max, zip(*found))
     dtype = torch.promote_types(actual.dtype, expected.dtype)
@@ -41,8 +41,8 @@ def _mismatch(actual, expected, o):
             f"Mismatched elements: {(~close).sum().item()} / {close.numel()} ({(~close).double().mean().item():.1%})")
     difference = (a - b).abs()
     relative = (difference.double() if wide is torch.int64 else difference) / b.abs()
-    for word, values, most in ("absolute", difference, atol), ("relative", relative, rtol):
-        text += _greatest(word, values.masked_fill(close, 0), "" if exact else f" (up to {most} allowed)", not a.dim())
+    for word, values, limit in ("absolute", difference, atol), ("relative", relative, rtol):
+        text += _largest(word, values.masked_fill(close, 0), "" if exact else f" (up to {limit} allowed)", not a.dim())
     return f"{'Tensor-likes' if a.dim() else 'Scalars'} are not {'equal' if exact else 'close'}!\n\n{text}"
 
 
@@ -69,8 +69,8 @@ def _is_tensor(x):
     return torch.is_tensor(x) or numpy is not None and isinstance(x, (numpy.ndarray, numpy.generic))
 
 
-def _check(actual, expected, place, o):
-    """Raises for the first mismatch in two values, and says where they stand."""
+def _check(actual, expected, path, o):
+    """Raises AssertionError for the first mismatch. `path` is the path to the values in their containers."""
     both, text = (actual, expected), None
     parts: Any = ()
     if all(isinstance(x, Mapping) for x in both):
@@ -92,24 +92,25 @@ def _check(actual, expected, place, o):
     else:
         text = _compare_tensors(*map(torch.as_tensor, both), o)
     if text:
-        text += f"\n\nThe failure occurred for item {place}" if place else ""
+        text += f"\n\nThe failure occurred for item {path}" if path else ""
         raise AssertionError(o["msg"](text) if callable(o["msg"]) else o["msg"] or text)
     for part in parts:
-        _check(actual[part], expected[part], f"{place}[{part!r}]", o)
+        _check(actual[part], expected[part], f"{path}[{part!r}]", o)
 
 
 def assert_close(actual: Any, expected: Any, *, allow_subclasses: bool = True, rtol: float | None = None,
                  atol: float | None = None, equal_nan: bool = False, check_device: bool = True,
                  check_dtype: bool = True, check_layout: bool = True, check_stride: bool = False,
                  msg: str | Callable[[str], str] | None = None) -> None:
-    """AssertionError, with where and by how much, unless |actual - expected| <= atol + rtol * |expected|.
+    """Asserts that |actual - expected| <= atol + rtol * |expected|. The AssertionError has the location and size of
+    the mismatch.
 
     Args:
         actual, expected: tensors, arrays, numbers, None, or sequences and mappings of them
-        rtol, atol (float): both, or those of the dtype
-        equal_nan (bool): whether NaN is close to NaN
-        check_device, check_dtype, check_layout, check_stride: what must be equal
-        msg (str or Callable): the message, or what makes it of the usual one
+        rtol, atol (float): the tolerances; both or neither. Default: by dtype
+        equal_nan (bool): if True, NaNs are equal
+        check_device, check_dtype, check_layout, check_stride: attributes that must be equal
+        msg (str or Callable): the error message, or a function of the default message
 
     >>> torch.testing.assert_close(torch.ones(2), torch.ones(2) + 1e-7)
     """
@@ -122,12 +123,12 @@ def assert_close(actual: Any, expected: Any, *, allow_subclasses: bool = True, r
 def make_tensor(*shape: Any, dtype: torch.dtype, device: Any, low: float | None = None,
                 high: float | None = None, requires_grad: bool = False, noncontiguous: bool = False,
                 exclude_zero: bool = False, memory_format: Any = None) -> torch.Tensor:
-    """Random numbers from low to below high.
+    """Creates a tensor of random numbers, uniform over [low, high).
 
     Args:
-        low, high (float): by default -9 and 9, of integers up to 9, without a sign from 0
-        noncontiguous (bool): every second element of a larger tensor
-        exclude_zero (bool): the smallest number above zero in its place
+        low, high (float): the bounds. Default: -9 (0 for unsigned dtypes and bool) and 9 (10 for integers, 2 for bool)
+        noncontiguous (bool): if True, the result is every second element of a larger tensor
+        exclude_zero (bool): if True, zeros are replaced by the smallest positive number
 
     >>> torch.testing.make_tensor(2, 3, dtype=torch.int64, device="cpu").shape
     torch.Size([2, 3])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.types: names of types for annotations."""
+"""torch.types: type aliases for annotations."""
 import os
 from typing import IO, Callable, Dict, List, Optional, Sequence, Tuple, Union
 

@@ -1,14 +1,14 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Size budgets and banned calls: a function is 80 lines at most, a file 1000, a line 100 columns; every file names its licence.
-# Python is at most one line in ten of the product, its tables and what builds it (examples and benchmarks are programs that use it). The library
-# neither prints nor exits.
+# Checks size limits and banned calls: functions have at most 80 lines, files 1000, lines 100 columns; every file has a licence line. Python
+# is at most one line in ten of the product, including its tables and build tools; examples and benchmarks are programs that use it and do not
+# count. The library neither prints nor exits.
 set -u
 status=0
 complain() { echo "$1"; status=1; }
 
 sources=$(git ls-files 'src/*.[ch]' 'include/*.h' 'backends/*.[ch]' 'backends/*.cu' 'backends/*.cc' 'python/ext/*.[ch]' 'tools/*.[ch]' 'tests/*.[ch]' 'examples/*.c' 'bench/*.c')
-# Tables of data are exempt.
+# Data tables are exempt.
 exempt='tests/unit/print_golden.h python/ext/declare/missing.h'
 for file in $sources; do
   [ -f "$file" ] || continue
@@ -16,7 +16,7 @@ for file in $sources; do
   head -3 "$file" | grep -q 'SPDX-License-Identifier: Apache-2.0' || complain "$file: no licence line"
   lines=$(wc -l <"$file")
   [ "$lines" -le 1000 ] || complain "$file: $lines lines, 1000 at most"
-  # A line that holds one long string or address may be longer.
+  # Lines with one long string or URL may be longer.
   LC_ALL=C awk -v f="$file" '{ gsub(/[\200-\277]/, "") } length($0) > 100 && !/"[^"]{60,}"/ && !/https?:/ { print f ":" FNR ": " length($0) " columns"; bad = 1 } END { exit bad }' "$file" || status=1
   awk -v f="$file" '
     /^[a-zA-Z_].*\{$/ && !/^(typedef |static const |const )?(struct|union|enum)( |\{)/ && !/^extern "C"/ && !/=[^=]*\{$/ { start = FNR; name = $0 }

@@ -1,9 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Circles inside a folder: files of which each needs, directly or through others, a symbol that another of them defines. They are read from
-# object files: an include of which nothing is used makes none, and a declaration in another file's header hides none.
-#   tools/check/circles.sh [BUILD [FOLDER...]]   prints the circles, and the symbols that make each arrow of them
-#   tools/check/circles.sh --check BUILD         prints those that are not within a circle of tools/check/circles.txt, and fails if there are any
+# Finds cyclic dependencies within a folder: files that need, directly or indirectly, symbols defined by each other. Read from object files:
+# unused includes do not count, and declarations in unrelated headers are seen through.
+#   tools/check/circles.sh [BUILD [FOLDER...]]   prints the cycles with the symbols of each edge
+#   tools/check/circles.sh --check BUILD         prints cycles not contained in one of tools/check/circles.txt, and fails if there are any
 set -eu
 cd "$(dirname "$0")/../.."
 known=/dev/null
@@ -12,7 +12,7 @@ build=${1:-build}
 [ $# = 0 ] || shift
 folders=${*:-$(git ls-files 'src/*.c' 'backends/*.c' 'python/ext/*.c' | sed 's|/[^/]*$||' | sort -u)}
 
-objects() { # objects FOLDER: where the Makefile puts what is made of the folder's sources, as far as it was made
+objects() { # objects FOLDER: prints the existing object files of the folder's sources
   for source in "$1"/*.c; do
     case $source in
       backends/cpu/linalg/* | backends/cpu/threads/*) object=$build/once/${source#backends/cpu/} object=${object%.c}.o ;;

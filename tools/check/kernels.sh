@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Every kernel of the cuda backend begins with k_wait(): launches begin before the one ahead of them
-# has ended (backends/cuda/host/driver/launch.c), so one without it would read what is not there yet.
-cd "$(dirname "$0")/../.." || exit 1
+# Checks that every kernel of the cuda backend begins with k_wait(). Launches may start before the
+# preceding one has ended (backends/cuda/host/driver/launch.c): without it a kernel would read stale data.
+cd "$(dirname "$0")/.." || exit 1
 awk '
   FNR == 1 { kernel = 0 }
   /__global__/ { kernel = 1; where = FILENAME ":" FNR }

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Public functions that nobody needs: declared by hand in include/phlox/*.h, and named neither by the Python extension, nor by an example, nor
-# by a test of behaviour, nor by a macro of the headers (PX_TRY and its like). tools/check/unused.txt lists those that stay, each with its reason; a
-# name in it that is used by now, or is no function any more, is an error too.
+# Finds unused public functions: declared in include/phlox/*.h, but used neither by the Python extension, an example, a test of behaviour, nor
+# a macro of the headers (such as PX_TRY). tools/check/unused.txt lists exceptions with reasons. An entry that is used, or no longer a function, is an
+# error, too.
 set -u
 cd "$(dirname "$0")/../.."
 names() { grep -ohE '\bpx_[a-z0-9_]+' "$@" | sort -u; }
@@ -16,11 +16,11 @@ listed=$(grep -oE '^px_[a-z0-9_]+' tools/check/unused.txt | sort -u)
 
 status=0
 for name in $(comm -23 <(echo "$unused") <(echo "$listed")); do
-  echo "$name: public, and used by neither the binding, the examples nor a test"
+  echo "$name: public, but used by neither the binding, the examples nor a test"
   status=1
 done
 for name in $(comm -13 <(echo "$unused") <(echo "$listed")); do
-  echo "tools/check/unused.txt: $name is used, or is gone"
+  echo "tools/check/unused.txt: $name is used or no longer exists"
   status=1
 done
 exit $status

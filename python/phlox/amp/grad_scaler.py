@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.amp.GradScaler: the scale that keeps gradients of float16 from vanishing. What it computes
-stays on the devices; a step waits once for each device, to know whether it is to be made."""
+"""torch.amp.GradScaler: loss scaling, to prevent underflow of fp16 gradients. The scale and the inf
+checks stay on the devices. A step synchronizes once per device to read the result of the check."""
 from __future__ import annotations
 
 from collections import defaultdict
@@ -13,24 +13,24 @@ if TYPE_CHECKING:
     from typing import Any
 
 OptState = Enum("OptState", {"READY": 0, "UNSCALED": 1, "STEPPED": 2})
-OptState.__doc__ = "What has been done for an optimiser since the last update."
+OptState.__doc__ = "The state of an optimiser since the last update."
 
 
-def _fresh():
+def _new_state():
     return {"stage": OptState.READY, "found_inf_per_device": {}}
 
 
 class GradScaler(_C._GradScaler):
-    """Multiplies losses by a scale, divides gradients by it, and leaves out steps whose gradients
-    are infinite or NaN: then the scale is lowered, and after a number of good steps it is raised.
+    """Multiplies losses by a scale, divides gradients by it, and skips steps with inf or NaN
+    gradients. A skipped step lowers the scale; a number of successful steps raises it.
 
     Args:
-        device (str): the type of devices that it is for
-        init_scale (float): the scale at the start
-        growth_factor (float): what raises the scale; more than 1
-        backoff_factor (float): what lowers it; less than 1
-        growth_interval (int): after how many good steps in a row it is raised
-        enabled (bool): False makes a scaler that only calls the optimiser
+        device (str): the device type
+        init_scale (float): the initial scale
+        growth_factor (float): the factor by which the scale is raised; > 1
+        backoff_factor (float): the factor by which the scale is lowered; < 1
+        growth_interval (int): the number of consecutive successful steps before the scale is raised
+        enabled (bool): if False, step() only calls the optimiser
 
     >>> scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
     >>> scaler.scale(torch.tensor(0.5))
@@ -38,7 +38,7 @@ class GradScaler(_C._GradScaler):
     """
 
     def _begin(self):
-        self._per_optimizer_states = defaultdict(_fresh)
+        self._per_optimizer_states = defaultdict(_new_state)
 
     def _maybe_opt_step(self, optimizer, optimizer_state, *args, **kwargs):
         if not sum(found.item() for found in optimizer_state["found_inf_per_device"].values()):
@@ -46,8 +46,8 @@ class GradScaler(_C._GradScaler):
         return None
 
     def _scaled_step(self, optimizer, state, *args, **kwargs):
-        """A step of an optimiser that unscales by itself: it is told the scale, and whether a
-        gradient is not finite."""
+        """Steps an optimiser that unscales by itself. Its attributes `grad_scale` and `found_inf`
+        pass the scale and the result of the inf check."""
         ready, scale = state["stage"] is OptState.READY, self._get_scale_async()
         found = self._check_inf_per_device(optimizer) if ready else state["found_inf_per_device"]
         optimizer.grad_scale = scale * getattr(optimizer, "grad_scale", 1) if ready else None
@@ -58,8 +58,8 @@ class GradScaler(_C._GradScaler):
             del optimizer.grad_scale, optimizer.found_inf
 
     def step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-        """Calls optimizer.step(*args, **kwargs) unless a gradient is infinite or NaN; before that,
-        unscales the gradients, unless unscale_() did. None where the step was left out."""
+        """Unscales the gradients, unless unscale_() has, then calls optimizer.step(*args, **kwargs)
+        if all gradients are finite. Returns None if the step was skipped."""
         if not self._enabled:
             return optimizer.step(*args, **kwargs)
         if "closure" in kwargs:

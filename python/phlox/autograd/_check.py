@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 class GradcheckError(RuntimeError):
-    """What gradcheck raises where gradients and differences part."""
+    """Raised by gradcheck if analytical and numerical gradients differ."""
 
 
 def _outputs(result):
-    """Those of a function's results that can be derived."""
+    """Returns the differentiable results of a function: floating-point and complex tensors."""
     results = result if isinstance(result, (tuple, list)) else (result,)
     return [x for x in results if isinstance(x, _C.Tensor)
             and (x.is_floating_point() or x.is_complex())]
@@ -43,7 +43,7 @@ def _check_repeats(func, inputs, tolerance):
 
 
 def _check_forward(func, inputs, eps, atol, rtol):
-    """Compares how outputs change with each number of the inputs, by dual tensors and by differences."""
+    """Compares forward-mode tangents with central differences, for each element of each input."""
     for i, x in enumerate(inputs):
         count = x.numel() if isinstance(x, _C.Tensor) and x.requires_grad else 0
         for k, step in [(k, step) for k in range(count) for step in (1, 1j)[:1 + x.is_complex()]]:
@@ -71,20 +71,20 @@ def gradcheck(func: Callable[..., Any], inputs: _C.Tensor | Sequence[Any], *, ep
               check_batched_forward_grad: bool = False, check_forward_ad: bool = False,
               check_backward_ad: bool = True, fast_mode: bool = False,
               masked: bool | None = None) -> bool:
-    """Compares gradients with differences: True, or an error that tells where they part.
+    """Compares analytical gradients with finite differences. Returns True, or raises an error that
+    locates the mismatch.
 
     Args:
-        func (callable): of the inputs; gives a tensor or several
-        inputs (Tensor or sequence): those that are tensors and require a gradient, of float64, are
-            moved
-        eps (float): by how much they are moved
-        atol, rtol (float): what the two may differ by
-        raise_exception (bool): raises where they differ by more; else gives False
-        nondet_tol (float): what two backward passes may differ by
-        check_undefined_grad, check_grad_dtypes, fast_mode, masked: without effect: each output is
-            derived alone, gradients have their inputs' dtypes, and all elements are moved
-        check_forward_ad, check_backward_ad (bool): which modes are compared
-        check_batched_grad, check_batched_forward_grad: refused if true
+        func (callable): takes the inputs and returns a tensor or several
+        inputs (Tensor or sequence): tensors with requires_grad=True, of float64, are perturbed
+        eps (float): the perturbation
+        atol, rtol (float): absolute and relative tolerance
+        raise_exception (bool): if False, a mismatch returns False instead of raising
+        nondet_tol (float): the tolerance between two identical backward passes
+        check_undefined_grad, check_grad_dtypes, fast_mode, masked: no effect: each output is
+            differentiated alone, gradients have their inputs' dtypes, and all elements are perturbed
+        check_forward_ad, check_backward_ad (bool): the modes to check
+        check_batched_grad, check_batched_forward_grad: must be False
 
     >>> x = torch.ones(3, dtype=torch.float64, requires_grad=True)
     >>> torch.autograd.gradcheck(torch.sin, x)
@@ -121,8 +121,8 @@ def gradgradcheck(func: Callable[..., Any], inputs: _C.Tensor | Sequence[Any],
                   check_grad_dtypes: bool = False, check_batched_grad: bool = False,
                   check_fwd_over_rev: bool = False, check_rev_over_rev: bool = True,
                   fast_mode: bool = False, masked: bool = False) -> bool:
-    """The same for second derivatives: gradcheck of the gradients, by the inputs and by
-    grad_outputs, which are random numbers if they are not given."""
+    """Checks second derivatives: applies gradcheck to the gradients, with respect to the inputs and to
+    grad_outputs. Default grad_outputs: random numbers."""
     inputs = (inputs,) if isinstance(inputs, _C.Tensor) else tuple(inputs)
     if grad_outputs is None:
         grad_outputs = [torch.randn_like(x) if x.is_floating_point() else

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.autograd.graph: edges of the graph in the place of tensors, and hooks of several tensors."""
+"""torch.autograd.graph: gradient edges, and hooks over several tensors."""
 from __future__ import annotations
 
 from threading import Lock
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class GradientEdge(NamedTuple):
-    """A result of a node, which backward and grad take in the place of the tensor."""
+    """An output of a node. backward and grad accept it in place of the tensor."""
 
     node: Any
     output_nr: int
@@ -25,7 +25,7 @@ class GradientEdge(NamedTuple):
 
 
 def get_gradient_edge(tensor: torch.Tensor) -> GradientEdge:
-    """The edge to which a tensor's gradient goes: of a leaf that of its accumulator.
+    """Returns the gradient edge of a tensor; for a leaf, the edge of its gradient accumulator.
 
     >>> x = torch.ones(1, requires_grad=True)
     >>> y = x * 3
@@ -40,37 +40,38 @@ def get_gradient_edge(tensor: torch.Tensor) -> GradientEdge:
 
 
 class _Handles:
-    """Takes several hooks away."""
+    """A handle that removes several hooks."""
 
     def __init__(self, handles):
         self.handles = handles
 
     def remove(self) -> None:
-        """Takes them away."""
+        """Removes the hooks."""
         for handle in self.handles:
             handle.remove()
 
 
 def register_multi_grad_hook(tensors: Sequence[torch.Tensor], fn: Callable[..., None], *,
                              mode: str = "all") -> RemovableHandle | _Handles:
-    """Calls fn in each backward pass: with a list of the tensors' gradients, None for those that
-    have none, when the last has come ("all"); or with the first that comes ("any")."""
+    """Registers a hook over several tensors, called in each backward pass. Mode "all" calls fn with
+    the list of gradients (None for tensors without one) after the last gradient arrives; mode "any"
+    calls fn with the first gradient."""
     if mode not in ("all", "any"):
         raise ValueError(f"Expects mode to be one of ('all', 'any') but got {mode}")
     for tensor in tensors:
-        get_gradient_edge(tensor)  # refuses those without
-    # What kept the nodes here would keep them for ever: they have the hook.
-    places, lock, passes = [ref(tensor) if tensor.is_leaf else tensor.grad_fn._address()
+        get_gradient_edge(tensor)  # raises if the tensor does not require gradients
+    # Weak references and addresses: the nodes own this hook, and strong references would leak them.
+    targets, lock, passes = [ref(tensor) if tensor.is_leaf else tensor.grad_fn._address()
                             for tensor in tensors], Lock(), {}
 
-    def arrived(at, grad):
-        known = [place if isinstance(place, int) else place() for place in places]
+    def on_grad(at, grad):
+        known = [target if isinstance(target, int) else target() for target in targets]
         number, expected = _C._backward_call([leaf if isinstance(leaf, int) else
                                               get_gradient_edge(leaf).node
                                               for leaf in known if leaf is not None])
         expected += known.count(None)
         with lock:
-            seen = passes.setdefault(number, [0, [None] * len(places)])
+            seen = passes.setdefault(number, [0, [None] * len(targets)])
             seen[0] += 1
             seen[1][at] = grad
             if seen[0] == expected:
@@ -80,5 +81,5 @@ def register_multi_grad_hook(tensors: Sequence[torch.Tensor], fn: Callable[..., 
         elif mode == "all" and seen[0] == expected:
             fn(seen[1])
 
-    return _Handles([tensor.register_hook(lambda grad, at=at: arrived(at, grad))
+    return _Handles([tensor.register_hook(lambda grad, at=at: on_grad(at, grad))
                      for at, tensor in enumerate(tensors)])

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.autograd.profiler.profile, and the events of a profile: the core notes them (phlox/profile.h),
-and here they become objects, averages, tables and traces."""
+"""torch.autograd.profiler.profile and the events of a profile. The core records events (phlox/profile.h);
+this module turns them into objects, averages, tables and traces."""
 import enum
 import gzip
 import json
@@ -13,41 +13,41 @@ from phlox import _C, cuda
 _Row = namedtuple("_Row", "kind name shapes stack parent start end thread device stream cpu_bytes "
                           "device_bytes flops")
 Kernel = namedtuple("Kernel", "name device duration")
-_OP, _NODE, _PART, _DEVICE, _MEMORY = range(5)
-_FIGURES = ("cpu_time_total self_cpu_time_total device_time_total self_device_time_total "
+_OP, _NODE, _ANNOTATION, _DEVICE, _MEMORY = range(5)
+_STATISTICS = ("cpu_time_total self_cpu_time_total device_time_total self_device_time_total "
             "cpu_memory_usage self_cpu_memory_usage device_memory_usage "
             "self_device_memory_usage flops").split()
 
 
 class DeviceType(enum.Enum):
-    """Where an event ran."""
+    """The type of device an event ran on."""
     CPU, CUDA = 0, 1
 
 
 class Interval(namedtuple("Interval", "start end")):
-    """When an event began and ended, in microseconds since the profile's first."""
+    """Start and end of an event, in microseconds since the first event of the profile."""
 
     def elapsed_us(self):
-        """How long it took."""
+        """Returns the duration in microseconds."""
         return self.end - self.start
 
 
 def format_time(time_us, time_unit=None):
-    """A time in s, ms or us, by its size or as asked for."""
+    """Formats a time in s, ms or us. Default unit: by magnitude."""
     unit = time_unit or ("s" if time_us >= 1e6 else "ms" if time_us >= 1e3 else "us")
     return f"{time_us / {'s': 1e6, 'ms': 1e3, 'us': 1}[unit]:.3f}{unit}"
 
 
 def format_memory(nbytes):
-    """A number of bytes with its unit."""
+    """Formats a number of bytes with its unit."""
     for unit, size in ("GB", 1 << 30), ("MB", 1 << 20), ("KB", 1 << 10):
         if abs(nbytes) >= size:
             return f"{nbytes / size:.2f} {unit}"
     return f"{nbytes} B"
 
 
-class _Figures:
-    """Times in microseconds and bytes; `self_` is without the events within."""
+class _Statistics:
+    """Times in microseconds and sizes in bytes. `self_` excludes child events."""
     cpu_time = property(lambda self: self.cpu_time_total / self.count if self.count else 0.0)
     device_time = property(lambda self: self.device_time_total / self.count if self.count else 0.0)
     cpu_time_str = property(lambda self: format_time(self.cpu_time))
@@ -61,13 +61,12 @@ class _Figures:
                                      "self_device_memory_usage".split())
 
     def __repr__(self):
-        figures = " ".join(f"{name}={getattr(self, name)}" for name in _FIGURES)
+        figures = " ".join(f"{name}={getattr(self, name)}" for name in _STATISTICS)
         return f"<{type(self).__name__} key={self.key} count={self.count} {figures}>"
 
 
-class FunctionEvent(_Figures):
-    """One call of an op, one node of a backward pass, one named part, or one piece of work of a
-    device."""
+class FunctionEvent(_Statistics):
+    """One event: an op call, a node of a backward pass, a user annotation or a piece of device work."""
     count, is_async, is_remote, is_legacy, node_id = 1, False, False, False, -1
 
     def __init__(self, number, row, since, of):
@@ -78,7 +77,7 @@ class FunctionEvent(_Figures):
         self.time_range = Interval((row.start - since) / 1e3, (row.end - since) / 1e3)
         self.device_type = DeviceType.CPU if row.device < 0 else DeviceType.CUDA
         self.device_index, self.device_resource_id = max(row.device, 0), row.stream
-        self.is_user_annotation = row.kind == _PART
+        self.is_user_annotation = row.kind == _ANNOTATION
         self.cpu_parent, self.cpu_children, self.kernels = None, [], []
         took, work = self.time_range.elapsed_us(), row.kind == _DEVICE
         self.cpu_time_total = self.self_cpu_time_total = 0.0 if work else took
@@ -87,7 +86,7 @@ class FunctionEvent(_Figures):
         self.device_memory_usage = self.self_device_memory_usage = row.device_bytes
         self.flops = row.flops
 
-    def _count_for(self, parent):
+    def _add_to(self, parent):
         if self.device_type is DeviceType.CUDA and self.device_time_total:
             parent.kernels.append(Kernel(self.name, self.device_index, self.device_time_total))
             parent.self_device_time_total += self.device_time_total
@@ -100,21 +99,21 @@ class FunctionEvent(_Figures):
         parent.device_time_total += self.device_time_total
 
 
-class FunctionEventAvg(_Figures):
-    """The sum of events with one name."""
+class FunctionEventAvg(_Statistics):
+    """The sum of events with the same key."""
 
     def __init__(self, key="Total"):
         self.key, self.count, self.input_shapes, self.stack = key, 0, [], []
         self.device_type, self.is_user_annotation = DeviceType.CPU, False
-        vars(self).update(dict.fromkeys(_FIGURES, 0))
+        vars(self).update(dict.fromkeys(_STATISTICS, 0))
 
     def add(self, other):
-        """Counts another event, or another sum, in."""
+        """Adds an event or another sum."""
         if not self.count:
             for name in "input_shapes", "stack", "device_type", "is_user_annotation":
                 setattr(self, name, getattr(other, name))
         self.count += other.count
-        for name in _FIGURES:
+        for name in _STATISTICS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         return self
 
@@ -126,7 +125,7 @@ def _share(part, whole):
 
 
 def _columns(events, cpu_total, device_total, unit, memory, wide):
-    """(title, text of an event), of the columns that say something; after the name."""
+    """Returns the non-empty columns after the name, as pairs (title, function of an event to text)."""
     def time(of):
         return lambda e: format_time(getattr(e, of), unit)
 
@@ -160,7 +159,7 @@ def _columns(events, cpu_total, device_total, unit, memory, wide):
 
 
 def _lines(cells):
-    """The rows of a table that an event takes: a stack goes on below."""
+    """Splits an event into table rows: its stack continues on the rows below."""
     *first, last = cells
     stack = last if isinstance(last, list) else [last]
     return [[*first, *(stack[:1] or [""])], *([""] * len(first) + [line] for line in stack[1:])]
@@ -171,7 +170,7 @@ def _short(name, limit):
 
 
 class EventList(list):
-    """Events of a profile, or averages of them."""
+    """A list of events or of averages."""
 
     def __init__(self, *args, use_device=None, profile_memory=False, metadata=None):
         super().__init__(*args)
@@ -183,7 +182,7 @@ class EventList(list):
 
     @property
     def self_cpu_time_total(self):
-        """The time of the CPU in all events, in microseconds."""
+        """Total CPU time of all events, in microseconds."""
         return sum(event.self_cpu_time_total for event in self)
 
     def _like(self, events):
@@ -191,7 +190,8 @@ class EventList(list):
 
     def key_averages(self, group_by_input_shape=False, group_by_stack_n=0,
                      group_by_overload_name=False, include_python_functions=False):
-        """Sums of the events with one name; apart for each sizes of arguments, and lines."""
+        """Sums events with the same name. Optionally also groups by input shapes and by the top
+        `group_by_stack_n` stack lines."""
         if group_by_overload_name or include_python_functions:
             name = "group_by_overload_name" if group_by_overload_name else "include_python_functions"
             raise NotImplementedError(f"key_averages({name}=) is not implemented in Phlox")
@@ -206,7 +206,7 @@ class EventList(list):
         return self._like(groups.values())
 
     def total_average(self):
-        """The sum of all events."""
+        """Returns the sum of all events."""
         total = FunctionEventAvg()
         for event in self:
             total.add(event)
@@ -215,8 +215,8 @@ class EventList(list):
 
     def table(self, sort_by=None, row_limit=100, max_src_column_width=75, max_name_column_width=55,
               max_shapes_column_width=80, header=None, top_level_events_only=False, time_unit=None):
-        """The events as a table; sort_by: the name of a figure, or "count"; the largest come
-        first."""
+        """Formats the events as a table. `sort_by` is the name of a statistic or "count"; the order is
+        descending."""
         if not self:
             return ""
         events = list(self)
@@ -243,25 +243,25 @@ class EventList(list):
         return "\n".join([*above, line, rows[0], line, *rows[1:], line, *below, ""])
 
     def export_chrome_trace(self, path):
-        """Writes the events in the form that Perfetto, chrome://tracing and TensorBoard read; with
-        .gz at the end of the path, compressed."""
-        path = os.fspath(path)  # a number is no path
+        """Writes a Chrome trace, readable by Perfetto, chrome://tracing and TensorBoard. A path ending
+        in .gz is compressed."""
+        path = os.fspath(path)  # rejects an int, a file descriptor to open()
         text = _C.autograd.profiler._trace(list(self), json.dumps(self._metadata)[1:-1])
         with (gzip.open if path.endswith(".gz") else open)(path, "wt", encoding="utf-8") as file:
             file.write(text)
 
     def export_stacks(self, path, metric):
-        """Writes the stack of each event, outermost line first, with a figure, as flame graphs are
-        made of."""
+        """Writes each event's stack, outermost line first, with the value of `metric`. Input for flame
+        graphs."""
         _C.autograd.profiler._export_stacks(self, os.fspath(path), metric)
 
 
 def _events(of, rows):
     since = min((row.start for row in rows), default=0)
     events = [FunctionEvent(i + 1, row, since, of) for i, row in enumerate(rows)]
-    for event, row in zip(reversed(events), reversed(rows)):  # what is within comes later
+    for event, row in zip(reversed(events), reversed(rows)):  # children have larger indices
         if row.parent >= 0:
-            event._count_for(events[row.parent])
+            event._add_to(events[row.parent])
     for event in events:
         event.cpu_children.reverse()
         event.kernels.reverse()
@@ -269,11 +269,11 @@ def _events(of, rows):
 
 
 class profile:
-    """Notes what runs within it: ops, nodes of backward passes and named parts, and with
-    use_device="cuda" the work of devices. Then it has `function_events`, and tables of them.
+    """Records the ops, backward nodes and user annotations run in its scope, and with
+    use_device="cuda" the devices' work. Afterwards `function_events` is the list of events.
 
-    record_shapes: sizes of arguments; profile_memory: bytes; with_stack: the program's lines;
-    with_flops: floating-point operations of products, convolutions, attention, add and mul.
+    record_shapes: input shapes; profile_memory: memory use; with_stack: source locations;
+    with_flops: FLOPs of matmuls, convolutions, attention, add and mul.
 
     >>> with torch.autograd.profiler.profile() as prof:
     ...     x = torch.ones(2).exp()
@@ -329,22 +329,22 @@ class profile:
         return self._ended().table(*args, **kwargs)
 
     def key_averages(self, *args, **kwargs):
-        """Sums of the events with one name."""
+        """Sums of the events with the same name (EventList.key_averages)."""
         return self._ended().key_averages(*args, **kwargs)
 
     def total_average(self):
-        """The sum of all events."""
+        """Returns the sum of all events."""
         return self._ended().total_average()
 
     def export_chrome_trace(self, path):
-        """Writes the events for chrome://tracing and Perfetto."""
+        """Writes a Chrome trace (EventList.export_chrome_trace)."""
         self._ended().export_chrome_trace(path)
 
     def export_stacks(self, path, metric="self_cpu_time_total"):
-        """Writes the stacks of events with a figure for each; wants with_stack=True."""
+        """Writes the stacks of events with a metric each. Requires with_stack=True."""
         if not self.with_stack:
             raise AssertionError("export_stacks() requires with_stack=True")
         self._ended().export_stacks(path, metric)
 
     self_cpu_time_total = property(lambda self: self._ended().self_cpu_time_total,
-                                   doc="The time of the CPU in all events, in microseconds.")
+                                   doc="Total CPU time of all events, in microseconds.")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.autograd.graph: what is kept in the place of tensors that are saved for backward."""
+"""torch.autograd.graph: hooks for tensors saved for backward."""
 from __future__ import annotations
 
 from contextlib import contextmanager
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 
 class saved_tensors_hooks:
-    """Within a with statement, pack_hook gets the tensors that are saved for backward, and
-    unpack_hook gives them again, of what the first gave.
+    """A context manager. pack_hook is called with each tensor saved for backward, and its result is
+    saved instead. unpack_hook converts the result back to a tensor.
 
     Args:
-        pack_hook (Callable): of a tensor, which it may not change; gives any object
-        unpack_hook (Callable): of that object; gives a tensor like the first
+        pack_hook (Callable): takes a tensor and returns any object; must not modify the tensor
+        unpack_hook (Callable): takes that object and returns a tensor equal to the original
 
     >>> x = torch.ones(2, requires_grad=True)
     >>> with torch.autograd.graph.saved_tensors_hooks(lambda t: t.tolist(), torch.tensor):
@@ -39,11 +39,11 @@ class saved_tensors_hooks:
 
 
 class save_on_cpu(saved_tensors_hooks):
-    """Within a with statement, tensors that are saved for backward wait for it on the CPU.
+    """A context manager that keeps tensors saved for backward on the CPU.
 
     Args:
-        pin_memory (bool): in pinned memory, so that copies need not be waited for
-        device_type (str): the type of the devices
+        pin_memory (bool): if True, uses pinned memory; copies back are asynchronous
+        device_type (str): the device type
     """
 
     def __init__(self, pin_memory: bool = False, device_type: str = "cuda") -> None:
@@ -56,7 +56,8 @@ class save_on_cpu(saved_tensors_hooks):
 
 @contextmanager
 def disable_saved_tensors_hooks(error_message: str) -> Iterator[None]:
-    """Within a with statement, hooks for saved tensors are refused: a RuntimeError with this text."""
+    """A context manager that disables hooks for saved tensors: they raise
+    RuntimeError(error_message)."""
     before = _C._disable_saved_hooks(error_message)
     try:
         yield
@@ -65,15 +66,16 @@ def disable_saved_tensors_hooks(error_message: str) -> Iterator[None]:
 
 
 class _AllowMutationOnSavedContext:
-    """What is saved within the statement: unchanged tensors, and copies of those that changed."""
+    """The tensors saved within the scope: `original` are unmodified ones, `cloned` copies of modified
+    ones."""
     original = property(lambda self: _C._mutable_saved_list(False))
     cloned = property(lambda self: _C._mutable_saved_list(True))
 
 
 @contextmanager
 def allow_mutation_on_saved_tensors() -> Iterator[_AllowMutationOnSavedContext]:
-    """Within a with statement, tensors that are saved for backward may be changed in place: they
-    are copied first. Backward is to be within the same statement.
+    """A context manager that allows in-place modification of tensors saved for backward: they are
+    cloned before the modification. Backward must run within the same scope.
 
     >>> x = torch.ones(2, requires_grad=True)
     >>> with torch.autograd.graph.allow_mutation_on_saved_tensors():

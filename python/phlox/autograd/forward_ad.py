@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Forward-mode differentiation: dual tensors, numbers that have their changes beside them.
+"""Forward-mode automatic differentiation with dual tensors: a primal and its tangent.
 
 >>> with torch.autograd.forward_ad.dual_level():
 ...     x = torch.autograd.forward_ad.make_dual(torch.tensor(3.), torch.tensor(1.))
@@ -14,11 +14,11 @@ from typing import NamedTuple
 import phlox
 from phlox import _C
 
-_levels = []  # one at most
+_levels = []  # at most one
 
 
 def enter_dual_level() -> int:
-    """Begins a level, 0: there is one at a time, of which torch.func.jvp's are independent."""
+    """Enters level 0. Levels do not nest; levels of torch.func.jvp are independent."""
     if _levels:
         raise RuntimeError("Nested forward mode AD is not supported at the moment")
     _levels.append(_C._duals_begin())
@@ -26,7 +26,7 @@ def enter_dual_level() -> int:
 
 
 def exit_dual_level(*, level: int | None = None) -> None:
-    """Ends the level: its dual tensors are constants then."""
+    """Exits the level. Its dual tensors become constants."""
     if level is not None and level != len(_levels) - 1:
         raise RuntimeError("Trying to exit a forward AD level that was not the last one that was created. "
                            "This is not supported.")
@@ -36,7 +36,7 @@ def exit_dual_level(*, level: int | None = None) -> None:
 
 
 class dual_level(ContextDecorator):
-    """Begins a level where it is entered, and ends it."""
+    """A context manager and decorator that enters and exits a dual level."""
 
     def __enter__(self):
         return enter_dual_level()
@@ -46,13 +46,13 @@ class dual_level(ContextDecorator):
 
 
 class UnpackedDualTensor(NamedTuple):
-    """What unpack_dual gives."""
+    """The result of unpack_dual."""
     primal: phlox.Tensor
     tangent: phlox.Tensor | None
 
 
 def make_dual(tensor: phlox.Tensor, tangent: phlox.Tensor, *, level: int | None = None) -> phlox.Tensor:
-    """A tensor over the memory of `tensor` that changes by tangent."""
+    """Creates a dual tensor sharing the memory of `tensor`, with the given tangent."""
     if level is None and not _levels:
         raise RuntimeError("Trying to create a dual Tensor for forward AD but no level exists, make sure to "
                            "enter_dual_level() first.")
@@ -68,7 +68,7 @@ def make_dual(tensor: phlox.Tensor, tangent: phlox.Tensor, *, level: int | None 
 
 
 def unpack_dual(tensor: phlox.Tensor, *, level: int | None = None) -> UnpackedDualTensor:
-    """The tensor without its change, and the change; None if it depends on no dual tensor."""
+    """Returns (primal, tangent). The tangent is None if the tensor does not depend on a dual tensor."""
     if level not in (None, len(_levels) - 1):
         raise RuntimeError("Invalid level given to _fw_primal")
     if not _levels:
@@ -76,6 +76,6 @@ def unpack_dual(tensor: phlox.Tensor, *, level: int | None = None) -> UnpackedDu
     if not isinstance(tensor, phlox.Tensor):
         raise TypeError(f"_unpack_dual(): argument 'dual' (position 1) must be Tensor, not {type(tensor).__name__}")
     tangent, = _C._dual_tangents(_levels[0], [tensor])
-    if tangent is None and _C._is_dual(tensor):  # it was overwritten
+    if tangent is None and _C._is_dual(tensor):  # overwritten in place by a constant
         tangent = phlox.zeros_like(tensor)
     return UnpackedDualTensor(_C._dual_primal(tensor), tangent)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.autograd.Variable: every tensor is one."""
+"""torch.autograd.Variable: a legacy name of Tensor."""
 import warnings
 
 from phlox import _C
@@ -8,7 +8,7 @@ _C._name_missing(__name__)
 
 
 class VariableMeta(type):
-    """The class of Variable: isinstance takes any tensor."""
+    """The metaclass of Variable. Every tensor is an instance of Variable."""
 
     __module__ = "torch.autograd"
 
@@ -27,11 +27,11 @@ class VariableMeta(type):
 
 
 class Variable(metaclass=VariableMeta):
-    """A tensor over the memory of `data`, without its history: the name from when tensors had none.
+    """Creates a tensor sharing the memory of `data`, detached from its graph. Legacy constructor.
 
     Args:
         data (Tensor)
-        requires_grad (bool): whether operations on it are recorded
+        requires_grad (bool): if True, records operations on the tensor
 
     >>> torch.autograd.Variable(torch.ones(1), requires_grad=True)
     tensor([1.], requires_grad=True)

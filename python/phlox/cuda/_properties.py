@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What torch.cuda tells of a device, and the mode of calls that wait."""
+"""torch.cuda's device properties and its synchronization debug mode."""
 from __future__ import annotations
 
 from collections import namedtuple
@@ -17,7 +17,7 @@ class _CudaDeviceProperties(namedtuple("_CudaDeviceProperties", (
         "name", "major", "minor", "total_memory", "multi_processor_count", "uuid", "pci_bus_id",
         "pci_device_id", "pci_domain_id", "L2_cache_size", "max_threads_per_multi_processor",
         "is_simulated"))):
-    """What a device is: bytes, and numbers of units."""
+    """Properties of a CUDA device. Sizes are in bytes."""
 
     __module__ = "torch.cuda"
     __slots__ = ()
@@ -30,18 +30,18 @@ class _CudaDeviceProperties(namedtuple("_CudaDeviceProperties", (
 
 
 def get_device_properties(device: Device | None = None) -> _CudaDeviceProperties:
-    """What a device is: name, capability, memory, ... as a tuple with named fields; the current
-    device by default."""
+    """Returns the properties of a device (default: the current one) as a named tuple: name,
+    capability, memory, ..."""
     return _CudaDeviceProperties(*cuda._device_properties(device))
 
 
 def set_sync_debug_mode(debug_mode: int | str) -> None:
-    """Sets what calls that wait for a device do.
+    """Sets the debug mode for synchronizing calls.
 
     Args:
         debug_mode (int or str): 0 or "default", 1 or "warn", 2 or "error"
     """
-    cuda._sync_debug_mode(None)  # there must be a device
+    cuda._sync_debug_mode(None)  # raises if there is no device
     if isinstance(debug_mode, str):
         if debug_mode not in _MODES:
             raise RuntimeError("invalid value of debug_mode, expected one of `default`, `warn`, "
@@ -51,5 +51,5 @@ def set_sync_debug_mode(debug_mode: int | str) -> None:
 
 
 def get_sync_debug_mode() -> int:
-    """The mode that set_sync_debug_mode set, as a number."""
+    """Returns the debug mode for synchronizing calls, as an int."""
     return cuda._sync_debug_mode(None)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.cuda.comm: copies, cuts, joins and sums of tensors over devices, by hand."""
+"""torch.cuda.comm: broadcast, reduce, scatter and gather over devices."""
 from __future__ import annotations
 
 import warnings
@@ -32,12 +32,12 @@ def _need_tensor(tensor, function):
 
 def broadcast(tensor: _C.Tensor, devices: Iterable[Device] | None = None, *,
               out: Sequence[_C.Tensor] | None = None) -> tuple[_C.Tensor, ...]:
-    """Copies of a tensor on several devices.
+    """Broadcasts a tensor to several devices.
 
     Args:
-        tensor (Tensor)
-        devices (sequence of devices): where to; or
-        out (sequence of Tensors): on devices, into which it is copied
+        tensor (Tensor): the tensor to copy
+        devices (sequence of devices): destination devices; or
+        out (sequence of Tensors): CUDA tensors that receive the copies
 
     Returns the copies, or `out`.
     """
@@ -56,11 +56,11 @@ def broadcast(tensor: _C.Tensor, devices: Iterable[Device] | None = None, *,
 
 
 def reduce_add(inputs: Sequence[_C.Tensor], destination: Device | None = None) -> _C.Tensor:
-    """The sum of tensors of several devices.
+    """Sums tensors of several devices.
 
     Args:
-        inputs (sequence of Tensors): of one size
-        destination (device): where the sum is; the current device by default
+        inputs (sequence of Tensors): tensors of the same size
+        destination (device): the device of the sum. Default: the current device
     """
     inputs = _need_tensors(list(inputs), "reduce_add")
     if destination is not None:
@@ -73,12 +73,12 @@ def reduce_add(inputs: Sequence[_C.Tensor], destination: Device | None = None) -
 
 def broadcast_coalesced(tensors: Iterable[_C.Tensor], devices: Iterable[Device],
                         buffer_size: int = 10485760) -> list[list[_C.Tensor]]:
-    """Copies of several tensors on several devices: a list for each device.
+    """Broadcasts several tensors to several devices. Returns a list for each device.
 
     Args:
-        tensors (sequence of Tensors)
-        devices (sequence of devices): where to
-        buffer_size (int): at most how many bytes wait to be sent together; here none wait
+        tensors (sequence of Tensors): the tensors to copy
+        devices (sequence of devices): destination devices
+        buffer_size (int): ignored: tensors are not coalesced
     """
     devices = list(devices)
     copies = [broadcast(tensor, devices) for tensor in tensors]
@@ -87,25 +87,25 @@ def broadcast_coalesced(tensors: Iterable[_C.Tensor], devices: Iterable[Device],
 
 def reduce_add_coalesced(inputs: Iterable[Iterable[_C.Tensor]], destination: Device | None = None,
                          buffer_size: int = 10485760) -> tuple[_C.Tensor, ...]:
-    """The sums of the first tensors of several devices, of the second ones, and so on.
+    """Sums the i-th tensors of all devices, for each i.
 
     Args:
-        inputs (sequence of sequences of Tensors): those of each device
-        destination (device): where the sums are; the current device by default
-        buffer_size (int): at most how many bytes wait to be sent together; here none wait
+        inputs (sequence of sequences of Tensors): the tensors of each device
+        destination (device): the device of the sums. Default: the current device
+        buffer_size (int): ignored: tensors are not coalesced
     """
     return tuple(reduce_add(column, destination) for column in zip(*inputs))
 
 
 def scatter(tensor: _C.Tensor, devices: Iterable[Device], chunk_sizes: Sequence[int] | None = None,
             dim: int = 0) -> tuple[_C.Tensor, ...]:
-    """The parts of a tensor, each on a device.
+    """Splits a tensor and copies each chunk to a device.
 
     Args:
-        tensor (Tensor)
-        devices (sequence of devices): where to
-        chunk_sizes (sequence of ints): the sizes of the parts along `dim`; equal ones by default
-        dim (int): the dimension that is cut
+        tensor (Tensor): the tensor to split
+        devices (sequence of devices): destination devices
+        chunk_sizes (sequence of ints): sizes of the chunks along `dim`. Default: equal sizes
+        dim (int): the dimension to split
     """
     _need_tensor(tensor, "scatter")
     devices, dim = list(devices), dim or 0
@@ -123,18 +123,18 @@ def scatter(tensor: _C.Tensor, devices: Iterable[Device], chunk_sizes: Sequence[
 
 def gather(tensors: Sequence[_C.Tensor], dim: int = 0,
            destination: Device | None = None) -> _C.Tensor:
-    """Tensors of several devices joined along a dimension.
+    """Concatenates tensors of several devices along a dimension.
 
     Args:
-        tensors (sequence of Tensors): alike in all other dimensions
-        dim (int): the dimension
-        destination (device): where to; the current device by default, "cpu" the host
+        tensors (sequence of Tensors): tensors with equal sizes in all other dimensions
+        dim (int): the dimension to concatenate
+        destination (device): the result's device. Default: the current device; "cpu" for the host
     """
     tensors = _need_tensors(list(tensors), "gather")
     dims = tensors[0].dim() if tensors else 0
     dim = dim or 0
     at = dim + dims if dim < 0 else dim
-    if not 0 <= at < 16:  # as many dimensions as tensors have
+    if not 0 <= at < 16:  # the maximum number of dimensions
         raise IndexError(f"Dimension out of range (got {at})")
     for i, tensor in enumerate(tensors):
         if not tensor.is_cuda:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.cuda.graphs: callables whose device work is captured, forward and backward."""
+"""torch.cuda.graphs: callables with forward and backward captured in CUDA graphs."""
 from __future__ import annotations
 
 from typing import Any
@@ -16,20 +16,21 @@ _C._name_missing(__name__)
 
 class _Replay(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, part, *inputs):
-        ctx.part = part
-        _C._graphed_replay(part.graphs[0], part.inputs, inputs)
-        return tuple(r.detach() for r in part.results)
+    def forward(ctx, graphed, *inputs):
+        ctx.graphed = graphed
+        _C._graphed_replay(graphed.graphs[0], graphed.inputs, inputs)
+        return tuple(r.detach() for r in graphed.results)
 
     @staticmethod
     @once_differentiable
     def backward(ctx, *grads):
-        _C._graphed_replay(ctx.part.graphs[1], ctx.part.given, grads)
-        return (None, *(g if g is None else g.detach() for g in ctx.part.grads))
+        _C._graphed_replay(ctx.graphed.graphs[1], ctx.graphed.grad_outputs, grads)
+        return (None, *(g if g is None else g.detach() for g in ctx.graphed.grads))
 
 
-class _Part:
-    """One callable. Its graphs read the sample arguments, and write the same results each time."""
+class _Callable:
+    """One callable. Its graphs read the sample arguments, as static inputs, and write static
+    results."""
 
     def __init__(self, function, args, unused):
         module = function if isinstance(function, torch.nn.Module) else torch.nn.Module()
@@ -41,24 +42,25 @@ class _Part:
 
     def forward(self):
         self.results, self.spec = tree_flatten(self.function(*self.args))
-        self.given = [torch.zeros_like(r) if r.requires_grad else None for r in self.results]
+        self.grad_outputs = [torch.zeros_like(r) if r.requires_grad else None for r in self.results]
 
     def backward(self):
         wanted, roots = ([t for t in ts if t.requires_grad] for ts in (self.inputs, self.results))
         grads = iter(wanted and roots and torch.autograd.grad(
-            roots, wanted, [g for g in self.given if g is not None], allow_unused=self.unused))
+            roots, wanted, [g for g in self.grad_outputs if g is not None],
+            allow_unused=self.unused))
         self.grads = [next(grads, None) if i.requires_grad else None for i in self.inputs]
 
     def __call__(self, *args):
         results = _Replay.apply(self, *tree_leaves(args), *self.parameters)
         return tree_unflatten(results, self.spec)
 
-    def graphed(self):
+    def install(self):
         module = self.function
         if not isinstance(module, torch.nn.Module):
             return self
-        usual, mode = module.forward, module.training
-        module.forward = lambda *a, **k: (self if module.training == mode else usual)(*a, **k)
+        original, mode = module.forward, module.training
+        module.forward = lambda *a, **k: (self if module.training == mode else original)(*a, **k)
         return module
 
 
@@ -66,19 +68,20 @@ def make_graphed_callables(
         callables: Any, sample_args: tuple[Any, ...], num_warmup_iters: int = 3,
         allow_unused_input: bool = False, pool: tuple[int, int] | None = None,
         capture_error_mode: str = "global") -> Any:
-    """Gives callables that replay what `callables` do to tensors like `sample_args`."""
+    """Returns graphed versions of `callables`. They replay the captured work for tensors like
+    `sample_args`."""
     several = isinstance(callables, tuple)
-    given = zip(callables, sample_args) if several else [(callables, sample_args)]
-    parts = [_Part(function, args, allow_unused_input) for function, args in given]
+    pairs = zip(callables, sample_args) if several else [(callables, sample_args)]
+    parts = [_Callable(function, args, allow_unused_input) for function, args in pairs]
     with cuda.stream(cuda.Stream()):
         cuda.synchronize()
-        for part in parts * num_warmup_iters:
-            part.forward(), part.backward()
+        for graphed in parts * num_warmup_iters:
+            graphed.forward(), graphed.backward()
         cuda.synchronize()
     pool = pool or graph_pool_handle()
     steps = [(p.graphs[0], p.forward) for p in parts]
     for captured, step in steps + [(p.graphs[1], p.backward) for p in reversed(parts)]:
         with graph(captured, pool, capture_error_mode=capture_error_mode):
             step()
-    made = tuple(part.graphed() for part in parts)
+    made = tuple(graphed.install() for graphed in parts)
     return made if several else made[0]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.cuda.jiterator: functions for one element, written in C++, called with tensors (phlox/jit.h
-has the language). Each operation is one of Phlox, on any device."""
+"""torch.cuda.jiterator: elementwise functions written in C++ (phlox/jit.h has the language). They run
+as ops of Phlox, on any device."""
 from __future__ import annotations
 
 from phlox import _C
@@ -33,8 +33,8 @@ class _JittedFunction:
 
 
 def _create_jit_fn(code_string: str, **kwargs: complex) -> _JittedFunction:
-    """A function of tensors from code for one element, which returns its result. Further arguments
-    are numbers that the code takes behind the tensors, with their defaults.
+    """Creates a function of tensors from elementwise C++ code that returns its result. Keyword
+    arguments are scalar parameters after the tensors, with their defaults.
 
     >>> f = _create_jit_fn("template <typename T> T f(T x, T by) { return -x * by; }", by=2)
     >>> f(torch.tensor([1, 2]))
@@ -44,5 +44,5 @@ def _create_jit_fn(code_string: str, **kwargs: complex) -> _JittedFunction:
 
 def _create_multi_output_jit_fn(code_string: str, num_outputs: int,
                                 **kwargs: complex) -> _JittedFunction:
-    """The same of code that is void and gives its results through its last parameters, `T& out`."""
+    """Like _create_jit_fn, for void code with several outputs: its last parameters, `T& out`."""
     return _JittedFunction(code_string, True, num_outputs, **kwargs)

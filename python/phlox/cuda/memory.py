@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.cuda.memory: the figures of memory, told as a table and as a snapshot."""
+"""torch.cuda.memory: memory statistics, the summary table and snapshots."""
 from __future__ import annotations
 
 import contextlib
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _C._name_missing(__name__)
 
-# ---- the summary: a table of 77 columns
+# ---- the summary: a table 77 columns wide
 _ROWS = (("allocated_bytes", "Allocated memory"), ("active_bytes", "Active memory"),
          ("requested_bytes", "Requested memory"), ("reserved_bytes", "GPU reserved memory"),
          ("inactive_split_bytes", "Non-releasable memory"), ("allocation", "Allocations"),
@@ -37,27 +37,27 @@ _KINDS = ("current", "peak", "allocated", "freed")
 
 
 def _cell(value, scale, is_bytes):
-    """`scale` decides the unit: that of the row "all", so that the rows of a group agree."""
+    """Formats a cell. `scale` (the value of the row "all") selects the unit, common to a group of rows."""
     if is_bytes:
-        units, most, step = ("B  ", "KiB", "MiB", "GiB", "TiB", "PiB"), 768 * 1024, 1024
+        units, limit, step = ("B  ", "KiB", "MiB", "GiB", "TiB", "PiB"), 768 * 1024, 1024
     else:
-        units, most, step = (" ", "K", "M"), 750 * 1000, 1000
+        units, limit, step = (" ", "K", "M"), 750 * 1000, 1000
     unit = 0
-    while unit < len(units) - 1 and scale >= most:
+    while unit < len(units) - 1 and scale >= limit:
         value, scale, unit = value // step, scale / step, unit + 1
     return f" {value:6d} {units[unit]} |" if is_bytes else f" {value:7d} {units[unit]}  |"
 
 
 def memory_summary(device: Device | None = None, abbreviated: bool = False) -> str:
-    """The figures of a device as a table, to print.
+    """Returns a printable table of a device's memory statistics.
 
     Args:
-        device (torch.device, str, int or None): the current one by default
-        abbreviated (bool): without the rows of the two pools
+        device (torch.device, str, int or None): the device. Default: the current device
+        abbreviated (bool): if True, omits the rows of the large and small pools
     """
     index = cuda._index_of(device)
     stats = memory_stats(device)
-    figures = lambda key: [stats.get(f"{key}.{kind}", 0) for kind in _KINDS]
+    values_of = lambda key: [stats.get(f"{key}.{kind}", 0) for kind in _KINDS]
     rule = lambda mark: f"|{mark * 75}|"
     lines = [rule("="),
              f"|                  PyTorch CUDA memory summary, device ID {index:<18d}|", rule("-"),
@@ -71,14 +71,14 @@ def memory_summary(device: Device | None = None, abbreviated: bool = False) -> s
 
     for key, title in _ROWS:
         lines.append(rule("-"))
-        scales, is_bytes = figures(f"{key}.all"), key.endswith("bytes")
+        scales, is_bytes = values_of(f"{key}.all"), key.endswith("bytes")
         row(title, scales, scales, is_bytes)
         for pool in () if abbreviated else ("large", "small"):
-            row(f"      from {pool} pool", figures(f"{key}.{pool}_pool"), scales, is_bytes)
+            row(f"      from {pool} pool", values_of(f"{key}.{pool}_pool"), scales, is_bytes)
     for key, title in (("oversize_allocations", "Oversize allocations"),
                        ("oversize_segments", "Oversize GPU segments")):
         lines.append(rule("-"))
-        row(title, figures(key), figures(key), False)
+        row(title, values_of(key), values_of(key), False)
     return "\n".join([*lines, rule("="), ""])
 
 
@@ -87,26 +87,26 @@ def _nested(stats):
     nested = {}
     for key, value in stats.items():
         *outer, last = key.split(".")
-        place = nested
-        for name in outer:  # "0_1" is a pool's id
-            place = place.setdefault(tuple(map(int, name.split("_"))) if name[0].isdigit() else name, {})
-        place[last] = value
+        level = nested
+        for name in outer:  # "0_1" is a pool id
+            level = level.setdefault(tuple(map(int, name.split("_"))) if name[0].isdigit() else name, {})
+        level[last] = value
     return nested
 
 
 def memory_stats_as_nested_dict(device: Device | None = None) -> dict[str, Any]:
-    """What memory_stats gives, as dicts within dicts: stats["allocated_bytes"]["all"]["peak"]."""
+    """Returns memory_stats as nested dicts: stats["allocated_bytes"]["all"]["peak"]."""
     stats = memory_stats(device)
     return {**({"reserved_bytes_by_private_pools": {}} if stats else {}), **_nested(stats)}
 
 
 def host_memory_stats_as_nested_dict() -> dict[str, Any]:
-    """What host_memory_stats gives, as dicts within dicts."""
+    """Returns host_memory_stats as nested dicts."""
     return _nested(host_memory_stats())
 
 
 def list_gpu_processes(device: Device | None = None) -> str:
-    """Who uses a GPU, and how much of its memory, as a text; the package pynvml tells."""
+    """Returns a printable list of the processes on a GPU and their memory use. Requires pynvml."""
     try:
         import pynvml
     except ModuleNotFoundError:
@@ -122,17 +122,18 @@ def list_gpu_processes(device: Device | None = None) -> str:
     return "\n".join([f"GPU:{cuda._index_of(device)}", *(lines or ["no processes are running"])])
 
 
-# ---- memory for other libraries, and pools
-_held = {}  # by address
+# ---- raw allocations for other libraries, and pools
+_allocations = {}  # address -> the tensor that owns the memory
 
 
 def caching_allocator_alloc(size: int, device: Device | None = None, stream: Any = None) -> int:
-    """The address of memory of a device that no tensor has; caching_allocator_delete frees it.
+    """Allocates device memory from the caching allocator and returns its address. Free it with
+    caching_allocator_delete.
 
     Args:
-        size (int): bytes
-        device (torch.device, str, int or None): the current one by default
-        stream (Stream, int or None): that work on it is ordered by; the current one by default
+        size (int): the number of bytes
+        device (torch.device, str, int or None): the device. Default: the current device
+        stream (Stream, int or None): the stream that uses the memory. Default: the current stream
     """
     index = cuda._index_of(device)
     if stream is not None and not isinstance(stream, (int, cuda.Stream)):
@@ -143,26 +144,26 @@ def caching_allocator_alloc(size: int, device: Device | None = None, stream: Any
     with cuda.device(index), cuda.stream(stream):
         memory = empty(size, dtype=uint8, device="cuda")
     if size:
-        _held[memory.data_ptr()] = memory
+        _allocations[memory.data_ptr()] = memory
     return memory.data_ptr()
 
 
 def caching_allocator_delete(mem_ptr: int) -> None:
-    """Frees what caching_allocator_alloc gave. RuntimeError for any other address."""
-    if mem_ptr and _held.pop(mem_ptr, None) is None:
+    """Frees memory from caching_allocator_alloc. Raises RuntimeError for any other address."""
+    if mem_ptr and _allocations.pop(mem_ptr, None) is None:
         raise RuntimeError(f"invalid device pointer: {mem_ptr:#x}")
 
 
 def caching_allocator_enable(value: bool = True) -> None:
-    """Whether memory of devices is cached. Without, requests go to the device, and are not counted.
-    Before the first use of a device nothing changes."""
+    """Enables or disables the caching allocator. While disabled, each request allocates from the
+    device and is not counted. Without effect before the first use of a device."""
     if cuda.is_initialized():
         _caching_allocator_enable(value)
 
 
 @contextlib.contextmanager
 def caching_allocator_disabled() -> Iterator[None]:
-    """Nothing is cached within the with statement, and all is again after it."""
+    """A context manager that disables the caching allocator and enables it at exit."""
     caching_allocator_enable(False)
     try:
         yield
@@ -172,7 +173,7 @@ def caching_allocator_disabled() -> Iterator[None]:
 
 @contextlib.contextmanager
 def use_mem_pool(pool: MemPool, device: Device | None = None) -> Iterator[None]:
-    """What the calling thread allocates within the with statement comes from a pool.
+    """A context manager that routes the calling thread's allocations to a pool.
 
     >>> pool = torch.cuda.MemPool()
     >>> with torch.cuda.use_mem_pool(pool):
@@ -182,8 +183,7 @@ def use_mem_pool(pool: MemPool, device: Device | None = None) -> Iterator[None]:
 
     Args:
         pool (MemPool): the pool
-        device (torch.device, str, int or None): of which memory is allocated; the current one by
-            default
+        device (torch.device, str, int or None): the device. Default: the current device
     """
     index = cuda._index_of(device)
     pool._begin(index)
@@ -193,13 +193,13 @@ def use_mem_pool(pool: MemPool, device: Device | None = None) -> Iterator[None]:
         pool._end(index)
 
 
-# ---- the snapshot, and the history of what happened
+# ---- snapshots, and the history of memory events
 def memory_snapshot(mempool_id: tuple[int, int] | None = None,
                     include_traces: bool = True) -> list[dict[str, Any]]:
-    """The segments that the allocator holds, of all devices: dicts with their blocks, as PyTorch
-    has them. With `mempool_id`, those of one pool. Their frames, the innermost first, are known of
-    what was allocated while a history was recorded. Events are _snapshot's, and not looked at here,
-    whatever `include_traces` says."""
+    """Returns the allocator's segments on all devices: dicts with their blocks, in PyTorch's format.
+    With `mempool_id`, only segments of that pool. Frames, innermost first, are available for
+    allocations made while a history was recorded. `include_traces` is ignored: _snapshot returns
+    the events."""
     return _segments(mempool_id, {})
 
 
@@ -236,7 +236,7 @@ def _option(value, allowed, text):
 
 
 def _record_memory_history(enabled: str | bool | None = "all", *args: Any, **kwargs: Any) -> None:
-    """Records what happens to the memory of devices, and where it was asked for.
+    """Records memory events of the devices and the stacks of their callers.
 
     >>> torch.cuda.memory._record_memory_history(max_entries=10000)
     >>> x = torch.ones(1000, device='cuda')
@@ -244,13 +244,13 @@ def _record_memory_history(enabled: str | bool | None = "all", *args: Any, **kwa
     >>> torch.cuda.memory._record_memory_history(enabled=None)
 
     Args:
-        enabled (str or None): "all" records events; "state" what lives; None ends the record
-        context (str or None): of what stacks are kept: "state" of what lives, "alloc" of
-            allocations too, "all" of frees too
-        stacks (str): "python" lines; "all": the op that allocates, too
-        max_entries (int): of a device's events, the latest
-        clear_history (bool): forgets events of before
-        skip_actions (list of str): "alloc", "oom", ... are no events
+        enabled (str or None): "all": records events; "state": records live allocations; None: stops
+        context (str or None): the stacks to keep: "state": of live allocations; "alloc": also of
+            allocation events; "all": also of frees
+        stacks (str): "python": Python frames; "all": also the allocating op
+        max_entries (int): the maximum number of events of a device; the newest are kept
+        clear_history (bool): if True, discards earlier events
+        skip_actions (list of str): actions to ignore: "alloc", "oom", ...
     """
     return (_record_legacy if isinstance(enabled, bool) else _record)(enabled, *args, **kwargs)
 
@@ -276,7 +276,7 @@ def _record(enabled="all", context="all", stacks="all", max_entries=sys.maxsize,
                    clear_history)
 
 
-# The form with a bool, which PyTorch keeps for older programs.
+# The legacy signature with a bool.
 def _record_legacy(enabled, record_context=True, trace_alloc_max_entries=1,
                    trace_alloc_record_context=False, device=None, record_context_cpp=False,
                    clear_history=False, **others):
@@ -289,8 +289,8 @@ _record_memory_history.__signature__ = inspect.signature(_record)
 
 
 def _snapshot(device: Device | None = None, augment_with_fx_traces: bool = False) -> dict[str, Any]:
-    """What memory_snapshot gives, as "segments", and "device_traces": the recorded history of each
-    device, a list of dicts."""
+    """Returns {"segments": the result of memory_snapshot, "device_traces": a list of recorded events
+    for each device}."""
     known = {}
     devices = range(cuda.device_count()) if cuda.is_initialized() else ()
     return {"device_traces": [_memory_events(device, known) for device in devices],
@@ -298,8 +298,8 @@ def _snapshot(device: Device | None = None, augment_with_fx_traces: bool = False
 
 
 def _allocation_traceback(data_ptr: int) -> list[dict[str, Any]] | None:
-    """The frames of the live block at an address; None where there is none, or no history was
-    recorded."""
+    """Returns the frames of the live block at an address. None if there is no such block or no history
+    was recorded."""
     return next((block["frames"] or None for segment in memory_snapshot()
                  for block in segment["blocks"]
                  if block["address"] == data_ptr and block["state"] == "active_allocated"), None)
@@ -307,13 +307,13 @@ def _allocation_traceback(data_ptr: int) -> list[dict[str, Any]] | None:
 
 def _dump_snapshot(filename: str = "dump_snapshot.pickle",
                    augment_with_fx_traces: bool = False) -> None:
-    """Writes what _snapshot gives to a file, for PyTorch's viewer of memory."""
+    """Writes the result of _snapshot to a file for PyTorch's memory viewer."""
     snapshot = _snapshot()
     with open(filename, "wb") as file:
-        pickle.dump(snapshot, file, 4)  # viewers read none above
+        pickle.dump(snapshot, file, 4)  # viewers read pickle protocols up to 4
 
 
-# ---- older names
+# ---- legacy names
 def _renamed(old: str, function: Callable[..., int]) -> Callable[..., int]:
     def renamed(device: Device | None = None) -> int:
         warnings.warn(f"`torch.cuda.{old}` has been renamed to "
@@ -321,7 +321,7 @@ def _renamed(old: str, function: Callable[..., int]) -> Callable[..., int]:
         return function(device)
 
     renamed.__name__ = renamed.__qualname__ = old
-    renamed.__doc__ = f"The older name of {function.__name__}."
+    renamed.__doc__ = f"Deprecated: see {function.__name__}."
     return renamed
 
 
@@ -332,7 +332,7 @@ def _resets_all(old: str) -> Callable[..., None]:
         return reset_peak_memory_stats(device)
 
     reset.__name__ = reset.__qualname__ = old
-    reset.__doc__ = "The older name of reset_peak_memory_stats."
+    reset.__doc__ = "Deprecated: see reset_peak_memory_stats."
     return reset
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.cuda.random: the seeds and the states of the devices' default generators."""
+"""torch.cuda.random: seeds and states of the devices' default generators."""
 from __future__ import annotations
 
 from phlox import _C, cuda
@@ -22,50 +22,50 @@ def _generator(device):
 
 
 def manual_seed(seed: int) -> None:
-    """Begins the stream of a seed, an int of 64 bits, on the current device; without devices, does
-    nothing."""
+    """Sets the seed (a 64-bit int) of the current device's generator. Does nothing without
+    devices."""
     seed = int(seed)
     if cuda.device_count():
         _generator(None).manual_seed(seed)
 
 
 def manual_seed_all(seed: int) -> None:
-    """manual_seed on all devices."""
+    """Sets the seed of the generators of all devices."""
     for generator in _generators():
         generator.manual_seed(seed)
 
 
 def seed() -> None:
-    """manual_seed with a seed from the system."""
+    """Sets the seed of the current device's generator to a random number."""
     manual_seed(_C.Generator().seed())
 
 
 def seed_all() -> None:
-    """seed on all devices, with one seed."""
+    """Sets the seed of the generators of all devices to the same random number."""
     manual_seed_all(_C.Generator().seed())
 
 
 def initial_seed() -> int:
-    """The seed that the current device's stream began with."""
+    """Returns the initial seed of the current device's generator."""
     return _generator(None).initial_seed()
 
 
 def get_rng_state(device: Device = "cuda") -> _C.Tensor:
-    """Where in its stream the generator of a device is, as a tensor of bytes."""
+    """Returns the state of a device's generator as a uint8 tensor."""
     return _generator(device).get_state()
 
 
 def set_rng_state(new_state: _C.Tensor, device: Device = "cuda") -> None:
-    """Lets the generator of a device go to where get_rng_state was called."""
+    """Sets the state of a device's generator, from get_rng_state."""
     _generator(device).set_state(new_state)
 
 
 def get_rng_state_all() -> list[_C.Tensor]:
-    """get_rng_state of each device."""
+    """Returns the states of all devices' generators."""
     return [generator.get_state() for generator in _generators()]
 
 
 def set_rng_state_all(new_states: Iterable[_C.Tensor]) -> None:
-    """set_rng_state of each device, in order."""
+    """Sets the states of all devices' generators, in order."""
     for index, state in enumerate(new_states):
         set_rng_state(state, index)

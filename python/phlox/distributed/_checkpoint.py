@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checkpoints of several processes, and state dicts that any number of them can load. Files are the core's (phlox/checkpoint.h)."""
+"""torch.distributed.checkpoint: checkpoints of several processes, and state dicts independent of the number of ranks. phlox/checkpoint.h
+has the file format."""
 import sys
 from dataclasses import dataclass
 
@@ -11,7 +12,7 @@ torch = sys.modules[__name__.partition(".")[0]]
 
 
 class FileSystemWriter:
-    """Writes into a folder."""
+    """Writes a checkpoint to a folder."""
 
     def __init__(self, path, **others):
         if others:
@@ -20,18 +21,18 @@ class FileSystemWriter:
 
 
 class FileSystemReader:
-    """Reads from a folder."""
+    """Reads a checkpoint from a folder."""
 
     def __init__(self, path):
         self.path = path
 
     def read_metadata(self):
-        """Dtype and size of each tensor, by name."""
+        """Returns the dtype and size of each tensor, by name."""
         return _C._checkpoint_sizes(self.path)
 
 
-def _where(checkpoint_id, storage, planner, state_dict):
-    """The folder, and what the state dict holds; objects with a state_dict of their own stand for that."""
+def _resolve(checkpoint_id, storage, planner, state_dict):
+    """Returns (folder, state, leaves of the state). Objects with state_dict and load_state_dict are replaced by their state dicts."""
     if planner is not None:
         raise NotImplementedError("planners of torch.distributed.checkpoint are not implemented in Phlox")
     if checkpoint_id is None and storage is None:
@@ -41,8 +42,8 @@ def _where(checkpoint_id, storage, planner, state_dict):
 
 
 def save(state_dict, *, checkpoint_id=None, storage_writer=None, planner=None, process_group=None, no_dist=False, use_collectives=True):
-    """Writes nested dicts of tensors, DTensors and values into a folder, in the place of what was saved there before. All ranks call it."""
-    path, _, leaves = _where(checkpoint_id, storage_writer, planner, state_dict)
+    """Writes nested dicts of tensors, DTensors and values to a folder, replacing an earlier checkpoint. Must be called by all ranks."""
+    path, _, leaves = _resolve(checkpoint_id, storage_writer, planner, state_dict)
     alone = no_dist or not torch.distributed.is_initialized()
     nccl = not alone and torch.distributed.get_backend(process_group) == "nccl"
     group = None if alone else process_group or torch.distributed.group.WORLD
@@ -50,8 +51,8 @@ def save(state_dict, *, checkpoint_id=None, storage_writer=None, planner=None, p
 
 
 def load(state_dict, *, checkpoint_id=None, storage_reader=None, planner=None, process_group=None, no_dist=False):
-    """Reads into the tensors of nested dicts, which say what is wanted, and puts values in their places."""
-    path, state, leaves = _where(checkpoint_id, storage_reader, planner, state_dict)
+    """Loads a checkpoint in place: the nested dicts select the entries to read. Tensors are overwritten, values replaced."""
+    path, state, leaves = _resolve(checkpoint_id, storage_reader, planner, state_dict)
     before = dict(state)
     _C._checkpoint_load(path, leaves)
     for key, value in state_dict.items():
@@ -66,11 +67,11 @@ def async_save(*args, **kwargs):
     raise NotImplementedError("torch.distributed.checkpoint.async_save is not implemented in Phlox: use save")
 
 
-# ---- state dicts by the names of parameters
+# ---- state dicts keyed by parameter names
 
 @dataclass
 class StateDictOptions:
-    """Which form state dicts have."""
+    """Options of the state dict functions."""
     full_state_dict: bool = False
     cpu_offload: bool = False
     ignore_frozen_params: bool = False
@@ -88,18 +89,19 @@ def _checked(model, options, submodules=None):
     return model.module if isinstance(model, torch.nn.parallel.DistributedDataParallel) else model, options
 
 
-def _given(state, options):
-    """What the options make of a state dict: whole tensors, on the CPU, which rank 0 alone keeps."""
-    def one(tensor):
+def _apply_options(state, options):
+    """Applies the options to a state dict: gathers full tensors and moves them to the CPU. With both options, ranks other than 0 return
+    {}."""
+    def convert(tensor):
         tensor = tensor.full_tensor() if options.full_state_dict and isinstance(tensor, DTensor) else tensor
         return tensor.cpu() if options.cpu_offload else tensor
-    state = tree_map_only(torch.Tensor, one, state)
+    state = tree_map_only(torch.Tensor, convert, state)
     others = options.full_state_dict and options.cpu_offload and torch.distributed.is_initialized() and torch.distributed.get_rank()
     return {} if others else state
 
 
-def _taken(own, value, options):
-    """A value as the tensor `own` has it on the ranks; with broadcast_from_rank0, rank 0's."""
+def _localized(own, value, options):
+    """Converts a full value to the form of `own` (DTensor, device). With broadcast_from_rank0, takes rank 0's value."""
     if not isinstance(own, torch.Tensor) or isinstance(value, DTensor):
         return value
     source = 0 if options.broadcast_from_rank0 else None
@@ -114,23 +116,23 @@ def _taken(own, value, options):
 
 
 def get_model_state_dict(model, *, submodules=None, options=None):
-    """A model's state dict by the names that it has in one process."""
+    """Returns a model's state dict with the names of the unwrapped model."""
     model, options = _checked(model, options, submodules)
     frozen = {name for name, p in model.named_parameters() if not p.requires_grad} if options.ignore_frozen_params else ()
-    return _given({name: value for name, value in model.state_dict().items() if name not in frozen}, options)
+    return _apply_options({name: value for name, value in model.state_dict().items() if name not in frozen}, options)
 
 
 def set_model_state_dict(model, model_state_dict, *, options=None):
-    """Loads what get_model_state_dict gave, also with another number of ranks."""
+    """Loads the result of get_model_state_dict. The number of ranks may differ."""
     model, options = _checked(model, options)
     own = model.state_dict()
     names = own if options.broadcast_from_rank0 else model_state_dict
-    state = {name: _taken(own.get(name), model_state_dict.get(name), options) for name in names}
+    state = {name: _localized(own.get(name), model_state_dict.get(name), options) for name in names}
     return model.load_state_dict(state, strict=options.strict, assign=any(v.is_meta for v in own.values()))
 
 
 def _init_optim_state(optim):
-    """Makes the states of an optimiser, by a step that changes nothing."""
+    """Initializes an optimiser's state by a step with learning rate 0 and zero gradients."""
     if optim.state:
         return
     rates = [group["lr"] for group in optim.param_groups]
@@ -154,16 +156,16 @@ def _optimizers(model, optimizers):
 
 
 def get_optimizer_state_dict(model, optimizers, *, submodules=None, options=None):
-    """The states of optimisers by the names of the model's parameters."""
+    """Returns the state of optimisers, keyed by the names of the model's parameters."""
     model, options = _checked(model, options, submodules)
     names, optimizers = _optimizers(model, optimizers)
     state = {names[id(p)]: dict(values) for optimizer in optimizers for p, values in optimizer.state.items()}
     groups = [{**group, "params": [names[id(p)] for p in group["params"]]} for optimizer in optimizers for group in optimizer.param_groups]
-    return _given({"state": state, "param_groups": groups}, options)
+    return _apply_options({"state": state, "param_groups": groups}, options)
 
 
 def set_optimizer_state_dict(model, optimizers, optim_state_dict, *, options=None):
-    """Loads what get_optimizer_state_dict gave, also with another number of ranks."""
+    """Loads the result of get_optimizer_state_dict. The number of ranks may differ."""
     model, options = _checked(model, options)
     names, optimizers = _optimizers(model, optimizers)
     groups = [optim_state_dict.get("param_groups")]
@@ -176,16 +178,16 @@ def set_optimizer_state_dict(model, optimizers, optim_state_dict, *, options=Non
                 name, own = names[id(p)], optimizer.state.get(p, {})
                 group.update((k, v) for k, v in saved[name].items() if k != "params")
                 for key in own:
-                    own[key] = _taken(own[key], optim_state_dict.get("state", {}).get(name, {}).get(key), options)
+                    own[key] = _localized(own[key], optim_state_dict.get("state", {}).get(name, {}).get(key), options)
 
 
 def get_state_dict(model, optimizers, *, submodules=None, options=None):
-    """The state dicts of a model and of its optimisers."""
+    """Returns the state dicts of a model and of its optimisers."""
     return (get_model_state_dict(model, submodules=submodules, options=options),
             get_optimizer_state_dict(model, optimizers, submodules=submodules, options=options))
 
 
 def set_state_dict(model, optimizers, *, model_state_dict, optim_state_dict, options=None):
-    """Loads both."""
+    """Loads the state dicts of a model and of its optimisers."""
     set_optimizer_state_dict(model, optimizers, optim_state_dict, options=options)
     return set_model_state_dict(model, model_state_dict, options=options)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors that lie on the ranks of a mesh. What a DTensor does is in C (python/ext/dist/dtensor.c, placed.c)."""
+"""torch.distributed.tensor: DTensor and its distribution. The ops of DTensor are in C (python/ext/dist/dtensor.c, placed.c)."""
 import inspect
 import sys
 import warnings
@@ -12,25 +12,28 @@ _C._placement_classes(Shard, Replicate, Partial)
 
 
 def _spec(mesh, placements, shape=()):
-    """What a DTensor knows of itself: mesh, placements, sizes of the whole, and the group of the one dimension that cuts it."""
+    """Returns a DTensor's spec: (mesh, placements, global shape, group). `group` is that of the only non-replicated mesh dimension if it is a
+    Shard, else None."""
     dist = torch.distributed
     mesh = mesh if mesh is not None else dist.init_device_mesh("cuda" if dist.get_backend() == "nccl" else "cpu", (dist.get_world_size(),))
     placements = tuple(Shard(p.dim + len(shape)) if type(p) is Shard and p.dim < 0 else p for p in placements or [Replicate()] * mesh.ndim)
     if len(placements) != mesh.ndim:
         raise ValueError("`placements` must have the same length as `device_mesh.ndim`! "
                          f"Found placements length: {len(placements)}, and device_mesh.ndim: {mesh.ndim}.")
-    cut = [i for i, p in enumerate(placements) if not isinstance(p, Replicate)]
-    return mesh, placements, torch.Size(shape), mesh.get_group(cut[0]) if len(cut) == 1 and type(placements[cut[0]]) is Shard else None
+    split = [i for i, p in enumerate(placements) if not isinstance(p, Replicate)]
+    group = mesh.get_group(split[0]) if len(split) == 1 and type(placements[split[0]]) is Shard else None
+    return mesh, placements, torch.Size(shape), group
 
 
 class DTensor(_C._Sharded, torch.Tensor):
-    """A tensor of which each rank of a mesh has a part (Shard(dim)), all (Replicate()), or a summand
-    (Partial()). Its memory is what the rank has, and its sizes are those of the whole."""
+    """A tensor distributed over a mesh. Along each mesh dimension a rank holds a shard (Shard(dim)), the
+    full tensor (Replicate()) or a summand (Partial()). The memory is the rank's local tensor; the
+    shape is the global one."""
     __module__ = "torch.distributed.tensor"
 
     @staticmethod
     def from_local(local_tensor, device_mesh=None, placements=None, *, run_check=False, shape=None, stride=None):
-        """The whole of the ranks' tensors, whose parts are of the same sizes unless `shape` is given."""
+        """Creates a DTensor from each rank's local tensor. Without `shape`, shards must be of equal size."""
         if run_check or stride is not None:
             raise NotImplementedError("DTensor.from_local(run_check=, stride=) is not implemented in Phlox")
         if isinstance(local_tensor, DTensor):
@@ -42,7 +45,7 @@ class DTensor(_C._Sharded, torch.Tensor):
         return _C._sharded_over(local_tensor, (*spec[:2], torch.Size(shape or sizes), spec[3]))
 
     def redistribute(self, device_mesh=None, placements=None, *, async_op=False):
-        """The same tensor with other placements: what is cut is gathered, what is partial is reduced."""
+        """Returns the tensor with other placements: shards are gathered, partial values are reduced."""
         if placements is None:
             raise RuntimeError("placements is needed for redistribute!")
         spec = _spec(device_mesh or self.device_mesh, placements, self.shape)
@@ -55,7 +58,7 @@ _C._sharded_classes(DTensor, type("DTensor", (DTensor, torch.nn.Parameter), {"__
 
 
 def distribute_tensor(tensor, device_mesh=None, placements=None, *, src_data_rank=0):
-    """This rank's part of a tensor that rank src_data_rank has (None: that all have), as a DTensor."""
+    """Distributes the tensor of rank src_data_rank (None: all ranks already have it) and returns a DTensor with this rank's shard."""
     if not tensor.is_leaf:
         raise RuntimeError("`distribute_tensor` should be used to distribute leaf tensors! but found non-leaf tensor!")
     spec, whole = _spec(device_mesh, placements, tensor.shape), tensor.detach()
@@ -74,8 +77,8 @@ def distribute_tensor(tensor, device_mesh=None, placements=None, *, src_data_ran
     return torch.nn.Parameter(made, tensor.requires_grad) if isinstance(tensor, torch.nn.Parameter) else made.requires_grad_(tensor.requires_grad)
 
 
-def _around(fn, what, mesh):
-    """A function of (module, values) for one of distribute_module, by how many arguments it takes."""
+def _hook(fn, what, mesh):
+    """Adapts partition hooks of distribute_module to (module, *values), by their number of arguments."""
     count = len(inspect.signature(fn).parameters)
     if count == 2:
         warnings.warn(f"Deprecating {what}_fn that takes two arguments ({what}s, device_mesh), "
@@ -86,8 +89,8 @@ def _around(fn, what, mesh):
 
 
 def distribute_module(module, device_mesh=None, partition_fn=None, input_fn=None, output_fn=None):
-    """Makes DTensors of a module's parameters and buffers: partition_fn(name, module, mesh) of each module within, and
-    what it leaves is replicated. input_fn(module, inputs, mesh) and output_fn(module, outputs, mesh) work around forward."""
+    """Distributes a module's parameters and buffers: calls partition_fn(name, module, mesh) for each submodule, and
+    replicates the remaining tensors. input_fn(module, inputs, mesh) and output_fn(module, outputs, mesh) run before and after forward."""
     if getattr(module, "_distribute_module_applied", False):
         raise RuntimeError("distribute_module should only be called once on a module, but it has already been called on this module!")
     mesh = _spec(device_mesh, None)[0]
@@ -98,8 +101,8 @@ def distribute_module(module, device_mesh=None, partition_fn=None, input_fn=None
             if value is not None and not isinstance(value, DTensor):
                 setattr(within, key, distribute_tensor(value, mesh))
     if input_fn is not None:
-        module.register_forward_pre_hook(_around(input_fn, "input", mesh))
+        module.register_forward_pre_hook(_hook(input_fn, "input", mesh))
     if output_fn is not None:
-        module.register_forward_hook(_around(output_fn, "output", mesh))
+        module.register_forward_hook(_hook(output_fn, "output", mesh))
     module._distribute_module_applied = True
     return module

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""fully_shard. What moves, and when, is the core's (phlox/shard.h); FSDPModule's methods are in C (python/ext/dist/shards.c)."""
+"""fully_shard. The core schedules all-gathers and reduce-scatters (phlox/shard.h); FSDPModule's methods are in C (python/ext/dist/shards.c)."""
 import functools
 import sys
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ torch = sys.modules[__name__.partition(".")[0]]
 
 @dataclass(frozen=True)
 class MixedPrecisionPolicy:
-    """In which dtypes a module computes: None leaves each as it is."""
+    """The dtypes of computation, reduction and outputs. None leaves a dtype unchanged."""
     param_dtype: "torch.dtype | None" = None
     reduce_dtype: "torch.dtype | None" = None
     output_dtype: "torch.dtype | None" = None
@@ -22,17 +22,17 @@ class MixedPrecisionPolicy:
 
 @dataclass
 class OffloadPolicy:
-    """Nothing is kept elsewhere."""
+    """No offloading."""
 
 
 @dataclass
 class CPUOffloadPolicy(OffloadPolicy):
-    """Parts, their gradients and the optimiser's states are on the CPU, in page-locked memory with pin_memory."""
+    """Keeps shards, their gradients and the optimiser's state in CPU memory; pin_memory uses page-locked memory."""
     pin_memory: bool = True
 
 
 class FSDPModule(_C._FSDPModule):
-    """What fully_shard adds to a module's class."""
+    """The class mixed into modules by fully_shard."""
 
     def __new__(cls, *args, **kwargs):
         return cls.__mro__[3](*args, **kwargs)
@@ -44,14 +44,16 @@ class FSDPModule(_C._FSDPModule):
 
 def fully_shard(module, *, mesh=None, reshard_after_forward=None, shard_placement_fn=None, mp_policy=MixedPrecisionPolicy(),
                 offload_policy=OffloadPolicy(), ignored_params=None):
-    """Shards the parameters of a module, or of a list of modules which run in turn, as one group, along
-    their first dimension over the ranks of a mesh (None: all ranks), and gives it back: each is then an
-    FSDPModule, too. shard_placement_fn may name another dimension of a parameter: Shard(1). On a mesh of
-    two dimensions parts are those of the second, and alike along the first.
+    """Shards the parameters of a module over the ranks of a mesh (None: all ranks), along their first
+    dimension. Returns the module, whose class becomes a subclass of FSDPModule. A list of modules that
+    run in turn is sharded as one group. shard_placement_fn may select another dimension of a parameter:
+    Shard(1). On a 2D mesh parameters are sharded along the second mesh dimension and replicated along
+    the first.
 
-    Modules within are sharded first. The parameters are DTensors; optimisers are made afterwards.
-    reshard_after_forward: let go of the whole parameters between forward and backward; None: unless
-    the module is the outermost one. As an int it is the number of ranks that share them then: 1, or all."""
+    Shard submodules first. Parameters become DTensors; create optimisers afterwards.
+    reshard_after_forward: if True, frees the full parameters between forward and backward. None: True
+    for all modules but the outermost one. An int is the number of ranks that share the parameters
+    meanwhile: 1, or all."""
     modules = tuple(module) if isinstance(module, (list, tuple)) else (module,)
     if isinstance(module, (torch.nn.ModuleList, torch.nn.ModuleDict)):
         raise ValueError(f"fully_shard does not support containers that do not implement forward: {module}")
@@ -80,19 +82,19 @@ def fully_shard(module, *, mesh=None, reshard_after_forward=None, shard_placemen
     shards = _C._Shards(spec[3], replicas, modules, device, list(ignored_params or ()), None if reshard_after_forward is None else not reshard_after_forward,
                         mp_policy.param_dtype, mp_policy.reduce_dtype, shard_placement_fn, offload := isinstance(offload_policy, CPUOffloadPolicy),
                         offload and offload_policy.pin_memory)
-    for _, part, shape, dim in shards.parameters():
-        part._spec = (spec[0], (*spec[1][:-1], Shard(dim)), shape, spec[3])
+    for _, shard, shape, dim in shards.parameters():
+        shard._spec = (spec[0], (*spec[1][:-1], Shard(dim)), shape, spec[3])
     for member in modules:
         cls = type(member)
         member.__class__ = type(f"FSDP{cls.__name__}", (FSDPModule, cls), {"__module__": cls.__module__})
-        member._fsdp, member._fsdp_policy, member._fsdp_members = shards, mp_policy, modules  # which live as long as each other
+        member._fsdp, member._fsdp_policy, member._fsdp_members = shards, mp_policy, modules  # keeps all members alive
         member.register_forward_pre_hook(_C._fsdp_before, prepend=True, with_kwargs=True)
         member.register_forward_hook(_C._fsdp_after, always_call=True)
     return module
 
 
 def register_fsdp_forward_method(module, method_name):
-    """Has a method gather the parameters around it, as forward does; nothing for other modules."""
+    """Makes a method gather the parameters before its call, as forward does. Does nothing for other modules."""
     if not isinstance(module, FSDPModule):
         return
     if not hasattr(module, method_name):
@@ -100,7 +102,7 @@ def register_fsdp_forward_method(module, method_name):
     method = getattr(module, method_name)
 
     @functools.wraps(method)
-    def called(*args, **kwargs):
+    def wrapper(*args, **kwargs):
         args, kwargs = _C._fsdp_before(module, args, kwargs)
         result = None
         try:
@@ -108,4 +110,4 @@ def register_fsdp_forward_method(module, method_name):
         finally:
             result = _C._fsdp_after(module, args, result)
         return result
-    setattr(module, method_name, called)
+    setattr(module, method_name, wrapper)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torchrun by its older name: ranks get --local-rank=N, too, unless --use-env says otherwise."""
+"""torchrun's legacy command. Ranks also get --local-rank=N, unless --use-env is given."""
 from .run import command
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torchrun: starts the ranks of a job, in which `import torch` gives Phlox, watches over them, and
-says who failed. torchrun [OPTION...] PROGRAM [ARGUMENT...], or python3 -m phlox.distributed.run for the command."""
+"""torchrun: starts and supervises the ranks of a job, and reports failures. In the ranks `import torch`
+imports Phlox. torchrun [OPTION...] PROGRAM [ARGUMENT...], or python3 -m phlox.distributed.run."""
 import os
 import sys
 
@@ -10,7 +10,7 @@ from .elastic.multiprocessing.errors import ChildFailedError
 
 
 def main(args=None, local_rank_argument=False):
-    """Runs a job; ChildFailedError, with a report, if ranks have failed for good."""
+    """Runs a job. Raises ChildFailedError with a report if ranks failed and no restart is left."""
     args = list(sys.argv[1:] if args is None else args)
     if args[:1] in (["-h"], ["--help"]):
         print(_C._job_usage(), end="")
@@ -26,7 +26,7 @@ def main(args=None, local_rank_argument=False):
 
 
 def command(local_rank_argument=False):
-    """The command of a shell: what went wrong is shown, and is the exit code."""
+    """The shell command: prints errors and sets the exit code."""
     try:
         main(None, local_rank_argument)
     except (ValueError, NotImplementedError) as error:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.distributions: distributions with parameters, their draws, densities and divergences.
+"""torch.distributions: parameterized probability distributions, with sampling, densities and
+divergences.
 
-It is Python, since programs derive from it and patch it: a distribution is its parameters and a
-few expressions over the library's ops."""
+Written in Python because programs subclass and patch it. A distribution is its parameters and a few
+expressions of tensor ops."""
 from phlox import _C
 
 from . import constraints as constraints

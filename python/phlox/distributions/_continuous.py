@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Distributions of real numbers."""
+"""Continuous univariate distributions, and Dirichlet."""
 import math
 
 import phlox as torch
@@ -9,12 +9,12 @@ from . import constraints
 from .distribution import Distribution, ExponentialFamily, Family, Trials
 from .utils import broadcast_all, clamp_probs, lazy_property, logits_to_probs
 
-_PLACED = {"loc": constraints.real, "scale": constraints.positive}
+_LOC_SCALE = {"loc": constraints.real, "scale": constraints.positive}
 
 
 class Normal(Family, ExponentialFamily):
-    """Normal, with mean `loc` and standard deviation `scale`."""
-    arg_constraints, support, has_rsample = _PLACED, constraints.real, True
+    """A normal distribution with mean `loc` and standard deviation `scale`."""
+    arg_constraints, support, has_rsample = _LOC_SCALE, constraints.real, True
     mean = mode = property(lambda self: self.loc)
     stddev = property(lambda self: self.scale)
     variance = property(lambda self: self.scale ** 2)
@@ -34,7 +34,7 @@ class Normal(Family, ExponentialFamily):
 
 
 class Uniform(Family):
-    """Evenly over [low, high)."""
+    """A uniform distribution over [low, high)."""
     has_rsample = True
     arg_constraints = property(lambda self: {"low": constraints.less_than(self.high),
                                              "high": constraints.greater_than(self.low)})
@@ -60,7 +60,7 @@ class Uniform(Family):
 
 
 class Exponential(Family, ExponentialFamily):
-    """Of the wait for an event of the rate `rate`."""
+    """An exponential distribution with the given rate."""
     arg_constraints = {"rate": constraints.positive}
     support, has_rsample = constraints.nonnegative, True
     mean = stddev = property(lambda self: 1 / self.rate)
@@ -78,8 +78,8 @@ class Exponential(Family, ExponentialFamily):
 
 
 class Laplace(Family):
-    """Laplace, around `loc`; on either side exponential, with mean `scale`."""
-    arg_constraints, support, has_rsample = _PLACED, constraints.real, True
+    """A Laplace distribution with mean `loc` and scale `scale`."""
+    arg_constraints, support, has_rsample = _LOC_SCALE, constraints.real, True
     mean = mode = property(lambda self: self.loc)
     stddev = property(lambda self: math.sqrt(2) * self.scale)
     variance = property(lambda self: 2 * self.scale ** 2)
@@ -104,7 +104,7 @@ class Laplace(Family):
 
 
 class Gamma(Family, ExponentialFamily):
-    """Of the sum of `concentration` waits for an event of the rate `rate`."""
+    """A gamma distribution with shape `concentration` and the given rate."""
     arg_constraints = {"concentration": constraints.positive, "rate": constraints.positive}
     support, has_rsample = constraints.nonnegative, True
     mean = property(lambda self: self.concentration / self.rate)
@@ -129,7 +129,7 @@ class Gamma(Family, ExponentialFamily):
 
 
 class Dirichlet(Family, ExponentialFamily):
-    """Of shares that sum to one over the last dimension."""
+    """A Dirichlet distribution over the simplex; the last dimension is the event."""
     arg_constraints = {"concentration": constraints.independent(constraints.positive, 1)}
     support, has_rsample = constraints.simplex, True
     _total = property(lambda self: self.concentration.sum(-1, True))
@@ -165,26 +165,26 @@ class Dirichlet(Family, ExponentialFamily):
 
 
 class Beta(Family, ExponentialFamily):
-    """Of a share: of `concentration1` against `concentration0`."""
+    """A beta distribution with parameters `concentration1` and `concentration0`."""
     arg_constraints = {"concentration1": constraints.positive,
                        "concentration0": constraints.positive}
     support, has_rsample = constraints.unit_interval, True
-    _both = property(lambda self: torch.stack([self.concentration1, self.concentration0], -1))
-    _shares = property(lambda self: Dirichlet(self._both, validate_args=False))
-    mean = property(lambda self: self._shares.mean[..., 0])
-    mode = property(lambda self: self._shares.mode[..., 0])
-    variance = property(lambda self: self._shares.variance[..., 0])
+    _concentrations = property(lambda self: torch.stack([self.concentration1, self.concentration0], -1))
+    _dirichlet = property(lambda self: Dirichlet(self._concentrations, validate_args=False))
+    mean = property(lambda self: self._dirichlet.mean[..., 0])
+    mode = property(lambda self: self._dirichlet.mode[..., 0])
+    variance = property(lambda self: self._dirichlet.variance[..., 0])
 
     def __init__(self, concentration1, concentration0, validate_args=None):
         self._begin(validate_args, concentration1=concentration1, concentration0=concentration0)
 
-    _rsample = lambda self, shape: self._shares._rsample(shape + (2,))[..., 0]
-    _log_prob = lambda self, value: self._shares._log_prob(torch.stack([value, 1 - value], -1))
-    entropy = lambda self: self._shares.entropy()
+    _rsample = lambda self, shape: self._dirichlet._rsample(shape + (2,))[..., 0]
+    _log_prob = lambda self, value: self._dirichlet._log_prob(torch.stack([value, 1 - value], -1))
+    entropy = lambda self: self._dirichlet.entropy()
 
 
 class Chi2(Gamma):
-    """Of the sum of the squares of `df` standard normal numbers."""
+    """A chi-squared distribution with `df` degrees of freedom."""
     arg_constraints = {"df": constraints.positive}
     df = property(lambda self: self.concentration * 2, doc="Degrees of freedom.")
 
@@ -197,8 +197,8 @@ class Chi2(Gamma):
 
 
 class Cauchy(Family):
-    """Of the ratio of two normal numbers, around `loc`: without a mean."""
-    arg_constraints, support, has_rsample = _PLACED, constraints.real, True
+    """A Cauchy distribution with location `loc` and scale `scale`. Its mean is undefined."""
+    arg_constraints, support, has_rsample = _LOC_SCALE, constraints.real, True
     mean = property(lambda self: torch.full_like(self.loc, math.nan))
     variance = property(lambda self: torch.full_like(self.loc, math.inf))
     mode = property(lambda self: self.loc)
@@ -216,8 +216,8 @@ class Cauchy(Family):
 
 
 class StudentT(Family):
-    """Of the mean of few normal numbers in units of its error, with `df` degrees of freedom."""
-    arg_constraints = {"df": constraints.positive, **_PLACED}
+    """A Student's t-distribution with `df` degrees of freedom."""
+    arg_constraints = {"df": constraints.positive, **_LOC_SCALE}
     support, has_rsample = constraints.real, True
     mean = property(lambda self: self.loc.masked_fill(self.df <= 1, math.nan))
     mode = property(lambda self: self.loc)
@@ -249,7 +249,7 @@ class StudentT(Family):
 
 
 class FisherSnedecor(Family):
-    """Of the ratio of two Chi2 numbers, each in units of its degrees of freedom."""
+    """A Fisher-Snedecor (F) distribution with `df1` and `df2` degrees of freedom."""
     arg_constraints = {"df1": constraints.positive, "df2": constraints.positive}
     support, has_rsample = constraints.positive, True
     mean = property(lambda self: (self.df2 / (self.df2 - 2)).masked_fill(self.df2 <= 2, math.nan))
@@ -279,12 +279,12 @@ class FisherSnedecor(Family):
 
 
 class GeneralizedPareto(Family):
-    """Of how far values are beyond a high bound `loc`; the larger `concentration`, the heavier the
-    tail, which ends if it is below 0."""
-    arg_constraints = {**_PLACED, "concentration": constraints.real}
+    """A generalized Pareto distribution above `loc`. A larger `concentration` makes the tail heavier; a
+    negative one bounds it."""
+    arg_constraints = {**_LOC_SCALE, "concentration": constraints.real}
     has_rsample, mode = True, property(lambda self: self.loc)
-    _flat = property(lambda self: self.concentration.isclose(torch.zeros_like(self.concentration)))
-    _bent = property(lambda self: self.concentration.masked_fill(self._flat, 1))
+    _exponential = property(lambda self: self.concentration.isclose(torch.zeros_like(self.concentration)))
+    _nonzero = property(lambda self: self.concentration.masked_fill(self._exponential, 1))
 
     def __init__(self, loc, scale, concentration, validate_args=None):
         self._begin(validate_args, loc=loc, scale=scale, concentration=concentration)
@@ -309,31 +309,31 @@ class GeneralizedPareto(Family):
         return self.icdf(torch.rand(shape, dtype=self.loc.dtype, device=self.loc.device))
 
     def _log_prob(self, value):
-        z, c = (value - self.loc) / self.scale, self._bent
+        z, c = (value - self.loc) / self.scale, self._nonzero
         y = 1 / c + torch.ones_like(z)
-        return -self.scale.log() - torch.where(self._flat, z, torch.where(y == 0, y, y * (c * z).log1p()))
+        return -self.scale.log() - torch.where(self._exponential, z, torch.where(y == 0, y, y * (c * z).log1p()))
 
     def log_survival_function(self, value):
-        """The logarithm of the probability of what is above the values."""
+        """Returns the log of the survival function, 1 - cdf."""
         self._validate_sample(value)
-        z, c = (value - self.loc) / self.scale, self._bent
-        return torch.where(self._flat, -z, -(c * z).log1p() / c)
+        z, c = (value - self.loc) / self.scale, self._nonzero
+        return torch.where(self._exponential, -z, -(c * z).log1p() / c)
 
 
     def log_cdf(self, value):
-        """The logarithm of the probability of what is not above the values."""
+        """Returns the log of the cumulative distribution function."""
         return (-self.log_survival_function(value).exp()).log1p()
 
     cdf = lambda self, value: self.log_cdf(value).exp()
     entropy = lambda self: self.scale.log() + self.concentration + 1
 
     def icdf(self, value):
-        logs, c = (-value).log1p(), self._bent
-        return self.loc + self.scale * torch.where(self._flat, -logs, (-c * logs).expm1() / c)
+        logs, c = (-value).log1p(), self._nonzero
+        return self.loc + self.scale * torch.where(self._exponential, -logs, (-c * logs).expm1() / c)
 
 
 class VonMises(Family):
-    """Of angles around `loc`: a normal distribution on the circle."""
+    """A von Mises distribution on the circle around `loc`."""
     arg_constraints = {"loc": constraints.real, "concentration": constraints.positive}
     support = constraints.real
     mean = mode = property(lambda self: self.loc)
@@ -350,7 +350,7 @@ class VonMises(Family):
         return self.concentration * ((value - self.loc).cos() - 1) - norm
 
     def _sample(self, shape):
-        """By rejection of wrapped Cauchy's (Best and Fisher 1979)."""
+        """Samples by rejection from a wrapped Cauchy distribution (Best and Fisher 1979)."""
         loc, k = self.loc.double(), self.concentration.double()
         tau = 1 + (1 + 4 * k ** 2).sqrt()
         rho = (tau - (2 * tau).sqrt()) / (2 * k)
@@ -361,14 +361,14 @@ class VonMises(Family):
             z = (math.pi * u1).cos()
             f = (1 + r * z) / (r + z)
             c = k * (r - f)
-            taken = (c * (2 - c) - u2 > 0) | ((c / u2).log() + 1 - c >= 0)
-            x, done = torch.where(taken, (u3 - 0.5).sign() * f.acos(), x), done | taken
+            accepted = (c * (2 - c) - u2 > 0) | ((c / u2).log() + 1 - c >= 0)
+            x, done = torch.where(accepted, (u3 - 0.5).sign() * f.acos(), x), done | accepted
         return ((x + math.pi + loc) % (2 * math.pi) - math.pi).to(self.loc)
 
 
 class ContinuousBernoulli(Trials, ExponentialFamily):
-    """Of shares x with a density in proportion to probs ** x * (1 - probs) ** (1 - x)
-    (Loaiza-Ganem and Cunningham 2019). Where `probs` is within `lims`, series are taken."""
+    """A continuous Bernoulli distribution on [0, 1]: density proportional to probs ** x * (1 - probs) ** (1 -
+    x) (Loaiza-Ganem and Cunningham 2019). Taylor series are used for `probs` within `lims`."""
     arg_constraints = {"probs": constraints.unit_interval, "logits": constraints.real}
     support, has_rsample, _mean_carrier_measure = constraints.unit_interval, True, 0
     probs = lazy_property(lambda self: clamp_probs(logits_to_probs(self.logits, True)))
@@ -422,8 +422,8 @@ class ContinuousBernoulli(Trials, ExponentialFamily):
 
     def icdf(self, value):
         p = self._cut
-        place = ((value * (2 * p - 1) - p).log1p() - (-p).log1p()) / (p.log() - (-p).log1p())
-        return torch.where(self._far, place, value)
+        quantile = ((value * (2 * p - 1) - p).log1p() - (-p).log1p()) / (p.log() - (-p).log1p())
+        return torch.where(self._far, quantile, value)
 
     def entropy(self):
         none = (-self.probs).log1p()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Distributions of counts and choices."""
+"""Discrete distributions."""
 import phlox as torch
 from phlox.nn.functional import binary_cross_entropy_with_logits, logsigmoid, one_hot
 
@@ -7,13 +7,13 @@ from . import constraints
 from ._continuous import Gamma
 from .distribution import Distribution, ExponentialFamily, Family, Trials
 
-_ODDS = {"probs": constraints.unit_interval, "logits": constraints.real}
-_CHOICES = {"probs": constraints.simplex, "logits": constraints.real_vector}
+_BERNOULLI = {"probs": constraints.unit_interval, "logits": constraints.real}
+_CATEGORICAL = {"probs": constraints.simplex, "logits": constraints.real_vector}
 
 
 class Bernoulli(Trials, ExponentialFamily):
-    """1 with the probability `probs`, of which `logits` are the logarithms of the odds; else 0."""
-    arg_constraints, support, has_enumerate_support = _ODDS, constraints.boolean, True
+    """A Bernoulli distribution: 1 with probability `probs`, else 0. `logits` are log-odds."""
+    arg_constraints, support, has_enumerate_support = _BERNOULLI, constraints.boolean, True
     mean = property(lambda self: self.probs)
     variance = property(lambda self: self.probs * (1 - self.probs))
 
@@ -32,13 +32,13 @@ class Bernoulli(Trials, ExponentialFamily):
 
     entropy = lambda self: binary_cross_entropy_with_logits(self.logits, self.probs, reduction="none")
 
-    enumerate_support = lambda self, expand=True: self._count_up(2, self._param.dtype, expand)
+    enumerate_support = lambda self, expand=True: self._enumerate(2, self._param.dtype, expand)
 
 
 class Categorical(Trials):
-    """One of the indices of the last dimension of `probs`, or of `logits`, which are made sum to
-    one."""
-    arg_constraints, has_enumerate_support, _binary = _CHOICES, True, False
+    """A categorical distribution over the indices of the last dimension of `probs` or `logits`, which
+    are normalized."""
+    arg_constraints, has_enumerate_support, _binary = _CATEGORICAL, True, False
     mean = variance = property(lambda self: self._param.new_full(self._batch_shape, torch.nan))
     mode = property(lambda self: self.probs.argmax(-1))
 
@@ -67,16 +67,16 @@ class Categorical(Trials):
     def entropy(self):
         return -(self.logits.clamp(min=torch.finfo(self.logits.dtype).min) * self.probs).sum(-1)
 
-    enumerate_support = lambda self, expand=True: self._count_up(self._num_events, torch.int64, expand)
+    enumerate_support = lambda self, expand=True: self._enumerate(self._num_events, torch.int64, expand)
 
 
 class OneHotCategorical(Trials):
-    """The choice of a Categorical as a vector with a one at its index."""
-    arg_constraints, support, has_enumerate_support = _CHOICES, constraints.one_hot, True
+    """A one-hot categorical distribution."""
+    arg_constraints, support, has_enumerate_support = _CATEGORICAL, constraints.one_hot, True
     probs = mean = property(lambda self: self._categorical.probs)
-    logits = property(lambda self: self._categorical.logits, doc="The logarithms of probs.")
+    logits = property(lambda self: self._categorical.logits, doc="The log-probabilities.")
     _param = property(lambda self: self._categorical._param)
-    mode = property(lambda self: self._marked(self._categorical.mode))
+    mode = property(lambda self: self._one_hot(self._categorical.mode))
     variance = property(lambda self: self.probs * (1 - self.probs))
 
     def __init__(self, probs=None, logits=None, validate_args=None):
@@ -84,26 +84,26 @@ class OneHotCategorical(Trials):
         size = self._param.size()
         Distribution.__init__(self, size[:-1], size[-1:], validate_args=validate_args)
 
-    _marked = lambda self, index: one_hot(index, self._categorical._num_events).to(self._param)
+    _one_hot = lambda self, index: one_hot(index, self._categorical._num_events).to(self._param)
 
-    _sample = lambda self, shape: self._marked(self._categorical._sample(shape[:-1]))
+    _sample = lambda self, shape: self._one_hot(self._categorical._sample(shape[:-1]))
     _log_prob = lambda self, value: self._categorical._log_prob(value.argmax(-1))
     entropy = lambda self: self._categorical.entropy()
 
     def enumerate_support(self, expand=True):
-        values = self._marked(self._categorical.enumerate_support(False))
+        values = self._one_hot(self._categorical.enumerate_support(False))
         return values.expand(values.size()[:1] + self._batch_shape + self._event_shape
                              if expand else values.size())
 
 
 class OneHotCategoricalStraightThrough(OneHotCategorical):
-    """The same, of which draws have the gradients of `probs`."""
+    """A OneHotCategorical with reparameterized samples by the straight-through estimator."""
     has_rsample = True
     _rsample = lambda self, shape: self._sample(shape) + (self.probs - self.probs.detach())
 
 
 class Poisson(Family, ExponentialFamily):
-    """How many events there are where `rate` of them are expected."""
+    """A Poisson distribution with the given rate."""
     arg_constraints, support = {"rate": constraints.nonnegative}, constraints.nonnegative_integer
     mean = variance = property(lambda self: self.rate)
     mode = property(lambda self: self.rate.floor())
@@ -117,8 +117,8 @@ class Poisson(Family, ExponentialFamily):
 
 
 class Geometric(Trials):
-    """How many trials fail before the first that succeeds, with the probability `probs`."""
-    arg_constraints, support = _ODDS, constraints.nonnegative_integer
+    """A geometric distribution: the number of failures before the first success."""
+    arg_constraints, support = _BERNOULLI, constraints.nonnegative_integer
     mean = property(lambda self: 1 / self.probs - 1)
     mode = property(lambda self: torch.zeros_like(self.probs))
     variance = property(lambda self: (1 / self.probs - 1) / self.probs)
@@ -144,8 +144,8 @@ class Geometric(Trials):
 
 
 class Binomial(Trials):
-    """How many of `total_count` trials succeed."""
-    arg_constraints = {"total_count": constraints.nonnegative_integer, **_ODDS}
+    """A binomial distribution: the number of successes in `total_count` trials."""
+    arg_constraints = {"total_count": constraints.nonnegative_integer, **_BERNOULLI}
     has_enumerate_support = True
     mean = property(lambda self: self.total_count * self.probs)
     mode = property(lambda self: ((self.total_count + 1) * self.probs).floor().clamp(max=self.total_count))
@@ -173,7 +173,7 @@ class Binomial(Trials):
         count = int(self.total_count.max())
         if (self.total_count != count).any():
             raise NotImplementedError("Inhomogeneous total count not supported by `enumerate_support`.")
-        return self._count_up(count + 1, self._param.dtype, expand)
+        return self._enumerate(count + 1, self._param.dtype, expand)
 
     enumerate_support = lambda self, expand=True: self._values(expand)
 
@@ -183,7 +183,7 @@ class Binomial(Trials):
 
 
 class NegativeBinomial(Trials):
-    """How many trials succeed before `total_count` fail."""
+    """A negative binomial distribution: the number of successes before `total_count` failures."""
     arg_constraints = {"total_count": constraints.greater_than_eq(0),
                        "probs": constraints.half_open_interval(0., 1.), "logits": constraints.real}
     support = constraints.nonnegative_integer

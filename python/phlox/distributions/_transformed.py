@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Families of which a draw is another's, transformed."""
+"""Families defined as transformed distributions."""
 import math
 
 import phlox as torch
@@ -8,18 +8,18 @@ from . import constraints
 from ._continuous import Cauchy, Exponential, Gamma, Normal, Uniform
 from ._discrete import Categorical
 from .distribution import Distribution, Trials
-from .transformed_distribution import TransformedDistribution as Made
+from .transformed_distribution import TransformedDistribution
 from .transforms import (AbsTransform, AffineTransform, ExpTransform, PowerTransform,
     SigmoidTransform, StickBreakingTransform)
 from .utils import broadcast_all, clamp_probs, euler_constant
 
 
-class LogNormal(Made):
-    """Of numbers whose logarithms are normal, with mean `loc` and standard deviation `scale`."""
+class LogNormal(TransformedDistribution):
+    """A log-normal distribution: the exponential of a normal variable with mean `loc` and deviation `scale`."""
     arg_constraints = {"loc": constraints.real, "scale": constraints.positive}
     support, has_rsample = constraints.positive, True
-    loc = property(lambda self: self.base_dist.loc, doc="The mean of the logarithms.")
-    scale = property(lambda self: self.base_dist.scale, doc="Their deviation.")
+    loc = property(lambda self: self.base_dist.loc, doc="The mean of the logarithm.")
+    scale = property(lambda self: self.base_dist.scale, doc="The standard deviation of the logarithm.")
     mean = property(lambda self: (self.loc + self.scale ** 2 / 2).exp())
     mode = property(lambda self: (self.loc - self.scale ** 2).exp())
     variance = property(lambda self: (self.scale ** 2).expm1() * (2 * self.loc + self.scale ** 2).exp())
@@ -30,10 +30,10 @@ class LogNormal(Made):
     entropy = lambda self: self.base_dist.entropy() + self.loc
 
 
-class _Half(Made):
-    """Of the size of numbers around 0."""
+class _Half(TransformedDistribution):
+    """The absolute value of a distribution symmetric around 0."""
     arg_constraints, support, has_rsample = {"scale": constraints.positive}, constraints.nonnegative, True
-    scale = property(lambda self: self.base_dist.scale, doc="That of the base.")
+    scale = property(lambda self: self.base_dist.scale, doc="The scale of the base distribution.")
     mode = property(lambda self: torch.zeros_like(self.scale))
 
     def __init__(self, scale, validate_args=None):
@@ -52,21 +52,21 @@ class _Half(Made):
 
 
 class HalfNormal(_Half):
-    """Of the size of normal numbers around 0."""
+    """A half-normal distribution: the absolute value of a normal variable."""
     _base = Normal
     mean = property(lambda self: self.scale * math.sqrt(2 / math.pi))
     variance = property(lambda self: self.scale ** 2 * (1 - 2 / math.pi))
 
 
 class HalfCauchy(_Half):
-    """Of the size of Cauchy's numbers around 0."""
+    """A half-Cauchy distribution: the absolute value of a Cauchy variable."""
     _base = Cauchy
     mean = property(lambda self: torch.full_like(self.scale, math.inf))
     variance = property(lambda self: self.base_dist.variance)
 
 
-class Gumbel(Made):
-    """Of the largest of many numbers (Gumbel's distribution)."""
+class Gumbel(TransformedDistribution):
+    """A Gumbel distribution, the limit of the maximum of many variables."""
     arg_constraints = {"loc": constraints.real, "scale": constraints.positive}
     support = constraints.real
     mean = property(lambda self: self.loc + self.scale * euler_constant)
@@ -91,12 +91,12 @@ class Gumbel(Made):
     entropy = lambda self: self.scale.log() + (1 + euler_constant)
 
 
-class InverseGamma(Made):
-    """Of the reciprocals of a Gamma's draws."""
+class InverseGamma(TransformedDistribution):
+    """An inverse gamma distribution: the reciprocal of a gamma variable."""
     arg_constraints = {"concentration": constraints.positive, "rate": constraints.positive}
     support, has_rsample = constraints.positive, True
-    concentration = property(lambda self: self.base_dist.concentration, doc="That of the base.")
-    rate = property(lambda self: self.base_dist.rate, doc="That of the base.")
+    concentration = property(lambda self: self.base_dist.concentration, doc="The base's concentration.")
+    rate = property(lambda self: self.base_dist.rate, doc="The base's rate.")
     mode = property(lambda self: self.rate / (self.concentration + 1))
 
     def __init__(self, concentration, rate, validate_args=None):
@@ -118,8 +118,8 @@ class InverseGamma(Made):
         return a + self.rate.log() + torch.lgamma(a) - (1 + a) * torch.digamma(a)
 
 
-class Kumaraswamy(Made):
-    """Of shares, much like Beta, with a distribution function that is an expression."""
+class Kumaraswamy(TransformedDistribution):
+    """A Kumaraswamy distribution on [0, 1]: similar to Beta, with a closed-form cdf."""
     arg_constraints = {"concentration1": constraints.positive,
                        "concentration0": constraints.positive}
     support, has_rsample = constraints.unit_interval, True
@@ -147,8 +147,8 @@ class Kumaraswamy(Made):
         return 1 - 1 / b + (1 - 1 / a) * (torch.digamma(b + 1) + euler_constant) - a.log() - b.log()
 
 
-class Pareto(Made):
-    """Of sizes of at least `scale`, of which the larger are rarer by the power `alpha`."""
+class Pareto(TransformedDistribution):
+    """A Pareto distribution of values >= `scale`, with shape `alpha`."""
     arg_constraints = {"alpha": constraints.positive, "scale": constraints.positive}
     mode = property(lambda self: self.scale)
 
@@ -172,11 +172,11 @@ class Pareto(Made):
     entropy = lambda self: (self.scale / self.alpha).log() + 1 + 1 / self.alpha
 
 
-class Weibull(Made):
-    """Of the time until something breaks: the later, the likelier, if `concentration` is above 1."""
+class Weibull(TransformedDistribution):
+    """A Weibull distribution with the given scale and shape `concentration`."""
     arg_constraints = {"scale": constraints.positive, "concentration": constraints.positive}
     support = constraints.positive
-    concentration_reciprocal = property(lambda self: 1 / self.concentration, doc="Its reciprocal.")
+    concentration_reciprocal = property(lambda self: 1 / self.concentration, doc="1 / concentration.")
     mean = property(lambda self: self.scale * self._moment(1))
     mode = property(lambda self: self.scale * (1 - 1 / self.concentration) ** (1 / self.concentration))
     variance = property(lambda self: self.scale ** 2 * (self._moment(2) - self._moment(1) ** 2))
@@ -194,12 +194,12 @@ class Weibull(Made):
         return euler_constant * (1 - part) + (self.scale * part).log() + 1
 
 
-class LogisticNormal(Made):
-    """Of shares that a stick breaks into by normal numbers."""
+class LogisticNormal(TransformedDistribution):
+    """A logistic-normal distribution over the simplex: stick breaking applied to normal variables."""
     arg_constraints = {"loc": constraints.real, "scale": constraints.positive}
     support, has_rsample = constraints.simplex, True
-    loc = property(lambda self: self.base_dist.base_dist.loc, doc="That of the numbers.")
-    scale = property(lambda self: self.base_dist.base_dist.scale, doc="That of the numbers.")
+    loc = property(lambda self: self.base_dist.base_dist.loc, doc="The mean of the normal variables.")
+    scale = property(lambda self: self.base_dist.base_dist.scale, doc="The deviation of the normal variables.")
 
     def __init__(self, loc, scale, validate_args=None):
         base = Normal(loc, scale, validate_args=validate_args)
@@ -207,10 +207,10 @@ class LogisticNormal(Made):
                          validate_args=validate_args)
 
 
-# ---- relaxed choices
+# ---- relaxed discrete distributions
 
 class LogitRelaxedBernoulli(Trials):
-    """The logarithms of the odds of a RelaxedBernoulli's draws."""
+    """The logits of a RelaxedBernoulli."""
     arg_constraints = {"probs": constraints.unit_interval, "logits": constraints.real}
     support, has_rsample = constraints.real, True
 
@@ -230,7 +230,7 @@ class LogitRelaxedBernoulli(Trials):
 
 
 class ExpRelaxedCategorical(Trials):
-    """The logarithms of a RelaxedOneHotCategorical's draws."""
+    """The logarithm of a RelaxedOneHotCategorical."""
     arg_constraints = {"probs": constraints.simplex, "logits": constraints.real_vector}
     support, has_rsample, _binary = constraints.real_vector, True, False
     probs = property(lambda self: self._categorical.probs)
@@ -255,21 +255,21 @@ class ExpRelaxedCategorical(Trials):
         return (score - score.logsumexp(-1, keepdim=True)).sum(-1) + scale
 
 
-class RelaxedBernoulli(Made):
-    """A Bernoulli of which draws are between 0 and 1 and have gradients; the nearer to 0 and 1, the
-    lower the temperature (Maddison et al. 2017, Jang et al. 2017)."""
+class RelaxedBernoulli(TransformedDistribution):
+    """A relaxed Bernoulli distribution: reparameterizable samples in (0, 1). A lower temperature moves
+    them closer to 0 and 1 (Maddison et al. 2017, Jang et al. 2017)."""
     arg_constraints, support = LogitRelaxedBernoulli.arg_constraints, constraints.unit_interval
     has_rsample, _base, _last = True, LogitRelaxedBernoulli, SigmoidTransform
-    temperature = property(lambda self: self.base_dist.temperature, doc="As given.")
-    logits = property(lambda self: self.base_dist.logits, doc="Those of the base.")
-    probs = property(lambda self: self.base_dist.probs, doc="Those of the base.")
+    temperature = property(lambda self: self.base_dist.temperature, doc="The relaxation temperature.")
+    logits = property(lambda self: self.base_dist.logits, doc="The logits of the base distribution.")
+    probs = property(lambda self: self.base_dist.probs, doc="The probabilities of the base distribution.")
 
     def __init__(self, temperature, probs=None, logits=None, validate_args=None):
         super().__init__(self._base(temperature, probs, logits), self._last(), validate_args=validate_args)
 
 
 class RelaxedOneHotCategorical(RelaxedBernoulli):
-    """A OneHotCategorical of which draws are shares and have gradients; the nearer to one choice,
-    the lower the temperature (Maddison et al. 2017, Jang et al. 2017)."""
+    """A relaxed one-hot categorical distribution: reparameterizable samples on the simplex. A lower
+    temperature moves them closer to one-hot vectors (Maddison et al. 2017, Jang et al. 2017)."""
     arg_constraints, support = ExpRelaxedCategorical.arg_constraints, constraints.simplex
     _base, _last = ExpRelaxedCategorical, ExpTransform

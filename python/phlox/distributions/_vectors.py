@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Distributions of vectors and matrices."""
+"""Multivariate and matrix distributions, and Multinomial."""
 import math
 import warnings
 
@@ -11,36 +11,37 @@ from ._discrete import Binomial, Categorical
 from .distribution import Distribution, ExponentialFamily, Family, Trials
 from .utils import broadcast_all, lazy_property
 
-_SHAPES = ("covariance_matrix", "precision_matrix", "scale_tril")
+_COVARIANCES = ("covariance_matrix", "precision_matrix", "scale_tril")
 
 
-def _sides(matrix):
-    """The logarithm of a triangle's determinant."""
+def _log_det_tril(matrix):
+    """Returns the log-determinant of a triangular matrix."""
     return matrix.diagonal(dim1=-2, dim2=-1).log().sum(-1)
 
 
-class _Shaped(Family):
-    """With a covariance, its inverse or its Cholesky factor: one is given, the others follow."""
-    scale_tril = lazy_property(lambda self: self._whole(self._tril))
-    covariance_matrix = lazy_property(lambda self: self._whole(self._tril @ self._tril.mT))
-    precision_matrix = lazy_property(lambda self: self._whole(torch.cholesky_inverse(self._tril)))
+class _WithCovariance(Family):
+    """A base class parameterized by exactly one of covariance, precision and Cholesky factor. The others
+    are derived."""
+    scale_tril = lazy_property(lambda self: self._to_batch(self._tril))
+    covariance_matrix = lazy_property(lambda self: self._to_batch(self._tril @ self._tril.mT))
+    precision_matrix = lazy_property(lambda self: self._to_batch(torch.cholesky_inverse(self._tril)))
 
-    _whole = lambda self, matrix: matrix.expand(self._batch_shape + matrix.shape[-2:])
+    _to_batch = lambda self, matrix: matrix.expand(self._batch_shape + matrix.shape[-2:])
 
     def _choose(self, error, *matrices):
-        """The one that is given, and its name."""
-        given = [pair for pair in zip(matrices, _SHAPES) if pair[0] is not None]
+        """Returns the given matrix and its name. Raises `error` unless exactly one is given."""
+        given = [pair for pair in zip(matrices, _COVARIANCES) if pair[0] is not None]
         if len(given) != 1:
             raise error("Exactly one of covariance_matrix or precision_matrix or scale_tril may be specified.")
         (matrix, name), = given
         if matrix.dim() < 2:
-            raise ValueError(f"{self._called.get(name, name)} must be at least two-dimensional, with optional "
+            raise ValueError(f"{self._names.get(name, name)} must be at least two-dimensional, with optional "
                              "leading batch dimensions")
         return matrix, name
 
     def _factor(self, matrix, name):
-        """Sets the factor of the matrix."""
-        if name == "precision_matrix":  # backwards, so that the inverse is a lower triangle
+        """Computes the Cholesky factor of the covariance."""
+        if name == "precision_matrix":  # a flipped Cholesky makes the inverse lower triangular
             inverse = torch.linalg.cholesky(matrix.flip(-2, -1)).flip(-2, -1).mT
             one = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
             matrix = torch.linalg.solve_triangular(inverse, one, upper=False)
@@ -48,8 +49,8 @@ class _Shaped(Family):
 
 
 class _Gaussian(Distribution):
-    """Normal vectors: of a factor of the covariance (_root), the logarithm of its determinant
-    (_log_det) and the squared distance of vectors from 0 in units of it (_distance)."""
+    """Multivariate normal distributions. Subclasses define _root (a factor of the covariance), _log_det
+    (the covariance's log-determinant) and _distance (the squared Mahalanobis distance from 0)."""
     support, has_rsample = constraints.real_vector, True
     mean = mode = property(lambda self: self.loc)
 
@@ -62,15 +63,15 @@ class _Gaussian(Distribution):
         return ((size + self._log_det) / 2).expand(self._batch_shape)
 
 
-class MultivariateNormal(_Gaussian, _Shaped):
-    """Of normal vectors, with mean `loc` and one of a covariance, its inverse, and its Cholesky
-    factor `scale_tril`."""
+class MultivariateNormal(_Gaussian, _WithCovariance):
+    """A multivariate normal distribution with mean `loc` and one of covariance_matrix, precision_matrix
+    and scale_tril, the Cholesky factor of the covariance."""
     arg_constraints = {"loc": constraints.real_vector, "covariance_matrix": constraints.positive_definite,
                        "precision_matrix": constraints.positive_definite,
                        "scale_tril": constraints.lower_cholesky}
-    _called = {"scale_tril": "scale_tril matrix"}  # in an error's text
+    _names = {"scale_tril": "scale_tril matrix"}  # names in error messages
     _root = property(lambda self: self._tril)
-    _log_det = property(lambda self: 2 * _sides(self._tril))
+    _log_det = property(lambda self: 2 * _log_det_tril(self._tril))
     variance = property(lambda self: (self._tril ** 2).sum(-1).expand(self._extended_shape()))
 
     def __init__(self, loc, covariance_matrix=None, precision_matrix=None, scale_tril=None,
@@ -85,7 +86,7 @@ class MultivariateNormal(_Gaussian, _Shaped):
         self._factor(matrix, name)
 
     def _distance(self, x):
-        if self._tril.dim() == 2:  # one solution for all vectors
+        if self._tril.dim() == 2:  # one solve for all vectors
             columns = x.reshape(-1, x.shape[-1]).mT
             return torch.linalg.solve_triangular(self._tril, columns, upper=False).pow(2).sum(0).view(x.shape[:-1])
         return torch.linalg.solve_triangular(self._tril, x.unsqueeze(-1), upper=False).pow(2).sum((-2, -1))
@@ -96,16 +97,16 @@ class MultivariateNormal(_Gaussian, _Shaped):
 
 
 class LowRankMultivariateNormal(_Gaussian, Family):
-    """Of normal vectors with the covariance `cov_factor` times its transpose, and `cov_diag` on the
-    diagonal: cheap where the factor has few columns."""
+    """A multivariate normal distribution with covariance cov_factor @ cov_factor.T + diag(cov_diag).
+    Efficient if cov_factor has few columns."""
     arg_constraints = {"loc": constraints.real_vector, "cov_factor": constraints.independent(constraints.real, 2),
                        "cov_diag": constraints.independent(constraints.positive, 1)}
     covariance_matrix = property(lambda self: self.cov_factor @ self.cov_factor.mT
-                                 + self.cov_diag.diag_embed(), doc="The covariance.")
+                                 + self.cov_diag.diag_embed(), doc="The covariance matrix.")
     scale_tril = property(lambda self: torch.linalg.cholesky(self.covariance_matrix), doc="Its Cholesky factor.")
     variance = property(lambda self: (self.cov_factor ** 2).sum(-1) + self.cov_diag)
     _root = property(lambda self: torch.cat([self.cov_factor, self.cov_diag.sqrt().diag_embed()], -1))
-    _log_det = property(lambda self: 2 * _sides(self._inner[2]) + self._inner[1].log().sum(-1))
+    _log_det = property(lambda self: 2 * _log_det_tril(self._capacitance[2]) + self._capacitance[1].log().sum(-1))
 
     def __init__(self, loc, cov_factor, cov_diag, validate_args=None):
         if loc.dim() < 1:
@@ -127,19 +128,19 @@ class LowRankMultivariateNormal(_Gaussian, Family):
         self.cov_factor = cov_factor.expand(batch + cov_factor.shape[-2:])
         scaled = cov_factor.mT / cov_diag.unsqueeze(-2)
         inner = scaled @ cov_factor
-        # What the determinant and the inverse come from, by a matrix as small as the factor is narrow.
-        self._inner = (scaled, cov_diag, torch.linalg.cholesky(inner + torch.eye(inner.shape[-1]).to(inner)))
+        # The capacitance matrix (rank x rank): determinant and inverse are derived from its factor.
+        self._capacitance = (scaled, cov_diag, torch.linalg.cholesky(inner + torch.eye(inner.shape[-1]).to(inner)))
         Distribution.__init__(self, batch, size, validate_args=validate_args)
 
     @property
     def precision_matrix(self):
-        """The inverse of the covariance."""
-        scaled, diag, tril = self._inner
+        """The inverse of the covariance matrix."""
+        scaled, diag, tril = self._capacitance
         part = torch.linalg.solve_triangular(tril, scaled, upper=False)
         return (diag.reciprocal().diag_embed() - part.mT @ part).expand(self._batch_shape + 2 * self._event_shape)
 
     def _distance(self, x):
-        scaled, diag, tril = self._inner
+        scaled, diag, tril = self._capacitance
         part = torch.linalg.solve_triangular(tril, scaled @ x.unsqueeze(-1), upper=False)
         return (x ** 2 / diag).sum(-1) - part.pow(2).sum((-2, -1))
 
@@ -149,17 +150,17 @@ class LowRankMultivariateNormal(_Gaussian, Family):
         return self.loc + (self.cov_factor @ narrow.unsqueeze(-1)).squeeze(-1) + self.cov_diag.sqrt() * wide
 
 
-class Wishart(_Shaped, ExponentialFamily):
-    """Of the sum of products of `df` normal vectors with themselves, which have one of a covariance,
-    its inverse, and its Cholesky factor `scale_tril`."""
+class Wishart(_WithCovariance, ExponentialFamily):
+    """A Wishart distribution with `df` degrees of freedom and one of covariance_matrix, precision_matrix
+    and scale_tril, the Cholesky factor of the covariance."""
     support, has_rsample, _mean_carrier_measure = constraints.positive_definite, True, 0
     arg_constraints = property(lambda self: {
         "covariance_matrix": constraints.positive_definite, "precision_matrix": constraints.positive_definite,
         "scale_tril": constraints.lower_cholesky, "df": constraints.greater_than(self._size - 1)})
-    _called, _size = dict.fromkeys(_SHAPES, "scale_tril"), property(lambda self: self._event_shape[-1])
-    _each = property(lambda self: self.df.view(self._batch_shape + (1, 1)))
-    _spare = property(lambda self: self.df - self._size - 1)
-    mean = property(lambda self: self._each * self.covariance_matrix)
+    _names, _size = dict.fromkeys(_COVARIANCES, "scale_tril"), property(lambda self: self._event_shape[-1])
+    _df = property(lambda self: self.df.view(self._batch_shape + (1, 1)))
+    _excess_df = property(lambda self: self.df - self._size - 1)
+    mean = property(lambda self: self._df * self.covariance_matrix)
 
     def __init__(self, df, covariance_matrix=None, precision_matrix=None, scale_tril=None, validate_args=None):
         matrix, name = self._choose(AssertionError, covariance_matrix, precision_matrix, scale_tril)
@@ -178,17 +179,17 @@ class Wishart(_Shaped, ExponentialFamily):
 
     @property
     def mode(self):
-        spare = self._spare.masked_fill(self._spare <= 0, math.nan)
+        spare = self._excess_df.masked_fill(self._excess_df <= 0, math.nan)
         return spare.view(self._batch_shape + (1, 1)) * self.covariance_matrix
 
     @property
     def variance(self):
         shape = self.covariance_matrix
         sides = shape.diagonal(dim1=-2, dim2=-1)
-        return self._each * (shape ** 2 + sides.unsqueeze(-1) * sides.unsqueeze(-2))
+        return self._df * (shape ** 2 + sides.unsqueeze(-1) * sides.unsqueeze(-2))
 
     def _draw(self, shape):
-        """By a triangle of normal numbers, and on the diagonal of Chi2 numbers' roots (Bartlett)."""
+        """Samples by the Bartlett decomposition."""
         size, eps = self._size, torch.finfo(self.df.dtype).eps
         df = self.df.unsqueeze(-1) - torch.arange(size, dtype=self.df.dtype, device=self.df.device)
         noise = Chi2(df, validate_args=False)._rsample(shape[:-1]).sqrt().clamp(min=eps).diag_embed()
@@ -199,7 +200,7 @@ class Wishart(_Shaped, ExponentialFamily):
 
     def _rsample(self, shape):
         draw = self._draw(shape)
-        for _ in range(10):  # singular ones are drawn again
+        for _ in range(10):  # redraws singular samples
             good = self.support.check(draw)
             if good.all():
                 break
@@ -209,16 +210,16 @@ class Wishart(_Shaped, ExponentialFamily):
     def _log_prob(self, value):
         size = self._size
         inside = torch.cholesky_solve(value, self._tril).diagonal(dim1=-2, dim2=-1).sum(-1)
-        return (-self.df * (size * math.log(2) / 2 + _sides(self._tril)) - torch.mvlgamma(self.df / 2, size)
-                + self._spare / 2 * torch.linalg.slogdet(value).logabsdet - inside / 2)
+        return (-self.df * (size * math.log(2) / 2 + _log_det_tril(self._tril)) - torch.mvlgamma(self.df / 2, size)
+                + self._excess_df / 2 * torch.linalg.slogdet(value).logabsdet - inside / 2)
 
     def entropy(self):
         size, half = self._size, self.df / 2
         steps = torch.arange(size, dtype=half.dtype, device=half.device) / 2
-        return ((size + 1) * (size * math.log(2) / 2 + _sides(self._tril)) + torch.mvlgamma(half, size)
-                - self._spare / 2 * torch.digamma(half.unsqueeze(-1) - steps).sum(-1) + half * size)
+        return ((size + 1) * (size * math.log(2) / 2 + _log_det_tril(self._tril)) + torch.mvlgamma(half, size)
+                - self._excess_df / 2 * torch.digamma(half.unsqueeze(-1) - steps).sum(-1) + half * size)
 
-    _natural_params = property(lambda self: (-self.precision_matrix / 2, self._spare / 2))
+    _natural_params = property(lambda self: (-self.precision_matrix / 2, self._excess_df / 2))
 
     def _log_normalizer(self, x, y):
         half = y + (self._size + 1) / 2
@@ -227,8 +228,9 @@ class Wishart(_Shaped, ExponentialFamily):
 
 
 class LKJCholesky(Family):
-    """Of the Cholesky factors of correlations of `dim` numbers: the larger `concentration`, the
-    nearer to none; 1: evenly (Lewandowski, Kurowicka and Joe 2009)."""
+    """An LKJ distribution over the Cholesky factors of `dim` x `dim` correlation matrices.
+    concentration = 1 is uniform over correlation matrices; larger values approach the identity
+    (Lewandowski, Kurowicka and Joe 2009)."""
     arg_constraints, support = {"concentration": constraints.positive}, constraints.corr_cholesky
 
     def __init__(self, dim, concentration=1.0, validate_args=None):
@@ -260,10 +262,10 @@ class LKJCholesky(Family):
 
 
 class Multinomial(Trials):
-    """How often each index is chosen in `total_count` choices of a Categorical."""
+    """A multinomial distribution: counts of each index in `total_count` draws of a Categorical."""
     arg_constraints = {"probs": constraints.simplex, "logits": constraints.real_vector}
-    probs = property(lambda self: self._categorical.probs, doc="Of each index.")
-    logits = property(lambda self: self._categorical.logits, doc="The logarithms of probs.")
+    probs = property(lambda self: self._categorical.probs, doc="The probabilities of the indices.")
+    logits = property(lambda self: self._categorical.logits, doc="The log-probabilities.")
     _param = property(lambda self: self._categorical._param)
     mean = property(lambda self: self.probs * self.total_count)
     variance = property(lambda self: self.total_count * self.probs * (1 - self.probs))

@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.distributions.constraint_registry: transforms from all real numbers to what a constraint
-allows."""
+"""torch.distributions.constraint_registry: transforms from unconstrained space to the set of a
+constraint."""
 from . import constraints, transforms
 from .transforms import (AffineTransform, CatTransform, ComposeTransform, CorrCholeskyTransform,
     ExpTransform, LowerCholeskyTransform, PositiveDefiniteTransform, SigmoidTransform, StackTransform)
 
 
 class ConstraintRegistry:
-    """Finds the transform of a constraint: call it with one; `register` adds a rule."""
+    """A registry of transforms by constraint. Call it with a constraint to get its transform."""
 
     def __init__(self):
         self._registry = {}
 
     def register(self, constraint, factory=None):
-        """A decorator for the function that makes the transform of a kind of constraint, or of the
-        kind of one that is given."""
+        """Registers a factory for a Constraint subclass, or the class of an instance. Without
+        `factory`, returns a decorator."""
         if factory is None:
             return lambda factory: self.register(constraint, factory)
         kind = constraint if isinstance(constraint, type) else type(constraint)
@@ -34,11 +34,11 @@ class ConstraintRegistry:
 biject_to, transform_to = ConstraintRegistry(), ConstraintRegistry()
 
 
-def _from(constraint):
+def _lower_bounded(constraint):
     return ComposeTransform([ExpTransform(), AffineTransform(constraint.lower_bound, 1)])
 
 
-def _between(constraint):
+def _bounded(constraint):
     low, high = constraint.lower_bound, constraint.upper_bound
     if isinstance(low, (int, float)) and isinstance(high, (int, float)) and (low, high) == (0, 1):
         return SigmoidTransform()
@@ -50,9 +50,9 @@ for _to in biject_to, transform_to:
     _to.register(constraints.independent, lambda constraint, to=_to: transforms.IndependentTransform(
         to(constraint.base_constraint), constraint.reinterpreted_batch_ndims))
     _to.register(constraints.greater_than, lambda constraint: ExpTransform()
-                 if constraint is constraints.positive else _from(constraint))
+                 if constraint is constraints.positive else _lower_bounded(constraint))
     _to.register(constraints.greater_than_eq, lambda constraint: ExpTransform()
-                 if constraint is constraints.nonnegative else _from(constraint))
+                 if constraint is constraints.nonnegative else _lower_bounded(constraint))
     _to.register(constraints.less_than, lambda constraint: ComposeTransform(
         [ExpTransform(), AffineTransform(constraint.upper_bound, -1)]))
     _to.register(constraints.corr_cholesky, lambda constraint: CorrCholeskyTransform())
@@ -60,8 +60,8 @@ for _to in biject_to, transform_to:
         map(to, constraint.cseq), constraint.dim, constraint.lengths))
     _to.register(constraints.stack, lambda constraint, to=_to: StackTransform(
         map(to, constraint.cseq), constraint.dim))
-    _to.register(constraints.interval, _between)
-    _to.register(constraints.half_open_interval, _between)
+    _to.register(constraints.interval, _bounded)
+    _to.register(constraints.half_open_interval, _bounded)
 biject_to.register(constraints.simplex, lambda constraint: transforms.StickBreakingTransform())
 transform_to.register(constraints.simplex, lambda constraint: transforms.SoftmaxTransform())
 transform_to.register(constraints.lower_cholesky, lambda constraint: LowerCholeskyTransform())

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.distributions.constraints: what parameters and values of distributions satisfy."""
+"""torch.distributions.constraints: constraints on parameters and values of distributions."""
 import phlox as torch
 
 
 class Constraint:
-    """Says which values satisfy it. `event_dim`: how many dimensions at the end make one value."""
+    """The base class of constraints. `event_dim` is the number of rightmost dimensions of one value."""
     is_discrete, event_dim = False, 0
     _bounds = ()
 
@@ -12,7 +12,7 @@ class Constraint:
         vars(self).update(zip(self._bounds, bounds), **named)
 
     def check(self, value):
-        """A bool for each value: whether it satisfies the constraint."""
+        """Returns a bool tensor: True for each value satisfying the constraint."""
         raise NotImplementedError
 
     def __repr__(self):
@@ -21,14 +21,14 @@ class Constraint:
 
 
 class _Dependent(Constraint):
-    """Stands where the constraint depends on the object: it cannot be checked."""
+    """A placeholder for a constraint that depends on the instance. It cannot be checked."""
 
     def check(self, value):
         raise ValueError("Cannot determine validity of dependent constraint")
 
 
 class dependent_property(property, _Dependent):
-    """A property that is a constraint of the object, and stands for one in the class."""
+    """A property returning a constraint that depends on the instance. On the class it is a placeholder."""
 
     def __init__(self, fn=None, *, is_discrete=False, event_dim=0):
         super().__init__(fn)
@@ -39,7 +39,7 @@ class dependent_property(property, _Dependent):
 
 
 class independent(Constraint):
-    """A constraint of which the last dimensions make one value."""
+    """A constraint whose rightmost batch dimensions are reinterpreted as part of a value."""
 
     def __init__(self, base_constraint, reinterpreted_batch_ndims):
         self.base_constraint = base_constraint
@@ -57,7 +57,7 @@ class independent(Constraint):
 
 
 class MixtureSameFamilyConstraint(Constraint):
-    """What all components of a mixture allow, of which the constraint is given."""
+    """The support of a MixtureSameFamily, given the components' constraint."""
 
     def __init__(self, base_constraint):
         if not isinstance(base_constraint, Constraint):
@@ -74,7 +74,7 @@ class MixtureSameFamilyConstraint(Constraint):
 
 
 class cat(Constraint):
-    """Constraints of the pieces of a dimension, of the lengths that are given, or of one each."""
+    """Constraints on consecutive slices along a dimension. `lengths` are their sizes, 1 by default."""
     is_discrete = property(lambda self: any(part.is_discrete for part in self.cseq))
     event_dim = property(lambda self: max(part.event_dim for part in self.cseq))
     __repr__ = lambda self: f"{type(self).__name__.capitalize()}()"
@@ -98,7 +98,7 @@ class cat(Constraint):
 
 
 class stack(cat):
-    """Constraints of the slices along a dimension, one each."""
+    """Constraints on the slices of size 1 along a dimension."""
     __init__ = lambda self, cseq, dim=0: cat.__init__(self, cseq, dim)
     event_dim = property(lambda self: cat.event_dim.fget(self) + (self.dim + cat.event_dim.fget(self) < 0))
 
@@ -106,11 +106,11 @@ class stack(cat):
         return torch.stack(self._checks(value, lambda: value.unbind(self.dim)), self.dim)
 
 
-def _kind(name, check, *bounds, **more):
-    """A class of constraints with these bounds, of which `check` tells whether a value fits."""
+def _class(name, check, *bounds, **more):
+    """Makes a constraint class with these bounds. check(self, value) returns a bool tensor."""
     return type(name, (Constraint,), {
         "check": check, "_bounds": bounds, "__module__": __name__,
-        "__doc__": f"Values that satisfy it: {name.lstrip('_')}.", **more})
+        "__doc__": f"A constraint: {name.lstrip('_')}.", **more})
 
 
 def _sums_to_one(x):
@@ -130,14 +130,14 @@ def _unit_rows(c, x):
     return _cholesky(c, x) & ((x.detach().norm(dim=-1) - 1).abs() <= near).all(-1)
 
 
-def _same_sides(c, x):
+def _square(c, x):
     return torch.full(x.shape[:-2], x.shape[-2] == x.shape[-1], device=x.device)
 
 
 def _symmetric(also):
-    """The check of square matrices that equal their transposes, and of which `also` is true."""
+    """Returns a check for symmetric matrices that also satisfy `also`."""
     def check(c, x):
-        fits = _same_sides(c, x)
+        fits = _square(c, x)
         if fits.all():
             fits = torch.isclose(x, x.mT, atol=1e-6).all(-2).all(-1)
         return also(x) if fits.all() else fits
@@ -146,43 +146,43 @@ def _symmetric(also):
 
 
 def is_dependent(constraint):
-    """Whether it depends on the object that has it."""
+    """Returns True if the constraint depends on the instance."""
     return isinstance(constraint, _Dependent)
 
 
 dependent = _Dependent()
-boolean = _kind("_Boolean", lambda c, x: (x == 0) | (x == 1), is_discrete=True)()
-integer_interval = _kind(
+boolean = _class("_Boolean", lambda c, x: (x == 0) | (x == 1), is_discrete=True)()
+integer_interval = _class(
     "_IntegerInterval",
     lambda c, x: (x % 1 == 0) & (x >= c.lower_bound) & (x <= c.upper_bound),
     "lower_bound", "upper_bound", is_discrete=True)
-_whole_from = _kind("_IntegerGreaterThan", lambda c, x: (x % 1 == 0) & (x >= c.lower_bound),
+_integer_from = _class("_IntegerGreaterThan", lambda c, x: (x % 1 == 0) & (x >= c.lower_bound),
                     "lower_bound", is_discrete=True)
-nonnegative_integer, positive_integer = _whole_from(0), _whole_from(1)
-real = _kind("_Real", lambda c, x: x == x)()
+nonnegative_integer, positive_integer = _integer_from(0), _integer_from(1)
+real = _class("_Real", lambda c, x: x == x)()
 real_vector = independent(real, 1)
-greater_than = _kind("_GreaterThan", lambda c, x: x > c.lower_bound, "lower_bound")
-greater_than_eq = _kind("_GreaterThanEq", lambda c, x: x >= c.lower_bound, "lower_bound")
-less_than = _kind("_LessThan", lambda c, x: x < c.upper_bound, "upper_bound")
+greater_than = _class("_GreaterThan", lambda c, x: x > c.lower_bound, "lower_bound")
+greater_than_eq = _class("_GreaterThanEq", lambda c, x: x >= c.lower_bound, "lower_bound")
+less_than = _class("_LessThan", lambda c, x: x < c.upper_bound, "upper_bound")
 positive, nonnegative = greater_than(0.), greater_than_eq(0.)
-interval = _kind("_Interval", lambda c, x: (x >= c.lower_bound) & (x <= c.upper_bound),
+interval = _class("_Interval", lambda c, x: (x >= c.lower_bound) & (x <= c.upper_bound),
                  "lower_bound", "upper_bound")
-half_open_interval = _kind("_HalfOpenInterval",
+half_open_interval = _class("_HalfOpenInterval",
                            lambda c, x: (x >= c.lower_bound) & (x < c.upper_bound),
                            "lower_bound", "upper_bound")
 unit_interval = interval(0., 1.)
-simplex = _kind("_Simplex", lambda c, x: (x >= 0).all(-1) & _sums_to_one(x), event_dim=1)()
-one_hot = _kind("_OneHot", lambda c, x: ((x == 0) | (x == 1)).all(-1) & (x.sum(-1) == 1),
+simplex = _class("_Simplex", lambda c, x: (x >= 0).all(-1) & _sums_to_one(x), event_dim=1)()
+one_hot = _class("_OneHot", lambda c, x: ((x == 0) | (x == 1)).all(-1) & (x.sum(-1) == 1),
                 is_discrete=True, event_dim=1)()
-multinomial = _kind("_Multinomial", lambda c, x: (x >= 0).all(-1) & (x.sum(-1) <= c.upper_bound),
+multinomial = _class("_Multinomial", lambda c, x: (x >= 0).all(-1) & (x.sum(-1) <= c.upper_bound),
                     "upper_bound", is_discrete=True, event_dim=1,
                     __repr__=lambda c: "Multinomial()")
-lower_triangular = _kind("_LowerTriangular", _lower, event_dim=2)()
-lower_cholesky = _kind("_LowerCholesky", _cholesky, event_dim=2)()
-corr_cholesky = _kind("_CorrCholesky", _unit_rows, event_dim=2)()
-square = _kind("_Square", _same_sides, event_dim=2)()
-symmetric = _kind("_Symmetric", _symmetric(lambda x: _same_sides(None, x)), event_dim=2)()
-positive_semidefinite = _kind("_PositiveSemidefinite", _symmetric(
+lower_triangular = _class("_LowerTriangular", _lower, event_dim=2)()
+lower_cholesky = _class("_LowerCholesky", _cholesky, event_dim=2)()
+corr_cholesky = _class("_CorrCholesky", _unit_rows, event_dim=2)()
+square = _class("_Square", _square, event_dim=2)()
+symmetric = _class("_Symmetric", _symmetric(lambda x: _square(None, x)), event_dim=2)()
+positive_semidefinite = _class("_PositiveSemidefinite", _symmetric(
     lambda x: torch.linalg.eigvalsh(x).ge(0).all(-1)), event_dim=2)()
-positive_definite = _kind("_PositiveDefinite", _symmetric(
+positive_definite = _class("_PositiveDefinite", _symmetric(
     lambda x: torch.linalg.cholesky_ex(x).info.eq(0)), event_dim=2)()

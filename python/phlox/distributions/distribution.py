@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.distributions.distribution: what all distributions have. A distribution of this package is
-its parameters with their constraints and a few expressions; the rest is here."""
+"""torch.distributions.distribution: base classes. A distribution of this package is its constrained
+parameters and a few expressions; everything common is here."""
 import warnings
 
 import phlox as torch
@@ -9,40 +9,41 @@ from . import constraints
 from .utils import broadcast_all, lazy_property, logits_to_probs, probs_to_logits
 
 
-def _lacking(text):
-    """What a family may have: until then it raises."""
-    def lacking(self, *args, **kwargs):
+def _abstract(text):
+    """Makes an abstract method: it raises NotImplementedError."""
+    def method(self, *args, **kwargs):
         raise NotImplementedError
 
-    lacking.__doc__ = text
-    return lacking
+    method.__doc__ = text
+    return method
 
 
 class Distribution:
-    """A distribution: derive from it, with `arg_constraints`, `support`, and the methods there are.
+    """The abstract base class of distributions. Subclasses define `arg_constraints`, `support` and
+    methods.
 
-    batch_shape: of distributions that are independent; event_shape: of one draw. validate_args:
-    whether parameters and values are checked; None: as `set_default_validate_args` says.
+    batch_shape: the shape of independent distributions. event_shape: the shape of one sample.
+    validate_args: True checks parameters and values; None: see set_default_validate_args.
     """
     has_rsample = has_enumerate_support = False
     _validate_args = __debug__
-    arg_constraints = property(_lacking("The constraint of each parameter."))
-    support = property(_lacking("The constraint of values."))
-    mean, variance = property(_lacking("The mean.")), property(_lacking("The variance."))
-    expand = _lacking("The distribution with parameters that are expanded to a batch.")
-    rsample = _lacking("Draws values as `sample` does, with gradients for the parameters.")
-    log_prob = _lacking("The logarithm of the density, or of the probability, of values.")
-    cdf = _lacking("The probability of what is not above the values.")
-    icdf = _lacking("The values for which `cdf` gives these probabilities.")
-    enumerate_support = _lacking("All values there are, in a first dimension.")
-    entropy = _lacking("The entropy, in nats.")
-    batch_shape = property(lambda self: self._batch_shape, doc="Of independent distributions.")
-    event_shape = property(lambda self: self._event_shape, doc="Of one draw.")
-    stddev = property(lambda self: self.variance.sqrt(), doc="The root of the variance.")
+    arg_constraints = property(_abstract("Returns a dict of the parameters' constraints."))
+    support = property(_abstract("Returns the constraint of the distribution's values."))
+    mean, variance = property(_abstract("Returns the mean.")), property(_abstract("Returns the variance."))
+    expand = _abstract("Returns the distribution with batch dimensions expanded.")
+    rsample = _abstract("Generates a reparameterized sample: gradients flow to the parameters.")
+    log_prob = _abstract("Returns the log of the probability density or mass at `value`.")
+    cdf = _abstract("Returns the cumulative distribution function at `value`.")
+    icdf = _abstract("Returns the inverse cumulative distribution function at `value`.")
+    enumerate_support = _abstract("Returns all values of a discrete distribution along dimension 0.")
+    entropy = _abstract("Returns the entropy in nats.")
+    batch_shape = property(lambda self: self._batch_shape, doc="The shape of the batch of distributions.")
+    event_shape = property(lambda self: self._event_shape, doc="The shape of one sample.")
+    stddev = property(lambda self: self.variance.sqrt(), doc="The standard deviation.")
 
     @staticmethod
     def set_default_validate_args(value):
-        """Whether distributions check their arguments unless they are told."""
+        """Sets the default of validate_args."""
         if value not in (True, False):
             raise ValueError
         Distribution._validate_args = value
@@ -96,22 +97,22 @@ class Distribution:
 
     @property
     def mode(self):
-        """The likeliest value."""
+        """Returns the mode."""
         raise NotImplementedError(f"{type(self)} does not implement mode")
 
     def sample(self, sample_shape=torch.Size()):
-        """Draws values of shape `sample_shape`, the batch's and the event's, without gradients."""
+        """Generates a sample of shape sample_shape + batch_shape + event_shape, without gradients."""
         with torch.no_grad():
             return self.rsample(sample_shape)
 
     def sample_n(self, n):
-        """`sample((n,))`, by an older name."""
+        """Deprecated: see sample()."""
         warnings.warn("`sample_n(n)` will be deprecated. Use `sample((n,))` instead.", FutureWarning,
                       stacklevel=2)
         return self.sample(torch.Size((n,)))
 
     def perplexity(self):
-        """The exponential of the entropy."""
+        """Returns the perplexity, exp(entropy)."""
         return self.entropy().exp()
 
     def _extended_shape(self, sample_shape=torch.Size()):
@@ -125,15 +126,15 @@ class Distribution:
         return type(self).__new__(type(self)) if _instance is None else _instance
 
     def _copy(self, _instance):
-        """A new object with what this one has, of its class or of the one that is given."""
+        """Returns a shallow copy, or copies the attributes to `_instance`."""
         ours = next(cls for cls in type(self).__mro__ if cls.__module__.startswith(__package__))
         new = self._get_checked_instance(ours, _instance)
         vars(new).update(vars(self))
         return new
 
     def _expanded(self, batch_shape, **parts):
-        """The attributes that are other ones in a larger batch: parameters, and parts, unless they
-        are given."""
+        """Returns the attributes that change with a larger batch: expanded parameters and nested
+        distributions, and `parts`, which override them."""
         changed = {"_batch_shape": batch_shape, **parts}
         for name, value in vars(self).items():
             if isinstance(value, Distribution) and name not in parts:
@@ -150,14 +151,15 @@ class Distribution:
 
 
 class ExponentialFamily(Distribution):
-    """Distributions whose density is exp(parameters . statistics - normalizer) by a measure; the
-    entropy and divergences follow from the normalizer's gradients."""
-    _natural_params = property(_lacking("The parameters, a tuple."))
-    _log_normalizer = _lacking("The normalizer's logarithm for the parameters.")
-    _mean_carrier_measure = property(_lacking("The mean of the measure's logarithm."))
+    """Distributions with density exp(parameters . statistics - normalizer) and a carrier measure.
+    Entropy and divergences are derived from gradients of the normalizer."""
+    _natural_params = property(_abstract("Returns the tuple of natural parameters."))
+    _log_normalizer = _abstract("Returns the log normalizer for natural parameters.")
+    _mean_carrier_measure = property(_abstract("Returns the mean of the log carrier measure."))
 
     def _normalized(self):
-        """The parameters, the normalizer's logarithm and its gradients, with their own ones."""
+        """Returns (natural parameters, log normalizer, its gradients) on a graph separate from the
+        parameters'."""
         parts = [part.detach().requires_grad_() for part in self._natural_params]
         normalizer = self._log_normalizer(*parts)
         return parts, normalizer, torch.autograd.grad(normalizer.sum(), parts, create_graph=True)
@@ -170,13 +172,13 @@ class ExponentialFamily(Distribution):
 
 
 class Family(Distribution):
-    """A distribution of this package: its parameters are attributes with the names of
-    `arg_constraints`, and its expressions get values that are checked, and shapes of draws."""
-    _rsample = _log_prob = _lacking("What the public method of this name gives.")
-    _cdf = property(_lacking("The same; where it is not there, no value is looked at."))
+    """The base class of this package's distributions. Parameters are attributes named by
+    `arg_constraints`. Subclass expressions get validated values and full sample shapes."""
+    _rsample = _log_prob = _abstract("Implements the public method of this name.")
+    _cdf = property(_abstract("Implements cdf. If missing, values are not validated."))
 
     def _begin(self, validate_args, **parameters):
-        """Keeps the parameters, broadcast to one shape."""
+        """Stores the parameters, broadcast to a common shape."""
         tensors = broadcast_all(*parameters.values())
         vars(self).update(zip(parameters, tensors))
         Distribution.__init__(self, tensors[0].size(), validate_args=validate_args)
@@ -186,7 +188,7 @@ class Family(Distribution):
     rsample = lambda self, sample_shape=torch.Size(): self._rsample(self._extended_shape(sample_shape))
 
     def sample(self, sample_shape=torch.Size()):
-        """Draws values of shape `sample_shape`, the batch's and the event's, without gradients."""
+        """Generates a sample of shape sample_shape + batch_shape + event_shape, without gradients."""
         with torch.no_grad():
             return self._sample(self._extended_shape(sample_shape))
 
@@ -206,21 +208,21 @@ class Family(Distribution):
 
 
 class Trials(Family):
-    """A family with the parameter `probs` or `logits`: one is given, the other follows."""
+    """A family parameterized by either `probs` or `logits`; the other is derived."""
     _binary = True
     probs = lazy_property(lambda self: logits_to_probs(self.logits, self._binary))
     logits = lazy_property(lambda self: probs_to_logits(self.probs, self._binary))
     _param = property(lambda self: getattr(self, self._given))
-    param_shape = property(lambda self: self._param.size(), doc="Of probs or logits.")
+    param_shape = property(lambda self: self._param.size(), doc="The shape of probs or logits.")
 
     def _choose(self, probs, logits):
-        """The one that is given, with its name."""
+        """Returns {name: value} of the given parameter. Raises unless exactly one is given."""
         if (probs is None) == (logits is None):
             raise ValueError("Either `probs` or `logits` must be specified, but not both.")
         self._given = "logits" if probs is None else "probs"
         return {self._given: logits if probs is None else probs}
 
-    def _count_up(self, count, dtype, expand):
+    def _enumerate(self, count, dtype, expand):
         values = torch.arange(count, dtype=dtype, device=self._param.device)
         values = values.view((-1,) + (1,) * len(self._batch_shape))
         return values.expand((-1,) + self._batch_shape) if expand else values

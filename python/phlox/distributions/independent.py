@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.distributions.independent: batches whose last dimensions make one event."""
+"""torch.distributions.independent: reinterprets batch dimensions as event dimensions."""
 import phlox as torch
 
 from . import constraints
@@ -7,8 +7,8 @@ from .distribution import Distribution
 
 
 class Independent(Distribution):
-    """The base, of which the last `reinterpreted_batch_ndims` dimensions of the batch make one
-    event, whose parts are independent."""
+    """Reinterprets the last `reinterpreted_batch_ndims` batch dimensions of a distribution as event
+    dimensions."""
     arg_constraints = {}
     has_rsample = property(lambda self: self.base_dist.has_rsample)
     has_enumerate_support = property(
@@ -38,7 +38,7 @@ class Independent(Distribution):
         return values.sum(tuple(range(-count, 0))) if count else values
 
     def expand(self, batch_shape, _instance=None):
-        """The distribution with a base that is expanded to a batch."""
+        """Returns the distribution with batch dimensions expanded."""
         new = self._get_checked_instance(Independent, _instance)
         shape = torch.Size(batch_shape) + self.event_shape[:self.reinterpreted_batch_ndims]
         Independent.__init__(new, self.base_dist.expand(shape), self.reinterpreted_batch_ndims,

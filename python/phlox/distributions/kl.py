@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.distributions.kl: divergences of distributions from each other, by their types."""
+"""torch.distributions.kl: Kullback-Leibler divergences, dispatched on the types of both distributions."""
 import math
 import warnings
 
@@ -22,7 +22,7 @@ _rules = {}
 
 
 def register_kl(type_p, type_q):
-    """A decorator: the function gives the divergence of a `type_p` from a `type_q`."""
+    """A decorator that registers a function for KL(p || q) of a `type_p` and a `type_q`."""
     for name, kind in (("type_p", type_p), ("type_q", type_q)):
         if not (isinstance(kind, type) and issubclass(kind, Distribution)):
             raise TypeError(f"Expected {name} to be a Distribution subclass but got {kind}")
@@ -35,9 +35,9 @@ def register_kl(type_p, type_q):
 
 
 def kl_divergence(p, q):
-    """The Kullback-Leibler divergence of q from p, by the rule of the nearest types.
+    """Computes the Kullback-Leibler divergence KL(p || q), by the rule of the closest types.
 
-    NotImplementedError where there is none.
+    Raises NotImplementedError if there is no rule.
     """
     ps, qs = type(p).__mro__, type(q).__mro__
     left = next(((a, b) for a in ps for b in qs if (a, b) in _rules), None)
@@ -51,14 +51,14 @@ def kl_divergence(p, q):
     return _rules[left](p, q)
 
 
-# ---- of one kind from another: the mean of log p is minus the entropy, that of log q an expression
+# ---- rules for pairs of families: KL = -entropy(p) - E_p[log q], with an expression for the second term
 
 def _x_log_x(x):
     return torch.xlogy(x, x)
 
 
 def _mean_log(p, flip=False):
-    """The mean of log x, or of log(1 - x)."""
+    """Returns E[log x], or E[log(1 - x)] with `flip`."""
     if isinstance(p, Uniform):
         low, high = (1 - p.high, 1 - p.low) if flip else (p.low, p.high)
         return (_x_log_x(high) - _x_log_x(low)) / (high - low) - 1
@@ -69,8 +69,8 @@ def _mean_log(p, flip=False):
     return (digamma(p.concentration) if isinstance(p, Gamma) else -euler_constant) - p.rate.log()
 
 
-def _mean_fall(p, loc, scale):
-    """The mean of exp((loc - x) / scale)."""
+def _mean_exp(p, loc, scale):
+    """Returns E[exp((loc - x) / scale)]."""
     if isinstance(p, Uniform):
         return scale / (p.high - p.low) * (((loc - p.low) / scale).exp() - ((loc - p.high) / scale).exp())
     if isinstance(p, Gumbel):
@@ -81,8 +81,8 @@ def _mean_fall(p, loc, scale):
     return (loc / scale).exp() * (1 + 1 / (p.rate * scale)) ** -power
 
 
-def _mean_far(p, loc):
-    """The mean of |x - loc|."""
+def _mean_distance(p, loc):
+    """Returns E[|x - loc|]."""
     far = p.loc - loc
     if isinstance(p, Laplace):
         return far.abs() + p.scale * (-far.abs() / p.scale).exp()
@@ -90,8 +90,8 @@ def _mean_far(p, loc):
             + far * (math.sqrt(0.5) * far / p.scale).erf())
 
 
-# Of q: the kinds of p from which the divergence is known, and the mean of log q by p.
-_CROSSED = {
+# q's family: (families of p with a closed form, E_p[log q])
+_CROSS_ENTROPIES = {
     Beta: ("Uniform", lambda p, q: (q.concentration1 - 1) * _mean_log(p) + (q.concentration0 - 1)
            * _mean_log(p, True) + lgamma(q.concentration1 + q.concentration0) - lgamma(q.concentration1)
            - lgamma(q.concentration0)),
@@ -101,8 +101,8 @@ _CROSSED = {
     Gamma: ("Beta Exponential Pareto Uniform", lambda p, q: q.concentration * q.rate.log()
             - lgamma(q.concentration) + (q.concentration - 1) * _mean_log(p) - q.rate * p.mean),
     Gumbel: ("Exponential Gamma Gumbel Normal Uniform", lambda p, q: (q.loc - p.mean) / q.scale
-             - q.scale.log() - _mean_fall(p, q.loc, q.scale)),
-    Laplace: ("Laplace Normal", lambda p, q: -(2 * q.scale).log() - _mean_far(p, q.loc) / q.scale),
+             - q.scale.log() - _mean_exp(p, q.loc, q.scale)),
+    Laplace: ("Laplace Normal", lambda p, q: -(2 * q.scale).log() - _mean_distance(p, q.loc) / q.scale),
     Normal: ("Beta ContinuousBernoulli Exponential Gamma Gumbel Laplace Pareto Uniform", lambda p, q:
              -q.scale.log() - math.log(2 * math.pi) / 2
              - (p.variance + (p.mean - q.loc) ** 2) / (2 * q.scale ** 2)),
@@ -110,8 +110,8 @@ _CROSSED = {
              - (q.alpha + 1) * _mean_log(p)),
     Uniform: ("Beta ContinuousBernoulli Uniform", lambda p, q: -(q.high - q.low).log()),
 }
-# Of q: the kinds of p that always reach beyond it.
-_BEYOND = {
+# q's family: families of p whose support always exceeds q's
+_INFINITE = {
     Beta: "Exponential Gamma Gumbel Laplace Normal Pareto",
     ContinuousBernoulli: "Exponential Gamma Gumbel Laplace Normal Pareto",
     Exponential: "Gumbel Laplace Normal", Gamma: "Gumbel Laplace Normal",
@@ -120,18 +120,18 @@ _BEYOND = {
 }
 
 
-def _ends(d):
-    """Between which bounds there are values."""
+def _bounds(d):
+    """Returns the bounds of a distribution's support."""
     support = d.support
     return getattr(support, "lower_bound", -math.inf), getattr(support, "upper_bound", math.inf)
 
 
-def _crossed(mean):
+def _cross_rule(mean):
     def rule(p, q):
-        (low, high), (least, most) = _ends(p), _ends(q)
+        (low, high), (q_low, q_high) = _bounds(p), _bounds(q)
         result = -p.entropy() - mean(p, q)
-        beyond = torch.as_tensor(low < least) | torch.as_tensor(high > most)
-        return result.masked_fill(beyond.to(result.device), math.inf)
+        outside = torch.as_tensor(low < q_low) | torch.as_tensor(high > q_high)
+        return result.masked_fill(outside.to(result.device), math.inf)
 
     return rule
 
@@ -140,9 +140,9 @@ def _infinite(p, q):
     return torch.full_like(p.mean, math.inf)
 
 
-for _table in _CROSSED, _BEYOND:
+for _table in _CROSS_ENTROPIES, _INFINITE:
     for _q, _row in _table.items():
-        _names, _rule = (_row, _infinite) if _table is _BEYOND else (_row[0], _crossed(_row[1]))
+        _names, _rule = (_row, _infinite) if _table is _INFINITE else (_row[0], _cross_rule(_row[1]))
         for _name in _names.split():
             register_kl(getattr(_continuous, _name, None) or getattr(_transformed, _name), _q)(_rule)
 for _q in Bernoulli, Binomial:
@@ -150,7 +150,7 @@ for _q in Bernoulli, Binomial:
 register_kl(Bernoulli, Poisson)(lambda p, q: q.rate - p.probs * q.rate.log() - p.entropy())
 
 
-# ---- of one kind
+# ---- rules for pairs of the same family
 
 @register_kl(Bernoulli, Bernoulli)
 def _(p, q):
@@ -216,7 +216,7 @@ def _(p, q):
             + ((a - b) * (digamma(a) - digamma(total).unsqueeze(-1))).sum(-1))
 
 
-register_kl(Beta, Beta)(lambda p, q: kl_divergence(p._shares, q._shares))
+register_kl(Beta, Beta)(lambda p, q: kl_divergence(p._dirichlet, q._dirichlet))
 register_kl(OneHotCategorical, OneHotCategorical)(
     lambda p, q: kl_divergence(p._categorical, q._categorical))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.distributions.mixture_same_family: mixtures of distributions of one family."""
+"""torch.distributions.mixture_same_family: mixtures of distributions of the same family."""
 import phlox as torch
 
 from . import constraints
@@ -8,8 +8,8 @@ from .distribution import Distribution
 
 
 class MixtureSameFamily(Distribution):
-    """A draw of the component that a Categorical chooses: the components are the last dimension of
-    a batch.
+    """A mixture: a Categorical selects a component. The components are the rightmost batch dimension
+    of a distribution.
 
     >>> choice = torch.distributions.Categorical(torch.ones(2))
     >>> parts = torch.distributions.Normal(torch.tensor([-1.0, 1.0]), 0.5)
@@ -17,8 +17,8 @@ class MixtureSameFamily(Distribution):
     tensor(0.)
     """
     arg_constraints, has_rsample = {}, False
-    mixture_distribution = property(lambda self: self._mixture, doc="The Categorical.")
-    component_distribution = property(lambda self: self._component, doc="The components.")
+    mixture_distribution = property(lambda self: self._mixture, doc="The Categorical over components.")
+    component_distribution = property(lambda self: self._component, doc="The component distributions.")
 
     def __init__(self, mixture_distribution, component_distribution, validate_args=None):
         mixture, component = mixture_distribution, component_distribution
@@ -48,36 +48,36 @@ class MixtureSameFamily(Distribution):
     def support(self):
         return constraints.MixtureSameFamilyConstraint(self._component.support)
 
-    def _mixed(self, values):
-        """The mean of figures of the components, by their shares."""
+    def _average(self, values):
+        """Averages per-component values, weighted by the mixture's probabilities."""
         shares = self._mixture.probs
-        return (shares.reshape(shares.shape + (1,) * len(self.event_shape)) * values).sum(self._place)
+        return (shares.reshape(shares.shape + (1,) * len(self.event_shape)) * values).sum(self._dim)
 
-    _place = property(lambda self: -1 - len(self.event_shape))
-    mean = property(lambda self: self._mixed(self._component.mean))
+    _dim = property(lambda self: -1 - len(self.event_shape))
+    mean = property(lambda self: self._average(self._component.mean))
 
     @property
     def variance(self):
-        far = self._component.mean - self.mean.unsqueeze(self._place)
-        return self._mixed(self._component.variance) + self._mixed(far ** 2)
+        far = self._component.mean - self.mean.unsqueeze(self._dim)
+        return self._average(self._component.variance) + self._average(far ** 2)
 
     def sample(self, sample_shape=torch.Size()):
         with torch.no_grad():
             chosen = self._mixture.expand(self._batch_shape).sample(sample_shape)
-            place = self._place
+            dim = self._dim
             draws = self._component.sample(sample_shape)
             index = chosen.reshape(chosen.shape + (1,) * (1 + len(self.event_shape)))
             wide = list(draws.shape)
-            wide[place] = 1
-            return draws.gather(place, index.expand(wide)).squeeze(place)
+            wide[dim] = 1
+            return draws.gather(dim, index.expand(wide)).squeeze(dim)
 
     def log_prob(self, value):
         self._validate_sample(value)
-        each = self._component.log_prob(value.unsqueeze(self._place))
+        each = self._component.log_prob(value.unsqueeze(self._dim))
         return (each + self._mixture.logits.log_softmax(-1)).logsumexp(-1)
 
     def cdf(self, value):
         self._validate_sample(value)
-        return (self._component.cdf(value.unsqueeze(self._place)) * self._mixture.probs).sum(-1)
+        return (self._component.cdf(value.unsqueeze(self._dim)) * self._mixture.probs).sum(-1)
 
     __repr__ = lambda self: f"MixtureSameFamily(\n  {self._mixture!r},\n  {self._component!r})"

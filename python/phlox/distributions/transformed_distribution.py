@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.distributions.transformed_distribution: distributions of functions of draws."""
+"""torch.distributions.transformed_distribution: a base distribution followed by transforms."""
 import phlox as torch
 
 from . import constraints
@@ -10,7 +10,7 @@ from .utils import sum_rightmost
 
 
 class TransformedDistribution(Distribution):
-    """Of the draws of a base, put through transforms, one after the other.
+    """The distribution of samples of a base distribution after a sequence of transforms.
 
     >>> base = torch.distributions.Normal(0.0, 1.0)
     >>> made = torch.distributions.TransformedDistribution(base, [torch.distributions.ExpTransform()])
@@ -61,8 +61,8 @@ class TransformedDistribution(Distribution):
             value = transform(value)
         return value
 
-    def _rising(self, share):
-        """Shares from the other end, where the transforms fall."""
+    def _orient(self, share):
+        """Reverses probabilities (p -> 1 - p) if the transforms are decreasing."""
         sign = 1
         for transform in self.transforms:
             sign = sign * transform.sign
@@ -88,6 +88,6 @@ class TransformedDistribution(Distribution):
     def cdf(self, value):
         for transform in reversed(self.transforms):
             value = transform.inv(value)
-        return self._rising(self.base_dist.cdf(value))
+        return self._orient(self.base_dist.cdf(value))
 
-    icdf = lambda self, value: self._forward(self.base_dist.icdf(self._rising(value)))
+    icdf = lambda self, value: self._forward(self.base_dist.icdf(self._orient(value)))

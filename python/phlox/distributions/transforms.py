@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.distributions.transforms: functions of values with inverses and the logarithms of their
-Jacobians' determinants, of which distributions are made of others."""
+"""torch.distributions.transforms: functions with inverses and log-determinants of Jacobians, the
+building blocks of TransformedDistribution."""
 import math
 
 import phlox as torch
@@ -18,10 +18,10 @@ __all__ = ["AbsTransform", "AffineTransform", "CatTransform", "ComposeTransform"
 
 
 class Transform:
-    """A function of values: derive from it with `domain`, `codomain`, `bijective`, `_call`,
-    `_inverse` and `log_abs_det_jacobian`. cache_size=1 keeps the last value with its result."""
+    """The abstract base class of transforms. Subclasses define `domain`, `codomain`, `bijective`,
+    `_call`, `_inverse` and `log_abs_det_jacobian`. cache_size=1 caches the latest (x, y)."""
     bijective, domain, codomain = False, constraints.dependent, constraints.dependent
-    event_dim = property(lambda self: self.domain.event_dim, doc="Dimensions of one value.")
+    event_dim = property(lambda self: self.domain.event_dim, doc="The number of dimensions of one value.")
 
     def __init__(self, cache_size=0):
         if cache_size not in (0, 1):
@@ -30,21 +30,21 @@ class Transform:
 
     @property
     def inv(self):
-        """The inverse: its inverse is this one."""
+        """The inverse transform. Its inverse is this transform."""
         if self._inv is None:
             self._inv = _Inverse(self)
         return self._inv
 
     @property
     def sign(self):
-        """1 or -1 of a transform of numbers that grows or falls."""
+        """1 for an increasing univariate transform, -1 for a decreasing one."""
         raise NotImplementedError
 
     def with_cache(self, cache_size=1):
-        """The same with another size of the cache."""
-        return self if self._cache_size == cache_size else self._again(cache_size)
+        """Returns the transform with another cache size."""
+        return self if self._cache_size == cache_size else self._resized(cache_size)
 
-    def _again(self, cache_size):
+    def _resized(self, cache_size):
         new = type(self).__new__(type(self))
         vars(new).update(vars(self), _cache_size=cache_size, _pair=(None, None), _inv=None)
         return new
@@ -65,19 +65,19 @@ class Transform:
     _inverse = _call
 
     def log_abs_det_jacobian(self, x, y):
-        """The logarithm of the Jacobian's determinant, at a value and its result."""
+        """Returns log |det dy/dx|."""
         raise NotImplementedError
 
     def forward_shape(self, shape):
-        """The shape of the result for a shape."""
+        """Returns the shape of the output for an input shape."""
         return shape
 
     def inverse_shape(self, shape):
-        """The shape for that of a result."""
+        """Returns the shape of the input for an output shape."""
         return shape
 
     def __eq__(self, other):
-        """Whether it is of the same class, with the same parameters."""
+        """Returns True for the same class with equal parameters."""
         mine, others = ({name: value for name, value in vars(one).items() if name[0] != "_"}
                         for one in (self, other))
         return type(self) is type(other) and all(
@@ -107,44 +107,44 @@ class _Inverse(Transform):
     inverse_shape = lambda self, shape: self._inv.forward_shape(shape)
 
 
-# ---- of numbers
+# ---- univariate transforms
 
-def _inside(p):
-    """Shares that are neither 0 nor 1."""
+def _clamp_open(p):
+    """Clamps probabilities to the open interval (0, 1)."""
     return p.clamp(torch.finfo(p.dtype).tiny, 1 - torch.finfo(p.dtype).eps)
 
 
-def _of_numbers(name, doc, codomain, call, inverse, slope, **more):
-    """A class of transforms of real numbers without parameters; slope: of x and y, its logarithm."""
+def _univariate(name, doc, codomain, call, inverse, slope, **more):
+    """Makes a class of parameterless univariate transforms. slope(x, y) is log |dy/dx|."""
     members = {"domain": constraints.real, "codomain": codomain, "bijective": True, "sign": 1,
                "_call": staticmethod(call), "_inverse": staticmethod(inverse),
                "log_abs_det_jacobian": staticmethod(slope), "__doc__": doc, "__module__": __name__}
     return type(name, (Transform,), {**members, **more})
 
 
-def _no_slope(x, y):
+def _no_jacobian(x, y):
     raise NotImplementedError
 
 
-ExpTransform = _of_numbers("ExpTransform", "y = exp(x).", constraints.positive, torch.exp, torch.log,
+ExpTransform = _univariate("ExpTransform", "y = exp(x).", constraints.positive, torch.exp, torch.log,
                            lambda x, y: x)
-AbsTransform = _of_numbers("AbsTransform", "y = |x|, of which the inverse is the positive x.",
-                           constraints.positive, torch.abs, lambda y: y, _no_slope, bijective=False,
-                           sign=property(lambda self: _no_slope(None, None)))
-SigmoidTransform = _of_numbers(
+AbsTransform = _univariate("AbsTransform", "y = |x|. The inverse returns the positive x.",
+                           constraints.positive, torch.abs, lambda y: y, _no_jacobian, bijective=False,
+                           sign=property(lambda self: _no_jacobian(None, None)))
+SigmoidTransform = _univariate(
     "SigmoidTransform", "y = 1 / (1 + exp(-x)), and x = logit(y).", constraints.unit_interval,
-    lambda x: _inside(x.sigmoid()), lambda y: _inside(y).log() - (-_inside(y)).log1p(),
+    lambda x: _clamp_open(x.sigmoid()), lambda y: _clamp_open(y).log() - (-_clamp_open(y)).log1p(),
     lambda x, y: -softplus(-x) - softplus(x))
-SoftplusTransform = _of_numbers(
+SoftplusTransform = _univariate(
     "SoftplusTransform", "y = log(1 + exp(x)).", constraints.positive, softplus,
     lambda y: (-y).expm1().neg().log() + y, lambda x, y: -softplus(-x))
-TanhTransform = _of_numbers("TanhTransform", "y = tanh(x).", constraints.interval(-1.0, 1.0),
+TanhTransform = _univariate("TanhTransform", "y = tanh(x).", constraints.interval(-1.0, 1.0),
                             torch.tanh, torch.atanh,
                             lambda x, y: 2 * (math.log(2) - x - softplus(-2 * x)))
 
 
 class PowerTransform(Transform):
-    """y = x ** exponent, of positive numbers."""
+    """y = x ** exponent, for positive x."""
     domain, codomain, bijective = constraints.positive, constraints.positive, True
     sign = property(lambda self: self.exponent.sign())
 
@@ -160,11 +160,11 @@ class PowerTransform(Transform):
 
 
 class AffineTransform(Transform):
-    """y = loc + scale * x; event_dim: how many dimensions at the end make one value."""
+    """y = loc + scale * x. event_dim is the number of rightmost dimensions of one value."""
     bijective = True
     domain = codomain = property(lambda self: constraints.independent(constraints.real, self._event_dim)
                                  if self._event_dim else constraints.real)
-    event_dim = property(lambda self: self._event_dim, doc="As given.")
+    event_dim = property(lambda self: self._event_dim, doc="The number of dimensions of one value.")
 
     def __init__(self, loc, scale, event_dim=0, cache_size=0):
         super().__init__(cache_size)
@@ -188,10 +188,10 @@ class AffineTransform(Transform):
     inverse_shape = forward_shape
 
 
-# ---- of vectors
+# ---- vector transforms
 
 class SoftmaxTransform(Transform):
-    """Shares by softmax; the inverse is the logarithm."""
+    """y = softmax(x). The inverse is log(y), up to a constant."""
     domain, codomain = constraints.real_vector, constraints.simplex
 
     _call = lambda self, x: x.softmax(-1)
@@ -199,7 +199,8 @@ class SoftmaxTransform(Transform):
 
 
 class StickBreakingTransform(Transform):
-    """One share more than there are numbers: each number breaks a part off what is left of a stick."""
+    """Stick breaking: maps n real numbers to n + 1 probabilities; each takes a share of the remaining
+    stick."""
     domain, codomain, bijective = constraints.real_vector, constraints.simplex, True
 
     def _shift(self, x):
@@ -207,7 +208,7 @@ class StickBreakingTransform(Transform):
         return x - left.log()
 
     def _call(self, x):
-        z = _inside(self._shift(x).sigmoid())
+        z = _clamp_open(self._shift(x).sigmoid())
         return pad(z, [0, 1], value=1) * pad((1 - z).cumprod(-1), [1, 0], value=1)
 
     def _inverse(self, y):
@@ -223,10 +224,10 @@ class StickBreakingTransform(Transform):
     inverse_shape = lambda self, shape: shape[:-1] + (shape[-1] - 1,)
 
 
-# ---- of matrices
+# ---- matrix transforms
 
 class LowerCholeskyTransform(Transform):
-    """Matrices to lower triangles with a positive diagonal: of it the exponential is taken."""
+    """Maps matrices to lower triangular ones with a positive diagonal: exp is applied to the diagonal."""
     domain, codomain = constraints.independent(constraints.real, 2), constraints.lower_cholesky
 
     _call = lambda self, x: x.tril(-1) + x.diagonal(dim1=-2, dim2=-1).exp().diag_embed()
@@ -235,7 +236,7 @@ class LowerCholeskyTransform(Transform):
 
 
 class PositiveDefiniteTransform(Transform):
-    """Matrices to positive definite ones, of which LowerCholeskyTransform gives the factor."""
+    """Maps matrices to positive-definite ones: L L^T with L from LowerCholeskyTransform."""
     domain, codomain = LowerCholeskyTransform.domain, constraints.positive_definite
 
     def _call(self, x):
@@ -246,8 +247,8 @@ class PositiveDefiniteTransform(Transform):
 
 
 class CorrCholeskyTransform(Transform):
-    """Vectors to the Cholesky factors of correlations: each row is a stick that is broken by the
-    hyperbolic tangents, and has the length one."""
+    """Maps vectors to Cholesky factors of correlation matrices. Each row is a stick-breaking of tanh(x)
+    with unit Euclidean norm."""
     domain, codomain, bijective = constraints.real_vector, constraints.corr_cholesky, True
 
     def _call(self, x):
@@ -282,7 +283,7 @@ class CorrCholeskyTransform(Transform):
 
 
 class ReshapeTransform(Transform):
-    """The same elements in another shape."""
+    """Reshapes the event dimensions."""
     bijective = True
     domain = property(lambda self: constraints.independent(constraints.real, len(self.in_shape)))
     codomain = property(lambda self: constraints.independent(constraints.real, len(self.out_shape)))
@@ -309,10 +310,10 @@ class ReshapeTransform(Transform):
     log_abs_det_jacobian = lambda self, x, y: x.new_zeros(x.shape[:x.dim() - len(self.in_shape)])
 
 
-# ---- made of others
+# ---- transforms composed of others
 
 class CumulativeDistributionTransform(Transform):
-    """A distribution's probability of what is not above a value; its draws become uniform."""
+    """The cdf of a distribution. Maps its samples to uniform ones."""
     bijective, codomain, sign = True, constraints.unit_interval, 1
     domain = property(lambda self: self.distribution.support)
 
@@ -326,12 +327,13 @@ class CumulativeDistributionTransform(Transform):
 
 
 class CatTransform(Transform):
-    """One for each piece of a dimension, of the lengths that are given, or of one each."""
+    """Applies a transform to each of consecutive slices along a dimension. `lengths` are their sizes, 1 by
+    default."""
     bijective = property(lambda self: all(part.bijective for part in self.transforms))
     event_dim = property(lambda self: max(part.event_dim for part in self.transforms))
-    length = property(lambda self: sum(self.lengths), doc="That of the dimension.")
-    domain = property(lambda self: self._ends("domain"))
-    codomain = property(lambda self: self._ends("codomain"))
+    length = property(lambda self: sum(self.lengths), doc="The size of the dimension.")
+    domain = property(lambda self: self._constraints("domain"))
+    codomain = property(lambda self: self._constraints("codomain"))
 
     def __init__(self, tseq, dim=0, lengths=None, cache_size=0):
         super().__init__(cache_size)
@@ -345,14 +347,14 @@ class CatTransform(Transform):
         if len(self.lengths) != count:
             raise AssertionError(f"lengths ({len(self.lengths)}) must match transforms ({count})")
 
-    def _ends(self, which):
+    def _constraints(self, which):
         return constraints.cat([getattr(part, which) for part in self.transforms], self.dim, self.lengths)
 
-    _again = lambda self, cache_size: CatTransform(self.transforms, self.dim, self.lengths, cache_size)
+    _resized = lambda self, cache_size: CatTransform(self.transforms, self.dim, self.lengths, cache_size)
 
     _size = lambda self: (self.length, f"length {self.length}")
 
-    _cut = lambda self, value: value.split(self.lengths, self.dim)
+    _split = lambda self, value: value.split(self.lengths, self.dim)
 
     def _pieces(self, value, name, what):
         if not -value.dim() <= self.dim < value.dim():
@@ -360,7 +362,7 @@ class CatTransform(Transform):
         wanted, shown = self._size()
         if value.size(self.dim) != wanted:
             raise AssertionError(f"{name}.size({self.dim}) = {value.size(self.dim)} must equal {shown}")
-        return self._cut(value)
+        return self._split(value)
 
     _join = lambda self, values: torch.cat(values, self.dim)
 
@@ -370,39 +372,39 @@ class CatTransform(Transform):
     def _inverse(self, y):
         return self._join([f.inv(a) for f, a in zip(self.transforms, self._pieces(y, "y", "tensor"))])
 
-    def _slopes(self, x, y):
+    def _jacobians(self, x, y):
         pieces = zip(self.transforms, self._pieces(x, "x", "x"), self._pieces(y, "y", "y"))
         return [(part, part.log_abs_det_jacobian(a, b)) for part, a, b in pieces]
 
     def log_abs_det_jacobian(self, x, y):
         event = self.event_dim
-        slopes = [sum_rightmost(slope, event - part.event_dim) for part, slope in self._slopes(x, y)]
+        slopes = [sum_rightmost(slope, event - part.event_dim) for part, slope in self._jacobians(x, y)]
         dim = self.dim - x.dim() * (self.dim >= 0) + event
         return torch.cat(slopes, dim) if dim < 0 else sum(slopes)
 
 
 class StackTransform(CatTransform):
-    """One for each slice along a dimension."""
+    """Applies a transform to each slice of size 1 along a dimension."""
     __init__ = lambda self, tseq, dim=0, cache_size=0: CatTransform.__init__(
         self, tseq, dim, cache_size=cache_size)
     event_dim = Transform.event_dim
 
-    def _ends(self, which):
+    def _constraints(self, which):
         return constraints.stack([getattr(part, which) for part in self.transforms], self.dim)
 
-    _again = lambda self, cache_size: StackTransform(self.transforms, self.dim, cache_size)
+    _resized = lambda self, cache_size: StackTransform(self.transforms, self.dim, cache_size)
 
     _size = lambda self: (len(self.transforms), f"len(transforms) {len(self.transforms)}")
 
-    _cut = lambda self, value: value.unbind(self.dim)
+    _split = lambda self, value: value.unbind(self.dim)
 
     _join = lambda self, values: torch.stack(values, self.dim)
 
-    log_abs_det_jacobian = lambda self, x, y: self._join([slope for _, slope in self._slopes(x, y)])
+    log_abs_det_jacobian = lambda self, x, y: self._join([slope for _, slope in self._jacobians(x, y)])
 
 
 class IndependentTransform(Transform):
-    """Another one, of which the last dimensions make one value."""
+    """Reinterprets the rightmost batch dimensions of a transform as event dimensions."""
     bijective = property(lambda self: self.base_transform.bijective)
     sign = property(lambda self: self.base_transform.sign)
     domain = property(lambda self: constraints.independent(self.base_transform.domain, self._count))
@@ -424,7 +426,7 @@ class IndependentTransform(Transform):
 
 
 class ComposeTransform(Transform):
-    """One after the other."""
+    """Applies transforms in sequence."""
     bijective = property(lambda self: all(part.bijective for part in self.parts))
     sign = property(lambda self: math.prod(part.sign for part in self.parts))
 
@@ -432,10 +434,10 @@ class ComposeTransform(Transform):
         super().__init__(cache_size)
         self.parts = [part.with_cache(cache_size) for part in parts]
 
-    _again = lambda self, cache_size: ComposeTransform(self.parts, cache_size)
+    _resized = lambda self, cache_size: ComposeTransform(self.parts, cache_size)
 
-    def _end(self, parts, first, last):
-        """The constraint at the first part's side: with the dimensions that one value has in all."""
+    def _constraint(self, parts, first, last):
+        """Returns the constraint at the first part's side, with the event dimensions of the whole chain."""
         if not parts:
             return constraints.real
         most = getattr(parts[-1], last).event_dim
@@ -446,8 +448,8 @@ class ComposeTransform(Transform):
         extra = most - end.event_dim
         return constraints.independent(end, extra) if extra else end
 
-    domain = property(lambda self: self._end(self.parts, "domain", "codomain"))
-    codomain = property(lambda self: self._end(self.parts[::-1], "codomain", "domain"))
+    domain = property(lambda self: self._constraint(self.parts, "domain", "codomain"))
+    codomain = property(lambda self: self._constraint(self.parts[::-1], "codomain", "domain"))
 
     def __call__(self, x):
         for part in self.parts:

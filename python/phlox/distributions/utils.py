@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.distributions.utils: what distributions and programs' own ones begin with."""
+"""torch.distributions.utils: helpers of distributions, also for user-defined ones."""
 from numbers import Number
 
 import phlox as torch
@@ -9,7 +9,7 @@ euler_constant = 0.5772156649015329
 
 
 class lazy_property:
-    """A value that is computed when it is first asked for, with gradients, and kept."""
+    """A property computed on first access, with gradients enabled, and cached in the instance."""
 
     def __init__(self, wrapped):
         self.wrapped, self.__doc__ = wrapped, wrapped.__doc__
@@ -26,9 +26,10 @@ class lazy_property:
 
 
 def broadcast_all(*values):
-    """The values, broadcast to one shape; numbers get the dtype and device of the first tensor.
+    """Broadcasts tensors and numbers to a common shape. Numbers get the dtype and device of the
+    first tensor.
 
-    ValueError for what is neither.
+    Raises ValueError for other types.
     """
     if not all(isinstance(value, (torch.Tensor, Number)) for value in values):
         raise ValueError("Input arguments must all be instances of Number, torch.Tensor or objects "
@@ -41,34 +42,34 @@ def broadcast_all(*values):
 
 
 def clamp_probs(probs):
-    """Probabilities with the dtype's epsilon between them and 0 and 1."""
+    """Clamps probabilities to [eps, 1 - eps] of their dtype."""
     eps = torch.finfo(probs.dtype).eps
     return probs.clamp(eps, 1 - eps)
 
 
 def probs_to_logits(probs, is_binary=False):
-    """The logarithms of probabilities, or of their odds."""
+    """Converts probabilities to log-odds (binary) or log-probabilities."""
     clamped = clamp_probs(probs)
     return clamped.log() - (-clamped).log1p() if is_binary else clamped.log()
 
 
 def logits_to_probs(logits, is_binary=False):
-    """The probabilities of which `probs_to_logits` gives the logits."""
+    """Converts logits to probabilities: the inverse of probs_to_logits."""
     return logits.sigmoid() if is_binary else softmax(logits, dim=-1)
 
 
 def sum_rightmost(value, dim):
-    """The sum over the last `dim` dimensions."""
+    """Sums over the last `dim` dimensions."""
     return value.flatten(-dim).sum(-1) if dim else value
 
 
 def _lower(n, diag, like):
-    """Which entries of a square matrix are not above a diagonal."""
+    """Returns the mask of a square matrix's entries on or below a diagonal."""
     return torch.ones(n, n, dtype=torch.bool, device=like.device).tril(diag)
 
 
 def tril_matrix_to_vec(mat, diag=0):
-    """The entries of matrices that are not above a diagonal, row by row, as vectors."""
+    """Converts the lower triangles of matrices to vectors, in row-major order."""
     n = mat.shape[-1]
     if not -n <= diag < n:
         raise ValueError(f"diag ({diag}) provided is outside [{-n}, {n - 1}].")
@@ -76,7 +77,7 @@ def tril_matrix_to_vec(mat, diag=0):
 
 
 def vec_to_tril_matrix(vec, diag=0):
-    """The matrices of which `tril_matrix_to_vec` gives the vectors; the other entries are 0."""
+    """Converts vectors to lower triangular matrices: the inverse of tril_matrix_to_vec."""
     count, b = vec.shape[-1], 1 + 2 * diag
     n = ((b ** 2 + 8 * count + 4 * abs(diag) * (diag + 1)) ** 0.5 - b) / 2
     if round(n) - n > torch.finfo(vec.dtype).eps:

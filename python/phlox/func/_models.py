@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.func.stack_module_state: several models as one that is mapped over; and what is in the way of
-mapping a model."""
+"""Ensembles of models for torch.vmap: torch.func.stack_module_state, and removal of running statistics
+that vmap does not support."""
 from __future__ import annotations
 
 from typing import Any, Sequence
@@ -15,8 +15,8 @@ def _stacked(name, tensors):
 
 
 def stack_module_state(models: Sequence[phlox.nn.Module]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The parameters and the buffers of models of one class, each stacked over the models: leaves
-    of their own, for torch.func.functional_call within torch.vmap.
+    """Stacks the parameters and the buffers of several models of the same class. The results are leaves,
+    for torch.func.functional_call within torch.vmap.
 
     >>> params, buffers = torch.func.stack_module_state([torch.nn.Linear(2, 3) for _ in range(4)])
     >>> params["weight"].shape
@@ -36,7 +36,8 @@ def stack_module_state(models: Sequence[phlox.nn.Module]) -> tuple[dict[str, Any
 
 
 def replace_all_batch_norm_modules_(root: phlox.nn.Module) -> phlox.nn.Module:
-    """Has the BatchNorm modules of a model keep no running statistics, which places would share.
+    """Disables running statistics in all BatchNorm modules of a model. Under vmap, all examples would
+    share them.
 
     >>> torch.func.replace_all_batch_norm_modules_(torch.nn.Sequential(torch.nn.BatchNorm1d(3)))
     Sequential(

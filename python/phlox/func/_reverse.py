@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.func.grad and vjp: functions that give the derivatives of functions."""
+"""torch.func.grad and vjp: reverse-mode derivatives of functions."""
 from __future__ import annotations
 
 from typing import Any, Callable
@@ -10,7 +10,7 @@ from phlox.utils import _pytree as pytree
 
 
 def _input(x):
-    """x as an input of its own, whose history outside stays."""
+    """Returns x as an input of the transform: its gradients stop there, and its outer history is kept."""
     if not isinstance(x, phlox.Tensor):
         raise ValueError(f"Thing passed to transform API must be Tensor, got {type(x)}")
     if x.requires_grad:
@@ -18,11 +18,11 @@ def _input(x):
     return _C._dual_variable(x) if _C._is_dual(x) else x.data.requires_grad_()
 
 
-def _shown(tree, inputs):
-    """A tree without history, but of tensors that depend on a leaf that is none of the inputs."""
+def _detach_from(tree, inputs):
+    """Detaches a tree's tensors from the inputs. Tensors that also depend on another leaf keep their history."""
     leaves = list(inputs)
     for node in [x.grad_fn for x in inputs]:
-        if node and node.name().endswith("DualVariable"):  # which has a leaf of its own
+        if node and node.name().endswith("DualVariable"):  # has a leaf of its own
             leaves.append(node.next_functions[0][0].variable)
     own = {id(leaf) for leaf in leaves}
 
@@ -34,14 +34,14 @@ def _shown(tree, inputs):
                 return x
             nodes += {n for n, _ in node.next_functions}.difference(nodes)
         if isinstance(x, phlox.Tensor) and _C._vmap_level(x) == _C._vmap_depth() > 0:
-            x = _C._vmap_add(shown(_C._vmap_remove(x, 0)), 0)  # what is beneath has a history, too
+            x = _C._vmap_add(shown(_C._vmap_remove(x, 0)), 0)  # the physical tensor has a history, too
         return _C._dual_change(x) if nodes[0] or any(x is leaf for leaf in inputs) else x
 
     return pytree.tree_map(shown, tree)
 
 
-def _chosen(args, argnums):
-    """The arguments of these numbers, or of all for None, as a tuple; and their numbers."""
+def _select(args, argnums):
+    """Returns the arguments selected by argnums (None: all) as a tuple, and their indices."""
     numbers = (range(len(args)) if argnums is None else
                (argnums,) if isinstance(argnums, int) else argnums)
     if not isinstance(numbers, (tuple, range)):
@@ -55,32 +55,32 @@ def _chosen(args, argnums):
     return tuple(args[n] for n in numbers), numbers
 
 
-def _run(who, func, args, argnums, has_aux, kwargs={}, own=_input):
-    """Runs func with inputs of its own, which `own` makes: these, how they are put together, the result, and aux."""
-    chosen, numbers = _chosen(args, argnums)
-    given, (leaves, spec) = list(args), pytree.tree_flatten(chosen)
+def _run(caller, func, args, argnums, has_aux, kwargs={}, own=_input):
+    """Runs func with the selected arguments replaced by own(x). Returns (inputs, their spec, the result, aux)."""
+    selected, numbers = _select(args, argnums)
+    given, (leaves, spec) = list(args), pytree.tree_flatten(selected)
     inputs = [own(x) for x in leaves]
     for n, part in zip(numbers, spec.unflatten(inputs)):
         given[n] = part
     result = func(*given, **kwargs)
     if has_aux and not (isinstance(result, tuple) and len(result) == 2):
-        raise RuntimeError(f"{who}: output of function f should be a tuple: (output, aux) if has_aux is True")
+        raise RuntimeError(f"{caller}: output of function f should be a tuple: (output, aux) if has_aux is True")
     return inputs, spec, *(result if has_aux else (result, None))
 
 
-def _outputs(who, result):
-    """The tensors of a result, and how they are put together."""
+def _flat_outputs(caller, result):
+    """Returns the tensors of a result and their spec."""
     outs, shape = pytree.tree_flatten(result)
     if not outs or outs == [None]:
-        raise RuntimeError(f"{who}: Expected f to be a function that has non-empty output (got output = {outs})")
+        raise RuntimeError(f"{caller}: Expected f to be a function that has non-empty output (got output = {outs})")
     for out in outs:
         if not isinstance(out, phlox.Tensor):
-            raise RuntimeError(f"{who}: expected f(*primals) to return only tensors, got unsupported type {type(out)}")
+            raise RuntimeError(f"{caller}: expected f(*primals) to return only tensors, got unsupported type {type(out)}")
     return outs, shape
 
 
 def _gradients(outs, inputs, weights):
-    """Of the outputs by the inputs: 0 for those that no output depends on."""
+    """Returns the gradients of the outputs with respect to the inputs. Zero for inputs no output depends on."""
     live = [(out, weight) for out, weight in zip(outs, weights) if out.requires_grad]
     grads = phlox.autograd.grad([out for out, _ in live], inputs, [weight for _, weight in live],
                                 create_graph=True, allow_unused=True) if live else [None] * len(inputs)
@@ -91,43 +91,45 @@ def _detached(tree):
     return pytree.tree_map(lambda x: x.detach() if isinstance(x, phlox.Tensor) else x, tree)
 
 
-def _recorded(func):
-    """func with grad mode on; where it was off, what it gives has no history."""
+def _with_grad_mode(func):
+    """Wraps func to run with grad mode on. If grad mode was off, its results are detached."""
     def of(*args, **kwargs):
-        keeps = phlox.is_grad_enabled()
+        was_enabled = phlox.is_grad_enabled()
         with phlox.enable_grad():
             made = func(*args, **kwargs)
-        return made if keeps else _detached(made)
+        return made if was_enabled else _detached(made)
     return of
 
 
 def grad_and_value(func: Callable[..., Any], argnums: int | tuple[int, ...] = 0,
                    has_aux: bool = False) -> Callable[..., Any]:
-    """Makes a function that gives the gradient of func by some arguments, and what func gives: a
-    tensor of one number, or, with has_aux, a pair of that and what is handed on beside it.
+    """Returns a function computing (gradient, value) of func with respect to the arguments `argnums`.
+    func must return a scalar tensor, or with has_aux (scalar, aux). With has_aux the result is
+    (gradient, (value, aux)).
 
     >>> torch.func.grad_and_value(torch.sum)(torch.tensor([1., 2.]))
     (tensor([1., 1.]), tensor(3.))
     """
-    @_recorded
+    @_with_grad_mode
     def of(*args, **kwargs):
-        who = "grad_and_value(f)(*args)"
-        inputs, spec, value, aux = _run(who, func, args, argnums, has_aux, kwargs)
+        caller = "grad_and_value(f)(*args)"
+        inputs, spec, value, aux = _run(caller, func, args, argnums, has_aux, kwargs)
         if not isinstance(value, phlox.Tensor):
-            raise RuntimeError(f"{who}: Expected f(*args) to return a Tensor, got {type(value)}")
+            raise RuntimeError(f"{caller}: Expected f(*args) to return a Tensor, got {type(value)}")
         if value.dim():
-            raise RuntimeError(f"{who}: Expected f(*args) to return a scalar Tensor, got tensor with "
+            raise RuntimeError(f"{caller}: Expected f(*args) to return a scalar Tensor, got tensor with "
                                f"{value.dim()} dims. Maybe you wanted to use the vjp or jacrev APIs instead?")
         if value.is_complex():
             raise RuntimeError(f"grad can be implicitly created only for real scalar outputs but got {value.dtype}")
         grads = spec.unflatten(_gradients([value], inputs, [phlox.ones_like(value)]))
-        return _shown((grads[0] if isinstance(argnums, int) else grads, (value, aux) if has_aux else value), inputs)
+        results = grads[0] if isinstance(argnums, int) else grads, (value, aux) if has_aux else value
+        return _detach_from(results, inputs)
     return of
 
 
 def grad(func: Callable[..., Any], argnums: int | tuple[int, ...] = 0,
          has_aux: bool = False) -> Callable[..., Any]:
-    """Makes a function that gives the gradient of func, and aux, as torch.func.grad_and_value does.
+    """Returns a function computing the gradient of func. Arguments are those of torch.func.grad_and_value.
 
     >>> torch.func.grad(torch.func.grad(torch.square))(torch.tensor(3.))
     tensor(2.)
@@ -139,35 +141,36 @@ def grad(func: Callable[..., Any], argnums: int | tuple[int, ...] = 0,
 
 
 def _pull(func, primals, argnums, has_aux):
-    """vjp by some of the arguments: the result, the function, aux, and the inputs; one that argnums
-    numbers alone has a gradient alone."""
-    who = "vjp(f, *primals)"
-    keeps = phlox.is_grad_enabled()
+    """vjp with respect to the arguments `argnums`. Returns (result, vjp function, aux, inputs). An int
+    argnums makes the vjp function return a single gradient instead of a tuple."""
+    caller = "vjp(f, *primals)"
+    was_enabled = phlox.is_grad_enabled()
     with phlox.enable_grad():
-        inputs, spec, result, aux = _run(who, func, primals, argnums, has_aux)
-    outs, shape = _outputs(who, result)
+        inputs, spec, result, aux = _run(caller, func, primals, argnums, has_aux)
+    outs, shape = _flat_outputs(caller, result)
     for out in outs:
         if not (out.is_floating_point() or out.is_complex()):
             raise RuntimeError("vjp(f, ...): All outputs of f must be floating-point or complex Tensors, got "
                                f"Tensor with dtype {out.dtype}")
 
-    @_recorded
+    @_with_grad_mode
     def of(cotangents):
         weights, other = pytree.tree_flatten(cotangents)
         if other != shape:
             raise RuntimeError("Expected pytree structure of cotangents to be the same as pytree structure of "
                                f"outputs to the function. cotangents: {other}, primal output: {shape}")
         grads = spec.unflatten(_gradients(outs, inputs, weights))
-        return _shown(grads[0] if isinstance(argnums, int) else grads, inputs)
-    result, aux = _shown((result, aux), inputs)
-    if not keeps:
+        return _detach_from(grads[0] if isinstance(argnums, int) else grads, inputs)
+    result, aux = _detach_from((result, aux), inputs)
+    if not was_enabled:
         result, aux = _detached((result, aux))
     return result, of, aux, inputs
 
 
 def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
-    """What func gives for primals, and a function of weights for that, which gives their product
-    with func's Jacobian; with has_aux, func gives a pair, whose second part is handed on.
+    """Computes the vector-Jacobian product. Returns func(*primals) and a function of cotangents, which
+    returns their product with func's Jacobian. With has_aux, func returns (output, aux) and aux is
+    returned third.
 
     >>> torch.func.vjp(torch.square, torch.tensor(3.))[1](torch.tensor(1.))
     (tensor(6.),)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.vmap: a function of one example runs for a batch of them."""
+"""torch.vmap: runs a function of one example on a batch."""
 from __future__ import annotations
 
 import functools
@@ -14,8 +14,9 @@ def _name(func):
     return getattr(func, "__name__", None) or repr(func)
 
 
-def _spread(prefix, tree, is_leaf=None):
-    """The leaves of a tree that begins a tree, one for each leaf of that one; None if it does not."""
+def _broadcast_prefix(prefix, tree, is_leaf=None):
+    """Broadcasts a prefix tree over a tree: returns one prefix leaf per leaf. None if it is not a
+    prefix."""
     leaves = []
 
     def walk(part, spec):
@@ -24,7 +25,7 @@ def _spread(prefix, tree, is_leaf=None):
             return True
         parts, own = pytree.tree_flatten(part, is_leaf=lambda p: p is not part)
         if own.is_leaf() or spec.type is not own.type or own.num_children != spec.num_children:
-            if own.is_leaf() and spec.is_leaf():  # no dimension: who called says so
+            if own.is_leaf() and spec.is_leaf():  # not a dimension: the caller raises
                 leaves.append(part)
                 return True
             return False
@@ -33,38 +34,38 @@ def _spread(prefix, tree, is_leaf=None):
     return leaves if walk(prefix, tree) else None
 
 
-def _check_in_dim(tensor, dim, call):
+def _check_in_dim(tensor, dim, caller):
     if not isinstance(dim, int) and dim is not None:
-        raise ValueError(f"{call}: Got in_dim={dim} for an input but in_dim must be either an "
+        raise ValueError(f"{caller}: Got in_dim={dim} for an input but in_dim must be either an "
                          "integer dimension or None.")
     if isinstance(dim, int) and not isinstance(tensor, _C.Tensor):
-        raise ValueError(f"{call}: Got in_dim={dim} for an input but the input is of type "
+        raise ValueError(f"{caller}: Got in_dim={dim} for an input but the input is of type "
                          f"{type(tensor)}. We cannot vmap over non-Tensor arguments, please use "
                          "None as the respective in_dim")
     if dim is not None and not -tensor.dim() <= dim < tensor.dim():
-        raise ValueError(f"{call}: Got in_dim={dim} for some input, but that input is a Tensor of "
+        raise ValueError(f"{caller}: Got in_dim={dim} for some input, but that input is a Tensor of "
                          f"dimensionality {tensor.dim()} so expected in_dim to satisfy "
                          f"-{tensor.dim()} <= in_dim < {tensor.dim()}.")
 
 
 def _inputs(func, in_dims, args):
-    """The leaves of the arguments, their dimensions, and how they are put together again."""
-    call = f"vmap({_name(func)}, in_dims={in_dims}, ...)(<inputs>)"
+    """Returns the leaves of the arguments, their batch dimensions and the spec."""
+    caller = f"vmap({_name(func)}, in_dims={in_dims}, ...)(<inputs>)"
     if not isinstance(in_dims, (int, tuple)):
-        raise ValueError(f"{call}: expected `in_dims` to be int or a (potentially nested) tuple "
+        raise ValueError(f"{caller}: expected `in_dims` to be int or a (potentially nested) tuple "
                          f"matching the structure of inputs, got: {type(in_dims)}.")
     if not args:
         raise ValueError(f"vmap({_name(func)})(<inputs>): got no inputs. Maybe you forgot to add "
                          "inputs, or you are trying to vmap over a function with no inputs. The "
                          "latter is unsupported.")
     leaves, spec = pytree.tree_flatten(args)
-    dims = _spread(in_dims, spec)
+    dims = _broadcast_prefix(in_dims, spec)
     if dims is None:
-        raise ValueError(f"{call}: in_dims is not compatible with the structure of `inputs`. "
+        raise ValueError(f"{caller}: in_dims is not compatible with the structure of `inputs`. "
                          f"in_dims has structure {pytree.tree_structure(in_dims)} but inputs has "
                          f"structure {spec}.")
     for tensor, dim in zip(leaves, dims):
-        _check_in_dim(tensor, dim, call)
+        _check_in_dim(tensor, dim, caller)
     return leaves, dims, spec
 
 
@@ -79,7 +80,7 @@ def _size(leaves, dims):
 
 
 def _out_dims(func, out_dims, outputs):
-    """The leaves of what the function gave, their dimensions, and how they are put together."""
+    """Returns the leaves of the function's outputs, their batch dimensions and the spec."""
     name = _name(func)
 
     def refuse():
@@ -97,7 +98,7 @@ def _out_dims(func, out_dims, outputs):
             return leaves, list(out_dims), spec
         if out_dims is None:
             return leaves, [None], spec
-    dims = _spread(out_dims, spec)
+    dims = _broadcast_prefix(out_dims, spec)
     if dims is None:
         if not all(isinstance(dim, int) or dim is None for dim in pytree.tree_leaves(out_dims)):
             refuse()
@@ -111,29 +112,29 @@ def _out_dims(func, out_dims, outputs):
 
 def _unmapped(func, out_dims, outputs, level):
     leaves, dims, spec = _out_dims(func, out_dims, outputs)
-    shown = []
+    unwrapped = []
     for leaf, dim in zip(leaves, dims):
         if dim is None and isinstance(leaf, _C.Tensor) and _C._vmap_level(leaf) == level:
             raise ValueError(f"vmap({_name(func)}, ...): `{_name(func)}` can not return a "
                              "BatchedTensor when out_dim is None")
-        shown.append(leaf if dim is None else _C._vmap_remove(leaf, dim))
-    return spec.unflatten(shown)
+        unwrapped.append(leaf if dim is None else _C._vmap_remove(leaf, dim))
+    return spec.unflatten(unwrapped)
 
 
 def _mapped(func, out_dims, randomness, leaves, dims, spec, kwargs):
     level = _C._vmap_begin(_size(leaves, dims), randomness)
     try:
-        hidden = [leaf if dim is None else _C._vmap_add(leaf, dim)
+        batched = [leaf if dim is None else _C._vmap_add(leaf, dim)
                   for leaf, dim in zip(leaves, dims)]
-        outputs = func(*spec.unflatten(hidden), **kwargs)
+        outputs = func(*spec.unflatten(batched), **kwargs)
         return _unmapped(func, out_dims, outputs, level)
     finally:
         _C._vmap_end()
 
 
 def _in_chunks(run, func, out_dims, chunk, same, leaves, dims, spec):
-    """Parts of at most `chunk` places, one after another, whose results are joined; `same`: all
-    draw the same numbers."""
+    """Runs in chunks of at most `chunk` examples and concatenates the results. `same`: every chunk
+    starts with the same random state."""
     size, parts, state = _size(leaves, dims), [], phlox.get_rng_state() if same else None
     for start in range(0, size, chunk):
         if same:
@@ -142,27 +143,27 @@ def _in_chunks(run, func, out_dims, chunk, same, leaves, dims, spec):
         part = [leaf if dim is None else leaf.narrow(dim, start, count)
                 for leaf, dim in zip(leaves, dims)]
         outputs = run(part, dims, spec)
-        flat, places, whole = _out_dims(func, out_dims, outputs)
-        parts.append(flat)
+        outs, batch_dims, out_spec = _out_dims(func, out_dims, outputs)
+        parts.append(outs)
     joined = [items[0] if dim is None else _C.cat(list(items), dim)
-              for items, dim in zip(zip(*parts), places)]
-    return whole.unflatten(joined)
+              for items, dim in zip(zip(*parts), batch_dims)]
+    return out_spec.unflatten(joined)
 
 
 def vmap(func: Callable[..., Any], in_dims: Any = 0, out_dims: Any = 0, randomness: str = "error",
          *, chunk_size: int | None = None) -> Callable[..., Any]:
-    """Makes a function of a batch of one that is written for an example.
+    """Returns a function mapping func over a batch dimension of its inputs.
 
-    func sees its tensors without the dimension that is mapped over, and is called once; what it
-    gives has that dimension again. It may itself map, or take gradients (torch.func.grad).
+    func is called once. It sees tensors without the mapped dimension, which is added to its outputs.
+    func may use vmap or gradients (torch.func.grad) itself.
 
     Args:
-        func: takes tensors, and containers of them, and gives tensors
-        in_dims (int or nested structure): which dimension of each argument is mapped, None if
-            the argument is the same for all
-        out_dims (int or nested structure): where the dimension goes in the results
-        randomness (str): what random numbers do: 'error', 'different' for each example, 'same'
-        chunk_size (int): at most so many examples at a time
+        func: a function that takes and returns tensors, or containers of tensors
+        in_dims (int or nested structure): the dimension to map over, for each input; None for an
+            input shared by all examples
+        out_dims (int or nested structure): the position of the mapped dimension in the outputs
+        randomness (str): the behaviour of random ops: 'error', 'different' (per example) or 'same'
+        chunk_size (int): the maximum number of examples per call; None for all
 
     >>> rows = torch.arange(6.).reshape(2, 3)
     >>> torch.vmap(torch.dot)(rows, rows)

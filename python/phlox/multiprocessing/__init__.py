@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Python's multiprocessing, in which tensors go from process to process by their memory: what one
-process writes, the others see."""
+"""Python's multiprocessing with tensors in shared memory: writes of one process are visible to the
+others."""
 import multiprocessing
 from multiprocessing import *  # noqa: F403
 
@@ -18,18 +18,18 @@ __all__ = ["get_all_sharing_strategies", "get_sharing_strategy", "init_reduction
 
 
 def get_all_sharing_strategies() -> set[str]:
-    """The ways in which shared memory reaches another process: by its file's descriptor, which
-    stays open, or by a name in the file system, for many tensors."""
+    """Returns the sharing strategies: "file_descriptor" keeps a descriptor open for each storage,
+    "file_system" uses names in the file system, for large numbers of tensors."""
     return {"file_descriptor", "file_system"}
 
 
 def get_sharing_strategy() -> str:
-    """The way that is taken by what is shared from now on."""
+    """Returns the current sharing strategy. It applies to storages shared from now on."""
     return "file_system" if _C._sharing_strategy() else "file_descriptor"
 
 
 def set_sharing_strategy(new_strategy: str) -> None:
-    """Chooses one of get_all_sharing_strategies()."""
+    """Sets the sharing strategy, one of get_all_sharing_strategies()."""
     if new_strategy not in get_all_sharing_strategies():
         raise AssertionError(f"invalid sharing strategy {new_strategy!r}, expected one of "
                              f"{sorted(get_all_sharing_strategies())}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""spawn(fn, args, nprocs): processes that run one function, each with its number."""
+"""spawn(fn, args, nprocs): runs a function in several processes, each with its index."""
 from __future__ import annotations
 
 import multiprocessing
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class ProcessException(Exception):
-    """A process of spawn() failed."""
+    """The base class of failures of spawned processes."""
 
     def __init__(self, msg: str, error_index: int, pid: int) -> None:
         super().__init__(msg)
@@ -33,14 +33,14 @@ class ProcessException(Exception):
 
 
 class ProcessRaisedException(ProcessException):
-    """The function raised; the message has the traceback."""
+    """The function raised an exception. The message has the traceback."""
 
     def __init__(self, msg: str, error_index: int, error_pid: int) -> None:
         super().__init__(msg, error_index, error_pid)
 
 
 class ProcessExitedException(ProcessException):
-    """The process ended by itself, or by a signal."""
+    """The process exited with a nonzero code or was killed by a signal."""
 
     def __init__(self, msg: str, error_index: int, error_pid: int, exit_code: int,
                  signal_name: str | None = None) -> None:
@@ -52,13 +52,13 @@ class ProcessExitedException(ProcessException):
 
 
 def _run(fn, number, args, errors):
-    """A process's main. What the function raises is left in a file, since a pipe would want a
-    reader."""
+    """The main function of a process. An exception is written to the file `errors`: a pipe would
+    block without a reader."""
     _C._end_with_parent()
     try:
         fn(number, *args)
     except KeyboardInterrupt:
-        pass  # the parent has had it too
+        pass  # the parent gets the interrupt, too
     except Exception:
         with open(errors, "wb") as file:
             pickle.dump(traceback.format_exc(), file)
@@ -66,19 +66,19 @@ def _run(fn, number, args, errors):
 
 
 class ProcessContext:
-    """The processes of one start_processes()."""
+    """The processes of one start_processes() call."""
 
     def __init__(self, processes: list[Any], error_files: list[str]) -> None:
         self.processes, self.error_files = processes, error_files
         self.sentinels = {process.sentinel: i for i, process in enumerate(processes)}
 
     def pids(self) -> list[int]:
-        """The process ids, in order."""
+        """Returns the process ids, in order."""
         return [process.pid for process in self.processes]
 
     def join(self, timeout: float | None = None, grace_period: float | None = None) -> bool:
-        """Waits for processes to end: True if all have. If one fails, the others are terminated
-        (after `grace_period` seconds, if given) and the failure is raised."""
+        """Waits for processes to end. Returns True if all have ended. If one fails, terminates the
+        others (after `grace_period` seconds, if given) and raises the failure."""
         if not self.sentinels:
             return True
         failed = None
@@ -131,21 +131,21 @@ class ProcessContext:
 
 
 class SpawnContext(ProcessContext):
-    """The processes of spawn(join=False)."""
+    """The processes of spawn(join=False). See ProcessContext."""
 
 
 def start_processes(fn: Callable[..., Any], args: tuple[Any, ...] = (), nprocs: int = 1,
                     join: bool = True, daemon: bool = False,
                     start_method: str = "spawn") -> ProcessContext | None:
-    """Starts `nprocs` processes that run fn(i, *args), i from 0. Waits for them and gives None, or
-    gives their ProcessContext.
+    """Starts `nprocs` processes running fn(i, *args) for i in range(nprocs). Waits for them and
+    returns None, or returns their ProcessContext.
 
     Args:
-        fn (Callable): a function of a module, since children import it
-        args (tuple): what it gets after its number; tensors on the CPU are shared
-        nprocs (int): how many processes
-        join (bool): whether to wait; a failure of one ends all and is raised
-        daemon (bool): the processes end with this one
+        fn (Callable): a module-level function: child processes import it
+        args (tuple): arguments of fn after the index; CPU tensors are shared
+        nprocs (int): the number of processes
+        join (bool): if True, waits; a failure of one process ends the others and is raised
+        daemon (bool): if True, the processes end with this one
         start_method (str): "spawn", "fork" or "forkserver"
     """
     context = multiprocessing.get_context(start_method)
@@ -161,21 +161,21 @@ def start_processes(fn: Callable[..., Any], args: tuple[Any, ...] = (), nprocs: 
     except BaseException:
         SpawnContext(processes, files)._end_others(0)
         raise
-    all_of_them = SpawnContext(processes, files)
+    spawned = SpawnContext(processes, files)
     if not join:
-        return all_of_them
+        return spawned
     try:
-        while not all_of_them.join():
+        while not spawned.join():
             pass
-    except KeyboardInterrupt:  # the children may not have had it
-        all_of_them._end_others(2)
+    except KeyboardInterrupt:  # the children may not have received it
+        spawned._end_others(2)
         raise
     return None
 
 
 def spawn(fn: Callable[..., Any], args: tuple[Any, ...] = (), nprocs: int = 1, join: bool = True,
           daemon: bool = False, start_method: str = "spawn") -> ProcessContext | None:
-    """start_processes() with the start method "spawn"."""
+    """Starts processes with the start method "spawn". See start_processes()."""
     if start_method != "spawn":
         warnings.warn(f"This method only supports start_method=spawn (got: {start_method}). "
                       "To use a different start_method use torch.multiprocessing.start_processes",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators of Sequential and ModuleList, which make new containers of the same modules."""
+"""Operators of Sequential and ModuleList. They create containers of the same modules."""
 from __future__ import annotations
 
 from itertools import chain
@@ -29,39 +29,39 @@ def _checked_times(sequential, times):
 
 class Sequential:
     def __add__(self, other: Sequential) -> Sequential:
-        """A Sequential of the modules of both."""
+        """Returns a Sequential with the modules of both."""
         return nn.Sequential(*self, *_checked_layers(other))
 
     def __iadd__(self, other: Sequential) -> Sequential:
-        """Adds the modules of another at the end."""
+        """Appends the modules of another Sequential."""
         return self.extend(_checked_layers(other))
 
     def __mul__(self, times: int) -> Sequential:
-        """A Sequential that has the modules several times over."""
+        """Returns a Sequential with the modules repeated `times` times."""
         return nn.Sequential(*list(self) * _checked_times(self, times))
 
     def __rmul__(self, times: int) -> Sequential:
-        """The same."""
+        """Returns a Sequential with the modules repeated `times` times."""
         return self * times
 
     def __imul__(self, times: int) -> Sequential:
-        """Adds the modules at the end until they are there so many times."""
+        """Repeats the modules in place, `times` times in total."""
         return self.extend(list(self) * (_checked_times(self, times) - 1))
 
     def __reversed__(self) -> Iterator[Module]:
-        """The modules from the last on."""
+        """Iterates over the modules in reverse order."""
         return reversed(list(self))
 
 
 class ModuleList:
     def __add__(self, other: Iterable[Module]) -> ModuleList:
-        """A ModuleList of the modules of both."""
+        """Returns a ModuleList with the modules of both."""
         return nn.ModuleList(chain(self, other))
 
     def __iadd__(self, other: Iterable[Module]) -> ModuleList:
-        """Adds modules at the end."""
+        """Appends modules."""
         return self.extend(other)
 
     def __reversed__(self) -> Iterator[Module]:
-        """The modules from the last on."""
+        """Iterates over the modules in reverse order."""
         return reversed(list(self))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parameters and buffers whose sizes are not known yet, and what modules do that have them."""
+"""Uninitialized parameters and buffers, and the lazy modules that use them."""
 from __future__ import annotations
 
 import phlox as torch
@@ -17,24 +17,24 @@ _ALLOWED = frozenset("__hash__ __deepcopy__ __reduce_ex__ size copy_ is_complex 
                      "cuda cpu to get_device bfloat16 type __get__ __set__".split())
 
 
-class _Waiting:
-    """What a tensor does until it has a size."""
+class _Uninitialized:
+    """The behaviour of a tensor before it has a shape."""
 
     _becomes = Tensor
 
     def materialize(self, shape: Any, device: Any = None, dtype: Any = None) -> None:
-        """Gives the tensor memory of a shape, and makes it an ordinary one."""
+        """Allocates memory of the given shape and turns the tensor into a regular one."""
         device, dtype = device or self.data.device, dtype or self.data.dtype
         self.data = torch.empty(shape, device=device, dtype=dtype)
         self.__class__ = self._becomes
 
     @property
     def shape(self) -> Any:
-        """Fails: there is none yet."""
+        """Raises RuntimeError: the shape is not known yet."""
         raise RuntimeError(_UNKNOWN)
 
     def share_memory_(self) -> Any:
-        """Fails: there is no memory yet."""
+        """Raises RuntimeError: no memory is allocated yet."""
         raise RuntimeError("Can't share memory on an uninitialized parameter or buffer. Call `forward` to initialize the "
                            "parameters before calling `module.share_memory()`.")
 
@@ -52,7 +52,7 @@ class _Waiting:
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-        """Refuses what needs a size."""
+        """Raises ValueError for functions that need a shape."""
         if getattr(func, "__name__", "") in _ALLOWED:
             return super().__torch_function__(func, types, args, kwargs or {})
         raise ValueError(f"Attempted to use an uninitialized parameter in {func}. This error happens when you are using a "
@@ -61,8 +61,8 @@ class _Waiting:
                          "functions")
 
 
-class UninitializedParameter(_Waiting, Parameter):
-    """A parameter whose size is not known yet; `materialize(shape)` makes it a Parameter of that shape.
+class UninitializedParameter(_Uninitialized, Parameter):
+    """A parameter without a shape. `materialize(shape)` turns it into a Parameter of that shape.
 
     >>> torch.nn.UninitializedParameter()
     <UninitializedParameter>
@@ -71,12 +71,12 @@ class UninitializedParameter(_Waiting, Parameter):
     _becomes = cls_to_become = Parameter
 
     def __new__(cls, requires_grad: bool = True, device: Any = None, dtype: Any = None) -> UninitializedParameter:
-        """Makes it on a device, of a dtype."""
+        """Creates an uninitialized parameter on a device, with a dtype."""
         return Parameter.__new__(cls, torch.empty(0, device=device, dtype=dtype), requires_grad)
 
 
-class UninitializedBuffer(_Waiting, Tensor):
-    """A buffer whose size is not known yet; `materialize(shape)` makes it a tensor of that shape.
+class UninitializedBuffer(_Uninitialized, Tensor):
+    """A buffer without a shape. `materialize(shape)` turns it into a tensor of that shape.
 
     >>> torch.nn.UninitializedBuffer()
     <UninitializedBuffer>
@@ -86,26 +86,26 @@ class UninitializedBuffer(_Waiting, Tensor):
 
     def __new__(cls, requires_grad: bool = False, device: Any = None, dtype: Any = None,
                 persistent: bool = True) -> UninitializedBuffer:
-        """Makes it on a device, of a dtype."""
+        """Creates an uninitialized buffer on a device, with a dtype."""
         made = torch.empty(0, device=device, dtype=dtype).requires_grad_(requires_grad).as_subclass(cls)
         made.persistent, made._is_buffer = persistent, True
         return made
 
 
 def is_lazy(param: Any) -> bool:
-    """Whether a tensor has no size yet."""
-    return isinstance(param, _Waiting)
+    """Returns True if a tensor is uninitialized."""
+    return isinstance(param, _Uninitialized)
 
 
 def begin(module: Any) -> None:
-    """Makes the tensors of a new lazy layer uninitialised ones, and hears of its first call."""
+    """Makes the empty tensors of a new lazy layer uninitialized and registers its initialization hooks."""
     for name, value in (*module._parameters.items(), *module._buffers.items()):
         if value is not None and value.dim() == 1 and not value.numel():
             value.__class__ = UninitializedParameter if name in module._parameters else UninitializedBuffer
-    _listen(module)
+    _register_hooks(module)
 
 
-def _listen(module):
+def _register_hooks(module):
     module._load_hook = module._register_load_state_dict_pre_hook(module._lazy_load_hook)
     module._initialize_hook = module.register_forward_pre_hook(module._infer_parameters, with_kwargs=True)
 
@@ -115,7 +115,7 @@ class LazyModuleMixin:
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super(_C.nn.LazyModuleMixin, self).__init__(*args, **kwargs)
-        _listen(self)
+        _register_hooks(self)
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         for name, value in (*self._parameters.items(), *self._buffers.items()):
@@ -129,11 +129,11 @@ class LazyModuleMixin:
                 value.materialize(given.shape)
 
     def has_uninitialized_params(self) -> bool:
-        """Whether the module has parameters or buffers without a size."""
+        """Returns True if the module has uninitialized parameters or buffers."""
         return any(map(is_lazy, (*self._parameters.values(), *self._buffers.values())))
 
     def initialize_parameters(self, *args: Any, **kwargs: Any) -> None:
-        """Gives the parameters their sizes, by what forward is called with."""
+        """Initializes the parameters with the shapes inferred from forward's arguments."""
         if not _C._infer(self, args[0] if args else next(iter(kwargs.values()), None)):
             raise NotImplementedError(f"initialize_parameters is not implemented for {type(self).__name__}")
         for value in (*self._parameters.values(), *self._buffers.values()):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A loss that calls what programs give it, and what layers make of tensors and modules."""
+"""Losses with user-defined functions, and the parts of layers that handle tensors and modules in Python."""
 from __future__ import annotations
 
 import copy
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 def triplet_margin_with_distance_loss(anchor: Tensor, positive: Tensor, negative: Tensor, *,
                                       distance_function: Callable[..., Any] | None = None, margin: float = 1.0,
                                       swap: bool = False, reduction: str = "mean") -> Tensor:
-    """How much the distance to the positive example is above that to the negative one less margin.
+    """Computes the triplet loss: max(d(anchor, positive) - d(anchor, negative) + margin, 0).
 
     Args:
-        anchor, positive, negative (Tensor): of one number of dimensions
-        distance_function (callable): what gives distances; None: nn.functional.pairwise_distance
-        margin (float), swap (bool), reduction (str): as of triplet_margin_loss
+        anchor, positive, negative (Tensor): tensors with the same number of dimensions
+        distance_function (callable): the distance d. Default: nn.functional.pairwise_distance
+        margin (float), swap (bool), reduction (str): see triplet_margin_loss
 
     >>> x = torch.zeros(2, 3)
     >>> torch.nn.functional.triplet_margin_with_distance_loss(x, x, x)
@@ -46,8 +46,7 @@ def triplet_margin_with_distance_loss(anchor: Tensor, positive: Tensor, negative
 
 
 class TripletMarginWithDistanceLoss(nn.Module):
-    """How much the distance to the positive example is above that to the negative one less margin, by a distance of the
-    program's.
+    """Computes the triplet loss with a user-defined distance. See nn.functional.triplet_margin_with_distance_loss.
 
     >>> x = torch.zeros(2, 3)
     >>> torch.nn.TripletMarginWithDistanceLoss()(x, x, x)
@@ -63,20 +62,20 @@ class TripletMarginWithDistanceLoss(nn.Module):
         self.margin, self.swap, self.reduction = margin, swap, reduction
 
     def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
-        """The loss of three batches."""
+        """Computes the loss of a batch of triplets."""
         return F.triplet_margin_with_distance_loss(anchor, positive, negative, distance_function=self.distance_function,
                                                    margin=self.margin, swap=self.swap, reduction=self.reduction)
 
 
 class LinearCrossEntropyLoss(nn.Module):
-    """The cross entropy of scores, which are a learned matrix times the input, at the target classes.
+    """Computes the cross entropy between the output of a linear layer and the target classes.
 
     Args:
-        in_features (int), num_classes (int): the size of the vectors, and how many classes there are
-        out_features (tuple): the sizes of what each vector has classes for
-        bias (bool): whether the scores have a learned bias
-        weight (Tensor), reduction (str), ignore_index (int), label_smoothing (float): as of cross_entropy
-        options: None: pieces, as PyTorch's LinearCrossEntropyOptions describe them, are not implemented
+        in_features (int), num_classes (int): the size of the inputs and the number of classes
+        out_features (tuple): further dimensions of the output, each with its own classes
+        bias (bool): if True, the linear layer has a learnable bias
+        weight (Tensor), reduction (str), ignore_index (int), label_smoothing (float): see cross_entropy
+        options: must be None: PyTorch's LinearCrossEntropyOptions (chunking) are not implemented
 
     >>> torch.nn.LinearCrossEntropyLoss(5, 10, out_features=(4, 3))(torch.ones(2, 5), torch.zeros(2, 4, 3, dtype=torch.int64)).shape
     torch.Size([])
@@ -99,14 +98,14 @@ class LinearCrossEntropyLoss(nn.Module):
         self.options = options
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        """The loss of a batch."""
+        """Computes the loss of a batch."""
         sizes, linear = (self.num_classes, *self.out_features), self.linear
         return F.linear_cross_entropy(input, linear.weight.reshape(*sizes, linear.in_features), target,
                                       linear_bias=None if linear.bias is None else linear.bias.reshape(sizes), weight=self.weight,
                                       reduction=self.reduction, ignore_index=self.ignore_index, label_smoothing=self.label_smoothing)
 
     def extra_repr(self) -> str:
-        """The arguments."""
+        """The arguments, for the printed form."""
         names = "num_classes", "out_features", "bias", "reduction", "ignore_index", "label_smoothing", "options"
         values = {**vars(self), "bias": self.linear.bias is not None}
         return f"in_features={self.linear.in_features}, " + ", ".join(f"{name}={values[name]}" for name in names)
@@ -121,7 +120,7 @@ def _from_pretrained(cls, embeddings, freeze, **how):
 
 
 class _FractionalMaxPool(nn.Module):
-    """The maxima of windows at random steps (Graham 2015): of as many as output_size says, or output_ratio, as a part of the input's size."""
+    """Fractional max pooling (Graham 2015): windows at random steps. Exactly one of output_size and output_ratio (a fraction of the input size) is given."""
     dims = 2
 
     def __init__(self, kernel_size: Any, output_size: Any = None, output_ratio: Any = None, return_indices: bool = False,
@@ -139,7 +138,7 @@ class _FractionalMaxPool(nn.Module):
             raise ValueError(f"output_ratio must be between 0 and 1 (got {output_ratio})")
 
     def forward(self, input: Tensor) -> Any:
-        """The maxima, and with return_indices where they are."""
+        """Computes the maxima; with return_indices also their indices."""
         return getattr(F, f"fractional_max_pool{self.dims}d")(input, self.kernel_size, self.output_size, self.output_ratio, self.return_indices,
                                                               self._random_samples)
 
@@ -154,36 +153,36 @@ class FractionalMaxPool3d(_FractionalMaxPool):
 
 
 class Embedding:
-    """What is Python of nn.Embedding."""
+    """The Python methods of nn.Embedding."""
 
     @classmethod
     def from_pretrained(cls, embeddings: Tensor, freeze: bool = True, padding_idx: int | None = None,
                         max_norm: float | None = None, norm_type: float = 2.0, scale_grad_by_freq: bool = False,
                         sparse: bool = False) -> Any:
-        """A layer over a matrix, which stays as it is if freeze."""
+        """Creates a layer from a weight matrix. If freeze, it gets no gradients."""
         return _from_pretrained(cls, embeddings, freeze, padding_idx=padding_idx, max_norm=max_norm, norm_type=norm_type,
                                 scale_grad_by_freq=scale_grad_by_freq, sparse=sparse)
 
 
 class EmbeddingBag:
-    """What is Python of nn.EmbeddingBag."""
+    """The Python methods of nn.EmbeddingBag."""
 
     @classmethod
     def from_pretrained(cls, embeddings: Tensor, freeze: bool = True, max_norm: float | None = None, norm_type: float = 2.0,
                         scale_grad_by_freq: bool = False, mode: str = "mean", sparse: bool = False,
                         include_last_offset: bool = False, padding_idx: int | None = None) -> Any:
-        """A layer over a matrix, which stays as it is if freeze."""
+        """Creates a layer from a weight matrix. If freeze, it gets no gradients."""
         return _from_pretrained(cls, embeddings, freeze, max_norm=max_norm, norm_type=norm_type, mode=mode, sparse=sparse,
                                 scale_grad_by_freq=scale_grad_by_freq, include_last_offset=include_last_offset,
                                 padding_idx=padding_idx)
 
 
 class MultiheadAttention:
-    """What is Python of nn.MultiheadAttention."""
+    """The Python methods of nn.MultiheadAttention."""
 
     def merge_masks(self, attn_mask: Tensor | None, key_padding_mask: Tensor | None,
                     query: Tensor) -> tuple[Tensor | None, int | None]:
-        """One mask of two, and its kind: 2 of each head's places, 1 of keys alone, None without one; query has its batch first."""
+        """Merges both masks. Returns (mask, mask type): 2 for a mask per head and query, 1 for keys only, None for no mask. query is batch-first."""
         if attn_mask is None:
             return key_padding_mask, None if key_padding_mask is None else 1
         batch, length = query.shape[:2]
@@ -197,11 +196,11 @@ class MultiheadAttention:
 
 
 class SyncBatchNorm:
-    """What is Python of nn.SyncBatchNorm."""
+    """The Python methods of nn.SyncBatchNorm."""
 
     @classmethod
     def convert_sync_batchnorm(cls, module: Any, process_group: Any = None) -> Any:
-        """The module with a SyncBatchNorm of the same tensors in the place of each BatchNorm."""
+        """Replaces each BatchNorm of a module by a SyncBatchNorm with the same tensors. Returns the module."""
         made = module
         if isinstance(module, (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)):
             made = nn.SyncBatchNorm(module.num_features, module.eps, module.momentum, module.affine, module.track_running_stats,
@@ -214,9 +213,9 @@ class SyncBatchNorm:
         return made
 
 
-# ---- stacks of layers, and a Transformer of two; their forwards are the library's
+# ---- stacks of layers, and the Transformer made of two; forward is the C library's
 
-def _fill(self, layer, num_layers, norm):
+def _init_stack(self, layer, num_layers, norm):
     nn.Module.__init__(self)
     if num_layers > 10000:
         raise ValueError(f"num_layers must be at most 10000, but is {num_layers}")
@@ -228,15 +227,15 @@ def _fill(self, layer, num_layers, norm):
 class TransformerEncoder:
     def __init__(self, encoder_layer: Any, num_layers: int, norm: Any = None, enable_nested_tensor: bool = True,
                  mask_check: bool = True) -> None:
-        _fill(self, encoder_layer, num_layers, norm)
+        _init_stack(self, encoder_layer, num_layers, norm)
         self.enable_nested_tensor = enable_nested_tensor
-        self.use_nested_tensor = False  # Phlox has none
+        self.use_nested_tensor = False  # Phlox has no nested tensors
         self.mask_check = mask_check
 
 
 class TransformerDecoder:
     def __init__(self, decoder_layer: Any, num_layers: int, norm: Any = None) -> None:
-        _fill(self, decoder_layer, num_layers, norm)
+        _init_stack(self, decoder_layer, num_layers, norm)
 
 
 class Transformer:
@@ -257,5 +256,5 @@ class Transformer:
 
     @staticmethod
     def generate_square_subsequent_mask(sz: int, device: Any = None, dtype: Any = None) -> Tensor:
-        """A mask of numbers that hides what comes later: -inf above the diagonal, and 0."""
+        """Returns a causal mask: -inf above the diagonal, else 0."""
         return torch.triu(torch.full((sz, sz), float("-inf"), dtype=dtype, device=device), diagonal=1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Methods of Module that cost no time where they matter; hooks for all modules; how gradients pass backward hooks."""
+"""Methods of Module that are not performance-critical, global module hooks, and backward hooks."""
 from __future__ import annotations
 
 import ast
@@ -15,16 +15,16 @@ from phlox.utils.hooks import RemovableHandle
 
 from phlox import _C
 from phlox.nn._recurrent import packed
-from phlox.nn._views import Live, Passing, fill, live
+from phlox.nn._views import Live, NonPersistent, fill, live
 
 TYPE_CHECKING = False  # type checkers know the name
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-_EXTRA_STATE_KEY_SUFFIX = "_extra_state"  # of a module's own state in a state_dict
+_EXTRA_STATE_KEY_SUFFIX = "_extra_state"  # the key of get_extra_state's result in a state dict
 
-# Hooks for the calls of all modules. They run before those of the module.
+# Hooks for the calls of all modules. They run before the module's own hooks.
 _global_forward_pre_hooks: OrderedDict = OrderedDict()
 _global_forward_hooks: OrderedDict = OrderedDict()
 _global_forward_hooks_with_kwargs: OrderedDict = OrderedDict()
@@ -48,29 +48,29 @@ def _add_global(hooks, hook, *marks):
 
 
 def register_module_forward_pre_hook(hook: Callable[..., Any]) -> RemovableHandle:
-    """Calls hook(module, args) before the forward of every module."""
+    """Registers hook(module, args), called before forward of every module."""
     return _add_global(_global_forward_pre_hooks, hook)
 
 
 def register_module_forward_hook(hook: Callable[..., Any], *, with_kwargs: bool = False,
                                  always_call: bool = False) -> RemovableHandle:
-    """Calls hook(module, args, result) after the forward of every module."""
+    """Registers hook(module, args, result), called after forward of every module."""
     marks = [_global_forward_hooks_with_kwargs] if with_kwargs else []
     return _add_global(_global_forward_hooks, hook, *marks, *([_global_forward_hooks_always_called] * always_call))
 
 
 def register_module_full_backward_pre_hook(hook: Callable[..., Any]) -> RemovableHandle:
-    """Calls hook(module, grad_output) before the gradients of every module's inputs are computed."""
+    """Registers hook(module, grad_output), called before the input gradients of every module are computed."""
     return _add_global(_global_backward_pre_hooks, hook)
 
 
 def register_module_full_backward_hook(hook: Callable[..., Any]) -> RemovableHandle:
-    """Calls hook(module, grad_input, grad_output) when the gradients of a module's inputs are there."""
+    """Registers hook(module, grad_input, grad_output), called after the input gradients of a module are computed."""
     return _add_global_backward(hook, True)
 
 
 def register_module_backward_hook(hook: Callable[..., Any]) -> RemovableHandle:
-    """The same, in the old way, which sees the gradients of the last op of the module's alone."""
+    """Legacy form of register_module_full_backward_hook. In Phlox it also gets the gradients of the modules' inputs."""
     return _add_global_backward(hook, False)
 
 
@@ -82,7 +82,7 @@ def _add_global_backward(hook, full):
     return _add_global(_global_backward_hooks, hook)
 
 
-# ---- hooks for what all modules register
+# ---- hooks for registrations in all modules
 
 _global_parameter_registration_hooks: OrderedDict = OrderedDict()
 _global_buffer_registration_hooks: OrderedDict = OrderedDict()
@@ -90,11 +90,11 @@ _global_module_registration_hooks: OrderedDict = OrderedDict()
 
 
 def registered(module: Any, what: tuple) -> Any:
-    """What a module registers, or what the hooks give in its place."""
-    sort, name, value = what
-    for hook in list(globals()[f"_global_{sort}_registration_hooks"].values()):
-        said = hook(module, name, value)
-        value = value if said is None else said
+    """Runs the registration hooks. Returns the value to register: the hooks may replace it."""
+    kind, name, value = what
+    for hook in list(globals()[f"_global_{kind}_registration_hooks"].values()):
+        returned = hook(module, name, value)
+        value = value if returned is None else returned
     return value
 
 
@@ -104,99 +104,100 @@ def _watch(hooks, hook):
 
 
 def register_module_parameter_registration_hook(hook: Callable[..., Any]) -> RemovableHandle:
-    """Calls hook(module, name, parameter) when any module registers a parameter; what it gives is registered."""
+    """Registers hook(module, name, parameter), called when any module registers a parameter. The result, unless None, replaces it."""
     return _watch(_global_parameter_registration_hooks, hook)
 
 
 def register_module_buffer_registration_hook(hook: Callable[..., Any]) -> RemovableHandle:
-    """The same for buffers."""
+    """Registers hook(module, name, buffer), called when any module registers a buffer. The result, unless None, replaces it."""
     return _watch(_global_buffer_registration_hooks, hook)
 
 
 def register_module_module_registration_hook(hook: Callable[..., Any]) -> RemovableHandle:
-    """The same for children."""
+    """Registers hook(module, name, child), called when any module registers a child. The result, unless None, replaces it."""
     return _watch(_global_module_registration_hooks, hook)
 
 
-# ---- gradients on their way into a module and out of it
+# ---- gradients entering and leaving a module
 
 class _Boundary(Function):
-    """Gives its tensors; calls a function with their gradients, which may give others."""
+    """The identity; passes the gradients to a function and uses its results."""
 
     @staticmethod
-    def forward(ctx, passed, *tensors):
-        ctx.passed = passed
+    def forward(ctx, on_grads, *tensors):
+        ctx.on_grads = on_grads
         ctx.set_materialize_grads(False)
         return tuple(tensor.view_as(tensor) for tensor in tensors)
 
     @staticmethod
     def backward(ctx, *grads):
-        return (None, *ctx.passed(grads))
+        return (None, *ctx.on_grads(grads))
 
 
-def _through(passed, values):
-    """The values with their tensors led through a boundary. What `passed` sees has None for all others."""
-    places = [i for i, value in enumerate(values) if isinstance(value, Tensor)]
-    if not any(values[i].requires_grad for i in places) or not _C.is_grad_enabled():
+def _add_boundary(on_grads, values):
+    """Passes the tensors among the values through a boundary. `on_grads` gets None for non-tensors. Returns (values, whether a boundary
+    was added)."""
+    positions = [i for i, value in enumerate(values) if isinstance(value, Tensor)]
+    if not any(values[i].requires_grad for i in positions) or not _C.is_grad_enabled():
         return values, False
 
-    def spread(grads):
+    def apply_passed(grads):
         full = [None] * len(values)
-        for i, grad in zip(places, grads):
+        for i, grad in zip(positions, grads):
             full[i] = grad
-        full = passed(tuple(full))
-        return tuple(full[i] for i in places)
-    led = _Boundary.apply(spread, *(values[i] for i in places))
+        full = on_grads(tuple(full))
+        return tuple(full[i] for i in positions)
+    wrapped = _Boundary.apply(apply_passed, *(values[i] for i in positions))
     values = list(values)
-    for i, tensor in zip(places, led):
+    for i, tensor in zip(positions, wrapped):
         values[i] = tensor
     return tuple(values), True
 
 
-def _replaced(grads, said, what):
-    """The gradients, or what a hook said in their place."""
-    if said is None:
+def _apply_result(grads, returned, what):
+    """Returns the gradients, or their replacement returned by a hook."""
+    if returned is None:
         return grads
-    said = said if isinstance(said, tuple) else (said,)
-    if len(said) != len(grads):
-        raise RuntimeError(f"Backward {what} hook returned an invalid number of grad, got {len(said)}, "
+    returned = returned if isinstance(returned, tuple) else (returned,)
+    if len(returned) != len(grads):
+        raise RuntimeError(f"Backward {what} hook returned an invalid number of grad, got {len(returned)}, "
                            f"but expected {len(grads)}")
-    return said
+    return returned
 
 
 class _BackwardHooks:
-    """The hooks of one call of a module, which run when its gradients pass."""
+    """The backward hooks of one call of a module, run when its gradients pass the boundaries."""
 
     def __init__(self, module, hooks, before):
         self.module, self.hooks, self.before = module, hooks, before
         self.grad_output, self.wants_input, self.input_count = None, False, 0
 
     def inputs(self, args):
-        """Leads the module's arguments through."""
+        """Adds the boundary at the arguments."""
         self.input_count = len(args)
-        args, self.wants_input = _through(self.leave, args)
+        args, self.wants_input = _add_boundary(self.leave, args)
         return args
 
     def outputs(self, result):
-        """Leads the module's result through."""
+        """Adds the boundary at the result."""
         if not isinstance(result, (Tensor, tuple)):
             warnings.warn("For backward hooks to be called, module output should be a Tensor or a tuple of Tensors"
                           f" but received {type(result)}")
             return result
         values = result if isinstance(result, tuple) else (result,)
-        led, _ = _through(self.enter, values)
+        wrapped, _ = _add_boundary(self.enter, values)
         if not isinstance(result, tuple):
-            return led[0]
-        return led if type(result) is tuple else type(result)(led)
+            return wrapped[0]
+        return wrapped if type(result) is tuple else type(result)(wrapped)
 
     def enter(self, grads):
         for hook in self.before:
-            grads = _replaced(grads, hook(self.module, grads), "pre")
+            grads = _apply_result(grads, hook(self.module, grads), "pre")
         self.grad_output = grads
         if not self.wants_input:
             for hook in self.hooks:
-                said = hook(self.module, (None,) * self.input_count, grads)
-                if said is not None and not (isinstance(said, tuple) and all(one is None for one in said)):
+                returned = hook(self.module, (None,) * self.input_count, grads)
+                if returned is not None and not (isinstance(returned, tuple) and all(one is None for one in returned)):
                     raise RuntimeError("Backward hook for Modules where no input requires gradient should always "
                                        "return None or None for all gradients.")
         return grads
@@ -208,13 +209,13 @@ class _BackwardHooks:
                                f"without passing through the Module's output. Make sure that the output depends on "
                                f"the input and that the loss is computed based on the output.")
         for hook in self.hooks:
-            grads = _replaced(grads, hook(self.module, grads, self.grad_output), "")
+            grads = _apply_result(grads, hook(self.module, grads, self.grad_output), "")
         self.grad_output = None
         return grads
 
 
 def backward_of(module: Any) -> Any:
-    """What leads a call's gradients past the backward hooks of all modules, then those of the module."""
+    """Returns the _BackwardHooks of a call: the global hooks, then the module's."""
     before, hooks = ([*globals()[f"_global{name}"].values(), *_C._module_dict(module).get(name, {}).values()]
                      for name in ("_backward_pre_hooks", "_backward_hooks"))
     return _BackwardHooks(module, hooks, before)
@@ -222,13 +223,13 @@ def backward_of(module: Any) -> Any:
 
 class Module:
     def register_full_backward_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
-        """Calls hook(module, grad_output) before the gradients of the inputs are computed; what it gives, unless None,
-        takes the place of grad_output."""
+        """Registers hook(module, grad_output), called before the input gradients are computed. Its result, unless None,
+        replaces grad_output."""
         return _add(self._backward_pre_hooks, hook, prepend=prepend)
 
     def register_full_backward_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
-        """Calls hook(module, grad_input, grad_output) when the gradients of the inputs are there; what it gives, unless
-        None, takes the place of grad_input.
+        """Registers hook(module, grad_input, grad_output), called after the input gradients are computed. Its result,
+        unless None, replaces grad_input.
 
         >>> layer = torch.nn.Linear(2, 3)
         >>> handle = layer.register_full_backward_hook(lambda module, inward, out: print(out[0].shape))
@@ -238,41 +239,41 @@ class Module:
         return _add_backward(self, hook, True, prepend)
 
     def register_backward_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
-        """The old form of register_full_backward_hook, and the same: gradients of the module's inputs."""
+        """Legacy form of register_full_backward_hook. In Phlox it also gets the gradients of the module's inputs."""
         return _add_backward(self, hook, False, False)
 
     def register_state_dict_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
-        """Calls hook(module, prefix, keep_vars) before the module's part of a state_dict is made."""
+        """Registers hook(module, prefix, keep_vars), called before state_dict saves the module."""
         return _add(self._state_dict_pre_hooks, hook)
 
     def register_state_dict_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
-        """Calls hook(module, state_dict, prefix, local_metadata) when the module's part of a state_dict is there."""
+        """Registers hook(module, state_dict, prefix, local_metadata), called after state_dict has saved the module."""
         return _add(self._state_dict_hooks, hook, self._state_dict_hooks_without_result)
 
     def _register_state_dict_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
-        """The same; what the hook gives, unless None, takes the place of the state_dict."""
+        """Like register_state_dict_post_hook; the hook's result, unless None, replaces the state dict."""
         return _add(self._state_dict_hooks, hook)
 
     def register_load_state_dict_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
-        """Calls hook(module, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
-        before the module takes its part of a state dict."""
+        """Registers hook(module, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs),
+        called before the module loads its part of a state dict."""
         return self._register_load_state_dict_pre_hook(hook, with_module=True)
 
     def _register_load_state_dict_pre_hook(self, hook: Callable[..., Any],
                                            with_module: bool = False) -> RemovableHandle:
-        """The same; the hook gets the module only with with_module."""
+        """Like register_load_state_dict_pre_hook; the hook gets the module only if with_module is True."""
         return _add(self._load_state_dict_pre_hooks, hook, *([self._load_state_dict_pre_hooks_of_module] * with_module))
 
     def register_load_state_dict_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
-        """Calls hook(module, incompatible_keys) when a state dict was loaded; it may change the keys in place."""
+        """Registers hook(module, incompatible_keys), called after load_state_dict. It may modify the keys in place."""
         return _add(self._load_state_dict_post_hooks, hook)
 
     def to_empty(self, *, device: Any, recurse: bool = True) -> Any:
-        """Moves the module without what its tensors hold."""
+        """Moves the parameters and buffers to a device without copying their contents."""
         return self._apply(lambda tensor: torch.empty_like(tensor, device=device), recurse=recurse)
 
     def share_memory(self) -> Any:
-        """Moves the tensors into memory that other processes share."""
+        """Moves the parameters and buffers to shared memory."""
         return self._apply(lambda tensor: tensor.share_memory_())
 
 
@@ -286,7 +287,7 @@ def _add_backward(module, hook, full, prepend):
 # ---- the printed form
 
 def _indented(text, width=2):
-    """Text with every line but the first moved to the right."""
+    """Indents all lines but the first."""
     return text.replace("\n", "\n" + " " * width)
 
 
@@ -295,7 +296,7 @@ def _child_lines(module):
 
 
 def _list_lines(module):
-    """Equal neighbours of a ModuleList are one line."""
+    """Returns the lines of a ModuleList. Consecutive modules with equal text share a line."""
     texts, lines, first = [repr(child) for child in module._modules.values()], [], 0
     for i, text in enumerate(texts):
         if i + 1 < len(texts) and texts[i + 1] == text:
@@ -307,7 +308,7 @@ def _list_lines(module):
 
 
 def text_of(module: Any, of_list: bool) -> str:
-    """repr(module). A subclass's extra_repr and _get_name, and its children's __repr__, have their say."""
+    """Implements repr(module). Overrides of extra_repr and _get_name, and the children's __repr__, are respected."""
     extra = module.extra_repr()
     lines = extra.split("\n") if extra else []
     children = _list_lines(module) if of_list else _child_lines(module)
@@ -320,15 +321,15 @@ def text_of(module: Any, of_list: bool) -> str:
 # ---- pickles and copies
 
 def state_of(module: Any) -> dict[str, Any]:
-    """A module's __dict__, with plain dicts in the place of those that are live."""
-    return {name: value.copy() if isinstance(value, (Live, Passing)) else value
+    """Returns a module's __dict__ with plain dicts in place of the live views."""
+    return {name: value.copy() if isinstance(value, (Live, NonPersistent)) else value
             for name, value in module.__dict__.items()}
 
 
-# ---- functions that a program has put into torch.nn.functional
+# ---- functions of torch.nn.functional replaced by the program
 
 class _Names(dict):
-    """What the names in a layer's formula stand for."""
+    """The namespace in which a layer's formula is evaluated."""
 
     def __init__(self, module, inputs):
         super().__init__(inputs)
@@ -340,21 +341,21 @@ class _Names(dict):
         return name in self or hasattr(torch.nn.functional, name) or hasattr(torch, name)
 
     def __missing__(self, name):
-        if not name.startswith(_CALLED):  # Threshold has an attribute by the name of its function
+        if not name.startswith(_CALLED):  # an attribute; Threshold has one with the name of its function
             return getattr(self.module, name)
         name = name[len(_CALLED):]
         if name in self:
             return self[name]
-        place = torch.nn.functional if hasattr(torch.nn.functional, name) else torch
-        return _by_position(getattr(place, name), name)
+        namespace = torch.nn.functional if hasattr(torch.nn.functional, name) else torch
+        return _by_position(getattr(namespace, name), name)
 
 
-_CALLED = "called_"  # before the names of functions in a formula
+_CALLED = "called_"  # the prefix of function names in a formula
 
 
 @lru_cache(None)
 def _keywords():
-    """Of each op of the library with arguments by name alone: how many come before them, and their names."""
+    """Maps each op with keyword-only arguments to (number of positional arguments, names of the keyword-only ones)."""
     found = {}
     for _, owner, name, signature, _ in _C._op_signatures():
         args = ast.parse(f"def op{signature}: ...").body[0].args
@@ -364,7 +365,7 @@ def _keywords():
 
 
 def _by_position(function, name):
-    """The function for formulas, which give all arguments by position."""
+    """Adapts a function for formulas, in which all arguments are positional."""
     count, alone = _keywords().get(name, (0, ()))
 
     def call(*args, **kwargs):
@@ -373,7 +374,7 @@ def _by_position(function, name):
 
 
 def _by_batch_norm(module, x):
-    """The forward of a batch norm, in functions that a program may have replaced."""
+    """The forward of batch norm by torch.nn.functional.batch_norm, which the program may have replaced."""
     tracks, seen, momentum = module.track_running_stats, module.num_batches_tracked, module.momentum or 0.0
     if module.training and tracks and seen is not None:
         seen.add_(1)
@@ -385,7 +386,7 @@ def _by_batch_norm(module, x):
 
 
 def _dimensions(module, name):
-    """Of the signals that a norm of the library takes: 1 to 3; 0 where it is no such norm."""
+    """Returns the number of spatial dimensions (1 to 3) of a norm layer of the library; 0 for other modules."""
     return next((n for n in (1, 2, 3) if isinstance(module, getattr(torch.nn, f"{name}{n}d"))), 0)
 
 
@@ -397,8 +398,8 @@ def _by_instance_norm(module, x):
 
 
 def by_functions(module: Any, how: tuple) -> Any:
-    """A layer's forward with the functions that a program has replaced (None: any); NotImplemented where it calls none of
-    them, or one that Python has not."""
+    """Runs a layer's forward through functions replaced by the program (`replaced`; None: any). Returns NotImplemented if the
+    layer calls none of them, or if one of its functions is missing in Python."""
     formula, inputs, replaced = how
     if formula is None:
         for name, kind, forward in (("batch_norm", "BatchNorm", _by_batch_norm), ("instance_norm", "InstanceNorm", _by_instance_norm)):
@@ -413,19 +414,19 @@ def by_functions(module: Any, how: tuple) -> Any:
     return eval("(" + re.sub(r"(\w+)\(", rf"{_CALLED}\1(", formula) + ")", {"__builtins__": {}}, names)
 
 
-# ---- where classes override what the core does otherwise
+# ---- for classes that override methods used by the core
 
 def seconds(pairs: Any) -> Any:
-    """The second of each pair."""
+    """Yields the second item of each pair."""
     return (value for _, value in pairs)
 
 
 def named_members(module: Any, how: tuple) -> Any:
-    """Names and entries of the modules that a class's own named_modules gives."""
-    sort, prefix, recurse, once = how
+    """Yields (name, entry) for the modules returned by an overridden named_modules."""
+    kind, prefix, recurse, once = how
     seen = set()
     for path, owner in module.named_modules(prefix=prefix, remove_duplicate=once) if recurse else [(prefix, module)]:
-        for name, value in _C._module_entries(owner, sort).items():
+        for name, value in _C._module_entries(owner, kind).items():
             if value is None or (once and id(value) in seen):
                 continue
             seen.add(id(value))
@@ -433,14 +434,14 @@ def named_members(module: Any, how: tuple) -> Any:
 
 
 def require_grad(module: Any, requires_grad: bool) -> Any:
-    """requires_grad_ for what a class says its parameters are."""
+    """Implements requires_grad_ for an overridden parameters()."""
     for parameter in module.parameters():
         parameter.requires_grad_(requires_grad)
     return module
 
 
 def zero_grads(module: Any, set_to_none: bool) -> None:
-    """zero_grad for what a class says its parameters are."""
+    """Implements zero_grad for an overridden parameters()."""
     for parameter in module.parameters():
         if set_to_none:
             parameter.grad = None
@@ -452,16 +453,16 @@ def _apply_to_parameter(fn, parameter):
     with _C.no_grad():
         value, grad = fn(parameter), parameter.grad
         if grad is not None:
-            moved, wants = fn(grad), grad.requires_grad
+            moved, required = fn(grad), grad.requires_grad
             parameter.grad = None
         parameter.data = value
         if grad is not None:
             grad.data = moved
-            parameter.grad = grad.requires_grad_(wants)
+            parameter.grad = grad.requires_grad_(required)
 
 
 def apply_own(module: Any, fn_and_recurse: tuple) -> Any:
-    """Module._apply."""
+    """Implements Module._apply."""
     fn, recurse = fn_and_recurse
     if recurse:
         for child in module.children():
@@ -476,7 +477,7 @@ def apply_own(module: Any, fn_and_recurse: tuple) -> Any:
 
 
 def move(module: Any, to: tuple) -> Any:
-    """Moves by _apply to a dtype, a device and a memory format, each of which may be None."""
+    """Implements Module.to by _apply. dtype, device and memory format may be None."""
     dtype, device, non_blocking, form = to
     if dtype is not None and not (dtype.is_floating_point or dtype.is_complex):
         raise TypeError("nn.Module.to only accepts floating point or complex dtypes, but got desired "
@@ -486,24 +487,24 @@ def move(module: Any, to: tuple) -> Any:
                                         non_blocking, memory_format=form if t.dim() in (4, 5) else None))
 
 
-# ---- state dicts, where classes have methods of their own for them, or hooks
+# ---- state dicts of classes with hooks or overridden methods
 
 def _overrides(module, name):
     return getattr(type(module), name) is not getattr(_C.nn.Module, name)
 
 
-def _counts(module):
-    """Whether it is a norm that counts batches."""
+def _has_batch_counter(module):
+    """Returns True for norm layers with a batch counter."""
     return bool(_dimensions(module, "BatchNorm") or _dimensions(module, "InstanceNorm"))
 
 
 def _version_of(module):
-    """That of the class. Norms that count batches have another, unless a class has its own."""
-    return 2 if _counts(module) and module._version == 1 else module._version
+    """Returns the class's version; 2 for norm layers with a batch counter, unless the class sets its own."""
+    return 2 if _has_batch_counter(module) and module._version == 1 else module._version
 
 
 def versions(module: Any, prefix: str) -> OrderedDict:
-    """The _metadata of a state dict: the version of each module's class, by the module's name."""
+    """Returns the _metadata of a state dict: the version of each module's class, by the module's name."""
     found = OrderedDict([(prefix, {"version": _version_of(module)})])
     for name, child in _C._module_entries(module, 4).items():
         if child is not None:
@@ -512,7 +513,7 @@ def versions(module: Any, prefix: str) -> OrderedDict:
 
 
 def save(module: Any, how: tuple) -> Any:
-    """Module.state_dict."""
+    """Implements Module.state_dict."""
     destination, prefix, keep_vars = how
     if destination is None:
         destination = OrderedDict()
@@ -528,19 +529,19 @@ def save(module: Any, how: tuple) -> Any:
         if child is not None:
             child.state_dict(destination=destination, prefix=f"{prefix}{name}.", keep_vars=keep_vars)
     for key, hook in list(own.get("_state_dict_hooks", {}).items()):
-        said = hook(module, destination, prefix, metadata)
-        if said is not None and key in own.get("_state_dict_hooks_without_result", {}):
+        returned = hook(module, destination, prefix, metadata)
+        if returned is not None and key in own.get("_state_dict_hooks_without_result", {}):
             raise RuntimeError("state_dict post-hook must return None")
-        destination = destination if said is None else said
+        destination = destination if returned is None else returned
     return destination
 
 
 def save_own(module: Any, how: tuple) -> None:
-    """Module._save_to_state_dict."""
+    """Implements Module._save_to_state_dict."""
     destination, prefix, keep_vars = how
-    passing = module._non_persistent_buffers_set
+    non_persistent = module._non_persistent_buffers_set
     for name, value in (*module._parameters.items(), *module._buffers.items()):
-        if value is not None and name not in passing:
+        if value is not None and name not in non_persistent:
             destination[prefix + name] = value if keep_vars else value.detach()
     if _overrides(module, "get_extra_state"):
         destination[prefix + _EXTRA_STATE_KEY_SUFFIX] = module.get_extra_state()
@@ -564,7 +565,7 @@ def _load_below(module, state, prefix, metadata, assign, keys, errors):
 
 
 def load(module: Any, how: tuple) -> None:
-    """Module.load_state_dict: fills the lists of keys."""
+    """Implements Module.load_state_dict. Fills the lists in keys."""
     state, strict, assign, keys = how
     errors = []
     _load_below(module, OrderedDict(state), "", getattr(state, "_metadata", None), assign, keys, errors)
@@ -580,7 +581,7 @@ def _load_tensor(module, name, own, given, key, assign, errors):
     if not isinstance(given, Tensor):
         errors.append(f'While copying the parameter named "{key}", expected torch.Tensor or Tensor-like object from '
                       f"checkpoint but received {type(given)}")
-    elif hasattr(own, "materialize"):  # neither has a size yet
+    elif hasattr(own, "materialize"):  # both are uninitialized
         pass
     elif given.shape != own.shape:
         errors.append(f"size mismatch for {key}: copying a param with shape {given.shape} from checkpoint, the shape "
@@ -600,18 +601,18 @@ def _load_tensor(module, name, own, given, key, assign, errors):
 
 
 def load_own(module: Any, how: tuple) -> None:
-    """Module._load_from_state_dict."""
+    """Implements Module._load_from_state_dict."""
     state, prefix, metadata, strict, missing, unexpected, errors = how
     own = _C._module_dict(module)
     for key, hook in list(own.get("_load_state_dict_pre_hooks", {}).items()):
         of_module = (module,) if key in own.get("_load_state_dict_pre_hooks_of_module", {}) else ()
         hook(*of_module, *how)
     seen, key = module._buffers.get("num_batches_tracked"), prefix + "num_batches_tracked"
-    if seen is not None and key not in state and (metadata.get("version") or 1) < 2 and _counts(module):
-        state[key] = seen  # a state from before norms counted batches, or of no known version
-    passing = module._non_persistent_buffers_set
+    if seen is not None and key not in state and (metadata.get("version") or 1) < 2 and _has_batch_counter(module):
+        state[key] = seen  # saved before norm layers had a batch counter, or without a version
+    non_persistent = module._non_persistent_buffers_set
     tensors = {name: value for name, value in (*module._parameters.items(), *module._buffers.items())
-               if value is not None and name not in passing}
+               if value is not None and name not in non_persistent}
     for name, value in tensors.items():
         key = prefix + name
         if key in state:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions of nn.init by the names that they had before those ended in an underscore."""
+"""Deprecated functions of nn.init, without the trailing underscore."""
 from __future__ import annotations
 
 import functools

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Methods of recurrent layers that programs read and override. The forward is the library's."""
+"""Methods of recurrent layers that programs read or override. forward is the C library's."""
 from __future__ import annotations
 
 import phlox as torch
@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
 
 def packed(module: Any, given: tuple) -> Any:
-    """The forward for a packed sequence. Its data is sorted by length; states are in the caller's order."""
+    """The forward for a PackedSequence. Its data is sorted by length; hidden states keep the caller's
+    order."""
     sequence, hx = given
     data, batch_sizes, order, back = sequence
     if hx is not None:
@@ -24,7 +25,7 @@ def packed(module: Any, given: tuple) -> Any:
 class RNNBase:
     @property
     def _all_weights(self) -> list[list[str]]:
-        """The names of the weights of each layer and direction."""
+        """The names of the weights, for each layer and direction."""
         names = ["weight_ih_l{}{}", "weight_hh_l{}{}"] + ["bias_ih_l{}{}", "bias_hh_l{}{}"] * self.bias
         names += ["weight_hr_l{}{}"] * (self.proj_size > 0)
         return [[name.format(layer, suffix) for name in names] for layer in range(self.num_layers)
@@ -32,24 +33,24 @@ class RNNBase:
 
     @property
     def all_weights(self) -> list[list[Tensor]]:
-        """The weights of each layer and direction."""
+        """The weights, for each layer and direction."""
         return [[getattr(self, name) for name in names] for names in self._all_weights]
 
     @property
     def _flat_weights_names(self) -> list[str]:
-        """The names of all weights, in their order."""
+        """The names of all weights, in order."""
         return sum(self._all_weights, [])
 
     @property
     def _flat_weights(self) -> list[Tensor]:
-        """All weights, in their order."""
+        """All weights, in order."""
         return sum(self.all_weights, [])
 
     def flatten_parameters(self) -> None:
-        """Does nothing: the weights are used where they lie."""
+        """Does nothing: weights are used without flattening."""
 
     def permute_hidden(self, hx: Any, permutation: Tensor | None) -> Any:
-        """The states with their sequences in another order."""
+        """Permutes the batch dimension of the hidden states."""
         if permutation is None:
             return hx
         if isinstance(hx, torch.Tensor):

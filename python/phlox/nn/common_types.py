@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.nn.common_types: one value for all dimensions, or one for each, as annotations say it."""
+"""torch.nn.common_types: annotations for one value, or one per dimension."""
 from typing import Optional, Tuple, TypeVar, Union
 
 from phlox import Tensor

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.nn.parallel: DataParallel and its pieces, DistributedDataParallel. Structures of arguments
-are taken apart and put together here; tensors are cut and joined, modules copied, threads run and
-gradients reduced by the core."""
+"""torch.nn.parallel: DataParallel and its functions, and DistributedDataParallel. Python flattens and
+rebuilds nested arguments. The core splits and concatenates tensors, replicates modules, runs threads
+and reduces gradients."""
 from __future__ import annotations
 
 import contextlib
@@ -21,34 +21,34 @@ if TYPE_CHECKING:
 
 
 def _rebuild(model, items):
-    """A list or tuple of the model's type."""
+    """Returns a list, tuple or named tuple of the model's type."""
     return type(model)(*items) if hasattr(model, "_fields") else type(model)(items)
 
 
-def _parts(value, devices, dim):
-    """A list of one part for each device; fewer where a tensor has fewer."""
+def _chunks(value, devices, dim):
+    """Returns one chunk per device; fewer if a tensor is too small."""
     if isinstance(value, torch.Tensor):
         return _C._scatter_tensor(value, devices, dim)
     if isinstance(value, (tuple, list)) and len(value):
-        return [_rebuild(value, part) for part in zip(*(_parts(v, devices, dim) for v in value))]
+        return [_rebuild(value, part) for part in zip(*(_chunks(v, devices, dim) for v in value))]
     if isinstance(value, dict) and value:
-        return [type(value)(part) for part in _parts(list(value.items()), devices, dim)]
+        return [type(value)(part) for part in _chunks(list(value.items()), devices, dim)]
     return [value] * len(devices)
 
 
 def scatter(inputs: Any, target_gpus: Sequence[Any], dim: int = 0) -> tuple[Any, ...]:
-    """Cuts tensors along `dim` into a part for each device, and what holds them likewise; other
-    objects are referred to by each part. A tuple.
+    """Splits tensors along `dim` into chunks, one per device, also inside dicts, lists and tuples.
+    Other objects are shared. Returns a tuple.
 
-    RuntimeError for a tensor without dimensions.
+    Raises RuntimeError for 0-dimensional tensors.
     """
-    return tuple(_parts(inputs, list(target_gpus), dim))
+    return tuple(_chunks(inputs, list(target_gpus), dim))
 
 
 def scatter_kwargs(inputs: tuple[Any, ...], kwargs: dict[str, Any] | None,
                    target_gpus: Sequence[Any],
                    dim: int = 0) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """Cuts positional and keyword arguments: two tuples of equal length."""
+    """Scatters positional and keyword arguments. Returns two tuples of equal length."""
     inputs = scatter(inputs, target_gpus, dim) if inputs else ()
     kwargs = scatter(kwargs, target_gpus, dim) if kwargs else ()
     count = max(len(inputs), len(kwargs))
@@ -56,8 +56,8 @@ def scatter_kwargs(inputs: tuple[Any, ...], kwargs: dict[str, Any] | None,
 
 
 def gather(outputs: Iterable[Any], target_device: Any, dim: int = 0) -> Any:
-    """Joins what the devices gave on one (-1: the CPU): tensors along `dim`, and None, dicts, lists
-    and tuples by what they hold. TypeError for other objects."""
+    """Gathers outputs of several devices on one (-1: the CPU). Tensors are concatenated along `dim`;
+    None, dicts, lists and tuples are gathered by element. Raises TypeError for other objects."""
     outputs = list(outputs)
     if not outputs:
         raise ValueError("gather takes 1 to 64 outputs")
@@ -79,7 +79,7 @@ def gather(outputs: Iterable[Any], target_device: Any, dim: int = 0) -> Any:
 
 def replicate(network: Module, devices: Sequence[Any],
               detach: bool = False) -> list[Module]:
-    """Copies of a module, one on each device, whose gradients add up in the module's parameters."""
+    """Copies a module to several devices. Gradients of the copies accumulate in the module's parameters."""
     if not isinstance(network, Module):
         raise TypeError(f"replicate() takes a Module, not {type(network).__name__}")
     if detach:
@@ -91,8 +91,8 @@ def replicate(network: Module, devices: Sequence[Any],
 def parallel_apply(modules: Iterable[Any], inputs: Iterable[Any],
                    kwargs_tup: Iterable[dict[str, Any]] | None = None,
                    devices: Sequence[Any] | None = None) -> list[Any]:
-    """Calls each module with its inputs on a thread of its own, its device current; a list. The
-    first error is raised as "Caught X in replica i on device d."."""
+    """Calls each module with its inputs in a thread, with its device current. Returns a list. The first
+    error is raised as "Caught X in replica i on device d."."""
     modules, inputs = list(modules), list(inputs)
     kwargs = [{}] * len(modules) if kwargs_tup is None else list(kwargs_tup)
     assert len(modules) == len(inputs) == len(kwargs), \
@@ -104,19 +104,19 @@ def parallel_apply(modules: Iterable[Any], inputs: Iterable[Any],
 
 def _warn_of_imbalance(ids):
     memory = [torch.cuda.get_device_properties(i).total_memory for i in ids]
-    least, most = min(memory), max(memory)
-    if least / most < 0.75:
+    smallest, largest = min(memory), max(memory)
+    if smallest / largest < 0.75:
         warnings.warn(
             "\n    There is an imbalance between your GPUs. You may want to exclude GPU "
-            f"{ids[memory.index(least)]} which\n"
-            f"    has less than 75% of the memory or cores of GPU {ids[memory.index(most)]}. You "
+            f"{ids[memory.index(smallest)]} which\n"
+            f"    has less than 75% of the memory or cores of GPU {ids[memory.index(largest)]}. You "
             "can do so by setting\n"
             "    the device_ids argument to DataParallel, or by setting the CUDA_VISIBLE_DEVICES\n"
             "    environment variable.", stacklevel=4)
 
 
 def _device_ids(given):
-    """Indices of the devices asked for; all of them if none were, none where there are none."""
+    """Returns the indices of the given devices (None: all). [] if there are no devices."""
     if not torch.cuda.device_count():
         return []
     if given is None:
@@ -127,27 +127,26 @@ def _device_ids(given):
     return ids
 
 
-class _Pass:
-    """What a pass over several devices consists of, along the dimension self.dim.
+class _Steps:
+    """The steps of a data-parallel forward along the dimension self.dim. Programs may override them.
 
-    The core has a pass of its own, of a module from tensor to tensor (px_data_parallel). Here any
-    tree of arguments is cut, and each part of a pass is a method that programs override; what the
-    parts do is the core's, in both."""
+    The C library has a forward for modules with tensor arguments (px_data_parallel). This one also
+    supports nested arguments. Both use the core's scatter, replicate, apply and gather."""
 
     def scatter(self, inputs, kwargs, device_ids):
-        """Cuts the arguments; a program may override it, and the three below."""
+        """Scatters the arguments. Like the three methods below, it may be overridden."""
         return scatter_kwargs(inputs, kwargs, device_ids, self.dim)
 
     def replicate(self, module, device_ids):
-        """Copies the module to the devices."""
+        """Replicates the module on the devices."""
         return replicate(module, device_ids)
 
     def parallel_apply(self, replicas, inputs, kwargs):
-        """Calls the replicas."""
+        """Calls the replicas in parallel."""
         return parallel_apply(replicas, inputs, kwargs, self.device_ids[:len(replicas)])
 
     def gather(self, outputs, output_device):
-        """Joins the results."""
+        """Gathers the results."""
         return gather(outputs, output_device, self.dim)
 
     def _run(self, inputs, kwargs):
@@ -163,13 +162,13 @@ class _Pass:
         return self.gather(self.parallel_apply(replicas, inputs, kwargs), self.output_device)
 
 
-class DataParallel(_Pass, Module):
-    """Calls a module on parts of a batch, each on a device of its own, and joins the results.
+class DataParallel(_Steps, Module):
+    """Splits a batch over several devices, applies a module to each chunk and gathers the results.
 
-    module: on device_ids[0]. device_ids: the devices; None: all. output_device: where the results
-    are joined; None: the first device. dim: the dimension that is cut.
+    module: must be on device_ids[0]. device_ids: the devices; None: all. output_device: the device of
+    the gathered results; None: the first device. dim: the dimension to split.
 
-    RuntimeError for a module that is elsewhere. Without devices the module is called as it is.
+    Raises RuntimeError if the module is on another device. Without devices it calls the module itself.
 
         >>> model = torch.nn.Linear(3, 2)
         >>> if torch.cuda.is_available():
@@ -195,17 +194,17 @@ class DataParallel(_Pass, Module):
             module.to(self.src_device_obj)
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
-        """Cuts the tensors among the arguments, runs a replica on each part, and joins."""
+        """Scatters the arguments, runs the replicas and gathers the results."""
         return self._run(inputs, kwargs)
 
 
 def data_parallel(module: Module, inputs: Any, device_ids: Sequence[Any] | None = None,
                   output_device: Any = None, dim: int = 0,
                   module_kwargs: dict[str, Any] | None = None) -> Any:
-    """Calls a module on parts of `inputs`, as DataParallel does."""
+    """Calls a module in parallel on chunks of `inputs`. The function form of DataParallel."""
     if not isinstance(module, Module):
         raise TypeError(f"data_parallel() takes a Module, not {type(module).__name__}")
-    once = _Pass()
+    once = _Steps()
     once.module, once.dim, once.device_ids = module, dim, _device_ids(device_ids)
     once.output_device = output_device
     if output_device is None and once.device_ids:
@@ -215,42 +214,42 @@ def data_parallel(module: Module, inputs: Any, device_ids: Sequence[Any] | None 
 
 @dataclass
 class _MixedPrecision:
-    """The dtypes of parameters and inputs, of what is sent, and of buffers; None: their own."""
+    """The dtypes of parameters and inputs, of communication and of buffers. None keeps a dtype."""
     param_dtype: torch.dtype | None = None
     reduce_dtype: torch.dtype | None = None
     buffer_dtype: torch.dtype | None = None
 
 
 class _DDPJoinHook(JoinHook):
-    """Takes part in the collectives of the other ranks' steps."""
+    """Shadows the collectives of the active ranks' steps."""
 
     def __init__(self, ddp, divide_by_initial_world_size):
         self.ddp, ddp._divide_by_initial_world_size = ddp, divide_by_initial_world_size
 
     def main_hook(self):
-        """A step of the others."""
+        """Shadows one step."""
         self.ddp.reducer.begin()
         self.ddp._sync_buffers(False)
-        self.ddp.require_forward_param_sync = self.ddp._is_anywhere(False)
+        self.ddp.require_forward_param_sync = self.ddp._any_rank(False)
         if self.ddp.require_forward_param_sync:
             self.ddp.reducer.shadow()
 
     def post_hook(self, is_last_joiner):
-        """The model is that of a rank that joined last."""
+        """Copies the model of one of the last ranks to all ranks."""
         self.ddp.reducer.divide_by(0)
         _C._copy_from(self.ddp.process_group, self.ddp._states(self.ddp.forward_sync_buffers), self.ddp._common_rank(is_last_joiner))
 
 
 class DistributedDataParallel(Module, Joinable):
-    """A module whose gradients are averaged over the processes of a group, in each backward pass.
+    """Averages a module's gradients over a process group in each backward pass.
 
-    module: the same in all processes; rank 0's parameters and buffers are copied to the others.
-    device_ids: one device, which inputs are moved to, or None. bucket_cap_mb: how many MiB of
-    gradients are sent together. find_unused_parameters: do not wait for the gradients of parameters
-    that the outputs do not depend on. gradient_as_bucket_view: .grad is a view of what is sent.
-    static_graph: every step uses the same parameters.
+    module: must be the same in all processes; rank 0's parameters and buffers are broadcast.
+    device_ids: one device to move inputs to, or None. bucket_cap_mb: the bucket size in MiB.
+    find_unused_parameters: skips parameters the outputs do not depend on. gradient_as_bucket_view:
+    .grad is a view of the bucket. static_graph: every step uses the same parameters.
 
-    RuntimeError if the processes' modules differ, or if gradients of the step before are missing.
+    Raises RuntimeError if modules differ between processes, or if gradients of the previous step are
+    missing.
     """
 
     def __init__(self, module: Module, device_ids: Sequence[Any] | None = None,
@@ -313,7 +312,7 @@ class DistributedDataParallel(Module, Joinable):
         return self._module_parameters + (self._buffers_to_sync() if buffers else [])
 
     def _sync_buffers(self, has_inputs):
-        """Copies the buffers of rank 0, or, in a join context, of one that has inputs."""
+        """Broadcasts the buffers of rank 0; in a join context, those of a rank with inputs."""
         buffers = self._buffers_to_sync() if self.forward_sync_buffers and self.require_forward_param_sync else []
         if buffers:
             joins = self._join_config.enable or not has_inputs
@@ -324,12 +323,12 @@ class DistributedDataParallel(Module, Joinable):
                                      torch.distributed.ReduceOp.MAX, self.process_group)
         return int(rank)
 
-    def _is_anywhere(self, true):
+    def _any_rank(self, true):
         torch.distributed.all_reduce(count := torch.tensor([float(true)], device=self.device), group=self.process_group)
         return bool(count)
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
-        """Runs the module; the backward pass of what it gives reduces the gradients."""
+        """Runs the module. The backward pass of the result reduces the gradients."""
         reduces = torch.is_grad_enabled() and self.require_backward_grad_sync
         work = Join.notify_join_context(self)
         if work and not self._divide_by_initial_world_size:
@@ -339,7 +338,7 @@ class DistributedDataParallel(Module, Joinable):
             self.reducer.begin()
         self._sync_buffers(True)
         if self._join_config.enable:
-            self._is_anywhere(self.require_backward_grad_sync)
+            self._any_rank(self.require_backward_grad_sync)
         if self.device_ids:
             inputs, kwargs = torch.utils._pytree.tree_map(
                 lambda x: x.to(self.device) if isinstance(x, torch.Tensor) else x, (inputs, kwargs))
@@ -353,7 +352,7 @@ class DistributedDataParallel(Module, Joinable):
 
     @contextlib.contextmanager
     def no_sync(self):
-        """Within it, gradients add up in this process alone; the first pass outside reduces them."""
+        """A context manager that accumulates gradients locally. The first backward pass outside reduces them."""
         before, self.require_backward_grad_sync = self.require_backward_grad_sync, False
         try:
             yield
@@ -361,39 +360,39 @@ class DistributedDataParallel(Module, Joinable):
             self.require_backward_grad_sync = before
 
     def register_comm_hook(self, state: Any, hook: Any) -> None:
-        """Has `hook(state, bucket)` reduce the buckets; it gives a future of the bucket's mean."""
+        """Registers hook(state, bucket) to reduce the buckets. It returns a future of the averaged bucket."""
         if not callable(hook):
             raise TypeError("Communication hook must be callable.")
         self.reducer.set_hook(functools.partial(hook, state))
 
     def _register_builtin_comm_hook(self, comm_hook_type: Any) -> None:
-        """Has the core reduce the buckets as they are, or sent as float16."""
+        """Makes the core reduce the buckets, unchanged or compressed to float16."""
         half = comm_hook_type == torch.distributed.BuiltinCommHookType.FP16_COMPRESS
         self.reducer.compress(torch.float16 if half else None)
 
     def join(self, divide_by_initial_world_size: bool = True, enable: bool = True,
              throw_on_early_termination: bool = False) -> Any:
-        """A context in which the processes may have different numbers of batches. Sums of gradients
-        are divided by the number of all processes, or, if not by_initial_world_size, of those that
-        still have one; in the end all have the model of one that was among the last."""
+        """Returns a context manager for processes with different numbers of batches. Summed gradients are
+        divided by the initial world size, or by the number of active ranks if divide_by_initial_world_size
+        is False. At the end all ranks have the model of one of the last active ranks."""
         return Join([self], enable, throw_on_early_termination, divide_by_initial_world_size=divide_by_initial_world_size)
 
     def join_hook(self, **kwargs: Any) -> Any:
-        """The hook of a join context."""
+        """Returns the join hook."""
         return _DDPJoinHook(self, kwargs.get("divide_by_initial_world_size", True))
 
     @property
     def join_device(self) -> Any:
-        """The parameters' device."""
+        """The device of the parameters."""
         return self.device
 
     @property
     def join_process_group(self) -> Any:
-        """The group of processes."""
+        """The process group."""
         return self.process_group
 
     def __getstate__(self) -> Any:
-        raise NotImplementedError("DistributedDataParallel is not pickled by Phlox: pickle its .module")
+        raise NotImplementedError("pickling DistributedDataParallel is not implemented in Phlox: pickle its .module")
 
 
 _C._name_missing(__name__)

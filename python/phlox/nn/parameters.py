@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.nn.ParameterList and ParameterDict: modules that hold parameters by number or by name. Each value is an
-attribute of the module, so that a tensor is a registered parameter and anything else a plain attribute."""
+"""torch.nn.ParameterList and ParameterDict: containers of parameters by index or by name. Each value is an attribute
+of the module: tensors are registered as parameters, other values are plain attributes."""
 from __future__ import annotations
 
 from phlox import Tensor, empty
@@ -12,34 +12,34 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-def _kept(value):
-    """A plain tensor becomes a parameter; all else stays what it is."""
+def _as_parameter(value):
+    """Converts a plain tensor to a Parameter. Other values are returned unchanged."""
     return Parameter(value) if isinstance(value, Tensor) and not isinstance(value, Parameter) else value
 
 
 def _line(name, value, by_dtype):
-    """A line of the printed form: "  (name): Parameter containing: [torch.float32 of size 2x3]"."""
+    """Returns a line of the printed form: "  (name): Parameter containing: [torch.float32 of size 2x3]"."""
     if not isinstance(value, Tensor):
         return f"  ({name}): Object of type: {type(value).__name__}"
     kind = "Parameter" if isinstance(value, Parameter) else "Tensor"
-    place = f" ({value.device})" if value.is_cuda else ""
+    device = f" ({value.device})" if value.is_cuda else ""
     size = "x".join(str(n) for n in value.shape)
-    return f"  ({name}): {kind} containing: [{value.dtype if by_dtype else value.type()} of size {size}{place}]"
+    return f"  ({name}): {kind} containing: [{value.dtype if by_dtype else value.type()} of size {size}{device}]"
 
 
 def _is_iterable(value):
     return hasattr(value, "__iter__") or hasattr(value, "__getitem__")
 
 
-class _Made(type):
-    """A class whose instances are marked tensors."""
+class _BufferMeta(type):
+    """A metaclass: tensors marked with _is_buffer are instances."""
 
     def __instancecheck__(cls, value):
         return isinstance(value, Tensor) and getattr(value, "_is_buffer", False)
 
 
-class Buffer(Tensor, metaclass=_Made):
-    """A tensor that becomes a buffer of the module to which it is assigned; persistent=False leaves it out of
+class Buffer(Tensor, metaclass=_BufferMeta):
+    """A tensor registered as a buffer when it is assigned to a module attribute. persistent=False excludes it from
     state_dict.
 
     >>> module = torch.nn.Module()
@@ -49,7 +49,7 @@ class Buffer(Tensor, metaclass=_Made):
     """
 
     def __new__(cls, data: Tensor | None = None, *, persistent: bool = True) -> Tensor:
-        """Marks the tensor's memory as a buffer."""
+        """Returns a tensor sharing the data's memory, marked as a buffer."""
         data = empty(0) if data is None else data
         made = data.detach().requires_grad_(data.requires_grad)
         made.persistent, made._is_buffer = persistent, True
@@ -57,8 +57,8 @@ class Buffer(Tensor, metaclass=_Made):
 
 
 class ParameterList(Module):
-    """A list of parameters, which are found by `parameters()` under the names "0", "1", ...; what is no tensor is kept
-    as it is. It grows by `append` and `extend`.
+    """A list of parameters, registered under the names "0", "1", ... Plain tensors become parameters; other values are
+    stored as they are.
 
     >>> list(torch.nn.ParameterList([torch.ones(2), 5]).state_dict())
     ['0']
@@ -80,13 +80,13 @@ class ParameterList(Module):
         return self._size
 
     def __getitem__(self, index: Any) -> Any:
-        """The value at an index, or a ParameterList of those of a slice."""
+        """Returns the value at an index, or a ParameterList of a slice."""
         if isinstance(index, slice):
             return type(self)().extend(list(self)[index])
         return getattr(self, self._name(index))
 
     def __setitem__(self, index: int, value: Any) -> None:
-        setattr(self, self._name(index), _kept(value))
+        setattr(self, self._name(index), _as_parameter(value))
 
     def __iter__(self) -> Iterator[Any]:
         return iter([getattr(self, str(i)) for i in range(self._size)])
@@ -95,16 +95,16 @@ class ParameterList(Module):
         return self.extend(values)
 
     def append(self, value: Any) -> ParameterList:
-        """Adds a value at the end; gives the list."""
-        setattr(self, str(self._size), _kept(value))
+        """Appends a value. Returns the list."""
+        setattr(self, str(self._size), _as_parameter(value))
         self._size += 1
         return self
 
     def extend(self, values: Iterable[Any]) -> ParameterList:
-        """Adds values at the end; gives the list."""
+        """Appends several values. Returns the list."""
         if not _is_iterable(values):
             raise TypeError(f"ParameterList.extend should be called with an iterable, but got {type(values).__name__}")
-        for value in list(values):  # a list may be extended by itself
+        for value in list(values):  # a copy: a list may be extended by itself
             self.append(value)
         return self
 
@@ -113,13 +113,13 @@ class ParameterList(Module):
         return "\n".join(_line(i, value, True) for i, value in enumerate(self))
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Fails: a ParameterList holds, and computes nothing."""
+        """Raises RuntimeError: a ParameterList is not callable."""
         raise RuntimeError("ParameterList should not be called.")
 
 
 class ParameterDict(Module):
-    """A dict of parameters, which are found by `parameters()` under their names; what is no tensor is kept as it is. It
-    has a dict's methods.
+    """A dict of parameters, registered under their keys. Plain tensors become parameters; other values are stored as
+    they are.
 
     >>> list(torch.nn.ParameterDict({"a": torch.ones(2)}).state_dict())
     ['a']
@@ -148,7 +148,7 @@ class ParameterDict(Module):
         return getattr(self, self._checked(key))
 
     def __setitem__(self, key: str, value: Any) -> None:
-        setattr(self, self._checked(key), _kept(value))
+        setattr(self, self._checked(key), _as_parameter(value))
         self._keys[key] = None
 
     def __delitem__(self, key: str) -> None:
@@ -177,60 +177,60 @@ class ParameterDict(Module):
         return self
 
     def keys(self) -> Iterable[str]:
-        """The names."""
+        """Returns the keys."""
         return self._keys.keys()
 
     def values(self) -> Iterable[Any]:
-        """The values."""
+        """Returns the values."""
         return [self[key] for key in self._keys]
 
     def items(self) -> Iterable[tuple[str, Any]]:
-        """Names and values."""
+        """Returns the (key, value) pairs."""
         return [(key, self[key]) for key in self._keys]
 
     def copy(self) -> ParameterDict:
-        """Another ParameterDict of the same values."""
+        """Returns a shallow copy."""
         made = type(self)()
         made.update(self)
         return made
 
     def get(self, key: str, default: Any = None) -> Any:
-        """The value of a name, or the default."""
+        """Returns the value of a key, or the default."""
         return self[key] if key in self._keys else default
 
     def setdefault(self, key: str, default: Any = None) -> Any:
-        """The value of a name, which becomes the default if there is none."""
+        """Returns the value of a key, after setting it to the default if it is missing."""
         if key not in self._keys:
             self[key] = default
         return self[key]
 
     def pop(self, key: str) -> Any:
-        """Takes out the value of a name, and gives it."""
+        """Removes a key and returns its value."""
         value = self[key]
         del self[key]
         return value
 
     def popitem(self) -> tuple[str, Any]:
-        """Takes out the name and value that came last."""
+        """Removes and returns the last inserted (key, value) pair."""
         if not self._keys:
             raise KeyError("popitem(): dictionary is empty")
         key = list(self._keys)[-1]
         return key, self.pop(key)
 
     def clear(self) -> None:
-        """Takes out all values."""
+        """Removes all items."""
         for key in list(self._keys):
             del self[key]
 
     def fromkeys(self, keys: Iterable[str], default: Any = None) -> ParameterDict:
-        """A ParameterDict of these names, each with the default."""
+        """Returns a ParameterDict with the given keys, each with the default value."""
         made = ParameterDict()
         for key in keys:
             made[key] = default
         return made
 
     def update(self, parameters: Any) -> None:
-        """Takes over the values of a mapping, or of pairs; those of a plain dict in the order of their names."""
+        """Updates the dict from a mapping or from pairs. Keys of a plain dict are sorted."""
         if not _is_iterable(parameters):
             raise TypeError("ParametersDict.update should be called with an iterable of key/value pairs, but got "
                             f"{type(parameters).__name__}")
@@ -250,5 +250,5 @@ class ParameterDict(Module):
         return "\n".join(_line(key, value, False) for key, value in self.items())
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Fails: a ParameterDict holds, and computes nothing."""
+        """Raises RuntimeError: a ParameterDict is not callable."""
         raise RuntimeError("ParameterDict should not be called.")

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """torch.optim: optimisers and schedules of learning rates.
 
-The base classes are Python, since programs derive from them, patch them and read their dicts. A
-step of a group is one call of the core; the classes of the library's kinds are written by the
-generator from optim/*.optim."""
+The base classes are Python because programs subclass them, patch them and read their dicts. A step
+of a parameter group is one call of the core. The optimiser classes are generated from
+optim/*.optim."""
 from phlox import _C
 
 from . import lr_scheduler as lr_scheduler

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Steps with differentiable=True: the formulas of the kinds (_formulas.py, written by the generator
-from optim/*.optim) as operations on tensors, which are recorded. They compute with numbers, too."""
+"""Steps with differentiable=True. The formulas of the optimisers (_formulas.py, generated from
+optim/*.optim) run as recorded tensor ops. They also accept Python numbers."""
 from __future__ import annotations
 
 import math
@@ -9,8 +9,8 @@ from importlib import import_module
 import phlox as torch
 
 
-def _of_both(name, plain):
-    """A function of the formulas: torch's if an argument is a tensor, else that of numbers."""
+def _generic(name, plain):
+    """Returns a formula function: torch's if an argument is a tensor, else `plain` for numbers."""
     def call(*args):
         like = next((a for a in args if isinstance(a, torch.Tensor)), None)
         if like is None:
@@ -20,14 +20,14 @@ def _of_both(name, plain):
     return call
 
 
-abs, max, min = _of_both("abs", abs), _of_both("maximum", max), _of_both("minimum", min)
-sign = _of_both("sign", lambda x: (x > 0) - (x < 0))
-sqrt, exp, cos, log, floor = (_of_both(name, getattr(math, name))
+abs, max, min = _generic("abs", abs), _generic("maximum", max), _generic("minimum", min)
+sign = _generic("sign", lambda x: (x > 0) - (x < 0))
+sqrt, exp, cos, log, floor = (_generic(name, getattr(math, name))
                               for name in ("sqrt", "exp", "cos", "log", "floor"))
 
 
 def choose(test, yes, no, like):
-    """What yes() or no() gives; of a test of elements, each takes its own."""
+    """Selects yes() or no() by `test`; elementwise if `test` is a tensor."""
     if not isinstance(test, torch.Tensor):
         return yes() if test else no()
     return torch.where(test, *(torch.as_tensor(part(), dtype=like.dtype, device=like.device)
@@ -35,28 +35,29 @@ def choose(test, yes, no, like):
 
 
 def number(value):
-    """An option or a number of the state: a tensor only if it has a gradient to get."""
+    """Converts an option or state value to a number, unless it is a tensor requiring gradients."""
     tensor = isinstance(value, torch.Tensor)
     return value.item() if tensor and not value.requires_grad else value
 
 
-def _kept(value, device):
-    """A number as the state keeps it."""
+def _as_tensor(value, device):
+    """Converts a number to a tensor, the type stored in the state."""
     tensor = isinstance(value, torch.Tensor)
     return value if tensor else torch.tensor(float(value), dtype=torch.float32, device=device)
 
 
 @torch.enable_grad()
 def step(kind, group, states):
-    """One step of a group's parameters, each of which is changed in place."""
+    """Steps a group's parameters. Updates each in place."""
     formula = getattr(import_module("phlox.optim._formulas"), kind)
     for parameter in group["params"]:
         if parameter.grad is not None:
             device = parameter.device if group.get("capturable") else None
             state = {name: value for name, value in states.get(parameter, {}).items()
                      if value is not None}
-            # Of copies, since the formula may save them, and both are changed behind it.
+            # Copies: the formula may save its inputs for backward, and both are modified in place
+            # later.
             new, state = formula(group, state, parameter.clone(), parameter.grad.clone())
             parameter.copy_(new)
             for name, value in state.items():
-                states.setdefault(parameter, {})[name] = _kept(value, device)
+                states.setdefault(parameter, {})[name] = _as_tensor(value, device)

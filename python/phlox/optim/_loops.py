@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The steps of the optimisers that are no formulas of elements: they need sums over rows, products
-of matrices, or the loss at further points. Their options are in optim/loops.optim."""
+"""Optimisers that are not elementwise formulas: they need sums over rows, matrix products, or
+further evaluations of the loss. Their options are in optim/loops.optim."""
 from __future__ import annotations
 
 from math import sqrt
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from typing import Any
 
 class _Loop(Optimizer):
-    """Calls _update for each parameter that has a gradient."""
+    """Calls _update for each parameter with a gradient."""
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Updates the parameters that have a gradient. closure: computes the loss once more, which
-        is returned."""
+        """Updates the parameters with gradients. closure: reevaluates the loss, which is
+        returned."""
         loss = self._loss_of(closure)
         for group in self.param_groups:
             for parameter in group["params"]:
@@ -32,12 +32,12 @@ class _Loop(Optimizer):
 
 
 class Adafactor(_Loop):
-    """A vector has an average of squares, a matrix those of its rows and columns."""
+    """Vectors have a full second moment; matrices have row and column means of it."""
 
     def _update(self, parameter, grad, state, group, lr):
         state.setdefault("step", torch.tensor(0.0)).add_(1)
-        step, least = state["step"].item(), group["eps"][0]
-        least = torch.finfo(parameter.dtype).eps if least is None else least
+        step, min_value = state["step"].item(), group["eps"][0]
+        min_value = torch.finfo(parameter.dtype).eps if min_value is None else min_value
         size = max(group["eps"][1], parameter.norm().item() / sqrt(parameter.numel()))
         parameter.mul_(1 - lr * group["weight_decay"])
         square, matrix = grad * grad, grad.dim() > 1
@@ -47,23 +47,23 @@ class Adafactor(_Loop):
                 state[name] = torch.zeros_like(mean)
             state[name].lerp_(mean, step ** group["beta2_decay"])
         if matrix:
-            mean = state["row_var"].mean(-2, keepdim=True).clamp_(min=least)
-            spread = (state["row_var"] @ state["col_var"]).div_(mean)
+            mean = state["row_var"].mean(-2, keepdim=True).clamp_(min=min_value)
+            variance_estimate = (state["row_var"] @ state["col_var"]).div_(mean)
         else:
-            spread = state["variance"].clone()
-        update = spread.clamp_(min=least * least).rsqrt_().mul_(grad)
-        over = max(1.0, update.norm().item() / (sqrt(update.numel()) * group["d"]))
-        parameter.add_(update, alpha=-size * min(lr, 1 / sqrt(step)) / over)
+            variance_estimate = state["variance"].clone()
+        update = variance_estimate.clamp_(min=min_value * min_value).rsqrt_().mul_(grad)
+        clip = max(1.0, update.norm().item() / (sqrt(update.numel()) * group["d"]))
+        parameter.add_(update, alpha=-size * min(lr, 1 / sqrt(step)) / clip)
 
 
-# By what the rate of a matrix of so many rows and columns is multiplied.
+# Learning rate adjustments, as functions of a matrix's rows and columns.
 RATES = {"original": lambda rows, columns: sqrt(max(1, rows / columns)),
           "match_rms_adamw": lambda rows, columns: 0.2 * sqrt(max(rows, columns)),
           "spectral_unclamped": lambda rows, columns: sqrt(rows / columns)}
 
 
 class Muon(_Loop):
-    """The polynomial brings the singular values of the momentum near to 1."""
+    """A polynomial (Newton-Schulz) moves the singular values of the momentum close to 1."""
 
     def __init__(self, params: Params, defaults: dict[str, Any]) -> None:
         super().__init__(params, defaults)
@@ -94,7 +94,7 @@ class Muon(_Loop):
 
 
 class SparseAdam(_Loop):
-    """There are no sparse gradients."""
+    """Raises for dense gradients. Phlox has no sparse ones."""
 
     def _update(self, parameter, grad, state, group, lr):
         raise RuntimeError("SparseAdam does not support dense gradients, please consider Adam "
@@ -102,7 +102,7 @@ class SparseAdam(_Loop):
 
 
 class LBFGS(Optimizer):
-    """One direction and one memory for all parameters, as if they were one vector."""
+    """Treats all parameters as one vector, with one direction and one history."""
 
     def __init__(self, params: Params, defaults: dict[str, Any]) -> None:
         if defaults["max_eval"] is None:
@@ -113,8 +113,8 @@ class LBFGS(Optimizer):
         self._params = self.param_groups[0]["params"]
 
     def step(self, closure: Callable[[], Any]) -> Any:
-        """Makes a step. closure: clears the gradients, computes the loss and its gradients anew,
-        and gives the loss. Gives the first loss."""
+        """Performs a step. closure: clears the gradients, computes the loss and its gradients, and
+        returns the loss. Returns the initial loss."""
         if not self._params:
             with torch.enable_grad():
                 return closure()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Schedules of learning rates. The base classes are here; the rates of the library's kinds are the
-core's, their classes (_schedules.py) written by the generator from optim/schedules.optim."""
+"""Learning rate schedulers. The base classes are here. The rates of built-in schedulers are computed
+by the core; their classes (_schedules.py) are generated from optim/schedules.optim."""
 from __future__ import annotations
 
 import warnings
@@ -31,7 +31,7 @@ _EPOCH = (
 
 
 def _per_group(name, optimizer, value):
-    """A value for each group: those of a list, or the same for all."""
+    """Returns a list with a value per group, from a list or a common value."""
     if not isinstance(value, (list, tuple)):
         return [value] * len(optimizer.param_groups)
     if len(value) != len(optimizer.param_groups):
@@ -41,7 +41,7 @@ def _per_group(name, optimizer, value):
 
 
 def _set_rate(group, lr):
-    """Gives a group its rate: one that is a tensor stays that tensor."""
+    """Sets a group's learning rate. A tensor is updated in place."""
     if isinstance(group["lr"], _C.Tensor):
         group["lr"].fill_(float(lr))
     else:
@@ -49,7 +49,7 @@ def _set_rate(group, lr):
 
 
 def _number(lr):
-    """What a rate is at the start: a whole number stays whole."""
+    """Returns a learning rate as a number; an int stays an int."""
     return lr if isinstance(lr, int) else float(lr)
 
 
@@ -67,17 +67,17 @@ def _set_momenta(optimizer, momenta):
 
 
 def _attributes_of(function):
-    """What is saved of a function that is an object; None of a plain one."""
+    """Returns the attributes of a callable object for state_dict; None for a plain function."""
     plain = hasattr(function, "__code__") or not hasattr(function, "__dict__")
     return None if plain else dict(function.__dict__)
 
 
 class LRScheduler:
-    """The base of schedules: derive from it with a `get_lr` that gives a rate for each group, from
+    """The base class of schedulers. Subclasses define `get_lr`, which returns a rate per group from
     self.last_epoch and self.base_lrs.
 
-    optimizer: whose rates it sets, at once and at every step().
-    last_epoch: the epoch to go on from, where the groups have an "initial_lr"; -1: the start.
+    optimizer: the optimiser to schedule. Its rates are set by the constructor and by each step().
+    last_epoch: the epoch to resume from, with an "initial_lr" in each group; -1: start from epoch 0.
     """
 
     _warns_of_epochs = True
@@ -101,23 +101,23 @@ class LRScheduler:
         self._advance(last_epoch + 1, self.get_lr)
 
     def state_dict(self) -> dict[str, Any]:
-        """All that is remembered but the optimiser."""
+        """Returns all attributes except the optimiser."""
         return {key: value for key, value in self.__dict__.items() if key != "optimizer"}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Takes over what state_dict() gave."""
+        """Loads the result of state_dict()."""
         self.__dict__.update(state_dict)
 
     def get_last_lr(self) -> list[float]:
-        """The rates that the last step has set."""
+        """Returns the rates set by the last step."""
         return self._last_lr
 
     def get_lr(self) -> list[float]:
-        """The rates of self.last_epoch, for each group."""
+        """Returns the rates of self.last_epoch, one per group."""
         raise NotImplementedError(f"{type(self).__name__} has no get_lr")
 
     def _advance(self, epoch, rates):
-        """Goes to an epoch, and sets its rates; stays where they cannot be had."""
+        """Advances to an epoch and sets its rates. If computing them fails, the epoch is unchanged."""
         before = self.last_epoch, self._step_count
         self.last_epoch, self._step_count = epoch, self._step_count + 1
         try:
@@ -129,7 +129,7 @@ class LRScheduler:
         self._last_lr = _rates_of(self.optimizer)
 
     def step(self, epoch: float | None = None) -> None:
-        """Sets the rates of the next epoch, or those of any, by a form that knows it."""
+        """Sets the rates of the next epoch, or of the given one by its closed form."""
         if self._step_count == 1 and not getattr(self.optimizer, "_opt_called", False):
             warnings.warn(_TOO_EARLY, stacklevel=2)
         if epoch is None:
@@ -142,7 +142,7 @@ class LRScheduler:
         self._go_to(epoch)
 
     def _go_to(self, epoch):
-        """Goes to any epoch, by a form that knows its rates if there is one."""
+        """Sets an arbitrary epoch. Uses the closed form of the rates, if there is one."""
         closed = getattr(self, "_get_closed_form_lr", None)
         self._advance(floor(epoch), self.get_lr if closed is None else lambda: closed(epoch))
 
@@ -151,9 +151,9 @@ _LRScheduler = LRScheduler
 
 
 class LambdaLR(LRScheduler):
-    """Multiplies each group's first rate by what a function says of the epoch.
+    """Multiplies each group's initial rate by a function of the epoch.
 
-    lr_lambda: a function, or a list of them, one for each group.
+    lr_lambda: a function, or a list with one function per group.
 
         >>> optimizer = torch.optim.SGD([torch.ones(1, requires_grad=True)], lr=1.0)
         >>> schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 0.5 ** epoch)
@@ -172,19 +172,19 @@ class LambdaLR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> list[float]:
-        """The first rates times what the functions say."""
+        """Returns the initial rates times the functions' values."""
         return [base * function(self.last_epoch)
                 for function, base in zip(self.lr_lambdas, self.base_lrs)]
 
     def state_dict(self) -> dict[str, Any]:
-        """All but the optimiser and plain functions; of functions that are objects, their
-        attributes."""
+        """Returns all attributes except the optimiser and plain functions. Callable objects are saved
+        as their attributes."""
         state = super().state_dict()
         state["lr_lambdas"] = list(map(_attributes_of, self.lr_lambdas))
         return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Takes over what state_dict() gave; the functions stay."""
+        """Loads the result of state_dict(). Functions are kept."""
         for function, saved in zip(self.lr_lambdas, state_dict.get("lr_lambdas", ())):
             if saved is not None:
                 function.__dict__.update(saved)
@@ -193,7 +193,7 @@ class LambdaLR(LRScheduler):
 
 
 class MultiplicativeLR(LambdaLR):
-    """Multiplies each group's rate of now by what a function says of the epoch.
+    """Multiplies each group's current rate by a function of the epoch.
 
         >>> optimizer = torch.optim.SGD([torch.ones(1, requires_grad=True)], lr=1.0)
         >>> rates = torch.optim.lr_scheduler
@@ -203,26 +203,26 @@ class MultiplicativeLR(LambdaLR):
     """
 
     def get_lr(self) -> list[float]:
-        """The rates of now times what the functions say."""
+        """Returns the current rates times the functions' values."""
         rates = [_number(group["lr"]) for group in self.optimizer.param_groups]
         if self.last_epoch == 0:
             return rates
         return [lr * function(self.last_epoch) for function, lr in zip(self.lr_lambdas, rates)]
 
 
-# ---- several schedules of one optimiser
+# ---- combinations of schedulers for one optimiser
 
-class _Several(LRScheduler):
-    """What is made of other schedules keeps their states."""
+class _Composite(LRScheduler):
+    """A scheduler composed of others. Its state includes theirs."""
 
     def state_dict(self) -> dict[str, Any]:
-        """All that is remembered but the optimiser; of each schedule its own."""
+        """Returns all attributes except the optimiser, with a state dict per scheduler."""
         state = super().state_dict()
         state["_schedulers"] = [schedule.state_dict() for schedule in self._schedulers]
         return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Takes over what state_dict() gave."""
+        """Loads the result of state_dict()."""
         for schedule, saved in zip(self._schedulers, state_dict["_schedulers"]):
             schedule.load_state_dict(saved)
         self.__dict__.update({key: value for key, value in state_dict.items()
@@ -237,10 +237,10 @@ class _Several(LRScheduler):
                                  f"from {type(optimizer).__name__}.")
 
 
-class SequentialLR(_Several):
-    """One schedule after another: the next one begins, at its epoch 0, at each milestone.
+class SequentialLR(_Composite):
+    """Runs schedulers in sequence: the next one starts with its epoch 0 at each milestone.
 
-    schedulers: of `optimizer`, one more than there are milestones. ValueError otherwise.
+    schedulers: one more than milestones, all of `optimizer`. Raises ValueError otherwise.
 
         >>> optimizer = torch.optim.SGD([torch.ones(1, requires_grad=True)], lr=1.0)
         >>> rates = torch.optim.lr_scheduler
@@ -265,7 +265,7 @@ class SequentialLR(_Several):
                              f"equal to {len(milestones)}")
         self.optimizer, self.last_epoch, self._step_count = optimizer, last_epoch + 1, 0
         self._schedulers, self._milestones = schedulers, milestones
-        # Making the schedules has set rates: only the first one's count.
+        # Constructing each scheduler has set the rates. Only the first scheduler's take effect.
         for group in optimizer.param_groups:
             _set_rate(group, group["initial_lr"])
         for schedule in schedulers:
@@ -275,7 +275,7 @@ class SequentialLR(_Several):
         self._last_lr = first.get_last_lr()
 
     def step(self) -> None:
-        """Steps the schedule whose turn it is."""
+        """Steps the active scheduler."""
         self.last_epoch += 1
         which = bisect_right(self._milestones, self.last_epoch)
         schedule = self._schedulers[which]
@@ -286,8 +286,8 @@ class SequentialLR(_Several):
         self._last_lr = schedule.get_last_lr()
 
 
-class ChainedScheduler(_Several):
-    """Several schedules at once: each changes the rates that the one before has set.
+class ChainedScheduler(_Composite):
+    """Applies several schedulers in each step: each modifies the rates set by the previous one.
 
         >>> optimizer = torch.optim.SGD([torch.ones(1, requires_grad=True)], lr=1.0)
         >>> rates = torch.optim.lr_scheduler
@@ -307,16 +307,16 @@ class ChainedScheduler(_Several):
         self._last_lr = _rates_of(self.optimizer)
 
     def step(self) -> None:
-        """Steps all of them, in their order."""
+        """Steps all schedulers in order."""
         for schedule in self._schedulers:
             schedule.step()
         self._last_lr = _rates_of(self.optimizer)
 
 
-# ---- the library's kinds
+# ---- built-in schedulers
 
 class _Options:
-    """Options of a kind as attributes, by which a program may change them."""
+    """The options of a built-in scheduler as attributes. Programs may change them."""
 
     def _keep(self, values):
         for name, value in zip(self._options, values):
@@ -329,7 +329,7 @@ class _Options:
             cycle = floor(1 + self.last_epoch / (self.step_size_up + down))
             return float(scale(self.last_epoch if self.scale_mode == "iterations" else cycle))
         if name in ("mode", "scale_fn") and scale is not None:
-            return 0.0  # what it says counts in the place of a mode
+            return 0.0  # scale_fn replaces the mode
         if name in self._words:
             words, text = self._words[name]
             if value not in words:
@@ -346,7 +346,7 @@ class _Options:
 
 
 class KindLR(_Options, LRScheduler):
-    """What the schedules of the library share: the core knows their rates."""
+    """The base class of built-in schedulers. The core computes the rates."""
 
     def _make(self, optimizer, last_epoch, *values):
         if not isinstance(optimizer, Optimizer):
@@ -367,23 +367,23 @@ class KindLR(_Options, LRScheduler):
         LRScheduler.__init__(self, optimizer, last_epoch)
 
     def _begin(self, optimizer, first):
-        """Gives the groups the rates that the schedule begins with, each its own of a list."""
-        kept = {"max_lr": _per_group("max_lr", optimizer, self.max_lr)}
-        kept["initial_lr"] = ([most / self.div_factor for most in kept["max_lr"]]
+        """Sets the groups' initial rates; a list gives one per group."""
+        options = {"max_lr": _per_group("max_lr", optimizer, self.max_lr)}
+        options["initial_lr"] = ([most / self.div_factor for most in options["max_lr"]]
                               if isinstance(self.max_lr, (list, tuple)) else
                               [first] * len(optimizer.param_groups))
-        kept["min_lr"] = [lr / self.final_div_factor for lr in kept["initial_lr"]]
-        self._note(optimizer, **kept)
+        options["min_lr"] = [lr / self.final_div_factor for lr in options["initial_lr"]]
+        self._note(optimizer, **options)
 
-    def _note(self, optimizer, lr=(), **kept):
-        """Writes values to the groups, as PyTorch does, and the ends of a momentum that changes."""
+    def _note(self, optimizer, lr=(), **options):
+        """Stores values in the groups, as PyTorch does, including the bounds of a cycled momentum."""
         for name in ("max_momentum", "base_momentum") if getattr(self, "cycle_momentum", 0) else ():
             if not {"momentum", "betas"} & set(optimizer.defaults):
                 raise ValueError("optimizer must support momentum or beta1 with `cycle_momentum` "
                                  "option enabled")
-            kept[name] = _per_group(name, optimizer, getattr(self, name))
+            options[name] = _per_group(name, optimizer, getattr(self, name))
         for number, group in enumerate(optimizer.param_groups):
-            group.update({name: values[number] for name, values in kept.items()})
+            group.update({name: values[number] for name, values in options.items()})
         for group, rate in zip(optimizer.param_groups, lr):
             _set_rate(group, rate)
 
@@ -397,7 +397,7 @@ class KindLR(_Options, LRScheduler):
         return rates
 
     def state_dict(self) -> dict[str, Any]:
-        """All but the optimiser; of a function that is an object, its attributes."""
+        """Returns all attributes except the optimiser. Callable objects are saved as their attributes."""
         state = super().state_dict()
         if "scale_fn" in state:
             scale = state.pop("scale_fn")
@@ -405,13 +405,13 @@ class KindLR(_Options, LRScheduler):
         return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Takes over what state_dict() gave; functions stay."""
+        """Loads the result of state_dict(). Functions are kept."""
         super().load_state_dict(state_dict)
         if state_dict.get("_scale_fn_custom"):
             vars(self.scale_fn).update(state_dict["_scale_fn_custom"])
 
     def get_lr(self) -> list[float]:
-        """The rates that follow those of now, for each group."""
+        """Returns the next rates, one per group."""
         return self._rates(self._by_epoch, self.last_epoch)
 
     def _get_closed_form_lr(self, epoch=None):
@@ -423,7 +423,7 @@ class KindLR(_Options, LRScheduler):
 
 
 class PlateauLR(_Options, LRScheduler):
-    """What ReduceLROnPlateau is made from: the core says when the rates fall."""
+    """The base class of ReduceLROnPlateau. The core decides when to reduce the rates."""
 
     def _make(self, optimizer, _, *values):
         if not isinstance(optimizer, Optimizer):
@@ -431,39 +431,39 @@ class PlateauLR(_Options, LRScheduler):
         self.optimizer = optimizer
         self._keep(values)
         _C._schedule_check(self._kind, self._numbers())
-        several, groups = isinstance(self.min_lr, (list, tuple)), len(optimizer.param_groups)
-        if several and len(self.min_lr) != groups:
+        is_list, groups = isinstance(self.min_lr, (list, tuple)), len(optimizer.param_groups)
+        if is_list and len(self.min_lr) != groups:
             raise ValueError(f"expected {groups} min_lrs, got {len(self.min_lr)}")
-        self.default_min_lr = None if several else self.min_lr
-        self.min_lrs = list(self.min_lr) if several else [self.min_lr] * groups
+        self.default_min_lr = None if is_list else self.min_lr
+        self.min_lrs = list(self.min_lr) if is_list else [self.min_lr] * groups
         self.mode_worse = -inf if self.mode == "max" else inf
         self.last_epoch, self._last_lr = 0, _rates_of(optimizer)
         self._reset()
 
     def _reset(self):
-        """Forgets the metrics."""
+        """Resets the best metric and the counters."""
         self.best, self.num_bad_epochs, self.cooldown_counter = self.mode_worse, 0, 0
 
     @property
     def in_cooldown(self) -> bool:
-        """Whether bad epochs are let pass, since the rates have just fallen."""
+        """True during the cooldown after a reduction, in which bad epochs are not counted."""
         return self.cooldown_counter > 0
 
     def step(self, metrics: Any, epoch: int | None = None) -> None:
-        """Looks at a metric, a number or a tensor of one, and lets the rates fall if it is time."""
+        """Reports a metric (a number or a one-element tensor) and reduces the rates if it is time."""
         if epoch is not None:
             warnings.warn(_EPOCH, stacklevel=2)
-        falls, self.best, self.num_bad_epochs, self.cooldown_counter = _C._plateau_step(
+        reduce, self.best, self.num_bad_epochs, self.cooldown_counter = _C._plateau_step(
             self, self._kind, self.best, self.num_bad_epochs, self.cooldown_counter,
             float(metrics))
         self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
-        if falls:
-            self._fall()
+        if reduce:
+            self._reduce()
         self._last_lr = _rates_of(self.optimizer)
 
-    step.__qualname__ = "ReduceLROnPlateau.step"  # errors of calls tell it
+    step.__qualname__ = "ReduceLROnPlateau.step"  # the name in TypeErrors
 
-    def _fall(self):
+    def _reduce(self):
         groups, numbers = self.optimizer.param_groups, self._numbers()
         if len(groups) != len(self.min_lrs):
             if self.default_min_lr is None:
@@ -477,6 +477,6 @@ class PlateauLR(_Options, LRScheduler):
             _set_rate(group, _C._plateau_rate(numbers, float(group["lr"])))
 
 
-from ._schedules import *  # they derive from the classes above
+from ._schedules import *  # subclasses of the classes above
 
 _C._name_missing(__name__)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The base class of optimisers: groups of parameters with options, states by parameter, hooks. An
-option lives in the dict of its group, a state in the dict of its parameter, and nowhere else."""
+"""The base class of optimisers: parameter groups with options, state per parameter, hooks. Options
+are stored in the group's dict only, and state in the parameter's dict only."""
 from __future__ import annotations
 
 import warnings
@@ -30,8 +30,8 @@ class _Required:
         return "<required parameter>"
 
 
-# What optimisers that follow PyTorch's import beside the base class.
-required, ParamsT = _Required(), Params  # required: the default of an option that groups must have
+# Names imported by optimisers written for PyTorch.
+required, ParamsT = _Required(), Params  # required: the default of a mandatory option
 _dispatch_sqrt = sqrt
 
 
@@ -51,11 +51,11 @@ def _default_to_fused_or_foreach(params, differentiable, use_fused=False):
     return False, False
 
 
-_before, _after = OrderedDict(), OrderedDict()  # hooks of the steps of all optimisers
+_before, _after = OrderedDict(), OrderedDict()  # global step hooks, for all optimisers
 
 
-def _around(step, self, args, kwargs):
-    """A step with the hooks around it."""
+def _with_hooks(step, self, args, kwargs):
+    """Runs a step with its pre- and post-hooks."""
     for hook in (*_before.values(), *self._optimizer_step_pre_hooks.values()):
         given = hook(self, args, kwargs)
         if given is not None:
@@ -69,13 +69,13 @@ def _around(step, self, args, kwargs):
     return result
 
 
-_kind_step: Any = None  # that of KindOptimizer, which without a closure does one thing, in C
+_kind_step: Any = None  # KindOptimizer.step; without a closure it is a single C call
 
 
 def _hooked(step):
-    """A class's step() with its hooks around it; says that one was made."""
+    """Wraps a class's step() with its hooks and marks it as wrapped."""
     alone = _C._Optimizer._step_groups if step is _kind_step else None
-    stepped = wraps(step)(_C._Hooked(step, _around, (_before, _after), alone))
+    stepped = wraps(step)(_C._Hooked(step, _with_hooks, (_before, _after), alone))
     stepped.hooked = True
     return stepped
 
@@ -89,27 +89,27 @@ def _add_hook(hooks, hook, prepend=False):
 
 
 def register_optimizer_step_pre_hook(hook: Callable[..., Any]) -> RemovableHandle:
-    """Calls hook(optimizer, args, kwargs) before each step of any optimiser; it may return others.
-    """
+    """Registers hook(optimizer, args, kwargs), called before each step of any optimiser. It may
+    return new (args, kwargs)."""
     return _add_hook(_before, hook)
 
 
 def register_optimizer_step_post_hook(hook: Callable[..., Any]) -> RemovableHandle:
-    """Calls hook(optimizer, args, kwargs) after each step of any optimiser."""
+    """Registers hook(optimizer, args, kwargs), called after each step of any optimiser."""
     return _add_hook(_after, hook)
 
 
-_NO_HOOKS = _Frozen({})  # until the first is registered
+_NO_HOOKS = _Frozen({})  # shared until a hook is registered
 
 
 class Optimizer(_C._Optimizer):
-    """The base of all optimisers: derive from it with a `step` that reads self.param_groups and
+    """The base class of optimisers. Subclasses define `step`, which reads self.param_groups and
     self.state.
 
-    params: tensors, (name, tensor) pairs, or dicts of groups of them with options of their own.
-    defaults: the options of groups that do not say otherwise.
-    param_groups: a list of dicts, "params" and options, which may be changed at any time.
-    state: a dict of what is remembered of each parameter.
+    params: tensors, (name, tensor) pairs, or dicts of groups of them with their options.
+    defaults: default values of the groups' options.
+    param_groups: a list of dicts, "params" and options. They may be modified at any time.
+    state: a dict from parameter to its state.
     """
 
     _optimizer_step_pre_hooks = _optimizer_step_post_hooks = _NO_HOOKS
@@ -153,9 +153,10 @@ class Optimizer(_C._Optimizer):
     # ---- groups
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Adds a group: a dict of "params" and of options that differ from the defaults.
+        """Adds a parameter group: a dict of "params" and options that override the defaults.
 
-        TypeError for what is no tensor, ValueError for one that is no leaf or is in another group.
+        Raises TypeError for non-tensors, ValueError for non-leaf tensors or tensors of another
+        group.
         """
         if not isinstance(param_group, dict):
             raise TypeError(f"param_group must be a dict, but got {type(param_group)}")
@@ -182,7 +183,7 @@ class Optimizer(_C._Optimizer):
                           "future, this will cause an error; see "
                           "github.com/pytorch/pytorch/issues/40967 for more information",
                           stacklevel=3)
-        has_own = len(param_group) > 1  # the defaults are checked already
+        has_own = len(param_group) > 1  # the defaults are already checked
         param_group.update(group)
         if has_own:
             self._check_group(param_group)
@@ -194,12 +195,13 @@ class Optimizer(_C._Optimizer):
     # ---- steps
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Updates the parameters. closure: computes the loss once more, which is returned."""
+        """Performs a step. closure: reevaluates the loss, which is returned."""
         raise NotImplementedError
 
     @staticmethod
     def _loss_of(closure):
-        """What a closure computes, with gradients; None without one."""
+        """Returns the loss computed by the closure with gradients enabled; None without a
+        closure."""
         if closure is None:
             return None
         with torch.enable_grad():
@@ -210,38 +212,40 @@ class Optimizer(_C._Optimizer):
                          prepend)
 
     def register_step_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
-        """Calls hook(optimizer, args, kwargs) before each step; it may return others."""
+        """Registers hook(optimizer, args, kwargs), called before each step. It may return new
+        ones."""
         return self._hook("step_pre", hook)
 
     def register_step_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
-        """Calls hook(optimizer, args, kwargs) after each step."""
+        """Registers hook(optimizer, args, kwargs), called after each step."""
         return self._hook("step_post", hook)
 
     # ---- states
 
     def register_state_dict_pre_hook(self, hook: Callable[..., Any],
                                      prepend: bool = False) -> RemovableHandle:
-        """Calls hook(optimizer) before each state_dict()."""
+        """Registers hook(optimizer), called before each state_dict()."""
         return self._hook("state_dict_pre", hook, prepend)
 
     def register_state_dict_post_hook(self, hook: Callable[..., Any],
                                       prepend: bool = False) -> RemovableHandle:
-        """Calls hook(optimizer, state_dict) after each state_dict(); it may return another."""
+        """Registers hook(optimizer, state_dict), called after each state_dict(). It may return
+        another."""
         return self._hook("state_dict_post", hook, prepend)
 
     def register_load_state_dict_pre_hook(self, hook: Callable[..., Any],
                                           prepend: bool = False) -> RemovableHandle:
-        """Calls hook(optimizer, state_dict) before each load_state_dict(); it may return another.
-        """
+        """Registers hook(optimizer, state_dict), called before each load_state_dict(). It may
+        return another."""
         return self._hook("load_state_dict_pre", hook, prepend)
 
     def register_load_state_dict_post_hook(self, hook: Callable[..., Any],
                                            prepend: bool = False) -> RemovableHandle:
-        """Calls hook(optimizer) after each load_state_dict()."""
+        """Registers hook(optimizer), called after each load_state_dict()."""
         return self._hook("load_state_dict_post", hook, prepend)
 
     def state_dict(self) -> dict[str, Any]:
-        """The states and groups, with numbers in the place of the parameters."""
+        """Returns the state and the groups, with parameters replaced by ids."""
         for hook in tuple(self._optimizer_state_dict_pre_hooks.values()):
             hook(self)
         numbers, groups = {}, []
@@ -257,9 +261,10 @@ class Optimizer(_C._Optimizer):
         return whole
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Takes over what state_dict() gave; tensors take their parameter's dtype and device.
+        """Loads the result of state_dict(). Tensors are converted to their parameter's dtype and
+        device.
 
-        ValueError where the groups are not those of this optimiser.
+        Raises ValueError if the groups do not match.
         """
         state_dict = dict(state_dict)
         for hook in tuple(self._optimizer_load_state_dict_pre_hooks.values()):
@@ -278,7 +283,7 @@ class Optimizer(_C._Optimizer):
         state = defaultdict(dict)
         for key, value in state_dict["state"].items():
             if key in parameters:
-                state[parameters[key]] = self._take_over(parameters[key], value, key in on_device)
+                state[parameters[key]] = self._copied(parameters[key], value, key in on_device)
             else:
                 state[key] = value
         groups = [{**new, "params": old["params"]} for new, old in zip(saved, self.param_groups)]
@@ -289,8 +294,9 @@ class Optimizer(_C._Optimizer):
         for hook in tuple(self._optimizer_load_state_dict_post_hooks.values()):
             hook(self)
 
-    def _take_over(self, parameter, value, on_device, key=None):
-        """A copy of a state, its tensors as the parameter is; what counts, where it counts."""
+    def _copied(self, parameter, value, on_device, key=None):
+        """Copies a state value. Tensors are converted to the parameter's dtype and device, except
+        counters."""
         if isinstance(value, torch.Tensor):
             if self._is_number(key):
                 like = parameter.new_empty((), dtype=torch.float32) if on_device else value
@@ -298,9 +304,9 @@ class Optimizer(_C._Optimizer):
             dtype = parameter.dtype if parameter.is_floating_point() else value.dtype
             return value.detach().to(parameter.device, dtype, copy=True)
         if isinstance(value, dict):
-            return {k: self._take_over(parameter, v, on_device, k) for k, v in value.items()}
+            return {k: self._copied(parameter, v, on_device, k) for k, v in value.items()}
         if isinstance(value, (list, tuple)):
-            return type(value)(self._take_over(parameter, v, on_device, key) for v in value)
+            return type(value)(self._copied(parameter, v, on_device, key) for v in value)
         return deepcopy(value)
 
     def _is_number(self, key):
@@ -308,8 +314,7 @@ class Optimizer(_C._Optimizer):
 
 
 class KindOptimizer(Optimizer):
-    """What the classes of the library's kinds share: the core checks options and makes the steps.
-    """
+    """The base class of built-in optimisers. The core checks the options and performs the steps."""
 
     _kind = None
 
@@ -321,12 +326,12 @@ class KindOptimizer(Optimizer):
         super().__init__(params, defaults)
         if defaults.get("fused"):
             self._step_supports_amp_scaling = True
-        # Its states are there from the start, as in PyTorch.
+        # Adagrad's state is created by the constructor, as in PyTorch.
         for group in self.param_groups if self._kind == "Adagrad" else ():
             for parameter in group["params"]:
-                place = parameter.device if group["fused"] else "cpu"
+                home = parameter.device if group["fused"] else "cpu"
                 self.state[parameter] = {
-                    "step": torch.zeros((), dtype=torch.float32, device=place),
+                    "step": torch.zeros((), dtype=torch.float32, device=home),
                     "sum": torch.full_like(parameter, group["initial_accumulator_value"])}
 
     def __setstate__(self, state):
@@ -339,8 +344,8 @@ class KindOptimizer(Optimizer):
         return key in self._numbers
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Updates the parameters that have a gradient. closure: computes the loss once more, which
-        is returned."""
+        """Updates the parameters with gradients. closure: reevaluates the loss, which is
+        returned."""
         loss = None if closure is None else self._loss_of(closure)
         self._step_groups()
         return loss

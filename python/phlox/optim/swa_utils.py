@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.optim.swa_utils: averages of a model's weights over training (Izmailov et al. 2018,
-Averaging weights leads to wider optima and better generalization)."""
+"""torch.optim.swa_utils: stochastic weight averaging (Izmailov et al. 2018, Averaging weights leads
+to wider optima and better generalization)."""
 from __future__ import annotations
 
 from collections import defaultdict
@@ -21,8 +21,8 @@ __all__ = ["AveragedModel", "update_bn", "SWALR", "get_ema_multi_avg_fn", "get_s
            "get_ema_avg_fn", "get_swa_avg_fn"]
 
 
-def _of_all(average):
-    """A function of two lists out of one of two tensors."""
+def _over_lists(average):
+    """Converts an averaging function of tensors to one of lists, in place."""
     @torch.no_grad()
     def update(averages, currents, count):
         for mean, current in zip(averages, currents):
@@ -32,8 +32,8 @@ def _of_all(average):
 
 
 def get_ema_avg_fn(decay: float = 0.999) -> Callable[..., torch.Tensor]:
-    """A function of an average, a value and a count that gives the next average, of which `decay`
-    is the old one (exponential moving average)."""
+    """Returns a function (average, value, count) -> the updated exponential moving average:
+    decay * average + (1 - decay) * value."""
     if not 0 <= decay <= 1:
         raise ValueError(f"Invalid decay value {decay} provided. Please provide a value in [0,1] "
                          "range.")
@@ -41,28 +41,28 @@ def get_ema_avg_fn(decay: float = 0.999) -> Callable[..., torch.Tensor]:
 
 
 def get_swa_avg_fn() -> Callable[..., torch.Tensor]:
-    """The same with the mean of all values."""
+    """Returns a function (average, value, count) -> the updated mean of all values."""
     return torch.no_grad()(lambda mean, current, count: mean + (current - mean) / (count + 1))
 
 
 def get_ema_multi_avg_fn(decay: float = 0.999) -> Callable[..., None]:
-    """get_ema_avg_fn of lists of tensors, in place."""
-    return _of_all(get_ema_avg_fn(decay))
+    """Returns the list form of get_ema_avg_fn, in place."""
+    return _over_lists(get_ema_avg_fn(decay))
 
 
 def get_swa_multi_avg_fn() -> Callable[..., None]:
-    """get_swa_avg_fn of lists of tensors, in place."""
-    return _of_all(get_swa_avg_fn())
+    """Returns the list form of get_swa_avg_fn, in place."""
+    return _over_lists(get_swa_avg_fn())
 
 
 class AveragedModel(nn.Module):
-    """A copy of a model with the average of its weights, as update_parameters has seen them.
+    """A copy of a model with averaged weights, updated by update_parameters.
 
     Args:
-        model (Module): what it begins with
-        device: where the averages are kept; None: with the model
-        avg_fn, multi_avg_fn: how they are made, one by one or of lists; by default the means
-        use_buffers (bool): whether buffers are averaged too, and not copied
+        model (Module): the initial model
+        device: the device of the averages. Default: the model's
+        avg_fn, multi_avg_fn: averaging functions of tensors or of lists. Default: the mean
+        use_buffers (bool): if True, buffers are averaged, too; otherwise they are copied
 
     >>> model = torch.nn.Linear(1, 1)
     >>> average = torch.optim.swa_utils.AveragedModel(model)
@@ -84,12 +84,12 @@ class AveragedModel(nn.Module):
         self.avg_fn, self.multi_avg_fn, self.use_buffers = avg_fn, multi_avg_fn, use_buffers
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What the averaged model gives."""
+        """Runs the averaged model."""
         return self.module(*args, **kwargs)
 
     @torch.no_grad()
     def update_parameters(self, model: nn.Module) -> None:
-        """Takes the weights of a model into the average; the first time they are it."""
+        """Updates the averages with a model's weights. The first update copies them."""
         def averaged(module):
             return chain(module.parameters(), module.buffers() if self.use_buffers else ())
 
@@ -98,7 +98,7 @@ class AveragedModel(nn.Module):
             means, currents = groups[mean.device, mean.dtype]
             means.append(mean.detach())
             currents.append(current.detach().to(mean.device))
-        update = self.multi_avg_fn or _of_all(self.avg_fn or get_swa_avg_fn())
+        update = self.multi_avg_fn or _over_lists(self.avg_fn or get_swa_avg_fn())
         for (device, _), (means, currents) in groups.items():
             if self.n_averaged == 0:
                 torch._foreach_copy_(means, currents)
@@ -112,8 +112,8 @@ class AveragedModel(nn.Module):
 
 @torch.no_grad()
 def update_bn(loader: Iterable[Any], model: nn.Module, device: Any = None) -> None:
-    """Computes the statistics of a model's BatchNorm layers anew, from all batches of a loader, or
-    the first items of those that are lists or tuples."""
+    """Recomputes the running statistics of a model's BatchNorm layers over all batches of a loader.
+    The first item of a list or tuple is the input."""
     norms = {module: module.momentum for module in model.modules()
              if isinstance(module, (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d))}
     if not norms:
@@ -125,7 +125,7 @@ def update_bn(loader: Iterable[Any], model: nn.Module, device: Any = None) -> No
             module.running_mean.zero_()
             module.running_var.fill_(1)
             module.num_batches_tracked.zero_()
-        module.momentum = None  # the mean of all batches
+        module.momentum = None  # cumulative average over all batches
     for batch in loader:
         given = batch[0] if isinstance(batch, (list, tuple)) else batch
         model(given if device is None else given.to(device))

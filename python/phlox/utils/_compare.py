@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.utils.benchmark.Compare: what timers measured, side by side."""
+"""torch.utils.benchmark.Compare: tables of measurements."""
 from __future__ import annotations
 
 import math
@@ -10,41 +10,43 @@ from phlox.utils.benchmark import Measurement
 
 UNITS = ((1, "second", "s"), (1e-3, "millisecond", "ms"), (1e-6, "microsecond", "us"),
          (1e-9, "nanosecond", "ns"))
-# How a time is shown that is so many times the best.
+# (ratio to the best time, ANSI style up to that ratio)
 COLORS = ((1.01, "\033[92m\033[1m"), (1.1, "\033[34m\033[1m"), (2, ""), (5, "\033[2m\033[91m"),
           (math.inf, "\033[31m\033[1m"))
 NOTE = "(! XX%) Measurement has high variance, where XX is the IQR / median * 100."
-SIGNIFICANT, Z95 = 4, 1.645  # figures at most; of a share of 0.9 around the mean
+SIGNIFICANT, Z95 = 4, 1.645  # maximum number of digits; z-score of a 90% confidence interval
 
 
 def _unique(values):
     return list(dict.fromkeys(values))
 
 
-def _figures(times):
-    """How many figures of the median the spread of the middle half leaves certain."""
+def _digits(times):
+    """Returns the number of significant digits of the median, estimated from the interquartile
+    samples."""
     middle = sorted(times)[len(times) // 4:math.ceil(len(times) * 3 / 4)]
-    doubt = Z95 * statistics.pstdev(middle) / math.sqrt(len(middle))
-    sure = math.log10(statistics.median(times) / doubt) if doubt else SIGNIFICANT
-    return min(max(math.floor(sure), 1), SIGNIFICANT)
+    error = Z95 * statistics.pstdev(middle) / math.sqrt(len(middle))
+    certain = math.log10(statistics.median(times) / error) if error else SIGNIFICANT
+    return min(max(math.floor(certain), 1), SIGNIFICANT)
 
 
-def _spread(times):
-    """The range of the middle half as a share of the median."""
+def _iqr(times):
+    """Returns the interquartile range relative to the median."""
     if len(times) < 2:
         return 0.0
     first, middle, third = statistics.quantiles(times, n=4, method="inclusive")
     return (third - first) / middle
 
 
-def _colored(text, share):
-    color = next(color for most, color in COLORS if share <= most and (share < most or most < 2))
+def _colored(text, ratio):
+    color = next(color for limit, color in COLORS
+                 if ratio <= limit and (ratio < limit or limit < 2))
     return f"{color}{text}\033[0m\033[0m" if color else text
 
 
 class Compare:
-    """A table of measurements: a column for each description, a row for each environment and
-    sub_label, a part for each number of threads, and a table for each label."""
+    """A table of measurements. Columns are descriptions, rows are environments and sub_labels,
+    grouped by number of threads. Each label has its own table."""
 
     def __init__(self, results: Iterable[Measurement]) -> None:
         self._results: list[Measurement] = []
@@ -57,7 +59,7 @@ class Compare:
                          for label in _unique(m.label for m in self._results))
 
     def extend_results(self, results: Iterable[Measurement]) -> None:
-        """Adds measurements; those of equal rows and columns count as one."""
+        """Adds measurements. Measurements of the same cell are merged."""
         for result in (results := list(results)):
             if not isinstance(result, Measurement):
                 raise ValueError("Expected an instance of `Measurement`, got "
@@ -65,15 +67,15 @@ class Compare:
         self._results += results
 
     def trim_significant_figures(self) -> None:
-        """Shows no more figures than the measurements of a column allow."""
+        """Limits the digits of a column to the significant ones."""
         self._trim = True
 
     def colorize(self, rowwise: bool = False) -> None:
-        """Colours the times by how they compare with the best of their column, or row."""
+        """Colours the times by their ratio to the best of the column, or of the row."""
         self._colors = "row" if rowwise else "column"
 
     def highlight_warnings(self) -> None:
-        """Says which measurements have a spread of more than a tenth of the median."""
+        """Marks measurements whose interquartile range exceeds 10% of the median."""
         self._warn = True
 
     def print(self) -> None:
@@ -99,32 +101,32 @@ class Compare:
                  for stub, *parts in zip(["", *stubs], *columns)]
         width = len(lines[0])
         title = f" {results[0].label or ''} ".center(width - 2, "-")
-        shown = [f"[{title}]", lines[0]]
+        rows_text = [f"[{title}]", lines[0]]
         for i, row in enumerate(rows):
             if not i or row[0] != rows[i - 1][0]:
-                shown.append(f"{row[0]} threads: ".ljust(width, "-"))
-            shown.append(lines[i + 1])
-        uneven = self._warn and any(_spread(times) > 0.1 for times in cells.values())
-        return "\n".join([*shown, "", f"Times are in {unit}s ({short}).", *[NOTE] * uneven, ""])
+                rows_text.append(f"{row[0]} threads: ".ljust(width, "-"))
+            rows_text.append(lines[i + 1])
+        noisy = self._warn and any(_iqr(times) > 0.1 for times in cells.values())
+        return "\n".join([*rows_text, "", f"Times are in {unit}s ({short}).", *[NOTE] * noisy, ""])
 
     def _column(self, rows, times, name, scale, cells):
-        """The head and the cells of a column, each as wide as the widest."""
+        """Returns the header and cells of a column, padded to a common width."""
         medians = [statistics.median(t) / scale if t else None for t in times]
         there = [m for m in medians if m is not None]
         numbers = ["" if m is None else f"{m:.1f}" for m in medians]
         if self._trim:
-            figures = min(_figures(t) for t in times if t)
-            places = max(figures - math.ceil(math.log10(max(there))), 0)
-            numbers = ["" if m is None else f"{float(f'{m:.{figures}g}'):.{places}f}"
+            digits = min(_digits(t) for t in times if t)
+            decimals = max(digits - math.ceil(math.log10(max(there))), 0)
+            numbers = ["" if m is None else f"{float(f'{m:.{digits}g}'):.{decimals}f}"
                        for m in medians]
         wide = max(map(len, numbers))
         texts = [number and number.rjust(wide) for number in numbers]
-        if self._warn and any(t and _spread(t) > 0.1 for t in times):
-            marks = [t and _spread(t) > 0.1 and f" (! {_spread(t) * 100:.0f}%)" for t in times]
+        if self._warn and any(t and _iqr(t) > 0.1 for t in times):
+            marks = [t and _iqr(t) > 0.1 and f" (! {_iqr(t) * 100:.0f}%)" for t in times]
             texts = [text and text + (mark or " " * 8) for text, mark in zip(texts, marks)]
         wide = max(map(len, [name, *texts]))
-        tight = max(map(len, texts))
-        texts = [text.rjust(tight).center(wide) for text in texts]
+        text_width = max(map(len, texts))
+        texts = [text.rjust(text_width).center(wide) for text in texts]
         if self._colors:
             best = [min(statistics.median(t) / scale for key, t in cells.items() if key[:3] == row)
                     if self._colors == "row" else min(there) for row in rows]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.utils.flop_counter: floating-point operations by module and op."""
+"""torch.utils.flop_counter: FLOPs by module and op."""
 from __future__ import annotations
 
 import collections
@@ -11,15 +11,15 @@ from phlox.nn import _module
 
 
 class FlopCounterMode:
-    """Counts the operations of matrix products, convolutions and attention within its block, by the
-    modules that are called and by op, backward passes too. They follow from sizes.
+    """A context manager that counts the FLOPs of matrix products, convolutions and attention, by module
+    and op, including backward passes. Counts are computed from shapes.
 
     Args:
-        mods: has no effect
-        depth (int): how deep modules are that the table has; None: all
-        display (bool): prints the table at the end
-        custom_mapping: formulas of other ops are not implemented
-        skip_unsupported (bool): has no effect, as there are no higher-order operators
+        mods: no effect
+        depth (int): the maximum depth of modules in the table. None: all
+        display (bool): if True, prints the table at exit
+        custom_mapping: formulas for other ops; not implemented
+        skip_unsupported (bool): no effect: there are no higher-order operators
 
     >>> with torch.utils.flop_counter.FlopCounterMode(display=False) as counter:
     ...     y = torch.ones(2, 3) @ torch.ones(3, 4)
@@ -37,25 +37,25 @@ class FlopCounterMode:
         self._counter, self._hooks = None, ()
 
     def get_total_flops(self) -> int:
-        """All operations."""
+        """Returns the total number of FLOPs."""
         return sum(self.get_flop_counts()["Global"].values())
 
     def get_flop_counts(self) -> "dict[str, dict[Any, int]]":
-        """Operations by module, and then by op (torch.ops.aten.mm)."""
+        """Returns the FLOPs by module, then by op (torch.ops.aten.mm)."""
         counts: dict = {"Global": {}}
         for module, op, operations in _core._flops_counts(self._counter) if self._counter else ():
             counts.setdefault(module, {})[op] = operations
         return counts
 
     def get_unsupported_ops(self) -> "collections.Counter[str]":
-        """Higher-order operators that were not counted: none."""
+        """Returns uncounted higher-order operators: none."""
         return collections.Counter()
 
     def get_table(self, depth: "int | None" = None) -> str:
-        """The counts as a table.
+        """Returns the counts as a table.
 
         Args:
-            depth (int): in the place of the counter's
+            depth (int): overrides the counter's depth
         """
         depth = self.depth if depth is None else depth
         counter = self._counter or _core._flops_begin()

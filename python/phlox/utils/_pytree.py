@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.utils._pytree: containers within containers as a flat list of leaves, and back."""
+"""torch.utils._pytree: flattens nested containers to a list of leaves, and rebuilds them."""
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict, deque, namedtuple
@@ -17,24 +17,24 @@ IsLeaf = Callable[[Any], bool]
 
 def register_pytree_node(cls: type, flatten_fn: Callable[[Any], tuple[list[Any], Any]],
                          unflatten_fn: Callable[[Any, Any], Any], **options: Any) -> None:
-    """Makes a class a container: flatten_fn gives its parts, and what else unflatten_fn needs."""
+    """Registers a container class. flatten_fn returns (children, context); unflatten_fn takes both."""
     if cls in SUPPORTED_NODES:
         raise ValueError(f"{cls} is already registered as pytree node.")
     SUPPORTED_NODES[cls] = NodeDef(cls, flatten_fn, unflatten_fn)
 
 
-def _of_dict(d):
+def _flatten_dict(d):
     return list(d.values()), list(d)
 
 
-def _to_dict(parts, keys):
+def _unflatten_dict(parts, keys):
     return dict(zip(keys, parts))
 
 
 for _kind in (tuple, list, *(kind for kind in vars(return_types).values() if isinstance(kind, type))):
     register_pytree_node(_kind, lambda x: (list(x), None), lambda parts, _, kind=_kind: kind(parts))
-register_pytree_node(dict, _of_dict, _to_dict)
-register_pytree_node(OrderedDict, _of_dict, lambda parts, keys: OrderedDict(zip(keys, parts)))
+register_pytree_node(dict, _flatten_dict, _unflatten_dict)
+register_pytree_node(OrderedDict, _flatten_dict, lambda parts, keys: OrderedDict(zip(keys, parts)))
 register_pytree_node(defaultdict, lambda d: (list(d.values()), [d.default_factory, list(d)]),
                      lambda parts, context: defaultdict(context[0], zip(context[1], parts)))
 register_pytree_node(deque, lambda d: (list(d), d.maxlen), deque)
@@ -42,12 +42,12 @@ register_pytree_node(namedtuple, lambda x: (list(x), type(x)), lambda parts, kin
 
 
 def is_namedtuple_instance(obj: Any) -> bool:
-    """Whether a value is of a class of collections.namedtuple."""
+    """Returns True for an instance of a named tuple."""
     return isinstance(obj, tuple) and isinstance(getattr(type(obj), "_fields", None), tuple)
 
 
 def _get_node_type(tree: Any) -> Any:
-    """The class by which a value is a container."""
+    """Returns the class under which a value is registered as a container."""
     return namedtuple if is_namedtuple_instance(tree) and type(tree) not in SUPPORTED_NODES else type(tree)
 
 
@@ -59,7 +59,7 @@ def _node_of(tree, is_leaf):
 
 @dataclass(repr=False)
 class TreeSpec:
-    """The containers of a tree, without the leaves; `type` None is a leaf."""
+    """The structure of a tree without its leaves. `type` None is a leaf."""
 
     type: Any
     context: Any
@@ -81,21 +81,21 @@ class TreeSpec:
         return f"TreeSpec({self.type.__name__}, {self.context}, [{parts}])"
 
     def is_leaf(self) -> bool:
-        """Whether it stands for a leaf."""
+        """Returns True for the spec of a leaf."""
         return self.type is None
 
     def unflatten(self, leaves: Any) -> Any:
-        """The tree with these leaves."""
+        """Rebuilds the tree with the given leaves."""
         leaves = list(leaves)
         if len(leaves) != self.num_leaves:
             raise ValueError(f"treespec.unflatten(leaves): `leaves` has length {len(leaves)} but the "
                              f"spec refers to a pytree that holds {self.num_leaves} items ({self}).")
-        return self._filled(iter(leaves))
+        return self._build(iter(leaves))
 
-    def _filled(self, leaves):
+    def _build(self, leaves):
         if self.type is None:
             return next(leaves)
-        parts = [spec._filled(leaves) for spec in self.children_specs]
+        parts = [spec._build(leaves) for spec in self.children_specs]
         return SUPPORTED_NODES[self.type].unflatten_fn(parts, self.context)
 
 
@@ -116,28 +116,28 @@ def _flatten(tree, leaves, is_leaf):
 
 
 def tree_flatten(tree: Any, is_leaf: IsLeaf | None = None) -> tuple[list[Any], TreeSpec]:
-    """The leaves from left to right, and what they stand in."""
+    """Returns the leaves in order, and the spec of the tree."""
     leaves: list[Any] = []
     return leaves, _flatten(tree, leaves, is_leaf)
 
 
 def tree_unflatten(leaves: Any, treespec: TreeSpec) -> Any:
-    """The tree of leaves and what they stand in."""
+    """Rebuilds a tree from leaves and a spec."""
     return treespec.unflatten(leaves)
 
 
 def tree_leaves(tree: Any, is_leaf: IsLeaf | None = None) -> list[Any]:
-    """The leaves alone."""
+    """Returns the leaves."""
     return tree_flatten(tree, is_leaf)[0]
 
 
 def tree_structure(tree: Any, is_leaf: IsLeaf | None = None) -> TreeSpec:
-    """What the leaves stand in."""
+    """Returns the spec."""
     return tree_flatten(tree, is_leaf)[1]
 
 
 def _flatten_to(spec, tree):
-    """The parts of a tree that stand where a spec has leaves."""
+    """Returns the subtrees at the spec's leaves. Raises if the structures differ."""
     if spec.type is None:
         return [tree]
     node = _node_of(tree, None)
@@ -153,49 +153,49 @@ def _flatten_to(spec, tree):
 
 
 def tree_map(func: Callable[..., Any], tree: Any, *rests: Any, is_leaf: IsLeaf | None = None) -> Any:
-    """The tree of what a function makes of each leaf, and of what the rests have in its place."""
+    """Applies a function to each leaf, and to the subtrees of `rests` at its position. Returns a tree."""
     leaves, spec = tree_flatten(tree, is_leaf)
     return spec.unflatten(map(func, leaves, *(_flatten_to(spec, rest) for rest in rests)))
 
 
-def _chosen(kinds):
+def _predicate(kinds):
     return kinds if callable(kinds) and not isinstance(kinds, type) else lambda x: isinstance(x, kinds)
 
 
 def map_only(kinds: Any, /) -> Callable[[Callable[[Any], Any]], Callable[[Any], Any]]:
-    """Lets a function leave all but values of these types, or those that it is asked of, as they
-    are."""
-    wanted = _chosen(kinds)
+    """Returns a decorator: the function applies only to values of these types, or satisfying a predicate.
+    Other values are returned unchanged."""
+    wanted = _predicate(kinds)
     return lambda func: lambda x: func(x) if wanted(x) else x
 
 
 def tree_map_only(kinds: Any, /, func: Callable[[Any], Any], tree: Any, is_leaf: IsLeaf | None = None) -> Any:
-    """tree_map for leaves of these types; the others stay."""
+    """tree_map for leaves of these types. Other leaves are kept."""
     return tree_map(map_only(kinds)(func), tree, is_leaf=is_leaf)
 
 
 def tree_all(pred: IsLeaf, tree: Any, is_leaf: IsLeaf | None = None) -> bool:
-    """Whether something is true of all leaves."""
+    """Returns True if all leaves satisfy the predicate."""
     return all(map(pred, tree_leaves(tree, is_leaf)))
 
 
 def tree_any(pred: IsLeaf, tree: Any, is_leaf: IsLeaf | None = None) -> bool:
-    """Whether something is true of a leaf."""
+    """Returns True if any leaf satisfies the predicate."""
     return any(map(pred, tree_leaves(tree, is_leaf)))
 
 
 def tree_all_only(kinds: Any, /, pred: IsLeaf, tree: Any, is_leaf: IsLeaf | None = None) -> bool:
-    """Whether something is true of all leaves of these types."""
-    return all(map(pred, filter(_chosen(kinds), tree_leaves(tree, is_leaf))))
+    """Returns True if all leaves of these types satisfy the predicate."""
+    return all(map(pred, filter(_predicate(kinds), tree_leaves(tree, is_leaf))))
 
 
 def tree_any_only(kinds: Any, /, pred: IsLeaf, tree: Any, is_leaf: IsLeaf | None = None) -> bool:
-    """Whether something is true of a leaf of these types."""
-    return any(map(pred, filter(_chosen(kinds), tree_leaves(tree, is_leaf))))
+    """Returns True if any leaf of these types satisfies the predicate."""
+    return any(map(pred, filter(_predicate(kinds), tree_leaves(tree, is_leaf))))
 
 
 def tree_map_(func: Callable[..., Any], tree: Any, *rests: Any, is_leaf: IsLeaf | None = None) -> Any:
-    """The tree itself, after a function was called as tree_map calls it."""
+    """Calls a function as tree_map does, and returns the tree itself."""
     tree_map(func, tree, *rests, is_leaf=is_leaf)
     return tree
 
@@ -206,7 +206,7 @@ def tree_map_only_(kinds: Any, /, func: Callable[[Any], Any], tree: Any, is_leaf
 
 
 def tree_iter(tree: Any, is_leaf: IsLeaf | None = None) -> Iterator[Any]:
-    """The leaves, one after the other."""
+    """Iterates over the leaves."""
     node = _node_of(tree, is_leaf)
     for part in node.flatten_fn(tree)[0] if node else ():
         yield from tree_iter(part, is_leaf)
@@ -215,7 +215,7 @@ def tree_iter(tree: Any, is_leaf: IsLeaf | None = None) -> Iterator[Any]:
 
 
 def tree_is_leaf(tree: Any, is_leaf: IsLeaf | None = None) -> bool:
-    """Whether it is a leaf itself."""
+    """Returns True if the tree is a leaf."""
     return _node_of(tree, is_leaf) is None
 
 

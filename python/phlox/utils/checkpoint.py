@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.utils.checkpoint: what a function saves for backward is not kept, but computed again when
-backward needs it."""
+"""torch.utils.checkpoint: activation checkpointing. Tensors a function saves for backward are discarded
+and recomputed in backward."""
 from __future__ import annotations
 
 import warnings
@@ -21,24 +21,24 @@ if TYPE_CHECKING:
     from typing import Any
 
 _C._name_missing(__name__)
-_UNSAID = ("{}: the use_reentrant parameter should be passed explicitly. In a future release, calling "
-           "checkpoint without use_reentrant will raise an exception. use_reentrant=False is "
-           "recommended, but if you need to preserve the current default behavior, you can pass "
-           "use_reentrant=True. Refer to docs for more details on the differences between the two "
-           "variants.")
+_WARNING = ("{}: the use_reentrant parameter should be passed explicitly. In a future release, calling "
+            "checkpoint without use_reentrant will raise an exception. use_reentrant=False is "
+            "recommended, but if you need to preserve the current default behavior, you can pass "
+            "use_reentrant=True. Refer to docs for more details on the differences between the two "
+            "variants.")
 
 
 class CheckpointError(RuntimeError):
-    """The second run of a function did not save what the first one did."""
+    """The recomputation saved different tensors than the forward pass."""
 
 
 def noop_context_fn() -> tuple[Any, Any]:
-    """Contexts that do nothing, for both runs."""
+    """Returns two no-op contexts, for forward and recomputation."""
     return nullcontext(), nullcontext()
 
 
-class _Random:
-    """The state of the generators: the CPU's, and those of the devices of tensors."""
+class _RandomState:
+    """The states of the CPU's generator and of the generators of the given tensors' devices."""
 
     def __init__(self, values):
         self.devices = sorted({x.device.index for x in values if torch.is_tensor(x) and x.is_cuda})
@@ -46,8 +46,8 @@ class _Random:
         self.states = [torch.cuda.get_rng_state(device) for device in self.devices]
 
     @contextmanager
-    def again(self):
-        """The same state once more; then the one of before."""
+    def restored(self):
+        """Restores the captured states in its scope, and the previous ones at exit."""
         with torch.random.fork_rng(self.devices):
             torch.set_rng_state(self.cpu)
             for device, state in zip(self.devices, self.states):
@@ -55,30 +55,30 @@ class _Random:
             yield
 
 
-def _same(preserve, values):
-    """What makes contexts in which a function runs as it does now: with the settings of autocast,
-    and the random numbers."""
-    random = _Random(values).again if preserve else nullcontext
+def _captured(preserve, values):
+    """Captures the autocast settings, and with `preserve` the random states. Returns a context factory
+    that restores them."""
+    random = _RandomState(values).restored if preserve else nullcontext
     regions = [torch.autocast(kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind))
                for kind in ("cpu", "cuda")]
 
     @contextmanager
-    def again():
+    def restored():
         with random(), regions[0], regions[1]:
             yield
 
-    return again
+    return restored
 
 
 class CheckpointFunction(torch.autograd.Function):
-    """The reentrant form: backward runs the function again, and backward through that."""
+    """The reentrant variant: backward runs the function again and differentiates it."""
 
     @staticmethod
     def forward(ctx, run_function, preserve_rng_state, *args):
-        """The first run, of which only the arguments are kept."""
+        """Runs the function without recording. Saves only the arguments."""
         if not any(torch.is_tensor(x) and x.requires_grad for x in args):
             warnings.warn("None of the inputs have requires_grad=True. Gradients will be None")
-        ctx.run, ctx.same = run_function, _same(preserve_rng_state, args)
+        ctx.run, ctx.same = run_function, _captured(preserve_rng_state, args)
         ctx.others = [None if torch.is_tensor(x) else x for x in args]
         ctx.save_for_backward(*(x if torch.is_tensor(x) else None for x in args))
         with torch.no_grad():
@@ -86,7 +86,7 @@ class CheckpointFunction(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, *grads):
-        """The second run, and backward through it."""
+        """Recomputes the function and runs its backward."""
         inputs = [other if saved is None else saved.detach().requires_grad_(saved.requires_grad)
                   for saved, other in zip(ctx.saved_tensors, ctx.others)]
         with ctx.same(), torch.enable_grad():
@@ -99,67 +99,67 @@ class CheckpointFunction(torch.autograd.Function):
         return (None, None, *(x.grad if torch.is_tensor(x) else None for x in inputs))
 
 
-class _Enough(Exception):
-    """All that was saved is there again."""
+class _StopRecomputation(Exception):
+    """Raised to stop a recomputation after the last saved tensor."""
 
 
-def _form(tensor):
+def _metadata(tensor):
     return tensor.shape, tensor.dtype, tensor.device
 
 
 class _Frame:
-    """One call of a function: what it saved, by number, and how to compute it again."""
+    """One checkpointed call: metadata of its saved tensors, by index, and the function to recompute them."""
 
     def __init__(self, run, check, early_stop):
         self.run, self.check, self.early_stop = run, check, early_stop
-        self.forms, self.values = [], {}
-        self.lock = RLock()  # backward of several devices runs on several threads
+        self.metadata, self.values = [], {}
+        self.lock = RLock()  # backward passes of several devices run on several threads
 
     def pack(self, tensor):
-        self.forms.append(_form(tensor))
-        return len(self.forms) - 1
+        self.metadata.append(_metadata(tensor))
+        return len(self.metadata) - 1
 
     def unpack(self, number):
         with self.lock:
             if number not in self.values:
-                self.compute_again()
+                self.recompute()
             return self.values.pop(number)
 
     def keep(self, tensor):
         number = self.count
         self.count += 1
-        if number < len(self.forms):
+        if number < len(self.metadata):
             self.values[number] = tensor
-        if self.early_stop and self.count == len(self.forms):
-            raise _Enough
+        if self.early_stop and self.count == len(self.metadata):
+            raise _StopRecomputation
 
-    def compute_again(self):
+    def recompute(self):
         self.count = 0
         try:
-            with saved_tensors_hooks(self.keep, lambda kept: kept), torch.enable_grad():
+            with saved_tensors_hooks(self.keep, lambda tensor: tensor), torch.enable_grad():
                 self.run()
-        except _Enough:
+        except _StopRecomputation:
             pass
-        if self.count != len(self.forms):
+        if self.count != len(self.metadata):
             raise CheckpointError(
                 "torch.utils.checkpoint: A different number of tensors was saved during the "
                 "original forward and recomputation.\nNumber of tensors saved during forward: "
-                f"{len(self.forms)}\nNumber of tensors saved during recomputation: {self.count}")
-        if self.check and [_form(self.values[i]) for i in range(self.count)] != self.forms:
+                f"{len(self.metadata)}\nNumber of tensors saved during recomputation: {self.count}")
+        if self.check and [_metadata(self.values[i]) for i in range(self.count)] != self.metadata:
             raise CheckpointError(
                 "torch.utils.checkpoint: Recomputed values for the following tensors have "
                 "different metadata than during the forward pass.\n" + "\n".join(
-                    f"tensor at position {i}:\nsaved metadata: {form}\nrecomputed metadata: {again}"
-                    for i, form in enumerate(self.forms)
-                    if (again := _form(self.values[i])) != form))
+                    f"tensor at position {i}:\nsaved metadata: {saved}\nrecomputed metadata: {again}"
+                    for i, saved in enumerate(self.metadata)
+                    if (again := _metadata(self.values[i])) != saved))
 
 
-_early_stop = None  # what set_checkpoint_early_stop says instead of the calls
+_early_stop = None  # overrides the calls' early_stop, set by set_checkpoint_early_stop
 
 
 @contextmanager
 def set_checkpoint_early_stop(enable: bool) -> Iterator[None]:
-    """A scope in which checkpoints without reentrance have this early_stop, whatever they say."""
+    """A context manager that overrides early_stop of non-reentrant checkpoints."""
     global _early_stop
     before, _early_stop = _early_stop, enable
     try:
@@ -168,28 +168,28 @@ def set_checkpoint_early_stop(enable: bool) -> Iterator[None]:
         _early_stop = before
 
 
-# ---- what is kept of a function's ops
+# ---- selective checkpointing
 
 class CheckpointPolicy(Enum):
-    """What a policy says of the results of an op: that they are kept, or computed again, as those to be put off to the CPU are, too."""
+    """A policy's decision on the results of an op: save or recompute. CPU offload is treated as recompute."""
     MUST_SAVE, PREFER_SAVE, MUST_RECOMPUTE, PREFER_RECOMPUTE, MUST_CPU_OFFLOAD, PREFER_CPU_OFFLOAD = range(6)
 
 
-SAC_IGNORED_OPS = {torch.ops.aten.detach.default}  # of which no policy is asked
+SAC_IGNORED_OPS = {torch.ops.aten.detach.default}  # the policy is not called for these
 
 
 class SelectiveCheckpointContext:
-    """What a policy is told besides an op and its arguments: its results."""
+    """The context passed to a policy: is_recompute, and the op's results."""
 
     def __init__(self, *, is_recompute: bool, op_output: Any = None) -> None:
         self.is_recompute, self.op_output = is_recompute, op_output
 
 
-class _Numbered:
-    """Calls of an op by their number, in a scope that is entered again and again."""
+class _OpCounter:
+    """Numbers the calls of each op within a reenterable scope."""
 
-    def __init__(self, kept):
-        self.kept, self.scope = kept, _C._Keeping(self)
+    def __init__(self, saved_results):
+        self.saved_results, self.scope = saved_results, _C._Keeping(self)
 
     def __enter__(self):
         self.counts = Counter()
@@ -203,53 +203,53 @@ class _Numbered:
         return op, self.counts[op] - 1
 
 
-class _Keeper(_Numbered):
-    def __init__(self, kept, policy):
+class _SaveHook(_OpCounter):
+    def __init__(self, saved_results, policy):
         self.policy = policy
-        super().__init__(kept)
+        super().__init__(saved_results)
 
     def made(self, op, args, kwargs, result, whole):
         if op in SAC_IGNORED_OPS:
             return
-        said = self.policy(SelectiveCheckpointContext(is_recompute=False, op_output=result), op, *args, **kwargs)
-        saves = said is True or said in (CheckpointPolicy.MUST_SAVE, CheckpointPolicy.PREFER_SAVE)
-        self.kept[self.number(op)] = tree_map(lambda x: (x.detach(), x._version), result) if saves and whole else None
+        decision = self.policy(SelectiveCheckpointContext(is_recompute=False, op_output=result), op, *args, **kwargs)
+        saves = decision is True or decision in (CheckpointPolicy.MUST_SAVE, CheckpointPolicy.PREFER_SAVE)
+        self.saved_results[self.number(op)] = tree_map(lambda x: (x.detach(), x._version), result) if saves and whole else None
 
 
-class _Recaller(_Numbered):
-    def __init__(self, kept, allow_mutation):
+class _RecallHook(_OpCounter):
+    def __init__(self, saved_results, allow_mutation):
         self.allow_mutation = allow_mutation
-        super().__init__(kept)
+        super().__init__(saved_results)
 
     def recall(self, op):
         if op in SAC_IGNORED_OPS:
             return None
         key = self.number(op)
-        if key not in self.kept:
-            which = f" invocation index {key[1]}" if (op, 0) in self.kept else ""
+        if key not in self.saved_results:
+            which = f" invocation index {key[1]}" if (op, 0) in self.saved_results else ""
             raise RuntimeError(f"{op}{which} encountered during backward but not found in storage. This can happen if the operations "
                                "in the checkpointed region are nondeterministic or depend on global state that changed between "
                                "forward and backward.")
-        kept = self.kept[key]
-        if kept == ():
+        result = self.saved_results[key]
+        if result == ():
             raise RuntimeError("Trying to backward an extra time. You are only allowed to backward once on any region computed "
                                "under selective activation checkpoint.")
-        if kept is None:
+        if result is None:
             return None
-        self.kept[key] = ()
-        pairs = [kept] if torch.is_tensor(kept[0]) else kept
+        self.saved_results[key] = ()
+        pairs = [result] if torch.is_tensor(result[0]) else result
         if not self.allow_mutation and any(x._version != version for x, version in pairs):
             raise RuntimeError("Tensor cached during selective activation checkpoint has been mutated")
         return tuple(x.detach() for x, _ in pairs)
 
 
 def create_selective_checkpoint_contexts(policy_fn_or_list: Any, allow_cache_entry_mutation: bool = False) -> tuple[Any, Any]:
-    """Contexts, for checkpoint's context_fn, that keep results of some ops, which are not computed again.
+    """Creates contexts for checkpoint's context_fn that save the results of selected ops.
 
     Args:
-        policy_fn_or_list (Callable or list): policy(context, op, *args, **kwargs) gives a
-            CheckpointPolicy, or whether to keep the results; or a list of ops to keep those of
-        allow_cache_entry_mutation (bool): what is kept may be changed in place
+        policy_fn_or_list (Callable or list): policy(context, op, *args, **kwargs) returns a
+            CheckpointPolicy, or True to save the results; or a list of ops to save
+        allow_cache_entry_mutation (bool): if True, saved results may be modified in place
 
     >>> keep = lambda: torch.utils.checkpoint.create_selective_checkpoint_contexts([torch.ops.aten.mm.default])
     >>> x = torch.ones(2, 2, requires_grad=True)
@@ -266,25 +266,25 @@ def create_selective_checkpoint_contexts(policy_fn_or_list: Any, allow_cache_ent
         policy = lambda context, op, *args, **kwargs: op in ops
     elif not callable(policy):
         raise TypeError("policy_fn_or_list must be either a function or a list of ops.")
-    kept = {}
-    return _Keeper(kept, policy), _Recaller(kept, allow_cache_entry_mutation)
+    saved_results = {}
+    return _SaveHook(saved_results, policy), _RecallHook(saved_results, allow_cache_entry_mutation)
 
 
-def _plain(function, args, kwargs, preserve, context_fn, check, early_stop):
-    """The form without reentrance: what is saved within the call is known by its number."""
+def _checkpoint_non_reentrant(function, args, kwargs, preserve, context_fn, check, early_stop):
+    """The non-reentrant variant, with hooks for saved tensors. Saved tensors are identified by index."""
     values = [*args, *kwargs.values()]
-    same = _same(preserve, values)
+    same = _captured(preserve, values)
     versions = [(x, x._version) for x in values if torch.is_tensor(x)]
     first, second = context_fn()
 
-    def again():
+    def recompute():
         if any(x._version != version for x, version in versions):
             raise RuntimeError("one of the variables needed for gradient computation has been "
                                "modified by an inplace operation: an argument of checkpoint")
         with same(), second:
             function(*args, **kwargs)
 
-    frame = _Frame(again, check, early_stop if _early_stop is None else _early_stop)
+    frame = _Frame(recompute, check, early_stop if _early_stop is None else _early_stop)
     with saved_tensors_hooks(frame.pack, frame.unpack), first:
         return function(*args, **kwargs)
 
@@ -294,17 +294,17 @@ def checkpoint(function: Callable[..., Any] | None = None, *args: Any,
                context_fn: Callable[[], tuple[Any, Any]] = noop_context_fn,
                determinism_check: str = "default", debug: bool = False, early_stop: bool = True,
                **kwargs: Any) -> Any:
-    """Calls a function without keeping what its ops save: backward runs it a second time.
+    """Calls a function without keeping the tensors it saves for backward. Backward recomputes them.
 
     Args:
-        function (Callable): without it, a decorator
-        use_reentrant (bool): True: as a Function, whose backward runs backward within; an argument
-            must require grad, and torch.autograd.grad does not work. False: by hooks for saved
-            tensors, without these limits
-        preserve_rng_state (bool): the second run draws the random numbers of the first
-        context_fn (Callable): gives two contexts, for the runs
-        determinism_check (str): "default" compares the forms of what both runs save; "none"
-        early_stop (bool): the second run ends once all is there again
+        function (Callable): the function; if omitted, returns a decorator
+        use_reentrant (bool): True: a Function whose backward runs backward; an argument must require
+            grad, and torch.autograd.grad is not supported. False: hooks for saved tensors, without
+            these restrictions
+        preserve_rng_state (bool): if True, the recomputation uses the same random numbers
+        context_fn (Callable): returns two contexts, for forward and recomputation
+        determinism_check (str): "default" compares the metadata of saved tensors; "none" does not
+        early_stop (bool): if True, stops the recomputation after the last saved tensor
 
     >>> x = torch.ones(2, requires_grad=True)
     >>> torch.utils.checkpoint.checkpoint(torch.exp, x, use_reentrant=False).sum().backward()
@@ -315,7 +315,7 @@ def checkpoint(function: Callable[..., Any] | None = None, *args: Any,
     if function is None and not args and not kwargs:
         return lambda given: partial(checkpoint, given, **options)
     if use_reentrant is None:
-        warnings.warn(_UNSAID.format("torch.utils.checkpoint"), stacklevel=2)
+        warnings.warn(_WARNING.format("torch.utils.checkpoint"), stacklevel=2)
     reentrant = use_reentrant is None or use_reentrant
     if kwargs and (reentrant or function is None):
         raise ValueError("Unexpected keyword arguments: " + ",".join(kwargs))
@@ -328,20 +328,20 @@ def checkpoint(function: Callable[..., Any] | None = None, *args: Any,
                          f"{determinism_check}")
     if reentrant:
         return CheckpointFunction.apply(function, preserve_rng_state, *args)
-    return _plain(function, args, kwargs, preserve_rng_state, context_fn,
+    return _checkpoint_non_reentrant(function, args, kwargs, preserve_rng_state, context_fn,
                   determinism_check == "default", early_stop)
 
 
 def checkpoint_sequential(functions: Any, segments: int, input: Any,
                           use_reentrant: bool | None = None, preserve_rng_state: bool = True) -> Any:
-    """Runs modules one after another in segments, each but the last under checkpoint.
+    """Runs a sequence of modules in segments, each but the last checkpointed.
 
     Args:
-        functions (Sequential or list): of modules or functions
-        segments (int): into how many they are divided
+        functions (Sequential or list): the modules or functions
+        segments (int): the number of segments
     """
     if use_reentrant is None:
-        warnings.warn(_UNSAID.format("torch.utils.checkpoint.checkpoint_sequential"), stacklevel=2)
+        warnings.warn(_WARNING.format("torch.utils.checkpoint.checkpoint_sequential"), stacklevel=2)
         use_reentrant = True
     functions = list(functions)
     size = len(functions) // segments

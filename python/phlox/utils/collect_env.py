@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.utils.collect_env: what a report of a problem should say about the machine. What is not
-known is None, which prints as "Could not collect"."""
+"""torch.utils.collect_env: system information for bug reports. Unknown values are None and printed
+as "Could not collect"."""
 import os
 import platform
 import shutil
@@ -30,7 +30,8 @@ _RELEVANT = ("accelerate", "einops", "lightning", "numpy", "nvidia-", "onnx", "p
 
 
 def run(command):
-    """What a command gives: its exit status, output and errors; 127 where there is no such one."""
+    """Runs a command. Returns (exit status, output, errors); the status is 127 if it does not
+    exist."""
     words = command.split() if isinstance(command, str) else command
     if not shutil.which(words[0]):
         return 127, "", f"{words[0]}: not found"
@@ -64,7 +65,7 @@ def _devices():
 
 
 def get_env_info():
-    """All that is known, as a SystemEnv."""
+    """Returns the system information as a SystemEnv."""
     devices = torch.cuda.is_available()
     return SystemEnv(
         torch_version=torch.__version__, is_debug_build=str(torch.version.debug), os=_os_name(),
@@ -82,7 +83,7 @@ def get_env_info():
 
 
 def pretty_str(envinfo):
-    """A SystemEnv as text: a line for each field, and below its name what has several."""
+    """Formats a SystemEnv: a line per field; multi-line values start below their title."""
     lines = []
     for field, title in _TITLES.items():
         value = getattr(envinfo, field)
@@ -92,7 +93,7 @@ def pretty_str(envinfo):
 
 
 def get_pretty_env_info():
-    """What main prints."""
+    """Returns the text printed by main."""
     return pretty_str(get_env_info())
 
 

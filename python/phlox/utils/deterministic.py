@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.utils.deterministic: whether memory that nobody has written is filled, with NaN or the
-greatest integer, while torch.use_deterministic_algorithms asks for results that repeat."""
+"""torch.utils.deterministic: controls if uninitialized memory is filled (NaN or the maximum
+integer) under torch.use_deterministic_algorithms."""
 import sys
 from types import ModuleType
 

@@ -313,8 +313,8 @@ class Picture(unittest.TestCase):
         self.assertNotIn("cuda:0", drawn)
 
     def test_what_is_no_snapshot_is_refused(self):
-        for content, text in ((b"", "Ran out of input"), (pickle.dumps([]), "it has no segments and device_traces"),
-                              (pickle.dumps(os.getcwd), "a snapshot has no posix.getcwd"),
+        for content, text in ((b"", "Ran out of input"), (pickle.dumps([]), "expected a dict with segments and device_traces"),
+                              (pickle.dumps(os.getcwd), "not a memory snapshot: it names posix.getcwd"),
                               (pickle.dumps({"segments": [], "device_traces": [[]]}), "the snapshot has no events"),
                               (pickle.dumps({"segments": 3, "device_traces": [[]]}), "its 'segments' is no list"),
                               (pickle.dumps({"segments": [], "device_traces": [3]}), "a trace is no list"),

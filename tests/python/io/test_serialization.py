@@ -141,7 +141,7 @@ class Forms(unittest.TestCase):
         torch.serialization.clear_safe_globals()
         with self.assertRaisesRegex(UnpicklingError, "GLOBAL collections.deque"):
             self.through(deque())
-        with self.assertRaisesRegex(TypeError, "a safe global is a class or a function"):
+        with self.assertRaisesRegex(TypeError, "expected a safe global to be a class, a function"):
             torch.serialization.add_safe_globals([3])
 
     @unittest.skipIf(torch.cuda.device_count() < 2, "two devices are wanted")

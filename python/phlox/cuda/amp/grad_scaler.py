@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.cuda.amp.GradScaler: torch.amp.GradScaler of "cuda"."""
+"""torch.cuda.amp.GradScaler: torch.amp.GradScaler for "cuda"."""
 from __future__ import annotations
 
 import warnings
@@ -8,7 +8,7 @@ from phlox.amp import grad_scaler
 
 
 class GradScaler(grad_scaler.GradScaler):
-    """torch.amp.GradScaler without the argument device."""
+    """torch.amp.GradScaler without the device argument."""
 
     _type = "cuda"
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Uneven inputs: ranks that have no batch left take part in the collectives of those that have."""
+"""Uneven inputs: ranks out of batches shadow the collectives of the other ranks."""
 import warnings
 from abc import ABC, abstractmethod
 from typing import Any, NamedTuple
@@ -10,13 +10,13 @@ dist = torch.distributed
 
 
 class JoinHook:
-    """What a rank does that has joined: derive from it."""
+    """The actions of a joined rank. Subclass it."""
 
     def main_hook(self) -> None:
-        """Takes part in the collectives of one step of the others."""
+        """Shadows the collectives of one step of the active ranks."""
 
     def post_hook(self, is_last_joiner: bool) -> None:
-        """Once all have joined; `is_last_joiner`: whether this rank was among the last."""
+        """Runs after all ranks have joined. `is_last_joiner`: True if this rank was among the last."""
 
 
 class _JoinConfig(NamedTuple):
@@ -26,7 +26,7 @@ class _JoinConfig(NamedTuple):
 
 
 class Joinable(ABC):
-    """What can join: derive from it, and call Join.notify_join_context before each step."""
+    """The base class of joinable objects. Call Join.notify_join_context before each step."""
 
     @abstractmethod
     def __init__(self) -> None:
@@ -35,24 +35,24 @@ class Joinable(ABC):
 
     @abstractmethod
     def join_hook(self, **kwargs: Any) -> JoinHook:
-        """The hook; `kwargs` are those of the context."""
+        """Returns the hook. `kwargs` are those of the context."""
 
     @property
     @abstractmethod
     def join_device(self) -> torch.device:
-        """The device of the context's own collectives."""
+        """The device for the context's collectives."""
 
     @property
     @abstractmethod
     def join_process_group(self) -> Any:
-        """The group of its collectives."""
+        """The group for the context's collectives."""
 
 
 class Join:
-    """A context in which ranks may have different numbers of steps.
+    """A context manager for ranks with different numbers of steps.
 
-    joinables: of one group; their hooks run in this order. throw_on_early_termination: all ranks
-    raise RuntimeError once one has no input left. Further arguments go to the joinables' join_hook.
+    joinables: all must use the same group; their hooks run in this order. throw_on_early_termination:
+    all ranks raise RuntimeError once one is out of inputs. Other arguments are passed to join_hook.
     """
 
     def __init__(self, joinables: list[Joinable], enable: bool = True,
@@ -82,7 +82,7 @@ class Join:
         if not self._enable or type:
             return
         steps = 0
-        while self._sum(0):  # who goes on adds one, in notify_join_context
+        while self._sum(0):  # each active rank adds 1 in notify_join_context
             if self._throw:
                 self._sum(1)
                 raise RuntimeError(f"Rank {self._rank} exhausted all inputs.")
@@ -98,8 +98,8 @@ class Join:
 
     @staticmethod
     def notify_join_context(joinable: Joinable) -> Any:
-        """Tells the ranks that have joined that this one goes on with a step: the work of that, or
-        None outside of a context and for all joinables but the first."""
+        """Notifies the joined ranks that this rank starts a step. Returns the all-reduce's work; None
+        outside a context and for all joinables but the first."""
         if not hasattr(joinable, "_join_config"):
             raise AssertionError(f"Check that the {type(joinable)} constructor calls the ``Joinable`` constructor")
         config = joinable._join_config

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What torchrun's ranks have of torch.distributed.elastic."""
+"""The part of torch.distributed.elastic used by torchrun's ranks."""

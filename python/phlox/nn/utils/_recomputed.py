@@ -1,22 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What weight_norm, spectral_norm and pruning have in common."""
+"""The hook shared by weight_norm, spectral_norm and pruning."""
 from phlox import nn
 
 
 class Recomputed:
-    """A hook that, before each call of a module, computes one of its tensors from those that took its place: _computed does."""
+    """A pre-forward hook that recomputes one tensor of a module from other tensors. Subclasses define _computed."""
 
     def __call__(self, module, inputs):
         setattr(module, self._tensor_name, self._computed(module))
 
     @classmethod
     def of(cls, module, name):
-        """The hooks of this sort that a module has for a tensor, by their keys."""
+        """Returns the module's hooks of this class for a tensor, by their keys."""
         return {key: hook for key, hook in module._forward_pre_hooks.items() if isinstance(hook, cls) and hook._tensor_name == name}
 
     @classmethod
-    def take_off(cls, module, name, text):
-        """The tensor is one of the module again; text says that there is no such hook."""
+    def remove_hook(cls, module, name, text):
+        """Removes the hook and restores the tensor. Raises ValueError(text) if there is no hook."""
         for key, hook in cls.of(module, name).items():
             hook.remove(module)
             del module._forward_pre_hooks[key]
@@ -25,12 +25,12 @@ class Recomputed:
 
 
 class Norm(Recomputed):
-    """One that replaces a parameter by the tensors with its name and _suffixes."""
+    """A hook that replaces a parameter by tensors named name + suffix, for each of _suffixes."""
 
     _tensor_name = property(lambda self: self.name)
 
-    def put(self, module, word, tensors):
-        """Registers the hook, and the tensors that a function makes of the weight."""
+    def register(self, module, word, tensors):
+        """Registers the hook and the tensors that `tensors` computes from the weight."""
         kind = type(self)
         if kind.of(module, self.name):
             raise RuntimeError(f"Cannot register two {word}_norm hooks on the same parameter {self.name}")
@@ -43,14 +43,14 @@ class Norm(Recomputed):
         made = zip(self._suffixes, tensors(weight))
         delattr(module, self.name)
         for suffix, tensor in made:
-            put = module.register_parameter if isinstance(tensor, nn.Parameter) else module.register_buffer
-            put(self.name + suffix, tensor)
+            add = module.register_parameter if isinstance(tensor, nn.Parameter) else module.register_buffer
+            add(self.name + suffix, tensor)
         setattr(module, self.name, weight.data)
         module.register_forward_pre_hook(self)
         return self
 
     def remove(self, module: nn.Module) -> None:
-        """Makes the weight a parameter again, with the value that it has."""
+        """Restores the weight as a parameter with its current value."""
         weight = self._computed(module, 0).detach()
         for suffix in "", *self._suffixes:
             delattr(module, self.name + suffix)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.nn.utils.parametrizations: those that are ready to use."""
+"""torch.nn.utils.parametrizations: ready-made parametrizations."""
 from __future__ import annotations
 
 import phlox as torch
@@ -24,42 +24,42 @@ class _WeightNorm(nn.Module):
 
 
 def weight_norm(module: nn.Module, name: str = "weight", dim: int | None = 0) -> nn.Module:
-    """Parametrizes a weight by the norms of its slices along dim (None: of the whole), and their directions."""
-    def take_older_names(state, prefix, *_):
+    """Parametrizes a weight by norms of slices along dim (None: one norm of the whole) and directions."""
+    def rename_legacy_keys(state, prefix, *_):
         keys = {f"{prefix}{name}_{old}": f"{prefix}parametrizations.{name}.original{i}" for i, old in enumerate("gv")}
         if all(key in state for key in keys):
             state.update({new: state.pop(old) for old, new in keys.items()})
 
     register_parametrization(module, name, _WeightNorm(dim), unsafe=True)
-    module._register_load_state_dict_pre_hook(take_older_names)
+    module._register_load_state_dict_pre_hook(rename_legacy_keys)
     return module
 
 
 def start_vectors(weight, dim, eps):
-    """Vectors of random directions for `divided`."""
+    """Returns random initial vectors for the power iteration of `spectrally_normalized`."""
     matrix = weight.detach().movedim(dim, 0).flatten(1)
     return [normalize(matrix.new_empty(size).normal_(0, 1), dim=0, eps=eps) for size in matrix.shape]
 
 
-def divided(weight, dim, u, v, steps, eps, u_first=True):
-    """A weight divided by the greatest singular value of the matrix that has dimension dim as rows. u and v tell it, after so
-    many steps of power iteration, which change them."""
+def spectrally_normalized(weight, dim, u, v, steps, eps, u_first=True):
+    """Returns the weight divided by its spectral norm. Its matrix has dimension dim as rows. u and v approximate the leading singular
+    vectors and are updated by `steps` power iterations."""
     matrix = weight.movedim(dim, 0).flatten(1)
     halves = [(u, matrix.detach(), v), (v, matrix.detach().t(), u)]
     for to, factor, vector in (halves if u_first else halves[::-1]) * steps:
         to.copy_(normalize(factor.mv(vector), dim=0, eps=eps))
-    u, v = u.clone(), v.clone()  # what the gradient needs stays when the next call changes them
+    u, v = u.clone(), v.clone()  # saved for backward; the next call overwrites the originals
     return weight / torch.dot(u, matrix.mv(v))
 
 
 def dim_of_outputs(module, dim):
-    """The dimension of a weight that its outputs are."""
+    """Returns the output dimension of a module's weight."""
     transposed = nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d
     return int(isinstance(module, transposed)) if dim is None else dim
 
 
 def check_steps(count):
-    """Refuses a number of power iterations that is not positive."""
+    """Raises ValueError unless the number of power iterations is positive."""
     if count <= 0:
         raise ValueError(f"Expected n_power_iterations to be positive, but got n_power_iterations={count}")
 
@@ -75,21 +75,21 @@ class _SpectralNorm(nn.Module):
         if weight.ndim > 1:
             for name, vector in zip(("_u", "_v"), start_vectors(weight, dim, eps)):
                 self.register_buffer(name, vector)
-            divided(weight.detach(), dim, self._u, self._v, 15, eps)
+            spectrally_normalized(weight.detach(), dim, self._u, self._v, 15, eps)
 
     def forward(self, weight: Tensor) -> Tensor:
         if weight.ndim == 1:
             return normalize(weight, dim=0, eps=self.eps)
-        return divided(weight, self.dim, self._u, self._v, self.n_power_iterations * self.training, self.eps)
+        return spectrally_normalized(weight, self.dim, self._u, self._v, self.n_power_iterations * self.training, self.eps)
 
     def right_inverse(self, value: Tensor) -> Tensor:
-        return value  # of any length: it will be divided
+        return value  # of any norm: forward divides it
 
 
 def spectral_norm(module: nn.Module, name: str = "weight", n_power_iterations: int = 1, eps: float = 1e-12,
                   dim: int | None = None) -> nn.Module:
-    """Parametrizes a weight by one of any length, which is divided by its greatest singular value. Two buffers approximate it,
-    the nearer, the more often it was computed in training mode."""
+    """Parametrizes a weight by an unnormalized one divided by its spectral norm. Two buffers approximate the leading singular vectors;
+    each forward in training mode refines them."""
     weight = getattr(module, name, None)
     if not isinstance(weight, Tensor):
         raise ValueError(f"Module '{module}' has no parameter or buffer with name '{name}'")
@@ -97,22 +97,22 @@ def spectral_norm(module: nn.Module, name: str = "weight", n_power_iterations: i
     return register_parametrization(module, name, norm)
 
 
-def near_orthogonal(matrix):
-    """A matrix with orthonormal columns: that of its QR decomposition, signs being those that keep an orthogonal matrix."""
+def orthogonal_factor(matrix):
+    """Returns Q of the QR decomposition, with signs such that an orthogonal matrix maps to itself."""
     reflections, tau = torch.geqrf(matrix)
     return torch.linalg.householder_product(reflections, tau) * reflections.diagonal(dim1=-2, dim2=-1).sign().unsqueeze(-2)
 
 
 def is_orthogonal(matrix):
-    """Whether the columns are orthonormal."""
+    """Returns True if the columns are orthonormal."""
     eye = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
     return torch.allclose(matrix.mT @ matrix, eye, atol=10 * matrix.shape[-1] * torch.finfo(matrix.dtype).eps)
 
 
 class _Orthogonal(nn.Module):
-    """Orthonormal columns, or rows where there are more columns, from any matrix: the exponential or the Cayley transform of what its lower
-    triangle makes antisymmetric, or a product of reflections; times `base`, with trivialization. M. Lezcano-Casado 2019, Trivializations for
-    gradient-based optimization on manifolds."""
+    """Maps a matrix to one with orthonormal columns (rows if wide): the matrix exponential or Cayley transform of the skew-symmetric matrix of
+    its lower triangle, or a product of Householder reflections. With trivialization, the result is multiplied by `base`. M. Lezcano-Casado
+    2019, Trivializations for gradient-based optimization on manifolds."""
     def __init__(self, weight: Tensor, orthogonal_map: str, use_trivialization: bool = True) -> None:
         super().__init__()
         self.shape, self.orthogonal_map = weight.shape, orthogonal_map
@@ -148,7 +148,7 @@ class _Orthogonal(nn.Module):
         wide = Q.shape[-2] < Q.shape[-1]
         tall = Q.mT if wide else Q
         if hasattr(self, "base"):
-            return self.start_at(Q, tall)
+            return self.set_base(Q, tall)
         if self.orthogonal_map != "householder":
             raise NotImplementedError("It is not possible to assign to the matrix exponential or the Cayley parametrizations "
                                       "when use_trivialization=False.")
@@ -157,21 +157,21 @@ class _Orthogonal(nn.Module):
         diagonal.copy_(torch.where(tau == 0, -diagonal.sign(), diagonal.sign()))
         return given.mT if wide else given
 
-    def start_at(self, Q, tall):
-        """Takes Q, made orthogonal and square, as base; gives what the map makes the identity of."""
+    def set_base(self, Q, tall):
+        """Stores Q, completed to a square orthogonal matrix, as base. Returns the matrix that maps to the identity."""
         n, k = tall.shape[-2:]
         if n == k:
-            self.base = tall.clone() if is_orthogonal(tall) else near_orthogonal(tall)
+            self.base = tall.clone() if is_orthogonal(tall) else orthogonal_factor(tall)
         else:
-            self.base = near_orthogonal(torch.cat([tall, torch.randn(*tall.shape[:-1], n - k, dtype=tall.dtype, device=tall.device)], -1))
+            self.base = orthogonal_factor(torch.cat([tall, torch.randn(*tall.shape[:-1], n - k, dtype=tall.dtype, device=tall.device)], -1))
         start = torch.zeros_like(Q)
         start.diagonal(dim1=-2, dim2=-1).fill_(-1)
         return start
 
 
 def orthogonal(module: nn.Module, name: str = "weight", orthogonal_map: str | None = None, *, use_trivialization: bool = True) -> nn.Module:
-    """Parametrizes a weight so that it has orthonormal columns, or rows where there are more columns. orthogonal_map is "matrix_exp" (of square
-    weights the default), "cayley" or "householder" (of others)."""
+    """Parametrizes a weight to have orthonormal columns (rows if wide). orthogonal_map is "matrix_exp" (default for square weights), "cayley"
+    or "householder" (default for others)."""
     weight = getattr(module, name, None)
     if not isinstance(weight, Tensor):
         raise ValueError(f"Module '{module}' has no parameter or buffer with name '{name}'")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.nn.utils.rnn: sequences of different lengths, padded to one or packed without padding."""
+"""torch.nn.utils.rnn: padding and packing of variable-length sequences."""
 from __future__ import annotations
 
 from typing import NamedTuple
@@ -20,14 +20,14 @@ class PackedSequence_(NamedTuple):
     unsorted_indices: Tensor | None
 
 
-def _each(function, *tensors):
+def _map(function, *tensors):
     return [None if tensor is None else function(tensor) for tensor in tensors]
 
 
 class PackedSequence(PackedSequence_):
-    """Sequences of different lengths, the longest first: `data` has the rows of one time after another, and
-    `batch_sizes`, on the CPU, how many each time has. `sorted_indices` says in which order the sequences were taken,
-    `unsorted_indices` undoes it; both are None where they were sorted already.
+    """Packed sequences, sorted by decreasing length. `data` has the elements of each time step in turn. `batch_sizes`, on
+    the CPU, is the number of sequences at each step. `sorted_indices` is the order of the sequences and
+    `unsorted_indices` its inverse; both are None if the input was sorted.
 
     >>> packed = torch.nn.utils.rnn.pack_sequence([torch.tensor([1, 2, 3]), torch.tensor([4, 5])])
     >>> packed.data, packed.batch_sizes
@@ -50,40 +50,40 @@ class PackedSequence(PackedSequence_):
         return super().__new__(cls, data, batch_sizes, sorted_indices, unsorted_indices)
 
     def _with(self, data, move):
-        return type(self)(data, self.batch_sizes, *_each(move, self.sorted_indices, self.unsorted_indices))
+        return type(self)(data, self.batch_sizes, *_map(move, self.sorted_indices, self.unsorted_indices))
 
     def to(self, *args: Any, **kwargs: Any) -> PackedSequence:
-        """Moves or converts the data as Tensor.to does; the indices go along, batch_sizes stay on the CPU."""
+        """Moves or converts the data, as Tensor.to. The indices follow; batch_sizes stays on the CPU."""
         data, late = self.data.to(*args, **kwargs), bool(kwargs.get("non_blocking"))
         return self if data is self.data else self._with(data, lambda t: t.to(data.device, non_blocking=late))
 
-    def _on(self, kind, args, kwargs):
+    def _to_device_type(self, kind, args, kwargs):
         there = torch.empty(0, dtype=self.data.dtype, device=self.data.device).to(*args, **kwargs).device.type == kind
         return self.to(*args, **kwargs) if there else self.to(*args, **{**kwargs, "device": kind})
 
     def cuda(self, *args: Any, **kwargs: Any) -> PackedSequence:
-        """Moves to a device of type cuda, the current one if none is given."""
-        return self._on("cuda", args, kwargs)
+        """Moves the data to a CUDA device. Default: the current one."""
+        return self._to_device_type("cuda", args, kwargs)
 
     def cpu(self, *args: Any, **kwargs: Any) -> PackedSequence:
-        """Moves to the CPU."""
-        return self._on("cpu", args, kwargs)
+        """Moves the data to the CPU."""
+        return self._to_device_type("cpu", args, kwargs)
 
     def pin_memory(self) -> PackedSequence:
-        """Copies into page-locked memory."""
+        """Copies the data to page-locked memory."""
         return self._with(self.data.pin_memory(), lambda tensor: tensor.pin_memory())
 
     def is_pinned(self) -> bool:
-        """Whether the data is in page-locked memory."""
+        """Returns True if the data is in page-locked memory."""
         return self.data.is_pinned()
 
     @property
     def is_cuda(self) -> bool:
-        """Whether the data is on a device of type cuda."""
+        """True if the data is on a CUDA device."""
         return self.data.is_cuda
 
 
-def _converts(dtype):
+def _conversion(dtype):
     def method(self) -> PackedSequence:
         return self.to(dtype=dtype)
     method.__doc__ = f"Converts the data to {dtype}."
@@ -92,11 +92,11 @@ def _converts(dtype):
 
 for _name, _dtype in {"double": "float64", "float": "float32", "half": "float16", "long": "int64", "int": "int32",
                       "short": "int16", "char": "int8", "byte": "uint8"}.items():
-    setattr(PackedSequence, _name, _converts(getattr(torch, _dtype)))
+    setattr(PackedSequence, _name, _conversion(getattr(torch, _dtype)))
 
 
 def invert_permutation(permutation: Tensor | None) -> Tensor | None:
-    """The permutation that undoes another.
+    """Returns the inverse of a permutation.
 
     >>> torch.nn.utils.rnn.invert_permutation(torch.tensor([2, 0, 1]))
     tensor([1, 2, 0])
@@ -108,7 +108,7 @@ def invert_permutation(permutation: Tensor | None) -> Tensor | None:
 
 def pack_padded_sequence(input: Tensor, lengths: Tensor | list[int], batch_first: bool = False,
                          enforce_sorted: bool = True) -> PackedSequence:
-    """Packs padded sequences. Unless enforce_sorted, they are sorted by their lengths first.
+    """Packs padded sequences. With enforce_sorted=False they are sorted by length first.
 
     >>> padded = torch.tensor([[1, 4], [2, 5], [3, 0]])
     >>> torch.nn.utils.rnn.pack_padded_sequence(padded, [3, 2]).data
@@ -125,7 +125,7 @@ def pack_padded_sequence(input: Tensor, lengths: Tensor | list[int], batch_first
 
 def pad_packed_sequence(sequence: PackedSequence, batch_first: bool = False, padding_value: float = 0.0,
                         total_length: int | None = None) -> tuple[Tensor, Tensor]:
-    """Gives the sequences with padding, in the order that they had before they were packed, and their lengths."""
+    """Pads a packed batch. Returns the sequences in their original order, and their lengths."""
     longest = sequence.batch_sizes.size(0)
     if total_length is not None and total_length < longest:
         raise ValueError("Expected total_length to be at least the length of the longest sequence in input, but got "
@@ -138,14 +138,14 @@ def pad_packed_sequence(sequence: PackedSequence, batch_first: bool = False, pad
 
 def pad_sequence(sequences: Iterable[Tensor], batch_first: bool = False, padding_value: float = 0.0,
                  padding_side: str = "right") -> Tensor:
-    """Puts sequences of different lengths side by side, padded to the length of the longest."""
+    """Stacks sequences, padded to the length of the longest."""
     if not hasattr(sequences, "__iter__"):
         raise RuntimeError(f"pad_sequence: Expected iterable for input sequences, but got arg of type: {type(sequences)}")
     return torch._pad_sequence(tuple(sequences), batch_first, padding_value, padding_side)
 
 
 def unpad_sequence(padded_sequences: Tensor, lengths: Tensor, batch_first: bool = False) -> list[Tensor]:
-    """The sequences without their padding."""
+    """Returns the sequences without padding."""
     rows = padded_sequences if batch_first else padded_sequences.transpose(0, 1)
     return [row[:length].clone() for row, length in zip(rows, lengths.tolist(), strict=True)]
 
@@ -156,5 +156,5 @@ def pack_sequence(sequences: list[Tensor], enforce_sorted: bool = True) -> Packe
 
 
 def unpack_sequence(packed_sequences: PackedSequence) -> list[Tensor]:
-    """The sequences that were packed, in their order."""
+    """Returns the packed sequences in their original order."""
     return unpad_sequence(*pad_packed_sequence(packed_sequences, batch_first=True), batch_first=True)

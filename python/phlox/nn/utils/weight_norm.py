@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.nn.utils.weight_norm by a hook, the older way."""
+"""torch.nn.utils.weight_norm: the legacy implementation by a hook."""
 from __future__ import annotations
 
 import warnings
@@ -22,7 +22,7 @@ class WeightNorm(Norm):
         self.name, self.dim = name, -1 if dim is None else dim
 
     def compute_weight(self, module: nn.Module) -> Tensor:
-        """The weight, from its norms and directions."""
+        """Computes the weight from its norms and directions."""
         return torch._weight_norm(getattr(module, self.name + "_v"), getattr(module, self.name + "_g"), self.dim)
 
     def _computed(self, module, steps=None):
@@ -34,22 +34,22 @@ class WeightNorm(Norm):
         warnings.warn("`torch.nn.utils.weight_norm` is deprecated in favor of `torch.nn.utils.parametrizations.weight_norm`.",
                       FutureWarning, stacklevel=3)
         hook = WeightNorm(name, dim)
-        hook.put(module, "weight", lambda weight: (nn.Parameter(torch.norm_except_dim(weight.data, 2, hook.dim)),
+        hook.register(module, "weight", lambda weight: (nn.Parameter(torch.norm_except_dim(weight.data, 2, hook.dim)),
                                                    nn.Parameter(weight.data)))
         hook(module, None)
         return hook
 
 
 def weight_norm(module: Any, name: str = "weight", dim: int | None = 0) -> Any:
-    """Replaces a weight by the norms of its slices along dim (None: of the whole), `name_g`, and their directions, `name_v`.
-    Deprecated: torch.nn.utils.parametrizations.weight_norm."""
+    """Replaces a weight by `name_g`, the norms of its slices along dim (None: one norm), and `name_v`, their directions.
+    Deprecated: use torch.nn.utils.parametrizations.weight_norm."""
     WeightNorm.apply(module, name, dim)
     return module
 
 
 def remove_weight_norm(module: Any, name: str = "weight") -> Any:
-    """Undoes weight_norm; the weight keeps its value."""
-    return WeightNorm.take_off(module, name, f"weight_norm of '{name}' not found in {module}")
+    """Removes weight_norm. The weight keeps its current value."""
+    return WeightNorm.remove_hook(module, name, f"weight_norm of '{name}' not found in {module}")
 
 
 make_callable(modules[__name__], weight_norm)

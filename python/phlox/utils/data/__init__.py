@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.utils.data: datasets, samplers and the loader that makes batches of them.
+"""torch.utils.data: datasets, samplers and DataLoader.
 
-They are Python because programs derive from them and read their attributes. What costs time is an
-op of the library: orders are drawn by the core, batches are stacked or cut out by it."""
+Written in Python because programs subclass these classes and read their attributes. The
+performance-critical parts are ops of the library: drawing orders, stacking and slicing batches."""
 from phlox import _C
 
 from ._collate import default_collate, default_convert

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Making a batch of items, and pinning one: both follow the structure of what they are given."""
+"""Collating items to a batch, and pinning a batch. Both preserve the containers' structure."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
@@ -17,15 +17,15 @@ def _is_numpy(value):
 
 
 def _like(model, mapping):
-    """The dict, as a mapping of the model's type."""
+    """Converts a dict to the model's mapping type."""
     return mapping if type(model) is dict else type(model)(mapping)
 
 
 def default_collate(batch: Iterable[Any]) -> Any:
-    """Stacks a list of items: tensors, arrays and numbers to a tensor with a new first dimension,
-    mappings and sequences by key and place; texts stay in a list.
+    """Collates a list of items to a batch. Tensors, arrays and numbers are stacked along a new
+    first dimension, mappings and sequences are collated by element, strings stay in a list.
 
-    TypeError for other items, RuntimeError for sequences of different length.
+    Raises TypeError for other items, RuntimeError for sequences of different lengths.
 
         >>> default_collate([{"x": 1, "y": "a"}, {"x": 2, "y": "b"}])
         {'x': tensor([1, 2]), 'y': ['a', 'b']}
@@ -53,15 +53,15 @@ def default_collate(batch: Iterable[Any]) -> Any:
 def _collate_sequences(first, items):
     if len(set(map(len, items))) > 1:
         raise RuntimeError("each element in list of batch should be of equal size")
-    # Texts stay in the tuple that they come in.
+    # Columns of strings are kept as tuples.
     columns = [column if isinstance(column[0], (str, bytes)) else default_collate(column)
                for column in zip(*items)]
     return type(first)(*columns) if hasattr(first, "_fields") else columns
 
 
 def default_convert(data: Any) -> Any:
-    """Makes tensors of NumPy arrays, also within mappings and sequences; what else they hold stays
-    what it is. Tuples become lists.
+    """Converts NumPy arrays to tensors, also within mappings and sequences. Other values are kept.
+    Tuples become lists.
 
         >>> default_convert((torch.tensor(1), "a", [2]))
         [tensor(1), 'a', [2]]
@@ -77,7 +77,7 @@ def default_convert(data: Any) -> Any:
 
 
 def pin_memory(batch: Any) -> Any:
-    """The batch with its tensors in pinned memory, from where copies to devices do not wait."""
+    """Copies a batch's tensors to pinned memory, which allows asynchronous copies to devices."""
     if isinstance(batch, torch.Tensor):
         return batch.pin_memory()
     if isinstance(batch, (str, bytes)):

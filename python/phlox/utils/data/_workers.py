@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Worker processes of DataLoader: a worker's main, and the pass that hands out indices and puts
-batches back in order. Processes, queues and pickling are Python's own."""
+"""Worker processes of DataLoader: the worker's main function, and the iterator that distributes
+indices and reorders batches. Processes, queues and pickling are Python's multiprocessing."""
 import contextlib
 import multiprocessing
 import os
@@ -19,11 +19,11 @@ from phlox._reductions import copy_tensors
 
 from . import dataloader
 from ._collate import pin_memory
-from .dataloader import _BaseDataLoaderIter, fetch, take
+from .dataloader import _BaseDataLoaderIter, fetch, next_batch
 
 
 class WorkerInfo:
-    """What get_worker_info() gives in a worker."""
+    """The result of get_worker_info() in a worker."""
 
     def __init__(self, **fields):
         self.__dict__.update(fields)
@@ -39,14 +39,15 @@ def _seed(seed):
 
 
 def _caught():
-    kind, _, _ = sys.exc_info()
-    return kind, traceback.format_exc()
+    cls, _, _ = sys.exc_info()
+    return cls, traceback.format_exc()
 
 
 def _begin(dataset, number, count, seed, init):
-    """Makes a process worker `number` of `count`; what went wrong, or None."""
+    """Initializes worker `number` of `count`. Returns the exception and traceback on failure, else
+    None."""
     try:
-        torch.set_num_threads(1)  # the workers themselves keep the processor busy
+        torch.set_num_threads(1)  # parallelism comes from the workers
         _seed(seed + number)
         dataloader.worker_info = WorkerInfo(id=number, num_workers=count, seed=seed + number,
                                             dataset=dataset)
@@ -57,46 +58,46 @@ def _begin(dataset, number, count, seed, init):
     return None
 
 
-def _main(how, tasks, results, number, count, seed, init):
-    """Answers each (turn, position, index) of `tasks` with (turn, position, worker, sort, batch or
-    error); None ends it. how: dataset, collate function, whether indices are batched, whether the
-    dataset is iterable, batch size, drop_last."""
-    dataset, collate, batched, iterable, size, drop_last = how
+def _main(config, tasks, results, number, count, seed, init):
+    """The main function of a worker. Answers each task (epoch, position, index) with (epoch,
+    position, worker, kind, batch or error); the task None ends it. config: dataset, collate function,
+    whether indices are batched, whether the dataset is iterable, batch size, drop_last."""
+    dataset, collate, batched, iterable, size, drop_last = config
 
-    # A batch is pickled by the queue's thread. What it cannot pickle is answered too, or the loader
-    # would wait for ever.
-    def unsendable(error, answer):
+    # The queue's feeder thread pickles batches. Pickling errors must be answered, too: otherwise the
+    # loader blocks forever.
+    def on_pickling_error(error, answer):
         results.put((*answer[:3], "error", _caught()))
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the program gets it too, and ends its workers
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent gets it, too, and ends its workers
     signal.pthread_sigmask(signal.SIG_UNBLOCK, signal.valid_signals())
-    results._on_queue_feeder_error = unsendable
+    results._on_queue_feeder_error = on_pickling_error
     copy_tensors()
     failed = _begin(dataset, number, count, seed, init)
-    turn = None
+    epoch = None
     while (task := tasks.recv()) is not None:
         now, position, index = task
         try:
             if failed:
-                sort, answer = "error", failed
+                kind, answer = "error", failed
             else:
-                if iterable and now != turn:
-                    turn, items = now, iter(dataset)
-                sort, answer = "batch", (take(items, size, drop_last, collate) if iterable else
+                if iterable and now != epoch:
+                    epoch, items = now, iter(dataset)
+                kind, answer = "batch", (next_batch(items, size, drop_last, collate) if iterable else
                                          fetch(dataset, collate, batched, index))
         except StopIteration if iterable else ():
-            sort, answer = "end", None
+            kind, answer = "end", None
         except Exception:
-            sort, answer = "error", _caught()
-        results.put((now, position, number, sort, answer))
-    results.cancel_join_thread()  # what was not taken yet is wanted by nobody
+            kind, answer = "error", _caught()
+        results.put((now, position, number, kind, answer))
+    results.cancel_join_thread()  # discards unread results
 
 
 # ---- in the program
 
 @contextlib.contextmanager
-def _undisturbed():
-    """Signals whose handlers may raise anywhere wait meanwhile."""
+def _signals_blocked():
+    """A context manager that blocks signals with Python handlers, which may raise at any point."""
     handled = {i for i in signal.valid_signals() if callable(signal.getsignal(i))}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, handled)
     try:
@@ -105,22 +106,22 @@ def _undisturbed():
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _end(workers, pipes, results, patience):
-    """Ends the workers, and empties the lists of them and of their pipes."""
-    # All is let go while signals wait: an interrupt in a finalizer is lost, and with it what that was
-    # to close.
+def _shut_down(workers, pipes, results, grace):
+    """Ends the workers, and empties the lists of workers and pipes."""
+    # Resources are released with signals blocked: an exception from a handler in a finalizer is
+    # ignored, and its resource would leak.
     for _, tasks in pipes:
-        os.set_blocking(tasks.fileno(), False)  # it may not read, or have half a task
+        os.set_blocking(tasks.fileno(), False)  # the pipe may be full, or hold half a task
         with contextlib.suppress(OSError):
             tasks.send(None)
     results.cancel_join_thread()
-    until = time.monotonic() + patience
+    until = time.monotonic() + grace
     while pipes:
         worker = workers[0]
         started = worker.pid is not None
         if started:
             wait([worker.sentinel], max(until - time.monotonic(), 0))
-        with _undisturbed():  # as in _receive
+        with _signals_blocked():  # see _receive
             if started:
                 if worker.is_alive():
                     worker.kill()
@@ -128,59 +129,60 @@ def _end(workers, pipes, results, patience):
             for end in pipes[0]:
                 end.close()
             del worker, workers[0], pipes[0]
-    with _undisturbed():
+    with _signals_blocked():
         for end in results._reader, results._writer:
             end.close()
 
 
-def _abandon(owner, *what):
-    """Ends the workers of a pass that is gone. Nobody wants what they still make, and a program that
-    was interrupted wants to go on. Workers of a later pass inherit this call: it is not theirs."""
+def _finalize(owner, *what):
+    """The finalizer of an iterator: ends its workers quickly, since their results are discarded.
+    Worker processes of a later iterator inherit the finalizer, and must not run it."""
     if owner == os.getpid():
-        with _undisturbed():
-            _end(*what, patience=0.1)
+        with _signals_blocked():
+            _shut_down(*what, grace=0.1)
 
 
 class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
-    """One pass over a loader with workers; several, one after another, if they persist."""
+    """An iterator over a loader with workers. Persistent workers serve several passes in turn."""
 
     def __init__(self, loader, seed):
         count, context = loader.num_workers, loader.multiprocessing_context or multiprocessing
-        self.loader, self.wanted, self.turn = loader, 0, 0
-        how = (loader.dataset, loader._collate, loader.batch_sampler is not None, loader._iterable,
-               loader.batch_size, loader.drop_last)
-        with _undisturbed():  # lest a pipe or a process be half made
+        self.loader, self.next_position, self.epoch = loader, 0, 0
+        config = (loader.dataset, loader._collate, loader.batch_sampler is not None, loader._iterable,
+                  loader.batch_size, loader.drop_last)
+        with _signals_blocked():  # pipes and processes must not be left half constructed
             self.results = context.Queue()
-            # Pipes, not queues: an interrupt could leave the lock of a queue taken for ever.
+            # Pipes instead of queues: an interrupt could leave a queue's lock held forever.
             self.tasks = [context.Pipe(duplex=False) for _ in range(count)]
             self.workers = [
                 context.Process(target=_main, daemon=True,
-                                args=(how, tasks, self.results, i, count, seed,
+                                args=(config, tasks, self.results, i, count, seed,
                                       loader.worker_init_fn))
                 for i, (tasks, _) in enumerate(self.tasks)]
             try:
                 for worker in self.workers:
                     worker.start()
             except BaseException:
-                self.close(patience=0)
+                self.close(grace=0)
                 raise
-            # Not __del__: the collector may have closed the pipes of a pass before it.
-            weakref.finalize(self, _abandon, os.getpid(), self.workers, self.tasks, self.results)
+            # A finalizer instead of __del__: the garbage collector may have cleared the pipes before
+            # it.
+            weakref.finalize(self, _finalize, os.getpid(), self.workers, self.tasks, self.results)
         self.start(seed)
 
     def start(self, seed):
-        """Begins a pass."""
+        """Starts a pass."""
         loader = self.loader
         self.order = iter(lambda: None, 0) if loader._iterable else iter(loader._indices)
-        self.turn += 1  # answers to an earlier pass that was left early are dropped
-        self.sent = self.wanted = 0
+        self.epoch += 1  # answers to an earlier, unfinished pass are dropped
+        self.sent = self.next_position = 0
         self.ready, self.ended = {}, set()
         for _ in range(loader.prefetch_factor * len(self.workers)):
             self._send()
         return self
 
     def _send(self):
-        """Gives the next index to the worker whose turn it is."""
+        """Sends the next index to the next worker, round robin."""
         live = [i for i in range(len(self.workers)) if i not in self.ended]
         if not live:
             return
@@ -190,9 +192,9 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
         except StopIteration:
             return
         try:
-            self.tasks[worker][1].send((self.turn, self.sent, index))
-        except BaseException:  # an interrupt, too: the task may be half sent
-            self.close(patience=0)
+            self.tasks[worker][1].send((self.epoch, self.sent, index))
+        except BaseException:  # also an interrupt: the task may be partially sent
+            self.close(grace=0)
             raise
         self.sent += 1
 
@@ -204,41 +206,43 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
 
     def __next__(self):
         while True:
-            if self.wanted == self.sent:
+            if self.next_position == self.sent:
                 if not self.loader.persistent_workers:
                     self.close()
                 raise StopIteration
             try:
-                while self.wanted not in self.ready:
+                while self.next_position not in self.ready:
                     self._receive()
-            except BaseException:  # an interrupt, too: an answer may be half read
-                self.close(patience=0)
+            except BaseException:  # also an interrupt: an answer may be partially read
+                self.close(grace=0)
                 raise
-            worker, sort, value = self.ready.pop(self.wanted)
-            self.wanted += 1
-            if sort == "end":
+            worker, kind, value = self.ready.pop(self.next_position)
+            self.next_position += 1
+            if kind == "end":
                 self.ended.add(worker)
                 continue
             self._send()
-            if sort == "error":
+            if kind == "error":
                 raise_caught(*value, f"in DataLoader worker process {worker}")
             pins = self.loader.pin_memory and torch.cuda.is_available()
             return pin_memory(value) if pins else value
 
     def _receive(self):
-        """Waits for an answer to this pass, and looks after the workers meanwhile."""
+        """Blocks until an answer to this pass arrives. Checks once a second that the workers are
+        alive."""
         waited, limit = 0, self.loader.timeout
         while True:
             step = min(limit - waited, 1) if limit > 0 else 1
             try:
-                turn, position, worker, sort, value = self.results.get(timeout=step)
-                if turn != self.turn:
+                epoch, position, worker, kind, value = self.results.get(timeout=step)
+                if epoch != self.epoch:
                     continue
-                self.ready[position] = worker, sort, value
+                self.ready[position] = worker, kind, value
                 return
             except queue.Empty:
                 waited += step
-            with _undisturbed():  # lest it be known that one ended, and not noted
+            # is_alive() must not be interrupted between reaping a process and recording its exit.
+            with _signals_blocked():
                 dead = [worker for worker in self.workers if not worker.is_alive()]
             if dead:
                 self._report(dead)
@@ -254,7 +258,7 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
                              "trace.")
         raise RuntimeError(f"DataLoader worker (pid(s) {pids}) exited unexpectedly") from cause
 
-    def close(self, patience=5):
-        """Ends the workers; harmless when they have ended."""
-        _end(self.workers, self.tasks, self.results, patience)
-        self.sent = self.wanted  # the pass is over
+    def close(self, grace=5):
+        """Ends the workers. Idempotent."""
+        _shut_down(self.workers, self.tasks, self.results, grace)
+        self.sent = self.next_position  # the pass is over

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DataLoader: its options and their checks, and passes that fetch in this process. Passes with
-worker processes are in _workers.py, which is imported for the first of them."""
+"""DataLoader: options and their checks, and iterators that fetch in this process. Iterators with worker
+processes are in _workers.py, imported on first use."""
 from __future__ import annotations
 
 import os
@@ -12,7 +12,7 @@ import phlox as torch
 from phlox import _C
 
 from ._collate import default_collate, default_convert, pin_memory
-from .dataset import IterableDataset, TensorDataset, whole_batch
+from .dataset import IterableDataset, TensorDataset, gather_batch
 from .sampler import BatchSampler, RandomSampler, SequentialSampler
 
 TYPE_CHECKING = False  # type checkers know the name
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from typing import Any
 
 _C._name_missing(__name__)
-worker_info = None  # in a worker process: what get_worker_info() gives
+worker_info = None  # the result of get_worker_info() in a worker process
 
 
 def fetch(dataset, collate, batched, index):
-    """What a pass does for one index, or one list of indices. `collate` None: the default."""
+    """Fetches the item of an index, or the batch of a list of indices. `collate` None: the default."""
     if not batched:
         return (collate or default_convert)(dataset[index])
-    batch = whole_batch(dataset, index) if collate is None else None
+    batch = gather_batch(dataset, index) if collate is None else None
     if batch is not None:
         return batch
     get_all = getattr(dataset, "__getitems__", None)
@@ -36,9 +36,9 @@ def fetch(dataset, collate, batched, index):
     return (collate or default_collate)(items)
 
 
-def take(items, size, drop_last, collate):
-    """The next batch of an iterator over items (size None: the next item); StopIteration at the
-    end."""
+def next_batch(items, size, drop_last, collate):
+    """Fetches the next batch from an iterator over items (size None: the next item). Raises StopIteration
+    at the end."""
     if size is None:
         return (collate or default_convert)(next(items))
     batch = list(islice(items, size))
@@ -48,11 +48,11 @@ def take(items, size, drop_last, collate):
 
 
 class _BaseDataLoaderIter:
-    """One pass over a DataLoader."""
+    """The base class of iterators over a DataLoader."""
 
 
 class _SingleProcessDataLoaderIter(map, _BaseDataLoaderIter):
-    """One pass over a DataLoader in this process: the order, mapped to what is fetched."""
+    """An iterator that fetches in this process: a map from the order of indices to batches."""
 
     def __new__(cls, loader):
         order = repeat(iter(loader.dataset)) if loader._iterable else iter(loader._indices)
@@ -60,7 +60,7 @@ class _SingleProcessDataLoaderIter(map, _BaseDataLoaderIter):
         if type(loader.dataset) is TensorDataset and loader._collate is None:
             get = partial(_C._rows, loader.dataset, get)
         if loader._iterable:
-            get = lambda it: take(it, loader.batch_size, loader.drop_last, loader._collate)
+            get = lambda it: next_batch(it, loader.batch_size, loader.drop_last, loader._collate)
         pins = loader.pin_memory and torch.cuda.is_available()
         self = super().__new__(cls, (lambda i: pin_memory(get(i))) if pins else get, order)
         self.loader = loader
@@ -70,25 +70,25 @@ class _SingleProcessDataLoaderIter(map, _BaseDataLoaderIter):
         return len(self.loader)
 
 
-# What may not be set on a loader that is made: its sampler follows from them.
+# Attributes that are read-only after construction: the sampler depends on them.
 _FROZEN = {"batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers"}
 
 
 class DataLoader:
-    """Batches of a dataset, in an order, fetched here or by worker processes.
+    """Iterates over a dataset in batches, fetched in this process or by worker processes.
 
-    dataset: anything with `__getitem__` and `__len__`, or an IterableDataset.
-    batch_size: items in a batch; None: items come one by one, as they are.
-    shuffle: whether each pass has a new random order; sampler, batch_sampler: an order of one's
-    own, of indices or of lists of them. generator: draws the order.
-    num_workers: processes that fetch ahead, each `prefetch_factor` (2) batches; 0: none.
-    persistent_workers keeps them between passes; worker_init_fn(number) runs at their start;
-    timeout: seconds to wait for a batch, 0: for ever.
-    collate_fn: makes a batch of a list of items, instead of default_collate.
-    pin_memory: puts batches into pinned memory. drop_last: leaves a last, smaller batch out.
-    in_order: batches come in their order in any case.
+    dataset: an object with `__getitem__` and `__len__`, or an IterableDataset.
+    batch_size: the number of items in a batch; None disables batching.
+    shuffle: if True, each pass has a new random order. sampler, batch_sampler: an iterable of indices,
+    or of lists of them. generator: draws the order.
+    num_workers: the number of worker processes, each prefetching `prefetch_factor` (2) batches; 0: none.
+    persistent_workers keeps them between passes; worker_init_fn(number) runs in each at its start;
+    timeout: seconds to wait for a batch; 0: no limit.
+    collate_fn: makes a batch from a list of items. Default: default_collate.
+    pin_memory: copies batches to pinned memory. drop_last: drops an incomplete last batch.
+    in_order: no effect: batches are always in order.
 
-    ValueError, with PyTorch's texts, for options that contradict each other.
+    Raises ValueError for contradictory options.
 
         >>> for x, y in DataLoader(TensorDataset(torch.arange(3), torch.ones(3)), batch_size=2):
         ...     print(x, y)
@@ -96,7 +96,7 @@ class DataLoader:
         tensor([2]) tensor([1.])
     """
 
-    _ready = False  # whether __init__ is done
+    _ready = False  # True once __init__ has completed
 
     def __init__(self, dataset: Any, batch_size: int | None = 1, shuffle: bool | None = None,
                  sampler: Iterable[int] | None = None,
@@ -114,7 +114,7 @@ class DataLoader:
         self.prefetch_factor = 2 if prefetch_factor is None and num_workers else prefetch_factor
         self.persistent_workers = bool(persistent_workers)
         self.pin_memory_device, self.in_order = pin_memory_device, in_order
-        self._pool = None  # the pass whose workers persist
+        self._pool = None  # the iterator with persistent workers
         self._iterable = isinstance(dataset, IterableDataset)
         self._check_workers(prefetch_factor)
         self.multiprocessing_context = multiprocessing_context
@@ -178,7 +178,7 @@ class DataLoader:
             raise ValueError("batch_size=None option disables auto-batching and is mutually "
                              "exclusive with drop_last")
         if self._iterable and batch_size is not None:
-            BatchSampler((), batch_size, self.drop_last)  # which checks them
+            BatchSampler((), batch_size, self.drop_last)  # checks the arguments
 
     def _warn(self, pin_device):
         if pin_device:
@@ -195,7 +195,7 @@ class DataLoader:
 
     @property
     def collate_fn(self) -> Callable[[list[Any]], Any]:
-        """The function that makes a batch of a list of items, or, with batch_size None, of one."""
+        """The function that collates a list of items, or converts one item if batch_size is None."""
         batched = self.batch_sampler is not None or self.batch_size is not None
         return self._collate or (default_collate if batched else default_convert)
 
@@ -223,12 +223,12 @@ class DataLoader:
         if self.pin_memory and not torch.cuda.is_available():
             warnings.warn("'pin_memory' argument is set as true but no accelerator is found, then "
                           "device pinned memory won't be used.", stacklevel=2)
-        # Drawn at the start of every pass: the order of a seeded run depends on it.
+        # Drawn at the start of each pass, used or not: the order of a seeded program depends on it.
         seed = _draw_seed(self.generator)
         if not self.num_workers:
             return _SingleProcessDataLoaderIter(self)
         from . import _workers
-        if self._pool is not None and self._pool.workers:  # an error ends them
+        if self._pool is not None and self._pool.workers:  # an error clears its workers
             return self._pool.start(seed)
         started = _workers._MultiProcessingDataLoaderIter(self, seed)
         if self.persistent_workers:
@@ -244,5 +244,6 @@ def _draw_seed(generator):
 
 
 def get_worker_info() -> Any:
-    """In a worker process: its `id`, `num_workers`, `seed` and `dataset`; None in the main one."""
+    """Returns `id`, `num_workers`, `seed` and `dataset` of the current worker process; None in the main
+    process."""
     return worker_info

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Datasets: the base classes, rows of tensors, subsets, concatenations, random splits."""
+"""Datasets: base classes, TensorDataset, subsets, concatenations and random splits."""
 from __future__ import annotations
 
 from bisect import bisect_right
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 
 class Dataset:
-    """Items by index: derive from it, with `__getitem__`, and `__len__` for samplers.
+    """The base class of map-style datasets. Subclasses define `__getitem__`, and `__len__` for
+    samplers.
 
         >>> class Squares(Dataset):
         ...     def __len__(self) -> int: return 3
@@ -36,14 +37,14 @@ class Dataset:
 
 
 class IterableDataset(Dataset):
-    """Items in an order of their own: derive from it, with `__iter__`."""
+    """The base class of iterable datasets. Subclasses define `__iter__`."""
 
     def __add__(self, other: Any) -> ChainDataset:
         return ChainDataset([self, other])
 
 
 class ChainDataset(IterableDataset):
-    """The items of several IterableDatasets, one after another."""
+    """Chains several IterableDatasets."""
 
     def __init__(self, datasets: Iterable[Any]) -> None:
         self.datasets = datasets
@@ -58,9 +59,9 @@ class ChainDataset(IterableDataset):
 
 
 class TensorDataset(Dataset):
-    """Rows of tensors of equal first size: item i is the tuple of their i-th rows.
+    """A dataset of tensors with equal first sizes: item i is the tuple of their i-th rows.
 
-    tensors: any number of tensors. AssertionError where their first sizes differ.
+    Raises AssertionError if the first sizes differ.
 
         >>> TensorDataset(torch.tensor([5, 6]), torch.tensor([0.5, 0.25]))[1]
         (tensor(6), tensor(0.2500))
@@ -79,8 +80,8 @@ class TensorDataset(Dataset):
 
 
 class StackDataset(Dataset):
-    """Datasets of one length side by side: an item is the tuple of their items, or, of datasets given
-    by name, the dict of them.
+    """Stacks datasets of equal length: an item is the tuple of their items, or a dict for datasets
+    given as keyword arguments.
 
         >>> StackDataset([1, 2], "ab")[1]
         (2, 'b')
@@ -108,7 +109,7 @@ class StackDataset(Dataset):
         return self._item(dataset[index] for dataset in self._parts())
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
-        """The items at several indices, asked for at once where the datasets can give them so."""
+        """Returns the items at several indices. Uses the datasets' __getitems__ if defined."""
         return [self._item(parts) for parts in zip(*(_items(part, indices) for part in self._parts()))]
 
     def __len__(self) -> int:
@@ -121,7 +122,7 @@ def _items(dataset, indices):
 
 
 class Subset(Dataset):
-    """The items of `dataset` at `indices`, a sequence.
+    """A subset of `dataset` at `indices`, a sequence.
 
         >>> list(Subset([3, 4, 5], [2, 0]))
         [5, 3]
@@ -136,7 +137,7 @@ class Subset(Dataset):
         return self.dataset[self.indices[index]]
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
-        """The items at several indices, asked for at once where the dataset can give them so."""
+        """Returns the items at several indices. Uses the dataset's __getitems__ if defined."""
         return _items(self.dataset, [self.indices[i] for i in indices])
 
     def __len__(self) -> int:
@@ -144,7 +145,7 @@ class Subset(Dataset):
 
 
 class ConcatDataset(Dataset):
-    """Several datasets, one after another.
+    """Concatenates several datasets.
 
         >>> list(ConcatDataset([[1, 2], [3]]))
         [1, 2, 3]
@@ -169,9 +170,9 @@ class ConcatDataset(Dataset):
         return self.cumulative_sizes[-1]
 
 
-def whole_batch(dataset, indices):
-    """The collated batch of a TensorDataset, or of Subsets of one, cut out at once; None for
-    other datasets and for indices that are no list of numbers from 0."""
+def gather_batch(dataset, indices):
+    """Returns the collated batch of a TensorDataset, or of Subsets of one, by a single gather. None
+    for other datasets, and for indices other than a list of non-negative numbers."""
     while type(dataset) is Subset and type(indices) is list and min(indices, default=-1) >= 0:
         indices = [dataset.indices[i] for i in indices]
         dataset = dataset.dataset
@@ -179,10 +180,10 @@ def whole_batch(dataset, indices):
 
 
 def _lengths(given, total):
-    """Lengths, of fractions the floors, and the rest one by one from the first."""
+    """Converts fractions to lengths: rounded down, with the remainder distributed round robin."""
     given = list(given)
     if not any(isinstance(part, float) for part in given) and sum(given) != 1:
-        return given  # of 1 alone the whole, as of fractions
+        return given  # but [1] is a fraction: the whole dataset
     for i, part in enumerate(given):
         if not 0 <= part <= 1:
             raise ValueError(f"Fraction at index {i} is not between 0 and 1")
@@ -196,9 +197,10 @@ def _lengths(given, total):
 
 def random_split(dataset: Any, lengths: Iterable[float],
                  generator: torch.Generator | None = None) -> list[Subset]:
-    """Splits `dataset` into Subsets of the given lengths, or fractions of it, at random.
+    """Splits `dataset` randomly into Subsets of the given lengths or fractions.
 
-    generator: draws the order; None: the default one. ValueError where the lengths are not all.
+    generator: draws the order. Default: the default generator. Raises ValueError if the lengths do not
+    add up to the dataset's length.
 
         >>> [len(part) for part in random_split(range(10), [0.75, 0.25])]
         [8, 2]

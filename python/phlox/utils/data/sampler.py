@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Samplers: orders of indices, and their grouping into batches. A seed gives PyTorch's orders."""
+"""Samplers of indices and batches. With the same seed, orders are equal to PyTorch's."""
 from __future__ import annotations
 
 from itertools import cycle, islice
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-_AT_ONCE = 1 << 20  # indices that are drawn before the first is given
+_AT_ONCE = 1 << 20  # maximum number of indices drawn in advance
 
 
 def _check_count(name, count):
@@ -22,7 +22,7 @@ def _check_count(name, count):
 
 
 class Sampler:
-    """An order of indices: derive from it, with `__iter__`, and `__len__` where it is known."""
+    """The base class of samplers. Subclasses define `__iter__`, and `__len__` if known."""
 
     def __init__(self, data_source: Any = None) -> None:
         pass
@@ -32,7 +32,7 @@ class Sampler:
 
 
 class SequentialSampler(Sampler):
-    """From the first index of `data_source` to the last.
+    """Samples indices sequentially.
 
         >>> list(SequentialSampler("abc"))
         [0, 1, 2]
@@ -49,10 +49,10 @@ class SequentialSampler(Sampler):
 
 
 class RandomSampler(Sampler):
-    """The indices of `data_source` at random, each once unless with `replacement`.
+    """Samples indices randomly, without or with `replacement`.
 
-    num_samples: how many; None: as many as there are. generator: draws them; None: one that the
-    default generator seeds.
+    num_samples: the number of samples. Default: the length of `data_source`. generator: draws the
+    order. Default: a generator seeded from the default one.
 
         >>> sorted(RandomSampler("abc"))
         [0, 1, 2]
@@ -70,7 +70,7 @@ class RandomSampler(Sampler):
 
     @property
     def num_samples(self) -> int:
-        """How many indices a pass has."""
+        """The number of samples of a pass."""
         return len(self.data_source) if self._num_samples is None else self._num_samples
 
     def __iter__(self) -> Iterator[int]:
@@ -78,9 +78,9 @@ class RandomSampler(Sampler):
         device = self.generator.device if self.generator else None
         if count <= _AT_ONCE and (device is None or device.type == "cpu"):
             return iter(_C._random_order(length, count, self.replacement, self.generator))
-        return self._some_at_a_time(length, count)
+        return self._in_blocks(length, count)
 
-    def _some_at_a_time(self, length, count):
+    def _in_blocks(self, length, count):
         generator = self.generator
         if generator is None:
             generator = torch.Generator()
@@ -90,7 +90,7 @@ class RandomSampler(Sampler):
             for done in range(0, count, 32):
                 yield from torch.randint(length, (min(32, count - done),), **options).tolist()
             return
-        for done in range(0, count + 1, length):  # an order of which nothing is left is drawn too
+        for done in range(0, count + 1, length):  # also draws a last, unused permutation
             yield from torch.randperm(length, **options).tolist()[:count - done]
 
     def __len__(self) -> int:
@@ -98,7 +98,7 @@ class RandomSampler(Sampler):
 
 
 class SubsetRandomSampler(Sampler):
-    """The given `indices` in a random order, drawn by `generator`."""
+    """Samples the given `indices` in a random order drawn by `generator`."""
 
     def __init__(self, indices: Sequence[int],
                  generator: torch.Generator | None = None) -> None:
@@ -113,10 +113,10 @@ class SubsetRandomSampler(Sampler):
 
 
 class WeightedRandomSampler(Sampler):
-    """`num_samples` indices, each drawn with the probability that its weight says.
+    """Draws `num_samples` indices with probabilities proportional to the weights.
 
-    weights: numbers from 0, as a sequence or a 1-d tensor. replacement: whether an index may come
-    again. generator: draws them; None: the default one.
+    weights: non-negative numbers, a sequence or a 1-d tensor. replacement: if True, an index may be
+    drawn repeatedly. generator: draws the samples. Default: the default generator.
     """
 
     def __init__(self, weights: Sequence[float] | torch.Tensor, num_samples: int,
@@ -144,8 +144,8 @@ class WeightedRandomSampler(Sampler):
 
 
 class BatchSampler(Sampler):
-    """Lists of `batch_size` indices of another sampler; the last is shorter, or left out with
-    `drop_last`.
+    """Groups the indices of another sampler into lists of `batch_size`. The last list is shorter, or
+    dropped with `drop_last`.
 
         >>> list(BatchSampler(range(5), 2, drop_last=False))
         [[0, 1], [2, 3], [4]]
@@ -166,12 +166,12 @@ class BatchSampler(Sampler):
 
 
 class DistributedSampler(Sampler):
-    """The part of the indices that one of several processes takes, in an order that all of them draw
-    from the same seed. The parts are of one length: indices from the beginning come twice, or,
-    with `drop_last`, the last ones not at all.
+    """Samples this process's share of the indices, in an order drawn by all processes from the same
+    seed. All shares have the same length: indices from the start are repeated or, with `drop_last`,
+    the last ones are dropped.
 
-    num_replicas, rank: how many processes there are, and which this is; without, those of
-    torch.distributed's group of all. seed: of the first pass; set_epoch makes another order.
+    num_replicas, rank: the number of processes and this process's rank. Default: those of the world
+    group. seed: the base seed; set_epoch changes the order.
 
         >>> [list(DistributedSampler("abcde", 2, rank, shuffle=False)) for rank in (0, 1)]
         [[0, 2, 4], [1, 3, 0]]
@@ -205,5 +205,5 @@ class DistributedSampler(Sampler):
         return self.num_samples
 
     def set_epoch(self, epoch: int) -> None:
-        """Says which pass comes, so that its order is another one."""
+        """Sets the epoch, which makes the next order differ."""
         self.epoch = epoch

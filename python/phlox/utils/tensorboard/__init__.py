@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.utils.tensorboard: numbers, histograms, pictures and texts of a run in a file that
-TensorBoard shows. It needs the package tensorboard, or else tensorboardX."""
+"""torch.utils.tensorboard: logs scalars, histograms, images and texts for TensorBoard. Requires the
+package tensorboard or tensorboardX."""
 from phlox import _C
 
 try:

@@ -1,23 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The writers of tensorboardX, which are given arrays for tensors."""
+"""Wraps tensorboardX's writers: tensors are converted to arrays."""
 import functools
 
 import tensorboardX
 from tensorboardX import FileWriter  # noqa: F401
 
-from ._arrays import plain
+from ._arrays import to_arrays
 
 
-def _adding(name, add):
+def _converting(name, add):
     @functools.wraps(add)
     def method(self, *args, **options):
         if name == "add_graph":
             raise NotImplementedError("SummaryWriter.add_graph is not implemented in Phlox")
-        return add(self, *map(plain, args), **plain(options))
+        return add(self, *map(to_arrays, args), **to_arrays(options))
 
     return method
 
 
 SummaryWriter = type("SummaryWriter", (tensorboardX.SummaryWriter,), {
-    name: _adding(name, add) for name, add in vars(tensorboardX.SummaryWriter).items()
+    name: _converting(name, add) for name, add in vars(tensorboardX.SummaryWriter).items()
     if name.startswith("add_")})

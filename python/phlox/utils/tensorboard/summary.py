@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.utils.tensorboard.summary: what a run tells, as messages of TensorBoard."""
+"""torch.utils.tensorboard.summary: TensorBoard's summary messages."""
 import io
 
 import numpy as np
@@ -8,7 +8,7 @@ from tensorboard.plugins.text.summary_v2 import text_pb
 
 from phlox import _C
 
-from ._arrays import plain
+from ._arrays import to_arrays
 
 _C._name_missing(__name__)
 
@@ -18,8 +18,8 @@ def _message(tag, **value):
 
 
 def scalar(name, tensor):
-    """A number."""
-    tensor = np.asarray(plain(tensor))
+    """Returns the summary of a scalar."""
+    tensor = np.asarray(to_arrays(tensor))
     if tensor.size != 1:
         raise AssertionError("Tensor should contain one element (0 dimensions). Was given size: "
                              f"{tensor.size} and {tensor.ndim} dimensions.")
@@ -27,13 +27,13 @@ def scalar(name, tensor):
 
 
 def text(tag, text):
-    """A text, in Markdown."""
+    """Returns the summary of a Markdown text."""
     return text_pb(f"{tag}/text_summary", text)
 
 
 def histogram(name, values, bins, max_bins=None):
-    """How values are spread over bins, as numpy.histogram takes them."""
-    values = np.asarray(plain(values), float).ravel()
+    """Returns the summary of a histogram. `bins` is numpy.histogram's."""
+    values = np.asarray(to_arrays(values), float).ravel()
     if not values.size:
         raise ValueError("The input has no element.")
     counts, limits = np.histogram(values, bins)
@@ -44,7 +44,7 @@ def histogram(name, values, bins, max_bins=None):
     if not filled.size:
         raise ValueError("The histogram is empty, please file a bug report.")
     first, last = filled[0], filled[-1] + 1
-    # A bucket is told by its right limit: an empty one before the first tells where that begins.
+    # A bucket is stored as its right limit: a leading empty bucket marks the left limit of the first.
     return _message(name, histo=HistogramProto(
         min=values.min(), max=values.max(), num=values.size, sum=values.sum(),
         sum_squares=values @ values, bucket_limit=limits[first:last + 1],
@@ -52,7 +52,7 @@ def histogram(name, values, bins, max_bins=None):
 
 
 def _grid(pictures):
-    """Pictures (N, H, W, C) as one, eight in a row."""
+    """Arranges images (N, H, W, C) in a grid, eight per row."""
     (n, h, w, c), columns = pictures.shape, min(len(pictures), 8)
     rows = -(-n // columns)
     space = np.concatenate([pictures, np.zeros((rows * columns - n, h, w, c), pictures.dtype)])
@@ -60,9 +60,9 @@ def _grid(pictures):
 
 
 def image(tag, tensor, rescale=1, dataformats="NCHW"):
-    """A picture, or several in a grid, whose dimensions have the letters of dataformats."""
+    """Returns the summary of an image, or of a grid of images. dataformats names the dimensions."""
     from PIL import Image
-    tensor, letters = np.asarray(plain(tensor)), dataformats.upper()
+    tensor, letters = np.asarray(to_arrays(tensor)), dataformats.upper()
     if tensor.ndim != len(letters) or sorted(letters) not in map(sorted, ("HW", "CHW", "NCHW")):
         raise AssertionError("size of input tensor and input format are different. "
                              f"tensor shape: {tensor.shape}, input_format: {dataformats}")
@@ -87,7 +87,7 @@ def _hparams_part(tag, **part):
 
 
 def hparams(hparam_dict=None, metric_dict=None, hparam_domain_discrete=None):
-    """The three messages of a run's settings: what there is, its values, and that it has ended."""
+    """Returns the three messages of a run's hyperparameters: the experiment, the values and the end."""
     from tensorboard.plugins.hparams import api_pb2 as pb, plugin_data_pb2
     fields = {str: ("STRING", "string_value"), bool: ("BOOL", "bool_value"),
               int: ("FLOAT64", "number_value"), float: ("FLOAT64", "number_value")}

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.utils.tensorboard.writer: SummaryWriter, over files of events of the tensorboard package."""
+"""torch.utils.tensorboard.writer: SummaryWriter, based on the event files of the tensorboard
+package."""
 import os
 import socket
 import time
@@ -17,32 +18,32 @@ _C._name_missing(__name__)
 
 
 class FileWriter(EventFileWriter):
-    """A file of events, to which summaries are added."""
+    """An event file."""
 
     def add_event(self, event, step=None, walltime=None):
-        """Adds an event, of now unless walltime tells another time."""
+        """Adds an event. Default walltime: now."""
         event.wall_time = time.time() if walltime is None else walltime
         if step is not None:
             event.step = int(step)
         super().add_event(event)
 
     def add_summary(self, summary, global_step=None, walltime=None):
-        """Adds a summary, of a step."""
+        """Adds a summary for a step."""
         self.add_event(Event(summary=summary), global_step, walltime)
 
 
 class SummaryWriter:
-    """Writes what a run tells to files of events, for TensorBoard.
+    """Writes event files for TensorBoard.
 
     Args:
-        log_dir (str): the folder; by default one below runs/, named after time and machine
-        comment (str): the end of that name
-        purge_step (int): what earlier runs told of this step and later ones is forgotten
-        max_queue, flush_secs (int): how many events wait, and for how long
-        filename_suffix (str): the end of the files' names
+        log_dir (str): the folder. Default: a folder in runs/, named by time and host
+        comment (str): the suffix of the default folder's name
+        purge_step (int): hides events of earlier runs at this step and later
+        max_queue, flush_secs (int): the size of the event queue, and the seconds between flushes
+        filename_suffix (str): the suffix of the event files' names
     """
 
-    # The limits of the histograms' buckets: from 1e-12 to 1e20, each 1.1 times the one before.
+    # The limits of histogram buckets: from 1e-12 to 1e20, by a factor of 1.1, and their negatives.
     default_bins = np.cumprod([1e-12, *[1.1] * 773])
     default_bins = [*-default_bins[::-1], 0, *default_bins]
 
@@ -59,24 +60,24 @@ class SummaryWriter:
             self.file_writer.add_event(Event(session_log=begun), purge_step)
 
     def _writer(self, below=""):
-        """The file of a folder below, made when it is written to, and again after close()."""
+        """Returns the event file of a subfolder. Opens it on first use, and again after close()."""
         path = os.path.join(self.log_dir, below) if below else os.fspath(self.log_dir)
         if path not in self.all_writers:
             self.all_writers[path] = FileWriter(path, *self._options)
         return self.all_writers[path]
 
-    file_writer = property(_writer, doc="The file of the folder itself.")
+    file_writer = property(_writer, doc="The event file of log_dir.")
 
     def get_logdir(self):
-        """The folder."""
+        """Returns the folder of the event files."""
         return self.log_dir
 
     def add_scalar(self, tag, scalar_value, global_step=None, walltime=None):
-        """A number of a step."""
+        """Adds a scalar."""
         self._writer().add_summary(summary.scalar(tag, scalar_value), global_step, walltime)
 
     def add_scalars(self, main_tag, tag_scalar_dict, global_step=None, walltime=None):
-        """Numbers that belong in one chart: each has a folder of its own."""
+        """Adds scalars for a common chart. Each has a subfolder."""
         messages = {f"{main_tag.replace('/', '_')}_{tag}": summary.scalar(main_tag, value)
                     for tag, value in tag_scalar_dict.items()}
         for folder, message in messages.items():
@@ -84,22 +85,22 @@ class SummaryWriter:
 
     def add_histogram(self, tag, values, global_step=None, bins="tensorflow", walltime=None,
                       max_bins=None):
-        """How the numbers of a tensor are spread."""
+        """Adds a histogram of a tensor's elements."""
         bins = self.default_bins if isinstance(bins, str) and bins == "tensorflow" else bins
         message = summary.histogram(tag, values, bins, max_bins)
         self._writer().add_summary(message, global_step, walltime)
 
     def add_image(self, tag, img_tensor, global_step=None, walltime=None, dataformats="CHW"):
-        """A picture of numbers from 0 to 1, or of bytes."""
+        """Adds an image: floats in [0, 1] or uint8."""
         message = summary.image(tag, img_tensor, dataformats=dataformats)
         self._writer().add_summary(message, global_step, walltime)
 
     def add_images(self, tag, img_tensor, global_step=None, walltime=None, dataformats="NCHW"):
-        """Pictures, as a grid."""
+        """Adds a grid of images."""
         self.add_image(tag, img_tensor, global_step, walltime, dataformats)
 
     def add_figure(self, tag, figure, global_step=None, close=True, walltime=None):
-        """A figure of matplotlib, or a list of them as a grid."""
+        """Adds a matplotlib figure, or a list of figures as a grid."""
         from matplotlib import pyplot
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         figures, pictures = figure if isinstance(figure, list) else [figure], []
@@ -112,12 +113,12 @@ class SummaryWriter:
         self.add_image(tag, np.stack(pictures), global_step, walltime, "NHWC")
 
     def add_text(self, tag, text_string, global_step=None, walltime=None):
-        """A text, in Markdown."""
+        """Adds a Markdown text."""
         self._writer().add_summary(summary.text(tag, text_string), global_step, walltime)
 
     def add_hparams(self, hparam_dict, metric_dict, hparam_domain_discrete=None, run_name=None,
                     global_step=None):
-        """The settings of a run and what came of it, in a folder of its own."""
+        """Adds hyperparameters and the resulting metrics, in a subfolder."""
         if type(hparam_dict) is not dict or type(metric_dict) is not dict:
             raise TypeError("hparam_dict and metric_dict should be dictionary.")
         messages = summary.hparams(hparam_dict, metric_dict, hparam_domain_discrete)
@@ -133,12 +134,12 @@ class SummaryWriter:
             f": SummaryWriter.{name} is not implemented in Phlox"))
 
     def flush(self):
-        """Writes what waits."""
+        """Writes all pending events."""
         for writer in self.all_writers.values():
             writer.flush()
 
     def close(self):
-        """Writes what waits, and ends the files."""
+        """Writes all pending events and closes the files."""
         while self.all_writers:
             self.all_writers.popitem()[1].close()
 

@@ -1,3 +1,3 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What torchrun's ranks have of torch.distributed.elastic.multiprocessing."""
+"""The part of torch.distributed.elastic.multiprocessing used by torchrun's ranks."""
 from . import errors

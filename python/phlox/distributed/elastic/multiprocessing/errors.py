@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a rank tells torchrun what went wrong: by a file, whose name it gets."""
+"""Error reporting from a rank to torchrun, through a file named in the environment."""
 import functools
 import json
 import os
@@ -8,15 +8,15 @@ import traceback
 
 
 class ChildFailedError(Exception):
-    """Ranks of torchrun have failed: the text is the report."""
+    """Raised if ranks of torchrun failed. The text is the report."""
 
     def __init__(self, report):
         super().__init__(report)
 
 
 def record(fn, error_handler=None):
-    """Decorates a program's main function: its exception is written to TORCHELASTIC_ERROR_FILE,
-    which torchrun shows."""
+    """Decorates a program's main function: an exception is written to TORCHELASTIC_ERROR_FILE, for
+    torchrun's report."""
     if error_handler is not None:
         raise NotImplementedError("record(error_handler=) is not implemented in Phlox")
 
