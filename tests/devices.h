@@ -5,15 +5,11 @@
 #include "phlox/phlox.h"
 #include "test.h"
 
-// Serves type `cuda` by `count` simulated devices; skips the test where the backend is missing. The
-// backend lies beside the library, or, for programs that hold the library's objects, two folders
-// up.
+// Serves type `cuda` by `count` simulated devices. Skips the test if the backend is missing from
+// the build folder.
 static inline void simulate(int count) {
   char number[16], path[4096];
-  ssize_t length = readlink("/proc/self/exe", path, sizeof path - 16);
-  CHECK(length > 0);
-  path[length] = 0;
-  strcpy(strrchr(path, '/'), "/../..");
+  built_path(path, sizeof path, "");
   setenv("PHLOX_BACKEND_PATH", path, 0);
   snprintf(number, sizeof number, "%d", count);
   setenv("PHLOX_SIM_DEVICES", number, 1);

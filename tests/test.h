@@ -30,6 +30,17 @@ typedef struct px_test {
   const char *name;
   void (*run)(void);
 } px_test;
+// Writes the path of `name` in the build folder. The build folder is the one above `tests` in the
+// path of this program.
+static inline void built_path(char *path, size_t capacity, const char *name) {
+  char *tests = NULL;
+  ssize_t length = readlink("/proc/self/exe", path, capacity - 1);
+  if (length < 0) length = 0;
+  path[length] = 0;
+  for (char *next = path; (next = strstr(next, "/tests/")); next++) tests = next;
+  if (tests) snprintf(tests, capacity - (size_t)(tests - path), "%s%s", *name ? "/" : "", name);
+}
+
 // Counts what a run was put through: a line in the file that TALLY names (tools/tally.sh sums up).
 static inline void tally(const char *what, int64_t count) {
   const char *path = getenv("TALLY");

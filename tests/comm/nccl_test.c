@@ -18,28 +18,20 @@
 static nccl_stub_state *stub;
 static char folder[] = "/tmp/phlox-nccl-XXXXXX";
 
-static void path_beside(char path[PATH_MAX], const char *name) {
-  ssize_t length = readlink("/proc/self/exe", path, PATH_MAX - 1);
-  CHECK(length > 0);
-  path[length] = 0;
-  *strrchr(path, '/') = 0;
-  strcat(path, name);
-}
-
 // The engine by a name of its own, since "nccl" is Gloo's on simulated devices.
 static void prepare(void) {
   char path[PATH_MAX], link[PATH_MAX];
   CHECK(mkdtemp(folder));
-  path_beside(path, "/../../libphlox_nccl.so");
+  built_path(path, PATH_MAX, "libphlox_nccl.so");
   snprintf(link, sizeof link, "%s/libphlox_queues.so", folder);
   CHECK(symlink(path, link) == 0);
   setenv("PHLOX_BACKEND_PATH", folder, 1);
   setenv("PHLOX_BACKENDS", "sim", 1);
   setenv("PHLOX_SIM_DEVICES", "2", 1);
-  path_beside(path, "/../../libphlox_sim.so");
+  built_path(path, PATH_MAX, "libphlox_sim.so");
   snprintf(link, sizeof link, "%s/libphlox_sim.so", folder);
   CHECK(symlink(path, link) == 0);
-  path_beside(path, "/../nccl");
+  built_path(path, PATH_MAX, "tests/nccl");
   setenv("PHLOX_CUDA_PATH", path, 1);
   strcat(path, "/libnccl.so.2");
   void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
@@ -473,7 +465,7 @@ PX_TEST(a_library_that_is_too_old_is_named) {
   prepare();
   snprintf(path, sizeof path, "%s/libnccl.so.2", folder);
   char sim[PATH_MAX];
-  path_beside(sim, "/../../libphlox_sim.so");
+  built_path(sim, PATH_MAX, "libphlox_sim.so");
   CHECK(symlink(sim, path) == 0);
   setenv("PHLOX_CUDA_PATH", folder, 1);
   OK(px_store_memory(&store));

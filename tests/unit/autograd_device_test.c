@@ -8,14 +8,9 @@
 #include "autograd_helpers.h"
 #include "phlox/memory.h"
 
-// The simulated backend lies two folders above this program.
 static void find_backend(void) {
   char path[4096];
-  ssize_t n = readlink("/proc/self/exe", path, sizeof path - 16);
-  CHECK(n > 0);
-  path[n] = 0;
-  *strrchr(path, '/') = 0;
-  strcat(path, "/../..");
+  built_path(path, sizeof path, "");
   setenv("PHLOX_BACKEND_PATH", path, 0);
 }
 

@@ -7,17 +7,9 @@
 
 #include <dlfcn.h>
 
-// Where the library is built, or is not.
-static inline void cuda_folder(char *path, size_t room) {
-  ssize_t length = readlink("/proc/self/exe", path, room - 1);
-  CHECK(length > 0);
-  path[length] = 0;
-  for (int i = 0; i < 4; i++) *strrchr(path, '/') = 0;  // build/tests/unit/device/PROGRAM
-}
 static inline px_backend_entry_fn cuda_entry(void) {
   char path[4096];
-  cuda_folder(path, sizeof path - 32);
-  strcat(path, "/libphlox_cuda.so");
+  built_path(path, sizeof path, "libphlox_cuda.so");
   if (access(path, R_OK)) SKIP("libphlox_cuda.so was not built");
   void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   if (!library) fprintf(stderr, "%s\n", dlerror());

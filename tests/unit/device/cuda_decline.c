@@ -67,7 +67,7 @@ PX_TEST(peers_and_kernels_may_be_asked_about) {
 PX_TEST(the_core_sees_no_cuda_device) {
   char folder[4096];
   without_driver();
-  cuda_folder(folder, sizeof folder);
+  built_path(folder, sizeof folder, "");
   setenv("PHLOX_BACKEND_PATH", folder, 1);
   unsetenv("PHLOX_SIM_DEVICES");
   CHECK_EQ(px_device_count(PX_CUDA), 0);
