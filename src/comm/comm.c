@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Communicators: joining, and the thread that runs collectives of host memory in order.
+// Communicators: joining, leaving, and the thread of host collectives.
 #include "comm/comm_impl.h"
 #include "phlox/autograd.h"
 
@@ -47,7 +47,8 @@ static bool is_own_thread(const px_comm *self) {
   return self->has_thread && pthread_equal(self->thread, pthread_self());
 }
 
-// What is called at the end of a work is on the thread, which cannot wait for itself.
+// Callbacks at the end of a work run on the communicator's own thread. It cannot wait for itself
+// and runs the queued works instead.
 px_status px_comm_synchronize(px_comm *self) {
   PX_GIVEN(self);
   px_status status = PX_OK;
@@ -155,7 +156,7 @@ static void *leave(void *object) {
 static void comm_destroy(void *object) {
   px_comm *self = object;
   pthread_t other;
-  if (self->owner != getpid()) return;  // its threads, and what they hold, are the parent's
+  if (self->owner != getpid()) return;  // a forked child: threads and resources are the parent's
   px__cluster_parts(self);
   pthread_mutex_lock(&self->lock);
   self->ends = true;
@@ -165,15 +166,15 @@ static void comm_destroy(void *object) {
     leave(self);
     return;
   }
-  // What is called at the end of a work had the last reference: its thread cannot wait for itself.
+  // A work's callback released the last reference. This thread cannot join itself.
   if (px_thread_start(&other, leave, self) == PX_OK)
     pthread_detach(other);
   else
     px_error_clear();
 }
 
-// An engine that queues joins when it knows the device: at the first call. So it is the store that
-// tells whether the others are there.
+// Waits until all ranks have reached the store. A queueing engine joins only at its first call,
+// once the device is known. The store detects missing ranks earlier.
 static px_status meet(px_comm *self) {
   const char *all = "all have come";
   int64_t come;
@@ -181,7 +182,7 @@ static px_status meet(px_comm *self) {
   if (come == self->size) return px_store_set(self->store, all, "", 0);
   px_status status = px_store_wait(self->store, &all, 1, self->timeout_ms);
   PX_CHECK(status != PX_DIST_STORE, PX_DIST_BACKEND,
-           "[Rank %d] cannot join a group of %d ranks: the others have not come within %lld ms",
+           "[Rank %d] cannot join a group of %d ranks: other ranks did not join within %lld ms",
            self->rank, self->size, (long long)self->timeout_ms);
   return status;
 }
@@ -206,7 +207,7 @@ px_status px_comm_new(px_comm **out, const px_comm_options *options) {
   PX_CHECK(options->size > 0 && options->rank >= 0 && options->rank < options->size, PX_VALUE,
            "rank %d is not in a group of %d", options->rank, options->size);
   const px_engine *engine;
-  // Ranks that are threads have the simulator's engine, whatever they name.
+  // Threads as ranks always use the simulator's engine.
   PX_TRY(px__engine_find(&engine, px_cluster_rank() < 0 ? options->engine : "sim"));
   px_comm *self;
   PX_TRY(px_alloc((void **)&self, sizeof *self));
@@ -241,7 +242,7 @@ px_status px_comm_split(px_comm **out, px_comm *self, const char *name, const in
     PX_CHECK(ranks[i] >= 0 && ranks[i] < self->size, PX_VALUE, "rank %d is not in a group of %d",
              ranks[i], self->size);
     for (int j = 0; j < i; j++)
-      PX_CHECK(ranks[i] != ranks[j], PX_VALUE, "rank %d is given twice", ranks[i]);
+      PX_CHECK(ranks[i] != ranks[j], PX_VALUE, "rank %d is listed twice", ranks[i]);
     if (ranks[i] == self->rank) mine = i;
   }
   if (mine < 0) return PX_OK;
@@ -255,7 +256,7 @@ px_status px_comm_split(px_comm **out, px_comm *self, const char *name, const in
                               .timeout_ms = timeout_ms > 0 ? timeout_ms : self->timeout_ms});
 }
 
-// ---- monitored_barrier: by the store, so that it tells who is missing whatever the engine does
+// ---- monitored_barrier: implemented over the store, so it names missing ranks under any engine
 
 static px_status missing_ranks(px_comm *self, uint64_t number, int64_t timeout_ms, bool all) {
   char key[64], list[256] = "";

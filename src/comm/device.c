@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Works of devices. An engine that queues gives its work to the communicator's stream; any other
-// runs on the host when the stream gets there, on simulated devices, with copies around it.
+// Device works. A queueing engine enqueues them on the communicator's stream. On simulated devices
+// any other engine runs as a host call of the stream, surrounded by copies.
 #include "comm/comm_impl.h"
 #include "phlox/autograd.h"
 #include "phlox/graph.h"
@@ -12,22 +12,21 @@
 // ---- the stream
 
 static px_status stream_for(px_stream **out, px_comm *self, const px_work *work) {
-  int least, greatest;
+  int min_priority, max_priority;
   px_stream **stream = &self->streams[self->queues || work->call.op != PX_RECV];
   PX_CHECK(self->queues || !strcmp(px_device_backend(), "sim"), PX_UNIMPLEMENTED,
-           "Phlox does not have collectives of tensors on GPUs over %s, but over nccl",
-           self->engine_name);
-  PX_TRY(px_stream_priority_range(&least, &greatest));
-  // What others wait for goes first.
-  if (!*stream) PX_TRY(px_stream_new(stream, work->device, self->queues ? greatest : 0));
+           "collectives on GPU tensors require the nccl backend, got %s", self->engine_name);
+  PX_TRY(px_stream_priority_range(&min_priority, &max_priority));
+  // High priority: other ranks wait for collectives.
+  if (!*stream) PX_TRY(px_stream_new(stream, work->device, self->queues ? max_priority : 0));
   PX_CHECK(px_stream_device(*stream).index == work->device.index, PX_VALUE,
-           "a group's tensors are on one device of a rank: cuda:%d, not cuda:%d",
+           "expected tensors on cuda:%d, the device of the group, got cuda:%d",
            px_stream_device(*stream).index, work->device.index);
   *out = *stream;
   return PX_OK;
 }
 
-// Has `body` called with the stream current, which first waits for the one that was.
+// Calls `body` with `stream` current. The stream first waits for the previously current one.
 static px_status with_stream(px_stream *stream, px_status (*body)(px_stream *stream, void *context),
                              void *context) {
   px_stream *current;
@@ -45,7 +44,7 @@ static px_status with_stream(px_stream *stream, px_status (*body)(px_stream *str
 
 // ---- simulated devices
 
-// On the stream's thread: it calls nothing of devices. What it used is released later (reap).
+// Runs on the stream's thread, so it calls no device function. `reap` releases the work later.
 static void run_on_stream(void *argument) {
   px_work *work = argument;
   px__work_run(work, work->comm);
@@ -53,7 +52,7 @@ static void run_on_stream(void *argument) {
   px__work_done(work);
 }
 
-// The same where the engine has queued the call.
+// Completion callback of an engine with `post`.
 static void posted_ended(void *argument, int peer, const char *why) {
   px_work *work = argument;
   work->source = peer;
@@ -65,7 +64,7 @@ static void posted_ended(void *argument, int peer, const char *why) {
 static px_status post(void *native, void *const *addresses, void *context) {
   px_work *work = context;
   px_comm *comm = work->comm;
-  char why[PX__WHY] = "a fault was asked for";
+  char why[PX__WHY] = "injected fault";
   work->call.in = work->in ? addresses[0] : NULL;
   work->call.out = work->out ? addresses[work->in && work->in != work->out] : NULL;
   if (!px_fault_pass("collective") &&
@@ -74,14 +73,15 @@ static px_status post(void *native, void *const *addresses, void *context) {
   return px__work_refuse(work, comm, why);
 }
 
-// What is changed in place is written, but where the rank only gives: it may be read meanwhile.
+// Queues a posted call. In-place operands are writes, except on a rank that only sends: concurrent
+// reads are allowed there.
 static px_status post_on(px_stream *stream, px_work *work) {
   bool root = work->call.peer == work->comm->rank;
-  bool gives = work->call.op == PX_BROADCAST ? root : work->call.op == PX_REDUCE && !root;
+  bool only_sends = work->call.op == PX_BROADCAST ? root : work->call.op == PX_REDUCE && !root;
   px_tensor *touched[2];
   int reads = 0, count = 0;
-  if (work->in && (work->in != work->out || gives)) touched[count++] = work->in, reads = 1;
-  if (work->out && !gives) touched[count++] = work->out;
+  if (work->in && (work->in != work->out || only_sends)) touched[count++] = work->in, reads = 1;
+  if (work->out && !only_sends) touched[count++] = work->out;
   return px_stream_queue(stream, px__collective_names[work->call.op], touched, count, reads, post,
                          work);
 }
@@ -97,7 +97,7 @@ static px_status on_stream(px_stream *stream, void *context) {
   return status != PX_OK ? status : recorded;
 }
 
-// Copies to and from the tensors have been issued: their memory may be given to what comes after.
+// Releases the operands. Their copies are queued, so stream order protects the memory.
 static void let_go_of_tensors(px_work *work) {
   for (int i = 0; i < work->input_count + work->output_count; i++) px_release(work->tensors[i]);
   work->input_count = work->output_count = 0;
@@ -108,7 +108,7 @@ px_status px__begin_on_device(px_comm *self, px_work *work) {
   PX_TRY(stream_for(&stream, self, work));
   px_status status = with_stream(stream, on_stream, work);
   let_go_of_tensors(work);
-  // From its start on, the stream has the work, whatever failed after.
+  // Once queued, the stream uses the work, even if a later step failed.
   if (work->event) {
     px__works_reap(self, false);
     px__works_keep(self, work);
@@ -116,10 +116,10 @@ px_status px__begin_on_device(px_comm *self, px_work *work) {
   return status;
 }
 
-// ---- engines that queue
+// ---- queueing engines
 
-// What goes to the engine in one go. Of each call, where its tensors are in the list: those that
-// are read come first.
+// A batch of works for one `queue` call of the engine. For each engine call, `places` holds the
+// indices of its operands in `tensors`. Read operands precede written ones.
 typedef struct order {
   px_comm *comm;
   px_work **works;
@@ -132,7 +132,7 @@ typedef struct order {
   char why[PX__WHY];
 } order;
 
-// A call of each tensor that is changed in place, or one with its pieces.
+// Number of engine calls: one for each tensor of an in-place collective, otherwise one.
 static int calls_of(const px_work *work) {
   return work->in || work->out || !work->output_count ? 1 : work->output_count;
 }
@@ -202,7 +202,7 @@ static px_status refuse(const order *o) {
   return px__work_refuse(o->works[0], o->comm, o->why);
 }
 
-// What was queued uses memory on its own.
+// Releases all memory of a queued work; the stream tracks its own uses.
 static void let_go(px_work *work) {
   let_go_of_tensors(work);
   px_release(work->in), work->in = NULL;
@@ -236,15 +236,15 @@ static px_status queue_on(px_stream *stream, void *context) {
   return finish(o, stream);
 }
 
-// Has the backend make the device the thread's current one, as other libraries want it: it does so
-// to record an event.
+// Makes the device current for the calling thread in the driver, as other libraries require.
+// Recording an event has that side effect.
 static px_status enter(px_stream *stream) {
   PX_SCOPED(px_event) event = NULL;
   PX_TRY(px_event_new(&event, 0));
   return px_event_record(event, stream);
 }
 
-// Joins when the first call tells which device it is.
+// Joins the group at the first call, once the device is known.
 static px_status ready(order *o, px_stream *stream) {
   px_comm *comm = o->comm;
   const px_work *work = o->works[0];
@@ -253,8 +253,7 @@ static px_status ready(order *o, px_stream *stream) {
   pthread_mutex_lock(&comm->lock);
   snprintf(o->why, sizeof o->why, "%s", comm->broken);
   pthread_mutex_unlock(&comm->lock);
-  if (!o->why[0] && px_fault_pass("collective"))
-    snprintf(o->why, sizeof o->why, "a fault was asked for");
+  if (!o->why[0] && px_fault_pass("collective")) snprintf(o->why, sizeof o->why, "injected fault");
   if (o->why[0]) return refuse(o);
   if (!comm->joined && px__comm_open(comm, left > 1 ? left : 1, o->why)) return refuse(o);
   return PX_OK;
@@ -268,7 +267,7 @@ static px_status begin_together(order *o, const px_collective *collectives) {
   PX_TRY(stream_for(&stream, o->comm, o->works[0]));
   for (int i = 1; i < o->work_count; i++)
     PX_CHECK(px_device_equal(o->works[i]->device, o->works[0]->device), PX_VALUE,
-             "Tensors must be on one device");
+             "expected all tensors of a collective on the same device");
   PX_TRY(ready(o, stream));
   px_status status = with_stream(stream, queue_on, o);
   return status != PX_OK && o->why[0] ? refuse(o) : status;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The job. Each node has an agent, which is the process that calls px_job_run; one of them has the
-// store that all agents and ranks meet by. A round is one start of all ranks. It ends well when
-// each agent's ranks have; when one fails, the first agent to say so decides for all ("verdict").
+// A distributed job. Each node has an agent: the process that calls px_job_run. One agent serves
+// the store shared by all agents and ranks. A round is one start of all ranks. It succeeds if the
+// ranks of each agent do. On a failure the first agent to report it sets the verdict for all.
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -13,9 +13,14 @@
 #include "comm/launch_impl.h"
 #include "comm/store_impl.h"
 
-enum { KEY = 64, LEAVE_MS = 10000, STEP_MS = 20, TURN_MS = 2000 };
+enum {
+  KEY = 64,          // bytes of a store key
+  LEAVE_MS = 10000,  // wait of the serving agent for the others at the end
+  STEP_MS = 20,      // polling interval of the store
+  TURN_MS = 2000     // one attempt to serve or to connect
+};
 
-// What came, of the signals that are handled: 0 for none.
+// The last handled signal received; 0: none.
 static volatile sig_atomic_t caught;
 static atomic_flag busy = ATOMIC_FLAG_INIT;
 static void catch_signal(int signal) { caught = signal; }
@@ -39,9 +44,9 @@ static px_status interrupted(void) {
   return px_interrupt_poll();
 }
 
-// By number, node 0 has the store; else the first agent on the host of the endpoint. An agent that
-// finds the port taken tries again, by turns to serve and to connect, until the time is over: who
-// has the port may not be an agent, or not yet listen.
+// Static rendezvous: node 0 serves the store. c10d: the first agent on the endpoint's host does. An
+// agent that finds the port in use alternates between serving and connecting until the timeout,
+// because the port's owner may be another program or an agent not listening yet.
 static px_status open_store(px_store **out, agent *a, px_store_tcp_options *options) {
   bool any = a->plan.node < 0 && px__host_is_here(options->host);
   px_status status = PX_DIST_NETWORK;
@@ -73,8 +78,8 @@ static const char *key(char text[KEY], const char *what, int round, int node) {
   return text;
 }
 
-// The value of a key, as text; waits for it.
-static px_status await(char *out, size_t room, agent *a, const char *name) {
+// Waits for a key and returns its value as text.
+static px_status await(char *out, size_t size_max, agent *a, const char *name) {
   void *value;
   size_t size;
   bool there = false;
@@ -82,17 +87,17 @@ static px_status await(char *out, size_t room, agent *a, const char *name) {
     PX_TRY(px_store_check(&there, a->store, &name, 1));
     PX_TRY(interrupted());
     PX_CHECK(there || spent < a->plan.join_ms, PX_DIST_STORE,
-             "torchrun: of %d nodes not all came within %d s (%s)", a->plan.nodes,
+             "torchrun: %d nodes did not all join within %d s (%s)", a->plan.nodes,
              a->plan.join_ms / 1000, name);
     if (!there) usleep(STEP_MS * 1000);
   }
   PX_TRY(px_store_get(&value, &size, a->store, name));
-  snprintf(out, room, "%.*s", (int)size, (const char *)value);
+  snprintf(out, size_max, "%.*s", (int)size, (const char *)value);
   px_free(value);
   return PX_OK;
 }
 
-// Learns how many ranks each node has, and so the numbers of one's own.
+// Exchanges the number of ranks of each node, and derives this node's rank numbers.
 static px_status take_places(agent *a) {
   char name[KEY], text[PX__HOST];
   px__launch_place *p = &a->place;
@@ -119,7 +124,7 @@ static px_status take_number(agent *a) {
     a->place.node = (int)here - 1;
   }
   PX_CHECK(a->place.node < a->place.nodes, PX_VALUE,
-           "torchrun: the job has its %d nodes; this is one more", a->place.nodes);
+           "torchrun: all %d nodes of the job have joined already", a->place.nodes);
   return PX_OK;
 }
 
@@ -145,7 +150,7 @@ static px_status make_folders(agent *a) {
 
 typedef enum verdict { NONE, DONE, AGAIN, FAILED } verdict;
 
-// What was decided; `mine`, if it is not NONE, decides where nobody has. *node: who did.
+// Reads the verdict. If there is none, sets it to `mine` unless that is NONE. *node: its author.
 static px_status decide(verdict *out, int *node, agent *a, verdict mine) {
   char name[KEY], text[32] = "";
   void *value;
@@ -166,7 +171,7 @@ static px_status decide(verdict *out, int *node, agent *a, verdict mine) {
   return PX_OK;
 }
 
-// Says once that this agent's ranks are done; the last agent's word is the verdict.
+// Reports that this agent's ranks are done. The last agent sets the verdict.
 static px_status tell_done(agent *a, verdict *mine) {
   char name[KEY];
   int64_t done;
@@ -201,7 +206,7 @@ static px_status run_round(agent *a, verdict *out, int *node) {
   return status == PX_OK ? supervise(a, out, node) : status;
 }
 
-// The others still have to read the verdict.
+// The serving agent waits until the others have read the verdict.
 static void leave(agent *a) {
   char name[KEY];
   int64_t left = 0;
@@ -227,15 +232,14 @@ static px_status end_round(agent *a, verdict said, int node) {
     status = px_error_set(PX_RUNTIME, 0, __FILE__, __LINE__, __func__,
                           "torchrun: ranks of node %d failed; those of node %d were ended", node,
                           a->place.node);
-  // What the report names stays, and logs do; else nothing is left in a folder of one's own.
+  // Keep logs and files named in the report. Otherwise leave nothing in a temporary folder.
   bool tidy = a->own_folder && said != FAILED;
   px__ranks_close(a->ranks, a->plan.local, tidy);
   if (tidy) (void)rmdir(a->round_folder);
   if (status != PX_OK || said != AGAIN) return status;
   return px_warn(PX_WARN_USER,
-                 "torchrun: ranks of node %d failed; %d restarts are left, all ranks are started "
-                 "again",
-                 node, a->plan.restarts - a->place.round - 1);
+                 "torchrun: ranks of node %d failed; restarting all ranks, %d restarts left", node,
+                 a->plan.restarts - a->place.round - 1);
 }
 
 static px_status run_job(agent *a) {
@@ -248,7 +252,7 @@ static px_status run_job(agent *a) {
       PX_TRY(end_round(a, said, node));
       continue;
     }
-    // Without a verdict: a signal, a lost store, no memory. The others are told if they can be.
+    // No verdict (signal, lost store, out of memory): set FAILED for the others if possible.
     px_error why;
     px_error_take(&why);
     px__ranks_stop(a->ranks, a->plan.local, caught ? caught : SIGTERM, a->plan.shutdown_ms);
@@ -285,10 +289,10 @@ px_status px_job_run(const px_job_options *options) {
   px_status status = px__launch_parse(&a->plan, options);
   if (status == PX_OK && !*a->plan.no_python && !options->interpreter_count)
     status = px_error_set(PX_VALUE, 0, __FILE__, __LINE__, __func__,
-                          "px_job_run(): no interpreter is given: --no-python is needed");
+                          "px_job_run(): expected an interpreter, or --no-python");
   if (status == PX_OK && atomic_flag_test_and_set(&busy))
     status = px_error_set(PX_RUNTIME, 0, __FILE__, __LINE__, __func__,
-                          "px_job_run(): a job of this process is running");
+                          "px_job_run(): another job of this process is running");
   else if (status == PX_OK) {
     caught = 0;
     sigemptyset(&own.sa_mask);

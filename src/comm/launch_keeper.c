@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Starting ranks that do not outlive their agent. The keeper is a process beside the agent, at the
-// other end of a pair of sockets: a rank says its number there before it becomes its program, the
-// agent says when a rank is over. When nobody has the near end any more, the agent is gone, however
-// it went, and the keeper ends the ranks that are left, with what they have started.
+// Starts ranks that do not outlive their agent. The guard is a child process of the agent,
+// connected by a socket pair. Each rank registers there before exec, and the agent deregisters it
+// when it ends. When all agent-side ends are closed, however the agent ended, the guard ends the
+// remaining ranks with their descendants.
 //
-// Between fork and exec, and in the keeper, there may be locks that nobody will release: only what
-// a signal's handler may call is called there, and no memory is asked for.
+// Between fork and exec, and in the guard, another thread's locks may be held forever. Only
+// async-signal-safe functions are called there, and nothing is allocated.
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -21,10 +21,10 @@
 
 typedef struct note {
   int local;
-  pid_t pid;  // 0: over
+  pid_t pid;  // 0: deregister
 } note;
 
-// Signals wait while a process is made, so that no handler of the agent's runs in the new one.
+// Blocks signals around fork, so that no handler of the agent runs in the child.
 static void hold_signals(sigset_t *before) {
   sigset_t all;
   sigfillset(&all);
@@ -36,9 +36,9 @@ static px_status not_made(const char *what) {
                       what, strerror(errno));
 }
 
-// ---- the keeper
+// ---- the guard
 
-// To the ranks that are left and what they have started; false if there are none.
+// Signals the remaining ranks and their descendants. Returns false if there are none.
 static bool send_all(const pid_t *ranks, int count, int signal) {
   bool any = false;
   for (int i = 0; i < count; i++) any |= ranks[i] > 0 && kill(-ranks[i], signal) == 0;
@@ -49,7 +49,7 @@ static void end_all(const pid_t *ranks, int count, int patience_ms) {
   const struct timespec step = {.tv_nsec = 10000000};
   int64_t end = px__now_ms() + patience_ms;
   (void)send_all(ranks, count, SIGTERM);
-  (void)send_all(ranks, count, SIGCONT);  // one that is stopped gets the signal when it goes on
+  (void)send_all(ranks, count, SIGCONT);  // a stopped process handles SIGTERM once continued
   while (send_all(ranks, count, 0) && px__now_ms() < end) (void)nanosleep(&step, NULL);
   (void)send_all(ranks, count, SIGKILL);
 }
@@ -82,7 +82,7 @@ px_status px__keeper_start(px__keeper *out, int count, int patience_ms) {
   pid_t pid = fork();
   if (pid == 0) {
     keep(ends[1], ranks, count, patience_ms);
-    _exit(0);  // not exit(): what the agent has to do at its end is not done here
+    _exit(0);  // not exit(): must not run the agent's exit handlers
   }
   (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
   px_free(ranks);
@@ -107,8 +107,8 @@ void px__keeper_end(px__keeper *self) {
 
 // ---- ranks
 
-// Handlers are gone with exec, but what is ignored stays so. Python ignores two; programs do not
-// expect that. Nothing is held.
+// Restores default signals. exec resets handlers but keeps ignored signals. Python ignores SIGPIPE
+// and SIGXFSZ, which programs do not expect. Also unblocks all signals.
 static void usual_signals(void) {
   const struct sigaction usual = {.sa_handler = SIG_DFL};
   struct sigaction now;
@@ -121,7 +121,7 @@ static void usual_signals(void) {
   (void)sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
-// Becomes the program; returns if it cannot.
+// Executes the program in the child. Returns only on failure.
 static void become(const px__keeper *keeper, int local, const px__launch_program *program) {
   const note here = {.local = local, .pid = getpid()};
   (void)setsid();
@@ -143,12 +143,12 @@ px_status px__keeper_spawn(pid_t *out, const px__keeper *self, int local,
     become(self, local, program);
     bad = errno;
     (void)!write(why[1], &bad, sizeof bad);
-    _exit(127);  // not exit(): as above
+    _exit(127);  // not exit(): see above
   }
   if (pid < 0) bad = errno;
   (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
   close(why[1]);
-  // The pipe ends without a word where the program has begun.
+  // A successful exec closes the pipe without data.
   while (pid > 0 && read(why[0], &bad, sizeof bad) < 0 && errno == EINTR) continue;
   close(why[0]);
   if (!bad) return *out = pid, PX_OK;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks as processes: each in a session of its own, so that a signal reaches what it has started,
-// too. What is to be seen and kept comes through pipes, line by line.
+// Ranks as processes. Each leads its own session, so a signal to its process group reaches its
+// descendants. Output that is both shown and logged comes through pipes, line by line.
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -15,11 +15,11 @@
 
 #include "comm/launch_impl.h"
 
-enum { OWN = 24, ITEM = 512 };
+enum { OWN = 24, ITEM = 512 };  // variables set for a rank; bytes of one besides a path
 
 // ---- arguments and environment
 
-// Lists of texts that are freed together.
+// A list of owned strings.
 typedef struct texts {
   char **at;
   int count;
@@ -30,7 +30,7 @@ static void texts_free(texts *list) {
   px_free(list->at);
 }
 
-static px_status texts_room(texts *list, int count) {
+static px_status texts_reserve(texts *list, int count) {
   return px_alloc((void **)&list->at, ((size_t)count + 1) * sizeof *list->at);
 }
 
@@ -52,15 +52,15 @@ __attribute__((format(printf, 2, 3))) static px_status texts_print(texts *list, 
   return texts_add(list, text);
 }
 
-// Puts a rank's numbers in the place of their names.
-static void fill(char *to, size_t room, const char *text, const char *role, int rank, int local) {
+// Expands ${role_name}, ${local_rank} and ${rank}.
+static void fill(char *to, size_t size, const char *text, const char *role, int rank, int local) {
   const char *const keys[] = {"${role_name}", "${local_rank}", "${rank}"};
   char numbers[2][16];
   snprintf(numbers[0], sizeof numbers[0], "%d", local);
   snprintf(numbers[1], sizeof numbers[1], "%d", rank);
   const char *const values[] = {role, numbers[0], numbers[1]};
   size_t at = 0;
-  while (*text && at + 1 < room) {
+  while (*text && at + 1 < size) {
     int k = 0;
     while (k < 3 && strncmp(text, keys[k], strlen(keys[k])) != 0) k++;
     if (k == 3) {
@@ -68,19 +68,19 @@ static void fill(char *to, size_t room, const char *text, const char *role, int 
       continue;
     }
     text += strlen(keys[k]);
-    at += (size_t)snprintf(to + at, room - at, "%s", values[k]);
-    if (at >= room) at = room - 1;
+    at += (size_t)snprintf(to + at, size - at, "%s", values[k]);
+    if (at >= size) at = size - 1;
   }
   to[at] = 0;
 }
 
-// An argument, in which ${local_rank} stands for the rank's.
+// Adds an argument, with ${local_rank} expanded.
 static px_status add_argument(texts *list, const char *text, int local) {
   char *filled;
-  size_t room = strlen(text) + 16 * 64;
+  size_t size = strlen(text) + 16 * 64;
   if (!strstr(text, "${local_rank}")) return texts_add(list, text);
-  PX_TRY(px_alloc((void **)&filled, room));
-  fill(filled, room, text, "${role_name}", local, local);
+  PX_TRY(px_alloc((void **)&filled, size));
+  fill(filled, size, text, "${role_name}", local, local);
   px_status status = texts_add(list, filled);
   px_free(filled);
   return status;
@@ -89,7 +89,7 @@ static px_status add_argument(texts *list, const char *text, int local) {
 static px_status arguments(texts *list, const px__launch_plan *plan, int local) {
   const px_job_options *given = plan->given;
   int program = 0;
-  PX_TRY(texts_room(list, given->interpreter_count + plan->program_count + 4));
+  PX_TRY(texts_reserve(list, given->interpreter_count + plan->program_count + 4));
   if (!*plan->no_python) {
     for (int i = 0; i < given->interpreter_count; i++)
       PX_TRY(texts_add(list, given->interpreter[i]));
@@ -131,7 +131,7 @@ static px_status own_variables(texts *list, const px__launch_plan *plan, const p
   PX_TRY(texts_print(list, "TORCHELASTIC_RUN_ID=%s", plan->rdzv_id));
   PX_TRY(texts_add(list, "TORCHELASTIC_USE_AGENT_STORE=True"));
   PX_TRY(texts_print(list, "TORCHELASTIC_ERROR_FILE=%s", r->error_file));
-  // Ranks that each took all cores would be in each other's way.
+  // Avoid oversubscription: several ranks default to one thread each.
   static const char *const threads[] = {"OMP_NUM_THREADS", "PHLOX_THREADS"};
   for (int i = 0; i < 2; i++)
     if (plan->local > 1 && !px__launch_variable(plan->given, threads[i]))
@@ -145,13 +145,13 @@ static px_status own_variables(texts *list, const px__launch_plan *plan, const p
   return texts_print(list, "CUDA_VISIBLE_DEVICES=%.*s", length, device);
 }
 
-// The rank's own variables, and the others of the environment.
+// Adds the rank's own variables, then the rest of the agent's environment.
 static px_status variables(texts *list, const px__launch_plan *plan, const px__launch_place *place,
                            const px__launch_rank *rank) {
   const char *const *all = plan->given->environment;
   int count = 0;
   while (all && all[count]) count++;
-  PX_TRY(texts_room(list, count + OWN));
+  PX_TRY(texts_reserve(list, count + OWN));
   PX_TRY(own_variables(list, plan, place, rank));
   for (int i = 0, own = list->count; i < count; i++) {
     size_t name = strcspn(all[i], "=") + 1;
@@ -174,8 +174,9 @@ static px_status make_folder(const char *path) {
   return no_file("cannot make", path);
 }
 
-// Where a stream of a rank goes, if not where the agent's does: nowhere, to a file, or through a
-// pipe to both. *to is the file, which stays open here, or the end of the pipe, which does not.
+// Opens the destination of a rank's stream: the agent's stream, /dev/null, a file, or a pipe to
+// both. *to is unset for the agent's stream. Else it is the file, which the agent keeps open, or
+// the pipe's write end, which it closes.
 static px_status open_output(px__launch_rank *r, const px__launch_plan *plan, const char *folder,
                              int which, int *to) {
   static const char *const names[] = {"stdout", "stderr"};
@@ -246,13 +247,13 @@ static void write_all(int file, const char *at, size_t size) {
   while (size) {
     ssize_t done = write(file, at, size);
     if (done < 0 && errno == EINTR) continue;
-    if (done <= 0) return;  // a full disk or a closed terminal does not end the job
+    if (done <= 0) return;  // a full disk or a closed terminal must not end the job
     at += done;
     size -= (size_t)done;
   }
 }
 
-// Shows a line with the rank's prefix, in one piece.
+// Writes a line with the rank's prefix in one write.
 static void show(px__launch_rank *r, int which, size_t length) {
   char text[PX__LINE + sizeof r->prefix];
   px__launch_output *out = &r->outputs[which];
@@ -282,10 +283,10 @@ static void pass_on(px__launch_rank *r, int which) {
 }
 
 void px__ranks_pump(px__launch_rank *ranks, int count, int milliseconds) {
-  enum { AT_ONCE = 256 };
-  struct pollfd polled[AT_ONCE];
-  int from[AT_ONCE], n = 0;
-  for (int i = 0; i < 2 * count && n < AT_ONCE; i++)
+  enum { MAX_POLLED = 256 };  // pipes served per call
+  struct pollfd polled[MAX_POLLED];
+  int from[MAX_POLLED], n = 0;
+  for (int i = 0; i < 2 * count && n < MAX_POLLED; i++)
     if (ranks[i / 2].outputs[i % 2].pipe >= 0) {
       from[n] = i;
       polled[n++] = (struct pollfd){ranks[i / 2].outputs[i % 2].pipe, POLLIN, 0};
@@ -318,14 +319,14 @@ void px__ranks_reap(px__launch_rank *ranks, int count, int *running, int *failed
   }
 }
 
-// To the ranks and what they have started. The number of one that has ended well may be another
-// process's by now.
+// Signals the process groups of live ranks. A rank that ended well is excluded, as its pid may have
+// been reused.
 static void send_signal(const px__launch_rank *ranks, int count, int signal) {
   for (int i = 0; i < count; i++)
     if (ranks[i].live) (void)kill(-ranks[i].pid, signal);
 }
 
-// Those that are stopped did not fail.
+// Reaps stopped ranks and returns the number still running. Stopped ranks do not count as failed.
 static int still(px__launch_rank *ranks, int count) {
   int running = 0;
   for (int i = 0; i < count; i++) {
@@ -341,7 +342,7 @@ void px__ranks_stop(px__launch_rank *ranks, int count, int signal, int milliseco
   for (int i = 0; i < count; i++) ranks[i].live = ranks[i].runs || ranks[i].failed;
   if (still(ranks, count)) {
     send_signal(ranks, count, signal);
-    // One that is stopped gets the signal when it goes on.
+    // A stopped process handles the signal once it is continued.
     send_signal(ranks, count, SIGCONT);
   }
   for (int spent = 0; spent < milliseconds && still(ranks, count); spent += STEP) {

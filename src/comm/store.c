@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What programs ask of stores of any kind, the waiting, and the store in memory and the prefix.
+// The public store functions, blocking waits, the in-memory store and the prefix store.
 #include "comm/store_impl.h"
 
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 
-enum { SLICE_MS = 200 };  // a wait looks for signals so often
+enum { SLICE_MS = 200 };  // interval of interrupt checks during a wait
 px_status (*px__store_asks)(void);
 
 int64_t px__now_ms(void) {
@@ -22,12 +22,12 @@ static px_status ask(px_store *self, px__ask_kind kind, int64_t number, int coun
   size_t total = 0;
   for (int i = 0; i < count; i++)
     PX_CHECK(!__builtin_add_overflow(total, items[i].size, &total) && total < PX__STORE_FRAME / 2,
-             PX_DIST_STORE, "a key with its value may have %d bytes", PX__STORE_FRAME / 2);
+             PX_DIST_STORE, "expected fewer than %d bytes of key and value", PX__STORE_FRAME / 2);
   return self->ask(self, &(px__ask){kind, number, count, items}, answer);
 }
 
 int px_store_port(const px_store *self) { return self->port; }
-// Ranks that are threads may have one store.
+// Atomic: ranks as threads may share one store.
 int64_t px_store_timeout(const px_store *self) {
   return __atomic_load_n(&self->timeout_ms, __ATOMIC_RELAXED);
 }
@@ -95,8 +95,8 @@ static px_status await(bool *out, px_store *self, const char *const *keys, int c
                        int64_t slice) {
   px__bytes *items;
   px__answer answer;
-  PX_CHECK(count >= 0 && count < PX__STORE_KEYS, PX_DIST_STORE, "a store waits for at most %d keys",
-           PX__STORE_KEYS - 1);
+  PX_CHECK(count >= 0 && count < PX__STORE_KEYS, PX_DIST_STORE, "expected at most %d keys, got %d",
+           PX__STORE_KEYS - 1, count);
   PX_GIVEN_EACH(keys, count);
   PX_TRY(px_alloc((void **)&items, ((size_t)count + 1) * sizeof *items));
   for (int i = 0; i < count; i++) items[i] = text(keys[i]);
@@ -144,7 +144,7 @@ px_status px_store_get(void **value, size_t *size, px_store *self, const char *k
   PX_GIVEN(self);
   PX_GIVEN(key);
   px__answer answer = {0};
-  // Another process may delete the key between the two questions.
+  // Another process may delete the key between the wait and the read.
   for (;;) {
     PX_TRY(ask(self, PX__ASK_GET, 0, 1, (px__bytes[]){text(key)}, &answer));
     if (answer.number) break;
@@ -155,7 +155,7 @@ px_status px_store_get(void **value, size_t *size, px_store *self, const char *k
   return PX_OK;
 }
 
-// ---- in memory
+// ---- in-memory store
 
 typedef struct memory_store {
   px_store store;
@@ -209,13 +209,13 @@ px_status px_store_memory(px_store **out) {
   return PX_OK;
 }
 
-// ---- with a prefix
+// ---- prefix store
 
 typedef struct prefix_store {
   px_store store;
   px_store *beneath;
   size_t length;
-  char prefix[];  // with its slash
+  char prefix[];  // with a trailing slash
 } prefix_store;
 
 static bool is_key(const px__ask *ask, int i) { return ask->kind == PX__ASK_AWAIT || i == 0; }

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The server of a TCP store: one thread, which polls its connections.
+// The server of a TCP store: one thread polls all connections.
 //
-// What strangers send is bounded: a connection that has not shown that it knows the secret may send
-// 40 bytes, within ten seconds; room for a frame grows with what has arrived, not with the length
-// that it claims; there are at most 4096 connections. What does not fit closes the connection. Who
-// says nothing keeps nobody out: where there is no room for more, it makes room after a second.
+// Limits on unauthenticated peers and on memory:
+// - Before authentication a peer may send 40 bytes, within ten seconds.
+// - A receive buffer grows with the bytes received, not with the length claimed by the frame.
+// - At most 4096 connections. A violation closes the connection.
+// - At the connection limit, an unauthenticated connection older than one second is closed for a
+//   new one, so silent peers cannot block others.
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -18,40 +20,40 @@
 
 #include "comm/store_impl.h"
 
-enum { CONNECTIONS = 4096, HELLO_MS = 10000, FIRST_ROOM = 256 };
+enum { CONNECTIONS = 4096, HELLO_MS = 10000, MIN_CAPACITY = 256 };
 
 typedef struct queue {
   uint8_t *at;
-  size_t size, room;
+  size_t size, capacity;
 } queue;
 typedef struct connection {
   int socket;
-  bool known;        // has answered the challenge
+  bool known;        // authenticated
   bool parked;       // the frame at the head of `in` waits for keys
-  int64_t deadline;  // of the answer to the challenge, or of the wait
+  int64_t deadline;  // of authentication, or of the wait
   uint8_t nonce[PX__NONCE_BYTES];
   queue in, out;
 } connection;
 
-// All but `stop` belong to the server's thread.
+// The server's thread owns everything but `stop`.
 struct px__server {
   int socket, stop[2];
   pthread_t thread;
   char *secret;
   px__table table;
   connection *connections;
-  struct pollfd *polled;  // the listening socket, `stop`, and each connection
+  struct pollfd *polled;  // the listening socket, `stop`, then each connection
   px__bytes *items;
   int count;
-  int64_t shut_until;  // nobody is taken in
+  int64_t shut_until;  // accepts no connection until then
 };
 
 static bool reserve(queue *q, size_t more) {
-  size_t room = q->room ? q->room : FIRST_ROOM;
-  while (room < q->size + more) room *= 2;
-  if (room == q->room) return true;
-  if (px_realloc((void **)&q->at, room) != PX_OK) return px_error_clear(), false;
-  q->room = room;
+  size_t capacity = q->capacity ? q->capacity : MIN_CAPACITY;
+  while (capacity < q->size + more) capacity *= 2;
+  if (capacity == q->capacity) return true;
+  if (px_realloc((void **)&q->at, capacity) != PX_OK) return px_error_clear(), false;
+  q->capacity = capacity;
   return true;
 }
 
@@ -74,7 +76,7 @@ static void end(connection *c) {
   *c = (connection){.socket = -1};
 }
 
-// Sends what it can; false if the connection is over.
+// Sends without blocking. Returns false if the connection has failed.
 static bool flush_out(connection *c) {
   while (c->out.size) {
     ssize_t sent = send(c->socket, c->out.at, c->out.size, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -93,7 +95,7 @@ static bool reply(connection *c, bool fine, const px__answer *answer) {
   return push(&c->out, head, sizeof head) && push(&c->out, answer->value, answer->size);
 }
 
-// True if the memory of both is equal; takes as long in any case.
+// Compares memory in constant time.
 static bool equal(const uint8_t *a, const uint8_t *b, size_t size) {
   uint8_t differ = 0;
   for (size_t i = 0; i < size; i++) differ |= a[i] ^ b[i];
@@ -110,7 +112,7 @@ static bool greeted(px__server *s, connection *c) {
   return push(&c->out, "\1", 1);
 }
 
-// Answers the frame at the head of `in`, or parks the connection. False: it is no frame.
+// Answers the frame at the head of `in`, or parks the connection. Returns false if malformed.
 static bool answer_frame(px__server *s, connection *c, size_t length) {
   px__ask ask;
   px__answer answer = {0};
@@ -127,7 +129,7 @@ static bool answer_frame(px__server *s, connection *c, size_t length) {
   return sent;
 }
 
-// Works off what has arrived; false if the connection is to be closed.
+// Processes received bytes. Returns false if the connection must be closed.
 static bool work_off(px__server *s, connection *c) {
   if (!c->known && c->in.size >= PX__REPLY_BYTES && !greeted(s, c)) return false;
   while (c->known && c->in.size >= 4) {
@@ -143,7 +145,7 @@ static bool work_off(px__server *s, connection *c) {
 
 static bool receive(px__server *s, connection *c) {
   size_t most = c->known ? 65536 : PX__REPLY_BYTES - c->in.size;
-  // One who is waiting has nothing to send.
+  // A parked client has no reason to send more.
   if (c->parked && c->in.size > PX__STORE_FRAME) return false;
   if (!reserve(&c->in, most)) return false;
   ssize_t got = recv(c->socket, c->in.at + c->in.size, most, MSG_DONTWAIT);
@@ -168,8 +170,9 @@ static void greet(px__server *s, int socket) {
     end(c);
 }
 
-// `full`: the process can open no more files. Connections are in the order in which they came.
-static bool make_room(px__server *s, bool full) {
+// Closes an old unauthenticated connection if necessary. `full`: the process has no free file
+// descriptor. Connections are in order of arrival. Returns false if none can be closed.
+static bool make_capacity(px__server *s, bool full) {
   int i = 0;
   if (!full && s->count < CONNECTIONS) return true;
   while (i < s->count && s->connections[i].known) i++;
@@ -181,9 +184,9 @@ static bool make_room(px__server *s, bool full) {
   return true;
 }
 
-// Takes all that have connected, as far as there is room; then nobody for a moment.
-static void take_in(px__server *s) {
-  for (bool full = false; make_room(s, full);) {
+// Accepts all pending connections. Pauses if there is no capacity left.
+static void accept_pending(px__server *s) {
+  for (bool full = false; make_capacity(s, full);) {
     int socket = px__accept(s->socket, &full);
     if (socket < 0 && !full) return;
     if (!full) greet(s, socket);
@@ -191,16 +194,16 @@ static void take_in(px__server *s) {
   s->shut_until = px__now_ms() + PX__PAUSE_MS;
 }
 
-// How long poll may wait: to the next deadline.
-static int patience(px__server *s) {
-  int64_t now = px__now_ms(), least = now < s->shut_until ? s->shut_until - now : -1;
+// Poll timeout: milliseconds to the next deadline, or -1.
+static int poll_timeout(px__server *s) {
+  int64_t now = px__now_ms(), min = now < s->shut_until ? s->shut_until - now : -1;
   for (int i = 0; i < s->count; i++) {
     const connection *c = &s->connections[i];
     if (c->known && !c->parked) continue;
     int64_t left = c->deadline > now ? c->deadline - now : 0;
-    if (least < 0 || left < least) least = left;
+    if (min < 0 || left < min) min = left;
   }
-  return (int)least;
+  return (int)min;
 }
 
 static void serve_all(px__server *s) {
@@ -215,7 +218,7 @@ static void serve_all(px__server *s) {
     any |= seen != 0;
     if (!fine) end(c);
   }
-  // What one has set, others may have waited for.
+  // A key set by one connection may complete the waits of others.
   for (int i = 0; any && i < polled; i++) {
     connection *c = &s->connections[i];
     if (c->socket >= 0 && c->parked && !work_off(s, c)) end(c);
@@ -235,10 +238,10 @@ static void *serve(void *argument) {
       const connection *c = &s->connections[i];
       s->polled[2 + i] = (struct pollfd){c->socket, POLLIN | (c->out.size ? POLLOUT : 0), 0};
     }
-    if (poll(s->polled, (nfds_t)s->count + 2, patience(s)) < 0 && errno != EINTR) break;
+    if (poll(s->polled, (nfds_t)s->count + 2, poll_timeout(s)) < 0 && errno != EINTR) break;
     if (s->polled[1].revents) break;
     serve_all(s);
-    if (s->polled[0].revents) take_in(s);
+    if (s->polled[0].revents) accept_pending(s);
   }
   return NULL;
 }

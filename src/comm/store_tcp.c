@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A store over TCP: one connection to the server, on which one question at a time is asked. A wait
-// is asked in slices (store.c), so that other threads get their turn.
+// A store over TCP: one connection to the server with one request at a time. Waits are split into
+// slices (store.c), so other threads can send requests in between.
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 
 #include "comm/store_impl.h"
 
-enum { ANSWER_MS = 60000 };  // a server that says nothing for so long is lost
+enum { ANSWER_MS = 60000 };  // timeout of one response; the connection is then lost
 
 typedef struct tcp_store {
   px_store store;
@@ -22,7 +22,7 @@ typedef struct tcp_store {
 static px_status lost(tcp_store *self, const char *why) {
   if (self->socket >= 0) close(self->socket);
   self->socket = -1;
-  PX_FAIL(PX_DIST_NETWORK, "the connection to the store's server is lost: %s", why);
+  PX_FAIL(PX_DIST_NETWORK, "lost the connection to the store server: %s", why);
 }
 
 static px_status receive_answer(tcp_store *self, px__answer *answer, int64_t end) {
@@ -31,7 +31,7 @@ static px_status receive_answer(tcp_store *self, px__answer *answer, int64_t end
   if (!px__receive_all(self->socket, head, sizeof head, end)) return lost(self, strerror(errno));
   memcpy(&length, head, 4);
   memcpy(&answer->number, head + 5, 8);
-  if (length < 9 || length >= PX__STORE_FRAME) return lost(self, "it is no store's");
+  if (length < 9 || length >= PX__STORE_FRAME) return lost(self, "the peer is not a store server");
   answer->size = length - 9;
   px_status status = px_alloc(&answer->value, answer->size + 1);
   if (status != PX_OK) return (void)lost(self, "no memory"), status;
@@ -41,17 +41,17 @@ static px_status receive_answer(tcp_store *self, px__answer *answer, int64_t end
   }
   bool fine = head[4];
   if (!fine || answer->size == 0) px_free(answer->value), answer->value = NULL;
-  PX_CHECK(fine, PX_DIST_STORE, "the store's server could not answer");
+  PX_CHECK(fine, PX_DIST_STORE, "the store server failed to execute the request");
   return PX_OK;
 }
 
 static px_status asked(tcp_store *self, const px__ask *ask, px__answer *answer, const void *frame,
                        size_t size) {
   int64_t end = px__now_ms() + ANSWER_MS;
-  PX_CHECK(self->socket >= 0, PX_DIST_NETWORK, "the connection to the store's server is lost");
+  PX_CHECK(self->socket >= 0, PX_DIST_NETWORK, "lost the connection to the store server");
   if (!px__send_all(self->socket, frame, size, end)) return lost(self, strerror(errno));
   PX_TRY(receive_answer(self, answer, end));
-  // An empty value is one, too.
+  // An empty value is returned as an allocation, too.
   bool gives = ask->kind == PX__ASK_SWAP || (ask->kind == PX__ASK_GET && answer->number);
   return gives && !answer->value ? px_alloc(&answer->value, 1) : PX_OK;
 }
@@ -71,19 +71,19 @@ static px_status tcp_ask(px_store *store, const px__ask *ask, px__answer *answer
 
 // ---- connecting
 
-// Shows that this process knows the secret. The server closes the connection if it does not.
+// Authenticates this process. The server closes the connection on a wrong secret.
 static px_status introduce(tcp_store *self, const char *secret, int64_t end) {
   uint8_t hello[PX__HELLO_BYTES], answer[PX__REPLY_BYTES] = PX__STORE_MAGIC, fine;
   if (!px__receive_all(self->socket, hello, sizeof hello, end)) return lost(self, strerror(errno));
-  if (memcmp(hello, PX__STORE_MAGIC, 8)) return lost(self, "it is no store's");
+  if (memcmp(hello, PX__STORE_MAGIC, 8)) return lost(self, "the peer is not a store server");
   PX_CHECK(!hello[8] || secret, PX_DIST_NETWORK,
-           "the store's server wants a secret, and PHLOX_STORE_SECRET is not set");
+           "the store server requires a secret, but PHLOX_STORE_SECRET is not set");
   PX_CHECK(hello[8] || !secret, PX_DIST_NETWORK,
-           "PHLOX_STORE_SECRET is set, but the store's server has no secret");
+           "PHLOX_STORE_SECRET is set, but the store server has no secret");
   if (secret) px__secret_answer(answer + 8, secret, hello + 9, PX__NONCE_BYTES);
   if (!px__send_all(self->socket, answer, sizeof answer, end)) return lost(self, strerror(errno));
   if (!px__receive_all(self->socket, &fine, 1, end))
-    return lost(self, secret ? "it has another secret" : strerror(errno));
+    return lost(self, secret ? "the server has a different secret" : strerror(errno));
   return PX_OK;
 }
 
@@ -99,7 +99,7 @@ static px_status join(tcp_store *self, const char *host, const char *secret) {
   return introduce(self, secret, end);
 }
 
-// As PyTorch's: each process adds to "init/"; the one that serves waits until all have.
+// As in PyTorch: each process increments "init/". The serving process waits for all of them.
 static px_status count_workers(px_store *self, const px_store_tcp_options *options) {
   int64_t here, end = px__now_ms() + self->timeout_ms;
   if (options->workers <= 0) return PX_OK;
@@ -129,8 +129,8 @@ px_status px_store_tcp(px_store **out, const px_store_tcp_options *options) {
   PX_GIVEN(out);
   PX_GIVEN(options);
   PX_GIVEN(options->host);
-  PX_CHECK(options->port >= 0 && options->port < 65536, PX_VALUE, "port %d is not in [0, 65536)",
-           options->port);
+  PX_CHECK(options->port >= 0 && options->port < 65536, PX_VALUE,
+           "expected a port in [0, 65536), got %d", options->port);
   tcp_store *self;
   const char *secret = options->secret;
   if (!secret) PX_TRY(px_env_read("PHLOX_STORE_SECRET", &secret));

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The keys and values of a store, and what it answers from them. Nothing here locks: who has a
-// table does.
+// The key-value table of a store, and the requests on it. No locking: the table's owner locks.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +8,7 @@
 
 struct px__entry {
   px__entry *next;
-  px__bytes key, value;  // the key lies behind the entry, the value apart
+  px__bytes key, value;  // the key follows the entry; the value is a separate allocation
 };
 
 static uint64_t hash(px__bytes key) {
@@ -22,7 +21,7 @@ static bool same(px__bytes a, px__bytes b) {
   return a.size == b.size && (a.size == 0 || !memcmp(a.at, b.at, a.size));
 }
 
-// Where the pointer to the key's entry is, or would be.
+// Returns the pointer to the key's entry, or the NULL link at which to insert it.
 static px__entry **place(const px__table *table, px__bytes key) {
   px__entry **at = &table->heads[hash(key) & (uint64_t)(table->room - 1)];
   while (*at && !same((*at)->key, key)) at = &(*at)->next;
@@ -85,7 +84,7 @@ static px_status give(px__answer *answer, px__bytes value) {
   return PX_OK;
 }
 
-// ---- what is asked, one function each
+// ---- requests, one function each
 
 static px_status ask_set(px__table *table, const px__ask *ask, px__answer *answer) {
   return set(table, ask->items[0], ask->items[1]);
@@ -97,7 +96,7 @@ static px_status ask_get(px__table *table, const px__ask *ask, px__answer *answe
   return value ? give(answer, *value) : PX_OK;
 }
 
-// A value that is no number counts as the number that it begins with, or 0; sums wrap around.
+// A value is parsed as a decimal prefix, 0 if it has none. Sums wrap around.
 static px_status ask_add(px__table *table, const px__ask *ask, px__answer *answer) {
   char text[32] = "";
   const px__bytes *value = px__table_find(table, ask->items[0]);
@@ -151,7 +150,8 @@ static const struct {
 px_status px__table_ask(px__table *table, const px__ask *ask, px__answer *answer) {
   *answer = (px__answer){0};
   PX_CHECK(asks[ask->kind].items < 0 || asks[ask->kind].items == ask->count, PX_DIST_STORE,
-           "a store was asked with %d keys and values", ask->count);
+           "expected %d keys and values in a store request, got %d", asks[ask->kind].items,
+           ask->count);
   return asks[ask->kind].run(table, ask, answer);
 }
 

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Watching over a communicator: a thread for each, beside the collectives. It notices ranks whose
-// process ends (their connection does), that hang (they say nothing for PHLOX_HEARTBEAT_TIMEOUT),
-// that leave too early, or whose calls are others than the hub's, by a hash of all calls so far.
-// The hub gathers what is known for a moment, says once why the group is over, and every rank
-// aborts what is under way. A rank that has lost the hub says so by itself.
+// The watchdog of a communicator: one thread, independent of the collectives. It detects ranks
+// - whose process ended: the connection closes,
+// - that hang: no data for PHLOX_HEARTBEAT_TIMEOUT,
+// - that left while others still call,
+// - whose calls differ from the hub's: compared by a running hash of all calls.
+// The hub collects facts for a moment, sends one verdict, and every rank aborts its pending calls.
+// A rank that lost the hub decides by itself.
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -15,40 +17,46 @@
 
 #include "comm/watch_impl.h"
 
-enum { ASK_MS = 5000, QUIET_MS = 1000, PART_MS = 1000, SLICE_MS = 100, NEVER = 1 << 30 };
+enum {
+  ASK_MS = 5000,    // wait for the hub's verdict
+  QUIET_MS = 1000,  // hub silence regarded as unresponsive
+  PART_MS = 1000,   // wait for peers to close at the end
+  SLICE_MS = 100,   // interval of checks while waiting for a verdict
+  NEVER = 1 << 30   // heartbeat timeout if disabled, milliseconds
+};
 
-// What may end a group, the best reasons first, and how long others are waited for: some LOOKs, in
-// which each rank says what it has begun.
+// Reasons of a group's failure in order of precedence, and the milliseconds to wait for a better
+// one. The waits are multiples of LOOK, in which each rank reports its calls.
 typedef enum fact { DEAD, DIFFER, LEFT, FAILED, FACTS } fact;
 static const int patience[FACTS] = {600, 2 * PX__LOOK_MS, 2 * PX__LOOK_MS, 6 * PX__LOOK_MS};
 
-// By `lock` but for `thread`, `comm`, `hub`, and what the thread alone has.
+// `lock` guards all fields but `thread`, `comm`, `hub` and those owned by the thread.
 struct px__watch {
   px__watch *next;  // by `all`
-  px_comm *comm;    // borrowed: it ends the watch first
+  px_comm *comm;    // borrowed; the communicator ends the watchdog first
   bool hub;
   pthread_t thread;
   pthread_mutex_t lock;
   pthread_cond_t said;
   int wake;
-  bool ends, over;  // over: the thread is
-  bool dozes;       // the thread waits for a whole tick, as no calls come
+  bool ends, over;  // over: the thread has been joined
+  bool dozes;       // the thread waits for a whole tick, as no calls are pending
   uint64_t begun, done;
   px__call ring[PX__RING];
-  uint32_t hashes[PX__RING];  // of all calls up to the one of the same place
-  bool failed;                // here: to be told
+  uint32_t hashes[PX__RING];  // running hash up to the call at the same index of `ring`
+  bool failed;                // a local failure is to be reported
   uint64_t failed_number;
   char failed_why[PX__WHY], verdict[PX__WHY];
-  // the thread's
-  px__door door;    // the hub's
-  px__line *lines;  // the hub's: of rank i + 1
+  // owned by the thread
+  px__door door;    // on the hub
+  px__line *lines;  // on the hub: [i] is rank i + 1; elsewhere: the hub
   int count, limit_ms, tick_ms;
-  int64_t next_tick, decide_at;  // decide_at 0: nothing is known
+  int64_t next_tick, decide_at;  // decide_at 0: no fact is known
   int64_t next_look, next_works_look, late_since;
-  uint64_t looked_at;  // the calls that had begun at the last look
-  bool quiet;          // which were those of the look before
+  uint64_t looked_at;  // calls begun at the last check
+  bool quiet;          // no call began between the last two checks
   uint64_t checked, theirs_to;
-  uint32_t theirs[PX__RING];  // of other ranks: the hub's hashes
+  uint32_t theirs[PX__RING];  // on other ranks: the hub's hashes
   bool told, differs, decided;
   struct {
     bool is;
@@ -58,11 +66,11 @@ struct px__watch {
   } facts[FACTS];
 };
 
-// Watches of this process, for its exit and for forks. Before a watch's own lock.
+// All watchdogs of this process, for exit and fork. `all` is acquired before a watchdog's lock.
 static pthread_mutex_t all = PTHREAD_MUTEX_INITIALIZER;
 static px__watch *watches;  // by `all`
 
-// ---- what is known
+// ---- facts
 
 static void know(px__watch *self, fact kind, int rank, uint64_t number, const char *text) {
   bool earlier = number < self->facts[kind].number ||
@@ -83,22 +91,22 @@ static void know_at_once(px__watch *self, fact kind, int rank, const char *text)
   self->decide_at = px__now_ms();
 }
 
-// The calls that a rank has begun; 0 of one that has not come.
+// Calls begun by a rank; 0 if it has not connected.
 static uint64_t begun_by(const px__watch *self, int rank) {
   for (int i = 0; i < self->count; i++)
     if (self->lines[i].rank == rank) return self->lines[i].begun;
   return 0;
 }
 
-// The ranks that have not begun a call: "rank 2 has", "ranks 1, 2 have".
-static int who_is_behind(const px__watch *self, uint64_t number, char *text, size_t room) {
+// Lists the ranks that have not begun a call, as in "1, 2". Returns their number.
+static int who_is_behind(const px__watch *self, uint64_t number, char *text, size_t size) {
   int n = 0;
   size_t at = 0;
   bool own = self->begun < number;
-  if (own) at = (size_t)snprintf(text, room, "0"), n = 1;
+  if (own) at = (size_t)snprintf(text, size, "0"), n = 1;
   for (int r = 1; r < self->comm->size; r++)
-    if (begun_by(self, r) < number && at < room)
-      at += (size_t)snprintf(text + at, room - at, "%s%d", n++ ? ", " : "", r);
+    if (begun_by(self, r) < number && at < size)
+      at += (size_t)snprintf(text + at, size - at, "%s%d", n++ ? ", " : "", r);
   return n;
 }
 
@@ -119,7 +127,7 @@ static void sum_up(const px__watch *self, char text[PX__WHY]) {
     snprintf(text, PX__WHY, "%.1000s", self->facts[kind].text);
 }
 
-// Ends the group here. The lock is not held.
+// Fails the group on this rank. The lock must not be held.
 static void settle(px__watch *self, const char *text) {
   px_comm *comm = self->comm;
   pthread_mutex_lock(&comm->lock);
@@ -136,7 +144,7 @@ static void settle(px__watch *self, const char *text) {
   if (joined) comm->engine->abort(joined);
 }
 
-// ---- whether calls are the same
+// ---- comparison of calls
 
 static uint32_t mix(uint32_t before, uint32_t tag) {
   uint64_t h = 0xcbf29ce484222325u ^ before;
@@ -162,7 +170,7 @@ static void compare(px__watch *self, px__line *hub) {
   }
 }
 
-// A hub that begins many calls at once leaves some out: of those nothing is known.
+// Stores hashes of the hub. A hub that begins many calls at once skips some; those are unchecked.
 static void take_hashes(px__watch *self, uint64_t first, const char *at, size_t size) {
   if (size && first > self->theirs_to + 1 && self->checked < first - 1) self->checked = first - 1;
   for (size_t i = 0; i < size / 4; i++) {
@@ -173,7 +181,7 @@ static void take_hashes(px__watch *self, uint64_t first, const char *at, size_t 
 
 static void hear_difference(px__watch *self, const px__line *line, uint64_t number,
                             const char *theirs, size_t size) {
-  char text[PX__WHY], mine[PX__CALL] = "another one";
+  char text[PX__WHY], mine[PX__CALL] = "a different collective";
   if (remembered(self, number))
     px__call_describe(mine, sizeof mine, &self->ring[number % PX__RING], true);
   snprintf(text, sizeof text, "rank %d called %.*s, and rank 0 called %s", line->rank,
@@ -181,7 +189,7 @@ static void hear_difference(px__watch *self, const px__line *line, uint64_t numb
   know(self, DIFFER, line->rank, number, text);
 }
 
-// ---- talking
+// ---- sending
 
 static void say_hashes(px__watch *self, px__line *line) {
   uint32_t hashes[PX__HASHES];
@@ -210,8 +218,8 @@ static bool is_under_way(const px__watch *self) {
   return self->begun > self->done && !self->decided;
 }
 
-// At each tick the others hear that this rank lives; and sooner of a call that takes its time,
-// which may wait for what they will not call.
+// Sends a heartbeat at each tick. While a call is pending it also sends at each LOOK, as the call
+// may be waiting for ranks that will not make it.
 static void speak_in_time(px__watch *self) {
   int64_t now = px__now_ms();
   bool tick = now >= self->next_tick, look = now >= self->next_look;
@@ -223,7 +231,7 @@ static void speak_in_time(px__watch *self) {
   if (tick || (look && self->quiet && is_under_way(self))) speak(self, tick);
 }
 
-// A rank that comes has its line. When all have come, the door is closed.
+// Assigns a connected rank to its line. Returns false for an invalid or duplicate rank.
 static bool welcome(void *context, int rank, int socket) {
   px__watch *self = context;
   bool fine = rank > 0 && rank < self->comm->size && self->lines[rank - 1].rank < 0;
@@ -239,7 +247,7 @@ static void look_outside(px__watch *self, const struct pollfd *polled) {
   if (!missing) px__door_close(&self->door);
 }
 
-// False: the line speaks another language. *over: a verdict came.
+// Handles received frames. Returns false if the data is malformed. Stores a verdict in `over`.
 static bool hear(px__watch *self, px__line *line, char over[PX__WHY]) {
   px__head head = {0};
   const char *at = NULL;
@@ -266,7 +274,7 @@ static void lose(px__watch *self, px__line *line) {
   px__line_close(line);
   if (line->rank < 0 || line->left || line->lost) return;
   line->lost = true;
-  snprintf(text, sizeof text, "the connection of rank %d has ended, as it does with its process",
+  snprintf(text, sizeof text, "lost the connection to rank %d: its process may have ended",
            line->rank);
   know(self, DEAD, line->rank, 0, text);
 }
@@ -283,7 +291,7 @@ static void attend(px__watch *self, px__line *line, short seen, char over[PX__WH
     lose(self, line);
   } else if (line->rank >= 0 && !line->left && !line->lost && line->silent > self->limit_ms) {
     snprintf(text, sizeof text,
-             "rank %d has given no sign of life for %d ms: it is stopped, or cannot be reached",
+             "rank %d sent no heartbeat for %d ms: its process is stopped or unreachable",
              line->rank, self->limit_ms);
     line->lost = true;
     know_at_once(self, DEAD, line->rank, text);
@@ -292,22 +300,22 @@ static void attend(px__watch *self, px__line *line, short seen, char over[PX__WH
 
 // ---- the thread
 
-// Whether somebody has begun what a rank that left will not.
+// Records a fact if a rank has begun a call after another rank left.
 static void look_for_leavers(px__watch *self) {
   char text[PX__WHY];
-  uint64_t most = self->begun;
+  uint64_t max = self->begun;
   for (int i = 0; i < self->count; i++)
-    if (!self->lines[i].left && self->lines[i].begun > most) most = self->lines[i].begun;
+    if (!self->lines[i].left && self->lines[i].begun > max) max = self->lines[i].begun;
   for (int i = 0; i < self->count; i++) {
     const px__line *line = &self->lines[i];
-    if (line->rank < 0 || !line->left || most <= line->done) continue;
+    if (line->rank < 0 || !line->left || max <= line->done) continue;
     snprintf(text, sizeof text, "rank %d has left the group after its call number %llu", line->rank,
              (unsigned long long)line->done);
     know(self, LEFT, line->rank, line->done, text);
   }
 }
 
-// What failed here is a fact of the hub's, which is told; a rank without a hub keeps it.
+// Sends a local failure to the hub. The hub, or a rank without a hub, records it as a fact.
 static void report_failure(px__watch *self) {
   px__line *hub = self->hub ? NULL : &self->lines[0];
   if (!self->failed || self->told) return;
@@ -320,7 +328,7 @@ static void report_failure(px__watch *self) {
     know(self, FAILED, self->comm->rank, self->failed_number, self->failed_why);
 }
 
-// Under the lock; fills `over` when the group is over.
+// One step of the thread, under the lock. Fills `over` when the group has failed.
 static void consider(px__watch *self, char over[PX__WHY]) {
   speak_in_time(self);
   if (!self->hub) compare(self, &self->lines[0]);
@@ -335,8 +343,8 @@ static void consider(px__watch *self, char over[PX__WHY]) {
       (void)px__line_say(&self->lines[i], PX__VERDICT, 0, over, strlen(over));
 }
 
-// Waits for something to happen, for a tick at most, and a look while calls come or are under way;
-// says how long.
+// Polls the connections. The timeout is the next tick, or the next LOOK while calls are pending.
+// Returns the elapsed milliseconds.
 static int wait_for_news(px__watch *self, struct pollfd *polled) {
   int64_t before = px__now_ms(), until = self->next_tick;
   if (self->decide_at && !self->decided && self->decide_at < until) until = self->decide_at;
@@ -358,12 +366,12 @@ static int wait_for_news(px__watch *self, struct pollfd *polled) {
   uint64_t times;
   if (polled[0].revents) (void)!read(self->wake, &times, sizeof times);
   int64_t took = px__now_ms() - before;
-  // While this process is stopped itself, the others are not silent.
+  // If this process itself was stopped, the peers were not silent: bound the elapsed time.
   return took > 2 * self->tick_ms ? 2 * self->tick_ms : (int)took;
 }
 
-// A connection that is closed with something unread may lose the last that was said on it. So each
-// side says goodbye, and closes when the other one has closed, which it does at once if it can.
+// Closes all connections. Closing a socket with unread data can discard the last data sent, so each
+// side shuts down its sending half and waits for the peer to close, at most PART_MS.
 static void part(px__watch *self, struct pollfd *polled) {
   int64_t end = px__now_ms() + PART_MS, left;
   for (int i = 0; i < self->count; i++)
@@ -382,7 +390,7 @@ static void part(px__watch *self, struct pollfd *polled) {
   }
 }
 
-// The number of the call that the engine has not queued yet, or 0.
+// Number of the call that is not queued yet, or 0.
 static uint64_t being_called(px__watch *self) {
   pthread_mutex_lock(&self->lock);
   uint64_t number = self->begun > self->done ? self->begun : 0;
@@ -390,7 +398,7 @@ static uint64_t being_called(px__watch *self) {
   return number;
 }
 
-// Works that a stream has run without telling anybody; what is late is told to the others.
+// Polls device works, which complete without notification. Reports a late work to the other ranks.
 static void look_at_works(px__watch *self, char over[PX__WHY]) {
   char why[PX__WHY];
   uint64_t number;
@@ -402,7 +410,7 @@ static void look_at_works(px__watch *self, char over[PX__WHY]) {
   if (!bad) return;
   if (!number) number = being_called(self);
   if (!self->late_since) self->late_since = now, px__watch_failed(self, number, why);
-  // The hub does not answer.
+  // The hub does not respond.
   if (now - self->late_since >= ASK_MS) snprintf(over, PX__WHY, "%s", why);
 }
 
@@ -429,7 +437,7 @@ static void *watch_over(void *argument) {
   return NULL;
 }
 
-// ---- from outside
+// ---- called by other threads
 
 static void rouse(px__watch *self) {
   const uint64_t one = 1;
@@ -467,8 +475,8 @@ void px__watch_failed(px__watch *self, uint64_t number, const char *why) {
   rouse(self);
 }
 
-// Whether the hub would not answer now, and its silence says nothing of it soon. Another rank may
-// have noticed that a moment before, and ended its connections: what failed here is not the cause.
+// True if the hub is silent now, but would be declared dead only much later. Another rank may have
+// declared it dead already and closed its connections; the local failure is then not the cause.
 static bool is_deaf(const px__watch *self) {
   int silent = self->lines[0].silent;
   return !self->hub && silent > QUIET_MS && silent + ASK_MS < self->limit_ms;
@@ -488,22 +496,22 @@ void px__watch_explain(px__watch *self, uint64_t number, char why[PX__WHY]) {
   px__watch_failed(self, number, why);
   pthread_mutex_lock(&self->lock);
   while (!self->verdict[0] && px__now_ms() < end && !is_deaf(self)) wait_a_slice(self);
-  // Who comes later does not wait again.
+  // Later callers return this verdict without waiting again.
   if (!self->verdict[0])
     snprintf(self->verdict, sizeof self->verdict, "%.900s%s", why,
-             self->hub ? "" : "; and rank 0, which knows of the others, does not answer");
+             self->hub ? "" : "; rank 0 did not respond with the status of other ranks");
   snprintf(why, PX__WHY, "%s", self->verdict);
   pthread_mutex_unlock(&self->lock);
 }
 
-// ---- beginning and end
+// ---- start and end
 
 static void say_goodbye(px__watch *self) {
   for (int i = 0; i < self->count; i++)
     if (self->lines[i].rank >= 0) (void)px__line_say(&self->lines[i], PX__BYE, self->done, NULL, 0);
 }
 
-// What has ended since the watch looked is done, too.
+// Updates `done` with works completed since the last poll.
 static void look_last(px__watch *self) {
   char why[PX__WHY];
   uint64_t number;
@@ -512,7 +520,7 @@ static void look_last(px__watch *self) {
   px__watch_done(self, px__works_done(self->comm));
 }
 
-// A process that exits has left, though nobody ended its communicators.
+// At exit: departs from all groups whose communicators still exist.
 static void leave_all(void) {
   pthread_mutex_lock(&all);
   for (px__watch *at = watches; at; at = at->next) {
@@ -529,7 +537,7 @@ static void leave_all(void) {
 
 static void before_fork(void) { pthread_mutex_lock(&all); }
 static void after_fork(void) { pthread_mutex_unlock(&all); }
-// A child that outlives its parent must not keep its connections.
+// A child that outlives its parent must not keep the connections open.
 static void in_child(void) {
   for (px__watch *at = watches; at; at = at->next) {
     for (int i = 0; i < at->count; i++) px__line_close(&at->lines[i]);
@@ -561,7 +569,7 @@ static px_status make(px__watch *self) {
   PX_TRY(px_env_read("PHLOX_HEARTBEAT_TIMEOUT", &limit));
   self->limit_ms = limit ? (int)limit : NEVER;
   self->tick_ms = self->limit_ms < 4 * PX__TICK_MS ? self->limit_ms / 4 + 1 : PX__TICK_MS;
-  // The descriptors that are polled lie behind the lines.
+  // The poll descriptors follow the lines in the same allocation.
   PX_TRY(px_alloc((void **)&self->lines,
                   (size_t)count * (sizeof *self->lines + sizeof(struct pollfd)) +
                       (2 + PX__WAITING) * sizeof(struct pollfd)));

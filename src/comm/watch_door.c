@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The door of a watch: who has connected to the hub, and has not said yet which rank it is.
+// Unauthenticated connections to the hub, until they name their rank.
 //
-// Many wait there at once, so that who says nothing keeps nobody out. Where there is no room for
-// more, who has been silent longest makes room, unless it came only just.
+// Up to PX__WAITING are pending at a time, so silent peers cannot block others. At the limit the
+// oldest one is closed for a new one, unless it is younger than PX__GRACE_MS.
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -35,7 +35,7 @@ int px__door_poll(const px__door *self, struct pollfd *polled) {
   return 1 + self->count;
 }
 
-// Reads no more than who it is: what follows is for the watch. False: it goes.
+// Reads the greeting only; data after it is for the watchdog. Returns false to close.
 static bool listen_to(px__newcomer *who) {
   size_t left = sizeof who->said - who->size;
   ssize_t got = recv(who->socket, who->said + who->size, left, MSG_DONTWAIT);
@@ -44,24 +44,24 @@ static bool listen_to(px__newcomer *who) {
   return got > 0;
 }
 
-// Whether it goes in, or away: 1, 0; -1: it stays.
+// Returns 1 to admit, 0 to close, -1 to keep waiting.
 static int judge(const px__door *self, px__newcomer *who, bool speaks) {
   if (speaks && !listen_to(who)) return 0;
   if (who->size < sizeof who->said) return px__now_ms() < who->came + HELLO_MS ? -1 : 0;
   return !memcmp(who->said, self->token, PX__TOKEN);
 }
 
-// `full`: the process can open no more files.
-static bool make_room(px__door *self, bool full) {
+// Closes the oldest connection if necessary. `full`: the process has no free file descriptor.
+static bool make_capacity(px__door *self, bool full) {
   if (!full && self->count < PX__WAITING) return true;
   bool goes = self->count && px__now_ms() >= self->waiting[0].came + PX__GRACE_MS;
   if (goes) send_away(self, 0);
   return goes;
 }
 
-// Takes all that have connected, as far as there is room; then nobody for a moment.
-static void take_in(px__door *self) {
-  for (bool full = false; make_room(self, full);) {
+// Accepts all pending connections. Pauses if there is no capacity left.
+static void accept_pending(px__door *self) {
+  for (bool full = false; make_capacity(self, full);) {
     int socket = px__accept(self->listener, &full);
     if (socket < 0 && !full) return;
     if (!full)
@@ -83,5 +83,5 @@ void px__door_attend(px__door *self, const struct pollfd *polled,
     else
       send_away(self, i);
   }
-  if (polled[0].revents) take_in(self);
+  if (polled[0].revents) accept_pending(self);
 }
