@@ -26,7 +26,7 @@ static const char *tail(const char *path) {
 void px__call_describe(char *text, size_t size, const px__call *call, bool with_line) {
   char peer[48] = "", line[PX__CALL / 2] = "";
   const char *to = call->rooted ? ", root" : call->op == PX_SEND ? " to rank" : " from rank";
-  if (call->rooted || (px__pairs_up(call->op) && call->peer >= 0))
+  if (call->rooted || (px__is_p2p(call->op) && call->peer >= 0))
     snprintf(peer, sizeof peer, "%s %d", to, call->peer);
   if (with_line && call->site.file)
     snprintf(line, sizeof line, " (%s:%d)", tail(call->site.file), call->site.line);

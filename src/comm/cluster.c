@@ -38,8 +38,9 @@ struct cluster {
 };
 static cluster *running;  // atomic; at most one at a time
 
-// Returns the rank of the calling thread: its own member, else the member of its current device.
-static member *own(void) {
+// Returns the rank of the calling thread: its own member, else the member of its current
+// device.
+static member *current_member(void) {
   cluster *self = __atomic_load_n(&running, __ATOMIC_ACQUIRE);
   if (!self) return NULL;
   for (int r = 0; r < self->ranks; r++)
@@ -51,22 +52,22 @@ static member *own(void) {
 }
 
 int px_cluster_rank(void) {
-  const member *self = own();
+  const member *self = current_member();
   return self ? self->rank : -1;
 }
 int px_cluster_size(void) {
-  const member *self = own();
+  const member *self = current_member();
   return self ? self->of->ranks : 0;
 }
 px_store *px_cluster_store(void) {
-  const member *self = own();
+  const member *self = current_member();
   return self ? self->of->store : NULL;
 }
 
 px_status px_cluster_meeting(px_store **out) {
   char name[32];
   PX_GIVEN(out);
-  member *self = own();
+  member *self = current_member();
   PX_CHECK(self, PX_RUNTIME, "this thread is not a rank of a simulated cluster");
   snprintf(name, sizeof name, "meeting/%d", self->meetings++);
   return px_store_prefix(out, name, self->of->store);
@@ -76,7 +77,7 @@ px_status px_cluster_meeting(px_store **out) {
 
 // Fails on a rank of an interrupted cluster.
 static px_status poll_interrupt(void) {
-  const member *self = own();
+  const member *self = current_member();
   bool over = self && __atomic_load_n(&self->of->interrupted, __ATOMIC_ACQUIRE);
   PX_CHECK(!over, PX_DIST_BACKEND, "[Rank %d] the simulated cluster was interrupted", self->rank);
   return PX_OK;
@@ -108,10 +109,10 @@ static px_status await_ranks(cluster *self) {
 
 // ---- deaths
 
-void px__cluster_parts(px_comm *comm) {
-  char why[PX__WHY];
-  const member *self = own();
-  if (!px__comm_sees(comm) || !comm->joined) return;
+void px__cluster_leave(px_comm *comm) {
+  char why[PX__REASON];
+  const member *self = current_member();
+  if (!px__comm_detects(comm) || !comm->joined) return;
   pthread_mutex_lock(&comm->lock);
   uint64_t last = comm->number;
   pthread_mutex_unlock(&comm->lock);
@@ -124,14 +125,14 @@ void px__cluster_parts(px_comm *comm) {
   comm->engine->fail(comm->joined, last + 1, why);
 }
 
-px_status px__cluster_pass(px_comm *comm, px_collective_op op) {
-  member *self = own();
+px_status px__cluster_enter(px_comm *comm, px_collective_op op) {
+  member *self = current_member();
   if (self) PX_TRY(poll_interrupt());
   if (!self || self->of->victim != self->rank) return PX_OK;
-  if (!px__pairs_up(op)) self->calls++;
+  if (!px__is_p2p(op)) self->calls++;
   if (!self->dead && self->calls < self->of->death) return PX_OK;
   self->dead = true;
-  px__cluster_parts(comm);
+  px__cluster_leave(comm);
   PX_FAIL(PX_DIST_BACKEND,
           "[Rank %d] has died at its collective number %lld (PHLOX_SIM_DEATH, PHLOX_SIM_SEED)",
           self->rank, (long long)self->of->death);
@@ -159,7 +160,7 @@ static px_status choose_victim(cluster *self) {
 // ---- running
 
 // Runs one rank with its own random generator, as a process would have.
-static px_status be_rank(member *self) {
+static px_status rank_main(member *self) {
   PX_SCOPED(px_generator) drawn = NULL;
   PX_TRY(px_generator_new(&drawn, (px_device){PX_CPU, -1}));
   PX_TRY(px_device_set(self->rank));
@@ -173,7 +174,7 @@ static void *run_rank(void *argument) {
   member *self = argument;
   self->self = pthread_self();
   __atomic_store_n(&self->here, true, __ATOMIC_RELEASE);
-  self->status = be_rank(self);
+  self->status = rank_main(self);
   if (self->status != PX_OK) px_error_take(&self->error);
   __atomic_store_n(&self->here, false, __ATOMIC_RELEASE);
   pthread_mutex_lock(&self->of->lock);
@@ -183,8 +184,8 @@ static void *run_rank(void *argument) {
   return NULL;
 }
 
-// Returns the root cause: a rank's own error takes precedence over PX_DIST_BACKEND errors, which
-// follow from another rank's failure.
+// Returns the root cause: a rank's own error takes precedence over PX_DIST_BACKEND
+// errors, which follow from another rank's failure.
 static px_status first_failure(const cluster *self) {
   const member *first = NULL;
   for (int r = 0; r < self->ranks; r++) {
@@ -230,7 +231,7 @@ px_status px_cluster_run(int ranks, px_cluster_function function, void *argument
   self->ranks = ranks;
   self->function = function;
   self->argument = argument;
-  __atomic_store_n(&px__store_asks, poll_interrupt, __ATOMIC_RELAXED);
+  __atomic_store_n(&px__store_poll, poll_interrupt, __ATOMIC_RELAXED);
   cluster *none = NULL;
   if (!__atomic_compare_exchange_n(&running, &none, self, false, __ATOMIC_ACQ_REL,
                                    __ATOMIC_ACQUIRE)) {

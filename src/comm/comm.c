@@ -9,14 +9,14 @@
 
 // ---- the thread
 
-static void *work_off(void *argument) {
+static void *run_queue(void *argument) {
   px_comm *self = argument;
   px_grad_set_enabled(false);
   pthread_mutex_lock(&self->lock);
   for (;;) {
     while (!self->first && !self->ends) pthread_cond_wait(&self->changed, &self->lock);
     if (!self->first) break;
-    px__work_off_first(self);
+    px__work_run_first(self);
   }
   pthread_mutex_unlock(&self->lock);
   return NULL;
@@ -25,7 +25,7 @@ static void *work_off(void *argument) {
 static px_status begin_on_host(px_comm *self, px_work *work) {
   pthread_mutex_lock(&self->lock);
   px_status status = PX_OK;
-  if (!self->has_thread) status = px_thread_start(&self->thread, work_off, self);
+  if (!self->has_thread) status = px_thread_start(&self->thread, run_queue, self);
   if (status == PX_OK) {
     self->has_thread = true;
     work->on_thread = true;
@@ -43,7 +43,7 @@ static px_status begin_on_host(px_comm *self, px_work *work) {
   return status;
 }
 
-static bool is_own_thread(const px_comm *self) {
+static bool on_own_thread(const px_comm *self) {
   return self->has_thread && pthread_equal(self->thread, pthread_self());
 }
 
@@ -54,8 +54,8 @@ px_status px_comm_synchronize(px_comm *self) {
   px_status status = PX_OK;
   if (self->owner != getpid()) return PX_OK;
   pthread_mutex_lock(&self->lock);
-  while (is_own_thread(self) && self->first) px__work_off_first(self);
-  while (!is_own_thread(self) && self->on_host && status == PX_OK) {
+  while (on_own_thread(self) && self->first) px__work_run_first(self);
+  while (!on_own_thread(self) && self->on_host && status == PX_OK) {
     px_interrupt_wait(&self->changed, &self->lock);
     pthread_mutex_unlock(&self->lock);
     status = px_interrupt_poll();
@@ -68,26 +68,26 @@ px_status px_comm_synchronize(px_comm *self) {
 }
 
 static px_status begin_pair(px_comm *self, px_work *work) {
-  char why[PX__WHY] = "";
+  char why[PX__REASON] = "";
   PX_TRY(px__work_gather(work));
   if (!self->engine->start(&work->pending, self->joined, &work->call, why, sizeof why))
     return PX_OK;
-  return px__work_refuse(work, self, why);
+  return px__work_break_group(work, self, why);
 }
 
-static px_status check_given(const px_collective *collective) {
+static px_status check_operands(const px_collective *collective) {
   PX_GIVEN_N(collective->inputs, collective->input_count);
   PX_GIVEN_N(collective->outputs, collective->output_count);
   return PX_OK;
 }
 
-static px_status begin_one(px_work **out, px_comm *self, const px_collective *collective) {
+static px_status begin_single(px_work **out, px_comm *self, const px_collective *collective) {
   PX_SCOPED(px_work) work = NULL;
   PX_TRY(px__work_new(&work, self, collective));
   if (work->device.type == PX_CUDA)
     PX_TRY(px__begin_on_device(self, work));
   else
-    PX_TRY(px__pairs_up(collective->op) ? begin_pair(self, work) : begin_on_host(self, work));
+    PX_TRY(px__is_p2p(collective->op) ? begin_pair(self, work) : begin_on_host(self, work));
   *out = PX_MOVE(work);
   return PX_OK;
 }
@@ -99,12 +99,12 @@ px_status px_comm_run_all(px_work **works, px_comm *self, const px_collective *c
   PX_GIVEN_N(collectives, count);
   px_status status = PX_OK;
   if (count) memset(works, 0, (size_t)count * sizeof *works);
-  for (int i = 0; i < count && status == PX_OK; i++) status = check_given(&collectives[i]);
+  for (int i = 0; i < count && status == PX_OK; i++) status = check_operands(&collectives[i]);
   if (status == PX_OK && self->queues)
     status = px__begin_on_stream(works, self, collectives, count);
   else
     for (int i = 0; i < count && status == PX_OK; i++)
-      status = begin_one(&works[i], self, &collectives[i]);
+      status = begin_single(&works[i], self, &collectives[i]);
   for (int i = 0; i < count && status != PX_OK; i++) px_release(works[i]), works[i] = NULL;
   return status;
 }
@@ -129,8 +129,8 @@ void px_comm_abort(px_comm *self) {
   if (!self->broken[0]) snprintf(self->broken, sizeof self->broken, "it was aborted");
   self->aborted = true;
   pthread_mutex_unlock(&self->lock);
-  if (self->watch) px__watch_failed(self->watch, 0, "the group was aborted");
-  px__works_give_up(self, "it was aborted");
+  if (self->watch) px__watchdog_failed(self->watch, 0, "the group was aborted");
+  px__works_abort(self, "it was aborted");
   if (self->joined) self->engine->abort(self->joined);
 }
 
@@ -138,7 +138,7 @@ static void *leave(void *object) {
   px_comm *self = object;
   if (self->has_thread) pthread_join(self->thread, NULL);
   px__works_reap(self, true);
-  px__watch_end(self->watch);
+  px__watchdog_end(self->watch);
   px_release(self->streams[0]);
   px_release(self->streams[1]);
   if (self->joined) self->engine->close(self->joined);
@@ -157,12 +157,12 @@ static void comm_destroy(void *object) {
   px_comm *self = object;
   pthread_t other;
   if (self->owner != getpid()) return;  // a forked child: threads and resources are the parent's
-  px__cluster_parts(self);
+  px__cluster_leave(self);
   pthread_mutex_lock(&self->lock);
   self->ends = true;
   pthread_cond_broadcast(&self->changed);
   pthread_mutex_unlock(&self->lock);
-  if (!is_own_thread(self)) {
+  if (!on_own_thread(self)) {
     leave(self);
     return;
   }
@@ -175,11 +175,11 @@ static void comm_destroy(void *object) {
 
 // Waits until all ranks have reached the store. A queueing engine joins only at its first call,
 // once the device is known. The store detects missing ranks earlier.
-static px_status meet(px_comm *self) {
+static px_status await_all_ranks(px_comm *self) {
   const char *all = "all have come";
-  int64_t come;
-  PX_TRY(px_store_add(&come, self->store, "have come", 1));
-  if (come == self->size) return px_store_set(self->store, all, "", 0);
+  int64_t arrived;
+  PX_TRY(px_store_add(&arrived, self->store, "have come", 1));
+  if (arrived == self->size) return px_store_set(self->store, all, "", 0);
   px_status status = px_store_wait(self->store, &all, 1, self->timeout_ms);
   PX_CHECK(status != PX_DIST_STORE, PX_DIST_BACKEND,
            "[Rank %d] cannot join a group of %d ranks: other ranks did not join within %lld ms",
@@ -188,10 +188,10 @@ static px_status meet(px_comm *self) {
 }
 
 static px_status join(px_comm *self) {
-  char why[PX__WHY] = "";
+  char why[PX__REASON] = "";
   PX_TRY(px_env_read("GLOO_SOCKET_IFNAME", &self->interface));
-  if (!px__comm_sees(self)) PX_TRY(px__watch_start(&self->watch, self));
-  if (self->watch && self->queues) PX_TRY(meet(self));
+  if (!px__comm_detects(self)) PX_TRY(px__watchdog_start(&self->watch, self));
+  if (self->watch && self->queues) PX_TRY(await_all_ranks(self));
   bool bad = !self->queues && px__comm_open(self, self->timeout_ms, why);
   PX_CHECK(!bad, PX_DIST_BACKEND, "[Rank %d] cannot join a group of %d ranks: %s", self->rank,
            self->size, why);

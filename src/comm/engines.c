@@ -47,7 +47,7 @@ static void *open_library(const char *name, char why[REASON]) {
 // Loads the library behind the engine (for example NCCL).
 static px_status load_dependency(const px_engine *engine) {
   px_engine_places places;
-  char why[PX__WHY] = "";
+  char why[PX__REASON] = "";
   if (!PX__ENGINE_HAS(engine, load)) return PX_OK;
   PX_TRY(px_env_read("PHLOX_CUDA_PATH", &places.ours));
   PX_TRY(px_env_read("CUDA_HOME", &places.home));

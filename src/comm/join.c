@@ -49,7 +49,7 @@ static int job_over(void *store, char *why, size_t size) {
   return over;
 }
 
-int px__comm_open(px_comm *self, int64_t timeout_ms, char why[PX__WHY]) {
+int px__comm_open(px_comm *self, int64_t timeout_ms, char why[PX__REASON]) {
   px_engine_job job = {.rank = self->rank,
                        .size = self->size,
                        .timeout_ms = timeout_ms,
@@ -60,10 +60,10 @@ int px__comm_open(px_comm *self, int64_t timeout_ms, char why[PX__WHY]) {
                        .release = px_free,
                        .over = job_over};
   void *joined = NULL;
-  int bad = self->engine->open(&joined, &job, why, PX__WHY);
+  int bad = self->engine->open(&joined, &job, why, PX__REASON);
   pthread_mutex_lock(&self->lock);
   self->joined = joined;
-  if (self->broken[0]) bad = 1, snprintf(why, PX__WHY, "%s", self->broken);
+  if (self->broken[0]) bad = 1, snprintf(why, PX__REASON, "%s", self->broken);
   pthread_mutex_unlock(&self->lock);
   return bad;
 }

@@ -71,30 +71,30 @@ bool px__launch_shown(const px__launch_plan *plan, int local_rank);
 const char *px__launch_variable(const px_job_options *given, const char *name);
 
 // Numbers of a rank within the job.
-typedef struct px__launch_place {
+typedef struct px__launch_position {
   int rank, world, role_rank, role_world, node, nodes, round, port;
   const char *host;
-} px__launch_place;
+} px__launch_position;
 
 // The guard process, which ends the ranks when the agent dies (launch_keeper.c).
-typedef struct px__keeper {
+typedef struct px__guard {
   int socket;
   pid_t pid;
-} px__keeper;
+} px__guard;
 typedef struct px__launch_program {
   char *const *arguments, *const *environment;
   int outputs[2];  // replace stdout and stderr; -1: inherited from the agent
 } px__launch_program;
 // Starts the guard of `count` ranks. `patience_ms` is the time between SIGTERM and SIGKILL.
-__attribute__((warn_unused_result)) px_status px__keeper_start(px__keeper *out, int count,
-                                                               int patience_ms);
+__attribute__((warn_unused_result)) px_status px__guard_start(px__guard *out, int count,
+                                                              int patience_ms);
 // Starts a rank as the leader of a new session, and registers it with the guard.
-__attribute__((warn_unused_result)) px_status px__keeper_spawn(pid_t *out, const px__keeper *self,
-                                                               int local,
-                                                               const px__launch_program *program);
+__attribute__((warn_unused_result)) px_status px__guard_spawn(pid_t *out, const px__guard *self,
+                                                              int local,
+                                                              const px__launch_program *program);
 // Deregisters a finished rank: its pid may be reused by another process.
-void px__keeper_forget(const px__keeper *self, int local);
-void px__keeper_end(px__keeper *self);
+void px__guard_forget(const px__guard *self, int local);
+void px__guard_end(px__guard *self);
 
 enum { PX__LINE = 4096 };
 typedef struct px__launch_output {  // a stream that is both shown and logged
@@ -104,7 +104,7 @@ typedef struct px__launch_output {  // a stream that is both shown and logged
   char line[PX__LINE];  // an incomplete line
 } px__launch_output;
 typedef struct px__launch_rank {
-  const px__keeper *keeper;
+  const px__guard *guard;
   pid_t pid;
   bool runs, failed;
   bool live;   // to be signalled
@@ -119,9 +119,9 @@ typedef struct px__launch_rank {
 // the caller must stop them.
 __attribute__((warn_unused_result)) px_status px__ranks_start(px__launch_rank *ranks,
                                                               const px__launch_plan *plan,
-                                                              const px__launch_place *first,
+                                                              const px__launch_position *first,
                                                               const char *folder,
-                                                              const px__keeper *keeper);
+                                                              const px__guard *guard);
 // Forwards output of the ranks, waiting at most `milliseconds` for it.
 void px__ranks_pump(px__launch_rank *ranks, int count, int milliseconds);
 // Polls for ended ranks. Returns the number of running and of failed ones.

@@ -16,18 +16,18 @@ static const struct option {
   const char *name;
   char letter;
   takes takes;  // kind of value
-  const char *fallback, *help;
-  size_t place;  // offset in px__launch_plan
+  const char *default_value, *help;
+  size_t field;  // offset in px__launch_plan
 } table[] = {
-#define XX(name, letter, takes, fallback, help) \
-  {#name, letter, takes, fallback, help, offsetof(px__launch_plan, name)},
+#define XX(name, letter, takes, default_value, help) \
+  {#name, letter, takes, default_value, help, offsetof(px__launch_plan, name)},
     PX__LAUNCH_MAP(XX)
 #undef XX
 };
 enum { OPTIONS = sizeof table / sizeof *table };
 
 static const char **value_of(px__launch_plan *plan, int i) {
-  return (const char **)((char *)plan + table[i].place);
+  return (const char **)((char *)plan + table[i].field);
 }
 
 const char *px_job_usage(void) {
@@ -85,7 +85,7 @@ static px_status defaults(px__launch_plan *plan) {
     PX_CHECK(!set || table[i].takes != REFUSED, PX_UNIMPLEMENTED,
              "torchrun's %s is not implemented in Phlox", name);
     bool flag = table[i].takes == FLAG;
-    *value_of(plan, i) = !set ? table[i].fallback : flag && !strcmp(set, "0") ? "" : set;
+    *value_of(plan, i) = !set ? table[i].default_value : flag && !strcmp(set, "0") ? "" : set;
   }
   return PX_OK;
 }
@@ -176,7 +176,7 @@ static px_status endpoint(px__launch_plan *plan, const char *text, int port) {
   return colon ? number(&plan->port, colon + 1, "rdzv-endpoint", 0, 65535) : PX_OK;
 }
 
-static px_status meeting(px__launch_plan *plan) {
+static px_status rendezvous(px__launch_plan *plan) {
   const char *conf = strstr(plan->rdzv_conf, "join_timeout=");
   bool by_number = !strcmp(plan->rdzv_backend, "static");
   plan->join_ms = 600000;
@@ -269,7 +269,7 @@ px_status px__launch_parse(px__launch_plan *out, const px_job_options *given) {
            "--local_ranks_filter=0,1,2");
   PX_TRY(node_count(&plan));
   PX_TRY(local_size(&plan));
-  PX_TRY(meeting(&plan));
+  PX_TRY(rendezvous(&plan));
   PX_TRY(number(&plan.restarts, plan.max_restarts, "max-restarts", 0, 1000000));
   PX_TRY(milliseconds(&plan.interval_ms, plan.monitor_interval, "monitor-interval"));
   PX_TRY(milliseconds(&plan.shutdown_ms, plan.shutdown_timeout, "shutdown-timeout"));

@@ -46,7 +46,7 @@ int px__signal_number(const char *name, size_t length) {
   return 0;
 }
 
-static size_t put_letter(char *to, unsigned code) {
+static size_t put_utf8(char *to, unsigned code) {
   if (code < 0x80) return to[0] = (char)code, 1;
   if (code < 0x800) return to[0] = (char)(0xc0 | code >> 6), to[1] = (char)(0x80 | (code & 63)), 2;
   to[0] = (char)(0xe0 | code >> 12);
@@ -72,7 +72,7 @@ static bool unquote(char *text) {
     if (*in == 'u') {
       snprintf(hex, sizeof hex, "%.4s", in + 1);
       if (strlen(hex) < 4) return false;
-      out += put_letter(text + out, (unsigned)strtoul(hex, NULL, 16));
+      out += put_utf8(text + out, (unsigned)strtoul(hex, NULL, 16));
       in += 4;
     } else {
       text[out++] = known ? to[known - from] : *in;
@@ -126,14 +126,15 @@ static size_t describe(char *to, size_t at, size_t size, const px__launch_rank *
   int signal = killed ? WTERMSIG(r->status) : 0;
   gethostname(host, sizeof host - 1);
   strftime(when, sizeof when, "%Y-%m-%d_%H:%M:%S", localtime_r(&seconds, &parts));
-  char *json = read_file(r->error_file), *said = json ? string_of(json, "\"py_callstack\"") : NULL;
-  if (json && !said) said = string_of(json, "\"message\"");
+  char *json = read_file(r->error_file),
+       *traceback = json ? string_of(json, "\"py_callstack\"") : NULL;
+  if (json && !traceback) traceback = string_of(json, "\"message\"");
   snprintf(how, sizeof how, "Signal %d (%s) received by PID %d", signal, px__signal_name(signal),
            (int)r->pid);
-  if (!said)
-    said = killed ? how
-                  : "none: torch.distributed.elastic.multiprocessing.errors.record "
-                    "writes one";
+  if (!traceback)
+    traceback = killed ? how
+                       : "none: torch.distributed.elastic.multiprocessing.errors.record "
+                         "writes one";
   int length =
       snprintf(to + at, size - at,
                "[%d]:\n  time      : %s\n  host      : %s\n  rank      : %d (local_rank: %d)\n"
@@ -142,7 +143,7 @@ static size_t describe(char *to, size_t at, size_t size, const px__launch_rank *
                (int)r->pid, killed ? " (" : "", killed ? px__signal_name(signal) : "",
                killed ? ")" : "", json ? r->error_file : "<N/A>");
   at = length > 0 && at + (size_t)length < size ? at + (size_t)length : size - 1;
-  at = add_lines(to, at, size - 2, said, max);
+  at = add_lines(to, at, size - 2, traceback, max);
   px_free(json);
   return at;
 }

@@ -15,7 +15,7 @@ typedef struct mesh_table {
   px_object head;
   px_comm *comm;
   int *ranks;
-  int64_t count, mine;  // mine: index of this rank, or -1
+  int64_t count, own_index;  // own_index: index of this rank, or -1
   bool apart;
 } mesh_table;
 
@@ -46,18 +46,18 @@ static int64_t offset_of(const mesh_axis *axis, int64_t index) {
 }
 
 // Offset in the table of a mesh element, relative to the first element.
-static int64_t place_of(const px_mesh *self, int64_t index) {
-  int64_t place = 0;
+static int64_t table_offset(const px_mesh *self, int64_t index) {
+  int64_t index_in_table = 0;
   for (int d = self->ndim - 1; d >= 0; d--) {
-    place += offset_of(&self->axes[d], index % self->axes[d].size);
+    index_in_table += offset_of(&self->axes[d], index % self->axes[d].size);
     index /= self->axes[d].size;
   }
-  return place;
+  return index_in_table;
 }
 
 // Table index of the first element of the submesh containing this rank.
-static int64_t base_of(const px_mesh *self) {
-  int64_t base = self->table->mine;
+static int64_t table_base(const px_mesh *self) {
+  int64_t base = self->table->own_index;
   if (base < 0) return 0;
   for (int d = 0; d < self->ndim; d++) base -= offset_of(&self->axes[d], self->axes[d].coordinate);
   return base;
@@ -91,7 +91,7 @@ int64_t px_mesh_size(const px_mesh *self, int dim) {
 }
 const char *px_mesh_name(const px_mesh *self, int dim) { return axis_of(self, dim)->name; }
 int64_t px_mesh_coordinate(const px_mesh *self, int dim) {
-  return self->table->mine < 0 ? -1 : axis_of(self, dim)->coordinate;
+  return self->table->own_index < 0 ? -1 : axis_of(self, dim)->coordinate;
 }
 px_comm *px_mesh_comm(const px_mesh *self, int dim) { return axis_of(self, dim)->comm; }
 int64_t px_mesh_stride(const px_mesh *self, int dim, int part) {
@@ -100,13 +100,13 @@ int64_t px_mesh_stride(const px_mesh *self, int dim, int part) {
 }
 
 void px_mesh_ranks(const px_mesh *self, int *ranks) {
-  int64_t base = base_of(self), count = px_mesh_size(self, -1);
-  for (int64_t i = 0; i < count; i++) ranks[i] = self->table->ranks[base + place_of(self, i)];
+  int64_t base = table_base(self), count = px_mesh_size(self, -1);
+  for (int64_t i = 0; i < count; i++) ranks[i] = self->table->ranks[base + table_offset(self, i)];
 }
 
 void px_mesh_line(const px_mesh *self, int dim, int *ranks) {
   const mesh_axis *axis = axis_of(self, dim);
-  int64_t base = self->table->mine;
+  int64_t base = self->table->own_index;
   base = base < 0 ? 0 : base - offset_of(axis, axis->coordinate);
   for (int64_t i = 0; i < axis->size; i++) ranks[i] = self->table->ranks[base + offset_of(axis, i)];
 }
@@ -160,7 +160,7 @@ static px_status fill_table(mesh_table *self, const px_mesh_options *o) {
     for (int64_t j = 0; j < i; j++)
       PX_CHECK(self->ranks[i] != self->ranks[j], PX_VALUE, "rank %d appears in a mesh twice",
                self->ranks[i]);
-    if (self->ranks[i] == rank) self->mine = i;
+    if (self->ranks[i] == rank) self->own_index = i;
   }
   return PX_OK;
 }
@@ -176,7 +176,7 @@ static px_status table_new(mesh_table **out, const px_mesh_options *o, int64_t c
   px_object_init(self, &cls);
   self->comm = px_retain(o->comm);
   self->count = count;
-  self->mine = -1;
+  self->own_index = -1;
   self->apart = o->apart;
   PX_TRY(px_alloc((void **)&self->ranks, (size_t)(count + 1) * sizeof *self->ranks));
   PX_TRY(fill_table(self, o));
@@ -203,7 +203,7 @@ static px_status join_line(px_mesh *self, int dim, uint64_t number) {
   mesh_axis *axis = &self->axes[dim];
   char name[64];
   int *ranks;
-  if (over->mine < 0) return PX_OK;
+  if (over->own_index < 0) return PX_OK;
   if (axis->size == px_comm_size(over->comm)) return axis->comm = px_retain(over->comm), PX_OK;
   PX_TRY(px_alloc((void **)&ranks, (size_t)axis->size * sizeof *ranks));
   px_mesh_line(self, dim, ranks);
@@ -241,16 +241,16 @@ static px_status check_options(const px_mesh_options *o, int64_t *count) {
 }
 
 static px_status fill_mesh(px_mesh *self, const px_mesh_options *o) {
-  int64_t stride = 1, mine = self->table->mine;
+  int64_t stride = 1, own_index = self->table->own_index;
   self->ndim = o->ndim;
   for (int d = o->ndim - 1; d >= 0; d--) {
     mesh_axis *axis = &self->axes[d];
     add_part(axis, o->sizes[d], stride);
     axis->size = o->sizes[d];
-    axis->coordinate = mine < 0 ? 0 : mine / stride % o->sizes[d];
+    axis->coordinate = own_index < 0 ? 0 : own_index / stride % o->sizes[d];
     stride *= o->sizes[d];
     if (o->names) PX_TRY(px_strdup(&axis->name, o->names[d]));
-    if (o->lines && mine >= 0) axis->comm = px_retain(o->lines[d]);
+    if (o->lines && own_index >= 0) axis->comm = px_retain(o->lines[d]);
   }
   return o->lines ? PX_OK : join_lines(self);
 }
@@ -290,17 +290,17 @@ static px_status copy_axis(mesh_axis *to, const mesh_axis *from) {
 }
 
 // Sets *out to true if all elements of the mesh are distinct and inside the table.
-static px_status are_apart(bool *out, const px_mesh *self) {
+static px_status are_distinct(bool *out, const px_mesh *self) {
   int64_t count = px_mesh_size(self, -1), size = self->table->count;
-  bool *met;
+  bool *seen;
   *out = count <= size;
-  PX_TRY(px_alloc((void **)&met, (size_t)size));
+  PX_TRY(px_alloc((void **)&seen, (size_t)size));
   for (int64_t i = 0; *out && i < count; i++) {
-    int64_t place = place_of(self, i);
-    *out = place < size && !met[place];
-    if (*out) met[place] = true;
+    int64_t index_in_table = table_offset(self, i);
+    *out = index_in_table < size && !seen[index_in_table];
+    if (*out) seen[index_in_table] = true;
   }
-  px_free(met);
+  px_free(seen);
   return PX_OK;
 }
 
@@ -328,7 +328,7 @@ px_status px_mesh_select(px_mesh **out, px_mesh *const *meshes, const int *dims,
     PX_TRY(copy_axis(&self->axes[i], &meshes[i]->axes[dims[i]]));
   }
   PX_CHECK(is_sorted(self), PX_KEY, "Mesh dim indices should be in ascending order.");
-  PX_TRY(are_apart(&apart, self));
+  PX_TRY(are_distinct(&apart, self));
   PX_CHECK(apart, PX_RUNTIME, "Slicing overlapping dim_names is not allowed.");
   *out = PX_MOVE(self);
   return PX_OK;

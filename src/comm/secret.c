@@ -64,8 +64,8 @@ static void digest(uint8_t out[32], px__bytes first, px__bytes second) {
   for (int i = 0; i < 32; i++) out[i] = (uint8_t)(state[i / 4] >> (24 - 8 * (i % 4)));
 }
 
-void px__secret_answer(uint8_t out[PX__SECRET_BYTES], const char *secret, const uint8_t *nonce,
-                       size_t size) {
+void px__secret_response(uint8_t out[PX__SECRET_BYTES], const char *secret, const uint8_t *nonce,
+                         size_t size) {
   uint8_t key[64] = {0}, inner[32];
   size_t length = strlen(secret);
   if (length > 64)
@@ -80,33 +80,33 @@ void px__secret_answer(uint8_t out[PX__SECRET_BYTES], const char *secret, const 
 
 // ---- frames
 
-px_status px__ask_pack(void **out, size_t *size, const px__ask *ask) {
+px_status px__request_pack(void **out, size_t *size, const px__request *request) {
   uint8_t *at;
   *size = 17;
-  for (int i = 0; i < ask->count; i++) *size += 4 + ask->items[i].size;
+  for (int i = 0; i < request->count; i++) *size += 4 + request->items[i].size;
   PX_CHECK(*size < PX__STORE_FRAME, PX_DIST_STORE,
            "expected fewer than %d bytes in a store request, got %zu", PX__STORE_FRAME, *size);
   PX_TRY(px_alloc(out, *size));
-  uint32_t length = (uint32_t)(*size - 4), count = (uint32_t)ask->count;
+  uint32_t length = (uint32_t)(*size - 4), count = (uint32_t)request->count;
   at = *out;
   memcpy(at, &length, 4);
-  at[4] = (uint8_t)ask->kind;
-  memcpy(at + 5, &ask->number, 8);
+  at[4] = (uint8_t)request->kind;
+  memcpy(at + 5, &request->number, 8);
   memcpy(at + 13, &count, 4);
   at += 17;
-  for (int i = 0; i < ask->count; i++) {
-    uint32_t bytes = (uint32_t)ask->items[i].size;
+  for (int i = 0; i < request->count; i++) {
+    uint32_t bytes = (uint32_t)request->items[i].size;
     memcpy(at, &bytes, 4);
-    if (bytes) memcpy(at + 4, ask->items[i].at, bytes);
+    if (bytes) memcpy(at + 4, request->items[i].at, bytes);
     at += 4 + (size_t)bytes;
   }
   return PX_OK;
 }
 
-bool px__ask_unpack(px__ask *out, px__bytes *items, const uint8_t *frame, size_t size) {
+bool px__request_unpack(px__request *out, px__bytes *items, const uint8_t *frame, size_t size) {
   uint32_t count, bytes;
-  if (size < 13 || frame[0] >= PX__ASK_KINDS) return false;
-  out->kind = (px__ask_kind)frame[0];
+  if (size < 13 || frame[0] >= PX__REQUEST_KINDS) return false;
+  out->kind = (px__request_kind)frame[0];
   memcpy(&out->number, frame + 1, 8);
   memcpy(&count, frame + 9, 4);
   size_t at = 13;

@@ -39,8 +39,8 @@ static px_status read_all(int file, void *at, size_t size, int64_t from) {
 static px_status read_record(bool *more, file_store *self, int64_t size) {
   uint32_t length;
   px__bytes items[3];
-  px__ask ask;
-  px__answer answer;
+  px__request request;
+  px__response response;
   uint8_t *frame;
   *more = size - self->seen >= 4;
   if (!*more) return PX_OK;
@@ -50,12 +50,12 @@ static px_status read_record(bool *more, file_store *self, int64_t size) {
   if (!*more) return PX_OK;
   PX_TRY(px_alloc((void **)&frame, length));
   px_status status = read_all(self->file, frame, length, self->seen + 4);
-  if (status == PX_OK && (frame[0] > PX__ASK_DELETE || frame[9] > 3 || frame[10] || frame[11] ||
-                          frame[12] || !px__ask_unpack(&ask, items, frame, length)))
+  if (status == PX_OK && (frame[0] > PX__REQUEST_DELETE || frame[9] > 3 || frame[10] || frame[11] ||
+                          frame[12] || !px__request_unpack(&request, items, frame, length)))
     status =
         px_error_set(PX_DIST_STORE, 0, __FILE__, __LINE__, __func__, "the file is not a store");
-  if (status == PX_OK) status = px__table_ask(&self->table, &ask, &answer);
-  if (status == PX_OK) px_free(answer.value), self->seen += 4 + (int64_t)length;
+  if (status == PX_OK) status = px__table_apply(&self->table, &request, &response);
+  if (status == PX_OK) px_free(response.value), self->seen += 4 + (int64_t)length;
   px_free(frame);
   return status;
 }
@@ -67,10 +67,10 @@ static px_status catch_up(file_store *self) {
   return PX_OK;
 }
 
-static px_status append(file_store *self, const px__ask *ask) {
+static px_status append(file_store *self, const px__request *request) {
   void *frame;
   size_t size, done = 0;
-  PX_TRY(px__ask_pack(&frame, &size, ask));
+  PX_TRY(px__request_pack(&frame, &size, request));
   while (done < size) {
     ssize_t put =
         pwrite(self->file, (char *)frame + done, size - done, (off_t)(self->seen + (int64_t)done));
@@ -84,30 +84,32 @@ static px_status append(file_store *self, const px__ask *ask) {
   return PX_OK;
 }
 
-static px_status answer_locked(file_store *self, const px__ask *ask, px__answer *answer) {
+static px_status respond_locked(file_store *self, const px__request *request,
+                                px__response *response) {
   PX_TRY(catch_up(self));
-  bool changes = ask->kind == PX__ASK_SET || ask->kind == PX__ASK_ADD ||
-                 ask->kind == PX__ASK_SWAP || ask->kind == PX__ASK_DELETE;
-  if (!changes) return px__table_ask(&self->table, ask, answer);
+  bool changes = request->kind == PX__REQUEST_SET || request->kind == PX__REQUEST_ADD ||
+                 request->kind == PX__REQUEST_SWAP || request->kind == PX__REQUEST_DELETE;
+  if (!changes) return px__table_apply(&self->table, request, response);
   // The record is the packed request. Applying it to the table produces the response.
-  PX_TRY(append(self, ask));
+  PX_TRY(append(self, request));
   int64_t before = self->seen;
-  PX_TRY(px__table_ask(&self->table, ask, answer));
+  PX_TRY(px__table_apply(&self->table, request, response));
   off_t size = lseek(self->file, 0, SEEK_END);
   self->seen = size < 0 ? before : (int64_t)size;
   return PX_OK;
 }
 
-static px_status file_ask(px_store *store, const px__ask *ask, px__answer *answer) {
+static px_status file_request(px_store *store, const px__request *request, px__response *response) {
   file_store *self = (file_store *)store;
-  int64_t end = px__now_ms() + (ask->kind == PX__ASK_AWAIT ? ask->number : 0);
+  int64_t end = px__now_ms() + (request->kind == PX__REQUEST_AWAIT ? request->number : 0);
   px_status status;
   do {
     pthread_mutex_lock(&self->lock);
-    status = flock(self->file, LOCK_EX) ? io_failed("lock") : answer_locked(self, ask, answer);
+    status =
+        flock(self->file, LOCK_EX) ? io_failed("lock") : respond_locked(self, request, response);
     flock(self->file, LOCK_UN);
     pthread_mutex_unlock(&self->lock);
-    if (status != PX_OK || ask->kind != PX__ASK_AWAIT || answer->number) break;
+    if (status != PX_OK || request->kind != PX__REQUEST_AWAIT || response->number) break;
     nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
   } while (px__now_ms() < end);
   return status;
@@ -131,7 +133,7 @@ px_status px_store_file(px_store **out, const char *path) {
   px_object_init(self, &cls);
   pthread_mutex_init(&self->lock, NULL);
   self->file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-  self->store.ask = file_ask;
+  self->store.request = file_request;
   self->store.timeout_ms = 300000;
   if (self->file < 0) {
     px_status status = io_failed(path);

@@ -8,35 +8,35 @@
 
 enum { PX__STORE_FRAME = 64 << 20, PX__STORE_KEYS = 65536, PX__SECRET_BYTES = 32 };
 
-typedef enum px__ask_kind {
-  PX__ASK_SET,
-  PX__ASK_GET,  // response number: 1 if the key exists
-  PX__ASK_ADD,
-  PX__ASK_SWAP,    // key, expected, desired
-  PX__ASK_DELETE,  // response number: 1 if the key existed
-  PX__ASK_COUNT,
-  PX__ASK_AWAIT,  // number: timeout in milliseconds; in the response, 1 if all keys exist
-  PX__ASK_KINDS
-} px__ask_kind;
+typedef enum px__request_kind {
+  PX__REQUEST_SET,
+  PX__REQUEST_GET,  // response number: 1 if the key exists
+  PX__REQUEST_ADD,
+  PX__REQUEST_SWAP,    // key, expected, desired
+  PX__REQUEST_DELETE,  // response number: 1 if the key existed
+  PX__REQUEST_COUNT,
+  PX__REQUEST_AWAIT,  // number: timeout in milliseconds; in the response, 1 if all keys exist
+  PX__REQUEST_KINDS
+} px__request_kind;
 typedef struct px__bytes {
   const void *at;
   size_t size;
 } px__bytes;
-typedef struct px__ask {
-  px__ask_kind kind;
+typedef struct px__request {
+  px__request_kind kind;
   int64_t number;
   int count;
   const px__bytes *items;  // keys and values
-} px__ask;
-typedef struct px__answer {
+} px__request;
+typedef struct px__response {
   int64_t number;
   void *value;  // owned by the caller
   size_t size;
-} px__answer;
+} px__response;
 
 struct px_store {
   px_object head;
-  px_status (*ask)(px_store *self, const px__ask *ask, px__answer *answer);
+  px_status (*request)(px_store *self, const px__request *request, px__response *response);
   int64_t timeout_ms;  // atomic
   int port;
 };
@@ -45,11 +45,12 @@ struct px_store {
 typedef struct px__entry px__entry;
 typedef struct px__table {
   px__entry **heads;
-  int64_t room, count;
+  int64_t capacity, count;
 } px__table;
 // Executes a request on a table. On failure the table is unchanged.
-__attribute__((warn_unused_result)) px_status px__table_ask(px__table *table, const px__ask *ask,
-                                                            px__answer *answer);
+__attribute__((warn_unused_result)) px_status px__table_apply(px__table *table,
+                                                              const px__request *request,
+                                                              px__response *response);
 void px__table_clear(px__table *table);
 // Returns the value of a key, or NULL.
 const px__bytes *px__table_find(const px__table *table, px__bytes key);
@@ -75,15 +76,15 @@ enum { PX__GRACE_MS = 1000, PX__PAUSE_MS = 50 };
 // Wire format of the handshake.
 #define PX__STORE_MAGIC "PXSTORE1"
 enum { PX__NONCE_BYTES = 16, PX__HELLO_BYTES = 8 + 1 + PX__NONCE_BYTES, PX__REPLY_BYTES = 8 + 32 };
-void px__secret_answer(uint8_t out[PX__SECRET_BYTES], const char *secret, const uint8_t *nonce,
-                       size_t size);
+void px__secret_response(uint8_t out[PX__SECRET_BYTES], const char *secret, const uint8_t *nonce,
+                         size_t size);
 // Packs a request into a frame, and unpacks it. A frame is its length (4 bytes), kind (1),
 // number (8), count (4), and each item preceded by its length (4). Unpacked items point into the
 // frame.
-__attribute__((warn_unused_result)) px_status px__ask_pack(void **out, size_t *size,
-                                                           const px__ask *ask);
+__attribute__((warn_unused_result)) px_status px__request_pack(void **out, size_t *size,
+                                                               const px__request *request);
 // Returns false if the frame is malformed. `items` has a capacity of PX__STORE_KEYS.
-bool px__ask_unpack(px__ask *out, px__bytes *items, const uint8_t *frame, size_t size);
+bool px__request_unpack(px__request *out, px__bytes *items, const uint8_t *frame, size_t size);
 
 typedef struct px__server px__server;
 __attribute__((warn_unused_result)) px_status px__server_start(px__server **out, int *port,
@@ -92,4 +93,4 @@ void px__server_stop(px__server *server);
 
 // Polled by store waits in addition to the thread's interrupt check; set by clusters. Atomic, may
 // be NULL.
-extern px_status (*px__store_asks)(void);
+extern px_status (*px__store_poll)(void);

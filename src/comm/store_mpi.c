@@ -37,7 +37,7 @@ px_status px_store_mpi(px_store **out, int *rank, int *size, int64_t timeout_ms)
   PX_GIVEN(size);
   const px_engine *engine;
   address at = {.port = -1};
-  char why[PX__WHY] = "";
+  char why[PX__REASON] = "";
   PX_SCOPED(px_store) store = NULL;
   *out = NULL;
   PX_CHECK(px_cluster_rank() < 0, PX_UNIMPLEMENTED,

@@ -28,7 +28,7 @@ typedef struct queue {
 } queue;
 typedef struct connection {
   int socket;
-  bool known;        // authenticated
+  bool authenticated;
   bool parked;       // the frame at the head of `in` waits for keys
   int64_t deadline;  // of authentication, or of the wait
   uint8_t nonce[PX__NONCE_BYTES];
@@ -86,13 +86,13 @@ static bool flush_out(connection *c) {
   return true;
 }
 
-static bool reply(connection *c, bool fine, const px__answer *answer) {
+static bool reply(connection *c, bool fine, const px__response *response) {
   uint8_t head[13];
-  uint32_t length = (uint32_t)(9 + answer->size);
+  uint32_t length = (uint32_t)(9 + response->size);
   memcpy(head, &length, 4);
   head[4] = fine;
-  memcpy(head + 5, &answer->number, 8);
-  return push(&c->out, head, sizeof head) && push(&c->out, answer->value, answer->size);
+  memcpy(head + 5, &response->number, 8);
+  return push(&c->out, head, sizeof head) && push(&c->out, response->value, response->size);
 }
 
 // Compares memory in constant time.
@@ -102,53 +102,55 @@ static bool equal(const uint8_t *a, const uint8_t *b, size_t size) {
   return !differ;
 }
 
-static bool greeted(px__server *s, connection *c) {
-  uint8_t wanted[PX__SECRET_BYTES] = {0};
+static bool authenticate(px__server *s, connection *c) {
+  uint8_t expected[PX__SECRET_BYTES] = {0};
   if (memcmp(c->in.at, PX__STORE_MAGIC, 8)) return false;
-  if (s->secret) px__secret_answer(wanted, s->secret, c->nonce, sizeof c->nonce);
-  if (!equal(wanted, c->in.at + 8, sizeof wanted)) return false;
-  c->known = true;
+  if (s->secret) px__secret_response(expected, s->secret, c->nonce, sizeof c->nonce);
+  if (!equal(expected, c->in.at + 8, sizeof expected)) return false;
+  c->authenticated = true;
   drop(&c->in, PX__REPLY_BYTES);
   return push(&c->out, "\1", 1);
 }
 
 // Answers the frame at the head of `in`, or parks the connection. Returns false if malformed.
-static bool answer_frame(px__server *s, connection *c, size_t length) {
-  px__ask ask;
-  px__answer answer = {0};
-  if (!px__ask_unpack(&ask, s->items, c->in.at + 4, length)) return false;
-  px_status status = px__table_ask(&s->table, &ask, &answer);
-  bool waits = ask.kind == PX__ASK_AWAIT && status == PX_OK && !answer.number && ask.number > 0;
-  if (waits && !c->parked) c->deadline = px__now_ms() + (ask.number < 60000 ? ask.number : 60000);
+static bool handle_frame(px__server *s, connection *c, size_t length) {
+  px__request request;
+  px__response response = {0};
+  if (!px__request_unpack(&request, s->items, c->in.at + 4, length)) return false;
+  px_status status = px__table_apply(&s->table, &request, &response);
+  bool waits = request.kind == PX__REQUEST_AWAIT && status == PX_OK && !response.number &&
+               request.number > 0;
+  if (waits && !c->parked)
+    c->deadline = px__now_ms() + (request.number < 60000 ? request.number : 60000);
   c->parked = waits && px__now_ms() < c->deadline;
   if (c->parked) return true;
-  bool sent = reply(c, status == PX_OK, &answer);
-  px_free(answer.value);
+  bool sent = reply(c, status == PX_OK, &response);
+  px_free(response.value);
   px_error_clear();
   drop(&c->in, 4 + length);
   return sent;
 }
 
 // Processes received bytes. Returns false if the connection must be closed.
-static bool work_off(px__server *s, connection *c) {
-  if (!c->known && c->in.size >= PX__REPLY_BYTES && !greeted(s, c)) return false;
-  while (c->known && c->in.size >= 4) {
+static bool process_input(px__server *s, connection *c) {
+  if (!c->authenticated && c->in.size >= PX__REPLY_BYTES && !authenticate(s, c)) return false;
+  while (c->authenticated && c->in.size >= 4) {
     uint32_t length;
     memcpy(&length, c->in.at, 4);
     if (length < 13 || length >= PX__STORE_FRAME) return false;
     if (c->in.size - 4 < length) break;
-    if (!answer_frame(s, c, length)) return false;
+    if (!handle_frame(s, c, length)) return false;
     if (c->parked) break;
   }
   return flush_out(c);
 }
 
 static bool receive(px__server *s, connection *c) {
-  size_t most = c->known ? 65536 : PX__REPLY_BYTES - c->in.size;
+  size_t max = c->authenticated ? 65536 : PX__REPLY_BYTES - c->in.size;
   // A parked client has no reason to send more.
   if (c->parked && c->in.size > PX__STORE_FRAME) return false;
-  if (!reserve(&c->in, most)) return false;
-  ssize_t got = recv(c->socket, c->in.at + c->in.size, most, MSG_DONTWAIT);
+  if (!reserve(&c->in, max)) return false;
+  ssize_t got = recv(c->socket, c->in.at + c->in.size, max, MSG_DONTWAIT);
   if (got < 0) return errno == EAGAIN || errno == EINTR;
   if (got == 0) return false;
   c->in.size += (size_t)got;
@@ -175,7 +177,7 @@ static void greet(px__server *s, int socket) {
 static bool make_capacity(px__server *s, bool full) {
   int i = 0;
   if (!full && s->count < CONNECTIONS) return true;
-  while (i < s->count && s->connections[i].known) i++;
+  while (i < s->count && s->connections[i].authenticated) i++;
   connection *c = &s->connections[i];
   if (i == s->count || px__now_ms() < c->deadline - HELLO_MS + PX__GRACE_MS) return false;
   end(c);
@@ -199,7 +201,7 @@ static int poll_timeout(px__server *s) {
   int64_t now = px__now_ms(), min = now < s->shut_until ? s->shut_until - now : -1;
   for (int i = 0; i < s->count; i++) {
     const connection *c = &s->connections[i];
-    if (c->known && !c->parked) continue;
+    if (c->authenticated && !c->parked) continue;
     int64_t left = c->deadline > now ? c->deadline - now : 0;
     if (min < 0 || left < min) min = left;
   }
@@ -212,16 +214,16 @@ static void serve_all(px__server *s) {
   for (int i = 0; i < s->count; i++) {
     connection *c = &s->connections[i];
     short seen = s->polled[2 + i].revents;
-    bool fine = c->known || px__now_ms() < c->deadline;
+    bool fine = c->authenticated || px__now_ms() < c->deadline;
     if (fine && seen & (POLLIN | POLLHUP | POLLERR)) fine = receive(s, c);
-    if (fine && (seen || c->parked)) fine = work_off(s, c);
+    if (fine && (seen || c->parked)) fine = process_input(s, c);
     any |= seen != 0;
     if (!fine) end(c);
   }
   // A key set by one connection may complete the waits of others.
   for (int i = 0; any && i < polled; i++) {
     connection *c = &s->connections[i];
-    if (c->socket >= 0 && c->parked && !work_off(s, c)) end(c);
+    if (c->socket >= 0 && c->parked && !process_input(s, c)) end(c);
   }
   for (int i = 0; i < s->count; i++)
     if (s->connections[i].socket >= 0) s->connections[kept++] = s->connections[i];

@@ -25,45 +25,46 @@ static px_status lost(tcp_store *self, const char *why) {
   PX_FAIL(PX_DIST_NETWORK, "lost the connection to the store server: %s", why);
 }
 
-static px_status receive_answer(tcp_store *self, px__answer *answer, int64_t end) {
+static px_status receive_answer(tcp_store *self, px__response *response, int64_t end) {
   uint8_t head[13];
   uint32_t length;
   if (!px__receive_all(self->socket, head, sizeof head, end)) return lost(self, strerror(errno));
   memcpy(&length, head, 4);
-  memcpy(&answer->number, head + 5, 8);
+  memcpy(&response->number, head + 5, 8);
   if (length < 9 || length >= PX__STORE_FRAME) return lost(self, "the peer is not a store server");
-  answer->size = length - 9;
-  px_status status = px_alloc(&answer->value, answer->size + 1);
+  response->size = length - 9;
+  px_status status = px_alloc(&response->value, response->size + 1);
   if (status != PX_OK) return (void)lost(self, "no memory"), status;
-  if (!px__receive_all(self->socket, answer->value, answer->size, end)) {
-    px_free(answer->value);
+  if (!px__receive_all(self->socket, response->value, response->size, end)) {
+    px_free(response->value);
     return lost(self, strerror(errno));
   }
   bool fine = head[4];
-  if (!fine || answer->size == 0) px_free(answer->value), answer->value = NULL;
+  if (!fine || response->size == 0) px_free(response->value), response->value = NULL;
   PX_CHECK(fine, PX_DIST_STORE, "the store server failed to execute the request");
   return PX_OK;
 }
 
-static px_status asked(tcp_store *self, const px__ask *ask, px__answer *answer, const void *frame,
-                       size_t size) {
+static px_status exchange(tcp_store *self, const px__request *request, px__response *response,
+                          const void *frame, size_t size) {
   int64_t end = px__now_ms() + ANSWER_MS;
   PX_CHECK(self->socket >= 0, PX_DIST_NETWORK, "lost the connection to the store server");
   if (!px__send_all(self->socket, frame, size, end)) return lost(self, strerror(errno));
-  PX_TRY(receive_answer(self, answer, end));
+  PX_TRY(receive_answer(self, response, end));
   // An empty value is returned as an allocation, too.
-  bool gives = ask->kind == PX__ASK_SWAP || (ask->kind == PX__ASK_GET && answer->number);
-  return gives && !answer->value ? px_alloc(&answer->value, 1) : PX_OK;
+  bool returns_value =
+      request->kind == PX__REQUEST_SWAP || (request->kind == PX__REQUEST_GET && response->number);
+  return returns_value && !response->value ? px_alloc(&response->value, 1) : PX_OK;
 }
 
-static px_status tcp_ask(px_store *store, const px__ask *ask, px__answer *answer) {
+static px_status tcp_request(px_store *store, const px__request *request, px__response *response) {
   tcp_store *self = (tcp_store *)store;
   void *frame;
   size_t size;
-  *answer = (px__answer){0};
-  PX_TRY(px__ask_pack(&frame, &size, ask));
+  *response = (px__response){0};
+  PX_TRY(px__request_pack(&frame, &size, request));
   pthread_mutex_lock(&self->lock);
-  px_status status = asked(self, ask, answer, frame, size);
+  px_status status = exchange(self, request, response, frame, size);
   pthread_mutex_unlock(&self->lock);
   px_free(frame);
   return status;
@@ -73,15 +74,16 @@ static px_status tcp_ask(px_store *store, const px__ask *ask, px__answer *answer
 
 // Authenticates this process. The server closes the connection on a wrong secret.
 static px_status introduce(tcp_store *self, const char *secret, int64_t end) {
-  uint8_t hello[PX__HELLO_BYTES], answer[PX__REPLY_BYTES] = PX__STORE_MAGIC, fine;
+  uint8_t hello[PX__HELLO_BYTES], response[PX__REPLY_BYTES] = PX__STORE_MAGIC, fine;
   if (!px__receive_all(self->socket, hello, sizeof hello, end)) return lost(self, strerror(errno));
   if (memcmp(hello, PX__STORE_MAGIC, 8)) return lost(self, "the peer is not a store server");
   PX_CHECK(!hello[8] || secret, PX_DIST_NETWORK,
            "the store server requires a secret, but PHLOX_STORE_SECRET is not set");
   PX_CHECK(hello[8] || !secret, PX_DIST_NETWORK,
            "PHLOX_STORE_SECRET is set, but the store server has no secret");
-  if (secret) px__secret_answer(answer + 8, secret, hello + 9, PX__NONCE_BYTES);
-  if (!px__send_all(self->socket, answer, sizeof answer, end)) return lost(self, strerror(errno));
+  if (secret) px__secret_response(response + 8, secret, hello + 9, PX__NONCE_BYTES);
+  if (!px__send_all(self->socket, response, sizeof response, end))
+    return lost(self, strerror(errno));
   if (!px__receive_all(self->socket, &fine, 1, end))
     return lost(self, secret ? "the server has a different secret" : strerror(errno));
   return PX_OK;
@@ -139,7 +141,7 @@ px_status px_store_tcp(px_store **out, const px_store_tcp_options *options) {
   px_object_init(self, &cls);
   pthread_mutex_init(&self->lock, NULL);
   self->socket = -1;
-  self->store.ask = tcp_ask;
+  self->store.request = tcp_request;
   self->store.port = options->port;
   self->store.timeout_ms = options->timeout_ms > 0 ? options->timeout_ms : 300000;
   if (options->serve) PX_TRY(px__server_start(&self->server, &self->store.port, secret));

@@ -17,7 +17,7 @@
 
 // ---- frames
 
-void px__line_flush(px__line *line) {
+void px__link_flush(px__link *line) {
   while (line->socket >= 0 && line->out_size) {
     ssize_t sent = send(line->socket, line->out, line->out_size, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent < 0 && errno == EINTR) continue;
@@ -27,20 +27,20 @@ void px__line_flush(px__line *line) {
   }
 }
 
-bool px__line_say(px__line *line, px__word word, uint64_t number, const void *at, size_t size) {
+bool px__link_send(px__link *line, px__message word, uint64_t number, const void *at, size_t size) {
   const px__head head = {word, (uint32_t)size, number};
-  if (line->socket < 0 || line->out_size + sizeof head + size > PX__LINE_OUT) return false;
+  if (line->socket < 0 || line->out_size + sizeof head + size > PX__LINK_OUT) return false;
   memcpy(line->out + line->out_size, &head, sizeof head);
   if (size) memcpy(line->out + line->out_size + sizeof head, at, size);
   line->out_size += sizeof head + size;
-  px__line_flush(line);
+  px__link_flush(line);
   return true;
 }
 
-bool px__line_read(px__line *line) {
-  while (line->in_size < PX__LINE_IN) {
+bool px__link_read(px__link *line) {
+  while (line->in_size < PX__LINK_IN) {
     ssize_t got =
-        recv(line->socket, line->in + line->in_size, PX__LINE_IN - line->in_size, MSG_DONTWAIT);
+        recv(line->socket, line->in + line->in_size, PX__LINK_IN - line->in_size, MSG_DONTWAIT);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return errno == EAGAIN;
     if (got == 0) return false;
@@ -49,20 +49,20 @@ bool px__line_read(px__line *line) {
   return true;
 }
 
-bool px__line_take(px__line *line, px__head *head, const char **at, bool *fine) {
+bool px__link_next(px__link *line, px__head *head, const char **at, bool *fine) {
   size_t drop = (size_t)(*at ? *at - (const char *)line->in + head->size : 0);
   line->in_size -= drop;
   memmove(line->in, line->in + drop, line->in_size);
   *at = NULL;
   if (line->in_size < sizeof *head) return false;
   memcpy(head, line->in, sizeof *head);
-  *fine = head->word < PX__WORDS && head->size <= PX__LINE_IN - sizeof *head;
+  *fine = head->word < PX__MESSAGES && head->size <= PX__LINK_IN - sizeof *head;
   if (!*fine || line->in_size < sizeof *head + head->size) return false;
   *at = (const char *)line->in + sizeof *head;
   return true;
 }
 
-void px__line_close(px__line *line) {
+void px__link_close(px__link *line) {
   if (line->socket >= 0) close(line->socket);
   line->socket = -1;
   line->in_size = line->out_size = 0;
@@ -70,7 +70,7 @@ void px__line_close(px__line *line) {
 
 // ---- address of the hub
 
-static bool of_interface(char *out, size_t capacity, const char *name) {
+static bool interface_address(char *out, size_t capacity, const char *name) {
   struct ifaddrs *list;
   bool found = false;
   if (getifaddrs(&list)) return false;
@@ -91,7 +91,7 @@ static px_status own_host(char *out, size_t capacity) {
   const char *interface = NULL;
   PX_TRY(px_env_read("GLOO_SOCKET_IFNAME", &interface));
   if (interface) {
-    PX_CHECK(of_interface(out, capacity, interface), PX_DIST_NETWORK,
+    PX_CHECK(interface_address(out, capacity, interface), PX_DIST_NETWORK,
              "GLOO_SOCKET_IFNAME: interface '%s' does not exist or has no address", interface);
     return PX_OK;
   }

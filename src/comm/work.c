@@ -105,7 +105,7 @@ static px_status check_sides(const px_comm *comm, const px_collective *c, bool h
 }
 
 static px_status check_peer(const px_comm *comm, const px_collective *c) {
-  bool pairs = px__pairs_up(c->op);
+  bool pairs = px__is_p2p(c->op);
   bool any = c->op == PX_RECV && c->peer == -1;
   if (!pairs && !shapes[c->op].rooted) return PX_OK;
   PX_CHECK(any || (c->peer >= 0 && c->peer < comm->size), PX_VALUE,
@@ -157,8 +157,8 @@ static bool scales(const px_work *self) {
 // Returns contiguous memory for the tensors of one side: device memory if the engine queues, host
 // memory otherwise. It is the only tensor itself, or a new buffer if there are several tensors, the
 // tensor must be staged in host memory, or its elements are scaled before the reduction.
-static px_status one_piece(px_tensor **out, bool *copies, const px_work *self,
-                           px_tensor *const *tensors, int count) {
+static px_status contiguous_operand(px_tensor **out, bool *copies, const px_work *self,
+                                    px_tensor *const *tensors, int count) {
   int64_t total = numel(tensors, count);
   if (count == 0) return PX_OK;
   bool stays = self->device.type == PX_CPU || self->queued || posted(self);
@@ -174,12 +174,12 @@ static px_status lay_out(px_work *self, const px_collective *c) {
   if (self->queued && c->op == PX_BARRIER)
     return px_tensor_empty(&self->out, 1, &one, PX_UINT8, self->device);
   if (self->queued && shapes[c->op].in_place && !scales(self)) return PX_OK;  // one call a tensor
-  PX_TRY(one_piece(&self->out, &self->spreads_out, self, outputs, self->output_count));
+  PX_TRY(contiguous_operand(&self->out, &self->scatters_out, self, outputs, self->output_count));
   if (shapes[c->op].in_place) {
     self->in = px_retain(self->out);
-    self->gathers_in = self->spreads_out;
+    self->packs_in = self->scatters_out;
   } else {
-    PX_TRY(one_piece(&self->in, &self->gathers_in, self, self->tensors, self->input_count));
+    PX_TRY(contiguous_operand(&self->in, &self->packs_in, self, self->tensors, self->input_count));
   }
   if (self->queued || posted(self)) return PX_OK;
   self->call.in = self->in ? px_tensor_data(self->in) : NULL;
@@ -224,7 +224,7 @@ static px_status choose_reduction(px_work *self, const px_comm *comm, const px_c
 // Fails if the engine does not support the call.
 static px_status check_engine(const px_work *self, const px_comm *comm) {
   static const px_status statuses[] = {PX_VALUE, PX_TYPE, PX_RUNTIME};
-  char why[PX__WHY] = "";
+  char why[PX__REASON] = "";
   if (!PX__ENGINE_HAS(comm->engine, refuse)) return PX_OK;
   int bad = comm->engine->refuse(&self->call, why, sizeof why);
   if (!bad) return PX_OK;
@@ -286,7 +286,7 @@ static px_status prepare(px_work *self, px_comm *comm, const px_collective *c) {
 
 static void work_destroy(void *object) {
   px_work *self = object;
-  char why[PX__WHY];
+  char why[PX__REASON];
   if (self->pending) self->comm->engine->finish(self->pending, &self->source, -1, why, sizeof why);
   for (int i = 0; i < self->input_count + self->output_count; i++) px_release(self->tensors[i]);
   px_free(self->tensors);
@@ -294,7 +294,7 @@ static void work_destroy(void *object) {
   px_release(self->out);
   px_release(self->event);
   px_free(self->counts);
-  px_free(self->room);
+  px_free(self->error_storage);
   if (self->owns) px_release(self->comm);
   pthread_cond_destroy(&self->changed);
   pthread_mutex_destroy(&self->lock);
@@ -304,7 +304,7 @@ static void work_destroy(void *object) {
 
 // Numbers a call. A send or recv carries the number of the preceding collective.
 static void number(px_work *self, px_comm *comm, const px_collective *c) {
-  bool pairs = px__pairs_up(c->op);
+  bool pairs = px__is_p2p(c->op);
   px__call *called = &self->called;
   called->op = c->op;
   called->peer = c->peer;
@@ -315,14 +315,14 @@ static void number(px_work *self, px_comm *comm, const px_collective *c) {
   pthread_mutex_lock(&comm->lock);
   called->number = pairs ? comm->number : ++comm->number;
   called->tag = tag_of(self, c);
-  if (!pairs) px__watch_begun(comm->watch, called);
+  if (!pairs) px__watchdog_begun(comm->watch, called);
   pthread_mutex_unlock(&comm->lock);
   self->call.tag = pairs ? (uint32_t)c->tag : called->tag;
   self->call.number = pairs ? 0 : called->number;
 }
 
-static px_status check_whole(px_comm *comm, px_collective_op op) {
-  char why[PX__WHY];
+static px_status check_usable(px_comm *comm, px_collective_op op) {
+  char why[PX__REASON];
   pthread_mutex_lock(&comm->lock);
   uint64_t next = comm->number + 1;
   snprintf(why, sizeof why, "%s", comm->broken);
@@ -347,11 +347,11 @@ px_status px__work_new(px_work **out, px_comm *comm, const px_collective *c) {
   self->source = -1;
   self->call.op = c->op;
   self->queued = comm->queues;
-  self->owns = px__pairs_up(c->op) && !self->queued;
+  self->owns = px__is_p2p(c->op) && !self->queued;
   self->comm = self->owns ? px_retain(comm) : comm;
-  PX_TRY(px_alloc((void **)&self->room, sizeof *self->room));
-  PX_TRY(check_whole(comm, c->op));
-  PX_TRY(px__cluster_pass(comm, c->op));
+  PX_TRY(px_alloc((void **)&self->error_storage, sizeof *self->error_storage));
+  PX_TRY(check_usable(comm, c->op));
+  PX_TRY(px__cluster_enter(comm, c->op));
   PX_TRY(prepare(self, comm, c));
   number(self, comm, c);
   *out = PX_MOVE(owned);
@@ -377,7 +377,7 @@ static px_status move(px_tensor *const *tensors, int count, px_tensor *piece, bo
 
 static px_status gather(px_work *self) {
   bool in_place = shapes[self->call.op].in_place;
-  if (!self->gathers_in) return PX_OK;
+  if (!self->packs_in) return PX_OK;
   return move(self->tensors + (in_place ? self->input_count : 0),
               in_place ? self->output_count : self->input_count, self->in, false);
 }
@@ -392,25 +392,25 @@ px_status px__work_gather(px_work *self) {
 
 px_status px__work_spread(px_work *self) {
   bool lost = self->call.op == PX_REDUCE && self->call.peer != self->comm->rank;
-  if (!self->spreads_out || lost) return PX_OK;
+  if (!self->scatters_out || lost) return PX_OK;
   return move(self->tensors + self->input_count, self->output_count, self->out, true);
 }
 
 // ---- running
 
 void px__work_fail(px_work *self) {
-  px_error_take(self->room);
-  self->error = self->room;
+  px_error_take(self->error_storage);
+  self->error = self->error_storage;
 }
 
-px_status px__work_refuse(px_work *self, px_comm *comm, const char *why) {
-  char description[PX__CALL], text[PX__FAILURE], reason[PX__WHY];
-  bool pairs = px__pairs_up(self->call.op);
+px_status px__work_break_group(px_work *self, px_comm *comm, const char *why) {
+  char description[PX__CALL], text[PX__FAILURE], reason[PX__REASON];
+  bool pairs = px__is_p2p(self->call.op);
   px__call_describe(description, sizeof description, &self->called, false);
   // A number identifies a collective on the other ranks, but not a send or recv: name those.
   snprintf(reason, sizeof reason, "%s%s%.600s", pairs ? description : "", pairs ? ": " : "", why);
-  px__watch_explain(comm->watch, self->call.number, reason);
-  if (px__comm_sees(comm) && comm->joined) comm->engine->fail(comm->joined, 0, reason);
+  px__watchdog_explain(comm->watch, self->call.number, reason);
+  if (px__comm_detects(comm) && comm->joined) comm->engine->fail(comm->joined, 0, reason);
   px__call_explain(text, &self->called, comm->rank, self->call.timeout_ms, reason);
   pthread_mutex_lock(&comm->lock);
   if (!comm->refused) snprintf(comm->broken, sizeof comm->broken, "%.1000s", text);
@@ -420,20 +420,20 @@ px_status px__work_refuse(px_work *self, px_comm *comm, const char *why) {
 }
 
 static px_status run(px_work *self, px_comm *comm) {
-  char why[PX__WHY] = "";
+  char why[PX__REASON] = "";
   int64_t left = self->deadline - px__now_ms();
   pthread_mutex_lock(&comm->lock);
   snprintf(why, sizeof why, "%s", comm->broken);
   pthread_mutex_unlock(&comm->lock);
-  if (why[0]) return px__work_refuse(self, comm, why);
+  if (why[0]) return px__work_break_group(self, comm, why);
   self->call.timeout_ms = left > 1 ? left : 1;
-  if (px_fault_pass("collective")) return px__work_refuse(self, comm, "injected fault");
+  if (px_fault_pass("collective")) return px__work_break_group(self, comm, "injected fault");
   if (scales(self))
     px__reduce_scale(self->called.dtype, px_tensor_data(self->in), px_tensor_numel(self->in),
                      self->factor);
   if (comm->engine->run(comm->joined, &self->call, why, sizeof why))
-    return px__work_refuse(self, comm, why);
-  if (!px__pairs_up(self->call.op)) px__watch_done(comm->watch, self->called.number);
+    return px__work_break_group(self, comm, why);
+  if (!px__is_p2p(self->call.op)) px__watchdog_done(comm->watch, self->called.number);
   if (self->divide && !self->call.finish) divide(&self->call, self->call.out, self->call.count);
   return PX_OK;
 }
@@ -465,7 +465,7 @@ void px__work_done(px_work *self) {
 
 // ---- the thread of a communicator
 
-void px__work_off_first(px_comm *comm) {
+void px__work_run_first(px_comm *comm) {
   px_work *work = comm->first;
   comm->first = work->next;
   if (!comm->first) comm->last = NULL;
@@ -483,11 +483,11 @@ void px__work_off_first(px_comm *comm) {
 
 // Callbacks may wait for another work on the thread that must run it. Runs queued works until that
 // one has completed.
-static void work_off_until(const px_work *until) {
+static void run_queue_until(const px_work *until) {
   px_comm *comm = until->comm;
   if (!until->on_thread || !pthread_equal(until->thread, pthread_self())) return;
   pthread_mutex_lock(&comm->lock);
-  while (comm->first && !px_work_is_completed(until)) px__work_off_first(comm);
+  while (comm->first && !px_work_is_completed(until)) px__work_run_first(comm);
   pthread_mutex_unlock(&comm->lock);
 }
 
@@ -531,14 +531,14 @@ px_event *px_work_event(px_work *self) { return self->event; }
 
 // Completes a send or recv of host memory in the waiting thread.
 static px_status finish(px_work *self, int64_t timeout_ms) {
-  char why[PX__WHY] = "";
+  char why[PX__REASON] = "";
   int64_t left = timeout_ms > 0 ? timeout_ms : self->deadline - px__now_ms();
   void *pending = self->pending;
   self->pending = NULL;
   if (!pending) return PX_OK;
   int bad =
       self->comm->engine->finish(pending, &self->source, left > 1 ? left : 1, why, sizeof why);
-  px_status status = bad ? px__work_refuse(self, self->comm, why) : px__work_spread(self);
+  px_status status = bad ? px__work_break_group(self, self->comm, why) : px__work_spread(self);
   if (status != PX_OK) px__work_fail(self);
   px__work_done(self);
   return self->error ? px_error_give(self->error) : PX_OK;
@@ -580,7 +580,7 @@ px_status px_work_wait(px_work *self, int64_t timeout_ms) {
     return px_stream_wait_event(current, self->event);
   }
   if (self->pending) return finish(self, timeout_ms);
-  work_off_until(self);
+  run_queue_until(self);
   PX_TRY(await(self, timeout_ms));
   return self->error ? px_error_give(self->error) : PX_OK;
 }

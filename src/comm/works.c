@@ -11,11 +11,11 @@
 
 // Records completion. Works of one stream complete in order, so all earlier ones are done too.
 static void note_done(px_comm *self, const px_work *work) {
-  bool counts = work->queued && !work->error && !px__pairs_up(work->call.op);
+  bool counts = work->queued && !work->error && !px__is_p2p(work->call.op);
   if (counts && work->called.number > self->works_done) self->works_done = work->called.number;
 }
 
-void px__works_keep(px_comm *self, px_work *work) {
+void px__works_add(px_comm *self, px_work *work) {
   pthread_mutex_lock(&self->works);
   work->next = NULL;
   if (work->captured)  // part of a graph: its completion is not polled
@@ -48,7 +48,7 @@ static bool is_over(px_work *work) {
 
 // Removes finished works from the list and returns them. A queueing engine uses one stream, so
 // the scan stops at the first unfinished work.
-static px_work *take_over(px_comm *self) {
+static px_work *take_finished(px_comm *self) {
   px_work **at = &self->on_device, *over = NULL, *last = NULL;
   pthread_mutex_lock(&self->works);
   while (*at) {
@@ -69,7 +69,7 @@ static px_work *take_over(px_comm *self) {
 }
 
 // Returns a new reference to the first work, or NULL.
-static px_work *first_of(px_comm *self) {
+static px_work *first_work(px_comm *self) {
   pthread_mutex_lock(&self->works);
   px_work *work = px_retain(self->on_device);
   pthread_mutex_unlock(&self->works);
@@ -88,11 +88,11 @@ static void drop(px_comm *self, px_work *work) {
 
 void px__works_reap(px_comm *self, bool all) {
   for (;;) {
-    for (px_work *work = take_over(self), *next; work; work = next) {
+    for (px_work *work = take_finished(self), *next; work; work = next) {
       next = work->next;
       px_release(work);
     }
-    PX_SCOPED(px_work) left = all ? first_of(self) : NULL;
+    PX_SCOPED(px_work) left = all ? first_work(self) : NULL;
     if (!left) return;
     wait_quietly(left);
     if (!is_over(left)) drop(self, left);
@@ -106,7 +106,7 @@ static bool is_broken(px_comm *self) {
   return broken;
 }
 
-px_status px__works_await_room(px_comm *self) {
+px_status px__works_await_capacity(px_comm *self) {
   for (;;) {
     px__works_reap(self, false);
     pthread_mutex_lock(&self->works);
@@ -127,30 +127,30 @@ uint64_t px__works_done(px_comm *self) {
   return done;
 }
 
-static bool is_late(const px_work *work, char why[PX__WHY]) {
+static bool is_late(const px_work *work, char why[PX__REASON]) {
   char description[PX__CALL] = "";
-  bool pairs = px__pairs_up(work->call.op);
+  bool pairs = px__is_p2p(work->call.op);
   if (px__now_ms() < work->deadline) return false;
   if (pairs) px__call_describe(description, sizeof description, &work->called, false);
-  snprintf(why, PX__WHY, "%s%stimed out after %lld ms", description, pairs ? ": " : "",
+  snprintf(why, PX__REASON, "%s%stimed out after %lld ms", description, pairs ? ": " : "",
            (long long)work->call.timeout_ms);
   return true;
 }
 
-bool px__works_look(px_comm *self, uint64_t *number, char why[PX__WHY]) {
+bool px__works_check(px_comm *self, uint64_t *number, char why[PX__REASON]) {
   bool bad = false;
   px_work *at;
   *number = 0;
   pthread_mutex_lock(&self->works);
   for (at = self->on_device; at && px_event_reached(at->event); at = at->next) note_done(self, at);
-  if (at && !px__pairs_up(at->call.op)) *number = at->called.number;
+  if (at && !px__is_p2p(at->call.op)) *number = at->called.number;
   if (at) bad = is_late(at, why);
   pthread_mutex_unlock(&self->works);
   if (bad) return true;
   pthread_mutex_lock(&self->lock);
   void *joined = self->aborted ? NULL : self->joined;
   pthread_mutex_unlock(&self->lock);
-  return joined && self->engine->check(joined, why, PX__WHY);
+  return joined && self->engine->check(joined, why, PX__REASON);
 }
 
 // Caller holds `works`. The calling thread creates the error; other threads return it.
@@ -158,9 +158,9 @@ static void fail(px_comm *self, px_work *work, const char *why) {
   char text[PX__FAILURE];
   px__call_explain(text, &work->called, self->rank, work->call.timeout_ms, why);
   (void)px_error_set(PX_DIST_BACKEND, 0, __FILE__, __LINE__, __func__, "%s", text);
-  px_error_take(work->room);
+  px_error_take(work->error_storage);
   pthread_mutex_lock(&work->lock);
-  work->error = work->room;
+  work->error = work->error_storage;
   pthread_mutex_unlock(&work->lock);
   pthread_mutex_lock(&self->lock);
   if (!self->refused) snprintf(self->broken, sizeof self->broken, "%.1000s", text);
@@ -178,7 +178,7 @@ static void fail_device(const px_comm *self, const char *why) {
   px_device_fail(px_stream_device(self->streams[1]), &error);
 }
 
-void px__works_give_up(px_comm *self, const char *why) {
+void px__works_abort(px_comm *self, const char *why) {
   if (!self->queues) return;
   const px_work *first = NULL;
   pthread_mutex_lock(&self->works);
