@@ -56,7 +56,7 @@ struct px__watchdog {
   uint64_t begun_at_check;  // calls begun at the last check
   bool no_new_calls;        // no call began between the last two checks
   uint64_t checked, hub_hashed_to;
-  uint32_t theirs[PX__RING];  // on other ranks: the hub's hashes
+  uint32_t hub_hashes[PX__RING];  // on other ranks: the hub's hashes
   bool reported, differs, decided;
   struct {
     bool is;
@@ -166,7 +166,7 @@ static void compare(px__watchdog *self, px__link *hub) {
   while (!self->differs && self->checked < self->hub_hashed_to && self->checked < self->begun) {
     uint64_t number = ++self->checked;
     size_t at = number % PX__RING;
-    if (!remembered(self, number) || self->hashes[at] == self->theirs[at]) continue;
+    if (!remembered(self, number) || self->hashes[at] == self->hub_hashes[at]) continue;
     px__call_describe(text, sizeof text, &self->ring[at], true);
     self->differs = px__link_send(hub, PX__MISMATCH, number, text, strlen(text));
   }
@@ -177,43 +177,43 @@ static void take_hashes(px__watchdog *self, uint64_t first, const char *at, size
   if (size && first > self->hub_hashed_to + 1 && self->checked < first - 1)
     self->checked = first - 1;
   for (size_t i = 0; i < size / 4; i++) {
-    memcpy(&self->theirs[(first + i) % PX__RING], at + 4 * i, 4);
+    memcpy(&self->hub_hashes[(first + i) % PX__RING], at + 4 * i, 4);
     self->hub_hashed_to = first + i;
   }
 }
 
-static void record_mismatch(px__watchdog *self, const px__link *line, uint64_t number,
-                            const char *theirs, size_t size) {
+static void record_mismatch(px__watchdog *self, const px__link *link, uint64_t number,
+                            const char *hub_hashes, size_t size) {
   char text[PX__REASON], mine[PX__CALL] = "a different collective";
   if (remembered(self, number))
     px__call_describe(mine, sizeof mine, &self->ring[number % PX__RING], true);
-  snprintf(text, sizeof text, "rank %d called %.*s, and rank 0 called %s", line->rank,
-           (int)(size < PX__CALL ? size : PX__CALL), theirs, mine);
-  record_fact(self, DIFFER, line->rank, number, text);
+  snprintf(text, sizeof text, "rank %d called %.*s, and rank 0 called %s", link->rank,
+           (int)(size < PX__CALL ? size : PX__CALL), hub_hashes, mine);
+  record_fact(self, DIFFER, link->rank, number, text);
 }
 
 // ---- sending
 
-static void send_hashes(px__watchdog *self, px__link *line) {
+static void send_hashes(px__watchdog *self, px__link *link) {
   uint32_t hashes[PX__HASHES];
-  uint64_t first = line->reported + 1;
+  uint64_t first = link->reported + 1;
   if (self->begun >= first + PX__RING) first = self->begun - PX__HASHES + 1;
   size_t n = 0;
   for (; n < PX__HASHES && first + n <= self->begun; n++)
     hashes[n] = self->hashes[(first + n) % PX__RING];
-  if (px__link_send(line, PX__BEAT, first, hashes, 4 * n) && n) line->reported = first + n - 1;
+  if (px__link_send(link, PX__BEAT, first, hashes, 4 * n) && n) link->reported = first + n - 1;
 }
 
 static void send_beats(px__watchdog *self, bool to_all) {
   for (int i = 0; i < self->count; i++) {
-    px__link *line = &self->links[i];
-    px__link_flush(line);
-    if (line->socket < 0 || line->rank < 0 || line->out_size) continue;
-    if (!to_all && line->reported >= self->begun) continue;
+    px__link *link = &self->links[i];
+    px__link_flush(link);
+    if (link->socket < 0 || link->rank < 0 || link->out_size) continue;
+    if (!to_all && link->reported >= self->begun) continue;
     if (self->hub)
-      send_hashes(self, line);
-    else if (px__link_send(line, PX__BEAT, self->begun, NULL, 0))
-      line->reported = self->begun;
+      send_hashes(self, link);
+    else if (px__link_send(link, PX__BEAT, self->begun, NULL, 0))
+      link->reported = self->begun;
   }
 }
 
@@ -234,7 +234,7 @@ static void send_due_beats(px__watchdog *self) {
   if (beat_due || (check_due && self->no_new_calls && is_pending(self))) send_beats(self, beat_due);
 }
 
-// Assigns a connected rank to its line. Returns false for an invalid or duplicate rank.
+// Assigns a connected rank to its link. Returns false for an invalid or duplicate rank.
 static bool admit_rank(void *context, int rank, int socket) {
   px__watchdog *self = context;
   bool fine = rank > 0 && rank < self->comm->size && self->links[rank - 1].rank < 0;
@@ -251,21 +251,21 @@ static void accept_ranks(px__watchdog *self, const struct pollfd *polled) {
 }
 
 // Handles received frames. Returns false if the data is malformed. Stores a verdict in `over`.
-static bool handle_frames(px__watchdog *self, px__link *line, char over[PX__REASON]) {
+static bool handle_frames(px__watchdog *self, px__link *link, char over[PX__REASON]) {
   px__head head = {0};
   const char *at = NULL;
   bool fine = true;
-  while (px__link_next(line, &head, &at, &fine)) {
-    if (head.word == PX__BEAT && self->hub) line->begun = head.number;
+  while (px__link_next(link, &head, &at, &fine)) {
+    if (head.word == PX__BEAT && self->hub) link->begun = head.number;
     if (head.word == PX__BEAT && !self->hub) take_hashes(self, head.number, at, head.size);
-    if (head.word == PX__BYE) line->left = true, line->done = head.number;
+    if (head.word == PX__BYE) link->left = true, link->done = head.number;
     if (head.word == PX__MISMATCH && self->hub)
-      record_mismatch(self, line, head.number, at, head.size);
+      record_mismatch(self, link, head.number, at, head.size);
     if (head.word == PX__FAILED && self->hub) {
       char why[PX__REASON];
       snprintf(why, sizeof why, "%.*s", (int)head.size, at);
-      if (head.number > line->begun) line->begun = head.number;
-      record_fact(self, FAILED, line->rank, head.number, why);
+      if (head.number > link->begun) link->begun = head.number;
+      record_fact(self, FAILED, link->rank, head.number, why);
     }
     if (head.word == PX__VERDICT && !self->hub)
       snprintf(over, PX__REASON, "%.*s", (int)head.size, at);
@@ -273,32 +273,32 @@ static bool handle_frames(px__watchdog *self, px__link *line, char over[PX__REAS
   return fine;
 }
 
-static void mark_lost(px__watchdog *self, px__link *line) {
+static void mark_lost(px__watchdog *self, px__link *link) {
   char text[PX__REASON];
-  px__link_close(line);
-  if (line->rank < 0 || line->left || line->lost) return;
-  line->lost = true;
+  px__link_close(link);
+  if (link->rank < 0 || link->left || link->lost) return;
+  link->lost = true;
   snprintf(text, sizeof text, "lost the connection to rank %d: its process may have ended",
-           line->rank);
-  record_fact(self, DEAD, line->rank, 0, text);
+           link->rank);
+  record_fact(self, DEAD, link->rank, 0, text);
 }
 
-static void service_link(px__watchdog *self, px__link *line, short seen, char over[PX__REASON]) {
+static void service_link(px__watchdog *self, px__link *link, short seen, char over[PX__REASON]) {
   char text[PX__REASON];
   bool open = true;
   if (seen & (POLLIN | POLLHUP | POLLERR)) {
-    open = px__link_read(line);
-    line->silent = 0;
+    open = px__link_read(link);
+    link->silent = 0;
   }
-  if (line->rank >= 0 && (!handle_frames(self, line, over) || line->left)) open = false;
+  if (link->rank >= 0 && (!handle_frames(self, link, over) || link->left)) open = false;
   if (!open) {
-    mark_lost(self, line);
-  } else if (line->rank >= 0 && !line->left && !line->lost && line->silent > self->timeout_ms) {
+    mark_lost(self, link);
+  } else if (link->rank >= 0 && !link->left && !link->lost && link->silent > self->timeout_ms) {
     snprintf(text, sizeof text,
              "rank %d sent no heartbeat for %d ms: its process is stopped or unreachable",
-             line->rank, self->timeout_ms);
-    line->lost = true;
-    record_fact_now(self, DEAD, line->rank, text);
+             link->rank, self->timeout_ms);
+    link->lost = true;
+    record_fact_now(self, DEAD, link->rank, text);
   }
 }
 
@@ -311,11 +311,11 @@ static void check_departed(px__watchdog *self) {
   for (int i = 0; i < self->count; i++)
     if (!self->links[i].left && self->links[i].begun > max) max = self->links[i].begun;
   for (int i = 0; i < self->count; i++) {
-    const px__link *line = &self->links[i];
-    if (line->rank < 0 || !line->left || max <= line->done) continue;
-    snprintf(text, sizeof text, "rank %d has left the group after its call number %llu", line->rank,
-             (unsigned long long)line->done);
-    record_fact(self, LEFT, line->rank, line->done, text);
+    const px__link *link = &self->links[i];
+    if (link->rank < 0 || !link->left || max <= link->done) continue;
+    snprintf(text, sizeof text, "rank %d has left the group after its call number %llu", link->rank,
+             (unsigned long long)link->done);
+    record_fact(self, LEFT, link->rank, link->done, text);
   }
 }
 
@@ -357,9 +357,9 @@ static int wait_for_events(px__watchdog *self, struct pollfd *polled) {
   if (!self->idle && self->next_check < until) until = self->next_check;
   polled[0] = (struct pollfd){self->wake, POLLIN, 0};
   for (int i = 0; i < self->count; i++) {
-    const px__link *line = &self->links[i];
+    const px__link *link = &self->links[i];
     polled[1 + i] =
-        (struct pollfd){line->socket, (short)(POLLIN | (line->out_size ? POLLOUT : 0)), 0};
+        (struct pollfd){link->socket, (short)(POLLIN | (link->out_size ? POLLOUT : 0)), 0};
   }
   pthread_mutex_unlock(&self->lock);
   int count = 1 + self->count;
@@ -383,12 +383,12 @@ static void close_links(px__watchdog *self, struct pollfd *polled) {
   while ((left = end - px__now_ms()) > 0) {
     int open = 0;
     for (int i = 0; i < self->count; i++) {
-      px__link *line = &self->links[i];
-      line->in_size = 0;
-      if (line->socket >= 0 && (line->rank < 0 || line->lost || !px__link_read(line)))
-        px__link_close(line);
-      polled[open] = (struct pollfd){line->socket, POLLIN, 0};
-      open += line->socket >= 0;
+      px__link *link = &self->links[i];
+      link->in_size = 0;
+      if (link->socket >= 0 && (link->rank < 0 || link->lost || !px__link_read(link)))
+        px__link_close(link);
+      polled[open] = (struct pollfd){link->socket, POLLIN, 0};
+      open += link->socket >= 0;
     }
     if (!open || (poll(polled, (nfds_t)open, (int)left) < 0 && errno != EINTR)) return;
   }
