@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that have the same: the check that parameters are alike, and copies of rank 0's tensors.
+// Consistency across ranks: comparing parameters, and copying tensors from one rank to all.
 #include <stdio.h>
 #include <string.h>
 
@@ -21,9 +21,9 @@ static px_status copy_from(px_comm *comm, int root, px_tensor *tensor) {
   return px_work_wait(work, 0);
 }
 
-// ---- numbers of all ranks
+// ---- integers exchanged between ranks
 
-// Numbers travel on the parameters' device: a communicator may have no other.
+// Integers are sent on the parameters' device: the communicator may support no other.
 px_status px__numbers_put(px_tensor **out, const int64_t *numbers, int64_t count,
                           px_device device) {
   PX_SCOPED(px_tensor) here = NULL;
@@ -47,7 +47,7 @@ px_status px__numbers_from(px_comm *comm, int root, int64_t *numbers, int64_t co
   return px__numbers_get(numbers, tensor);
 }
 
-// Gives the numbers of all ranks in turn.
+// All-gathers the integers of all ranks, in rank order.
 static px_status gather_numbers(px_comm *comm, int64_t *all, const int64_t *mine, int64_t count,
                                 px_device device) {
   PX_SCOPED(px_tensor) in = NULL;
@@ -63,7 +63,7 @@ static px_status gather_numbers(px_comm *comm, int64_t *all, const int64_t *mine
   return px__numbers_get(all, out);
 }
 
-// ---- parameters that are alike
+// ---- comparing parameters
 
 enum { SIZES, STRIDES, DTYPE, KINDS };
 static const char *const kinds[] = {"sizes", "strides", "dtype"};
@@ -81,18 +81,19 @@ static void describe(int64_t *out, const px_tensor *tensor) {
   out[DTYPE] = px_tensor_dtype(tensor);
 }
 
-static const char *kind_text(char *text, size_t room, const px_tensor *tensor, int kind) {
+static const char *kind_text(char *text, size_t size, const px_tensor *tensor, int kind) {
   if (kind == DTYPE) return px_dtype_name(px_tensor_dtype(tensor));
   const int64_t *numbers = kind == SIZES ? px_tensor_sizes(tensor) : px_tensor_strides(tensor);
-  size_t used = (size_t)snprintf(text, room, "[");
-  for (int d = 0; d < px_tensor_ndim(tensor) && used < room; d++)
+  size_t used = (size_t)snprintf(text, size, "[");
+  for (int d = 0; d < px_tensor_ndim(tensor) && used < size; d++)
     used +=
-        (size_t)snprintf(text + used, room - used, "%s%lld", d ? ", " : "", (long long)numbers[d]);
-  if (used < room) snprintf(text + used, room - used, "]");
+        (size_t)snprintf(text + used, size - used, "%s%lld", d ? ", " : "", (long long)numbers[d]);
+  if (used < size) snprintf(text + used, size - used, "]");
   return text;
 }
 
-// Every rank fails where one differs: who is like rank 0 tells of the first that is not.
+// Fails on every rank if any rank differs from rank 0. A rank equal to rank 0 names the first other
+// one in cyclic order.
 static px_status compare(px_comm *comm, px_tensor *const *parameters, int count,
                          const int64_t *all) {
   char text[300];
@@ -184,7 +185,7 @@ static bool belong(const px_tensor *a, const px_tensor *b) {
          px_device_equal(px_tensor_device(a), px_tensor_device(b));
 }
 
-// Tensors of one dtype and device go together.
+// Copies tensors in groups of the same dtype and device, one broadcast each.
 static px_status copy_all(px_comm *comm, int root, px_tensor **left, px_tensor **group,
                           px_tensor **parts, int count) {
   for (int first = 0; first < count; first++) {
@@ -204,18 +205,18 @@ static px_status copy_all(px_comm *comm, int root, px_tensor **left, px_tensor *
 px_status px_comm_copy_from(px_comm *self, int root, px_tensor *const *tensors, int count) {
   PX_GIVEN(self);
   PX_GIVEN_EACH(tensors, count);
-  px_tensor **room;
-  PX_TRY(px_alloc((void **)&room, 3 * (size_t)(count + 1) * sizeof *room));
-  for (int i = 0; i < count; i++) room[i] = tensors[i];
+  px_tensor **scratch;
+  PX_TRY(px_alloc((void **)&scratch, 3 * (size_t)(count + 1) * sizeof *scratch));
+  for (int i = 0; i < count; i++) scratch[i] = tensors[i];
   bool was = px_grad_enabled();
   px_grad_set_enabled(false);
-  px_status status = copy_all(self, root, room, room + count, room + 2 * count, count);
+  px_status status = copy_all(self, root, scratch, scratch + count, scratch + 2 * count, count);
   px_grad_set_enabled(was);
-  px_free(room);
+  px_free(scratch);
   return status;
 }
 
-// ---- tensors that belong to one rank each
+// ---- partitioning tensors among ranks
 
 static int lightest(const int64_t *loads, int size) {
   int rank = 0;
@@ -224,7 +225,7 @@ static int lightest(const int64_t *loads, int size) {
   return rank;
 }
 
-// The largest tensor without an owner, the first of several.
+// Index of the first largest tensor without an owner.
 static int largest_left(const int *owners, px_tensor *const *tensors, int count) {
   int found = -1;
   for (int i = 0; i < count; i++)
@@ -240,7 +241,7 @@ px_status px_partition(int *owners, int64_t *loads, int size, px_tensor *const *
   PX_GIVEN_N(loads, size);
   PX_GIVEN_N(tensors, count);
   PX_GIVEN_EACH(tensors, count);
-  PX_CHECK(size > 0, PX_VALUE, "tensors are split among at least one rank");
+  PX_CHECK(size > 0, PX_VALUE, "expected at least one rank to partition tensors, got %d", size);
   for (int i = 0; i < count; i++) owners[i] = -1;
   for (int k = 0; k < count; k++) {
     int i = largest_left(owners, tensors, count);

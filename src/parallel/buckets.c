@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which parameter lies in which bucket, and the buckets' memory.
+// Assignment of parameters to buckets, and the buckets' memory.
 //
-// Parameters are taken in the reducer's order. Those of a dtype and device fill a bucket until it
-// has its bytes; buckets are numbered in the order in which they are filled, so that the collective
-// of one is not waited for by an earlier one.
+// Parameters are assigned in the reducer's order. Parameters of one dtype and device fill a bucket
+// up to its size. Buckets are numbered in the order in which they become full, so no collective
+// waits for a bucket that fills later.
 #include <string.h>
 
 #include "parallel/reducer_impl.h"
@@ -19,8 +19,8 @@ static bool fits(const px_reducer *self, const px__bucket *bucket, const px_tens
          px_device_equal(px_tensor_device(first), px_tensor_device(tensor));
 }
 
-// The bucket that a parameter joins: of its dtype and device, and not full; or a new one. The first
-// full bucket of a kind is small, so that its collective begins early.
+// Returns the open bucket of the tensor's dtype and device, or a new one. The first bucket of a
+// kind is small so that its collective starts early.
 static px__bucket *bucket_for(px_reducer *self, const px_tensor *tensor) {
   int64_t limit = self->first_bytes;
   for (int i = 0; i < self->bucket_count; i++) {
@@ -42,16 +42,16 @@ static px_status assign(px_reducer *self) {
           px_alloc((void **)&bucket->members, (size_t)(self->count - i) * sizeof *bucket->members));
     bucket->members[bucket->count++] = self->order[i];
     bucket->bytes += bytes_of(tensor);
-    // Of the buckets that it passes none is filled earlier.
+    // Move the bucket to the end: it now fills later than those after it.
     px__bucket now = *bucket;
-    size_t behind = (size_t)(self->buckets + self->bucket_count - bucket - 1);
-    memmove(bucket, bucket + 1, behind * sizeof now);
+    size_t after = (size_t)(self->buckets + self->bucket_count - bucket - 1);
+    memmove(bucket, bucket + 1, after * sizeof now);
     self->buckets[self->bucket_count - 1] = now;
   }
   return PX_OK;
 }
 
-// A place in the bucket with the parameter's own strides, where it fills its memory.
+// Returns a view of the bucket. A dense parameter keeps its strides; others become contiguous.
 static px_status view_for(px_tensor **out, px_tensor *flat, const px_tensor *like, int64_t at) {
   PX_SCOPED(px_tensor) part = NULL;
   if (px_tensor_is_contiguous(like) || !px_tensor_is_dense(like)) {
@@ -62,7 +62,7 @@ static px_status view_for(px_tensor **out, px_tensor *flat, const px_tensor *lik
                        px_tensor_strides(like), px_tensor_ndim(like), &at);
 }
 
-// Whether gradients are added up as they are, by no other's way.
+// True without communication hook, compression and mixed precision.
 static bool is_plain(const px_reducer *self) {
   return !self->has_hook && self->compress == PX_DTYPE_NONE && !self->mixed;
 }
@@ -123,6 +123,6 @@ px_status px__buckets_lay_out(px_reducer *self) {
 px_status px__check_no_hook(const px_reducer *self) {
   PX_CHECK(is_plain(self), PX_RUNTIME,
            "register_comm_hook or register_builtin_comm_hook can only be called once.");
-  PX_CHECK(!self->underway, PX_RUNTIME, "a communication hook is set between two steps");
+  PX_CHECK(!self->underway, PX_RUNTIME, "a communication hook cannot be set during a step");
   return PX_OK;
 }

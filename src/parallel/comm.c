@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Broadcast, scatter, gather and their gradients. The forward parts run unrecorded, and the whole
-// is recorded as one node.
+// Broadcast, scatter, gather and their gradients. Forward runs unrecorded; each call is then
+// recorded as one node.
 #include <string.h>
 
 #include "parallel/parallel_impl.h"
@@ -10,14 +10,14 @@
 #include "phlox/ops/index.h"
 #include "phlox/ops/view.h"
 
-// What a backward needs to remember: where the parts were, and how they were cut.
+// State saved for backward: devices, streams and sizes of the parts.
 typedef struct plan {
   int dim;
-  px_device home;  // of the whole
+  px_device home;  // of the unsplit tensor
   int64_t count;
   struct {
     px_device device;
-    px_stream *stream;  // that was current there; owned, NULL on the CPU
+    px_stream *stream;  // current stream of `device` in forward; owned, NULL on the CPU
     int64_t size;
   } parts[];
 } plan;
@@ -43,14 +43,14 @@ static px_status plan_new(plan **out, px_tensor *const *parts, int count, px_dev
   return PX_OK;
 }
 
-// Copies to devices are ordered by their streams; one to the host is waited for, since what comes
-// next there has no stream to order it.
+// Copies to devices are asynchronous and stream-ordered. A copy to the host blocks, because later
+// host reads have no stream to order them.
 static px_status moved(px_tensor **out, px_tensor *tensor, px_device device) {
   return px_to(out, tensor, PX_DTYPE_NONE, device, device.type == PX_CUDA, false);
 }
 
-// The same, by a stream of the tensor's device, unless it is NULL: the current one goes on beside
-// it.
+// Like `moved`, on a given stream of the tensor's device. The current stream does not wait for it.
+// NULL: the current stream.
 static px_status moved_by(px_tensor **out, px_tensor *tensor, px_device device, px_stream *stream) {
   px_stream *current = NULL;
   if (stream) PX_TRY(px_stream_current(&current, px_stream_device(stream)));
@@ -68,11 +68,11 @@ void px__drop_all(px_tensor **tensors, int count) {
   for (int i = 0; i < count; i++) px_release(tensors[i]), tensors[i] = NULL;
 }
 
-// Runs forward unrecorded, then records its results; on failure none are left.
+// Records results of a forward that ran unrecorded. On failure releases the results.
 static px_status recorded(px_tensor **results, int count, px_tensor *const *inputs, int input_count,
                           px_device home, int dim, const px_function *function, px_status status) {
   plan *remembered = NULL;
-  bool first = function->name[0] == 'G';  // gather remembers its inputs, the others their results
+  bool first = function->name[0] == 'G';  // gather saves its inputs, the others their results
   if (status == PX_OK)
     status =
         plan_new(&remembered, first ? inputs : results, first ? input_count : count, home, dim);
@@ -84,15 +84,15 @@ static px_status recorded(px_tensor **results, int count, px_tensor *const *inpu
   return status;
 }
 
-px_status px__check_devices(const char *what, int least, int count) {
-  PX_CHECK(count >= least && count <= PX__REPLICAS, PX_VALUE,
-           "%s takes %d to %d devices, but got %d", what, least, PX__REPLICAS, count);
+px_status px__check_devices(const char *what, int min, int count) {
+  PX_CHECK(count >= min && count <= PX__REPLICAS, PX_VALUE, "%s takes %d to %d devices, but got %d",
+           what, min, PX__REPLICAS, count);
   return PX_OK;
 }
 
 // ---- sums across devices
 
-// `of`: whose parts they are; NULL if they are none.
+// Sums tensors on `destination`. `of`: the plan with the parts' streams, or NULL. Skips NULLs.
 static px_status add_parts(px_tensor **out, px_tensor *const *tensors, int count,
                            px_device destination, const plan *of) {
   PX_SCOPED(px_tensor) sum = NULL;
@@ -143,8 +143,7 @@ static px_status copies(px_tensor **results, px_tensor *tensor, const px_device 
   for (int i = 0; i < n; i++) {
     PX_SCOPED(px_tensor) here = NULL;
     PX_TRY(moved(&here, tensor, devices[i]));
-    // A copy that stays at home is the tensor itself: it needs a tensor of its own to carry
-    // history.
+    // A copy to the same device returns the tensor itself; an alias carries the new history.
     if (here == tensor)
       PX_TRY(px_tensor_alias(&results[i], tensor));
     else
@@ -169,7 +168,7 @@ px_status px_broadcast(px_tensor **results, px_tensor *tensor, const px_device *
       recorded(results, device_count, &tensor, 1, px_tensor_device(tensor), 0, &function, status));
   px_node *node = NULL;
   if (device_count) status = px_tensor_grad_fn(&node, results[0]);
-  if (node) px_node_set_soon(node);  // gradients are on their way while backward goes on
+  if (node) px_node_set_soon(node);  // start the gradient copies early, overlapping backward
   if (status != PX_OK) px__drop_all(results, device_count);
   return status;
 }
@@ -197,9 +196,10 @@ static px_status cut(px_tensor **results, px_tensor *tensor, int dim, const px_d
     PX_TRY(px_narrow(&part, tensor, dim, at, sizes[i]));
     PX_TRY(moved(&results[i], part, devices[i]));
   }
-  PX_CHECK(at == px_tensor_size(tensor, dim), PX_RUNTIME,
-           "scatter expects sizes that sum to %lld, the size at dimension %d, but they sum to %lld",
-           (long long)px_tensor_size(tensor, dim), dim, (long long)at);
+  PX_CHECK(
+      at == px_tensor_size(tensor, dim), PX_RUNTIME,
+      "scatter expects sizes that sum to %lld, the size of dimension %d, but got a sum of %lld",
+      (long long)px_tensor_size(tensor, dim), dim, (long long)at);
   return PX_OK;
 }
 
@@ -243,7 +243,7 @@ px_status px_gather_parts(px_tensor **out, px_tensor *const *tensors, int count,
 
 // ---- scatter
 
-// The gradient of a part that nothing depends on: as another part's, but for the size that is cut.
+// Zero gradient for an unused part. Shaped like another part's gradient, with its own split size.
 static px_status nothing(px_tensor **out, const plan *p, int i, const px_tensor *other) {
   int64_t sizes[PX_MAX_DIMS];
   int ndim = px_tensor_ndim(other);
@@ -252,7 +252,7 @@ static px_status nothing(px_tensor **out, const plan *p, int i, const px_tensor 
   return px_zeros(out, sizes, ndim, px_tensor_dtype(other), p->home, false, false);
 }
 
-// Some gradient has arrived, or there would be no call.
+// At least one gradient is not NULL, otherwise the engine does not call this.
 static px_status scatter_backward(px_tensor **grad_inputs, int input_count,
                                   px_tensor *const *grad_outputs, int output_count, void *context) {
   const plan *p = context;
@@ -298,8 +298,7 @@ px_status px_scatter_parts(px_tensor **results, int *count, px_tensor *tensor,
   PX_TRY(px__check_devices("scatter", 1, device_count));
   int64_t each = (whole + device_count - 1) / device_count;
   *count = 0;
-  // As chunk cuts: parts of equal size, the last one smaller, and perhaps fewer than there are
-  // devices.
+  // As in chunk: parts of equal size with a smaller last one, possibly fewer than devices.
   for (int64_t left = whole; *count == 0 || left > 0; left -= each)
     sizes[(*count)++] = left < each ? left : each;
   return px_scatter_sizes(results, tensor, devices, sizes, *count, dim);

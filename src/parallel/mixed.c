@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mixed precision of a reducer's module: parameters have the values of a smaller dtype from before
-// a forward pass until its backward has ended, and optimisers see them in their own.
+// Mixed precision of a reducer's module. Parameters hold values in a lower-precision dtype from
+// the start of a forward pass to the end of its backward. Optimizers see the original dtype.
 //
-// A parameter stays the same tensor, and its memory is another one meanwhile: what forward saves of
-// a leaf is the leaf itself, so it has to be low until backward has read it. All of it belongs to
-// the reducer's lock.
+// The parameter tensor is unchanged; its memory is swapped. Saved leaves are the parameters
+// themselves, so they must stay in low precision until backward has read them. The reducer's lock
+// guards all state here.
 #include "parallel/reducer_impl.h"
 #include "phlox/ops/copy.h"
 
 typedef struct px__low {
-  px_tensor *tensor;  // owned, like the others
-  px_tensor *own;     // its memory in its own dtype, while it is low; else NULL
-  px_tensor *low;     // its memory meanwhile
-  uint64_t version;   // of the tensor since then
+  px_tensor *tensor;  // all three are owned
+  px_tensor *own;     // original memory while the tensor is in low precision, else NULL
+  px_tensor *low;     // low-precision memory
+  uint64_t version;   // of the tensor at the swap
 } px__low;
 
 struct px__mixed {
   px_dtype param_dtype;
   px__low *items;
   int count;
-  bool for_backward;  // what is low stays so until a backward pass has ended
-  uint64_t told;      // the backward pass whose end will be heard of
+  bool for_backward;  // stay in low precision until a backward pass ends
+  uint64_t told;      // number of the backward pass with a registered end callback
 };
 
 // ---- one parameter
@@ -35,7 +35,7 @@ static void forget(px__low *v) {
   v->own = v->low = NULL;
 }
 
-// What a program has written into a parameter that was low stays.
+// Copies changes made to the low-precision values back to the original memory.
 static px_status take_changes(px__low *v) {
   PX_SCOPED(px_tensor) plain = NULL;
   if (px_tensor_version(v->tensor) == v->version) return PX_OK;
@@ -48,7 +48,7 @@ static px_status take_changes(px__low *v) {
 static px_status make_low(px__low *v, px_dtype dtype) {
   PX_SCOPED(px_tensor) plain = NULL;
   if (is_low(v)) return take_changes(v);
-  forget(v);  // a program has given it other memory
+  forget(v);  // the user has replaced the parameter's memory
   if (px_tensor_dtype(v->tensor) == dtype || !px_dtype_is_float(px_tensor_dtype(v->tensor)))
     return PX_OK;
   PX_TRY(px_tensor_detach(&plain, v->tensor));
@@ -63,7 +63,7 @@ static px_status show_low(px__low *v) {
   return PX_OK;
 }
 
-// A gradient is of its parameter's dtype outside of backward.
+// Outside of backward a gradient has its parameter's dtype.
 static px_status cast_gradient(const px__low *v) {
   PX_SCOPED(px_tensor) cast = NULL;
   px_tensor *grad = px_tensor_grad(v->tensor);
@@ -83,7 +83,7 @@ static px_status show_own(px__low *v) {
   return PX_OK;
 }
 
-// ---- all of them
+// ---- all parameters
 
 static px_status show_all_own(px_reducer *self) {
   px__mixed *m = self->mixed;
@@ -113,7 +113,7 @@ static px_status lower(px_reducer *self, bool for_backward) {
   return status;
 }
 
-// Calls fn with the lock, and without recording.
+// Calls fn under the lock with grad mode disabled.
 static px_status locked(px_reducer *self, px_status (*fn)(px_reducer *self, bool recording)) {
   bool was = px_grad_enabled();
   if (!self->mixed) return PX_OK;
@@ -151,7 +151,7 @@ px_status px__mixed_on_gradient(px_reducer *self) {
   return PX_OK;
 }
 
-// ---- making
+// ---- construction
 
 void px__mixed_drop(px_reducer *self) {
   px__mixed *m = self->mixed;
@@ -166,7 +166,7 @@ void px__mixed_drop(px_reducer *self) {
   self->mixed = NULL;
 }
 
-// What a walk through a module finds: its parameters, or its buffers and what they become.
+// Tensors found by a walk over a module: parameters or buffers.
 typedef struct search {
   px_tensor *const *ignored;
   int ignored_count;

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The reducer: what happens when a gradient has come, when a bucket is full, and when backward
-// ends.
+// The reducer: gradient hooks, bucket reduction, and the end of backward.
 //
-// The collectives of the buckets begin in the order of the buckets, which all ranks share, in
-// whatever order they are filled. Between the first gradient and the end of backward, `underway` is
-// set; if a step begins then, gradients are missing.
+// Invariant: collectives start in bucket order, which is the same on all ranks, independent of the
+// order in which buckets fill. `underway` is set between the first gradient and the end of
+// backward. A step that begins while it is set is missing gradients.
 #include <stdio.h>
 #include <string.h>
 
@@ -25,8 +24,8 @@ static px_status begin_hook(px_reducer *self, px__bucket *bucket) {
     lists[n + i] = self->variables[bucket->members[i]].tensor;
   }
   int index = (int)(bucket - self->buckets);
-  px_bucket told = {index, index == self->bucket_count - 1, bucket->flat, lists, lists + n, n};
-  px_status status = self->hook.begin(&bucket->pending_hook, &told, self->hook_context);
+  px_bucket info = {index, index == self->bucket_count - 1, bucket->flat, lists, lists + n, n};
+  px_status status = self->hook.begin(&bucket->pending_hook, &info, self->hook_context);
   px_free(lists);
   return status;
 }
@@ -51,7 +50,7 @@ static px_status begin_mean(px_reducer *self, px__bucket *bucket) {
   return status;
 }
 
-// Whether what such a tensor gets is sent as another dtype.
+// True if gradients of the tensor are sent in another dtype.
 static bool is_compressed(const px_reducer *self, const px_tensor *tensor) {
   px_dtype dtype = px_tensor_dtype(tensor);
   return self->compress != PX_DTYPE_NONE && self->compress != dtype && px_dtype_is_float(dtype);
@@ -73,8 +72,8 @@ static px_status end(px_reducer *self, px__bucket *bucket) {
     PX_TRY(self->hook.end(&result, pending, self->hook_context));
     if (!result || result == bucket->flat) return PX_OK;
     PX_CHECK(px_tensor_numel(result) == px_tensor_numel(bucket->flat), PX_RUNTIME,
-             "a communication hook gave %lld elements for a bucket of %lld",
-             (long long)px_tensor_numel(result), (long long)px_tensor_numel(bucket->flat));
+             "expected %lld elements from a communication hook, got %lld",
+             (long long)px_tensor_numel(bucket->flat), (long long)px_tensor_numel(result));
     return px_copy_(bucket->flat, result, false);
   }
   if (bucket->work) PX_TRY(px_work_wait(bucket->work, 0));
@@ -99,7 +98,7 @@ static bool same_place(const px_tensor *a, const px_tensor *b) {
          px_tensor_offset(a) == px_tensor_offset(b) && px_tensor_numel(a) > 0;
 }
 
-// A gradient that came to no rank stays what it was: none, or what was accumulated before.
+// Writes the reduced gradient. A parameter unused on all ranks keeps its previous gradient.
 static px_status give_gradient(px_reducer *self, px__variable *v) {
   px_tensor *grad = px_tensor_grad(v->tensor);
   if (!v->used && !grad) return PX_OK;
@@ -117,7 +116,7 @@ static px_status give_gradient(px_reducer *self, px__variable *v) {
   return px_tensor_set_grad(v->tensor, made);
 }
 
-// Lets go of the memory of gradients that were averaged where they lay.
+// Releases the views of gradients reduced in place.
 static void drop_apart(px_reducer *self) {
   for (int i = 0; i < self->count; i++) {
     px__variable *v = &self->variables[i];
@@ -155,9 +154,10 @@ static px_status call_at_end(px_reducer *self, px_status (*fn)(void *context)) {
   return px_backward_at_end(fn, px_retain(self), px_release);
 }
 
-// ---- a gradient that has come
+// ---- arrival of a gradient
 
-// What is averaged apart: the gradient's own memory, if it lies there as the parameter does.
+// Sets the view of an in-place parameter: the gradient's memory, or a copy if it is not contiguous.
+// Without a gradient the view is zeros.
 static px_status take_apart(px__variable *v, px_tensor *grad) {
   PX_SCOPED(px_tensor) plain = NULL;
   px_release(v->view);
@@ -169,7 +169,8 @@ static px_status take_apart(px__variable *v, px_tensor *grad) {
   return px_contiguous(&v->view, plain);
 }
 
-// What is summed becomes its share of the mean. A collective that averages divides by all ranks.
+// Scales a summand to its share of the mean. An averaging collective divides by the number of
+// ranks.
 static px_status take_share(px_reducer *self, px__variable *v) {
   int ranks = px_comm_size(self->comm);
   if (self->has_hook || is_compressed(self, v->view)) return PX_OK;
@@ -177,7 +178,7 @@ static px_status take_share(px_reducer *self, px__variable *v) {
   return px_mul_scalar_(v->view, px_float((self->averages ? ranks : 1.0) / self->divisor));
 }
 
-// Fills the parameter's place in the bucket.
+// Copies the gradient into the parameter's slot of the bucket.
 static px_status fill(px_reducer *self, px__variable *v) {
   px_tensor *grad = px_tensor_grad(v->tensor);
   if (v->apart) return take_apart(v, grad);
@@ -187,7 +188,7 @@ static px_status fill(px_reducer *self, px__variable *v) {
   return same_place(plain, v->view) ? PX_OK : px_copy_(v->view, plain, false);
 }
 
-// For all parameters of a bucket, in few launches.
+// Applies fn to all parameters of a bucket, with batched launches.
 static px_status for_each(px_reducer *self, const px__bucket *bucket,
                           px_status (*fn)(px_reducer *self, px__variable *v)) {
   px_status status = PX_OK;
@@ -197,14 +198,14 @@ static px_status for_each(px_reducer *self, const px__bucket *bucket,
   return px_together_end(status);
 }
 
-// With what came, or its share of the mean, where the sum is to be it.
+// Copies the gradients and scales them.
 static px_status fill_bucket(px_reducer *self, const px__bucket *bucket) {
   PX_TRY(for_each(self, bucket, fill));
   return for_each(self, bucket, take_share);
 }
 
-// Where backward runs on several streams, each whose gradient comes waits for the one before: the
-// last fills the bucket.
+// Backward may run on several streams. Each gradient's stream waits for the previous one's, so the
+// last one may fill the bucket.
 static px_status follow_stream(px__bucket *bucket) {
   px_stream *stream;
   px_device device = px_tensor_device(bucket->flat);
@@ -261,8 +262,8 @@ static px_status make_unused_ready(px_reducer *self) {
   return PX_OK;
 }
 
-// ---- a static graph: in the first step, how often each gradient comes is learned, and the buckets
-// are reduced at its end
+// ---- static graph: the first step counts the arrivals of each gradient and reduces all buckets at
+// its end
 
 static px_status reduce_all(px_reducer *self) {
   self->learned = true;
@@ -329,7 +330,7 @@ static px_status on_gradient(px_tensor *tensor, void *context) {
   return status;
 }
 
-// ---- a step begins
+// ---- begin of a step
 
 #define ALL_IN_LOSS "making sure all `forward` function outputs participate in calculating loss. "
 static const char unfinished[] =
@@ -373,7 +374,7 @@ static px_status check_finished(const px_reducer *self) {
           fixed ? "" : not_located, px_comm_rank(self->comm), list);
 }
 
-// By rank 0's order, since ranks may differ in theirs.
+// Uses rank 0's arrival order, as ranks may differ.
 static px_status order_by_arrival(px_reducer *self) {
   int64_t *numbers;
   for (int i = 0; i < self->count; i++) note_arrival(self, &self->variables[i]);
@@ -421,7 +422,7 @@ static void prepare(px_reducer *self) {
     px__variable *v = &self->variables[i];
     v->ready = false;
     v->unused = self->learned && !v->uses;
-    if (!self->static_graph) v->used = false;  // else it stays what was learned
+    if (!self->static_graph) v->used = false;  // a static graph keeps the value of the first step
     v->left = v->uses;
   }
   px_release(self->used_work);
@@ -446,9 +447,9 @@ px_status px_reducer_expect(px_reducer *self, px_tensor *const *outputs, int cou
   return status;
 }
 
-// ---- a step of the others
+// ---- uneven inputs: participating in a step of other ranks
 
-// The buckets are sent in their order, as those of a backward pass, but empty.
+// Sends zeroed buckets in the same order as a backward pass.
 static px_status send_nothing(px_reducer *self) {
   for (int i = 0; i < self->bucket_count; i++) {
     px__bucket *bucket = &self->buckets[i];
@@ -465,7 +466,7 @@ static px_status send_nothing(px_reducer *self) {
   return self->used_work ? px_work_wait(self->used_work, 0) : PX_OK;
 }
 
-// Gradients that are views of buckets are put aside meanwhile.
+// Saves and restores bucket contents if gradients are views of buckets.
 static px_status put_aside(px_reducer *self, px_tensor **kept, bool back) {
   for (int i = 0; self->view && i < self->bucket_count; i++) {
     px_tensor *flat = self->buckets[i].flat;
@@ -476,8 +477,8 @@ static px_status put_aside(px_reducer *self, px_tensor **kept, bool back) {
 
 static px_status shadow(px_reducer *self) {
   PX_CHECK(!self->static_graph || self->learned, PX_UNIMPLEMENTED,
-           "Phlox does not have uneven inputs where a rank has no batch in the first step of a "
-           "static graph");
+           "a rank without a batch in the first step of a static graph (uneven inputs) is not "
+           "implemented in Phlox");
   px_tensor **kept;
   PX_TRY(step_begins(self));
   prepare(self);
@@ -488,7 +489,7 @@ static px_status shadow(px_reducer *self) {
   drop_apart(self);
   px__drop_all(kept, self->bucket_count);
   px_free(kept);
-  // Where the others lay buckets out anew after this step, so does this rank.
+  // Other ranks rebuild their buckets after this step. Keep the order consistent.
   for (int i = 0; i < self->count; i++) note_arrival(self, &self->variables[i]);
   return status;
 }
@@ -506,14 +507,14 @@ px_status px_reducer_shadow(px_reducer *self) {
 
 px_status px_reducer_divide_by(px_reducer *self, int ranks) {
   PX_GIVEN(self);
-  PX_CHECK(ranks >= 0, PX_VALUE, "sums are divided by %d ranks", ranks);
+  PX_CHECK(ranks >= 0, PX_VALUE, "expected a divisor of at least 0 ranks, got %d", ranks);
   pthread_mutex_lock(&self->lock);
   self->divisor = ranks ? ranks : px_comm_size(self->comm);
   pthread_mutex_unlock(&self->lock);
   return PX_OK;
 }
 
-// ---- making
+// ---- construction
 
 static void reducer_destroy(void *object) {
   px_reducer *self = object;
@@ -538,7 +539,7 @@ static void reducer_destroy(void *object) {
   px_free(self);
 }
 
-// The node that accumulates a parameter's gradient is where an op that it goes into leads.
+// Returns the parameter's AccumulateGrad node: the next edge of any op on the parameter.
 static px_status find_node(px_node **out, px_tensor *tensor) {
   PX_SCOPED(px_tensor) other = NULL;
   px_node *node;
@@ -556,7 +557,7 @@ static px_status find_node(px_node **out, px_tensor *tensor) {
 static px_status add_variable(px_reducer *self, int i, px_tensor *tensor) {
   px__variable *v = &self->variables[i];
   PX_CHECK(tensor && px_tensor_is_leaf(tensor) && px_tensor_requires_grad(tensor), PX_RUNTIME,
-           "parameter %d of a reducer is no leaf that requires grad", i);
+           "expected a leaf that requires grad as parameter %d of a reducer", i);
   v->reducer = self;
   v->tensor = px_retain(tensor);
   PX_TRY(find_node(&v->node, tensor));
@@ -585,9 +586,9 @@ px_status px_reducer_new(px_reducer **out, const px_reducer_options *options) {
   PX_GIVEN(options);
   PX_GIVEN(options->comm);
   PX_GIVEN_N(options->parameters, options->count);
-  PX_CHECK(options->count > 0, PX_VALUE, "a reducer needs parameters");
+  PX_CHECK(options->count > 0, PX_VALUE, "expected at least one parameter, got %d", options->count);
   PX_CHECK(options->first_bytes >= 0 && options->bucket_bytes >= 0, PX_VALUE,
-           "a bucket's size is negative");
+           "expected bucket sizes >= 0");
   px_reducer *self;
   PX_TRY(px_alloc((void **)&self, sizeof *self));
   PX_SCOPED(px_reducer) owned = self;
@@ -607,7 +608,7 @@ px_status px_reducer_new(px_reducer **out, const px_reducer_options *options) {
   return PX_OK;
 }
 
-// ---- other ways of reducing
+// ---- compression and communication hooks
 
 px_status px_reducer_compress(px_reducer *self, px_dtype dtype) {
   PX_GIVEN(self);
@@ -619,12 +620,13 @@ px_status px_reducer_compress(px_reducer *self, px_dtype dtype) {
 px_status px_reducer_set_hook(px_reducer *self, const px_bucket_hook *hook, void *context) {
   PX_GIVEN(self);
   PX_GIVEN(hook);
-  PX_CHECK(hook->begin && hook->end && hook->drop, PX_TYPE, "a hook needs its functions");
+  PX_CHECK(hook->begin && hook->end && hook->drop, PX_TYPE,
+           "expected a hook with begin, end and drop");
   PX_TRY(px__check_no_hook(self));
   self->hook = *hook;
   self->has_hook = true;
   px_status status = px__buckets_lay_out(self);
-  self->has_hook = status == PX_OK;  // the context stays the caller's
+  self->has_hook = status == PX_OK;  // on failure the caller keeps the context
   if (status == PX_OK) self->hook_context = context;
   return status;
 }

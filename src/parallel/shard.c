@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Groups of sharded parameters: how they are made, and what is said of them.
+// Groups of sharded parameters: construction, options, and initialization of values.
 #include <stdio.h>
 #include <string.h>
 
@@ -14,13 +14,13 @@ void px_shard_rows(int64_t *first, int64_t *count, int64_t rows, int rank, int s
   *count = rows - begin < each ? rows - begin : each;
 }
 
-// ---- what the groups of a communicator share
+// ---- shared contexts
 
 static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
-static px__shard_context *all;  // a context takes itself out when its last group ends
-// Which tensors are whose parts, of all contexts. Ranks that are threads look for theirs among them
-// all, and cannot wait for each other's contexts: those are locked while collectives are waited
-// for. It is the last lock to be taken; who changes groups, items or parts has it, too.
+static px__shard_context *all;  // removed with its last group
+// Guards the lists of groups, items and shards of all contexts. It is the innermost lock. Ranks as
+// threads search all contexts for their tensors. They cannot take the contexts' locks, which are
+// held while waiting for collectives. Writers hold both locks.
 static pthread_mutex_t parts_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static void context_destroy(void *object) {
@@ -80,7 +80,7 @@ static void drop(px_shards **list, int *count, const px_shards *group) {
   *count = kept;
 }
 
-// A context that no group is in any more can be found by nobody.
+// A context without groups is removed from the list.
 static void context_remove(px__shard_context *self, const px_shards *group) {
   pthread_mutex_lock(&all_lock);
   pthread_mutex_lock(&self->lock);
@@ -126,7 +126,7 @@ static void unlock(const px_shards *self) { pthread_mutex_unlock(&self->context-
 static void lock_parts(const px_shards *self) { lock(self), pthread_mutex_lock(&parts_lock); }
 static void unlock_parts(const px_shards *self) { pthread_mutex_unlock(&parts_lock), unlock(self); }
 
-// What is known of a tensor that is a rank's rows: the communicator, owned, and the whole's sizes.
+// Origin of a rank's shard: the communicator (owned) and the unsharded sizes.
 typedef struct found {
   px_comm *comm;
   int ndim, dim;
@@ -162,7 +162,7 @@ static bool is_sharded(const px_tensor *tensor) {
   return is;
 }
 
-// ---- making
+// ---- construction
 
 static void shard_end(px__shard *v) {
   if (v->hook) px_tensor_remove_hook(v->whole, v->hook);
@@ -196,7 +196,7 @@ static void shards_destroy(void *object) {
   px_free(self);
 }
 
-// What is found before anything changes: parameters, each with the places where it is.
+// Search for parameters and their registrations, before anything changes.
 typedef struct search {
   px_shards *self;
   const px_shard_options *options;
@@ -228,7 +228,7 @@ static px_status add_place(px__shard *v, px_module *owner, const char *name) {
   return PX_OK;
 }
 
-// With the locks: other ranks, which may be threads, look through all groups.
+// Caller holds the locks: ranks as threads search all groups.
 static px_status grow(px_shards *self, px_tensor *tensor, int dim) {
   PX_TRY(px_realloc((void **)&self->items, (size_t)(self->count + 1) * sizeof *self->items));
   px__shard *v = &self->items[self->count++];
@@ -290,7 +290,7 @@ static px_status find_one(const char *name, const px_module_entry *entry, px_mod
   return add_place(&self->items[i], owner, name);
 }
 
-// ---- cutting
+// ---- sharding
 
 static px_status cut(px_tensor **out, const px__shard *v, px_device device) {
   PX_SCOPED(px_tensor) plain = NULL;
@@ -313,14 +313,14 @@ static px_status cut(px_tensor **out, const px__shard *v, px_device device) {
   return px_tensor_set_requires_grad(*out, true);
 }
 
-// All parts are made before the first is registered.
+// Creates all shards before registering the first.
 static px_status cut_all(px_shards *self, px_device device, px_tensor **parts) {
   for (int i = 0; i < self->count; i++) PX_TRY(cut(&parts[i], &self->items[i], device));
   lock_parts(self);
   for (int i = 0; i < self->count; i++) {
     px_tensor *whole = self->items[i].local;
     self->items[i].local = parts[i];
-    parts[i] = whole;  // released by the caller, without the lock
+    parts[i] = whole;  // the caller releases it without the lock
   }
   unlock_parts(self);
   for (int i = 0; i < self->count; i++)
@@ -336,7 +336,7 @@ static px_status move_buffer(const char *name, const px_module_entry *entry, px_
   return px_tensor_set_data(entry->tensor, moved);
 }
 
-// Buffers are moved first: to move them once more changes nothing.
+// Buffers are moved first, as a repeated move is harmless.
 static px_status cut_module(px_shards *self, px_device device) {
   px_tensor **parts;
   if (self->count && px_tensor_device(self->items[0].local).type == PX_META)
@@ -365,7 +365,7 @@ static px_status take_members(px_shards *self, px_module *module, const px_shard
   return PX_OK;
 }
 
-// All but the cutting.
+// Constructs the group without sharding its parameters.
 static px_status find_all(px_shards **out, px_module *module, const px_shard_options *options) {
   static const px_class cls = {"shards", shards_destroy};
   PX_GIVEN(out);
@@ -375,7 +375,7 @@ static px_status find_all(px_shards **out, px_module *module, const px_shard_opt
   PX_GIVEN_N(options->ignored, options->ignored_count);
   PX_GIVEN_EACH(options->others, options->other_count);
   PX_CHECK(!options->offload || !px_device_equal(options->device, PX_DEVICE_NONE), PX_VALUE,
-           "parts that are on the CPU are to have a device to which they go");
+           "expected a compute device with offload: the shards are on the CPU");
   px_shards *self;
   PX_TRY(px_alloc((void **)&self, sizeof *self));
   PX_SCOPED(px_shards) owned = self;
@@ -408,7 +408,7 @@ px_status px_shards_new(px_shards **out, px_module *module, const px_shard_optio
   return PX_OK;
 }
 
-// The hooks of a member, which are 0 until they are there.
+// The hooks of a member; 0 until added.
 typedef struct hooks {
   int64_t before, after;
 } hooks;
@@ -416,7 +416,7 @@ typedef struct hooks {
 static px_status add_hooks(hooks *out, px_shards *self, px_module *module) {
   PX_TRY(px_module_add_hook(&out->before, module, true, px__shards_before_hook, self, NULL));
   PX_TRY(px_module_add_hook(&out->after, module, false, px__shards_after_hook, self, px_release));
-  px_retain(self);  // the hook's
+  px_retain(self);  // owned by the hook
   return PX_OK;
 }
 
@@ -443,7 +443,7 @@ px_status px_fully_shard(px_shards **out, px_module *module, const px_shard_opti
   return PX_OK;
 }
 
-// ---- what is said of a group
+// ---- options
 
 bool px_shards_at(const px_shards *self, int i, px_shard *out) {
   if (i < 0 || i >= self->count) return false;
@@ -526,7 +526,7 @@ px_status px_shards_prefetch(px_shards *self, bool backward, px_shards *const *o
   px_shards **list;
   for (int i = 0; i < count; i++)
     PX_CHECK(others[i] && others[i]->context == self->context, PX_VALUE,
-             "the groups that are gathered ahead are of the same communicator");
+             "expected prefetched groups of the same communicator");
   PX_TRY(px_alloc((void **)&list, (size_t)(count + 1) * sizeof *list));
   if (count) memcpy(list, others, (size_t)count * sizeof *list);
   lock(self);
@@ -537,7 +537,7 @@ px_status px_shards_prefetch(px_shards *self, bool backward, px_shards *const *o
   return PX_OK;
 }
 
-// ---- values to begin with
+// ---- initialization of values
 
 px_status px_shard_stand_in(px_tensor **out, px_tensor *part) {
   PX_GIVEN(out);
@@ -571,7 +571,7 @@ static px_status put_tensor(px_module *layer, const px_module_entry *entry, px_t
   return px_module_put(layer, &changed);
 }
 
-// For each parameter in turn: the whole in the place of the part, and then the other way round.
+// Registers unsharded tensors in place of the shards; `stand_back_all` reverses it.
 static px_status stand_in_all(px_module *layer, px_tensor **parts, px_tensor **wholes, int count) {
   px_module_entry entry;
   for (int i = 0; i < count; i++) {

@@ -1,25 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a group of sharded parameters moves: gathered into one piece and from there into the whole
-// parameters, and gradients into one piece that is reduced, of which each rank gets its part.
+// Data movement of a group of sharded parameters. Shards are all-gathered into one flat buffer and
+// copied into the unsharded parameters. Gradients are packed into one flat buffer and
+// reduce-scattered.
 //
-// A piece has a part of each rank, in turn, and in a part the rows of each parameter; so what a
-// parameter has in the piece is a matrix of a row for each rank, and one copy moves all of it.
-// Pieces are made and filled on streams of their own, which wait for the current one only where
-// something was changed there, so that the next group is on its way while this one computes.
+// A flat buffer has one part per rank, in rank order. A part holds the rows of each parameter. One
+// parameter's data is therefore a strided matrix with one row per rank, moved by a single copy.
+// Buffers are filled on side streams. These wait for the current stream only after changes there,
+// so the next group's communication overlaps this group's computation.
 #include "parallel/shard_impl.h"
 #include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/factory.h"
 #include "phlox/ops/view.h"
 
-enum { ALIGNED = 16 };  // bytes at which a parameter begins in a part
+enum { ALIGNED = 16 };  // alignment of a parameter within a part, bytes
 
 static int ranks(const px_shards *self) { return px_comm_size(self->context->comm); }
 static px_device device_of(const px_shards *self) {
   return self->offload ? self->device : px_tensor_device(self->items[0].local);
 }
 
-// ---- streams: each function that changes the current one puts it back
+// ---- streams: every function restores the current stream
 
 static px_status need_streams(px__shard_context *context, px_device device) {
   if (device.type != PX_CUDA) return PX_OK;
@@ -31,7 +32,7 @@ static px_status need_streams(px__shard_context *context, px_device device) {
   return PX_OK;
 }
 
-// Has a stream wait for what the current one was given. Nothing where there are no streams.
+// Makes a stream wait for the current one. No-op for NULL.
 static px_status follow(px_stream *stream) {
   px_stream *current;
   if (!stream) return PX_OK;
@@ -50,10 +51,10 @@ static px_status on_stream(px_stream *stream, px_status (*fn)(px_shards *self), 
   return status == PX_OK ? back : status;
 }
 
-// ---- pieces
+// ---- views of flat buffers
 
-// Elements over a storage. What is written there counts as no change of the tensors that lie there:
-// it is what they had before.
+// Returns a strided view of a storage. Writes through it do not bump the version of other tensors
+// on the storage: they restore the values already held.
 static px_status elements_at(px_tensor **out, const px_tensor *piece, px_dtype dtype, int ndim,
                              const int64_t *sizes, const int64_t *strides, int64_t offset) {
   PX_SCOPED(px_tensor) made = NULL;
@@ -61,15 +62,15 @@ static px_status elements_at(px_tensor **out, const px_tensor *piece, px_dtype d
   PX_TRY(px_tensor_from_storage(&made, storage, dtype, ndim, sizes, strides, offset));
   return px_tensor_alias(out, made);
 }
-// `rows` of `columns` elements, `stride` from one to the next.
+// A view of `rows` x `columns` elements with the given row stride.
 static px_status rows_at(px_tensor **out, const px_tensor *piece, px_dtype dtype, int64_t rows,
                          int64_t columns, int64_t stride, int64_t offset) {
   int64_t sizes[] = {rows, columns}, strides[] = {stride, 1};
   return elements_at(out, piece, dtype, 2, sizes, strides, offset);
 }
 
-// Of a parameter that is cut along another dimension than the first: its lines of `width` elements,
-// of which each rank has one in turn, as ranks x lines x elements.
+// Parameters sharded along another dimension than the first: a view as ranks x lines x elements.
+// A line has `width` consecutive elements, and each rank owns one line in turn.
 static int64_t line_width(const px__shard *v) {
   int64_t lines = 1;
   for (int d = 0; d < v->dim; d++) lines *= v->sizes[d];
@@ -123,7 +124,7 @@ static void lay_out(px_shards *self) {
 }
 
 static px_status put_mine(px_tensor *mine, px__shard *v) {
-  PX_SCOPED(px_tensor) place = NULL;
+  PX_SCOPED(px_tensor) slot = NULL;
   PX_SCOPED(px_tensor) plain = NULL;
   PX_SCOPED(px_tensor) row = NULL;
   px_dtype dtype = gathered_dtype(v);
@@ -132,8 +133,8 @@ static px_status put_mine(px_tensor *mine, px__shard *v) {
   if (!n) return PX_OK;
   PX_TRY(px_tensor_detach(&plain, v->local));
   PX_TRY(px_view(&row, plain, (int64_t[]){1, n}, 2));
-  PX_TRY(rows_at(&place, mine, dtype, 1, n, n, v->at / (int64_t)px_dtype_size(dtype)));
-  return px_copy_(place, row, true);
+  PX_TRY(rows_at(&slot, mine, dtype, 1, n, n, v->at / (int64_t)px_dtype_size(dtype)));
+  return px_copy_(slot, row, true);
 }
 
 static px_status fill_mine(px_shards *self, px_tensor *mine) {
@@ -182,7 +183,7 @@ px_status px__shards_gather(px_shards *self) {
   return PX_OK;
 }
 
-// ---- the whole parameters
+// ---- unsharded parameters
 
 static px_status make_whole(px__shard *v) {
   PX_SCOPED(px_tensor) memory = NULL;
@@ -199,7 +200,7 @@ static px_status make_whole(px__shard *v) {
   return PX_OK;
 }
 
-// Gives the whole parameter its memory again, where it has been moved or cast a new one.
+// Reallocates the storage of the unsharded parameter. A changed dtype or device creates a new one.
 static px_status need_whole(px__shard *v) {
   px_dtype dtype = gathered_dtype(v);
   bool fits = v->whole && px_tensor_dtype(v->whole) == dtype &&
@@ -255,7 +256,7 @@ static px_status take_all(px_shards *self) {
   PX_TRY(px_together_end(status));
   for (int i = 0; i < self->count; i++)
     PX_TRY(px__shard_show(&self->items[i], self->items[i].whole));
-  return follow(self->context->gather);  // whose next piece may have the memory of this one
+  return follow(self->context->gather);  // its next buffer may reuse this one's memory
 }
 
 px_status px__shards_take(px_shards *self) {
@@ -287,7 +288,7 @@ static px_tensor *gradient_of(const px__shard *v) {
   return grad ? grad : v->summed;
 }
 
-// What earlier passes have left, and what has come now, in the dtype of the reduction.
+// Accumulates the new gradient into that of earlier unreduced passes, in the reduction dtype.
 static px_status add_up(px_shards *self, px__shard *v) {
   px_tensor *grad = v->whole ? px_tensor_grad(v->whole) : NULL;
   PX_SCOPED(px_tensor) plain = NULL;
@@ -297,13 +298,13 @@ static px_status add_up(px_shards *self, px__shard *v) {
     PX_TRY(px_add_(v->summed, plain, px_int(1)));
   } else {
     if (self->reduce_dtype == PX_DTYPE_NONE || self->reduce_dtype == px_tensor_dtype(plain))
-      return PX_OK;  // it stays where it is
+      return PX_OK;  // keep it as the parameter's gradient
     PX_TRY(px_to(&v->summed, plain, self->reduce_dtype, PX_DEVICE_NONE, false, true));
   }
   return px_tensor_set_grad(v->whole, NULL);
 }
 
-// The same of lines.
+// Packs a gradient sharded along another dimension than the first.
 static px_status put_lines(px_tensor *flat, px__shard *v, int64_t part, int64_t size) {
   PX_SCOPED(px_tensor) plain = NULL;
   PX_SCOPED(px_tensor) lines = NULL;
@@ -337,12 +338,12 @@ static px_status put_gradient(px_tensor *flat, px__shard *v, int64_t part, int64
   int64_t left = all - full * v->share;
   if (!left || full >= size) return PX_OK;
   PX_SCOPED(px_tensor) tail = NULL;
-  PX_SCOPED(px_tensor) place = NULL;
+  PX_SCOPED(px_tensor) slot = NULL;
   PX_SCOPED(px_tensor) end = NULL;
   PX_TRY(px_narrow(&tail, row, 0, full * v->share, left));
   PX_TRY(px_view(&end, tail, (int64_t[]){1, left}, 2));
-  PX_TRY(rows_at(&place, flat, dtype, 1, left, left, full * part + v->place));
-  return px_copy_(place, end, true);
+  PX_TRY(rows_at(&slot, flat, dtype, 1, left, left, full * part + v->place));
+  return px_copy_(slot, end, true);
 }
 
 static px_status fill_flat(px_shards *self, px_tensor *flat, int64_t part) {
@@ -361,7 +362,8 @@ static bool is_padded(const px_shards *self) {
   return false;
 }
 
-// Ranks may differ in which gradients have come: then they call for different things, and are told.
+// Lays out the reduction buffer. Ranks with different sets of gradients issue different calls, and
+// the communicator reports the mismatch.
 static int64_t choose(px_shards *self, px_dtype *dtype) {
   int64_t part = 0;
   *dtype = self->reduce_dtype;
@@ -396,15 +398,15 @@ static px_status reduce(px_shards *self) {
   return px_comm_run(&self->reduction, self->context->comm, &collective);
 }
 
-// This rank's rows in what it has got of the reduction.
+// Returns a parameter's rows of the reduction result.
 static px_status rows_of(px_tensor **out, const px_shards *self, const px__shard *v) {
   PX_SCOPED(px_tensor) part = NULL;
   PX_TRY(px_narrow(&part, self->mine, 0, v->place, px_tensor_numel(v->local)));
   return px_view(out, part, px_tensor_sizes(v->local), v->ndim);
 }
 
-// Rows as a gradient is, on the CPU where that is wanted. What comes to pinned memory without being
-// waited for has come when backward ends.
+// Converts rows to a gradient, on the CPU with offload. Asynchronous copies to pinned memory
+// complete at the end of backward.
 static px_status as_gradient(px_tensor **out, px_shards *self, const px__shard *v,
                              const px_tensor *rows) {
   PX_SCOPED(px_tensor) cast = NULL;
@@ -456,7 +458,7 @@ static px_status give_parts(px_shards *self) {
   return for_each_reduced(self, give_part);
 }
 
-// ---- between replicas
+// ---- replicas (HSDP)
 
 static px_status keep_apart(px_shards *self, px__shard *v) {
   PX_SCOPED(px_tensor) rows = NULL;
@@ -487,8 +489,8 @@ static px_status average(px_shards *self) {
   return px_comm_run(&self->reduction, self->context->replicas, &collective);
 }
 
-// ---- one reduction after the other: where there are replicas, rows go between them while those of
-// the next group are made
+// ---- pipelining of reductions: with replicas, the average of one group overlaps the
+// reduce-scatter of the next
 
 static void let_go_of_reduction(px_shards *self) {
   px__shard_context *context = self->context;
@@ -511,7 +513,8 @@ static px_status averaged(px__shard_context *context) {
   return context->averaging ? end_reduction(context->averaging, give_parts) : PX_OK;
 }
 
-// A group's rows are made: they become gradients, or go to the replicas.
+// Completes the reduce-scatter of a group. Its rows become gradients, or start their average over
+// replicas.
 static px_status go_on(px__shard_context *context) {
   px_shards *self = context->reducing;
   if (!self) return PX_OK;
@@ -531,8 +534,7 @@ px_status px__shards_reduced(px__shard_context *context) {
   return averaged(context);
 }
 
-// Also what passes before had added up: of a pass that failed some groups' gradients were counted
-// in, and others' were not.
+// Discards earlier accumulated gradients, too: a failed pass may have included some groups only.
 px_status px__shards_forget(px_shards *self) {
   let_go_of_reduction(self);
   for (int i = 0; i < self->count; i++) {

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// When groups of sharded parameters are gathered, let go of and reduced: around forward, by hooks
-// of what comes out and goes in around backward, and at its end.
+// Schedule of gathering, freeing and reducing groups: around forward by module hooks, around
+// backward by hooks of outputs and inputs, and at the end of backward.
 //
-// A group is whole from when the first gradient reaches an output of its module until all of its
-// parameters' gradients and those of its inputs are there, or backward ends. What had its forward
-// before is gathered meanwhile.
+// In backward a group is unsharded from the first gradient of a module output until the gradients
+// of all its parameters and inputs have arrived, or backward ends. The group with the preceding
+// forward is prefetched in that time.
 #include "parallel/shard_impl.h"
 
 static void lock(const px_shards *self) { pthread_mutex_lock(&self->context->lock); }
 static void unlock(const px_shards *self) { pthread_mutex_unlock(&self->context->lock); }
 
-// Calls fn(self) with the lock, and without recording.
+// Calls fn(self) under the lock with grad mode disabled.
 static px_status locked(px_shards *self, px_status (*fn)(px_shards *self)) {
   bool was = px_grad_enabled();
   lock(self);
@@ -48,7 +48,7 @@ px_status px__shards_on_gradient(px_tensor *tensor, void *shard) {
   return locked(v->shards, end_if_ready);
 }
 
-// The current stream is that of the caller of backward.
+// Runs on the current stream of the caller of backward.
 static px_status join_reductions(px__shard_context *self) {
   px_stream *current;
   PX_TRY(px__shards_reduced(self));
@@ -106,7 +106,7 @@ static px_status begin_backward(px_shards *self) {
   return gather_previous(self);
 }
 
-// A hook of a tensor that goes in or comes out. It keeps the module, where parameters are shown.
+// Context of a hook on an input or output. It retains the module that registers the parameters.
 typedef struct passage {
   px_shards *shards;
   px_module *module;
@@ -155,12 +155,12 @@ static px_status watch_all(px_shards *self, px_tensor *const *tensors, int count
 
 // ---- around forward
 
-// None of the members is awaited any more.
+// Clears the pending forwards of all members.
 static void end_pass(px_shards *self) {
   for (int i = 0; i < self->member_count; i++) self->members[i].left = false;
 }
 
-// After an error within forward or backward nothing is known of where the groups are.
+// Resets all groups after an error in forward or backward left their state unknown.
 static px_status start_over(px__shard_context *self) {
   for (int i = 0; i < self->group_count; i++) {
     px_shards *group = self->groups[i];
@@ -173,7 +173,7 @@ static px_status start_over(px__shard_context *self) {
   return PX_OK;
 }
 
-// The outermost module: what has changed the parameters is on the current stream.
+// Begins a pass at the outermost module. Parameter updates are ordered by the current stream.
 static px_status begin_root(px_shards *self) {
   px__shard_context *context = self->context;
   bool within = px_backward_number() != 0;
@@ -199,14 +199,14 @@ static bool is_stale(const px_shards *self) {
 static px_status begin_forward(px_shards *self) {
   if (!self->context->root || self->inside) PX_TRY(begin_root(self));
   self->inside = true;
-  if (self->backward) return PX_OK;  // what was not kept is computed again
+  if (self->backward) return PX_OK;  // activation checkpointing: recomputation in backward
   if (self->state == PX__WHOLE && is_stale(self)) PX_TRY(px__shards_part(self));
   PX_TRY(px__shards_gather(self));
   PX_TRY(px__shards_take(self));
   return gather_ahead(self, false);
 }
 
-// A group that has several forward passes stands where the last one was.
+// Moves the group to the end: with several forward passes the last one counts.
 static void note_order(px_shards *self) {
   px__shard_context *context = self->context;
   int kept = 0;
@@ -224,7 +224,7 @@ static px_status end_forward(px_shards *self) {
   return self->backward || keeps ? PX_OK : px__shards_part(self);
 }
 
-// ---- groups of several modules: a pass begins with the first of them, and ends when all have come
+// ---- groups of several modules: a pass spans from the first member to the last
 
 static int count_left(const px_shards *self) {
   int left = 0;
@@ -232,12 +232,12 @@ static int count_left(const px_shards *self) {
   return left;
 }
 
-// Where another one did not come in the pass before, changed parameters tell that this is a new
-// one.
+// True for the first member of a pass. If a member was skipped in the previous pass, changed
+// parameters indicate a new one.
 bool px_shards_enters(px_shards *self, const px_module *module) {
   if (self->member_count == 1) return true;
   lock(self);
-  bool again = self->backward;  // what was not kept is computed again
+  bool again = self->backward;  // activation checkpointing: recomputation in backward
   bool first = !again && (!count_left(self) || (self->state == PX__WHOLE && is_stale(self)));
   for (int i = 0; i < self->member_count && first; i++) self->members[i].left = true;
   unlock(self);
@@ -300,7 +300,7 @@ px_status px__shards_after_hook(px_tensor **replacement, px_module *module,
   return px_shards_after_forward(shards, &result, 1);
 }
 
-// ---- by the program
+// ---- explicit calls
 
 static px_status begin_by_hand(px_shards *self) {
   if (self->context->gather && self->state == PX__SHARDED) PX_TRY(begin_root(self));
