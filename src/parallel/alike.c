@@ -98,8 +98,8 @@ static px_status compare(px_comm *comm, px_tensor *const *parameters, int count,
                          const int64_t *all) {
   char text[300];
   int mine = px_comm_rank(comm), size = px_comm_size(comm);
-  for (int turn = 0; turn < size; turn++) {
-    int rank = (mine + turn) % size;
+  for (int offset = 0; offset < size; offset++) {
+    int rank = (mine + offset) % size;
     const int64_t *theirs = all + (int64_t)rank * count * KINDS;
     for (int i = 0; i < count * KINDS; i++) {
       if (theirs[i] == all[i]) continue;
@@ -150,13 +150,13 @@ px_status px_comm_check_alike(px_comm *self, px_tensor *const *parameters, int c
 
 // ---- copies
 
-static px_status plain(px_tensor **out, px_tensor *tensor) {
+static px_status flatten(px_tensor **out, px_tensor *tensor) {
   PX_SCOPED(px_tensor) constant = NULL;
   PX_TRY(px_tensor_detach(&constant, tensor));
   return px_flatten(out, constant, 0, -1);
 }
 
-static px_status spread(px_tensor *flat, px_tensor *const *tensors, int count) {
+static px_status unflatten(px_tensor *flat, px_tensor *const *tensors, int count) {
   int64_t at = 0;
   for (int i = 0; i < count; i++) {
     PX_SCOPED(px_tensor) part = NULL;
@@ -174,13 +174,13 @@ static px_status spread(px_tensor *flat, px_tensor *const *tensors, int count) {
 static px_status copy_group(px_comm *comm, int root, px_tensor *const *tensors, int count,
                             px_tensor **parts) {
   PX_SCOPED(px_tensor) flat = NULL;
-  for (int i = 0; i < count; i++) PX_TRY(plain(&parts[i], tensors[i]));
+  for (int i = 0; i < count; i++) PX_TRY(flatten(&parts[i], tensors[i]));
   PX_TRY(px_cat(&flat, parts, count, 0));
   PX_TRY(copy_from(comm, root, flat));
-  return px_comm_rank(comm) == root ? PX_OK : spread(flat, tensors, count);
+  return px_comm_rank(comm) == root ? PX_OK : unflatten(flat, tensors, count);
 }
 
-static bool belong(const px_tensor *a, const px_tensor *b) {
+static bool same_kind(const px_tensor *a, const px_tensor *b) {
   return px_tensor_dtype(a) == px_tensor_dtype(b) &&
          px_device_equal(px_tensor_device(a), px_tensor_device(b));
 }
@@ -191,7 +191,7 @@ static px_status copy_all(px_comm *comm, int root, px_tensor **left, px_tensor *
   for (int first = 0; first < count; first++) {
     int n = 0;
     for (int i = count - 1; left[first] && i >= first; i--) {
-      if (!left[i] || !belong(left[i], left[first])) continue;
+      if (!left[i] || !same_kind(left[i], left[first])) continue;
       group[n++] = left[i];
       if (i > first) left[i] = NULL;
     }

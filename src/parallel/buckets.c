@@ -66,18 +66,18 @@ static px_status view_for(px_tensor **out, px_tensor *flat, const px_tensor *lik
 static bool is_plain(const px_reducer *self) {
   return !self->has_hook && self->compress == PX_DTYPE_NONE && !self->mixed;
 }
-static bool lies_apart(const px_reducer *self, const px_tensor *tensor) {
+static bool reduces_in_place(const px_reducer *self, const px_tensor *tensor) {
   return !self->view && is_plain(self) && px_tensor_is_contiguous(tensor) &&
          bytes_of(tensor) >= self->apart_bytes;
 }
 
-static px_status give_memory(px_reducer *self, int index) {
+static px_status allocate_bucket(px_reducer *self, int index) {
   px__bucket *bucket = &self->buckets[index];
   int64_t total = 0, at = 0;
   for (int i = 0; i < bucket->count; i++) {
     px__variable *v = &self->variables[bucket->members[i]];
-    v->apart = lies_apart(self, v->tensor);
-    if (!v->apart) total += px_tensor_numel(v->tensor);
+    v->in_place = reduces_in_place(self, v->tensor);
+    if (!v->in_place) total += px_tensor_numel(v->tensor);
   }
   const px_tensor *first = self->variables[bucket->members[0]].tensor;
   PX_TRY(
@@ -87,7 +87,7 @@ static px_status give_memory(px_reducer *self, int index) {
     v->bucket = index;
     px_release(v->view);
     v->view = NULL;
-    if (v->apart) continue;
+    if (v->in_place) continue;
     PX_TRY(view_for(&v->view, bucket->flat, v->tensor, at));
     at += px_tensor_numel(v->tensor);
   }
@@ -115,7 +115,7 @@ px_status px__buckets_lay_out(px_reducer *self) {
   PX_TRY(assign(self));
   px_grad_set_enabled(false);
   px_status status = PX_OK;
-  for (int i = 0; i < self->bucket_count && status == PX_OK; i++) status = give_memory(self, i);
+  for (int i = 0; i < self->bucket_count && status == PX_OK; i++) status = allocate_bucket(self, i);
   px_grad_set_enabled(was);
   return status;
 }
@@ -123,6 +123,6 @@ px_status px__buckets_lay_out(px_reducer *self) {
 px_status px__check_no_hook(const px_reducer *self) {
   PX_CHECK(is_plain(self), PX_RUNTIME,
            "register_comm_hook or register_builtin_comm_hook can only be called once.");
-  PX_CHECK(!self->underway, PX_RUNTIME, "a communication hook cannot be set during a step");
+  PX_CHECK(!self->in_step, PX_RUNTIME, "a communication hook cannot be set during a step");
   return PX_OK;
 }

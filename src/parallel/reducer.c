@@ -2,7 +2,7 @@
 // The reducer: gradient hooks, bucket reduction, and the end of backward.
 //
 // Invariant: collectives start in bucket order, which is the same on all ranks, independent of the
-// order in which buckets fill. `underway` is set between the first gradient and the end of
+// order in which buckets fill. `in_step` is set between the first gradient and the end of
 // backward. A step that begins while it is set is missing gradients.
 #include <stdio.h>
 #include <string.h>
@@ -43,7 +43,7 @@ static px_status begin_mean(px_reducer *self, px__bucket *bucket) {
   if (px_tensor_numel(bucket->flat)) tensors[all.output_count++] = bucket->flat;
   for (int i = 0; i < bucket->count; i++) {
     const px__variable *v = &self->variables[bucket->members[i]];
-    if (v->apart) tensors[all.output_count++] = v->view;
+    if (v->in_place) tensors[all.output_count++] = v->view;
   }
   px_status status = all.output_count ? px_comm_run(&bucket->work, self->comm, &all) : PX_OK;
   px_free(tensors);
@@ -82,7 +82,7 @@ static px_status end(px_reducer *self, px__bucket *bucket) {
 
 // ---- the end of backward
 
-static px_status take_used(px_reducer *self) {
+static px_status receive_used(px_reducer *self) {
   int64_t *numbers;
   if (!self->used_work) return PX_OK;
   PX_TRY(px_work_wait(self->used_work, 0));
@@ -93,13 +93,13 @@ static px_status take_used(px_reducer *self) {
   return status;
 }
 
-static bool same_place(const px_tensor *a, const px_tensor *b) {
+static bool same_memory(const px_tensor *a, const px_tensor *b) {
   return px_tensor_storage(a) == px_tensor_storage(b) &&
          px_tensor_offset(a) == px_tensor_offset(b) && px_tensor_numel(a) > 0;
 }
 
 // Writes the reduced gradient. A parameter unused on all ranks keeps its previous gradient.
-static px_status give_gradient(px_reducer *self, px__variable *v) {
+static px_status write_gradient(px_reducer *self, px__variable *v) {
   px_tensor *grad = px_tensor_grad(v->tensor);
   if (!v->used && !grad) return PX_OK;
   if (!v->used && (self->find_unused || self->static_graph)) return PX_OK;
@@ -107,7 +107,7 @@ static px_status give_gradient(px_reducer *self, px__variable *v) {
   if (grad) {
     PX_SCOPED(px_tensor) plain = NULL;
     PX_TRY(px_tensor_detach(&plain, grad));
-    if (!same_place(plain, v->view)) return px_copy_(plain, v->view, false);
+    if (!same_memory(plain, v->view)) return px_copy_(plain, v->view, false);
     px_tensor_bump_version(plain);
     return PX_OK;
   }
@@ -117,10 +117,10 @@ static px_status give_gradient(px_reducer *self, px__variable *v) {
 }
 
 // Releases the views of gradients reduced in place.
-static void drop_apart(px_reducer *self) {
+static void release_in_place(px_reducer *self) {
   for (int i = 0; i < self->count; i++) {
     px__variable *v = &self->variables[i];
-    if (!v->apart) continue;
+    if (!v->in_place) continue;
     px_release(v->view);
     v->view = NULL;
   }
@@ -128,13 +128,13 @@ static void drop_apart(px_reducer *self) {
 
 static px_status finish_all(px_reducer *self) {
   for (int b = 0; b < self->bucket_count; b++) PX_TRY(end(self, &self->buckets[b]));
-  PX_TRY(take_used(self));
+  PX_TRY(receive_used(self));
   px_status status = PX_OK;
   px_together_begin();
   for (int i = 0; i < self->count && status == PX_OK; i++)
-    status = give_gradient(self, &self->variables[i]);
+    status = write_gradient(self, &self->variables[i]);
   PX_TRY(px_together_end(status));
-  drop_apart(self);
+  release_in_place(self);
   return PX_OK;
 }
 
@@ -145,7 +145,7 @@ static px_status finish(void *context) {
   px_grad_set_enabled(false);
   px_status status = finish_all(self);
   px_grad_set_enabled(was);
-  if (status == PX_OK) self->expects = self->underway = false;
+  if (status == PX_OK) self->armed = self->in_step = false;
   pthread_mutex_unlock(&self->lock);
   return status;
 }
@@ -158,7 +158,7 @@ static px_status call_at_end(px_reducer *self, px_status (*fn)(void *context)) {
 
 // Sets the view of an in-place parameter: the gradient's memory, or a copy if it is not contiguous.
 // Without a gradient the view is zeros.
-static px_status take_apart(px__variable *v, px_tensor *grad) {
+static px_status view_in_place(px__variable *v, px_tensor *grad) {
   PX_SCOPED(px_tensor) plain = NULL;
   px_release(v->view);
   v->view = NULL;
@@ -171,7 +171,7 @@ static px_status take_apart(px__variable *v, px_tensor *grad) {
 
 // Scales a summand to its share of the mean. An averaging collective divides by the number of
 // ranks.
-static px_status take_share(px_reducer *self, px__variable *v) {
+static px_status scale_to_share(px_reducer *self, px__variable *v) {
   int ranks = px_comm_size(self->comm);
   if (self->has_hook || is_compressed(self, v->view)) return PX_OK;
   if (self->averages && self->divisor == ranks) return PX_OK;
@@ -179,13 +179,13 @@ static px_status take_share(px_reducer *self, px__variable *v) {
 }
 
 // Copies the gradient into the parameter's slot of the bucket.
-static px_status fill(px_reducer *self, px__variable *v) {
+static px_status fill_slot(px_reducer *self, px__variable *v) {
   px_tensor *grad = px_tensor_grad(v->tensor);
-  if (v->apart) return take_apart(v, grad);
+  if (v->in_place) return view_in_place(v, grad);
   if (!grad) return px_zero_(v->view);
   PX_SCOPED(px_tensor) plain = NULL;
   PX_TRY(px_tensor_detach(&plain, grad));
-  return same_place(plain, v->view) ? PX_OK : px_copy_(v->view, plain, false);
+  return same_memory(plain, v->view) ? PX_OK : px_copy_(v->view, plain, false);
 }
 
 // Applies fn to all parameters of a bucket, with batched launches.
@@ -200,8 +200,8 @@ static px_status for_each(px_reducer *self, const px__bucket *bucket,
 
 // Copies the gradients and scales them.
 static px_status fill_bucket(px_reducer *self, const px__bucket *bucket) {
-  PX_TRY(for_each(self, bucket, fill));
-  return for_each(self, bucket, take_share);
+  PX_TRY(for_each(self, bucket, fill_slot));
+  return for_each(self, bucket, scale_to_share);
 }
 
 // Backward may run on several streams. Each gradient's stream waits for the previous one's, so the
@@ -231,7 +231,7 @@ static px_status send_used(px_reducer *self) {
   return px__run_all_reduce(&self->used_work, self->comm, self->used);
 }
 
-static const char twice[] =
+static const char marked_twice[] =
     "Expected to mark a variable ready only once. This error is caused by one of the following "
     "reasons: 1) Use of a module parameter outside the `forward` function. Please make sure model "
     "parameters are not shared across multiple concurrent forward-backward passes. or try to use "
@@ -243,8 +243,8 @@ static const char twice[] =
     "default. You can try to use _set_static_graph() as a workaround if your module graph does "
     "not change over iterations.";
 
-static px_status make_ready(px_reducer *self, px__variable *v) {
-  PX_CHECK(!v->ready, PX_RUNTIME, "%s", twice);
+static px_status mark_ready(px_reducer *self, px__variable *v) {
+  PX_CHECK(!v->ready, PX_RUNTIME, "%s", marked_twice);
   px__bucket *bucket = &self->buckets[v->bucket];
   PX_TRY(follow_stream(bucket));
   v->ready = true;
@@ -254,11 +254,11 @@ static px_status make_ready(px_reducer *self, px__variable *v) {
   return PX_OK;
 }
 
-static px_status make_unused_ready(px_reducer *self) {
+static px_status mark_unused_ready(px_reducer *self) {
   if (self->marked_unused) return PX_OK;
   self->marked_unused = true;
   for (int i = 0; i < self->count; i++)
-    if (self->variables[i].unused) PX_TRY(make_ready(self, &self->variables[i]));
+    if (self->variables[i].unused) PX_TRY(mark_ready(self, &self->variables[i]));
   return PX_OK;
 }
 
@@ -267,7 +267,7 @@ static px_status make_unused_ready(px_reducer *self) {
 
 static px_status reduce_all(px_reducer *self) {
   self->learned = true;
-  for (int i = 0; i < self->count; i++) PX_TRY(make_ready(self, &self->variables[i]));
+  for (int i = 0; i < self->count; i++) PX_TRY(mark_ready(self, &self->variables[i]));
   return PX_OK;
 }
 
@@ -284,23 +284,23 @@ static px_status finish_first(void *context) {
   if (status == PX_OK) status = send_used(self);
   if (status == PX_OK) status = finish_all(self);
   px_grad_set_enabled(was);
-  if (status == PX_OK) self->expects = self->underway = false;
+  if (status == PX_OK) self->armed = self->in_step = false;
   pthread_mutex_unlock(&self->lock);
   return status;
 }
 
 static px_status count_use(px_reducer *self, px__variable *v) {
   v->uses++;
-  if (self->underway) return PX_OK;
-  self->underway = true;
+  if (self->in_step) return PX_OK;
+  self->in_step = true;
   return call_at_end(self, finish_first);
 }
 
 // ---- the hook of a parameter
 
 static void note_arrival(px_reducer *self, px__variable *v) {
-  if (self->rebuilt || v->came) return;
-  v->came = true;
+  if (self->rebuilt || v->noted) return;
+  v->noted = true;
   self->arrival[self->arrived++] = (int)(v - self->variables);
 }
 
@@ -309,9 +309,9 @@ static px_status take_gradient(px_reducer *self, px__variable *v) {
   v->used = true;
   if (self->static_graph && !self->learned) return count_use(self, v);
   if (self->static_graph && --v->left > 0) return PX_OK;
-  self->underway = true;
-  PX_TRY(make_unused_ready(self));
-  PX_TRY(make_ready(self, v));
+  self->in_step = true;
+  PX_TRY(mark_unused_ready(self));
+  PX_TRY(mark_ready(self, v));
   if (self->next < self->bucket_count) return PX_OK;
   if (self->find_unused && !self->static_graph) PX_TRY(send_used(self));
   return call_at_end(self, finish);
@@ -324,7 +324,7 @@ static px_status on_gradient(px_tensor *tensor, void *context) {
   pthread_mutex_lock(&self->lock);
   px_grad_set_enabled(false);
   px_status status = px__mixed_on_gradient(self);
-  if (status == PX_OK && self->expects) status = take_gradient(self, v);
+  if (status == PX_OK && self->armed) status = take_gradient(self, v);
   px_grad_set_enabled(was);
   pthread_mutex_unlock(&self->lock);
   return status;
@@ -336,7 +336,7 @@ static px_status on_gradient(px_tensor *tensor, void *context) {
 static const char unfinished[] =
     "Expected to have finished reduction in the prior iteration before starting a new one. This "
     "error indicates that your module has parameters that were not used in producing loss. ";
-static const char try_finding[] =
+static const char enable_finding[] =
     "You can enable unused parameter detection by passing the keyword argument "
     "`find_unused_parameters=True` to `torch.nn.parallel.DistributedDataParallel`, and by "
     "\n" ALL_IN_LOSS;
@@ -357,7 +357,7 @@ static const char not_static[] =
 static px_status check_finished(const px_reducer *self) {
   char list[300] = "";
   size_t at = 0;
-  if (!self->underway) return PX_OK;
+  if (!self->in_step) return PX_OK;
   for (int i = 0; i < self->count; i++)
     if (!self->variables[i].ready && at < sizeof list)
       at += (size_t)snprintf(list + at, sizeof list - at, "%s%d", at ? " " : "", i);
@@ -370,7 +370,7 @@ static px_status check_finished(const px_reducer *self) {
           fixed ? not_static : unfinished,
           fixed               ? ""
           : self->find_unused ? though_finding
-                              : try_finding,
+                              : enable_finding,
           fixed ? "" : not_located, px_comm_rank(self->comm), list);
 }
 
@@ -387,7 +387,7 @@ static px_status order_by_arrival(px_reducer *self) {
   return status;
 }
 
-static px_status step_begins(px_reducer *self) {
+static px_status begin_step(px_reducer *self) {
   PX_TRY(check_finished(self));
   bool moves = self->static_graph || !self->find_unused;
   if (self->rebuilt || !moves || !self->arrived) return PX_OK;
@@ -399,7 +399,7 @@ static px_status step_begins(px_reducer *self) {
 px_status px_reducer_begin(px_reducer *self) {
   PX_GIVEN(self);
   pthread_mutex_lock(&self->lock);
-  px_status status = step_begins(self);
+  px_status status = begin_step(self);
   pthread_mutex_unlock(&self->lock);
   return status;
 }
@@ -434,7 +434,7 @@ static void prepare(px_reducer *self) {
 static px_status expect(px_reducer *self, px_tensor *const *outputs, int count) {
   prepare(self);
   if (self->find_unused && !self->static_graph) PX_TRY(px__find_unused(self, outputs, count));
-  self->expects = true;
+  self->armed = true;
   return PX_OK;
 }
 
@@ -457,7 +457,7 @@ static px_status send_nothing(px_reducer *self) {
     PX_TRY(px_zero_(bucket->flat));
     for (int k = 0; k < bucket->count; k++) {
       px__variable *v = &self->variables[bucket->members[k]];
-      if (v->apart) PX_TRY(take_apart(v, NULL));
+      if (v->in_place) PX_TRY(view_in_place(v, NULL));
     }
     PX_TRY(begin(self, bucket));
   }
@@ -467,7 +467,7 @@ static px_status send_nothing(px_reducer *self) {
 }
 
 // Saves and restores bucket contents if gradients are views of buckets.
-static px_status put_aside(px_reducer *self, px_tensor **kept, bool back) {
+static px_status stash_buckets(px_reducer *self, px_tensor **kept, bool back) {
   for (int i = 0; self->view && i < self->bucket_count; i++) {
     px_tensor *flat = self->buckets[i].flat;
     PX_TRY(back ? px_copy_(flat, kept[i], false) : px_clone(&kept[i], flat, "preserve_format"));
@@ -480,13 +480,13 @@ static px_status shadow(px_reducer *self) {
            "a rank without a batch in the first step of a static graph (uneven inputs) is not "
            "implemented in Phlox");
   px_tensor **kept;
-  PX_TRY(step_begins(self));
+  PX_TRY(begin_step(self));
   prepare(self);
   PX_TRY(px_alloc((void **)&kept, (size_t)self->bucket_count * sizeof *kept));
-  px_status status = put_aside(self, kept, false);
+  px_status status = stash_buckets(self, kept, false);
   if (status == PX_OK) status = send_nothing(self);
-  if (status == PX_OK) status = put_aside(self, kept, true);
-  drop_apart(self);
+  if (status == PX_OK) status = stash_buckets(self, kept, true);
+  release_in_place(self);
   px__drop_all(kept, self->bucket_count);
   px_free(kept);
   // Other ranks rebuild their buckets after this step. Keep the order consistent.
@@ -575,7 +575,7 @@ static px_status fill_in(px_reducer *self, const px_reducer_options *o) {
   return px__buckets_lay_out(self);
 }
 
-static void choose_apart(px_reducer *self, int64_t bytes) {
+static void choose_in_place(px_reducer *self, int64_t bytes) {
   self->averages = px_comm_queues(self->comm) || bytes > 0;
   self->apart_bytes = bytes > 0 ? bytes : bytes < 0 || !self->averages ? INT64_MAX : 1 << 20;
 }
@@ -602,7 +602,7 @@ px_status px_reducer_new(px_reducer **out, const px_reducer_options *options) {
   self->find_unused = options->find_unused;
   self->static_graph = options->static_graph;
   self->compress = PX_DTYPE_NONE;
-  choose_apart(self, options->apart_bytes);
+  choose_in_place(self, options->apart_bytes);
   PX_TRY(fill_in(self, options));
   *out = PX_MOVE(owned);
   return PX_OK;

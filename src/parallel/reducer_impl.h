@@ -17,11 +17,11 @@ typedef struct px__variable {
   px_node *node;        // its AccumulateGrad node; owned
   int64_t hook;
   int bucket;
-  bool apart;       // reduced in place, without a copy into the bucket
+  bool in_place;    // reduced in place, without a copy into the bucket
   px_tensor *view;  // of the bucket; if in place, of the gradient during a step; owned
   bool ready;       // its gradient has arrived or is known to be unused
   bool unused;      // the outputs do not depend on it
-  bool came;        // listed in `arrival`
+  bool noted;       // listed in `arrival`
   bool used;        // this rank received a gradient
   int uses, left;   // static graph: gradient arrivals per step, and those still pending
 } px__variable;
@@ -53,8 +53,8 @@ struct px_reducer {
   int64_t apart_bytes;  // minimum size for in-place reduction; INT64_MAX: disabled
   bool averages;        // the collective computes the mean
   bool view, find_unused, static_graph;
-  bool expects;   // the next backward is reduced
-  bool underway;  // between the first gradient of a step and its end
+  bool armed;    // the next backward is reduced
+  bool in_step;  // between the first gradient of a step and its end
   bool rebuilt, marked_unused, warned_unused;
   bool learned;  // the first step of a static graph is complete
   int next;      // next bucket to start

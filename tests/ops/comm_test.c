@@ -175,7 +175,7 @@ PX_TEST(only_who_knows_the_secret_gets_in) {
   options.secret = "of another one";
   FAILS(px_store_tcp(&client, &options), PX_DIST_NETWORK, "the server has a different secret");
   options.secret = NULL;
-  FAILS(px_store_tcp(&client, &options), PX_DIST_NETWORK, "wants a secret");
+  FAILS(px_store_tcp(&client, &options), PX_DIST_NETWORK, "requires a secret");
 }
 
 PX_TEST(a_port_in_use_is_named) {
@@ -508,7 +508,7 @@ static void aborted(px_comm *comm, px_device device) {
   }
   px_comm_abort(comm);
   if (work) FAILS(px_work_wait(work, 0), PX_DIST_BACKEND, "all_reduce");
-  FAILS(px_comm_run(NULL, comm, &(px_collective){.op = PX_BARRIER}), PX_DIST_BACKEND, "not usable");
+  FAILS(px_comm_run(NULL, comm, &(px_collective){.op = PX_BARRIER}), PX_DIST_BACKEND, "no longer usable");
   px_release(x);
 }
 PX_TEST(an_abort_ends_what_is_under_way) { run_ranks(2, ON_CPU, aborted); }

@@ -407,7 +407,7 @@ PX_TEST(a_fault_and_an_abort_end_a_group) {
   px_comm_abort(comm);
   FAILS(px_device_synchronize(0), PX_DIST_BACKEND, "all_reduce number 2 of 3 elements");
   CHECK_EQ(stub->aborted, 1);
-  FAILS(px_comm_run(NULL, comm, &sum), PX_DIST_BACKEND, "not usable");
+  FAILS(px_comm_run(NULL, comm, &sum), PX_DIST_BACKEND, "no longer usable");
   px_release(comm);
   clean();
 }
