@@ -20,20 +20,20 @@ static px_status by_lower(px_tensor **out, const px_tensor *lu, const px_tensor 
                           bool transposed) {
   PX_SCOPED(px_tensor) other = NULL;
   if (!transposed) return px_linalg_solve_triangular(out, lu, x, false, true, true);
-  PX_TRY(turned(&other, lu));
+  PX_TRY(adjoint(&other, lu));
   return px_linalg_solve_triangular(out, other, x, true, true, true);
 }
 static px_status by_upper(px_tensor **out, const px_tensor *lu, const px_tensor *x,
                           bool transposed) {
   PX_SCOPED(px_tensor) other = NULL;
   if (!transposed) return px_linalg_solve_triangular(out, lu, x, true, true, false);
-  PX_TRY(turned(&other, lu));
+  PX_TRY(adjoint(&other, lu));
   return px_linalg_solve_triangular(out, other, x, false, true, false);
 }
 // x U'^-1.
 static px_status right_by_upper(px_tensor **out, const px_tensor *lu, const px_tensor *x) {
   PX_SCOPED(px_tensor) other = NULL;
-  PX_TRY(turned(&other, lu));
+  PX_TRY(adjoint(&other, lu));
   return px_linalg_solve_triangular(out, other, x, false, false, false);
 }
 // Strict lower triangle of x plus upper triangle of y.
@@ -57,16 +57,16 @@ px_status px__grad_cholesky_self(px_tensor **out, px_tensor *grad, px_tensor *L,
   PX_SCOPED(px_tensor) half = NULL;
   PX_SCOPED(px_tensor) other = NULL;
   PX_SCOPED(px_tensor) left = NULL;
-  if (upper) PX_TRY(turned(&lower, L));
-  if (upper) PX_TRY(turned(&g, grad));
+  if (upper) PX_TRY(adjoint(&lower, L));
+  if (upper) PX_TRY(adjoint(&g, grad));
   if (!upper) lower = px_retain(L), g = px_retain(grad);
   PX_TRY(adjoint_times(&product, lower, g));
   PX_TRY(px_tril(&below, product, 0));
   PX_TRY(px_tril(&strictly, product, -1));
-  PX_TRY(turned(&above, strictly));
+  PX_TRY(adjoint(&above, strictly));
   PX_TRY(px_add(&both, below, above, px_int(1)));
   PX_TRY(px_mul_scalar(&half, both, px_float(0.5)));
-  PX_TRY(turned(&other, lower));
+  PX_TRY(adjoint(&other, lower));
   PX_TRY(px_linalg_solve_triangular(&left, other, half, true, true, false));
   return px_linalg_solve_triangular(out, lower, left, false, false, false);
 }
@@ -82,7 +82,7 @@ PX_GRAD(triangular) {
   PX_SCOPED(px_tensor) other = NULL;
   PX_SCOPED(px_tensor) d_b = NULL;
   PX_SCOPED(px_tensor) whole = NULL;
-  PX_TRY(turned(&other, args->self));
+  PX_TRY(adjoint(&other, args->self));
   PX_TRY(px_linalg_solve_triangular(&d_b, other, args->grad, !args->upper, args->left,
                                     args->unitriangular));
   if (args->d_self) {
@@ -230,7 +230,7 @@ PX_GRAD(lu_solve) {
 px_status px__grad_inverse_self(px_tensor **out, px_tensor *grad, px_tensor *inverse) {
   PX_SCOPED(px_tensor) other = NULL;
   PX_SCOPED(px_tensor) left = NULL;
-  PX_TRY(turned(&other, inverse));
+  PX_TRY(adjoint(&other, inverse));
   PX_TRY(px_matmul(&left, other, grad));
   return negative_product(out, left, other);
 }
@@ -241,7 +241,7 @@ static px_status solve_adjoint(px_tensor **out, const px_tensor *a, const px_ten
   PX_SCOPED(px_tensor) other = NULL;
   PX_SCOPED(px_tensor) info = NULL;
   if (!px_grad_enabled() && lu) return px_linalg_lu_solve(out, lu, pivots, x, left, true);
-  PX_TRY(turned(&other, a));
+  PX_TRY(adjoint(&other, a));
   return px_linalg_solve_ex(out, &info, other, x, left, false);
 }
 PX_GRAD(solve) {
