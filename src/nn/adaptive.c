@@ -220,7 +220,7 @@ static px_status visit_cluster(batch *b, int i) {
   PX_TRY(px_index_add(&next, b->added, 0, rows, flat, px_int(1)));
   px_release(b->added);
   b->added = next;
-  int64_t place = int_of(b->self, "shortlist_size") + i;
+  int64_t column = int_of(b->self, "shortlist_size") + i;
   PX_TRY(px_index_fill(&next, b->head_index, 0, rows, px_int(column)));
   px_release(b->head_index);
   b->head_index = next;
