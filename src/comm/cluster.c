@@ -32,8 +32,8 @@ struct cluster {
   const px_engine *engine;
   bool interrupted;  // atomic
   pthread_mutex_t lock;
-  pthread_cond_t left;  // signalled when a rank ends
-  int running;          // by `lock`
+  pthread_cond_t rank_ended;  // signalled when a rank ends
+  int running;                // by `lock`
   member members[];
 };
 static cluster *running;  // atomic; at most one at a time
@@ -95,7 +95,7 @@ static px_status await_ranks(cluster *self) {
   px_error why;
   pthread_mutex_lock(&self->lock);
   while (self->running) {
-    px_interrupt_wait(&self->left, &self->lock);
+    px_interrupt_wait(&self->rank_ended, &self->lock);
     pthread_mutex_unlock(&self->lock);
     px_status polled = px_interrupt_poll();
     if (polled != PX_OK && status != PX_OK) px_error_clear();
@@ -179,7 +179,7 @@ static void *run_rank(void *argument) {
   __atomic_store_n(&self->here, false, __ATOMIC_RELEASE);
   pthread_mutex_lock(&self->of->lock);
   self->of->running--;
-  pthread_cond_signal(&self->of->left);
+  pthread_cond_signal(&self->of->rank_ended);
   pthread_mutex_unlock(&self->of->lock);
   return NULL;
 }
@@ -239,7 +239,7 @@ px_status px_cluster_run(int ranks, px_cluster_function function, void *argument
     PX_FAIL(PX_RUNTIME, "a simulated cluster is already running; only one can run at a time");
   }
   pthread_mutex_init(&self->lock, NULL);
-  pthread_cond_init(&self->left, NULL);
+  pthread_cond_init(&self->rank_ended, NULL);
   px_status status = px_store_memory(&self->store);
   if (status == PX_OK) status = choose_victim(self);
   if (status == PX_OK) status = px__engine_find(&self->engine, "sim");
@@ -250,7 +250,7 @@ px_status px_cluster_run(int ranks, px_cluster_function function, void *argument
   }
   __atomic_store_n(&running, NULL, __ATOMIC_RELEASE);
   px_release(self->store);
-  pthread_cond_destroy(&self->left);
+  pthread_cond_destroy(&self->rank_ended);
   pthread_mutex_destroy(&self->lock);
   px_free(self);
   return status;

@@ -167,8 +167,6 @@ __attribute__((warn_unused_result)) px_status px__works_await_capacity(px_comm *
 // px__works_done: number of the last collective known to be complete.
 // px__works_check: polls completion. True if a work is late or has failed, with its number and why.
 // px__works_abort: sets the error of all unfinished works and fails the device's next wait.
-// over; looks which are, and whether one is late or has failed: its number, and why; gives all that
-// are not over their error, which the device's next wait has, too.
 uint64_t px__works_done(px_comm *self);
 bool px__works_check(px_comm *self, uint64_t *number, char why[PX__REASON]);
 void px__works_abort(px_comm *self, const char *why);

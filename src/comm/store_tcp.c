@@ -101,7 +101,7 @@ static px_status join(tcp_store *self, const char *host, const char *secret) {
   return introduce(self, secret, end);
 }
 
-// As in PyTorch: each process increments "init/". The serving process waits for all of them.
+// Each process increments "init/", as in PyTorch. The serving process waits for all of them.
 static px_status count_workers(px_store *self, const px_store_tcp_options *options) {
   int64_t here, end = px__now_ms() + self->timeout_ms;
   if (options->workers <= 0) return PX_OK;

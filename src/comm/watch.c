@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The watchdog of a communicator: one thread, independent of the collectives. It detects ranks
-// - whose process ended: the connection closes,
-// - that hang: no data for PHLOX_HEARTBEAT_TIMEOUT,
-// - that left while others still call,
-// - whose calls differ from the hub's: compared by a running hash of all calls.
-// The hub collects facts for a moment, sends one verdict, and every rank aborts its pending calls.
-// A rank that lost the hub decides by itself.
+// The watchdog of a communicator: one thread, independent of the collectives. It detects
+// - the end of a rank's process: its connection closes,
+// - a hung rank: no data for PHLOX_HEARTBEAT_TIMEOUT,
+// - departure of a rank while others still call,
+// - calls different from the hub's, by a running hash of all calls.
+// The hub collects facts for a moment and sends one verdict. Every rank then aborts its pending
+// calls. A rank without connection to the hub decides by itself.
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -116,12 +116,12 @@ static void write_verdict(const px__watchdog *self, char text[PX__REASON]) {
   fact kind = DEAD;
   while (kind < FAILED && !self->facts[kind].is) kind++;
   uint64_t number = self->facts[kind].number;
-  int behind = kind == FAILED && self->hub && number
-                   ? list_late_ranks(self, number, ranks, sizeof ranks)
-                   : 0;
-  if (behind)
+  int late = kind == FAILED && self->hub && number
+                 ? list_late_ranks(self, number, ranks, sizeof ranks)
+                 : 0;
+  if (late)
     snprintf(text, PX__REASON, "rank%s %s ha%s not called number %llu. Rank %d: %.600s",
-             behind > 1 ? "s" : "", ranks, behind > 1 ? "ve" : "s", (unsigned long long)number,
+             late > 1 ? "s" : "", ranks, late > 1 ? "ve" : "s", (unsigned long long)number,
              self->facts[kind].rank, self->facts[kind].text);
   else if (kind == FAILED)
     snprintf(text, PX__REASON, "rank %d: %.800s", self->facts[kind].rank, self->facts[kind].text);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading distributed checkpoints. The metadata is untrusted. It maps rows of tensors to files,
-// which are loaded one at a time.
+// Reading distributed checkpoints. The metadata is untrusted. It maps rows of tensors to files.
+// Files are loaded one at a time.
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -160,7 +160,7 @@ static void size_text(char *text, size_t size, int ndim, const int64_t *sizes) {
 
 static px_status check_item(const px_checkpoint *self, const px_checkpoint_item *item) {
   px_checkpoint_entry saved;
-  char theirs[300], ours[300];
+  char saved_text[300], item_text[300];
   PX_CHECK(item->name && item->part, PX_TYPE, "expected a name and a tensor to read, got NULL");
   PX_CHECK(px_checkpoint_find(self, item->name, &saved), PX_RUNTIME,
            "Missing key in checkpoint state_dict: %s.", item->name);
@@ -168,10 +168,10 @@ static px_status check_item(const px_checkpoint *self, const px_checkpoint_item 
   const int64_t *sizes = item->sizes ? item->sizes : px_tensor_sizes(item->part);
   bool same = ndim == saved.ndim;
   for (int d = 0; same && d < ndim; d++) same = sizes[d] == saved.sizes[d];
-  size_text(theirs, sizeof theirs, saved.ndim, saved.sizes);
-  size_text(ours, sizeof ours, ndim, sizes);
-  PX_CHECK(same, PX_VALUE, "Size mismatch between saved %s and current: %s for %s", theirs, ours,
-           item->name);
+  size_text(saved_text, sizeof saved_text, saved.ndim, saved.sizes);
+  size_text(item_text, sizeof item_text, ndim, sizes);
+  PX_CHECK(same, PX_VALUE, "Size mismatch between saved %s and current: %s for %s", saved_text,
+           item_text, item->name);
   int64_t first = item->sizes ? item->first : 0, rows = px__checkpoint_rows(item->part);
   PX_CHECK(!ndim || (first >= 0 && rows <= sizes[0] && first <= sizes[0] - rows), PX_VALUE,
            "rows %lld to %lld of %s are out of range for %lld rows", (long long)first,

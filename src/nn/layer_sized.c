@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layers that depend on the sizes of their input: those with an output_size argument, and those
-// with the input's own sizes.
+// Layers dependent on the sizes of their input: with an output_size argument, or with the input's
+// own sizes.
 #include "layer_functions.h"
 #include "nn/layer_code.h"
 #include "nn/nn_impl.h"

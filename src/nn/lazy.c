@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lazy layers: modules that infer a size from their first input. Until then the size attribute is 0
-// and tensors that may depend on it are uninitialized: one dimension, no elements.
+// and dependent tensors are uninitialized: one dimension, no elements.
 #include "nn/layer_code.h"
 
 bool px__entry_waits(const px_module *owner, const px_tensor *tensor) {

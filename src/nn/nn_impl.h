@@ -45,7 +45,7 @@ struct px_module {
 };
 
 // Grows an array if necessary, so that it holds one more item of `size` bytes.
-px_status px__nn_grow(void **items, int *room, int count, size_t size)
+px_status px__nn_grow(void **items, int *capacity, int count, size_t size)
     __attribute__((warn_unused_result));
 
 // Brackets recursion into child modules. Fails with PX_RECURSION before the stack could overflow.

@@ -55,14 +55,14 @@ static px_status compare(const char *name, const px_module_entry *entry, px_modu
   PX_TRY(px_dict_set(l->names, name, entry->tensor));
   if (!value) return add_name(l->missing, sizeof l->missing, name), PX_OK;
   if (same_sizes(value, entry->tensor) || px__entry_waits(owner, entry->tensor)) return PX_OK;
-  char theirs[128], ours[128];
-  size_text(theirs, sizeof theirs, value);
-  size_text(ours, sizeof ours, entry->tensor);
+  char given_text[128], own_text[128];
+  size_text(given_text, sizeof given_text, value);
+  size_text(own_text, sizeof own_text, entry->tensor);
   size_t used = strlen(l->sizes);
   snprintf(l->sizes + used, sizeof l->sizes - used,
            "\n\tsize mismatch for %s: copying a param with shape %s from checkpoint, the shape in "
            "current model is %s.",
-           name, theirs, ours);
+           name, given_text, own_text);
   return PX_OK;
 }
 

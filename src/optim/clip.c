@@ -78,12 +78,12 @@ static px_status clamp_all(px_tensor *const *grads, int64_t count, double limit)
 
 // Operations on gradients, in order, unrecorded.
 typedef struct clipping {
-  px_tensor **total;       // receives the computed norm, or NULL
-  double type;             // order of the norm
-  bool finite;             // fail for a norm of inf or NaN
-  const px_tensor *known;  // a given norm
-  const double *most;      // maximum norm; NULL: no scaling
-  const double *element;   // maximum absolute value; NULL: no clamping
+  px_tensor **total;        // receives the computed norm, or NULL
+  double type;              // order of the norm
+  bool finite;              // fail for a norm of inf or NaN
+  const px_tensor *known;   // a given norm
+  const double *max_total;  // maximum norm; NULL: no scaling
+  const double *element;    // maximum absolute value; NULL: no clamping
 } clipping;
 
 static px_status join_and_check(const clipping *c, px_tensor *const *grads, int64_t count) {
@@ -100,7 +100,7 @@ static px_status join_and_check(const clipping *c, px_tensor *const *grads, int6
 
 static px_status clip_recorded(const clipping *c, px_tensor *const *grads, int64_t count) {
   if (c->total) PX_TRY(join_and_check(c, grads, count));
-  if (c->most) PX_TRY(scale(grads, count, c->total ? *c->total : c->known, *c->most));
+  if (c->max_total) PX_TRY(scale(grads, count, c->total ? *c->total : c->known, *c->max_total));
   return c->element ? clamp_all(grads, count, *c->element) : PX_OK;
 }
 
@@ -128,7 +128,8 @@ px_status px_clip_grad_norm(px_tensor **total, px_tensor *const *parameters, int
                             double max_norm, double norm_type, bool error_if_nonfinite) {
   PX_GIVEN_N(parameters, count);
   PX_SCOPED(px_tensor) norm = NULL;
-  clipping c = {.total = &norm, .type = norm_type, .finite = error_if_nonfinite, .most = &max_norm};
+  clipping c = {
+      .total = &norm, .type = norm_type, .finite = error_if_nonfinite, .max_total = &max_norm};
   PX_TRY(clip_grads(&c, parameters, count));
   if (total) *total = PX_MOVE(norm);
   return PX_OK;
@@ -150,7 +151,7 @@ px_status px_clip_grads_with_norm(px_tensor *const *parameters, int64_t count, d
                                   const px_tensor *total_norm) {
   PX_GIVEN_N(parameters, count);
   PX_GIVEN(total_norm);
-  return clip_grads(&(clipping){.known = total_norm, .most = &max_norm}, parameters, count);
+  return clip_grads(&(clipping){.known = total_norm, .max_total = &max_norm}, parameters, count);
 }
 
 px_status px_clip_grad_value(px_tensor *const *parameters, int64_t count, double clip_value) {

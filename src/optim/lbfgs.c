@@ -189,7 +189,7 @@ typedef struct search {
   px_tensor **before;  // parameters at t = 0
   double t, size;      // first trial; largest element of the direction
   point start, ends[2], now;
-  int64_t turn, max;
+  int64_t iteration, max;
 } search;
 
 // Minimum, within [left, right], of the cubic through two points with their slopes.
@@ -229,16 +229,16 @@ static px_status evaluate_at(search *s, double t) {
 static px_status bracket(search *s, bool *done) {
   copy_point(&s->ends[0], &s->start);
   PX_TRY(evaluate_at(s, s->t));
-  for (; s->turn < s->max; s->turn++) {
+  for (; s->iteration < s->max; s->iteration++) {
     const point *last = &s->ends[0], *now = &s->now;
-    if (is_high(s) || (s->turn > 1 && now->loss >= last->loss)) break;
+    if (is_high(s) || (s->iteration > 1 && now->loss >= last->loss)) break;
     if ((*done = is_flat(s))) return PX_OK;
     if (now->slope >= 0) break;
     double t = cubic_minimum(last, now, now->t + 0.01 * (now->t - last->t), now->t * 10);
     copy_point(&s->ends[0], now);
     PX_TRY(evaluate_at(s, t));
   }
-  if (s->turn >= s->max) copy_point(&s->ends[0], &s->start);
+  if (s->iteration >= s->max) copy_point(&s->ends[0], &s->start);
   copy_point(&s->ends[1], &s->now);
   return PX_OK;
 }
@@ -259,11 +259,11 @@ static double trial_point(const search *s, bool *stuck) {
 static px_status zoom(search *s) {
   bool stuck = false;
   int low = s->ends[0].loss > s->ends[1].loss;
-  while (s->turn < s->max) {
+  while (s->iteration < s->max) {
     point *best = &s->ends[low], *other = &s->ends[1 - low];
     if (fabs(other->t - best->t) * s->size < s->r->o->tolerance_change) break;
     PX_TRY(evaluate_at(s, trial_point(s, &stuck)));
-    s->turn++;
+    s->iteration++;
     if (is_high(s) || s->now.loss >= best->loss) {
       copy_point(other, &s->now);
       low = s->ends[0].loss > s->ends[1].loss;

@@ -70,9 +70,9 @@ static double anneal(const double *o, double from, double to, double part) {
 // Interpolates at an epoch between the values at the ends of the phases.
 static double along(const px_schedule_point *at, const double *corners) {
   const double *o = at->options;
-  double turn = o[CYCLE_UP] * o[CYCLE_TOTAL] - 1, last = o[CYCLE_TOTAL] - 1, start = 0;
+  double peak = o[CYCLE_UP] * o[CYCLE_TOTAL] - 1, last = o[CYCLE_TOTAL] - 1, start = 0;
   bool three = o[CYCLE_THREE] != 0;
-  double ends[] = {turn, three ? 2 * o[CYCLE_UP] * o[CYCLE_TOTAL] - 2 : last, last};
+  double ends[] = {peak, three ? 2 * o[CYCLE_UP] * o[CYCLE_TOTAL] - 2 : last, last};
   int phase = 0, final = three ? 2 : 1;
   for (; phase < final && at->epoch > ends[phase]; phase++) start = ends[phase];
   double part = (at->epoch - start) / (ends[phase] - start);

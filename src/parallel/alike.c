@@ -100,9 +100,9 @@ static px_status compare(px_comm *comm, px_tensor *const *parameters, int count,
   int mine = px_comm_rank(comm), size = px_comm_size(comm);
   for (int offset = 0; offset < size; offset++) {
     int rank = (mine + offset) % size;
-    const int64_t *theirs = all + (int64_t)rank * count * KINDS;
+    const int64_t *other = all + (int64_t)rank * count * KINDS;
     for (int i = 0; i < count * KINDS; i++) {
-      if (theirs[i] == all[i]) continue;
+      if (other[i] == all[i]) continue;
       int kind = i % KINDS;
       PX_CHECK(rank == mine, PX_RUNTIME,
                "[%d]: params[%d] in process %d appears not to match %s of the same param in "
@@ -186,14 +186,14 @@ static bool same_kind(const px_tensor *a, const px_tensor *b) {
 }
 
 // Copies tensors in groups of the same dtype and device, one broadcast each.
-static px_status copy_all(px_comm *comm, int root, px_tensor **left, px_tensor **group,
+static px_status copy_all(px_comm *comm, int root, px_tensor **remaining, px_tensor **group,
                           px_tensor **parts, int count) {
   for (int first = 0; first < count; first++) {
     int n = 0;
-    for (int i = count - 1; left[first] && i >= first; i--) {
-      if (!left[i] || !same_kind(left[i], left[first])) continue;
-      group[n++] = left[i];
-      if (i > first) left[i] = NULL;
+    for (int i = count - 1; remaining[first] && i >= first; i--) {
+      if (!remaining[i] || !same_kind(remaining[i], remaining[first])) continue;
+      group[n++] = remaining[i];
+      if (i > first) remaining[i] = NULL;
     }
     px_status status = n ? copy_group(comm, root, group, n, parts) : PX_OK;
     px__drop_all(parts, n);

@@ -301,7 +301,7 @@ px_status px_scatter_parts(px_tensor **results, int *count, px_tensor *tensor,
   PX_TRY(px__check_devices("scatter", 1, device_count));
   int64_t each = (whole + device_count - 1) / device_count;
   *count = 0;
-  // As in chunk: parts of equal size with a smaller last one, possibly fewer than devices.
+  // Sizes of chunk: equal parts with a smaller last one, possibly fewer than devices.
   for (int64_t left = whole; *count == 0 || left > 0; left -= each)
     sizes[(*count)++] = left < each ? left : each;
   return px_scatter_sizes(results, tensor, devices, sizes, *count, dim);

@@ -104,7 +104,8 @@ px_status px_parallel_apply(int count, const px_device *devices, px_parallel_wor
 // Parameters are broadcast on side streams. The engine runs backward nodes on the stream of their
 // forward call, so gradient reductions then overlap the backward of the layers.
 static pthread_mutex_t side_streams_lock = PTHREAD_MUTEX_INITIALIZER;
-static px_stream *side_streams[PX__REPLICAS];  // by device index; never freed; by `side_streams_lock`
+static px_stream
+    *side_streams[PX__REPLICAS];  // by device index; never freed; by `side_streams_lock`
 
 static px_status side_stream(px_stream **out, px_device device) {
   px_status status = PX_OK;
@@ -234,11 +235,11 @@ static px_status on_device(const char *name, const px_module_entry *entry, px_mo
                            void *context) {
   px_device *first = context;
   if (px_device_equal(px_tensor_device(entry->tensor), *first)) return PX_OK;
-  char wanted[PX_DEVICE_TEXT], found[PX_DEVICE_TEXT];
+  char expected[PX_DEVICE_TEXT], found[PX_DEVICE_TEXT];
   PX_FAIL(PX_RUNTIME,
           "module must have its parameters and buffers on device %s (device_ids[0]) but found one "
           "of them on device: %s",
-          px_device_format(*first, wanted),
+          px_device_format(*first, expected),
           px_device_format(px_tensor_device(entry->tensor), found));
 }
 

@@ -411,7 +411,7 @@ px_status px_redistribute(px_tensor **out, px_tensor *local, const px_layout *fr
                           const px_placement *to) {
   PX_SCOPED(px_tensor) made = NULL;
   int64_t sizes[PX_MAX_DIMS], first[PX_MAX_DIMS];
-  bool alike = true;
+  bool unchanged = true;
   PX_GIVEN(out);
   PX_GIVEN(local);
   PX_GIVEN(from);
@@ -420,8 +420,9 @@ px_status px_redistribute(px_tensor **out, px_tensor *local, const px_layout *fr
   PX_TRY(check_change(from, to));
   PX_CHECK(px_tensor_has_sizes(local, from->ndim, sizes), PX_VALUE,
            "expected a local tensor with the sizes of the layout's shard");
-  for (int m = 0; m < px_mesh_ndim(from->mesh); m++) alike &= same(&from->placements[m], &to[m]);
-  if (alike) return *out = px_retain(local), PX_OK;
+  for (int m = 0; m < px_mesh_ndim(from->mesh); m++)
+    unchanged &= same(&from->placements[m], &to[m]);
+  if (unchanged) return *out = px_retain(local), PX_OK;
   PX_TRY(redistribute(&made, local, from, to));
   PX_TRY(record(local, made, from, to));
   *out = PX_MOVE(made);

@@ -36,13 +36,13 @@ static px_status check_shape(const px_tensor *t, const px_tensor *grad, int64_t 
   if (ndim == px_tensor_ndim(grad) &&
       !memcmp(px_tensor_sizes(t), px_tensor_sizes(grad), (size_t)ndim * sizeof(int64_t)))
     return PX_OK;
-  char have[300], want[300];
-  size_text(grad, have, sizeof have);
-  size_text(t, want, sizeof want);
+  char actual[300], expected[300];
+  size_text(grad, actual, sizeof actual);
+  size_text(t, expected, sizeof expected);
   PX_FAIL(PX_RUNTIME,
           "Mismatch in shape: grad_output[%lld] has a shape of %s and output[%lld] has a shape of "
           "%s.",
-          (long long)i, have, (long long)i, want);
+          (long long)i, actual, (long long)i, expected);
 }
 
 static bool batched_at(const px_tensor *t, int level) {
@@ -64,12 +64,12 @@ static px_status as_batched(px_tensor **out, px_tensor *t, px_tensor *provided) 
 }
 
 static px_status check_complex(const px_tensor *t, const px_tensor *grad, int64_t i) {
-  px_dtype have = px_tensor_dtype(grad), want = px_tensor_dtype(t);
-  PX_CHECK(px_dtype_is_complex(have) == px_dtype_is_complex(want), PX_RUNTIME,
+  px_dtype actual = px_tensor_dtype(grad), expected = px_tensor_dtype(t);
+  PX_CHECK(px_dtype_is_complex(actual) == px_dtype_is_complex(expected), PX_RUNTIME,
            "For complex Tensors, both grad_output and output are required to have the same dtype. "
            "Mismatch in dtype: grad_output[%lld] has a dtype of torch.%s and output[%lld] has a "
            "dtype of torch.%s.",
-           (long long)i, px_dtype_name(have), (long long)i, px_dtype_name(want));
+           (long long)i, px_dtype_name(actual), (long long)i, px_dtype_name(expected));
   return PX_OK;
 }
 static bool has_graph(const px_tensor *t, bool forward) {

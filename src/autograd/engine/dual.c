@@ -3,7 +3,7 @@
 //
 // A level is a hidden variable e with value 0. A dual tensor is self + e * tangent, and calls on it
 // are recorded as usual. The tangent of a tensor is its derivative with respect to e (forward.c).
-// Nodes store the modes that see them (graph.h). Reverse mode ignores history that depends on e
+// Nodes store the modes able to reach them (graph.h). Reverse mode ignores history that depends on e
 // alone or was recorded with grad mode off. A level has one e per dtype and device.
 #include "graph.h"
 #include "phlox/ops/arithmetic.h"
@@ -105,8 +105,8 @@ static px_status share(px_tensor **out, px_tensor *grad, px_saved *change) {
 }
 
 static px_status apply_dual(px_node *node, const px__run *run) {
-  if (run->wanted[0]) run->out[0] = px_retain(run->grads[0]);
-  if (!run->wanted[1]) return PX_OK;
+  if (run->required[0]) run->out[0] = px_retain(run->grads[0]);
+  if (!run->required[1]) return PX_OK;
   return share(&run->out[1], run->grads[0], ((px__dual *)node)->change);
 }
 static void end_dual(px_node *node) { px_release(((px__dual *)node)->change); }
@@ -163,7 +163,7 @@ static px_status alias_for(px_tensor **out, px_tensor *self, bool reverse) {
 // Edge 0 is a reverse-mode leaf, edge 1 is the differentiated tensor.
 static px_status apply_variable(px_node *node, const px__run *run) {
   for (int i = 0; i < 2; i++)
-    if (run->wanted[i]) run->out[i] = px_retain(run->grads[0]);
+    if (run->required[i]) run->out[i] = px_retain(run->grads[0]);
   return PX_OK;
 }
 static const px__kind variable_kind = {apply_variable, NULL, NULL};

@@ -335,36 +335,36 @@ static px_status add_modules(table *t, int depth) {
   return t->count ? PX_OK : add_line(t, 0, "", "Global", 0);
 }
 
-static int print_line(const table *t, char *text, size_t room, const char *name, const char *number,
-                      const char *percent) {
-  return snprintf(text, room, "\n%-*s  %*s  %*s", t->width[0], name, t->width[1], number,
+static int print_line(const table *t, char *text, size_t bytes, const char *name,
+                      const char *number, const char *percent) {
+  return snprintf(text, bytes, "\n%-*s  %*s  %*s", t->width[0], name, t->width[1], number,
                   t->width[2], percent);
 }
 
-static int print_lines(const table *t, char *text, size_t room) {
+static int print_lines(const table *t, char *text, size_t bytes) {
   char number[32], percent[32];
   int length = 0;
   for (int i = 0; i < t->count; i++) {
     number_text(t, t->lines[i].operations, number);
     percent_text(t, t->lines[i].operations, percent);
     length +=
-        print_line(t, text + length, room - (size_t)length, t->lines[i].name, number, percent);
+        print_line(t, text + length, bytes - (size_t)length, t->lines[i].name, number, percent);
   }
   return length;
 }
 
 static px_status print(char **out, const table *t) {
   size_t width = (size_t)(t->width[0] + t->width[1] + t->width[2]) + 5;
-  size_t room = width * (size_t)(t->count + 2) + 1;
+  size_t bytes = width * (size_t)(t->count + 2) + 1;
   char dashes[3][512];
-  PX_TRY(px_alloc((void **)out, room));
+  PX_TRY(px_alloc((void **)out, bytes));
   for (int i = 0; i < 3; i++) {
     memset(dashes[i], '-', (size_t)t->width[i]);
     dashes[i][t->width[i]] = 0;
   }
-  int length = print_line(t, *out, room, "Module", "FLOP", "% Total");
-  length += print_line(t, *out + length, room - (size_t)length, dashes[0], dashes[1], dashes[2]);
-  print_lines(t, *out + length, room - (size_t)length);
+  int length = print_line(t, *out, bytes, "Module", "FLOP", "% Total");
+  length += print_line(t, *out + length, bytes - (size_t)length, dashes[0], dashes[1], dashes[2]);
+  print_lines(t, *out + length, bytes - (size_t)length);
   memmove(*out, *out + 1, strlen(*out));  // without the leading newline
   return PX_OK;
 }

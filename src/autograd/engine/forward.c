@@ -27,10 +27,10 @@ px_status px__check_tangent(const px_tensor *input, const px_tensor *tangent, in
       "Tensor, this is not supported. Tensor is of size %s while the given forward gradient is of "
       "size %s.",
       px__size_text(input, own), px__size_text(tangent, given));
-  px_dtype want = px_tensor_dtype(input), have = px_tensor_dtype(tangent);
-  PX_CHECK(have == want, PX_UNIMPLEMENTED,
-           "a tangent of dtype %s for a tensor of dtype %s is not implemented", px_dtype_name(have),
-           px_dtype_name(want));
+  px_dtype expected = px_tensor_dtype(input), actual = px_tensor_dtype(tangent);
+  PX_CHECK(actual == expected, PX_UNIMPLEMENTED,
+           "a tangent of dtype %s for a tensor of dtype %s is not implemented",
+           px_dtype_name(actual), px_dtype_name(expected));
   return PX_OK;
 }
 
@@ -91,8 +91,8 @@ px_status px_jvp(px_tensor **results, int64_t count, px_tensor *const *outputs, 
     PX_CHECK(outputs[i], PX_TYPE, "element %lld of outputs is missing", (long long)i);
   for (int64_t i = 0; i < input_count; i++) PX_TRY(px__check_tangent(inputs[i], tangents[i], i));
   px_tensor **rows = NULL;
-  size_t places = OF_OUTPUTS * (size_t)count + OF_INPUTS * (size_t)input_count;
-  PX_TRY(px_alloc((void **)&rows, places * sizeof *rows));
+  size_t total = OF_OUTPUTS * (size_t)count + OF_INPUTS * (size_t)input_count;
+  PX_TRY(px_alloc((void **)&rows, total * sizeof *rows));
   px_tensor **of_inputs = rows + OF_OUTPUTS * count;
   px__pushing p = {.count = count,
                    .input_count = input_count,

@@ -169,11 +169,12 @@ px_status px_function_record(const px_function *function, void *context, int inp
                              px_tensor *const *inputs, int output_count,
                              px_tensor *const *outputs) {
   PX_GIVEN(function);
-  bool wanted = false;
-  for (int i = 0; inputs && i < input_count; i++) wanted |= inputs[i] && px__is_wanted(inputs[i]);
+  bool required = false;
+  for (int i = 0; inputs && i < input_count; i++)
+    required |= inputs[i] && px__is_recorded(inputs[i]);
   PX_SCOPED(px_node) node = NULL;
   px_status status = PX_OK;
-  bool record = wanted && px__recording();
+  bool record = required && px__recording();
   if (record) status = check_changed(input_count, inputs, output_count, outputs);
   if (record && status == PX_OK)
     status = custom_new(&node, function, context, input_count, output_count, outputs);
@@ -255,8 +256,8 @@ static px__edge history_of(const px_saved *saved) {
 static px_status unpack_saved(px_tensor **out, px_saved *saved, px__edge history) {
   PX_SCOPED(px_tensor) t = NULL;
   PX_TRY(px__unpack(&t, saved->packed));
-  bool wanted = history.node && (!px__is_accumulator(history.node) || px_grad_enabled());
-  if (wanted) return px__with_history(out, t, history);
+  bool required = history.node && (!px__is_accumulator(history.node) || px_grad_enabled());
+  if (required) return px__with_history(out, t, history);
   *out = PX_MOVE(t);
   return PX_OK;
 }

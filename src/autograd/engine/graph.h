@@ -32,7 +32,7 @@ typedef struct px__meta {
 typedef struct px__run {
   px_tensor *const *grads;  // one per result; NULL if none arrived
   px_tensor **out;          // one per edge, NULL on entry; new references, NULL means zero
-  bool *wanted;             // one per edge; a node may write here
+  bool *required;           // one per edge; a node may write here
 } px__run;
 typedef struct px__kind {
   px_status (*apply)(px_node *node, const px__run *run);
@@ -243,7 +243,7 @@ __attribute__((warn_unused_result)) px_status px__check_version(const px_tensor 
 
 // ---- record.c
 // True if calls with t are recorded now because of its own history.
-bool px__is_wanted(const px_tensor *t);
+bool px__is_recorded(const px_tensor *t);
 // Makes t, changed in place by the op of a node, the node's result. If t is a view, its base gets a
 // CopySlices node.
 __attribute__((warn_unused_result)) px_status px__rebase(px_tensor *t, px_node *node);

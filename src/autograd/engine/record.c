@@ -9,12 +9,12 @@
 
 // True if t requires a gradient at the vmap level of the current calls.
 static bool requires_at(const px_tensor *t, int floor) {
-  return px__is_wanted(t) && (!floor || px__history_level(t) < floor);
+  return px__is_recorded(t) && (!floor || px__history_level(t) < floor);
 }
 
-bool px_tensor_is_recorded(const px_tensor *self) { return px__is_wanted(self); }
+bool px_tensor_is_recorded(const px_tensor *self) { return px__is_recorded(self); }
 
-bool px__is_wanted(const px_tensor *t) {
+bool px__is_recorded(const px_tensor *t) {
   if (!px__has_history(t)) return false;
   bool forward = px__forward() && px__is_dual(t);
   return forward || (px_grad_enabled() && px_tensor_requires_grad(t));
@@ -38,11 +38,11 @@ static uint32_t needed_params(const px_op *op, const px_value *args) {
   int floor = px__history_floor();
   for (uint32_t left = differentiable(op); left; left &= left - 1) {
     int i = __builtin_ctz(left);
-    bool wants =
+    bool requires =
         args[i].kind == PX_ARG_TENSOR
             ? requires_at(args[i].v.tensor, floor)
             : args[i].kind == PX_ARG_TENSORS && any_requires(args[i].v.tensors, args[i].n, floor);
-    if (wants) needs |= 1u << i;
+    if (requires) needs |= 1u << i;
   }
   return needs;
 }
@@ -122,7 +122,7 @@ px_status px__before_inplace(const px_op *op, px_call_mode mode, px_tensor *self
   uint32_t needs = needed_params(op, args);
   const px_tensor *base = px_tensor_base(self);
   bool reaches = base && (px_tensor_marks(base) & PX_MARK_NEEDS_GRAD);
-  if (!needs && !(reaches && px_grad_enabled()) && !px__is_wanted(self)) return PX_OK;
+  if (!needs && !(reaches && px_grad_enabled()) && !px__is_recorded(self)) return PX_OK;
   PX_CHECK(mode != PX_CALL_OUT, PX_RUNTIME,
            "%s(): functions with out=... arguments don't support automatic differentiation, but "
            "one of the arguments requires grad.",
@@ -177,7 +177,7 @@ static bool any_has_gradient(int count, px_tensor *const *results) {
 
 static int min_level(px_tensor *const *list, int count, int min) {
   for (int i = 0; i < count; i++)
-    if (list[i] && px__is_wanted(list[i]) && px__history_level(list[i]) < min)
+    if (list[i] && px__is_recorded(list[i]) && px__history_level(list[i]) < min)
       min = px__history_level(list[i]);
   return min;
 }
@@ -218,11 +218,11 @@ px_status px__record(const px_op *op, px_call_mode mode, const px_value *args, i
   uint32_t needs = needed_params(op, args);
   bool inplace = mode == PX_CALL_INPLACE;
   // With grad mode off, only forward-mode history is recorded.
-  if (!px_grad_enabled() && !needs && !(inplace && px__is_wanted(results[0]))) return PX_OK;
+  if (!px_grad_enabled() && !needs && !(inplace && px__is_recorded(results[0]))) return PX_OK;
   if (mode == PX_CALL_NEW) mark_views(op, result_count, results);
   if (inplace) update_view_version(results[0]);
   if (!needs) {
-    bool had_history = inplace && !(op->grad_mask & 1) && px__is_wanted(results[0]);
+    bool had_history = inplace && !(op->grad_mask & 1) && px__is_recorded(results[0]);
     return had_history ? record_zero(op, results[0]) : PX_OK;
   }
   if (!any_has_gradient(result_count, results)) return PX_OK;

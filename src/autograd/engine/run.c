@@ -100,13 +100,13 @@ static bool all_missing(const px__frame *f) {
 }
 
 // Sets run.wanted. Returns whether the node must run. Captured leaves do not accumulate.
-static bool find_wanted(px__task *task, px__frame *f) {
+static bool find_required(px__task *task, px__frame *f) {
   bool any = !task->limited && f->node->edge_count == 0;
   for (int i = 0; i < f->node->edge_count; i++) {
     px_node *next = f->node->edges[i].node;
-    f->run.wanted[i] = px__sees(f->node, i, task->forward) &&
-                       (!task->limited || task->entries[px__task_find(task, next)].needed);
-    any |= f->run.wanted[i];
+    f->run.required[i] = px__sees(f->node, i, task->forward) &&
+                         (!task->limited || task->entries[px__task_find(task, next)].needed);
+    any |= f->run.required[i];
   }
   return any;
 }
@@ -116,7 +116,7 @@ static px_status fit(px__frame *f) {
     const px__edge *edge = &f->node->edges[i];
     px_tensor **grad = &f->run.out[i];
     if (!*grad) continue;
-    if (f->run.wanted[i]) {
+    if (f->run.required[i]) {
       PX_TRY(px__fit_grad(grad, &edge->node->results[edge->nr], f->node->name, i));
       continue;
     }
@@ -157,7 +157,7 @@ static px_status pass_grads(px__task *task, px__frame *f) {
   px_status status = PX_OK;
   px__task_lock(task);
   for (int i = 0; i < f->node->edge_count && status == PX_OK; i++)
-    if (f->run.wanted[i]) status = pass_grad(task, f, i);
+    if (f->run.required[i]) status = pass_grad(task, f, i);
   px__task_unlock(task);
   return status;
 }
@@ -183,7 +183,7 @@ static px_status run_frame(px__task *task, px__task_entry *entry, px__frame *f) 
   PX_TRY(px__hooks_run(f->node, f->grads));
   if (entry->capture >= 0) PX_TRY(capture(task, entry, f->grads));
   if (task->limited && !entry->needed) return PX_OK;
-  if (!find_wanted(task, f)) return PX_OK;
+  if (!find_required(task, f)) return PX_OK;
   px_status status = all_missing(f) ? PX_OK : apply(task, f);
   if (status != PX_OK && px_anomaly_enabled()) warn_of(f->node);
   PX_TRY(status);
@@ -192,16 +192,16 @@ static px_status run_frame(px__task *task, px__task_entry *entry, px__frame *f) 
 
 enum { SMALL = 16 };
 
-static px_status frame_alloc(px__frame *f, px_tensor **small, bool *wanted) {
+static px_status frame_alloc(px__frame *f, px_tensor **small, bool *required) {
   size_t edges = (size_t)f->node->edge_count;
   if (edges <= SMALL) {
     f->run.out = small;
-    f->run.wanted = wanted;
+    f->run.required = required;
     return PX_OK;
   }
   PX_TRY(px_alloc(&f->memory, edges * (sizeof(px_tensor *) + sizeof(bool))));
   f->run.out = f->memory;
-  f->run.wanted = (bool *)(f->run.out + edges);
+  f->run.required = (bool *)(f->run.out + edges);
   return PX_OK;
 }
 
@@ -213,14 +213,14 @@ static void frame_end(px__frame *f) {
 
 static px_status run_entry(px__task *task, px__task_entry *entry) {
   px_tensor *one = NULL, *small[SMALL] = {0};
-  bool wanted[SMALL];
+  bool required[SMALL];
   px_node *node = entry->node;
   px__frame f = {.node = node, .grads = node->result_count == 1 ? &one : entry->many};
   one = entry->one;
   entry->one = NULL;
   entry->many = NULL;
   f.run.grads = f.grads;
-  px_status status = frame_alloc(&f, small, wanted);
+  px_status status = frame_alloc(&f, small, required);
   if (status == PX_OK) status = run_frame(task, entry, &f);
   frame_end(&f);
   if (node->result_count != 1) px_free(f.grads);
@@ -242,7 +242,7 @@ static px_status run(px__item item) {
 
 // Sites used by error reports of a node's work: backward call, node, and forward call.
 typedef struct px__site_scope {
-  px_site lent;
+  px_site lent_site;
   px_backward_site backward;
 } px__site_scope;
 
@@ -251,12 +251,12 @@ static void set_sites(px__site_scope *before, const px__task *task, const px__ta
   const px_node *called = entry->node->file || !entry->from ? entry->node : entry->from;
   px_backward_site now = {entry->node->name, {.file = called->file, .line = called->line}};
   before->backward = px_site_set_backward(now);
-  if (task->site.file) before->lent = px_site_lend(task->site);
+  if (task->site.file) before->lent_site = px_site_lend(task->site);
 }
 
 static void restore_sites(const px__site_scope *before, const px__task *task) {
   (void)px_site_set_backward(before->backward);
-  if (task->site.file) (void)px_site_lend(before->lent);
+  if (task->site.file) (void)px_site_lend(before->lent_site);
 }
 
 static _Thread_local px__running_item here;

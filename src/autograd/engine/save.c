@@ -219,9 +219,9 @@ static px_status fill_arg(px__filling *f, int i, int edge) {
   return save_tensor(f, &arg->v.tensor, t, save);
 }
 
-static px_status fill_edges(px__filling *f, int i, const px_value *arg, int edge, bool wanted) {
+static px_status fill_edges(px__filling *f, int i, const px_value *arg, int edge, bool required) {
   px__edge *edges = f->self->node.edges + edge;
-  if (!wanted) return PX_OK;
+  if (!required) return PX_OK;
   if (arg->kind == PX_ARG_TENSOR) return px__edge_of(edges, arg->v.tensor);
   for (int k = 0; arg->kind == PX_ARG_TENSORS && k < arg->n; k++)
     PX_TRY(px__edge_of(&edges[k], arg->v.tensors[k]));
@@ -299,14 +299,14 @@ static px_status check_versions(px__op_node *self) {
 }
 
 // Parameters requiring gradients, and the first edge of each parameter.
-static uint32_t wanted_params(px__op_node *self, const px__run *run, int *first) {
+static uint32_t required_params(px__op_node *self, const px__run *run, int *first) {
   uint32_t needs = 0;
   int edge = 0;
   for (int i = 0; i < self->op->param_count; i++) {
     first[i] = edge;
     int count = edges_of(self->mask, self->args, i);
     for (int k = 0; k < count; k++)
-      if (run->wanted[edge + k]) needs |= 1u << i;
+      if (run->required[edge + k]) needs |= 1u << i;
     edge += count;
   }
   return needs;
@@ -321,7 +321,7 @@ static px_status call(px__op_node *self, const px__run *run, const px_value *arg
   px_tensor **lists[PX__MAX_PARAMS_OF_OP] = {0};
   int first[PX__MAX_PARAMS_OF_OP] = {0};
   const px_op *op = self->op;
-  uint32_t needs = wanted_params(self, run, first);
+  uint32_t needs = required_params(self, run, first);
   for (int i = 0; i < op->param_count; i++)
     if (args[i].kind == PX_ARG_TENSORS && (op->grad_mask >> i & 1)) lists[i] = run->out + first[i];
   px__backward b = {op, args, results, run->grads, self->node.result_count, needs, out, lists};
@@ -374,9 +374,9 @@ static px_status open_one(px__op_node *self, px__opened *opened, px_tensor **slo
   *slot = t;
   px__edge edge = history_of(self, save);
   bool seen = px_grad_enabled() || (px__forward() && edge.node && edge.node->dual);
-  bool wanted = seen && (save->alias || save->is_packed) && edge.node;
+  bool required = seen && (save->alias || save->is_packed) && edge.node;
   bool has_gradient = px_dtype_is_differentiable(px_tensor_dtype(t));  // false for indices
-  if (wanted && has_gradient) {
+  if (required && has_gradient) {
     PX_TRY(px__with_history(slot, t, edge));
     opened->space[opened->made++] = *slot;
   }

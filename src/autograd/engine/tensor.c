@@ -218,30 +218,30 @@ const char *px__size_text(const px_tensor *t, char text[PX__SIZE_TEXT]) {
   return text;
 }
 
-static px_status check_grad_device(px_device have, px_device want) {
-  PX_CHECK(have.type == want.type, PX_RUNTIME,
+static px_status check_grad_device(px_device actual, px_device expected) {
+  PX_CHECK(actual.type == expected.type, PX_RUNTIME,
            "attempting to assign a gradient with device type '%s' to a tensor with device type "
            "'%s'. Please ensure that the gradient and the tensor are on the same device",
-           px_device_type_name(have.type), px_device_type_name(want.type));
-  PX_CHECK(px_device_equal(have, want), PX_RUNTIME,
+           px_device_type_name(actual.type), px_device_type_name(expected.type));
+  PX_CHECK(px_device_equal(actual, expected), PX_RUNTIME,
            "attempting to assign a gradient located on device with index '%d' to a tensor located "
            "on device with index '%d'. Please ensure that the gradient and the tensor are on the "
            "same device",
-           have.index, want.index);
+           actual.index, expected.index);
   return PX_OK;
 }
 
 // E-GRAD-1.
 static px_status check_grad(const px_tensor *self, const px_tensor *grad) {
   PX_CHECK(self != grad, PX_RUNTIME, "can't assign Variable as its own grad");
-  px_dtype have = px_tensor_dtype(grad), want = px_tensor_dtype(self);
-  PX_CHECK(have == want, PX_RUNTIME,
+  px_dtype actual = px_tensor_dtype(grad), expected = px_tensor_dtype(self);
+  PX_CHECK(actual == expected, PX_RUNTIME,
            "attempting to assign a gradient with dtype '%s' to a tensor with grad_dtype '%s'. The "
            "gradient must match the tensor's grad_dtype (defaults to the tensor's dtype). You can "
            "set the tensor's grad_dtype attribute with a specific dtype, or None to allow any "
            "dtype. Set grad_dtype with caution. Diverging the dtypes of a tensor and its gradient "
            "may break downstream systems that assume they match.",
-           px_dtype_about(have)->type_name, px_dtype_class(want));
+           px_dtype_about(actual)->type_name, px_dtype_class(expected));
   PX_TRY(check_grad_device(px_tensor_device(grad), px_tensor_device(self)));
   char of_grad[PX__SIZE_TEXT], of_self[PX__SIZE_TEXT];
   if (px_tensor_has_sizes(grad, px_tensor_ndim(self), px_tensor_sizes(self))) return PX_OK;

@@ -54,11 +54,12 @@ static void source_text(char *text, size_t size, const char *function, int index
 
 static px_status fail_shape(const px_tensor *grad, const px__meta *meta, const char *function,
                             int index) {
-  char source[256], have[300], want[300];
+  char source[256], actual[300], expected[300];
   source_text(source, sizeof source, function, index);
-  text_of(have, sizeof have, px_tensor_ndim(grad), px_tensor_sizes(grad));
-  text_of(want, sizeof want, meta->ndim, meta->sizes);
-  PX_FAIL(PX_RUNTIME, "%s - got %s but expected shape compatible with %s", source, have, want);
+  text_of(actual, sizeof actual, px_tensor_ndim(grad), px_tensor_sizes(grad));
+  text_of(expected, sizeof expected, meta->ndim, meta->sizes);
+  PX_FAIL(PX_RUNTIME, "%s - got %s but expected shape compatible with %s", source, actual,
+          expected);
 }
 
 static px_status convert(px_tensor **grad, px_dtype dtype, px_device device) {
@@ -85,14 +86,14 @@ px_status px__fit_grad(px_tensor **grad, const px__meta *meta, const char *funct
   }
   if (px_tensor_dtype(*grad) != meta->dtype)
     PX_TRY(convert(grad, (px_dtype)meta->dtype, px_tensor_device(*grad)));
-  px_device have = px_tensor_device(*grad);
-  if (px_device_equal(have, meta->device)) return PX_OK;
-  if (px_tensor_ndim(*grad) == 0 || may_mix(have, meta->device))
+  px_device actual = px_tensor_device(*grad);
+  if (px_device_equal(actual, meta->device)) return PX_OK;
+  if (px_tensor_ndim(*grad) == 0 || may_mix(actual, meta->device))
     return convert(grad, (px_dtype)meta->dtype, meta->device);
   char source[256], have_text[PX_DEVICE_TEXT], want_text[PX_DEVICE_TEXT];
   source_text(source, sizeof source, function, index);
   PX_FAIL(PX_RUNTIME, "%s - expected device %s but got %s", source,
-          px_device_format(meta->device, want_text), px_device_format(have, have_text));
+          px_device_format(meta->device, want_text), px_device_format(actual, have_text));
 }
 
 static px_status has_nan(bool *out, px_tensor *t) {

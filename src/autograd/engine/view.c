@@ -125,13 +125,13 @@ static px_status run_inner(px__copy_slices *self, px_tensor *part, const px__run
   PX_SCOPED(px_tensor) copy = NULL;
   PX_TRY(px_clone(&copy, part, NULL));
   px_tensor *grads[1] = {copy};
-  px__run inner = {grads, run->out, run->wanted};
+  px__run inner = {grads, run->out, run->required};
   px_node *node = self->inner;
   PX_TRY(px__node_enter(node));
-  bool wanted = run->wanted[0];
-  run->wanted[0] = wanted && node->edges[0].node;
+  bool required = run->required[0];
+  run->required[0] = required && node->edges[0].node;
   px_status status = node->kind->apply(node, &inner);
-  run->wanted[0] = wanted;
+  run->required[0] = required;
   px__node_leave(node, false);
   return status;
 }
@@ -146,7 +146,7 @@ static px_status apply(px_node *node, const px__run *run) {
   PX_TRY(run_inner(self, part, run));
   inner_grad = run->out[0];
   run->out[0] = NULL;
-  if (!run->wanted[0]) return PX_OK;
+  if (!run->required[0]) return PX_OK;
   if (inner_grad)
     PX_TRY(px_copy_(part, inner_grad, false));
   else

@@ -127,7 +127,7 @@ px_status px__grad_prod(px_tensor **out, px_tensor *grad, px_tensor *self, px_va
   PX_SCOPED(px_tensor) zeros = NULL;
   PX_SCOPED(px_tensor) product = NULL;
   PX_SCOPED(px_tensor) others = NULL;
-  PX_SCOPED(px_tensor) gone = NULL;
+  PX_SCOPED(px_tensor) zeroed = NULL;
   PX_SCOPED(px_tensor) valid = NULL;
   bool all = dim.kind == PX_ARG_NONE;
   px_value dims = all ? PX_NONE() : PX_IS(&dim.v.i, 1);
@@ -145,8 +145,8 @@ px_status px__grad_prod(px_tensor **out, px_tensor *grad, px_tensor *self, px_va
   PX_TRY(px_sum(&zeros, zero, all ? NULL : dims.v.ints, dims.n, true, PX_DTYPE_NONE));
   PX_TRY(px_div(&others, product, safe));
   // The product of the others is 0 if there are more zeros than the element itself.
-  PX_TRY(px_ne(&gone, zeros, zero));
-  PX_TRY(px_masked_fill(&valid, others, gone, px_int(0)));
+  PX_TRY(px_ne(&zeroed, zeros, zero));
+  PX_TRY(px_masked_fill(&valid, others, zeroed, px_int(0)));
   PX_TRY(spread_like(&wide, grad, self, dims, keepdim));
   return px_mul(out, wide, valid);
 }

@@ -13,11 +13,11 @@ enum { QUERY, KEY, VALUE, INPUTS };
 
 static px_status gradients(arguments *args, px_tensor *result, px_tensor *const *views) {
   px_tensor **const to[INPUTS] = {args->d_query, args->d_key, args->d_value};
-  px_tensor *wanted[INPUTS], *got[INPUTS] = {NULL}, *grad = args->grad_output;
+  px_tensor *required[INPUTS], *got[INPUTS] = {NULL}, *grad = args->grad_output;
   int64_t count = 0;
   for (int i = 0; i < INPUTS; i++)
-    if (to[i]) wanted[count++] = views[i];
-  PX_TRY(px_grad(got, 1, &result, &grad, count, wanted, true, true, true));
+    if (to[i]) required[count++] = views[i];
+  PX_TRY(px_grad(got, 1, &result, &grad, count, required, true, true, true));
   for (int i = 0, k = 0; i < INPUTS; i++)
     if (to[i]) *to[i] = got[k++];
   return PX_OK;

@@ -317,14 +317,14 @@ PX_GRAD(bag_sums) {
 }
 
 // Empty bags have the index -1 and no gradient.
-px_status px__grad_bag_tops(px_tensor **out, px_tensor *grad, px_tensor *places, px_value sizes) {
+px_status px__grad_bag_tops(px_tensor **out, px_tensor *grad, px_tensor *maxima, px_value sizes) {
   PX_SCOPED(px_tensor) none = NULL;
   PX_SCOPED(px_tensor) counted = NULL;
   PX_SCOPED(px_tensor) at = NULL;
   PX_SCOPED(px_tensor) zeros = NULL;
-  PX_TRY(px_lt_scalar(&none, places, px_int(0)));
+  PX_TRY(px_lt_scalar(&none, maxima, px_int(0)));
   PX_TRY(px_masked_fill(&counted, grad, none, px_int(0)));
-  PX_TRY(px_masked_fill(&at, places, none, px_int(0)));
+  PX_TRY(px_masked_fill(&at, maxima, none, px_int(0)));
   PX_TRY(px_zeros(&zeros, sizes.v.ints, sizes.n, px_tensor_dtype(grad), px_tensor_device(grad),
                   false, false));
   return px_scatter_add(out, zeros, 0, at, counted);

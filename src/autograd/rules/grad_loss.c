@@ -55,22 +55,22 @@ px_status px__grad_adaptive(px_tensor **out, px_tensor *grad, px_value sizes) {
 static px_status classes_recomputed(px_tensor **out, const px__class_losses_grad *args) {
   PX_SCOPED(px_tensor) ignored = NULL;
   PX_SCOPED(px_tensor) counts = NULL;
-  PX_SCOPED(px_tensor) place = NULL;
+  PX_SCOPED(px_tensor) class = NULL;
   PX_SCOPED(px_tensor) column = NULL;
-  PX_SCOPED(px_tensor) places = NULL;
+  PX_SCOPED(px_tensor) classes = NULL;
   PX_SCOPED(px_tensor) shares = NULL;
   PX_SCOPED(px_tensor) product = NULL;
   PX_SCOPED(px_tensor) less = NULL;
   PX_SCOPED(px_tensor) sum = NULL;
   PX_TRY(px_eq_scalar(&ignored, args->target, px_int(args->ignore_index)));
   PX_TRY(px_masked_fill(&counts, args->grad_losses, ignored, px_float(0)));
-  PX_TRY(px_masked_fill(&place, args->target, ignored, px_int(0)));
+  PX_TRY(px_masked_fill(&class, args->target, ignored, px_int(0)));
   PX_TRY(px_unsqueeze(&column, counts, 1));
-  PX_TRY(px_unsqueeze(&places, place, 1));
+  PX_TRY(px_unsqueeze(&classes, class, 1));
   PX_TRY(px_softmax(&shares, args->input, 1, px_tensor_dtype(counts)));
   PX_TRY(px_mul(&product, shares, column));
   PX_TRY(px_neg(&less, column));
-  PX_TRY(px_scatter_add(&sum, product, 1, places, less));
+  PX_TRY(px_scatter_add(&sum, product, 1, classes, less));
   return px_to(out, sum, px_tensor_dtype(args->input), PX_DEVICE_NONE, false, false);
 }
 PX_GRAD(class_losses) {

@@ -235,14 +235,14 @@ static px_status recomputed_gradients(arguments *own, const recomputation *x, px
                 {own->w_ih, own->d_w_ih},   {own->w_hh, own->d_w_hh}, {own->b_ih, own->d_b_ih},
                 {own->b_hh, own->d_b_hh},   {own->w_hr, own->d_w_hr}};
   enum { INPUTS = sizeof inputs / sizeof *inputs };
-  px_tensor *from[3], *grads[3], *wanted[INPUTS], *got[INPUTS] = {NULL};
+  px_tensor *from[3], *grads[3], *required[INPUTS], *got[INPUTS] = {NULL};
   int64_t from_count = 0, wanted_count = 0;
   for (int i = 0; i < 3; i++)
     if (results[i].result && results[i].grad)
       from[from_count] = results[i].result, grads[from_count++] = results[i].grad;
   for (int i = 0; i < INPUTS; i++)
-    if (inputs[i].to) wanted[wanted_count++] = (px_tensor *)inputs[i].tensor;
-  PX_TRY(px_grad(got, from_count, from, grads, wanted_count, wanted, true, true, true));
+    if (inputs[i].to) required[wanted_count++] = (px_tensor *)inputs[i].tensor;
+  PX_TRY(px_grad(got, from_count, from, grads, wanted_count, required, true, true, true));
   for (int i = 0, k = 0; i < INPUTS; i++)
     if (inputs[i].to) *inputs[i].to = got[k++];
   return PX_OK;
@@ -346,16 +346,16 @@ static px_status net_gradients(whole *args, net_views *v, px_tensor *const resul
                                bool create_graph) {
   px_tensor *const grads[] = {args->grad_output, args->grad_h_n, args->grad_c_n};
   px_tensor *from[3], *of[3];
-  int64_t from_count = 0, wanted = 0;
+  int64_t from_count = 0, required = 0;
   for (int i = 0; i < 3; i++)
     if (grads[i] && (i < 2 || args->c)) from[from_count] = results[i], of[from_count++] = grads[i];
   if (!from_count) return PX_OK;
   px_tensor **inputs;
   PX_TRY(px_alloc((void **)&inputs, (size_t)v->count * sizeof *inputs));
   for (int64_t i = 0; i < v->count; i++)
-    if (v->to[i] && px_tensor_is_recorded(v->own[i])) inputs[wanted++] = v->own[i];
+    if (v->to[i] && px_tensor_is_recorded(v->own[i])) inputs[required++] = v->own[i];
   px_status status =
-      px_grad(v->got, from_count, from, of, wanted, inputs, create_graph, create_graph, true);
+      px_grad(v->got, from_count, from, of, required, inputs, create_graph, create_graph, true);
   px_free(inputs);
   PX_TRY(status);
   for (int64_t i = 0, k = 0; i < v->count; i++)

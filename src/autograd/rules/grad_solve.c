@@ -373,13 +373,13 @@ static px_status sign_gradient(px_tensor **out, const px_tensor *grad, const px_
   return px_mul_scalar(out, twice, px_float(0.5));
 }
 PX_GRAD(slogdet) {
-  bool turns = args->grad_sign && px_dtype_is_complex(px_tensor_dtype(args->A));
+  bool has_sign = args->grad_sign && px_dtype_is_complex(px_tensor_dtype(args->A));
   PX_SCOPED(px_tensor) logs = NULL;
   PX_SCOPED(px_tensor) angle = NULL;
   PX_SCOPED(px_tensor) numbers = NULL;
   PX_SCOPED(px_tensor) diagonal = NULL;
-  if ((!args->grad_logabsdet && !turns) || !args->d_A) return PX_OK;
-  if (turns) PX_TRY(sign_gradient(&angle, args->grad_sign, args->sign));
+  if ((!args->grad_logabsdet && !has_sign) || !args->d_A) return PX_OK;
+  if (has_sign) PX_TRY(sign_gradient(&angle, args->grad_sign, args->sign));
   if (args->grad_logabsdet)
     PX_TRY(
         px_to(&logs, args->grad_logabsdet, px_tensor_dtype(args->A), PX_DEVICE_NONE, false, false));

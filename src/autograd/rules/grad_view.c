@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of view ops that cannot be written as formulas: lists of parts, and permutations.
+// Gradients of view ops without formulas: lists of parts, and permutations.
 #include "autograd/rules/backward.h"
 
 #include "grad_functions.h"
