@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Communicators: joining, and the thread that runs collectives of host memory in order.
+// Communicators: joining, leaving, and the thread of host collectives.
 #include "comm/comm_impl.h"
 #include "phlox/autograd.h"
 
@@ -9,14 +9,14 @@
 
 // ---- the thread
 
-static void *work_off(void *argument) {
+static void *run_queue(void *argument) {
   px_comm *self = argument;
   px_grad_set_enabled(false);
   pthread_mutex_lock(&self->lock);
   for (;;) {
     while (!self->first && !self->ends) pthread_cond_wait(&self->changed, &self->lock);
     if (!self->first) break;
-    px__work_off_first(self);
+    px__work_run_first(self);
   }
   pthread_mutex_unlock(&self->lock);
   return NULL;
@@ -25,7 +25,7 @@ static void *work_off(void *argument) {
 static px_status begin_on_host(px_comm *self, px_work *work) {
   pthread_mutex_lock(&self->lock);
   px_status status = PX_OK;
-  if (!self->has_thread) status = px_thread_start(&self->thread, work_off, self);
+  if (!self->has_thread) status = px_thread_start(&self->thread, run_queue, self);
   if (status == PX_OK) {
     self->has_thread = true;
     work->on_thread = true;
@@ -43,18 +43,19 @@ static px_status begin_on_host(px_comm *self, px_work *work) {
   return status;
 }
 
-static bool is_own_thread(const px_comm *self) {
+static bool on_own_thread(const px_comm *self) {
   return self->has_thread && pthread_equal(self->thread, pthread_self());
 }
 
-// What is called at the end of a work is on the thread, which cannot wait for itself.
+// Callbacks at the end of a work run on the communicator's own thread. It cannot wait for itself
+// and runs the queued works instead.
 px_status px_comm_synchronize(px_comm *self) {
   PX_GIVEN(self);
   px_status status = PX_OK;
   if (self->owner != getpid()) return PX_OK;
   pthread_mutex_lock(&self->lock);
-  while (is_own_thread(self) && self->first) px__work_off_first(self);
-  while (!is_own_thread(self) && self->on_host && status == PX_OK) {
+  while (on_own_thread(self) && self->first) px__work_run_first(self);
+  while (!on_own_thread(self) && self->on_host && status == PX_OK) {
     px_interrupt_wait(&self->changed, &self->lock);
     pthread_mutex_unlock(&self->lock);
     status = px_interrupt_poll();
@@ -67,26 +68,26 @@ px_status px_comm_synchronize(px_comm *self) {
 }
 
 static px_status begin_pair(px_comm *self, px_work *work) {
-  char why[PX__WHY] = "";
+  char why[PX__REASON] = "";
   PX_TRY(px__work_gather(work));
   if (!self->engine->start(&work->pending, self->joined, &work->call, why, sizeof why))
     return PX_OK;
-  return px__work_refuse(work, self, why);
+  return px__work_break_group(work, self, why);
 }
 
-static px_status check_given(const px_collective *collective) {
+static px_status check_operands(const px_collective *collective) {
   PX_GIVEN_N(collective->inputs, collective->input_count);
   PX_GIVEN_N(collective->outputs, collective->output_count);
   return PX_OK;
 }
 
-static px_status begin_one(px_work **out, px_comm *self, const px_collective *collective) {
+static px_status begin_single(px_work **out, px_comm *self, const px_collective *collective) {
   PX_SCOPED(px_work) work = NULL;
   PX_TRY(px__work_new(&work, self, collective));
   if (work->device.type == PX_CUDA)
     PX_TRY(px__begin_on_device(self, work));
   else
-    PX_TRY(px__pairs_up(collective->op) ? begin_pair(self, work) : begin_on_host(self, work));
+    PX_TRY(px__is_p2p(collective->op) ? begin_pair(self, work) : begin_on_host(self, work));
   *out = PX_MOVE(work);
   return PX_OK;
 }
@@ -98,12 +99,12 @@ px_status px_comm_run_all(px_work **works, px_comm *self, const px_collective *c
   PX_GIVEN_N(collectives, count);
   px_status status = PX_OK;
   if (count) memset(works, 0, (size_t)count * sizeof *works);
-  for (int i = 0; i < count && status == PX_OK; i++) status = check_given(&collectives[i]);
+  for (int i = 0; i < count && status == PX_OK; i++) status = check_operands(&collectives[i]);
   if (status == PX_OK && self->queues)
     status = px__begin_on_stream(works, self, collectives, count);
   else
     for (int i = 0; i < count && status == PX_OK; i++)
-      status = begin_one(&works[i], self, &collectives[i]);
+      status = begin_single(&works[i], self, &collectives[i]);
   for (int i = 0; i < count && status != PX_OK; i++) px_release(works[i]), works[i] = NULL;
   return status;
 }
@@ -128,8 +129,8 @@ void px_comm_abort(px_comm *self) {
   if (!self->broken[0]) snprintf(self->broken, sizeof self->broken, "it was aborted");
   self->aborted = true;
   pthread_mutex_unlock(&self->lock);
-  if (self->watch) px__watch_failed(self->watch, 0, "the group was aborted");
-  px__works_give_up(self, "it was aborted");
+  if (self->watch) px__watchdog_failed(self->watch, 0, "the group was aborted");
+  px__works_abort(self, "it was aborted");
   if (self->joined) self->engine->abort(self->joined);
 }
 
@@ -137,7 +138,7 @@ static void *leave(void *object) {
   px_comm *self = object;
   if (self->has_thread) pthread_join(self->thread, NULL);
   px__works_reap(self, true);
-  px__watch_end(self->watch);
+  px__watchdog_end(self->watch);
   px_release(self->streams[0]);
   px_release(self->streams[1]);
   if (self->joined) self->engine->close(self->joined);
@@ -155,42 +156,42 @@ static void *leave(void *object) {
 static void comm_destroy(void *object) {
   px_comm *self = object;
   pthread_t other;
-  if (self->owner != getpid()) return;  // its threads, and what they hold, are the parent's
-  px__cluster_parts(self);
+  if (self->owner != getpid()) return;  // a forked child: threads and resources are the parent's
+  px__cluster_leave(self);
   pthread_mutex_lock(&self->lock);
   self->ends = true;
   pthread_cond_broadcast(&self->changed);
   pthread_mutex_unlock(&self->lock);
-  if (!is_own_thread(self)) {
+  if (!on_own_thread(self)) {
     leave(self);
     return;
   }
-  // What is called at the end of a work had the last reference: its thread cannot wait for itself.
+  // A work's callback released the last reference. This thread cannot join itself.
   if (px_thread_start(&other, leave, self) == PX_OK)
     pthread_detach(other);
   else
     px_error_clear();
 }
 
-// An engine that queues joins when it knows the device: at the first call. So it is the store that
-// tells whether the others are there.
-static px_status meet(px_comm *self) {
+// Waits until all ranks have reached the store. A queueing engine joins only at its first call,
+// once the device is known. The store detects missing ranks earlier.
+static px_status await_all_ranks(px_comm *self) {
   const char *all = "all have come";
-  int64_t come;
-  PX_TRY(px_store_add(&come, self->store, "have come", 1));
-  if (come == self->size) return px_store_set(self->store, all, "", 0);
+  int64_t arrived;
+  PX_TRY(px_store_add(&arrived, self->store, "have come", 1));
+  if (arrived == self->size) return px_store_set(self->store, all, "", 0);
   px_status status = px_store_wait(self->store, &all, 1, self->timeout_ms);
   PX_CHECK(status != PX_DIST_STORE, PX_DIST_BACKEND,
-           "[Rank %d] cannot join a group of %d ranks: the others have not come within %lld ms",
+           "[Rank %d] cannot join a group of %d ranks: other ranks did not join within %lld ms",
            self->rank, self->size, (long long)self->timeout_ms);
   return status;
 }
 
 static px_status join(px_comm *self) {
-  char why[PX__WHY] = "";
+  char why[PX__REASON] = "";
   PX_TRY(px_env_read("GLOO_SOCKET_IFNAME", &self->interface));
-  if (!px__comm_sees(self)) PX_TRY(px__watch_start(&self->watch, self));
-  if (self->watch && self->queues) PX_TRY(meet(self));
+  if (!px__comm_detects(self)) PX_TRY(px__watchdog_start(&self->watch, self));
+  if (self->watch && self->queues) PX_TRY(await_all_ranks(self));
   bool bad = !self->queues && px__comm_open(self, self->timeout_ms, why);
   PX_CHECK(!bad, PX_DIST_BACKEND, "[Rank %d] cannot join a group of %d ranks: %s", self->rank,
            self->size, why);
@@ -206,7 +207,7 @@ px_status px_comm_new(px_comm **out, const px_comm_options *options) {
   PX_CHECK(options->size > 0 && options->rank >= 0 && options->rank < options->size, PX_VALUE,
            "rank %d is not in a group of %d", options->rank, options->size);
   const px_engine *engine;
-  // Ranks that are threads have the simulator's engine, whatever they name.
+  // Threads as ranks always use the simulator's engine.
   PX_TRY(px__engine_find(&engine, px_cluster_rank() < 0 ? options->engine : "sim"));
   px_comm *self;
   PX_TRY(px_alloc((void **)&self, sizeof *self));
@@ -241,7 +242,7 @@ px_status px_comm_split(px_comm **out, px_comm *self, const char *name, const in
     PX_CHECK(ranks[i] >= 0 && ranks[i] < self->size, PX_VALUE, "rank %d is not in a group of %d",
              ranks[i], self->size);
     for (int j = 0; j < i; j++)
-      PX_CHECK(ranks[i] != ranks[j], PX_VALUE, "rank %d is given twice", ranks[i]);
+      PX_CHECK(ranks[i] != ranks[j], PX_VALUE, "rank %d is listed twice", ranks[i]);
     if (ranks[i] == self->rank) mine = i;
   }
   if (mine < 0) return PX_OK;
@@ -255,7 +256,7 @@ px_status px_comm_split(px_comm **out, px_comm *self, const char *name, const in
                               .timeout_ms = timeout_ms > 0 ? timeout_ms : self->timeout_ms});
 }
 
-// ---- monitored_barrier: by the store, so that it tells who is missing whatever the engine does
+// ---- monitored_barrier: implemented over the store, so it names missing ranks under any engine
 
 static px_status missing_ranks(px_comm *self, uint64_t number, int64_t timeout_ms, bool all) {
   char key[64], list[256] = "";

@@ -1,24 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// Joining: what an engine asks of the store meanwhile, and whether the group is over before it
-// began.
+// Joining: the store callbacks of the engine, and early exit if the group fails first.
 #include "comm/comm_impl.h"
 
 #include <stdio.h>
 
-static int answer(px_status status, char *why, size_t room) {
+static int status_code(px_status status, char *why, size_t size) {
   if (status == PX_OK) return 0;
-  snprintf(why, room, "%s", px_error_last()->message);
+  snprintf(why, size, "%s", px_error_last()->message);
   px_error_clear();
   return 1;
 }
 
 static int job_set(void *store, const char *key, const void *value, size_t size, char *why,
-                   size_t room) {
+                   size_t why_size) {
   px_comm *self = store;
-  return answer(px_store_set(self->store, key, value, size), why, room);
+  return status_code(px_store_set(self->store, key, value, size), why, why_size);
 }
 
-// The value of a key, unless the group ends before all have joined.
+// Waits for a key and returns its value. Fails early if the group fails before all have joined.
 static px_status await_key(void **value, size_t *size, px_comm *self, const char *key) {
   enum { SLICE_MS = 200 };
   int64_t end = px__now_ms() + self->timeout_ms;
@@ -37,20 +36,20 @@ static px_status await_key(void **value, size_t *size, px_comm *self, const char
 }
 
 static int job_get(void *store, const char *key, void **value, size_t *size, char *why,
-                   size_t room) {
-  return answer(await_key(value, size, store, key), why, room);
+                   size_t why_size) {
+  return status_code(await_key(value, size, store, key), why, why_size);
 }
 
-static int job_over(void *store, char *why, size_t room) {
+static int job_over(void *store, char *why, size_t size) {
   px_comm *self = store;
   pthread_mutex_lock(&self->lock);
   bool over = self->broken[0];
-  if (over) snprintf(why, room, "%s", self->broken);
+  if (over) snprintf(why, size, "%s", self->broken);
   pthread_mutex_unlock(&self->lock);
   return over;
 }
 
-int px__comm_open(px_comm *self, int64_t timeout_ms, char why[PX__WHY]) {
+int px__comm_open(px_comm *self, int64_t timeout_ms, char why[PX__REASON]) {
   px_engine_job job = {.rank = self->rank,
                        .size = self->size,
                        .timeout_ms = timeout_ms,
@@ -61,10 +60,10 @@ int px__comm_open(px_comm *self, int64_t timeout_ms, char why[PX__WHY]) {
                        .release = px_free,
                        .over = job_over};
   void *joined = NULL;
-  int bad = self->engine->open(&joined, &job, why, PX__WHY);
+  int bad = self->engine->open(&joined, &job, why, PX__REASON);
   pthread_mutex_lock(&self->lock);
   self->joined = joined;
-  if (self->broken[0]) bad = 1, snprintf(why, PX__WHY, "%s", self->broken);
+  if (self->broken[0]) bad = 1, snprintf(why, PX__REASON, "%s", self->broken);
   pthread_mutex_unlock(&self->lock);
   return bad;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finding and loading engines: libphlox_NAME.so in the folder of PHLOX_BACKEND_PATH, beside this
-// library, or where the system looks. NCCL's communicators are Gloo's on simulated devices, and may
-// stand on a library that is found in turn.
+// Finds and loads engines: libphlox_NAME.so in PHLOX_BACKEND_PATH, in this library's folder, or on
+// the system's search path. On simulated devices "nccl" maps to Gloo. An engine may load a further
+// library.
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,10 +14,10 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
   char name[32];
   const px_engine *engine;
-} loaded[ENGINES];  // by `lock`; what is not there is looked for again
+} loaded[ENGINES];  // by `lock`; failures are not cached
 static int loaded_count;
 
-// The linker's text is gone with the next question to it.
+// Saves the loader's message: the next dlerror() call discards it.
 static void keep_reason(char why[REASON]) {
   const char *text = dlerror();
   snprintf(why, REASON, "%s", text ? text : "");
@@ -44,10 +44,10 @@ static void *open_library(const char *name, char why[REASON]) {
   return handle;
 }
 
-// The library that the engine stands on.
-static px_status load_beneath(const px_engine *engine) {
+// Loads the library behind the engine (for example NCCL).
+static px_status load_dependency(const px_engine *engine) {
   px_engine_places places;
-  char why[PX__WHY] = "";
+  char why[PX__REASON] = "";
   if (!PX__ENGINE_HAS(engine, load)) return PX_OK;
   PX_TRY(px_env_read("PHLOX_CUDA_PATH", &places.ours));
   PX_TRY(px_env_read("CUDA_HOME", &places.home));
@@ -63,14 +63,14 @@ static px_status load(const px_engine **out, const char *name) {
     if (!strcmp(loaded[i].name, name)) return *out = loaded[i].engine, PX_OK;
   void *handle = open_library(name, why);
   PX_CHECK(handle, PX_UNIMPLEMENTED,
-           "the engine of collectives '%s' is not there (%s). Gloo's is built where libgloo-dev "
-           "and g++ are installed",
+           "the collective backend '%s' is unavailable (%s). The gloo backend requires libgloo-dev "
+           "and g++ at build time",
            name, *why ? why : "no such library");
   *(void **)&entry = dlsym(handle, PX_ENGINE_ENTRY);
   *out = entry ? entry(PX_ENGINE_ABI) : NULL;
   PX_CHECK(*out && (*out)->abi == PX_ENGINE_ABI, PX_UNIMPLEMENTED,
-           "libphlox_%s.so is no engine of collectives of this version", name);
-  PX_TRY(load_beneath(*out));
+           "libphlox_%s.so is not a collective backend of this version", name);
+  PX_TRY(load_dependency(*out));
   if (loaded_count < ENGINES) {
     snprintf(loaded[loaded_count].name, sizeof loaded[0].name, "%s", name);
     loaded[loaded_count++].engine = *out;
@@ -81,7 +81,7 @@ static px_status load(const px_engine **out, const char *name) {
 px_status px__engine_find(const px_engine **out, const char *name) {
   size_t length = strlen(name);
   PX_CHECK(length > 0 && length < sizeof loaded[0].name && !strpbrk(name, "/."), PX_VALUE,
-           "'%.64s' is no name of an engine of collectives", name);
+           "invalid name of a collective backend: '%.64s'", name);
   if (!strcmp(name, "nccl")) {
     const char *backend = px_device_backend();
     PX_CHECK(!strcmp(backend, "sim") || !strcmp(backend, "cuda"), PX_RUNTIME,

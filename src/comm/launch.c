@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The job. Each node has an agent, which is the process that calls px_job_run; one of them has the
-// store that all agents and ranks meet by. A round is one start of all ranks. It ends well when
-// each agent's ranks have; when one fails, the first agent to say so decides for all ("verdict").
+// A distributed job. Each node has an agent: the process that calls px_job_run. One agent serves
+// the store shared by all agents and ranks. A round is one start of all ranks. It succeeds if the
+// ranks of each agent do. On a failure the first agent to report it sets the verdict for all.
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -13,20 +13,25 @@
 #include "comm/launch_impl.h"
 #include "comm/store_impl.h"
 
-enum { KEY = 64, LEAVE_MS = 10000, STEP_MS = 20, TURN_MS = 2000 };
+enum {
+  KEY = 64,          // bytes of a store key
+  LEAVE_MS = 10000,  // wait of the serving agent for the others at the end
+  STEP_MS = 20,      // polling interval of the store
+  TURN_MS = 2000     // one attempt to serve or to connect
+};
 
-// What came, of the signals that are handled: 0 for none.
-static volatile sig_atomic_t caught;
+// The last handled signal received; 0: none.
+static volatile sig_atomic_t caught_signal;
 static atomic_flag busy = ATOMIC_FLAG_INIT;
-static void catch_signal(int signal) { caught = signal; }
+static void on_signal(int signal) { caught_signal = signal; }
 
 typedef struct agent {
   px__launch_plan plan;
   px_store *store;
   bool serves;
-  px__launch_place place;
+  px__launch_position position;
   px__launch_rank *ranks;
-  px__keeper keeper;
+  px__guard guard;
   char folder[PATH_MAX], round_folder[PATH_MAX];
   bool own_folder;
 } agent;
@@ -34,14 +39,14 @@ typedef struct agent {
 // ---- the store
 
 static px_status interrupted(void) {
-  PX_CHECK(!caught, PX_RUNTIME, "torchrun: the job was ended by signal %d (%s)", (int)caught,
-           px__signal_name(caught));
+  PX_CHECK(!caught_signal, PX_RUNTIME, "torchrun: the job was ended by signal %d (%s)",
+           (int)caught_signal, px__signal_name(caught_signal));
   return px_interrupt_poll();
 }
 
-// By number, node 0 has the store; else the first agent on the host of the endpoint. An agent that
-// finds the port taken tries again, by turns to serve and to connect, until the time is over: who
-// has the port may not be an agent, or not yet listen.
+// Static rendezvous: node 0 serves the store. c10d: the first agent on the endpoint's host does. An
+// agent that finds the port in use alternates between serving and connecting until the timeout,
+// because the port's owner may be another program or an agent not listening yet.
 static px_status open_store(px_store **out, agent *a, px_store_tcp_options *options) {
   bool any = a->plan.node < 0 && px__host_is_here(options->host);
   px_status status = PX_DIST_NETWORK;
@@ -56,16 +61,16 @@ static px_status open_store(px_store **out, agent *a, px_store_tcp_options *opti
   return status;
 }
 
-static px_status meet(agent *a) {
+static px_status join_rendezvous(agent *a) {
   px__launch_plan *plan = &a->plan;
-  PX_SCOPED(px_store) beneath = NULL;
+  PX_SCOPED(px_store) raw_store = NULL;
   px_store_tcp_options options = {.host = plan->host, .port = plan->port};
   char prefix[PX__HOST];
-  PX_TRY(open_store(&beneath, a, &options));
-  a->place = (px__launch_place){.host = plan->host, .nodes = plan->nodes};
-  a->place.port = a->serves ? px_store_port(beneath) : plan->port;
+  PX_TRY(open_store(&raw_store, a, &options));
+  a->position = (px__launch_position){.host = plan->host, .nodes = plan->nodes};
+  a->position.port = a->serves ? px_store_port(raw_store) : plan->port;
   snprintf(prefix, sizeof prefix, "torchrun/%.200s", plan->rdzv_id);
-  return px_store_prefix(&a->store, prefix, beneath);
+  return px_store_prefix(&a->store, prefix, raw_store);
 }
 
 static const char *key(char text[KEY], const char *what, int round, int node) {
@@ -73,8 +78,8 @@ static const char *key(char text[KEY], const char *what, int round, int node) {
   return text;
 }
 
-// The value of a key, as text; waits for it.
-static px_status await(char *out, size_t room, agent *a, const char *name) {
+// Waits for a key and returns its value as text.
+static px_status await(char *out, size_t capacity, agent *a, const char *name) {
   void *value;
   size_t size;
   bool there = false;
@@ -82,20 +87,20 @@ static px_status await(char *out, size_t room, agent *a, const char *name) {
     PX_TRY(px_store_check(&there, a->store, &name, 1));
     PX_TRY(interrupted());
     PX_CHECK(there || spent < a->plan.join_ms, PX_DIST_STORE,
-             "torchrun: of %d nodes not all came within %d s (%s)", a->plan.nodes,
+             "torchrun: %d nodes did not all join within %d s (%s)", a->plan.nodes,
              a->plan.join_ms / 1000, name);
     if (!there) usleep(STEP_MS * 1000);
   }
   PX_TRY(px_store_get(&value, &size, a->store, name));
-  snprintf(out, room, "%.*s", (int)size, (const char *)value);
+  snprintf(out, capacity, "%.*s", (int)size, (const char *)value);
   px_free(value);
   return PX_OK;
 }
 
-// Learns how many ranks each node has, and so the numbers of one's own.
-static px_status take_places(agent *a) {
+// Exchanges the number of ranks of each node, and derives this node's rank numbers.
+static px_status exchange_counts(agent *a) {
   char name[KEY], text[PX__HOST];
-  px__launch_place *p = &a->place;
+  px__launch_position *p = &a->position;
   snprintf(text, sizeof text, "%d %.200s", a->plan.local, a->plan.role);
   PX_TRY(px_store_set(a->store, key(name, "ranks", p->round, p->node), text, strlen(text)));
   p->rank = p->world = p->role_rank = p->role_world = 0;
@@ -111,15 +116,15 @@ static px_status take_places(agent *a) {
   return PX_OK;
 }
 
-static px_status take_number(agent *a) {
+static px_status take_node_number(agent *a) {
   int64_t here = 0;
-  a->place.node = a->plan.node;
+  a->position.node = a->plan.node;
   if (a->plan.node < 0) {
     PX_TRY(px_store_add(&here, a->store, "nodes", 1));
-    a->place.node = (int)here - 1;
+    a->position.node = (int)here - 1;
   }
-  PX_CHECK(a->place.node < a->place.nodes, PX_VALUE,
-           "torchrun: the job has its %d nodes; this is one more", a->place.nodes);
+  PX_CHECK(a->position.node < a->position.nodes, PX_VALUE,
+           "torchrun: all %d nodes of the job have joined already", a->position.nodes);
   return PX_OK;
 }
 
@@ -138,24 +143,24 @@ static px_status make_folders(agent *a) {
              "torchrun: cannot make a folder for logs in %s", base);
   }
   snprintf(a->round_folder, sizeof a->round_folder, "%.*s/attempt_%d", length, a->folder,
-           a->place.round);
+           a->position.round);
   PX_CHECK(mkdir(a->round_folder, 0777) == 0, PX_IO, "torchrun: cannot make %s", a->round_folder);
   return PX_OK;
 }
 
 typedef enum verdict { NONE, DONE, AGAIN, FAILED } verdict;
 
-// What was decided; `mine`, if it is not NONE, decides where nobody has. *node: who did.
+// Reads the verdict. If there is none, sets it to `mine` unless that is NONE. *node: its author.
 static px_status decide(verdict *out, int *node, agent *a, verdict mine) {
   char name[KEY], text[32] = "";
   void *value;
   size_t size;
   bool there;
-  const char *at = key(name, "verdict", a->place.round, 0);
+  const char *at = key(name, "verdict", a->position.round, 0);
   *out = NONE;
   PX_TRY(px_store_check(&there, a->store, &at, 1));
   if (!there && mine == NONE) return PX_OK;
-  if (mine != NONE) snprintf(text, sizeof text, "%d %d", (int)mine, a->place.node);
+  if (mine != NONE) snprintf(text, sizeof text, "%d %d", (int)mine, a->position.node);
   PX_TRY(there ? px_store_get(&value, &size, a->store, at)
                : px_store_compare_set(&value, &size, a->store, at, NULL, 0, text, strlen(text)));
   snprintf(text, sizeof text, "%.*s", (int)size, (const char *)value);
@@ -166,28 +171,28 @@ static px_status decide(verdict *out, int *node, agent *a, verdict mine) {
   return PX_OK;
 }
 
-// Says once that this agent's ranks are done; the last agent's word is the verdict.
-static px_status tell_done(agent *a, verdict *mine) {
+// Reports that this agent's ranks are done. The last agent sets the verdict.
+static px_status report_done(agent *a, verdict *mine) {
   char name[KEY];
   int64_t done;
-  PX_TRY(px_store_add(&done, a->store, key(name, "done", a->place.round, 0), 1));
-  if (done == a->place.nodes) *mine = DONE;
+  PX_TRY(px_store_add(&done, a->store, key(name, "done", a->position.round, 0), 1));
+  if (done == a->position.nodes) *mine = DONE;
   return PX_OK;
 }
 
 static px_status supervise(agent *a, verdict *out, int *node) {
-  bool told = false;
+  bool reported = false;
   int interval = a->plan.interval_ms < 1 ? 1 : a->plan.interval_ms;
   for (*out = NONE; *out == NONE;) {
     int running, failed;
     verdict mine = NONE;
-    px__ranks_pump(a->ranks, a->plan.local, told ? STEP_MS : interval < 50 ? interval : 50);
+    px__ranks_pump(a->ranks, a->plan.local, reported ? STEP_MS : interval < 50 ? interval : 50);
     px__ranks_reap(a->ranks, a->plan.local, &running, &failed);
     PX_TRY(interrupted());
-    if (failed) mine = a->place.round < a->plan.restarts ? AGAIN : FAILED;
-    if (!running && !failed && !told) {
-      PX_TRY(tell_done(a, &mine));
-      told = true;
+    if (failed) mine = a->position.round < a->plan.restarts ? AGAIN : FAILED;
+    if (!running && !failed && !reported) {
+      PX_TRY(report_done(a, &mine));
+      reported = true;
     }
     PX_TRY(decide(out, node, a, mine));
   }
@@ -195,20 +200,20 @@ static px_status supervise(agent *a, verdict *out, int *node) {
 }
 
 static px_status run_round(agent *a, verdict *out, int *node) {
-  PX_TRY(take_places(a));
+  PX_TRY(exchange_counts(a));
   PX_TRY(make_folders(a));
-  px_status status = px__ranks_start(a->ranks, &a->plan, &a->place, a->round_folder, &a->keeper);
+  px_status status = px__ranks_start(a->ranks, &a->plan, &a->position, a->round_folder, &a->guard);
   return status == PX_OK ? supervise(a, out, node) : status;
 }
 
-// The others still have to read the verdict.
+// The serving agent waits until the others have read the verdict.
 static void leave(agent *a) {
   char name[KEY];
   int64_t left = 0;
   const char *at = key(name, "left", 0, 0);
   px_status status = px_store_add(&left, a->store, at, a->serves ? 0 : 1);
-  for (int spent = 0;
-       a->serves && status == PX_OK && left < a->place.nodes - 1 && spent < LEAVE_MS && !caught;
+  for (int spent = 0; a->serves && status == PX_OK && left < a->position.nodes - 1 &&
+                      spent < LEAVE_MS && !caught_signal;
        spent += STEP_MS) {
     usleep(STEP_MS * 1000);
     status = px_store_add(&left, a->store, at, 0);
@@ -216,67 +221,68 @@ static void leave(agent *a) {
   if (status != PX_OK) px_error_clear();
 }
 
-static px_status end_round(agent *a, verdict said, int node) {
+static px_status end_round(agent *a, verdict outcome, int node) {
   int failed = 0;
   px__ranks_stop(a->ranks, a->plan.local, SIGTERM, a->plan.shutdown_ms);
   for (int i = 0; i < a->plan.local; i++) failed += a->ranks[i].failed;
   px_status status = PX_OK;
-  if (said == FAILED && failed)
+  if (outcome == FAILED && failed)
     status = px__launch_report(a->ranks, a->plan.local, a->plan.program[0]);
-  else if (said == FAILED)
+  else if (outcome == FAILED)
     status = px_error_set(PX_RUNTIME, 0, __FILE__, __LINE__, __func__,
                           "torchrun: ranks of node %d failed; those of node %d were ended", node,
-                          a->place.node);
-  // What the report names stays, and logs do; else nothing is left in a folder of one's own.
-  bool tidy = a->own_folder && said != FAILED;
+                          a->position.node);
+  // Keep logs and files named in the report. Otherwise leave nothing in a temporary folder.
+  bool tidy = a->own_folder && outcome != FAILED;
   px__ranks_close(a->ranks, a->plan.local, tidy);
   if (tidy) (void)rmdir(a->round_folder);
-  if (status != PX_OK || said != AGAIN) return status;
+  if (status != PX_OK || outcome != AGAIN) return status;
   return px_warn(PX_WARN_USER,
-                 "torchrun: ranks of node %d failed; %d restarts are left, all ranks are started "
-                 "again",
-                 node, a->plan.restarts - a->place.round - 1);
+                 "torchrun: ranks of node %d failed; restarting all ranks, %d restarts left", node,
+                 a->plan.restarts - a->position.round - 1);
 }
 
 static px_status run_job(agent *a) {
-  verdict said = AGAIN;
-  PX_TRY(take_number(a));
-  for (a->place.round = 0; said == AGAIN; a->place.round++) {
+  verdict outcome = AGAIN;
+  PX_TRY(take_node_number(a));
+  for (a->position.round = 0; outcome == AGAIN; a->position.round++) {
     int node = 0;
-    px_status status = run_round(a, &said, &node);
+    px_status status = run_round(a, &outcome, &node);
     if (status == PX_OK) {
-      PX_TRY(end_round(a, said, node));
+      PX_TRY(end_round(a, outcome, node));
       continue;
     }
-    // Without a verdict: a signal, a lost store, no memory. The others are told if they can be.
+    // No verdict (signal, lost store, out of memory): set FAILED for the others if possible.
     px_error why;
     px_error_take(&why);
-    px__ranks_stop(a->ranks, a->plan.local, caught ? caught : SIGTERM, a->plan.shutdown_ms);
+    px__ranks_stop(a->ranks, a->plan.local, caught_signal ? caught_signal : SIGTERM,
+                   a->plan.shutdown_ms);
     px__ranks_close(a->ranks, a->plan.local, a->own_folder);
     if (a->own_folder && *a->round_folder) (void)rmdir(a->round_folder);
-    if (why.code != PX_DIST_NETWORK && decide(&said, &node, a, FAILED) != PX_OK) px_error_clear();
+    if (why.code != PX_DIST_NETWORK && decide(&outcome, &node, a, FAILED) != PX_OK)
+      px_error_clear();
     return px_error_give(&why);
   }
   return PX_OK;
 }
 
 static px_status run_agent(agent *a) {
-  PX_TRY(meet(a));
+  PX_TRY(join_rendezvous(a));
   PX_TRY(px_alloc((void **)&a->ranks, (size_t)a->plan.local * sizeof *a->ranks));
   for (int i = 0; i < a->plan.local; i++)
     for (int k = 0; k < 2; k++) a->ranks[i].outputs[k].pipe = a->ranks[i].outputs[k].file = -1;
-  PX_TRY(px__keeper_start(&a->keeper, a->plan.local, a->plan.shutdown_ms));
+  PX_TRY(px__guard_start(&a->guard, a->plan.local, a->plan.shutdown_ms));
   px_status status = run_job(a);
   px_error why;
   if (status != PX_OK) px_error_take(&why);
-  px__keeper_end(&a->keeper);
+  px__guard_end(&a->guard);
   if (status != PX_DIST_NETWORK) leave(a);
   if (a->own_folder && *a->folder) (void)rmdir(a->folder);
   return status == PX_OK ? PX_OK : px_error_give(&why);
 }
 
 px_status px_job_run(const px_job_options *options) {
-  struct sigaction own = {.sa_handler = catch_signal}, before[PX__SIGNALS];
+  struct sigaction own = {.sa_handler = on_signal}, before[PX__SIGNALS];
   PX_GIVEN(options);
   PX_GIVEN_N(options->arguments, options->count);
   PX_GIVEN_N(options->interpreter, options->interpreter_count);
@@ -285,12 +291,12 @@ px_status px_job_run(const px_job_options *options) {
   px_status status = px__launch_parse(&a->plan, options);
   if (status == PX_OK && !*a->plan.no_python && !options->interpreter_count)
     status = px_error_set(PX_VALUE, 0, __FILE__, __LINE__, __func__,
-                          "px_job_run(): no interpreter is given: --no-python is needed");
+                          "px_job_run(): expected an interpreter, or --no-python");
   if (status == PX_OK && atomic_flag_test_and_set(&busy))
     status = px_error_set(PX_RUNTIME, 0, __FILE__, __LINE__, __func__,
-                          "px_job_run(): a job of this process is running");
+                          "px_job_run(): another job of this process is running");
   else if (status == PX_OK) {
-    caught = 0;
+    caught_signal = 0;
     sigemptyset(&own.sa_mask);
     for (int i = 0; i < a->plan.signal_count; i++)
       (void)sigaction(a->plan.signals[i], &own, &before[i]);

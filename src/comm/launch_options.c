@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What torchrun's arguments say, and PET_NAME in the environment where they say nothing.
+// torchrun's options: from arguments, with PET_NAME in the environment as default.
 #include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
@@ -15,19 +15,19 @@ typedef enum takes { VALUE, FLAG, REFUSED } takes;
 static const struct option {
   const char *name;
   char letter;
-  takes takes;
-  const char *fallback, *help;
-  size_t place;
+  takes takes;  // kind of value
+  const char *default_value, *help;
+  size_t field;  // offset in px__launch_plan
 } table[] = {
-#define XX(name, letter, takes, fallback, help) \
-  {#name, letter, takes, fallback, help, offsetof(px__launch_plan, name)},
+#define XX(name, letter, takes, default_value, help) \
+  {#name, letter, takes, default_value, help, offsetof(px__launch_plan, name)},
     PX__LAUNCH_MAP(XX)
 #undef XX
 };
 enum { OPTIONS = sizeof table / sizeof *table };
 
 static const char **value_of(px__launch_plan *plan, int i) {
-  return (const char **)((char *)plan + table[i].place);
+  return (const char **)((char *)plan + table[i].field);
 }
 
 const char *px_job_usage(void) {
@@ -55,7 +55,8 @@ static const char *name_at(const void *names, int i) {
   return i < OPTIONS ? table[i].name : NULL;
 }
 
-// The option of an argument, of which *value is what stands behind '=' or its letter, or NULL.
+// Returns the index of an argument's option, or -1. *value is the text after '=' or the letter, or
+// NULL.
 static int find(const char *argument, const char **value) {
   char name[NAME] = "";
   *value = NULL;
@@ -84,7 +85,7 @@ static px_status defaults(px__launch_plan *plan) {
     PX_CHECK(!set || table[i].takes != REFUSED, PX_UNIMPLEMENTED,
              "torchrun's %s is not implemented in Phlox", name);
     bool flag = table[i].takes == FLAG;
-    *value_of(plan, i) = !set ? table[i].fallback : flag && !strcmp(set, "0") ? "" : set;
+    *value_of(plan, i) = !set ? table[i].default_value : flag && !strcmp(set, "0") ? "" : set;
   }
   return PX_OK;
 }
@@ -116,15 +117,14 @@ static px_status read_arguments(px__launch_plan *plan) {
   return PX_OK;
 }
 
-// ---- what values mean
+// ---- values
 
-static px_status number(int *out, const char *text, const char *name, int least, int most) {
+static px_status number(int *out, const char *text, const char *name, int min, int max) {
   char *end;
   errno = 0;
   long value = strtol(text, &end, 10);
-  PX_CHECK(*text && !*end && !errno && value >= least && value <= most, PX_VALUE,
-           "argument --%s: invalid value: '%s'; a number from %d to %d is expected", name, text,
-           least, most);
+  PX_CHECK(*text && !*end && !errno && value >= min && value <= max, PX_VALUE,
+           "argument --%s: expected an integer in [%d, %d], got '%s'", name, min, max, text);
   *out = (int)value;
   return PX_OK;
 }
@@ -139,29 +139,28 @@ static px_status milliseconds(int *out, const char *text, const char *name) {
 }
 
 static px_status local_size(px__launch_plan *plan) {
-  const char *asked = plan->nproc_per_node;
+  const char *requested = plan->nproc_per_node;
   int devices = px_device_count(PX_CUDA), cores = (int)sysconf(_SC_NPROCESSORS_ONLN);
-  PX_CHECK(strcmp(asked, "gpu") || devices > 0, PX_VALUE, "Cuda is not available.");
-  if (!strcmp(asked, "gpu") || (!strcmp(asked, "auto") && devices > 0))
+  PX_CHECK(strcmp(requested, "gpu") || devices > 0, PX_VALUE, "Cuda is not available.");
+  if (!strcmp(requested, "gpu") || (!strcmp(requested, "auto") && devices > 0))
     return plan->local = devices, PX_OK;
-  if (!strcmp(asked, "cpu") || !strcmp(asked, "auto")) return plan->local = cores, PX_OK;
-  PX_CHECK(isdigit((unsigned char)*asked), PX_VALUE, "Unsupported nproc_per_node value: %s", asked);
-  return number(&plan->local, asked, "nproc-per-node", 1, 4096);
+  if (!strcmp(requested, "cpu") || !strcmp(requested, "auto")) return plan->local = cores, PX_OK;
+  PX_CHECK(isdigit((unsigned char)*requested), PX_VALUE, "Unsupported nproc_per_node value: %s",
+           requested);
+  return number(&plan->local, requested, "nproc-per-node", 1, 4096);
 }
 
 static px_status node_count(px__launch_plan *plan) {
   const char *colon = strchr(plan->nnodes, ':');
-  int least = 1, most;
+  int min = 1, max;
   char first[16];
-  PX_TRY(number(&most, colon ? colon + 1 : plan->nnodes, "nnodes", 1, 65536));
+  PX_TRY(number(&max, colon ? colon + 1 : plan->nnodes, "nnodes", 1, 65536));
   snprintf(first, sizeof first, "%.*s", colon ? (int)(colon - plan->nnodes) : 0, plan->nnodes);
-  if (colon) PX_TRY(number(&least, first, "nnodes", 1, 65536));
-  PX_CHECK(
-      !colon || least == most, PX_UNIMPLEMENTED,
-      "torchrun's --nnodes MIN:MAX with a number of nodes that changes (%s) is not implemented "
-      "in Phlox",
-      plan->nnodes);
-  plan->nodes = most;
+  if (colon) PX_TRY(number(&min, first, "nnodes", 1, 65536));
+  PX_CHECK(!colon || min == max, PX_UNIMPLEMENTED,
+           "torchrun's --nnodes MIN:MAX with MIN < MAX (%s) is not implemented in Phlox",
+           plan->nnodes);
+  plan->nodes = max;
   return PX_OK;
 }
 
@@ -170,23 +169,23 @@ static px_status endpoint(px__launch_plan *plan, const char *text, int port) {
   const char *colon = strrchr(text, ':');
   int length = colon ? (int)(colon - text) : (int)strlen(text);
   PX_CHECK(length > 0 && length < PX__HOST, PX_VALUE,
-           "argument --rdzv-endpoint: '%s' is no host:port", text);
+           "argument --rdzv-endpoint: expected host:port, got '%s'", text);
   if (text[0] == '[' && text[length - 1] == ']') text++, length -= 2;
   snprintf(plan->host, sizeof plan->host, "%.*s", length, text);
   plan->port = port;
   return colon ? number(&plan->port, colon + 1, "rdzv-endpoint", 0, 65535) : PX_OK;
 }
 
-static px_status meeting(px__launch_plan *plan) {
+static px_status rendezvous(px__launch_plan *plan) {
   const char *conf = strstr(plan->rdzv_conf, "join_timeout=");
   bool by_number = !strcmp(plan->rdzv_backend, "static");
   plan->join_ms = 600000;
   PX_CHECK(!*plan->rdzv_conf || (conf == plan->rdzv_conf && !strchr(conf, ',')), PX_UNIMPLEMENTED,
-           "torchrun's --rdzv-conf %s is not implemented in Phlox: join_timeout alone is",
+           "torchrun's --rdzv-conf %s is not implemented in Phlox, except join_timeout alone",
            plan->rdzv_conf);
   if (conf) PX_TRY(milliseconds(&plan->join_ms, conf + 13, "rdzv-conf"));
   PX_CHECK(by_number || !strcmp(plan->rdzv_backend, "c10d"), PX_UNIMPLEMENTED,
-           "torchrun's --rdzv-backend %s is not implemented in Phlox: it has static and c10d",
+           "torchrun's --rdzv-backend %s is not implemented in Phlox: expected static or c10d",
            plan->rdzv_backend);
   if (*plan->standalone) {
     plan->nodes = 1, plan->node = 0;
@@ -206,8 +205,8 @@ static px_status signals(px__launch_plan *plan) {
     size_t length = strcspn(at, ",");
     int signal = px__signal_number(at, length);
     PX_CHECK(signal && plan->signal_count < PX__SIGNALS, PX_VALUE,
-             "argument --signals-to-handle: '%.*s' is no signal that can be handled", (int)length,
-             at);
+             "argument --signals-to-handle: '%.*s' is not a signal that can be handled",
+             (int)length, at);
     plan->signals[plan->signal_count++] = signal;
     at += length + (at[length] == ',');
   }
@@ -237,7 +236,8 @@ static px_status streams(const char *text, const char *name) {
     fine = digits == 1 && *at <= '3' && (at[1] == 0 || (map && at[1] == ','));
     at++;
   } while (fine && *at);
-  PX_CHECK(fine, PX_VALUE, "argument --%s: '%s' is not 0, 1, 2, 3, or RANK:NUMBER,...", name, text);
+  PX_CHECK(fine, PX_VALUE, "argument --%s: expected 0, 1, 2, 3, or RANK:NUMBER,..., got '%s'", name,
+           text);
   return PX_OK;
 }
 
@@ -260,8 +260,7 @@ px_status px__launch_parse(px__launch_plan *out, const px_job_options *given) {
   PX_CHECK(!*plan.no_python || !*plan.module, PX_VALUE,
            "Don't use both the '--no-python' flag and the '--module' flag at the same time.");
   PX_CHECK(!strcmp(plan.start_method, "spawn"), PX_UNIMPLEMENTED,
-           "torchrun's --start-method %s is not implemented in Phlox: ranks are programs of their "
-           "own",
+           "torchrun's --start-method %s is not implemented in Phlox: ranks are separate programs",
            plan.start_method);
   PX_CHECK(!strcmp(plan.event_log_handler, "null"), PX_UNIMPLEMENTED,
            "torchrun's --event-log-handler %s is not implemented in Phlox", plan.event_log_handler);
@@ -270,7 +269,7 @@ px_status px__launch_parse(px__launch_plan *out, const px_job_options *given) {
            "--local_ranks_filter=0,1,2");
   PX_TRY(node_count(&plan));
   PX_TRY(local_size(&plan));
-  PX_TRY(meeting(&plan));
+  PX_TRY(rendezvous(&plan));
   PX_TRY(number(&plan.restarts, plan.max_restarts, "max-restarts", 0, 1000000));
   PX_TRY(milliseconds(&plan.interval_ms, plan.monitor_interval, "monitor-interval"));
   PX_TRY(milliseconds(&plan.shutdown_ms, plan.shutdown_timeout, "shutdown-timeout"));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks as processes: each in a session of its own, so that a signal reaches what it has started,
-// too. What is to be seen and kept comes through pipes, line by line.
+// Ranks as processes. Each leads its own session, so a signal to its process group reaches its
+// descendants. Output that is both shown and logged comes through pipes, line by line.
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -15,11 +15,11 @@
 
 #include "comm/launch_impl.h"
 
-enum { OWN = 24, ITEM = 512 };
+enum { RANK_VARIABLES = 24, ITEM = 512 };  // variables set for a rank; bytes of one besides a path
 
 // ---- arguments and environment
 
-// Lists of texts that are freed together.
+// A list of owned strings.
 typedef struct texts {
   char **at;
   int count;
@@ -30,7 +30,7 @@ static void texts_free(texts *list) {
   px_free(list->at);
 }
 
-static px_status texts_room(texts *list, int count) {
+static px_status texts_reserve(texts *list, int count) {
   return px_alloc((void **)&list->at, ((size_t)count + 1) * sizeof *list->at);
 }
 
@@ -52,15 +52,15 @@ __attribute__((format(printf, 2, 3))) static px_status texts_print(texts *list, 
   return texts_add(list, text);
 }
 
-// Puts a rank's numbers in the place of their names.
-static void fill(char *to, size_t room, const char *text, const char *role, int rank, int local) {
+// Expands ${role_name}, ${local_rank} and ${rank}.
+static void expand(char *to, size_t size, const char *text, const char *role, int rank, int local) {
   const char *const keys[] = {"${role_name}", "${local_rank}", "${rank}"};
   char numbers[2][16];
   snprintf(numbers[0], sizeof numbers[0], "%d", local);
   snprintf(numbers[1], sizeof numbers[1], "%d", rank);
   const char *const values[] = {role, numbers[0], numbers[1]};
   size_t at = 0;
-  while (*text && at + 1 < room) {
+  while (*text && at + 1 < size) {
     int k = 0;
     while (k < 3 && strncmp(text, keys[k], strlen(keys[k])) != 0) k++;
     if (k == 3) {
@@ -68,28 +68,28 @@ static void fill(char *to, size_t room, const char *text, const char *role, int 
       continue;
     }
     text += strlen(keys[k]);
-    at += (size_t)snprintf(to + at, room - at, "%s", values[k]);
-    if (at >= room) at = room - 1;
+    at += (size_t)snprintf(to + at, size - at, "%s", values[k]);
+    if (at >= size) at = size - 1;
   }
   to[at] = 0;
 }
 
-// An argument, in which ${local_rank} stands for the rank's.
+// Adds an argument, with ${local_rank} expanded.
 static px_status add_argument(texts *list, const char *text, int local) {
-  char *filled;
-  size_t room = strlen(text) + 16 * 64;
+  char *expanded;
+  size_t size = strlen(text) + 16 * 64;
   if (!strstr(text, "${local_rank}")) return texts_add(list, text);
-  PX_TRY(px_alloc((void **)&filled, room));
-  fill(filled, room, text, "${role_name}", local, local);
-  px_status status = texts_add(list, filled);
-  px_free(filled);
+  PX_TRY(px_alloc((void **)&expanded, size));
+  expand(expanded, size, text, "${role_name}", local, local);
+  px_status status = texts_add(list, expanded);
+  px_free(expanded);
   return status;
 }
 
 static px_status arguments(texts *list, const px__launch_plan *plan, int local) {
   const px_job_options *given = plan->given;
   int program = 0;
-  PX_TRY(texts_room(list, given->interpreter_count + plan->program_count + 4));
+  PX_TRY(texts_reserve(list, given->interpreter_count + plan->program_count + 4));
   if (!*plan->no_python) {
     for (int i = 0; i < given->interpreter_count; i++)
       PX_TRY(texts_add(list, given->interpreter[i]));
@@ -112,8 +112,8 @@ static const char *visible(const px__launch_plan *plan, int local, int *length, 
   return at ? at : "";
 }
 
-static px_status own_variables(texts *list, const px__launch_plan *plan, const px__launch_place *p,
-                               const px__launch_rank *r) {
+static px_status rank_variables(texts *list, const px__launch_plan *plan,
+                                const px__launch_position *p, const px__launch_rank *r) {
   bool alone = *plan->virtual_local_rank != 0;
   PX_TRY(texts_print(list, "RANK=%d", r->rank));
   PX_TRY(texts_print(list, "LOCAL_RANK=%d", alone ? 0 : r->local));
@@ -131,7 +131,7 @@ static px_status own_variables(texts *list, const px__launch_plan *plan, const p
   PX_TRY(texts_print(list, "TORCHELASTIC_RUN_ID=%s", plan->rdzv_id));
   PX_TRY(texts_add(list, "TORCHELASTIC_USE_AGENT_STORE=True"));
   PX_TRY(texts_print(list, "TORCHELASTIC_ERROR_FILE=%s", r->error_file));
-  // Ranks that each took all cores would be in each other's way.
+  // Avoid oversubscription: several ranks default to one thread each.
   static const char *const threads[] = {"OMP_NUM_THREADS", "PHLOX_THREADS"};
   for (int i = 0; i < 2; i++)
     if (plan->local > 1 && !px__launch_variable(plan->given, threads[i]))
@@ -145,14 +145,14 @@ static px_status own_variables(texts *list, const px__launch_plan *plan, const p
   return texts_print(list, "CUDA_VISIBLE_DEVICES=%.*s", length, device);
 }
 
-// The rank's own variables, and the others of the environment.
-static px_status variables(texts *list, const px__launch_plan *plan, const px__launch_place *place,
-                           const px__launch_rank *rank) {
+// Adds the rank's own variables, then the rest of the agent's environment.
+static px_status variables(texts *list, const px__launch_plan *plan,
+                           const px__launch_position *position, const px__launch_rank *rank) {
   const char *const *all = plan->given->environment;
   int count = 0;
   while (all && all[count]) count++;
-  PX_TRY(texts_room(list, count + OWN));
-  PX_TRY(own_variables(list, plan, place, rank));
+  PX_TRY(texts_reserve(list, count + RANK_VARIABLES));
+  PX_TRY(rank_variables(list, plan, position, rank));
   for (int i = 0, own = list->count; i < count; i++) {
     size_t name = strcspn(all[i], "=") + 1;
     int k = 0;
@@ -164,18 +164,19 @@ static px_status variables(texts *list, const px__launch_plan *plan, const px__l
 
 // ---- streams
 
-static px_status no_file(const char *what, const char *path) {
+static px_status file_error(const char *what, const char *path) {
   return px_error_set(PX_IO, errno, __FILE__, __LINE__, __func__, "torchrun: %s %s: %s", what, path,
                       strerror(errno));
 }
 
 static px_status make_folder(const char *path) {
   if (mkdir(path, 0777) == 0 || errno == EEXIST) return PX_OK;
-  return no_file("cannot make", path);
+  return file_error("cannot make", path);
 }
 
-// Where a stream of a rank goes, if not where the agent's does: nowhere, to a file, or through a
-// pipe to both. *to is the file, which stays open here, or the end of the pipe, which does not.
+// Opens the destination of a rank's stream: the agent's stream, /dev/null, a file, or a pipe to
+// both. *to is unset for the agent's stream. Else it is the file, which the agent keeps open, or
+// the pipe's write end, which it closes.
 static px_status open_output(px__launch_rank *r, const px__launch_plan *plan, const char *folder,
                              int which, int *to) {
   static const char *const names[] = {"stdout", "stderr"};
@@ -191,10 +192,10 @@ static px_status open_output(px__launch_rank *r, const px__launch_plan *plan, co
     PX_CHECK(length < PATH_MAX, PX_VALUE, "the path of --log-dir is too long");
   }
   int file = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666), pipes[2];
-  if (file < 0) return no_file("cannot write", path);
+  if (file < 0) return file_error("cannot write", path);
   *to = out->file = file;
   if (!tee) return PX_OK;
-  if (pipe2(pipes, O_CLOEXEC)) return no_file("no pipe for", path);
+  if (pipe2(pipes, O_CLOEXEC)) return file_error("no pipe for", path);
   (void)fcntl(pipes[0], F_SETFL, O_NONBLOCK);
   out->pipe = pipes[0];
   *to = pipes[1];
@@ -202,17 +203,17 @@ static px_status open_output(px__launch_rank *r, const px__launch_plan *plan, co
 }
 
 static px_status start(px__launch_rank *r, const px__launch_plan *plan,
-                       const px__launch_place *place, const char *folder) {
+                       const px__launch_position *position, const char *folder) {
   texts command = {0}, environment = {0};
   int outputs[2] = {-1, -1};
   px_status status = PX_OK;
   for (int which = 0; which < 2 && status == PX_OK; which++)
     status = open_output(r, plan, folder, which, &outputs[which]);
   if (status == PX_OK) status = arguments(&command, plan, r->local);
-  if (status == PX_OK) status = variables(&environment, plan, place, r);
+  if (status == PX_OK) status = variables(&environment, plan, position, r);
   if (status == PX_OK)
-    status = px__keeper_spawn(
-        &r->pid, r->keeper, r->local,
+    status = px__guard_spawn(
+        &r->pid, r->guard, r->local,
         &(px__launch_program){command.at, environment.at, {outputs[0], outputs[1]}});
   r->runs = status == PX_OK;
   for (int i = 0; i < 2; i++)
@@ -223,10 +224,10 @@ static px_status start(px__launch_rank *r, const px__launch_plan *plan,
 }
 
 px_status px__ranks_start(px__launch_rank *ranks, const px__launch_plan *plan,
-                          const px__launch_place *first, const char *folder,
-                          const px__keeper *keeper) {
+                          const px__launch_position *first, const char *folder,
+                          const px__guard *guard) {
   for (int i = 0; i < plan->local; i++) {
-    ranks[i] = (px__launch_rank){.rank = first->rank + i, .local = i, .keeper = keeper};
+    ranks[i] = (px__launch_rank){.rank = first->rank + i, .local = i, .guard = guard};
     for (int k = 0; k < 2; k++) ranks[i].outputs[k].pipe = ranks[i].outputs[k].file = -1;
   }
   for (int i = 0; i < plan->local; i++) {
@@ -236,7 +237,7 @@ px_status px__ranks_start(px__launch_rank *ranks, const px__launch_plan *plan,
     PX_CHECK(length + 16 < PATH_MAX, PX_VALUE, "the path of --log-dir is too long");
     PX_TRY(make_folder(own));
     snprintf(r->error_file, sizeof r->error_file, "%.*s/error.json", length, own);
-    fill(r->prefix, sizeof r->prefix, plan->log_line_prefix_template, plan->role, r->rank, i);
+    expand(r->prefix, sizeof r->prefix, plan->log_line_prefix_template, plan->role, r->rank, i);
     PX_TRY(start(r, plan, first, own));
   }
   return PX_OK;
@@ -246,13 +247,13 @@ static void write_all(int file, const char *at, size_t size) {
   while (size) {
     ssize_t done = write(file, at, size);
     if (done < 0 && errno == EINTR) continue;
-    if (done <= 0) return;  // a full disk or a closed terminal does not end the job
+    if (done <= 0) return;  // a full disk or a closed terminal must not end the job
     at += done;
     size -= (size_t)done;
   }
 }
 
-// Shows a line with the rank's prefix, in one piece.
+// Writes a line with the rank's prefix in one write.
 static void show(px__launch_rank *r, int which, size_t length) {
   char text[PX__LINE + sizeof r->prefix];
   px__launch_output *out = &r->outputs[which];
@@ -263,7 +264,7 @@ static void show(px__launch_rank *r, int which, size_t length) {
   memmove(out->line, out->line + length, out->length);
 }
 
-static void pass_on(px__launch_rank *r, int which) {
+static void forward_output(px__launch_rank *r, int which) {
   px__launch_output *out = &r->outputs[which];
   for (;;) {
     char *at = out->line + out->length;
@@ -282,17 +283,17 @@ static void pass_on(px__launch_rank *r, int which) {
 }
 
 void px__ranks_pump(px__launch_rank *ranks, int count, int milliseconds) {
-  enum { AT_ONCE = 256 };
-  struct pollfd polled[AT_ONCE];
-  int from[AT_ONCE], n = 0;
-  for (int i = 0; i < 2 * count && n < AT_ONCE; i++)
+  enum { MAX_POLLED = 256 };  // pipes served per call
+  struct pollfd polled[MAX_POLLED];
+  int from[MAX_POLLED], n = 0;
+  for (int i = 0; i < 2 * count && n < MAX_POLLED; i++)
     if (ranks[i / 2].outputs[i % 2].pipe >= 0) {
       from[n] = i;
       polled[n++] = (struct pollfd){ranks[i / 2].outputs[i % 2].pipe, POLLIN, 0};
     }
   if (poll(polled, (nfds_t)n, milliseconds) <= 0) return;
   for (int i = 0; i < n; i++)
-    if (polled[i].revents) pass_on(&ranks[from[i] / 2], from[i] % 2);
+    if (polled[i].revents) forward_output(&ranks[from[i] / 2], from[i] % 2);
 }
 
 // ---- ends
@@ -305,7 +306,7 @@ static void note_end(px__launch_rank *r) {
   r->runs = false;
   r->failed = !WIFEXITED(r->status) || WEXITSTATUS(r->status) != 0;
   r->ended = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-  if (!r->failed) px__keeper_forget(r->keeper, r->local);
+  if (!r->failed) px__guard_forget(r->guard, r->local);
 }
 
 void px__ranks_reap(px__launch_rank *ranks, int count, int *running, int *failed) {
@@ -318,15 +319,16 @@ void px__ranks_reap(px__launch_rank *ranks, int count, int *running, int *failed
   }
 }
 
-// To the ranks and what they have started. The number of one that has ended well may be another
-// process's by now.
+// Signals the process groups of live ranks. A rank that ended well is excluded, as its pid may have
+// been reused.
 static void send_signal(const px__launch_rank *ranks, int count, int signal) {
   for (int i = 0; i < count; i++)
     if (ranks[i].live) (void)kill(-ranks[i].pid, signal);
 }
 
-// Those that are stopped did not fail.
-static int still(px__launch_rank *ranks, int count) {
+// Reaps stopped ranks and returns the number still running. Stopped ranks do not count as
+// failed.
+static int count_running(px__launch_rank *ranks, int count) {
   int running = 0;
   for (int i = 0; i < count; i++) {
     px__launch_rank *r = &ranks[i];
@@ -339,19 +341,19 @@ static int still(px__launch_rank *ranks, int count) {
 void px__ranks_stop(px__launch_rank *ranks, int count, int signal, int milliseconds) {
   enum { STEP = 10 };
   for (int i = 0; i < count; i++) ranks[i].live = ranks[i].runs || ranks[i].failed;
-  if (still(ranks, count)) {
+  if (count_running(ranks, count)) {
     send_signal(ranks, count, signal);
-    // One that is stopped gets the signal when it goes on.
+    // A stopped process handles the signal once it is continued.
     send_signal(ranks, count, SIGCONT);
   }
-  for (int spent = 0; spent < milliseconds && still(ranks, count); spent += STEP) {
+  for (int spent = 0; spent < milliseconds && count_running(ranks, count); spent += STEP) {
     px__ranks_pump(ranks, count, STEP);
     usleep(STEP * 1000);
   }
   send_signal(ranks, count, SIGKILL);
-  while (still(ranks, count)) usleep(STEP * 1000);
+  while (count_running(ranks, count)) usleep(STEP * 1000);
   for (int i = 0; i < count; i++)
-    if (ranks[i].live) px__keeper_forget(ranks[i].keeper, ranks[i].local);
+    if (ranks[i].live) px__guard_forget(ranks[i].guard, ranks[i].local);
   px__ranks_pump(ranks, count, 0);
 }
 

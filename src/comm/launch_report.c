@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is said of ranks that have failed: which, how they ended, and the traceback that they left
-// in the error file (JSON, as torch.distributed.elastic's `record` writes it).
+// Reports on failed ranks: which ranks, how they ended, and the traceback from the error file
+// (JSON in the format of torch.distributed.elastic's `record`).
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -13,7 +13,12 @@
 
 #include "comm/launch_impl.h"
 
-enum { FILE_MOST = 64 << 10, OTHER_MOST = 300, ROOT_MOST = 2200, REPORT = PX_ERROR_MESSAGE };
+enum {
+  MAX_FILE = 64 << 10,  // bytes read of an error file
+  MAX_OTHER = 300,      // bytes of traceback of other failures
+  MAX_ROOT = 2200,      // bytes of traceback of the root cause
+  REPORT = PX_ERROR_MESSAGE
+};
 
 static const struct {
   const char *name;
@@ -41,7 +46,7 @@ int px__signal_number(const char *name, size_t length) {
   return 0;
 }
 
-static size_t put_letter(char *to, unsigned code) {
+static size_t put_utf8(char *to, unsigned code) {
   if (code < 0x80) return to[0] = (char)code, 1;
   if (code < 0x800) return to[0] = (char)(0xc0 | code >> 6), to[1] = (char)(0x80 | (code & 63)), 2;
   to[0] = (char)(0xe0 | code >> 12);
@@ -50,7 +55,8 @@ static size_t put_letter(char *to, unsigned code) {
   return 3;
 }
 
-// Turns a JSON string, behind its quote, into text in place; false if it has no end.
+// Decodes a JSON string in place; `text` starts after the opening quote. Returns false if it is
+// unterminated.
 static bool unquote(char *text) {
   static const char from[] = "nrtbf", to[] = "\n\r\t\b\f";
   size_t out = 0;
@@ -66,7 +72,7 @@ static bool unquote(char *text) {
     if (*in == 'u') {
       snprintf(hex, sizeof hex, "%.4s", in + 1);
       if (strlen(hex) < 4) return false;
-      out += put_letter(text + out, (unsigned)strtoul(hex, NULL, 16));
+      out += put_utf8(text + out, (unsigned)strtoul(hex, NULL, 16));
       in += 4;
     } else {
       text[out++] = known ? to[known - from] : *in;
@@ -75,7 +81,7 @@ static bool unquote(char *text) {
   return false;
 }
 
-// The string of a key; NULL if there is none.
+// Returns the string value of a key, or NULL.
 static char *string_of(char *json, const char *key) {
   for (char *at = json; (at = strstr(at, key));) {
     at += strlen(key);
@@ -89,20 +95,20 @@ static char *read_file(const char *path) {
   char *text;
   int file = open(path, O_RDONLY | O_CLOEXEC);
   if (file < 0) return NULL;
-  if (px_alloc((void **)&text, FILE_MOST) != PX_OK) return px_error_clear(), close(file), NULL;
-  ssize_t got = read(file, text, FILE_MOST - 1);
+  if (px_alloc((void **)&text, MAX_FILE) != PX_OK) return px_error_clear(), close(file), NULL;
+  ssize_t got = read(file, text, MAX_FILE - 1);
   close(file);
   if (got > 0) return text;
   px_free(text);
   return NULL;
 }
 
-// Adds lines, indented; of a long text the end, where a traceback says what went wrong.
-static size_t add_lines(char *to, size_t at, size_t room, const char *text, size_t most) {
+// Appends indented lines. A long text is cut at the front, as a traceback names the error last.
+static size_t add_lines(char *to, size_t at, size_t size, const char *text, size_t max) {
   size_t length = strlen(text);
-  const char *start = length > most ? strchr(text + length - most, '\n') : NULL;
-  if (length > most) text = start ? start : text + length - most;
-  for (; *text && at + 4 < room; text++) {
+  const char *start = length > max ? strchr(text + length - max, '\n') : NULL;
+  if (length > max) text = start ? start : text + length - max;
+  for (; *text && at + 4 < size; text++) {
     if (*text == '\n' && !text[1]) break;
     to[at++] = *text;
     if (*text == '\n') to[at++] = ' ', to[at++] = ' ';
@@ -111,8 +117,8 @@ static size_t add_lines(char *to, size_t at, size_t room, const char *text, size
   return at;
 }
 
-static size_t describe(char *to, size_t at, size_t room, const px__launch_rank *r, int number,
-                       size_t most) {
+static size_t describe(char *to, size_t at, size_t size, const px__launch_rank *r, int number,
+                       size_t max) {
   char host[PX__HOST] = "", when[32] = "", how[128];
   time_t seconds = (time_t)(r->ended / 1000000000);
   struct tm parts;
@@ -120,23 +126,24 @@ static size_t describe(char *to, size_t at, size_t room, const px__launch_rank *
   int signal = killed ? WTERMSIG(r->status) : 0;
   gethostname(host, sizeof host - 1);
   strftime(when, sizeof when, "%Y-%m-%d_%H:%M:%S", localtime_r(&seconds, &parts));
-  char *json = read_file(r->error_file), *said = json ? string_of(json, "\"py_callstack\"") : NULL;
-  if (json && !said) said = string_of(json, "\"message\"");
+  char *json = read_file(r->error_file),
+       *traceback = json ? string_of(json, "\"py_callstack\"") : NULL;
+  if (json && !traceback) traceback = string_of(json, "\"message\"");
   snprintf(how, sizeof how, "Signal %d (%s) received by PID %d", signal, px__signal_name(signal),
            (int)r->pid);
-  if (!said)
-    said = killed ? how
-                  : "none: torch.distributed.elastic.multiprocessing.errors.record "
-                    "writes one";
+  if (!traceback)
+    traceback = killed ? how
+                       : "none: torch.distributed.elastic.multiprocessing.errors.record "
+                         "writes one";
   int length =
-      snprintf(to + at, room - at,
+      snprintf(to + at, size - at,
                "[%d]:\n  time      : %s\n  host      : %s\n  rank      : %d (local_rank: %d)\n"
                "  exitcode  : %d (pid: %d)%s%s%s\n  error_file: %s\n  traceback : ",
                number, when, host, r->rank, r->local, killed ? -signal : WEXITSTATUS(r->status),
                (int)r->pid, killed ? " (" : "", killed ? px__signal_name(signal) : "",
                killed ? ")" : "", json ? r->error_file : "<N/A>");
-  at = length > 0 && at + (size_t)length < room ? at + (size_t)length : room - 1;
-  at = add_lines(to, at, room - 2, said, most);
+  at = length > 0 && at + (size_t)length < size ? at + (size_t)length : size - 1;
+  at = add_lines(to, at, size - 2, traceback, max);
   px_free(json);
   return at;
 }
@@ -155,8 +162,8 @@ px_status px__launch_report(const px__launch_rank *ranks, int count, const char 
     if (!ranks[i].failed) continue;
     if (i == first)
       root = number++;
-    else if (at + ROOT_MOST + 2 * OTHER_MOST + 600 < sizeof text) {
-      at = describe(text, at, sizeof text, &ranks[i], number++, OTHER_MOST);
+    else if (at + MAX_ROOT + 2 * MAX_OTHER + 600 < sizeof text) {
+      at = describe(text, at, sizeof text, &ranks[i], number++, MAX_OTHER);
       text[at++] = '\n';
     } else
       number++;
@@ -164,7 +171,7 @@ px_status px__launch_report(const px__launch_rank *ranks, int count, const char 
   at +=
       (size_t)snprintf(text + at, sizeof text - at, "%s%s\nRoot Cause (first observed failure):\n",
                        number == 1 ? "  <NO_OTHER_FAILURES>\n" : "", thin);
-  at = describe(text, at, sizeof text - 64, &ranks[first], root, ROOT_MOST);
+  at = describe(text, at, sizeof text - 64, &ranks[first], root, MAX_ROOT);
   snprintf(text + at, sizeof text - at, "\n%s", thick);
   PX_FAIL(PX_RUNTIME, "%s", text);
 }

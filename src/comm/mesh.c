@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Meshes. An axis is a list of sizes and strides over the table of ranks, which a mesh shares with
-// all that are cut out of it: index i of the axis, taken apart by the sizes, lies that far from its
-// beginning. So a flattened axis is the lists of the axes one after the other.
+// Device meshes. A mesh and all meshes derived from it share one table of ranks. An axis is a list
+// of sizes and strides over that table: unraveling an axis index by the sizes and weighting it by
+// the strides gives its offset. A flattened axis concatenates the lists of its axes.
 #include "phlox/mesh.h"
 
 #include <stdio.h>
@@ -10,12 +10,12 @@
 
 #include "comm/comm_impl.h"
 
-// The ranks that a mesh and its parts are of; never changed.
+// The ranks of a mesh and of its derived meshes. Immutable.
 typedef struct mesh_table {
   px_object head;
   px_comm *comm;
   int *ranks;
-  int64_t count, mine;  // mine: the place of this rank; -1: it has none
+  int64_t count, own_index;  // own_index: index of this rank, or -1
   bool apart;
 } mesh_table;
 
@@ -45,19 +45,19 @@ static int64_t offset_of(const mesh_axis *axis, int64_t index) {
   return offset;
 }
 
-// The place in the table of an element of the mesh, from its first one.
-static int64_t place_of(const px_mesh *self, int64_t index) {
-  int64_t place = 0;
+// Offset in the table of a mesh element, relative to the first element.
+static int64_t table_offset(const px_mesh *self, int64_t index) {
+  int64_t index_in_table = 0;
   for (int d = self->ndim - 1; d >= 0; d--) {
-    place += offset_of(&self->axes[d], index % self->axes[d].size);
+    index_in_table += offset_of(&self->axes[d], index % self->axes[d].size);
     index /= self->axes[d].size;
   }
-  return place;
+  return index_in_table;
 }
 
-// Where the part begins that this rank is in.
-static int64_t base_of(const px_mesh *self) {
-  int64_t base = self->table->mine;
+// Table index of the first element of the submesh containing this rank.
+static int64_t table_base(const px_mesh *self) {
+  int64_t base = self->table->own_index;
   if (base < 0) return 0;
   for (int d = 0; d < self->ndim; d++) base -= offset_of(&self->axes[d], self->axes[d].coordinate);
   return base;
@@ -76,7 +76,7 @@ static void add_part(mesh_axis *axis, int64_t size, int64_t stride) {
   }
 }
 
-// A dimension that there is not is one of nothing.
+// Returns an axis of size 0 for a dimension out of range.
 static const mesh_axis *axis_of(const px_mesh *self, int dim) {
   static const mesh_axis none = {.coordinate = -1};
   return dim >= 0 && dim < self->ndim ? &self->axes[dim] : &none;
@@ -91,7 +91,7 @@ int64_t px_mesh_size(const px_mesh *self, int dim) {
 }
 const char *px_mesh_name(const px_mesh *self, int dim) { return axis_of(self, dim)->name; }
 int64_t px_mesh_coordinate(const px_mesh *self, int dim) {
-  return self->table->mine < 0 ? -1 : axis_of(self, dim)->coordinate;
+  return self->table->own_index < 0 ? -1 : axis_of(self, dim)->coordinate;
 }
 px_comm *px_mesh_comm(const px_mesh *self, int dim) { return axis_of(self, dim)->comm; }
 int64_t px_mesh_stride(const px_mesh *self, int dim, int part) {
@@ -100,13 +100,13 @@ int64_t px_mesh_stride(const px_mesh *self, int dim, int part) {
 }
 
 void px_mesh_ranks(const px_mesh *self, int *ranks) {
-  int64_t base = base_of(self), count = px_mesh_size(self, -1);
-  for (int64_t i = 0; i < count; i++) ranks[i] = self->table->ranks[base + place_of(self, i)];
+  int64_t base = table_base(self), count = px_mesh_size(self, -1);
+  for (int64_t i = 0; i < count; i++) ranks[i] = self->table->ranks[base + table_offset(self, i)];
 }
 
 void px_mesh_line(const px_mesh *self, int dim, int *ranks) {
   const mesh_axis *axis = axis_of(self, dim);
-  int64_t base = self->table->mine;
+  int64_t base = self->table->own_index;
   base = base < 0 ? 0 : base - offset_of(axis, axis->coordinate);
   for (int64_t i = 0; i < axis->size; i++) ranks[i] = self->table->ranks[base + offset_of(axis, i)];
 }
@@ -158,9 +158,9 @@ static px_status fill_table(mesh_table *self, const px_mesh_options *o) {
     PX_CHECK(self->ranks[i] >= 0 && self->ranks[i] < world, PX_VALUE,
              "rank %d of a mesh is not in a group of %d", self->ranks[i], world);
     for (int64_t j = 0; j < i; j++)
-      PX_CHECK(self->ranks[i] != self->ranks[j], PX_VALUE, "rank %d is in a mesh twice",
+      PX_CHECK(self->ranks[i] != self->ranks[j], PX_VALUE, "rank %d appears in a mesh twice",
                self->ranks[i]);
-    if (self->ranks[i] == rank) self->mine = i;
+    if (self->ranks[i] == rank) self->own_index = i;
   }
   return PX_OK;
 }
@@ -176,7 +176,7 @@ static px_status table_new(mesh_table **out, const px_mesh_options *o, int64_t c
   px_object_init(self, &cls);
   self->comm = px_retain(o->comm);
   self->count = count;
-  self->mine = -1;
+  self->own_index = -1;
   self->apart = o->apart;
   PX_TRY(px_alloc((void **)&self->ranks, (size_t)(count + 1) * sizeof *self->ranks));
   PX_TRY(fill_table(self, o));
@@ -196,14 +196,14 @@ static px_status mesh_over(px_mesh **out, mesh_table *over) {
 
 static int by_value(const void *a, const void *b) { return *(const int *)a - *(const int *)b; }
 
-// Joins the communicator of this rank's line; its ranks are in ascending order, whatever that of
-// the line is.
+// Joins the communicator of this rank's line along one axis. Its ranks are sorted ascending,
+// independent of the order in the mesh.
 static px_status join_line(px_mesh *self, int dim, uint64_t number) {
   mesh_table *over = self->table;
   mesh_axis *axis = &self->axes[dim];
   char name[64];
   int *ranks;
-  if (over->mine < 0) return PX_OK;
+  if (over->own_index < 0) return PX_OK;
   if (axis->size == px_comm_size(over->comm)) return axis->comm = px_retain(over->comm), PX_OK;
   PX_TRY(px_alloc((void **)&ranks, (size_t)axis->size * sizeof *ranks));
   px_mesh_line(self, dim, ranks);
@@ -226,12 +226,12 @@ static px_status join_lines(px_mesh *self) {
 
 static px_status check_options(const px_mesh_options *o, int64_t *count) {
   PX_CHECK(o->ndim >= 0 && o->ndim <= PX_MESH_DIMS, PX_VALUE,
-           "a mesh has 0 to %d dimensions, but got %d", PX_MESH_DIMS, o->ndim);
+           "expected 0 to %d mesh dimensions, got %d", PX_MESH_DIMS, o->ndim);
   for (int d = 0; d < o->ndim; d++) {
     PX_CHECK(o->sizes[d] > 0 && o->sizes[d] <= INT32_MAX, PX_VALUE,
-             "dimension %d of a mesh has the size %lld", d, (long long)o->sizes[d]);
+             "expected a positive size for mesh dimension %d, got %lld", d, (long long)o->sizes[d]);
     PX_CHECK(!__builtin_mul_overflow(*count, o->sizes[d], count), PX_OVERFLOW,
-             "a mesh has too many ranks");
+             "the number of ranks of the mesh overflows");
     for (int e = 0; o->names && e < d; e++)
       PX_CHECK(strcmp(o->names[d], o->names[e]), PX_RUNTIME,
                "Each mesh_dim_name must be unique. Found repeated mesh_dim_name '%.64s'",
@@ -241,16 +241,16 @@ static px_status check_options(const px_mesh_options *o, int64_t *count) {
 }
 
 static px_status fill_mesh(px_mesh *self, const px_mesh_options *o) {
-  int64_t stride = 1, mine = self->table->mine;
+  int64_t stride = 1, own_index = self->table->own_index;
   self->ndim = o->ndim;
   for (int d = o->ndim - 1; d >= 0; d--) {
     mesh_axis *axis = &self->axes[d];
     add_part(axis, o->sizes[d], stride);
     axis->size = o->sizes[d];
-    axis->coordinate = mine < 0 ? 0 : mine / stride % o->sizes[d];
+    axis->coordinate = own_index < 0 ? 0 : own_index / stride % o->sizes[d];
     stride *= o->sizes[d];
     if (o->names) PX_TRY(px_strdup(&axis->name, o->names[d]));
-    if (o->lines && mine >= 0) axis->comm = px_retain(o->lines[d]);
+    if (o->lines && own_index >= 0) axis->comm = px_retain(o->lines[d]);
   }
   return o->lines ? PX_OK : join_lines(self);
 }
@@ -271,7 +271,7 @@ px_status px_mesh_new(px_mesh **out, const px_mesh_options *options) {
   return PX_OK;
 }
 
-// ---- meshes out of meshes
+// ---- derived meshes
 
 px_status px_mesh_find(int *dim, const px_mesh *self, const char *name) {
   PX_GIVEN(dim);
@@ -289,18 +289,18 @@ static px_status copy_axis(mesh_axis *to, const mesh_axis *from) {
   return from->name ? px_strdup(&to->name, from->name) : PX_OK;
 }
 
-// Whether each element of the mesh is another one of the table.
-static px_status are_apart(bool *out, const px_mesh *self) {
+// Sets *out to true if all elements of the mesh are distinct and inside the table.
+static px_status are_distinct(bool *out, const px_mesh *self) {
   int64_t count = px_mesh_size(self, -1), size = self->table->count;
-  bool *met;
+  bool *seen;
   *out = count <= size;
-  PX_TRY(px_alloc((void **)&met, (size_t)size));
+  PX_TRY(px_alloc((void **)&seen, (size_t)size));
   for (int64_t i = 0; *out && i < count; i++) {
-    int64_t place = place_of(self, i);
-    *out = place < size && !met[place];
-    if (*out) met[place] = true;
+    int64_t index_in_table = table_offset(self, i);
+    *out = index_in_table < size && !seen[index_in_table];
+    if (*out) seen[index_in_table] = true;
   }
-  px_free(met);
+  px_free(seen);
   return PX_OK;
 }
 
@@ -312,8 +312,8 @@ static bool is_sorted(const px_mesh *self) {
 
 px_status px_mesh_select(px_mesh **out, px_mesh *const *meshes, const int *dims, int count) {
   PX_GIVEN(out);
-  PX_CHECK(count > 0 && count <= PX_MESH_DIMS, PX_VALUE, "a mesh has 1 to %d dimensions",
-           PX_MESH_DIMS);
+  PX_CHECK(count > 0 && count <= PX_MESH_DIMS, PX_VALUE, "expected 1 to %d mesh dimensions, got %d",
+           PX_MESH_DIMS, count);
   PX_GIVEN_N(dims, count);
   PX_GIVEN_EACH(meshes, count);
   bool apart;
@@ -323,12 +323,12 @@ px_status px_mesh_select(px_mesh **out, px_mesh *const *meshes, const int *dims,
     PX_CHECK(meshes[i]->table == self->table, PX_RUNTIME,
              "Cannot concatenate DeviceMeshes derived from different device meshes");
     PX_CHECK(dims[i] >= 0 && dims[i] < meshes[i]->ndim, PX_INDEX,
-             "a mesh of %d dimensions has no dimension %d", meshes[i]->ndim, dims[i]);
+             "expected a dimension in [0, %d), got %d", meshes[i]->ndim, dims[i]);
     self->ndim++;
     PX_TRY(copy_axis(&self->axes[i], &meshes[i]->axes[dims[i]]));
   }
   PX_CHECK(is_sorted(self), PX_KEY, "Mesh dim indices should be in ascending order.");
-  PX_TRY(are_apart(&apart, self));
+  PX_TRY(are_distinct(&apart, self));
   PX_CHECK(apart, PX_RUNTIME, "Slicing overlapping dim_names is not allowed.");
   *out = PX_MOVE(self);
   return PX_OK;
@@ -344,7 +344,8 @@ px_status px_mesh_flatten(px_mesh **out, px_mesh *self, const char *name) {
   flat->ndim = axis->size = 1;
   for (int d = 0; d < self->ndim; d++) {
     for (int p = 0; p < self->axes[d].parts; p++) {
-      PX_CHECK(axis->parts < PX_MESH_DIMS, PX_VALUE, "a dimension has too many parts");
+      PX_CHECK(axis->parts < PX_MESH_DIMS, PX_VALUE,
+               "a flattened mesh dimension cannot have more than %d strides", PX_MESH_DIMS);
       add_part(axis, self->axes[d].sizes[p], self->axes[d].strides[p]);
     }
     axis->coordinate = axis->coordinate * self->axes[d].size + self->axes[d].coordinate;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What reductions do to two numbers: a function for each operation and dtype.
+// Reductions on host memory: one function for each operation and dtype.
 #include <math.h>
 #include <string.h>
 
 #include "comm/comm_impl.h"
 
-// ---- the small floating-point formats, by way of float
+// ---- fp16 and bf16, through float
 
 static float from_bf16(uint16_t x) {
   uint32_t bits = (uint32_t)x << 16;
@@ -29,7 +29,7 @@ static float from_f16(uint16_t x) {
   return x & 0x8000 ? -size : size;
 }
 
-// Rounds to the nearest, ties to even: nearbyintf does, in units of the last place.
+// Rounds to nearest, ties to even: nearbyintf rounds in units in the last place.
 static uint16_t to_f16(float value) {
   uint16_t sign = signbit(value) ? 0x8000 : 0;
   float size = fabsf(value);
@@ -47,7 +47,7 @@ static uint16_t to_f16(float value) {
 #define SAME(x) (x)
 #define SUM(a, b) ((a) + (b))
 #define PRODUCT(a, b) ((a) * (b))
-// A NaN stays one.
+// Propagates NaN.
 #define MIN(a, b) ((a) < (b) || (a) != (a) ? (a) : (b))
 #define MAX(a, b) ((a) > (b) || (a) != (a) ? (a) : (b))
 #define BAND(a, b) ((a) & (b))
@@ -68,14 +68,14 @@ static uint16_t to_f16(float value) {
   FUNCTION(PRODUCT, dtype, type, wide, load, store) \
   FUNCTION(MIN, dtype, type, wide, load, store) \
   FUNCTION(MAX, dtype, type, wide, load, store)
-#define FOR_WHOLE(dtype, type, wide) \
+#define FOR_INTEGERS(dtype, type, wide) \
   FOR_NUMBERS(dtype, type, wide, SAME, SAME) \
   FUNCTION(BAND, dtype, type, wide, SAME, SAME) \
   FUNCTION(BOR, dtype, type, wide, SAME, SAME) \
   FUNCTION(BXOR, dtype, type, wide, SAME, SAME)
 
-// Sums and products of whole numbers wrap around, as unsigned ones do.
-FOR_WHOLE(UINT8, uint8_t, uint8_t)
+// Integer sums and products wrap around: they are computed unsigned.
+FOR_INTEGERS(UINT8, uint8_t, uint8_t)
 FOR_NUMBERS(FLOAT16, uint16_t, float, from_f16, to_f16)
 FOR_NUMBERS(BFLOAT16, uint16_t, float, from_bf16, to_bf16)
 FOR_NUMBERS(FLOAT32, float, float, SAME, SAME)
@@ -84,22 +84,22 @@ FOR_NUMBERS(FLOAT64, double, double, SAME, SAME)
 #undef PRODUCT
 #define SUM(a, b) ((int64_t)((uint64_t)(a) + (uint64_t)(b)))
 #define PRODUCT(a, b) ((int64_t)((uint64_t)(a) * (uint64_t)(b)))
-FOR_WHOLE(INT8, int8_t, int64_t)
-FOR_WHOLE(INT16, int16_t, int64_t)
-FOR_WHOLE(INT32, int32_t, int64_t)
-FOR_WHOLE(INT64, int64_t, int64_t)
+FOR_INTEGERS(INT8, int8_t, int64_t)
+FOR_INTEGERS(INT16, int16_t, int64_t)
+FOR_INTEGERS(INT32, int32_t, int64_t)
+FOR_INTEGERS(INT64, int64_t, int64_t)
 
 #define NUMBERS(dtype) \
   [PX_##dtype] = {[PX_REDUCE_SUM] = SUM_##dtype,         [PX_REDUCE_AVG] = SUM_##dtype, \
                   [PX_REDUCE_PRODUCT] = PRODUCT_##dtype, [PX_REDUCE_MIN] = MIN_##dtype, \
                   [PX_REDUCE_MAX] = MAX_##dtype,         [PX_REDUCE_PREMUL_SUM] = SUM_##dtype}
-#define WHOLE(dtype) \
+#define INTEGERS(dtype) \
   [PX_##dtype] = {[PX_REDUCE_SUM] = SUM_##dtype,   [PX_REDUCE_PRODUCT] = PRODUCT_##dtype, \
                   [PX_REDUCE_MIN] = MIN_##dtype,   [PX_REDUCE_MAX] = MAX_##dtype, \
                   [PX_REDUCE_BAND] = BAND_##dtype, [PX_REDUCE_BOR] = BOR_##dtype, \
                   [PX_REDUCE_BXOR] = BXOR_##dtype}
 static const px__reduce functions[][PX_REDUCE_COUNT] = {
-    // Truth values are bytes of 0 and 1: a sum is whether any is true.
+    // Booleans are bytes of 0 and 1: a sum is a logical or.
     [PX_BOOL] = {[PX_REDUCE_SUM] = BOR_UINT8,
                  [PX_REDUCE_PRODUCT] = BAND_UINT8,
                  [PX_REDUCE_MIN] = BAND_UINT8,
@@ -107,11 +107,11 @@ static const px__reduce functions[][PX_REDUCE_COUNT] = {
                  [PX_REDUCE_BAND] = BAND_UINT8,
                  [PX_REDUCE_BOR] = BOR_UINT8,
                  [PX_REDUCE_BXOR] = BXOR_UINT8},
-    WHOLE(UINT8),
-    WHOLE(INT8),
-    WHOLE(INT16),
-    WHOLE(INT32),
-    WHOLE(INT64),
+    INTEGERS(UINT8),
+    INTEGERS(INT8),
+    INTEGERS(INT16),
+    INTEGERS(INT32),
+    INTEGERS(INT64),
     NUMBERS(FLOAT16),
     NUMBERS(BFLOAT16),
     NUMBERS(FLOAT32),
@@ -127,7 +127,7 @@ px__reduce px__reduce_find(px_reduce_op op, px_dtype dtype, int *per) {
   return known ? functions[dtype][op] : NULL;
 }
 
-// Changes each number x of a floating-point dtype.
+// Applies `change` to each element of a floating-point dtype.
 #define EACH(type, wide, load, store, change) \
   for (int64_t i = 0; i < n; i++) { \
     wide x = load(((type *)at)[i]); \

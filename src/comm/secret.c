@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a process shows that it knows the secret of a job without sending it: HMAC (RFC 2104) with
-// SHA-256 (FIPS 180-4) of a number that the server draws for each connection. And the form of what
-// stores ask each other.
+// Challenge-response authentication: a client proves knowledge of the job's secret by
+// HMAC-SHA-256 (RFC 2104, FIPS 180-4) of a nonce drawn per connection. Also packs store requests.
 #include <string.h>
 
 #include "comm/store_impl.h"
@@ -16,7 +15,7 @@ static const uint32_t rounds[64] = {
     0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
     0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
 
-static uint32_t turn(uint32_t x, int n) { return x >> n | x << (32 - n); }
+static uint32_t rotate_right(uint32_t x, int n) { return x >> n | x << (32 - n); }
 
 static void mix(uint32_t state[8], const uint8_t block[64]) {
   uint32_t w[64], s[8];
@@ -24,15 +23,17 @@ static void mix(uint32_t state[8], const uint8_t block[64]) {
     w[i] = (uint32_t)block[4 * i] << 24 | (uint32_t)block[4 * i + 1] << 16 |
            (uint32_t)block[4 * i + 2] << 8 | block[4 * i + 3];
   for (int i = 16; i < 64; i++)
-    w[i] = w[i - 16] + w[i - 7] + (turn(w[i - 15], 7) ^ turn(w[i - 15], 18) ^ w[i - 15] >> 3) +
-           (turn(w[i - 2], 17) ^ turn(w[i - 2], 19) ^ w[i - 2] >> 10);
+    w[i] = w[i - 16] + w[i - 7] +
+           (rotate_right(w[i - 15], 7) ^ rotate_right(w[i - 15], 18) ^ w[i - 15] >> 3) +
+           (rotate_right(w[i - 2], 17) ^ rotate_right(w[i - 2], 19) ^ w[i - 2] >> 10);
   memcpy(s, state, sizeof s);
   for (int i = 0; i < 64; i++) {
     uint32_t choice = (s[4] & s[5]) ^ (~s[4] & s[6]);
-    uint32_t most = (s[0] & s[1]) ^ (s[0] & s[2]) ^ (s[1] & s[2]);
-    uint32_t a =
-        s[7] + (turn(s[4], 6) ^ turn(s[4], 11) ^ turn(s[4], 25)) + choice + rounds[i] + w[i];
-    uint32_t b = (turn(s[0], 2) ^ turn(s[0], 13) ^ turn(s[0], 22)) + most;
+    uint32_t majority = (s[0] & s[1]) ^ (s[0] & s[2]) ^ (s[1] & s[2]);
+    uint32_t a = s[7] + (rotate_right(s[4], 6) ^ rotate_right(s[4], 11) ^ rotate_right(s[4], 25)) +
+                 choice + rounds[i] + w[i];
+    uint32_t b =
+        (rotate_right(s[0], 2) ^ rotate_right(s[0], 13) ^ rotate_right(s[0], 22)) + majority;
     memmove(s + 1, s, 7 * sizeof *s);
     s[4] += a;
     s[0] = a + b;
@@ -40,7 +41,7 @@ static void mix(uint32_t state[8], const uint8_t block[64]) {
   for (int i = 0; i < 8; i++) state[i] += s[i];
 }
 
-// Of two pieces, one after the other.
+// Hashes two pieces as one message.
 static void digest(uint8_t out[32], px__bytes first, px__bytes second) {
   uint32_t state[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
                        0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
@@ -63,8 +64,8 @@ static void digest(uint8_t out[32], px__bytes first, px__bytes second) {
   for (int i = 0; i < 32; i++) out[i] = (uint8_t)(state[i / 4] >> (24 - 8 * (i % 4)));
 }
 
-void px__secret_answer(uint8_t out[PX__SECRET_BYTES], const char *secret, const uint8_t *nonce,
-                       size_t size) {
+void px__secret_response(uint8_t out[PX__SECRET_BYTES], const char *secret, const uint8_t *nonce,
+                         size_t size) {
   uint8_t key[64] = {0}, inner[32];
   size_t length = strlen(secret);
   if (length > 64)
@@ -79,33 +80,33 @@ void px__secret_answer(uint8_t out[PX__SECRET_BYTES], const char *secret, const 
 
 // ---- frames
 
-px_status px__ask_pack(void **out, size_t *size, const px__ask *ask) {
+px_status px__request_pack(void **out, size_t *size, const px__request *request) {
   uint8_t *at;
   *size = 17;
-  for (int i = 0; i < ask->count; i++) *size += 4 + ask->items[i].size;
-  PX_CHECK(*size < PX__STORE_FRAME, PX_DIST_STORE, "a store is asked with %d bytes at most",
-           PX__STORE_FRAME);
+  for (int i = 0; i < request->count; i++) *size += 4 + request->items[i].size;
+  PX_CHECK(*size < PX__STORE_FRAME, PX_DIST_STORE,
+           "expected fewer than %d bytes in a store request, got %zu", PX__STORE_FRAME, *size);
   PX_TRY(px_alloc(out, *size));
-  uint32_t length = (uint32_t)(*size - 4), count = (uint32_t)ask->count;
+  uint32_t length = (uint32_t)(*size - 4), count = (uint32_t)request->count;
   at = *out;
   memcpy(at, &length, 4);
-  at[4] = (uint8_t)ask->kind;
-  memcpy(at + 5, &ask->number, 8);
+  at[4] = (uint8_t)request->kind;
+  memcpy(at + 5, &request->number, 8);
   memcpy(at + 13, &count, 4);
   at += 17;
-  for (int i = 0; i < ask->count; i++) {
-    uint32_t bytes = (uint32_t)ask->items[i].size;
+  for (int i = 0; i < request->count; i++) {
+    uint32_t bytes = (uint32_t)request->items[i].size;
     memcpy(at, &bytes, 4);
-    if (bytes) memcpy(at + 4, ask->items[i].at, bytes);
+    if (bytes) memcpy(at + 4, request->items[i].at, bytes);
     at += 4 + (size_t)bytes;
   }
   return PX_OK;
 }
 
-bool px__ask_unpack(px__ask *out, px__bytes *items, const uint8_t *frame, size_t size) {
+bool px__request_unpack(px__request *out, px__bytes *items, const uint8_t *frame, size_t size) {
   uint32_t count, bytes;
-  if (size < 13 || frame[0] >= PX__ASK_KINDS) return false;
-  out->kind = (px__ask_kind)frame[0];
+  if (size < 13 || frame[0] >= PX__REQUEST_KINDS) return false;
+  out->kind = (px__request_kind)frame[0];
   memcpy(&out->number, frame + 1, 8);
   memcpy(&count, frame + 9, 4);
   size_t at = 13;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sockets, as the store and the watch use them. Times are those of px__now_ms.
+// Sockets of the store and the watchdog. All times are on the clock of px__now_ms.
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -71,7 +71,7 @@ int px__connect(const char *host, int port, int64_t end) {
   return s;
 }
 
-// Dual-stack where there is IPv6.
+// Listens on IPv6 and IPv4 if IPv6 is available, on IPv4 otherwise.
 int px__listen(int *port) {
   int one = 1, none = 0, at = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)*port)};
@@ -90,7 +90,7 @@ int px__listen(int *port) {
     errno = why;
     return -1;
   }
-  *port = ntohs(six.sin6_port);  // at the same place in both
+  *port = ntohs(six.sin6_port);  // same offset in sockaddr_in and sockaddr_in6
   return at;
 }
 

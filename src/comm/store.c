@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What programs ask of stores of any kind, the waiting, and the store in memory and the prefix.
+// The public store functions, blocking waits, the in-memory store and the prefix store.
 #include "comm/store_impl.h"
 
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 
-enum { SLICE_MS = 200 };  // a wait looks for signals so often
-px_status (*px__store_asks)(void);
+enum { SLICE_MS = 200 };  // interval of interrupt checks during a wait
+px_status (*px__store_poll)(void);
 
 int64_t px__now_ms(void) {
   struct timespec now;
@@ -17,17 +17,17 @@ int64_t px__now_ms(void) {
 
 static px__bytes text(const char *at) { return (px__bytes){at, strlen(at)}; }
 
-static px_status ask(px_store *self, px__ask_kind kind, int64_t number, int count,
-                     const px__bytes *items, px__answer *answer) {
+static px_status request(px_store *self, px__request_kind kind, int64_t number, int count,
+                         const px__bytes *items, px__response *response) {
   size_t total = 0;
   for (int i = 0; i < count; i++)
     PX_CHECK(!__builtin_add_overflow(total, items[i].size, &total) && total < PX__STORE_FRAME / 2,
-             PX_DIST_STORE, "a key with its value may have %d bytes", PX__STORE_FRAME / 2);
-  return self->ask(self, &(px__ask){kind, number, count, items}, answer);
+             PX_DIST_STORE, "expected fewer than %d bytes of key and value", PX__STORE_FRAME / 2);
+  return self->request(self, &(px__request){kind, number, count, items}, response);
 }
 
 int px_store_port(const px_store *self) { return self->port; }
-// Ranks that are threads may have one store.
+// Atomic: ranks as threads may share one store.
 int64_t px_store_timeout(const px_store *self) {
   return __atomic_load_n(&self->timeout_ms, __ATOMIC_RELAXED);
 }
@@ -39,17 +39,17 @@ px_status px_store_set(px_store *self, const char *key, const void *value, size_
   PX_GIVEN(self);
   PX_GIVEN(key);
   PX_GIVEN_N(value, (int64_t)size);
-  px__answer answer;
-  return ask(self, PX__ASK_SET, 0, 2, (px__bytes[]){text(key), {value, size}}, &answer);
+  px__response response;
+  return request(self, PX__REQUEST_SET, 0, 2, (px__bytes[]){text(key), {value, size}}, &response);
 }
 
 px_status px_store_add(int64_t *out, px_store *self, const char *key, int64_t amount) {
   PX_GIVEN(out);
   PX_GIVEN(self);
   PX_GIVEN(key);
-  px__answer answer;
-  PX_TRY(ask(self, PX__ASK_ADD, amount, 1, (px__bytes[]){text(key)}, &answer));
-  *out = answer.number;
+  px__response response;
+  PX_TRY(request(self, PX__REQUEST_ADD, amount, 1, (px__bytes[]){text(key)}, &response));
+  *out = response.number;
   return PX_OK;
 }
 
@@ -62,11 +62,11 @@ px_status px_store_compare_set(void **value, size_t *size, px_store *self, const
   PX_GIVEN(key);
   PX_GIVEN_N(expected, (int64_t)expected_size);
   PX_GIVEN_N(desired, (int64_t)desired_size);
-  px__answer answer;
+  px__response response;
   const px__bytes items[] = {text(key), {expected, expected_size}, {desired, desired_size}};
-  PX_TRY(ask(self, PX__ASK_SWAP, 0, 3, items, &answer));
-  *value = answer.value;
-  *size = answer.size;
+  PX_TRY(request(self, PX__REQUEST_SWAP, 0, 3, items, &response));
+  *value = response.value;
+  *size = response.size;
   return PX_OK;
 }
 
@@ -74,18 +74,18 @@ px_status px_store_delete(bool *out, px_store *self, const char *key) {
   PX_GIVEN(out);
   PX_GIVEN(self);
   PX_GIVEN(key);
-  px__answer answer;
-  PX_TRY(ask(self, PX__ASK_DELETE, 0, 1, (px__bytes[]){text(key)}, &answer));
-  *out = answer.number != 0;
+  px__response response;
+  PX_TRY(request(self, PX__REQUEST_DELETE, 0, 1, (px__bytes[]){text(key)}, &response));
+  *out = response.number != 0;
   return PX_OK;
 }
 
 px_status px_store_num_keys(int64_t *out, px_store *self) {
   PX_GIVEN(out);
   PX_GIVEN(self);
-  px__answer answer;
-  PX_TRY(ask(self, PX__ASK_COUNT, 0, 0, NULL, &answer));
-  *out = answer.number;
+  px__response response;
+  PX_TRY(request(self, PX__REQUEST_COUNT, 0, 0, NULL, &response));
+  *out = response.number;
   return PX_OK;
 }
 
@@ -94,15 +94,15 @@ px_status px_store_num_keys(int64_t *out, px_store *self) {
 static px_status await(bool *out, px_store *self, const char *const *keys, int count,
                        int64_t slice) {
   px__bytes *items;
-  px__answer answer;
-  PX_CHECK(count >= 0 && count < PX__STORE_KEYS, PX_DIST_STORE, "a store waits for at most %d keys",
-           PX__STORE_KEYS - 1);
+  px__response response;
+  PX_CHECK(count >= 0 && count < PX__STORE_KEYS, PX_DIST_STORE, "expected at most %d keys, got %d",
+           PX__STORE_KEYS - 1, count);
   PX_GIVEN_EACH(keys, count);
   PX_TRY(px_alloc((void **)&items, ((size_t)count + 1) * sizeof *items));
   for (int i = 0; i < count; i++) items[i] = text(keys[i]);
-  px_status status = ask(self, PX__ASK_AWAIT, slice, count, items, &answer);
+  px_status status = request(self, PX__REQUEST_AWAIT, slice, count, items, &response);
   px_free(items);
-  *out = status == PX_OK && answer.number;
+  *out = status == PX_OK && response.number;
   return status;
 }
 
@@ -125,8 +125,8 @@ px_status px_store_wait(px_store *self, const char *const *keys, int count, int6
     PX_TRY(await(&there, self, keys, count, left < 0 ? 0 : left < SLICE_MS ? left : SLICE_MS));
     if (there) return PX_OK;
     PX_TRY(px_interrupt_poll());
-    px_status (*asks)(void) = __atomic_load_n(&px__store_asks, __ATOMIC_RELAXED);
-    if (asks) PX_TRY(asks());
+    px_status (*polls)(void) = __atomic_load_n(&px__store_poll, __ATOMIC_RELAXED);
+    if (polls) PX_TRY(polls());
   } while (left > 0);
   return timed_out(keys, count, timeout_ms);
 }
@@ -143,19 +143,19 @@ px_status px_store_get(void **value, size_t *size, px_store *self, const char *k
   PX_GIVEN(size);
   PX_GIVEN(self);
   PX_GIVEN(key);
-  px__answer answer = {0};
-  // Another process may delete the key between the two questions.
+  px__response response = {0};
+  // Another process may delete the key between the wait and the read.
   for (;;) {
-    PX_TRY(ask(self, PX__ASK_GET, 0, 1, (px__bytes[]){text(key)}, &answer));
-    if (answer.number) break;
+    PX_TRY(request(self, PX__REQUEST_GET, 0, 1, (px__bytes[]){text(key)}, &response));
+    if (response.number) break;
     PX_TRY(px_store_wait(self, &key, 1, 0));
   }
-  *value = answer.value;
-  *size = answer.size;
+  *value = response.value;
+  *size = response.size;
   return PX_OK;
 }
 
-// ---- in memory
+// ---- in-memory store
 
 typedef struct memory_store {
   px_store store;
@@ -173,13 +173,15 @@ static void wait_for_change(memory_store *self, int64_t milliseconds) {
   pthread_cond_timedwait(&self->changed, &self->lock, &until);
 }
 
-static px_status memory_ask(px_store *store, const px__ask *ask, px__answer *answer) {
+static px_status memory_request(px_store *store, const px__request *request,
+                                px__response *response) {
   memory_store *self = (memory_store *)store;
   pthread_mutex_lock(&self->lock);
-  px_status status = px__table_ask(&self->table, ask, answer);
-  if (ask->kind == PX__ASK_AWAIT && status == PX_OK && !answer->number && ask->number > 0) {
-    wait_for_change(self, ask->number);
-    status = px__table_ask(&self->table, ask, answer);
+  px_status status = px__table_apply(&self->table, request, response);
+  if (request->kind == PX__REQUEST_AWAIT && status == PX_OK && !response->number &&
+      request->number > 0) {
+    wait_for_change(self, request->number);
+    status = px__table_apply(&self->table, request, response);
   }
   pthread_cond_broadcast(&self->changed);
   pthread_mutex_unlock(&self->lock);
@@ -203,52 +205,55 @@ px_status px_store_memory(px_store **out) {
   px_object_init(self, &cls);
   pthread_mutex_init(&self->lock, NULL);
   pthread_cond_init(&self->changed, NULL);
-  self->store.ask = memory_ask;
+  self->store.request = memory_request;
   self->store.timeout_ms = 300000;
   *out = &self->store;
   return PX_OK;
 }
 
-// ---- with a prefix
+// ---- prefix store
 
 typedef struct prefix_store {
   px_store store;
-  px_store *beneath;
+  px_store *base;
   size_t length;
-  char prefix[];  // with its slash
+  char prefix[];  // with a trailing slash
 } prefix_store;
 
-static bool is_key(const px__ask *ask, int i) { return ask->kind == PX__ASK_AWAIT || i == 0; }
+static bool is_key(const px__request *request, int i) {
+  return request->kind == PX__REQUEST_AWAIT || i == 0;
+}
 
-static size_t prefixed_size(const prefix_store *self, const px__ask *ask) {
-  size_t size = ((size_t)ask->count + 1) * sizeof(px__bytes);
-  for (int i = 0; i < ask->count; i++)
-    if (is_key(ask, i)) size += self->length + ask->items[i].size;
+static size_t prefixed_size(const prefix_store *self, const px__request *request) {
+  size_t size = ((size_t)request->count + 1) * sizeof(px__bytes);
+  for (int i = 0; i < request->count; i++)
+    if (is_key(request, i)) size += self->length + request->items[i].size;
   return size;
 }
 
-static px_status prefix_ask(px_store *store, const px__ask *ask, px__answer *answer) {
+static px_status prefix_request(px_store *store, const px__request *request,
+                                px__response *response) {
   prefix_store *self = (prefix_store *)store;
   px__bytes *items;
-  PX_TRY(px_alloc((void **)&items, prefixed_size(self, ask)));
-  char *at = (char *)(items + ask->count + 1);
-  for (int i = 0; i < ask->count; i++) {
-    items[i] = ask->items[i];
-    if (!is_key(ask, i)) continue;
+  PX_TRY(px_alloc((void **)&items, prefixed_size(self, request)));
+  char *at = (char *)(items + request->count + 1);
+  for (int i = 0; i < request->count; i++) {
+    items[i] = request->items[i];
+    if (!is_key(request, i)) continue;
     memcpy(at, self->prefix, self->length);
     if (items[i].size) memcpy(at + self->length, items[i].at, items[i].size);
     items[i] = (px__bytes){at, self->length + items[i].size};
     at += items[i].size;
   }
-  px__ask inner = {ask->kind, ask->number, ask->count, items};
-  px_status status = self->beneath->ask(self->beneath, &inner, answer);
+  px__request inner = {request->kind, request->number, request->count, items};
+  px_status status = self->base->request(self->base, &inner, response);
   px_free(items);
   return status;
 }
 
 static void prefix_destroy(void *object) {
   prefix_store *self = object;
-  px_release(self->beneath);
+  px_release(self->base);
   px_object_end(self);
   px_free(self);
 }
@@ -265,8 +270,8 @@ px_status px_store_prefix(px_store **out, const char *prefix, px_store *store) {
   memcpy(self->prefix, prefix, length);
   self->prefix[length] = '/';
   self->length = length + 1;
-  self->beneath = px_retain(store);
-  self->store.ask = prefix_ask;
+  self->base = px_retain(store);
+  self->store.request = prefix_request;
   self->store.timeout_ms = px_store_timeout(store);
   self->store.port = store->port;
   *out = &self->store;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The store of ranks that mpirun has started: rank 0 serves it over TCP, and MPI tells the others
-// where.
+// The store of ranks started by mpirun. Rank 0 serves it over TCP and broadcasts its address by
+// MPI.
 #include <stdio.h>
 #include <unistd.h>
 
@@ -8,10 +8,10 @@
 
 typedef struct address {
   char host[256];
-  int port;  // -1: there is none
+  int port;  // -1: no server
 } address;
 
-// Serves the store where all ranks can reach it. What goes wrong is told after the others know.
+// Serves the store on rank 0. The caller reports failures after the broadcast.
 static px_status serve(px_store **out, address *at, int size, int64_t timeout_ms) {
   if (gethostname(at->host, sizeof at->host - 1)) snprintf(at->host, sizeof at->host, "127.0.0.1");
   at->port = -1;
@@ -19,14 +19,14 @@ static px_status serve(px_store **out, address *at, int size, int64_t timeout_ms
       .host = at->host, .serve = true, .workers = size, .timeout_ms = timeout_ms};
   PX_TRY(px_store_tcp(out, &options));
   at->port = px_store_port(*out);
-  // It is served until the end of the process, which waits for all ranks in MPI_Finalize: rank 0
-  // may be through with it first.
+  // The server must outlive this communicator: rank 0 may finish first. It is kept until the
+  // process exits, which waits for all ranks in MPI_Finalize.
   (void)px_retain(*out);
   return PX_OK;
 }
 
 static px_status join(px_store **out, const address *at, int64_t timeout_ms) {
-  PX_CHECK(at->port > 0, PX_DIST_BACKEND, "rank 0 of MPI's ranks cannot serve a store");
+  PX_CHECK(at->port > 0, PX_DIST_BACKEND, "MPI rank 0 failed to serve the store");
   return px_store_tcp(
       out, &(px_store_tcp_options){.host = at->host, .port = at->port, .timeout_ms = timeout_ms});
 }
@@ -37,11 +37,11 @@ px_status px_store_mpi(px_store **out, int *rank, int *size, int64_t timeout_ms)
   PX_GIVEN(size);
   const px_engine *engine;
   address at = {.port = -1};
-  char why[PX__WHY] = "";
+  char why[PX__REASON] = "";
   PX_SCOPED(px_store) store = NULL;
   *out = NULL;
   PX_CHECK(px_cluster_rank() < 0, PX_UNIMPLEMENTED,
-           "a simulated cluster has its own store (px_cluster_store), not MPI's");
+           "px_store_mpi is unavailable in a simulated cluster; use px_cluster_store");
   PX_TRY(px__engine_find(&engine, "mpi"));
   PX_CHECK(!engine->world(rank, size, NULL, 0, why, sizeof why), PX_DIST_BACKEND, "MPI: %s", why);
   px_status status = *rank ? PX_OK : serve(&store, &at, *size, timeout_ms);

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The server of a TCP store: one thread, which polls its connections.
+// The server of a TCP store: one thread polls all connections.
 //
-// What strangers send is bounded: a connection that has not shown that it knows the secret may send
-// 40 bytes, within ten seconds; room for a frame grows with what has arrived, not with the length
-// that it claims; there are at most 4096 connections. What does not fit closes the connection. Who
-// says nothing keeps nobody out: where there is no room for more, it makes room after a second.
+// Limits on unauthenticated peers and on memory:
+// - Before authentication a peer may send 40 bytes, within ten seconds.
+// - A receive buffer grows with the bytes received, not with the length claimed by the frame.
+// - At most 4096 connections. A violation closes the connection.
+// - At the connection limit, an unauthenticated connection older than one second is closed for a
+//   new one, so silent peers cannot block others.
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -18,40 +20,40 @@
 
 #include "comm/store_impl.h"
 
-enum { CONNECTIONS = 4096, HELLO_MS = 10000, FIRST_ROOM = 256 };
+enum { CONNECTIONS = 4096, HELLO_MS = 10000, MIN_CAPACITY = 256 };
 
 typedef struct queue {
   uint8_t *at;
-  size_t size, room;
+  size_t size, capacity;
 } queue;
 typedef struct connection {
   int socket;
-  bool known;        // has answered the challenge
+  bool authenticated;
   bool parked;       // the frame at the head of `in` waits for keys
-  int64_t deadline;  // of the answer to the challenge, or of the wait
+  int64_t deadline;  // of authentication, or of the wait
   uint8_t nonce[PX__NONCE_BYTES];
   queue in, out;
 } connection;
 
-// All but `stop` belong to the server's thread.
+// The server's thread owns everything but `stop`.
 struct px__server {
   int socket, stop[2];
   pthread_t thread;
   char *secret;
   px__table table;
   connection *connections;
-  struct pollfd *polled;  // the listening socket, `stop`, and each connection
+  struct pollfd *polled;  // the listening socket, `stop`, then each connection
   px__bytes *items;
   int count;
-  int64_t shut_until;  // nobody is taken in
+  int64_t shut_until;  // accepts no connection until then
 };
 
 static bool reserve(queue *q, size_t more) {
-  size_t room = q->room ? q->room : FIRST_ROOM;
-  while (room < q->size + more) room *= 2;
-  if (room == q->room) return true;
-  if (px_realloc((void **)&q->at, room) != PX_OK) return px_error_clear(), false;
-  q->room = room;
+  size_t capacity = q->capacity ? q->capacity : MIN_CAPACITY;
+  while (capacity < q->size + more) capacity *= 2;
+  if (capacity == q->capacity) return true;
+  if (px_realloc((void **)&q->at, capacity) != PX_OK) return px_error_clear(), false;
+  q->capacity = capacity;
   return true;
 }
 
@@ -74,7 +76,7 @@ static void end(connection *c) {
   *c = (connection){.socket = -1};
 }
 
-// Sends what it can; false if the connection is over.
+// Sends without blocking. Returns false if the connection has failed.
 static bool flush_out(connection *c) {
   while (c->out.size) {
     ssize_t sent = send(c->socket, c->out.at, c->out.size, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -84,69 +86,71 @@ static bool flush_out(connection *c) {
   return true;
 }
 
-static bool reply(connection *c, bool fine, const px__answer *answer) {
+static bool reply(connection *c, bool fine, const px__response *response) {
   uint8_t head[13];
-  uint32_t length = (uint32_t)(9 + answer->size);
+  uint32_t length = (uint32_t)(9 + response->size);
   memcpy(head, &length, 4);
   head[4] = fine;
-  memcpy(head + 5, &answer->number, 8);
-  return push(&c->out, head, sizeof head) && push(&c->out, answer->value, answer->size);
+  memcpy(head + 5, &response->number, 8);
+  return push(&c->out, head, sizeof head) && push(&c->out, response->value, response->size);
 }
 
-// True if the memory of both is equal; takes as long in any case.
+// Compares memory in constant time.
 static bool equal(const uint8_t *a, const uint8_t *b, size_t size) {
   uint8_t differ = 0;
   for (size_t i = 0; i < size; i++) differ |= a[i] ^ b[i];
   return !differ;
 }
 
-static bool greeted(px__server *s, connection *c) {
-  uint8_t wanted[PX__SECRET_BYTES] = {0};
+static bool authenticate(px__server *s, connection *c) {
+  uint8_t expected[PX__SECRET_BYTES] = {0};
   if (memcmp(c->in.at, PX__STORE_MAGIC, 8)) return false;
-  if (s->secret) px__secret_answer(wanted, s->secret, c->nonce, sizeof c->nonce);
-  if (!equal(wanted, c->in.at + 8, sizeof wanted)) return false;
-  c->known = true;
+  if (s->secret) px__secret_response(expected, s->secret, c->nonce, sizeof c->nonce);
+  if (!equal(expected, c->in.at + 8, sizeof expected)) return false;
+  c->authenticated = true;
   drop(&c->in, PX__REPLY_BYTES);
   return push(&c->out, "\1", 1);
 }
 
-// Answers the frame at the head of `in`, or parks the connection. False: it is no frame.
-static bool answer_frame(px__server *s, connection *c, size_t length) {
-  px__ask ask;
-  px__answer answer = {0};
-  if (!px__ask_unpack(&ask, s->items, c->in.at + 4, length)) return false;
-  px_status status = px__table_ask(&s->table, &ask, &answer);
-  bool waits = ask.kind == PX__ASK_AWAIT && status == PX_OK && !answer.number && ask.number > 0;
-  if (waits && !c->parked) c->deadline = px__now_ms() + (ask.number < 60000 ? ask.number : 60000);
+// Answers the frame at the head of `in`, or parks the connection. Returns false if malformed.
+static bool handle_frame(px__server *s, connection *c, size_t length) {
+  px__request request;
+  px__response response = {0};
+  if (!px__request_unpack(&request, s->items, c->in.at + 4, length)) return false;
+  px_status status = px__table_apply(&s->table, &request, &response);
+  bool waits = request.kind == PX__REQUEST_AWAIT && status == PX_OK && !response.number &&
+               request.number > 0;
+  if (waits && !c->parked)
+    c->deadline = px__now_ms() + (request.number < 60000 ? request.number : 60000);
   c->parked = waits && px__now_ms() < c->deadline;
   if (c->parked) return true;
-  bool sent = reply(c, status == PX_OK, &answer);
-  px_free(answer.value);
+  bool sent = reply(c, status == PX_OK, &response);
+  px_free(response.value);
   px_error_clear();
   drop(&c->in, 4 + length);
   return sent;
 }
 
-// Works off what has arrived; false if the connection is to be closed.
-static bool work_off(px__server *s, connection *c) {
-  if (!c->known && c->in.size >= PX__REPLY_BYTES && !greeted(s, c)) return false;
-  while (c->known && c->in.size >= 4) {
+// Processes received bytes. Returns false if the connection must be closed.
+static bool process_input(px__server *s, connection *c) {
+  if (!c->authenticated && c->in.size >= PX__REPLY_BYTES && !authenticate(s, c)) return false;
+  while (c->authenticated && c->in.size >= 4) {
     uint32_t length;
     memcpy(&length, c->in.at, 4);
     if (length < 13 || length >= PX__STORE_FRAME) return false;
     if (c->in.size - 4 < length) break;
-    if (!answer_frame(s, c, length)) return false;
+    if (!handle_frame(s, c, length)) return false;
     if (c->parked) break;
   }
   return flush_out(c);
 }
 
 static bool receive(px__server *s, connection *c) {
-  size_t most = c->known ? 65536 : PX__REPLY_BYTES - c->in.size;
-  // One who is waiting has nothing to send.
+  size_t max = c->authenticated ? 65536 : PX__REPLY_BYTES - c->in.size;
+  // A parked client has no reason to send more.
   if (c->parked && c->in.size > PX__STORE_FRAME) return false;
-  if (!reserve(&c->in, most)) return false;
-  ssize_t got = recv(c->socket, c->in.at + c->in.size, most, MSG_DONTWAIT);
+  if (!reserve(&c->in, max)) return false;
+  ssize_t got = recv(c->socket, c->in.at + c->in.size, max, MSG_DONTWAIT);
   if (got < 0) return errno == EAGAIN || errno == EINTR;
   if (got == 0) return false;
   c->in.size += (size_t)got;
@@ -168,11 +172,12 @@ static void greet(px__server *s, int socket) {
     end(c);
 }
 
-// `full`: the process can open no more files. Connections are in the order in which they came.
-static bool make_room(px__server *s, bool full) {
+// Closes an old unauthenticated connection if necessary. `full`: the process has no free file
+// descriptor. Connections are in order of arrival. Returns false if none can be closed.
+static bool make_capacity(px__server *s, bool full) {
   int i = 0;
   if (!full && s->count < CONNECTIONS) return true;
-  while (i < s->count && s->connections[i].known) i++;
+  while (i < s->count && s->connections[i].authenticated) i++;
   connection *c = &s->connections[i];
   if (i == s->count || px__now_ms() < c->deadline - HELLO_MS + PX__GRACE_MS) return false;
   end(c);
@@ -181,9 +186,9 @@ static bool make_room(px__server *s, bool full) {
   return true;
 }
 
-// Takes all that have connected, as far as there is room; then nobody for a moment.
-static void take_in(px__server *s) {
-  for (bool full = false; make_room(s, full);) {
+// Accepts all pending connections. Pauses if there is no capacity left.
+static void accept_pending(px__server *s) {
+  for (bool full = false; make_capacity(s, full);) {
     int socket = px__accept(s->socket, &full);
     if (socket < 0 && !full) return;
     if (!full) greet(s, socket);
@@ -191,16 +196,16 @@ static void take_in(px__server *s) {
   s->shut_until = px__now_ms() + PX__PAUSE_MS;
 }
 
-// How long poll may wait: to the next deadline.
-static int patience(px__server *s) {
-  int64_t now = px__now_ms(), least = now < s->shut_until ? s->shut_until - now : -1;
+// Poll timeout: milliseconds to the next deadline, or -1.
+static int poll_timeout(px__server *s) {
+  int64_t now = px__now_ms(), min = now < s->shut_until ? s->shut_until - now : -1;
   for (int i = 0; i < s->count; i++) {
     const connection *c = &s->connections[i];
-    if (c->known && !c->parked) continue;
+    if (c->authenticated && !c->parked) continue;
     int64_t left = c->deadline > now ? c->deadline - now : 0;
-    if (least < 0 || left < least) least = left;
+    if (min < 0 || left < min) min = left;
   }
-  return (int)least;
+  return (int)min;
 }
 
 static void serve_all(px__server *s) {
@@ -209,16 +214,16 @@ static void serve_all(px__server *s) {
   for (int i = 0; i < s->count; i++) {
     connection *c = &s->connections[i];
     short seen = s->polled[2 + i].revents;
-    bool fine = c->known || px__now_ms() < c->deadline;
+    bool fine = c->authenticated || px__now_ms() < c->deadline;
     if (fine && seen & (POLLIN | POLLHUP | POLLERR)) fine = receive(s, c);
-    if (fine && (seen || c->parked)) fine = work_off(s, c);
+    if (fine && (seen || c->parked)) fine = process_input(s, c);
     any |= seen != 0;
     if (!fine) end(c);
   }
-  // What one has set, others may have waited for.
+  // A key set by one connection may complete the waits of others.
   for (int i = 0; any && i < polled; i++) {
     connection *c = &s->connections[i];
-    if (c->socket >= 0 && c->parked && !work_off(s, c)) end(c);
+    if (c->socket >= 0 && c->parked && !process_input(s, c)) end(c);
   }
   for (int i = 0; i < s->count; i++)
     if (s->connections[i].socket >= 0) s->connections[kept++] = s->connections[i];
@@ -235,10 +240,10 @@ static void *serve(void *argument) {
       const connection *c = &s->connections[i];
       s->polled[2 + i] = (struct pollfd){c->socket, POLLIN | (c->out.size ? POLLOUT : 0), 0};
     }
-    if (poll(s->polled, (nfds_t)s->count + 2, patience(s)) < 0 && errno != EINTR) break;
+    if (poll(s->polled, (nfds_t)s->count + 2, poll_timeout(s)) < 0 && errno != EINTR) break;
     if (s->polled[1].revents) break;
     serve_all(s);
-    if (s->polled[0].revents) take_in(s);
+    if (s->polled[0].revents) accept_pending(s);
   }
   return NULL;
 }

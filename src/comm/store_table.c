@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The keys and values of a store, and what it answers from them. Nothing here locks: who has a
-// table does.
+// The key-value table of a store, and the requests on it. No locking: the table's owner locks.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +8,7 @@
 
 struct px__entry {
   px__entry *next;
-  px__bytes key, value;  // the key lies behind the entry, the value apart
+  px__bytes key, value;  // the key follows the entry; the value is a separate allocation
 };
 
 static uint64_t hash(px__bytes key) {
@@ -22,25 +21,26 @@ static bool same(px__bytes a, px__bytes b) {
   return a.size == b.size && (a.size == 0 || !memcmp(a.at, b.at, a.size));
 }
 
-// Where the pointer to the key's entry is, or would be.
-static px__entry **place(const px__table *table, px__bytes key) {
-  px__entry **at = &table->heads[hash(key) & (uint64_t)(table->room - 1)];
+// Returns the pointer to the key's entry, or the NULL link at which to insert it.
+static px__entry **find_slot(const px__table *table, px__bytes key) {
+  px__entry **at = &table->heads[hash(key) & (uint64_t)(table->capacity - 1)];
   while (*at && !same((*at)->key, key)) at = &(*at)->next;
   return at;
 }
 
 const px__bytes *px__table_find(const px__table *table, px__bytes key) {
-  px__entry *entry = table->room ? *place(table, key) : NULL;
+  px__entry *entry = table->capacity ? *find_slot(table, key) : NULL;
   return entry ? &entry->value : NULL;
 }
 
 static px_status grow(px__table *table) {
-  px__table larger = {.room = table->room ? 2 * table->room : 64, .count = table->count};
-  if (table->count < table->room) return PX_OK;
-  PX_TRY(px_alloc((void **)&larger.heads, (size_t)larger.room * sizeof *larger.heads));
-  for (int64_t i = 0; i < table->room; i++)
+  px__table larger = {.capacity = table->capacity ? 2 * table->capacity : 64,
+                      .count = table->count};
+  if (table->count < table->capacity) return PX_OK;
+  PX_TRY(px_alloc((void **)&larger.heads, (size_t)larger.capacity * sizeof *larger.heads));
+  for (int64_t i = 0; i < table->capacity; i++)
     for (px__entry *entry = table->heads[i], *next; entry; entry = next) {
-      px__entry **head = &larger.heads[hash(entry->key) & (uint64_t)(larger.room - 1)];
+      px__entry **head = &larger.heads[hash(entry->key) & (uint64_t)(larger.capacity - 1)];
       next = entry->next;
       entry->next = *head;
       *head = entry;
@@ -64,7 +64,7 @@ static px_status insert(px__table *table, px__bytes key, void *value_take, size_
   if (key.size) memcpy(entry + 1, key.at, key.size);
   entry->key = (px__bytes){entry + 1, key.size};
   entry->value = (px__bytes){value_take, size};
-  *place(table, key) = entry;
+  *find_slot(table, key) = entry;
   table->count++;
   return PX_OK;
 }
@@ -72,52 +72,54 @@ static px_status insert(px__table *table, px__bytes key, void *value_take, size_
 static px_status set(px__table *table, px__bytes key, px__bytes value) {
   void *copy;
   PX_TRY(copied(&copy, value));
-  px__entry *entry = table->room ? *place(table, key) : NULL;
+  px__entry *entry = table->capacity ? *find_slot(table, key) : NULL;
   if (!entry) return insert(table, key, copy, value.size);
   px_free((void *)entry->value.at);
   entry->value = (px__bytes){copy, value.size};
   return PX_OK;
 }
 
-static px_status give(px__answer *answer, px__bytes value) {
-  PX_TRY(copied(&answer->value, value));
-  answer->size = value.size;
+static px_status respond(px__response *response, px__bytes value) {
+  PX_TRY(copied(&response->value, value));
+  response->size = value.size;
   return PX_OK;
 }
 
-// ---- what is asked, one function each
+// ---- requests, one function each
 
-static px_status ask_set(px__table *table, const px__ask *ask, px__answer *answer) {
-  return set(table, ask->items[0], ask->items[1]);
+static px_status apply_set(px__table *table, const px__request *request, px__response *response) {
+  return set(table, request->items[0], request->items[1]);
 }
 
-static px_status ask_get(px__table *table, const px__ask *ask, px__answer *answer) {
-  const px__bytes *value = px__table_find(table, ask->items[0]);
-  answer->number = value != NULL;
-  return value ? give(answer, *value) : PX_OK;
+static px_status apply_get(px__table *table, const px__request *request, px__response *response) {
+  const px__bytes *value = px__table_find(table, request->items[0]);
+  response->number = value != NULL;
+  return value ? respond(response, *value) : PX_OK;
 }
 
-// A value that is no number counts as the number that it begins with, or 0; sums wrap around.
-static px_status ask_add(px__table *table, const px__ask *ask, px__answer *answer) {
+// A value is parsed as a decimal prefix, 0 if it has none. Sums wrap around.
+static px_status apply_add(px__table *table, const px__request *request, px__response *response) {
   char text[32] = "";
-  const px__bytes *value = px__table_find(table, ask->items[0]);
+  const px__bytes *value = px__table_find(table, request->items[0]);
   if (value) snprintf(text, sizeof text, "%.*s", (int)(value->size % 31), (char *)value->at);
-  answer->number = (int64_t)((uint64_t)strtoll(text, NULL, 10) + (uint64_t)ask->number);
-  int length = snprintf(text, sizeof text, "%lld", (long long)answer->number);
-  return set(table, ask->items[0], (px__bytes){text, (size_t)length});
+  response->number = (int64_t)((uint64_t)strtoll(text, NULL, 10) + (uint64_t)request->number);
+  int length = snprintf(text, sizeof text, "%lld", (long long)response->number);
+  return set(table, request->items[0], (px__bytes){text, (size_t)length});
 }
 
-static px_status ask_swap(px__table *table, const px__ask *ask, px__answer *answer) {
-  const px__bytes *value = px__table_find(table, ask->items[0]);
-  px__bytes expected = ask->items[1], desired = ask->items[2];
+static px_status apply_swap(px__table *table, const px__request *request, px__response *response) {
+  const px__bytes *value = px__table_find(table, request->items[0]);
+  px__bytes expected = request->items[1], desired = request->items[2];
   bool fits = value ? same(*value, expected) : expected.size == 0;
-  PX_TRY(give(answer, fits ? desired : value ? *value : expected));
-  return fits ? set(table, ask->items[0], desired) : PX_OK;
+  PX_TRY(respond(response, fits ? desired : value ? *value : expected));
+  return fits ? set(table, request->items[0], desired) : PX_OK;
 }
 
-static px_status ask_delete(px__table *table, const px__ask *ask, px__answer *answer) {
-  px__entry **at = table->room ? place(table, ask->items[0]) : NULL, *entry = at ? *at : NULL;
-  answer->number = entry != NULL;
+static px_status apply_delete(px__table *table, const px__request *request,
+                              px__response *response) {
+  px__entry **at = table->capacity ? find_slot(table, request->items[0]) : NULL,
+            *entry = at ? *at : NULL;
+  response->number = entry != NULL;
   if (!entry) return PX_OK;
   *at = entry->next;
   px_free((void *)entry->value.at);
@@ -126,37 +128,38 @@ static px_status ask_delete(px__table *table, const px__ask *ask, px__answer *an
   return PX_OK;
 }
 
-static px_status ask_count(px__table *table, const px__ask *ask, px__answer *answer) {
-  answer->number = table->count;
+static px_status apply_count(px__table *table, const px__request *request, px__response *response) {
+  response->number = table->count;
   return PX_OK;
 }
 
-static px_status ask_await(px__table *table, const px__ask *ask, px__answer *answer) {
-  answer->number = 1;
-  for (int i = 0; i < ask->count; i++)
-    if (!px__table_find(table, ask->items[i])) answer->number = 0;
+static px_status apply_await(px__table *table, const px__request *request, px__response *response) {
+  response->number = 1;
+  for (int i = 0; i < request->count; i++)
+    if (!px__table_find(table, request->items[i])) response->number = 0;
   return PX_OK;
 }
 
 static const struct {
   int items;  // -1: any number
-  px_status (*run)(px__table *table, const px__ask *ask, px__answer *answer);
-} asks[PX__ASK_KINDS] = {
-    [PX__ASK_SET] = {2, ask_set},       [PX__ASK_GET] = {1, ask_get},
-    [PX__ASK_ADD] = {1, ask_add},       [PX__ASK_SWAP] = {3, ask_swap},
-    [PX__ASK_DELETE] = {1, ask_delete}, [PX__ASK_COUNT] = {0, ask_count},
-    [PX__ASK_AWAIT] = {-1, ask_await},
+  px_status (*run)(px__table *table, const px__request *request, px__response *response);
+} handlers[PX__REQUEST_KINDS] = {
+    [PX__REQUEST_SET] = {2, apply_set},       [PX__REQUEST_GET] = {1, apply_get},
+    [PX__REQUEST_ADD] = {1, apply_add},       [PX__REQUEST_SWAP] = {3, apply_swap},
+    [PX__REQUEST_DELETE] = {1, apply_delete}, [PX__REQUEST_COUNT] = {0, apply_count},
+    [PX__REQUEST_AWAIT] = {-1, apply_await},
 };
 
-px_status px__table_ask(px__table *table, const px__ask *ask, px__answer *answer) {
-  *answer = (px__answer){0};
-  PX_CHECK(asks[ask->kind].items < 0 || asks[ask->kind].items == ask->count, PX_DIST_STORE,
-           "a store was asked with %d keys and values", ask->count);
-  return asks[ask->kind].run(table, ask, answer);
+px_status px__table_apply(px__table *table, const px__request *request, px__response *response) {
+  *response = (px__response){0};
+  PX_CHECK(handlers[request->kind].items < 0 || handlers[request->kind].items == request->count,
+           PX_DIST_STORE, "expected %d keys and values in a store request, got %d",
+           handlers[request->kind].items, request->count);
+  return handlers[request->kind].run(table, request, response);
 }
 
 void px__table_clear(px__table *table) {
-  for (int64_t i = 0; i < table->room; i++)
+  for (int64_t i = 0; i < table->capacity; i++)
     for (px__entry *entry = table->heads[i], *next; entry; entry = next) {
       next = entry->next;
       px_free((void *)entry->value.at);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A store over TCP: one connection to the server, on which one question at a time is asked. A wait
-// is asked in slices (store.c), so that other threads get their turn.
+// A store over TCP: one connection to the server with one request at a time. Waits are split into
+// slices (store.c), so other threads can send requests in between.
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 
 #include "comm/store_impl.h"
 
-enum { ANSWER_MS = 60000 };  // a server that says nothing for so long is lost
+enum { ANSWER_MS = 60000 };  // timeout of one response; the connection is then lost
 
 typedef struct tcp_store {
   px_store store;
@@ -22,48 +22,49 @@ typedef struct tcp_store {
 static px_status lost(tcp_store *self, const char *why) {
   if (self->socket >= 0) close(self->socket);
   self->socket = -1;
-  PX_FAIL(PX_DIST_NETWORK, "the connection to the store's server is lost: %s", why);
+  PX_FAIL(PX_DIST_NETWORK, "lost the connection to the store server: %s", why);
 }
 
-static px_status receive_answer(tcp_store *self, px__answer *answer, int64_t end) {
+static px_status receive_answer(tcp_store *self, px__response *response, int64_t end) {
   uint8_t head[13];
   uint32_t length;
   if (!px__receive_all(self->socket, head, sizeof head, end)) return lost(self, strerror(errno));
   memcpy(&length, head, 4);
-  memcpy(&answer->number, head + 5, 8);
-  if (length < 9 || length >= PX__STORE_FRAME) return lost(self, "it is no store's");
-  answer->size = length - 9;
-  px_status status = px_alloc(&answer->value, answer->size + 1);
+  memcpy(&response->number, head + 5, 8);
+  if (length < 9 || length >= PX__STORE_FRAME) return lost(self, "the peer is not a store server");
+  response->size = length - 9;
+  px_status status = px_alloc(&response->value, response->size + 1);
   if (status != PX_OK) return (void)lost(self, "no memory"), status;
-  if (!px__receive_all(self->socket, answer->value, answer->size, end)) {
-    px_free(answer->value);
+  if (!px__receive_all(self->socket, response->value, response->size, end)) {
+    px_free(response->value);
     return lost(self, strerror(errno));
   }
   bool fine = head[4];
-  if (!fine || answer->size == 0) px_free(answer->value), answer->value = NULL;
-  PX_CHECK(fine, PX_DIST_STORE, "the store's server could not answer");
+  if (!fine || response->size == 0) px_free(response->value), response->value = NULL;
+  PX_CHECK(fine, PX_DIST_STORE, "the store server failed to execute the request");
   return PX_OK;
 }
 
-static px_status asked(tcp_store *self, const px__ask *ask, px__answer *answer, const void *frame,
-                       size_t size) {
+static px_status exchange(tcp_store *self, const px__request *request, px__response *response,
+                          const void *frame, size_t size) {
   int64_t end = px__now_ms() + ANSWER_MS;
-  PX_CHECK(self->socket >= 0, PX_DIST_NETWORK, "the connection to the store's server is lost");
+  PX_CHECK(self->socket >= 0, PX_DIST_NETWORK, "lost the connection to the store server");
   if (!px__send_all(self->socket, frame, size, end)) return lost(self, strerror(errno));
-  PX_TRY(receive_answer(self, answer, end));
-  // An empty value is one, too.
-  bool gives = ask->kind == PX__ASK_SWAP || (ask->kind == PX__ASK_GET && answer->number);
-  return gives && !answer->value ? px_alloc(&answer->value, 1) : PX_OK;
+  PX_TRY(receive_answer(self, response, end));
+  // An empty value is returned as an allocation, too.
+  bool returns_value =
+      request->kind == PX__REQUEST_SWAP || (request->kind == PX__REQUEST_GET && response->number);
+  return returns_value && !response->value ? px_alloc(&response->value, 1) : PX_OK;
 }
 
-static px_status tcp_ask(px_store *store, const px__ask *ask, px__answer *answer) {
+static px_status tcp_request(px_store *store, const px__request *request, px__response *response) {
   tcp_store *self = (tcp_store *)store;
   void *frame;
   size_t size;
-  *answer = (px__answer){0};
-  PX_TRY(px__ask_pack(&frame, &size, ask));
+  *response = (px__response){0};
+  PX_TRY(px__request_pack(&frame, &size, request));
   pthread_mutex_lock(&self->lock);
-  px_status status = asked(self, ask, answer, frame, size);
+  px_status status = exchange(self, request, response, frame, size);
   pthread_mutex_unlock(&self->lock);
   px_free(frame);
   return status;
@@ -71,19 +72,20 @@ static px_status tcp_ask(px_store *store, const px__ask *ask, px__answer *answer
 
 // ---- connecting
 
-// Shows that this process knows the secret. The server closes the connection if it does not.
+// Authenticates this process. The server closes the connection on a wrong secret.
 static px_status introduce(tcp_store *self, const char *secret, int64_t end) {
-  uint8_t hello[PX__HELLO_BYTES], answer[PX__REPLY_BYTES] = PX__STORE_MAGIC, fine;
+  uint8_t hello[PX__HELLO_BYTES], response[PX__REPLY_BYTES] = PX__STORE_MAGIC, fine;
   if (!px__receive_all(self->socket, hello, sizeof hello, end)) return lost(self, strerror(errno));
-  if (memcmp(hello, PX__STORE_MAGIC, 8)) return lost(self, "it is no store's");
+  if (memcmp(hello, PX__STORE_MAGIC, 8)) return lost(self, "the peer is not a store server");
   PX_CHECK(!hello[8] || secret, PX_DIST_NETWORK,
-           "the store's server wants a secret, and PHLOX_STORE_SECRET is not set");
+           "the store server requires a secret, but PHLOX_STORE_SECRET is not set");
   PX_CHECK(hello[8] || !secret, PX_DIST_NETWORK,
-           "PHLOX_STORE_SECRET is set, but the store's server has no secret");
-  if (secret) px__secret_answer(answer + 8, secret, hello + 9, PX__NONCE_BYTES);
-  if (!px__send_all(self->socket, answer, sizeof answer, end)) return lost(self, strerror(errno));
+           "PHLOX_STORE_SECRET is set, but the store server has no secret");
+  if (secret) px__secret_response(response + 8, secret, hello + 9, PX__NONCE_BYTES);
+  if (!px__send_all(self->socket, response, sizeof response, end))
+    return lost(self, strerror(errno));
   if (!px__receive_all(self->socket, &fine, 1, end))
-    return lost(self, secret ? "it has another secret" : strerror(errno));
+    return lost(self, secret ? "the server has a different secret" : strerror(errno));
   return PX_OK;
 }
 
@@ -99,7 +101,7 @@ static px_status join(tcp_store *self, const char *host, const char *secret) {
   return introduce(self, secret, end);
 }
 
-// As PyTorch's: each process adds to "init/"; the one that serves waits until all have.
+// Each process increments "init/", as in PyTorch. The serving process waits for all of them.
 static px_status count_workers(px_store *self, const px_store_tcp_options *options) {
   int64_t here, end = px__now_ms() + self->timeout_ms;
   if (options->workers <= 0) return PX_OK;
@@ -129,8 +131,8 @@ px_status px_store_tcp(px_store **out, const px_store_tcp_options *options) {
   PX_GIVEN(out);
   PX_GIVEN(options);
   PX_GIVEN(options->host);
-  PX_CHECK(options->port >= 0 && options->port < 65536, PX_VALUE, "port %d is not in [0, 65536)",
-           options->port);
+  PX_CHECK(options->port >= 0 && options->port < 65536, PX_VALUE,
+           "expected a port in [0, 65536), got %d", options->port);
   tcp_store *self;
   const char *secret = options->secret;
   if (!secret) PX_TRY(px_env_read("PHLOX_STORE_SECRET", &secret));
@@ -139,7 +141,7 @@ px_status px_store_tcp(px_store **out, const px_store_tcp_options *options) {
   px_object_init(self, &cls);
   pthread_mutex_init(&self->lock, NULL);
   self->socket = -1;
-  self->store.ask = tcp_ask;
+  self->store.request = tcp_request;
   self->store.port = options->port;
   self->store.timeout_ms = options->timeout_ms > 0 ? options->timeout_ms : 300000;
   if (options->serve) PX_TRY(px__server_start(&self->server, &self->store.port, secret));

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The connections of a watch: how they are made, and the frames on them. Nothing here waits, but
-// for the making of one.
+// Connections of the watchdog and the frames on them. Only establishing a connection blocks.
 #include <arpa/inet.h>
 #include <errno.h>
 #include <ifaddrs.h>
@@ -18,30 +17,30 @@
 
 // ---- frames
 
-void px__line_flush(px__line *line) {
+void px__link_flush(px__link *line) {
   while (line->socket >= 0 && line->out_size) {
     ssize_t sent = send(line->socket, line->out, line->out_size, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent < 0 && errno == EINTR) continue;
-    if (sent <= 0) return;  // who reads notices an end
+    if (sent <= 0) return;  // the reading side detects a closed connection
     line->out_size -= (size_t)sent;
     memmove(line->out, line->out + sent, line->out_size);
   }
 }
 
-bool px__line_say(px__line *line, px__word word, uint64_t number, const void *at, size_t size) {
+bool px__link_send(px__link *line, px__message word, uint64_t number, const void *at, size_t size) {
   const px__head head = {word, (uint32_t)size, number};
-  if (line->socket < 0 || line->out_size + sizeof head + size > PX__LINE_OUT) return false;
+  if (line->socket < 0 || line->out_size + sizeof head + size > PX__LINK_OUT) return false;
   memcpy(line->out + line->out_size, &head, sizeof head);
   if (size) memcpy(line->out + line->out_size + sizeof head, at, size);
   line->out_size += sizeof head + size;
-  px__line_flush(line);
+  px__link_flush(line);
   return true;
 }
 
-bool px__line_read(px__line *line) {
-  while (line->in_size < PX__LINE_IN) {
+bool px__link_read(px__link *line) {
+  while (line->in_size < PX__LINK_IN) {
     ssize_t got =
-        recv(line->socket, line->in + line->in_size, PX__LINE_IN - line->in_size, MSG_DONTWAIT);
+        recv(line->socket, line->in + line->in_size, PX__LINK_IN - line->in_size, MSG_DONTWAIT);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return errno == EAGAIN;
     if (got == 0) return false;
@@ -50,28 +49,28 @@ bool px__line_read(px__line *line) {
   return true;
 }
 
-bool px__line_take(px__line *line, px__head *head, const char **at, bool *fine) {
+bool px__link_next(px__link *line, px__head *head, const char **at, bool *fine) {
   size_t drop = (size_t)(*at ? *at - (const char *)line->in + head->size : 0);
   line->in_size -= drop;
   memmove(line->in, line->in + drop, line->in_size);
   *at = NULL;
   if (line->in_size < sizeof *head) return false;
   memcpy(head, line->in, sizeof *head);
-  *fine = head->word < PX__WORDS && head->size <= PX__LINE_IN - sizeof *head;
+  *fine = head->word < PX__MESSAGES && head->size <= PX__LINK_IN - sizeof *head;
   if (!*fine || line->in_size < sizeof *head + head->size) return false;
   *at = (const char *)line->in + sizeof *head;
   return true;
 }
 
-void px__line_close(px__line *line) {
+void px__link_close(px__link *line) {
   if (line->socket >= 0) close(line->socket);
   line->socket = -1;
   line->in_size = line->out_size = 0;
 }
 
-// ---- where the hub is
+// ---- address of the hub
 
-static bool of_interface(char *out, size_t room, const char *name) {
+static bool interface_address(char *out, size_t capacity, const char *name) {
   struct ifaddrs *list;
   bool found = false;
   if (getifaddrs(&list)) return false;
@@ -80,23 +79,24 @@ static bool of_interface(char *out, size_t room, const char *name) {
     int family = at->ifa_addr->sa_family;
     if (family != AF_INET && family != AF_INET6) continue;
     socklen_t size = family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
-    found = !getnameinfo(at->ifa_addr, size, out, (socklen_t)room, NULL, 0, NI_NUMERICHOST);
+    found = !getnameinfo(at->ifa_addr, size, out, (socklen_t)capacity, NULL, 0, NI_NUMERICHOST);
   }
   freeifaddrs(list);
   return found;
 }
 
-// As the engine chooses: the interface that is asked for, or the host's name, unless it leads to no
-// address of this host.
-static px_status own_host(char *out, size_t room) {
+// Chooses the host as the engine does: the requested interface, else the host's name if it resolves
+// to an address of this host, else 127.0.0.1.
+static px_status own_host(char *out, size_t capacity) {
   const char *interface = NULL;
   PX_TRY(px_env_read("GLOO_SOCKET_IFNAME", &interface));
   if (interface) {
-    PX_CHECK(of_interface(out, room, interface), PX_DIST_NETWORK,
-             "GLOO_SOCKET_IFNAME: there is no interface '%s' with an address", interface);
+    PX_CHECK(interface_address(out, capacity, interface), PX_DIST_NETWORK,
+             "GLOO_SOCKET_IFNAME: interface '%s' does not exist or has no address", interface);
     return PX_OK;
   }
-  if (gethostname(out, room - 1) || !px__host_is_here(out)) snprintf(out, room, "127.0.0.1");
+  if (gethostname(out, capacity - 1) || !px__host_is_here(out))
+    snprintf(out, capacity, "127.0.0.1");
   return PX_OK;
 }
 
@@ -104,9 +104,9 @@ px_status px__hub_listen(int *out, uint8_t token[PX__TOKEN], px_store *store) {
   char host[PX__ADDRESS] = "", where[PX__TOKEN + PX__ADDRESS + 16];
   int port = 0;
   PX_TRY(own_host(host, sizeof host));
-  PX_CHECK(getrandom(token, PX__TOKEN, 0) == PX__TOKEN, PX_DIST_NETWORK, "no random number");
+  PX_CHECK(getrandom(token, PX__TOKEN, 0) == PX__TOKEN, PX_DIST_NETWORK, "getrandom failed");
   int socket = px__listen(&port);
-  PX_CHECK(socket >= 0, PX_DIST_NETWORK, "rank 0 cannot listen for the others: %s",
+  PX_CHECK(socket >= 0, PX_DIST_NETWORK, "rank 0 cannot listen for other ranks: %s",
            strerror(errno));
   memcpy(where, token, PX__TOKEN);
   int length = snprintf(where + PX__TOKEN, sizeof where - PX__TOKEN, "%d %s", port, host);
@@ -124,13 +124,13 @@ px_status px__hub_connect(int *out, int rank, px_store *store, int64_t end) {
   char *host;
   const char *key = "watch";
   int64_t left = end - px__now_ms();
-  // The time limit of the store, which others may use, is not the group's.
+  // Use the group's timeout, not the store's, which other users may have changed.
   PX_TRY(px_store_wait(store, &key, 1, left > 1 ? left : 1));
   PX_TRY(px_store_get(&value, &size, store, key));
   bool fits = size > PX__TOKEN && size < sizeof where;
   memcpy(where, value, fits ? size : 0);
   px_free(value);
-  PX_CHECK(fits, PX_DIST_STORE, "the store does not say where rank 0 is");
+  PX_CHECK(fits, PX_DIST_STORE, "the store has no valid address of rank 0");
   int port = (int)strtol(where + PX__TOKEN, &host, 10), one = 1;
   int socket = px__connect(host + 1, port, end);
   memcpy(hello, where, PX__TOKEN);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One collective on its way: what it needs, how its tensors become one piece of memory and back,
-// and waiting for it.
+// One collective: validation, packing of its tensors into contiguous memory and back, execution,
+// and waiting.
 #include "comm/comm_impl.h"
 
 #include <stdio.h>
@@ -12,8 +12,8 @@
 #include "phlox/ops/view.h"
 #include "phlox/queue.h"
 
-// What a collective does with its tensors, in a rank's shares: of each side 1 for one share, or
-// MANY for one of each rank. `only_root`: that side is the root's alone.
+// Operands of each collective, in units of one rank's share: 1 for one share, MANY for one share
+// per rank, FREE for caller-defined counts. `root_in`, `root_out`: only the root has that side.
 enum { MANY = 2, FREE = 3 };
 static const struct {
   int8_t in, out;
@@ -34,17 +34,18 @@ static const struct {
 // ---- checks
 
 static px_status check_one(const px_tensor *tensor, const px_tensor *first) {
-  PX_CHECK(tensor, PX_TYPE, "a tensor of a collective is missing");
+  PX_CHECK(tensor, PX_TYPE, "expected a tensor as operand of a collective, got NULL");
   PX_CHECK(px_tensor_is_contiguous(tensor), PX_VALUE, "Tensors must be contiguous");
   PX_CHECK(px_tensor_dtype(tensor) == px_tensor_dtype(first), PX_VALUE,
            "Tensors must have identical type");
   PX_CHECK(px_device_equal(px_tensor_device(tensor), px_tensor_device(first)), PX_VALUE,
-           "Tensors must be on one device");
-  // Its address is not asked for: memory that is known outside is used again later.
+           "expected all tensors of a collective on the same device");
+  // Check the size, not the address: reading the address would mark the memory as shared outside
+  // and prevent its reuse.
   size_t end = (size_t)(px_tensor_offset(tensor) + px_tensor_numel(tensor)) *
                px_dtype_size(px_tensor_dtype(tensor));
   PX_CHECK(!px_tensor_numel(tensor) || px_storage_bytes(px_tensor_storage(tensor)) >= end,
-           PX_RUNTIME, "a tensor of a collective has no memory: its storage was resized");
+           PX_RUNTIME, "a tensor of a collective exceeds its storage: the storage was resized");
   return PX_OK;
 }
 
@@ -54,22 +55,22 @@ static int64_t numel(px_tensor *const *tensors, int count) {
   return sum;
 }
 
-// One side has `share` elements, or as many for each rank.
+// Checks one side: `share` elements, or `share` for each rank.
 static px_status check_side(const char *what, const px_comm *comm, px_collective_op op, int8_t kind,
                             px_tensor *const *tensors, int count, int64_t share) {
-  int64_t wanted = kind == 0 ? 0 : kind == MANY ? share * comm->size : share;
+  int64_t expected = kind == 0 ? 0 : kind == MANY ? share * comm->size : share;
   bool several = kind && shapes[op].in_place && count > 1;
   PX_CHECK(
       count == 1 || several || (kind == MANY && count == comm->size) || (kind == 0 && count == 0),
-      PX_VALUE, "%s: %d %s tensors were given to a group of %d ranks", px__collective_names[op],
-      count, what, comm->size);
-  PX_CHECK(numel(tensors, count) == wanted, PX_VALUE,
-           "%s: the %s tensors have %lld elements, where a group of %d ranks wants %lld",
-           px__collective_names[op], what, (long long)numel(tensors, count), comm->size,
-           (long long)wanted);
+      PX_VALUE, "%s: got %d %s tensors for a group of %d ranks", px__collective_names[op], count,
+      what, comm->size);
+  PX_CHECK(numel(tensors, count) == expected, PX_VALUE,
+           "%s: expected %lld elements in the %s tensors for a group of %d ranks, got %lld",
+           px__collective_names[op], (long long)expected, what, comm->size,
+           (long long)numel(tensors, count));
   for (int i = 1; i < count && !several; i++)
     PX_CHECK(px_tensor_numel(tensors[i]) == share, PX_VALUE,
-             "%s: the %s tensors must have the same size", px__collective_names[op], what);
+             "%s: expected %s tensors of equal size", px__collective_names[op], what);
   return PX_OK;
 }
 
@@ -77,11 +78,12 @@ static px_status check_counts(const px_comm *comm, const int64_t *counts, px_ten
                               int count) {
   int64_t sum = 0;
   for (int r = 0; counts && r < comm->size; r++) {
-    PX_CHECK(counts[r] >= 0, PX_VALUE, "all_to_all: a split size is negative");
+    PX_CHECK(counts[r] >= 0, PX_VALUE, "all_to_all: expected split sizes >= 0, got %lld",
+             (long long)counts[r]);
     sum += counts[r];
   }
   PX_CHECK(count == comm->size || count == 1, PX_VALUE,
-           "all_to_all: %d tensors were given to a group of %d ranks", count, comm->size);
+           "all_to_all: expected 1 or %d tensors, got %d", comm->size, count);
   PX_CHECK(!counts || sum == numel(tensors, count), PX_VALUE,
            "Split sizes doesn't match total dim 0 size");
   PX_CHECK(counts || count > 1 || numel(tensors, 1) % comm->size == 0, PX_VALUE,
@@ -103,7 +105,7 @@ static px_status check_sides(const px_comm *comm, const px_collective *c, bool h
 }
 
 static px_status check_peer(const px_comm *comm, const px_collective *c) {
-  bool pairs = px__pairs_up(c->op);
+  bool pairs = px__is_p2p(c->op);
   bool any = c->op == PX_RECV && c->peer == -1;
   if (!pairs && !shapes[c->op].rooted) return PX_OK;
   PX_CHECK(any || (c->peer >= 0 && c->peer < comm->size), PX_VALUE,
@@ -120,14 +122,14 @@ static px_status check_peer(const px_comm *comm, const px_collective *c) {
 
 static uint32_t tag_of(const px_work *self, const px_collective *c) {
   uint64_t h = 0xcbf29ce484222325u;
-  uint64_t what[] = {self->called.number,
-                     (uint64_t)c->op,
-                     (uint64_t)c->peer,
-                     shapes[c->op].reduces ? (uint64_t)c->reduce : 0,
-                     (uint64_t)self->called.dtype,
-                     (uint64_t)self->call.count};
-  for (size_t i = 0; i < sizeof what / sizeof *what; i++)
-    for (int byte = 0; byte < 8; byte++) h = (h ^ (what[i] >> 8 * byte & 255)) * 0x100000001b3u;
+  uint64_t fields[] = {self->called.number,
+                       (uint64_t)c->op,
+                       (uint64_t)c->peer,
+                       shapes[c->op].reduces ? (uint64_t)c->reduce : 0,
+                       (uint64_t)self->called.dtype,
+                       (uint64_t)self->call.count};
+  for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
+    for (int byte = 0; byte < 8; byte++) h = (h ^ (fields[i] >> 8 * byte & 255)) * 0x100000001b3u;
   return (uint32_t)(h ^ h >> 32);
 }
 
@@ -152,10 +154,11 @@ static bool scales(const px_work *self) {
   return shapes[self->call.op].reduces && self->called.reduce == PX_REDUCE_PREMUL_SUM;
 }
 
-// The tensors of a side in one piece of host memory, or, where the engine queues, of the device's:
-// the only tensor itself, unless its numbers are changed on their way, or new memory.
-static px_status one_piece(px_tensor **out, bool *copies, const px_work *self,
-                           px_tensor *const *tensors, int count) {
+// Returns contiguous memory for the tensors of one side: device memory if the engine queues, host
+// memory otherwise. It is the only tensor itself, or a new buffer if there are several tensors, the
+// tensor must be staged in host memory, or its elements are scaled before the reduction.
+static px_status contiguous_operand(px_tensor **out, bool *copies, const px_work *self,
+                                    px_tensor *const *tensors, int count) {
   int64_t total = numel(tensors, count);
   if (count == 0) return PX_OK;
   bool stays = self->device.type == PX_CPU || self->queued || posted(self);
@@ -170,13 +173,13 @@ static px_status lay_out(px_work *self, const px_collective *c) {
   int64_t one = 1;
   if (self->queued && c->op == PX_BARRIER)
     return px_tensor_empty(&self->out, 1, &one, PX_UINT8, self->device);
-  if (self->queued && shapes[c->op].in_place && !scales(self)) return PX_OK;  // each where it lies
-  PX_TRY(one_piece(&self->out, &self->spreads_out, self, outputs, self->output_count));
+  if (self->queued && shapes[c->op].in_place && !scales(self)) return PX_OK;  // one call a tensor
+  PX_TRY(contiguous_operand(&self->out, &self->scatters_out, self, outputs, self->output_count));
   if (shapes[c->op].in_place) {
     self->in = px_retain(self->out);
-    self->gathers_in = self->spreads_out;
+    self->packs_in = self->scatters_out;
   } else {
-    PX_TRY(one_piece(&self->in, &self->gathers_in, self, self->tensors, self->input_count));
+    PX_TRY(contiguous_operand(&self->in, &self->packs_in, self, self->tensors, self->input_count));
   }
   if (self->queued || posted(self)) return PX_OK;
   self->call.in = self->in ? px_tensor_data(self->in) : NULL;
@@ -204,7 +207,7 @@ static px_status count_parts(px_work *self, const px_comm *comm, const px_collec
 static px_status choose_reduction(px_work *self, const px_comm *comm, const px_collective *c) {
   int per;
   if (!shapes[c->op].reduces) return PX_OK;
-  PX_CHECK((unsigned)c->reduce < PX_REDUCE_COUNT, PX_VALUE, "no such reduction: %d", c->reduce);
+  PX_CHECK((unsigned)c->reduce < PX_REDUCE_COUNT, PX_VALUE, "invalid reduction: %d", c->reduce);
   self->call.reduce = px__reduce_find(c->reduce, self->called.dtype, &per);
   PX_CHECK(self->call.reduce, PX_VALUE, "Cannot use ReduceOp.%s with %s",
            px__reduction_names[c->reduce], px_dtype_name(self->called.dtype));
@@ -218,17 +221,17 @@ static px_status choose_reduction(px_work *self, const px_comm *comm, const px_c
   return PX_OK;
 }
 
-// Whether the engine takes the call.
+// Fails if the engine does not support the call.
 static px_status check_engine(const px_work *self, const px_comm *comm) {
   static const px_status statuses[] = {PX_VALUE, PX_TYPE, PX_RUNTIME};
-  char why[PX__WHY] = "";
+  char why[PX__REASON] = "";
   if (!PX__ENGINE_HAS(comm->engine, refuse)) return PX_OK;
   int bad = comm->engine->refuse(&self->call, why, sizeof why);
   if (!bad) return PX_OK;
   PX_FAIL(statuses[bad - 1], "%s%s", why, bad == 2 ? px_dtype_class(self->called.dtype) : "");
 }
 
-// The device, of which a call without tensors has the group's, or the current one.
+// Sets the work's device. A call without tensors uses the group's device, or the current one.
 static px_status choose_device(px_work *self, const px_comm *comm) {
   px_stream *current;
   if (comm->queues && !self->input_count && !self->output_count)
@@ -240,13 +243,12 @@ static px_status choose_device(px_work *self, const px_comm *comm) {
   }
   if (self->device.type != PX_CUDA) return PX_OK;
   PX_TRY(px_stream_current(&current, self->device));
-  PX_CHECK(
-      !px_stream_capturing(current), PX_UNIMPLEMENTED,
-      "a collective that runs on the host cannot be part of a graph: those of NCCL on GPUs can");
+  PX_CHECK(!px_stream_capturing(current), PX_UNIMPLEMENTED,
+           "host collectives cannot be captured in a graph; NCCL collectives on GPUs can");
   return PX_OK;
 }
 
-// ---- what the engine asks
+// ---- callbacks of the engine
 
 static px_work *work_of(const px_engine_call *call) {
   return (px_work *)((char *)call - offsetof(px_work, call));
@@ -257,8 +259,8 @@ static void divide(const px_engine_call *call, void *out, int64_t n) {
   px__reduce_divide(self->called.dtype, out, n, self->divide);
 }
 
-static void describe(const px_engine_call *call, char *text, size_t room) {
-  px__call_describe(text, room, &work_of(call)->called, true);
+static void describe(const px_engine_call *call, char *text, size_t size) {
+  px__call_describe(text, size, &work_of(call)->called, true);
 }
 
 static px_status prepare(px_work *self, px_comm *comm, const px_collective *c) {
@@ -284,7 +286,7 @@ static px_status prepare(px_work *self, px_comm *comm, const px_collective *c) {
 
 static void work_destroy(void *object) {
   px_work *self = object;
-  char why[PX__WHY];
+  char why[PX__REASON];
   if (self->pending) self->comm->engine->finish(self->pending, &self->source, -1, why, sizeof why);
   for (int i = 0; i < self->input_count + self->output_count; i++) px_release(self->tensors[i]);
   px_free(self->tensors);
@@ -292,7 +294,7 @@ static void work_destroy(void *object) {
   px_release(self->out);
   px_release(self->event);
   px_free(self->counts);
-  px_free(self->room);
+  px_free(self->error_storage);
   if (self->owns) px_release(self->comm);
   pthread_cond_destroy(&self->changed);
   pthread_mutex_destroy(&self->lock);
@@ -300,9 +302,9 @@ static void work_destroy(void *object) {
   px_free(self);
 }
 
-// A send or recv has the number of the collective before it.
+// Numbers a call. A send or recv carries the number of the preceding collective.
 static void number(px_work *self, px_comm *comm, const px_collective *c) {
-  bool pairs = px__pairs_up(c->op);
+  bool pairs = px__is_p2p(c->op);
   px__call *called = &self->called;
   called->op = c->op;
   called->peer = c->peer;
@@ -313,30 +315,30 @@ static void number(px_work *self, px_comm *comm, const px_collective *c) {
   pthread_mutex_lock(&comm->lock);
   called->number = pairs ? comm->number : ++comm->number;
   called->tag = tag_of(self, c);
-  if (!pairs) px__watch_begun(comm->watch, called);
+  if (!pairs) px__watchdog_begun(comm->watch, called);
   pthread_mutex_unlock(&comm->lock);
   self->call.tag = pairs ? (uint32_t)c->tag : called->tag;
   self->call.number = pairs ? 0 : called->number;
 }
 
-static px_status check_whole(px_comm *comm, px_collective_op op) {
-  char why[PX__WHY];
+static px_status check_usable(px_comm *comm, px_collective_op op) {
+  char why[PX__REASON];
   pthread_mutex_lock(&comm->lock);
   uint64_t next = comm->number + 1;
   snprintf(why, sizeof why, "%s", comm->broken);
   pthread_mutex_unlock(&comm->lock);
-  for (int i = 0; i < 2 && why[0]; i++)
-    if (comm->streams[i]) px_device_fail(px_stream_device(comm->streams[i]), NULL);  // told here
+  for (int i = 0; i < 2 && why[0]; i++)  // the error is returned here; clear it on the device
+    if (comm->streams[i]) px_device_fail(px_stream_device(comm->streams[i]), NULL);
   PX_CHECK(!why[0], PX_DIST_BACKEND,
-           "[Rank %d] %s, which would have number %llu: the group is not usable any more: %s",
-           comm->rank, px__collective_names[op], (unsigned long long)next, why);
+           "[Rank %d] cannot start %s number %llu: the group is no longer usable: %s", comm->rank,
+           px__collective_names[op], (unsigned long long)next, why);
   return PX_OK;
 }
 
 px_status px__work_new(px_work **out, px_comm *comm, const px_collective *c) {
   static const px_class cls = {"work", work_destroy};
   px_work *self;
-  PX_CHECK((unsigned)c->op < PX_COLLECTIVE_COUNT, PX_VALUE, "no such collective: %d", c->op);
+  PX_CHECK((unsigned)c->op < PX_COLLECTIVE_COUNT, PX_VALUE, "invalid collective: %d", c->op);
   PX_TRY(px_alloc((void **)&self, sizeof *self));
   PX_SCOPED(px_work) owned = self;
   px_object_init(self, &cls);
@@ -345,18 +347,18 @@ px_status px__work_new(px_work **out, px_comm *comm, const px_collective *c) {
   self->source = -1;
   self->call.op = c->op;
   self->queued = comm->queues;
-  self->owns = px__pairs_up(c->op) && !self->queued;
+  self->owns = px__is_p2p(c->op) && !self->queued;
   self->comm = self->owns ? px_retain(comm) : comm;
-  PX_TRY(px_alloc((void **)&self->room, sizeof *self->room));
-  PX_TRY(check_whole(comm, c->op));
-  PX_TRY(px__cluster_pass(comm, c->op));
+  PX_TRY(px_alloc((void **)&self->error_storage, sizeof *self->error_storage));
+  PX_TRY(check_usable(comm, c->op));
+  PX_TRY(px__cluster_enter(comm, c->op));
   PX_TRY(prepare(self, comm, c));
   number(self, comm, c);
   *out = PX_MOVE(owned);
   return PX_OK;
 }
 
-// ---- tensors and the one piece
+// ---- copies between tensors and staging buffers
 
 static px_status move(px_tensor *const *tensors, int count, px_tensor *piece, bool out) {
   int64_t at = 0;
@@ -375,14 +377,14 @@ static px_status move(px_tensor *const *tensors, int count, px_tensor *piece, bo
 
 static px_status gather(px_work *self) {
   bool in_place = shapes[self->call.op].in_place;
-  if (!self->gathers_in) return PX_OK;
+  if (!self->packs_in) return PX_OK;
   return move(self->tensors + (in_place ? self->input_count : 0),
               in_place ? self->output_count : self->input_count, self->in, false);
 }
 
 px_status px__work_gather(px_work *self) {
   PX_TRY(gather(self));
-  // What runs on the host scales there.
+  // Host collectives scale in `run`.
   return (self->queued || posted(self)) && scales(self)
              ? px_mul_scalar_(self->in, px_float(self->factor))
              : PX_OK;
@@ -390,25 +392,25 @@ px_status px__work_gather(px_work *self) {
 
 px_status px__work_spread(px_work *self) {
   bool lost = self->call.op == PX_REDUCE && self->call.peer != self->comm->rank;
-  if (!self->spreads_out || lost) return PX_OK;
+  if (!self->scatters_out || lost) return PX_OK;
   return move(self->tensors + self->input_count, self->output_count, self->out, true);
 }
 
 // ---- running
 
 void px__work_fail(px_work *self) {
-  px_error_take(self->room);
-  self->error = self->room;
+  px_error_take(self->error_storage);
+  self->error = self->error_storage;
 }
 
-px_status px__work_refuse(px_work *self, px_comm *comm, const char *why) {
-  char what[PX__CALL], text[PX__FAILURE], reason[PX__WHY];
-  bool pairs = px__pairs_up(self->call.op);
-  px__call_describe(what, sizeof what, &self->called, false);
-  // The other ranks know which collective a number means, but not which send or recv.
-  snprintf(reason, sizeof reason, "%s%s%.600s", pairs ? what : "", pairs ? ": " : "", why);
-  px__watch_explain(comm->watch, self->call.number, reason);
-  if (px__comm_sees(comm) && comm->joined) comm->engine->fail(comm->joined, 0, reason);
+px_status px__work_break_group(px_work *self, px_comm *comm, const char *why) {
+  char description[PX__CALL], text[PX__FAILURE], reason[PX__REASON];
+  bool pairs = px__is_p2p(self->call.op);
+  px__call_describe(description, sizeof description, &self->called, false);
+  // A number identifies a collective on the other ranks, but not a send or recv: name those.
+  snprintf(reason, sizeof reason, "%s%s%.600s", pairs ? description : "", pairs ? ": " : "", why);
+  px__watchdog_explain(comm->watch, self->call.number, reason);
+  if (px__comm_detects(comm) && comm->joined) comm->engine->fail(comm->joined, 0, reason);
   px__call_explain(text, &self->called, comm->rank, self->call.timeout_ms, reason);
   pthread_mutex_lock(&comm->lock);
   if (!comm->refused) snprintf(comm->broken, sizeof comm->broken, "%.1000s", text);
@@ -418,20 +420,20 @@ px_status px__work_refuse(px_work *self, px_comm *comm, const char *why) {
 }
 
 static px_status run(px_work *self, px_comm *comm) {
-  char why[PX__WHY] = "";
+  char why[PX__REASON] = "";
   int64_t left = self->deadline - px__now_ms();
   pthread_mutex_lock(&comm->lock);
   snprintf(why, sizeof why, "%s", comm->broken);
   pthread_mutex_unlock(&comm->lock);
-  if (why[0]) return px__work_refuse(self, comm, why);
+  if (why[0]) return px__work_break_group(self, comm, why);
   self->call.timeout_ms = left > 1 ? left : 1;
-  if (px_fault_pass("collective")) return px__work_refuse(self, comm, "a fault was asked for");
+  if (px_fault_pass("collective")) return px__work_break_group(self, comm, "injected fault");
   if (scales(self))
     px__reduce_scale(self->called.dtype, px_tensor_data(self->in), px_tensor_numel(self->in),
                      self->factor);
   if (comm->engine->run(comm->joined, &self->call, why, sizeof why))
-    return px__work_refuse(self, comm, why);
-  if (!px__pairs_up(self->call.op)) px__watch_done(comm->watch, self->called.number);
+    return px__work_break_group(self, comm, why);
+  if (!px__is_p2p(self->call.op)) px__watchdog_done(comm->watch, self->called.number);
   if (self->divide && !self->call.finish) divide(&self->call, self->call.out, self->call.count);
   return PX_OK;
 }
@@ -447,7 +449,7 @@ void px__work_done(px_work *self) {
   self->after = NULL;
   pthread_cond_broadcast(&self->changed);
   pthread_mutex_unlock(&self->lock);
-  while (after) {  // in the order in which they were added
+  while (after) {  // reverse: callbacks run in the order of registration
     px__after *next = after->next;
     after->next = first;
     first = after;
@@ -463,7 +465,7 @@ void px__work_done(px_work *self) {
 
 // ---- the thread of a communicator
 
-void px__work_off_first(px_comm *comm) {
+void px__work_run_first(px_comm *comm) {
   px_work *work = comm->first;
   comm->first = work->next;
   if (!comm->first) comm->last = NULL;
@@ -479,13 +481,13 @@ void px__work_off_first(px_comm *comm) {
   if (!--comm->on_host) pthread_cond_broadcast(&comm->changed);
 }
 
-// What follows a work may wait for another one: on the thread that would run it, and while it
-// lives.
-static void work_off_until(const px_work *until) {
+// Callbacks may wait for another work on the thread that must run it. Runs queued works until that
+// one has completed.
+static void run_queue_until(const px_work *until) {
   px_comm *comm = until->comm;
   if (!until->on_thread || !pthread_equal(until->thread, pthread_self())) return;
   pthread_mutex_lock(&comm->lock);
-  while (comm->first && !px_work_is_completed(until)) px__work_off_first(comm);
+  while (comm->first && !px_work_is_completed(until)) px__work_run_first(comm);
   pthread_mutex_unlock(&comm->lock);
 }
 
@@ -527,22 +529,22 @@ px_status px_work_at_end(px_work *self, void (*fn)(void *context), void *context
 
 px_event *px_work_event(px_work *self) { return self->event; }
 
-// A send or recv of host memory ends in the thread that waits for it.
+// Completes a send or recv of host memory in the waiting thread.
 static px_status finish(px_work *self, int64_t timeout_ms) {
-  char why[PX__WHY] = "";
+  char why[PX__REASON] = "";
   int64_t left = timeout_ms > 0 ? timeout_ms : self->deadline - px__now_ms();
   void *pending = self->pending;
   self->pending = NULL;
   if (!pending) return PX_OK;
   int bad =
       self->comm->engine->finish(pending, &self->source, left > 1 ? left : 1, why, sizeof why);
-  px_status status = bad ? px__work_refuse(self, self->comm, why) : px__work_spread(self);
+  px_status status = bad ? px__work_break_group(self, self->comm, why) : px__work_spread(self);
   if (status != PX_OK) px__work_fail(self);
   px__work_done(self);
   return self->error ? px_error_give(self->error) : PX_OK;
 }
 
-// What is queued ends on its stream, or has an error.
+// Polls until the stream reaches the event or the work has an error.
 static px_status await_event(px_work *self, int64_t timeout_ms) {
   int64_t end = px__now_ms() + timeout_ms;
   while (!px_event_reached(self->event) && !px_work_error(self)) {
@@ -554,7 +556,7 @@ static px_status await_event(px_work *self, int64_t timeout_ms) {
   return PX_OK;
 }
 
-// After a barrier the host, too, has waited.
+// After a barrier the host, too, is synchronized.
 static px_status await_barrier(px_work *self) {
   px_status status = PX_OK;
   if (!self->queued || self->captured || self->call.op != PX_BARRIER) return PX_OK;
@@ -571,14 +573,14 @@ px_status px_work_wait(px_work *self, int64_t timeout_ms) {
       PX_TRY(self->queued ? await_event(self, timeout_ms) : await(self, timeout_ms));
     PX_TRY(await_barrier(self));
     if (px_work_error(self)) {
-      px_device_fail(self->device, NULL);  // told here
+      px_device_fail(self->device, NULL);  // the error is returned here; clear it on the device
       return px_error_give(self->error);
     }
     PX_TRY(px_stream_current(&current, self->device));
     return px_stream_wait_event(current, self->event);
   }
   if (self->pending) return finish(self, timeout_ms);
-  work_off_until(self);
+  run_queue_until(self);
   PX_TRY(await(self, timeout_ms));
   return self->error ? px_error_give(self->error) : PX_OK;
 }

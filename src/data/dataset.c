@@ -26,7 +26,7 @@ px_status px_dataset_new(px_dataset **out, const px_dataset_kind *kind, void *co
   PX_GIVEN(out);
   *out = NULL;
   PX_CHECK(kind && kind->length && (kind->get || kind->batch), PX_VALUE,
-           "a kind of dataset needs a length, and a way to get items");
+           "expected a dataset kind with length and get or batch");
   PX_TRY(px_alloc((void **)out, sizeof **out));
   px_object_init(*out, &dataset_class);
   (*out)->kind = kind;
@@ -64,9 +64,10 @@ px_status px_dataset_batch(px_list **out, px_dataset *self, const int64_t *indic
   PX_GIVEN(self);
   PX_GIVEN_N(indices, count);
   *out = NULL;
-  PX_CHECK(count > 0, PX_VALUE, "a batch needs at least one item");
+  PX_CHECK(count > 0, PX_VALUE, "expected at least one item in a batch, got %lld",
+           (long long)count);
   int64_t length = px_dataset_length(self), at;
-  bool wrapped = false;  // a kind's own function sees indices that are there
+  bool wrapped = false;  // a kind's own batch function is called with indices in range only
   for (int64_t i = 0; i < count; i++) {
     PX_TRY(index_check(&at, indices[i], length));
     wrapped |= at != indices[i];
@@ -80,7 +81,7 @@ px_status px_dataset_batch(px_list **out, px_dataset *self, const int64_t *indic
   return status;
 }
 
-// Makes a list of what was made, if all was, and takes the array.
+// Makes a list of the tensors on success. Takes the array.
 static px_status listed(px_list **out, px_tensor **made_take, int64_t n, px_status status) {
   if (status == PX_OK) status = px_list_new(out, made_take, n);
   for (int64_t i = 0; i < n; i++) px_release(made_take[i]);
@@ -103,7 +104,7 @@ static px_status rows_get(px_list **out, int64_t index, void *context) {
   return listed(out, made, n, status);
 }
 
-// The index is made once for each device that a tensor is on.
+// The index tensor is created once per device.
 static px_status cut_rows(px_tensor **made, px_tensor *const *tensors, int64_t n,
                           const int64_t *indices, int64_t count) {
   PX_SCOPED(px_tensor) index = NULL;
@@ -149,7 +150,7 @@ px_status px_dataset_tensors(px_dataset **out, px_tensor *const *tensors, int co
                  px_tensor_size(tensors[i], 0) == px_tensor_size(tensors[0], 0),
              PX_ASSERTION, "Size mismatch between tensors");
   }
-  PX_CHECK(count > 0, PX_VALUE, "a dataset needs at least one tensor");
+  PX_CHECK(count > 0, PX_VALUE, "expected at least one tensor in a dataset, got %d", count);
   PX_SCOPED(px_list) rows = NULL;
   PX_TRY(px_list_new(&rows, tensors, count));
   PX_TRY(px_dataset_new(out, &rows_kind, rows));
@@ -255,17 +256,18 @@ px_status px_collate(px_list **out, px_list *const *items, int64_t count) {
   PX_GIVEN(out);
   PX_GIVEN_N(items, count);
   *out = NULL;
-  PX_CHECK(count > 0, PX_VALUE, "a batch needs at least one item");
+  PX_CHECK(count > 0, PX_VALUE, "expected at least one item in a batch, got %lld",
+           (long long)count);
   for (int64_t i = 0; i < count; i++)
     PX_CHECK(items[i], PX_TYPE, "item %lld of a batch is missing", (long long)i);
   int64_t width = px_list_size(items[0]);
   for (int64_t i = 1; i < count; i++)
     PX_CHECK(px_list_size(items[i]) == width, PX_RUNTIME,
              "each element in list of batch should be of equal size");
-  px_tensor **room;  // the results, then one column of items
-  PX_TRY(px_alloc((void **)&room, (size_t)(width + count) * sizeof *room));
+  px_tensor **scratch;  // the results, then one column of items
+  PX_TRY(px_alloc((void **)&scratch, (size_t)(width + count) * sizeof *scratch));
   px_status status = PX_OK;
   for (int64_t k = 0; k < width && status == PX_OK; k++)
-    status = stack_column(&room[k], items, count, k, room + width);
-  return listed(out, room, width, status);
+    status = stack_column(&scratch[k], items, count, k, scratch + width);
+  return listed(out, scratch, width, status);
 }

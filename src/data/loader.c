@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loader: batches of a dataset, in order, fetched ahead by worker threads if asked.
+// The data loader: batches of a dataset in order, optionally prefetched by worker threads.
 //
-// Batch number b goes through slot b mod slot_count. Workers take the next number while its slot is
-// free; the consumer takes batches in order. All fields of a pass below `lock` are owned by it.
+// Batch b uses slot b mod slot_count. Workers claim the next batch while its slot is free. The
+// consumer takes batches in order. `lock` guards the fields below it.
 #include "phlox/autograd.h"
 #include "phlox/data.h"
 #include "phlox/ops/copy.h"
@@ -22,17 +22,17 @@ typedef struct slot {
   bool full;
   px_list *batch;
   px_status status;
-  px_error *error;  // set where status is not OK
+  px_error *error;  // set if status is not PX_OK
 } slot;
 
 struct px_loader_iter {
   px_object head;
   px_loader *loader;
   int64_t *indices;
-  int64_t index_count, batch_count, next;  // next: the consumer's
+  int64_t index_count, batch_count, next;  // next: owned by the consumer
   pthread_mutex_t lock;
   pthread_cond_t changed;
-  int64_t claimed;  // batches that workers have taken on
+  int64_t claimed;  // batches claimed by workers
   bool stop;
   slot *slots;
   int slot_count, worker_count;
@@ -58,7 +58,7 @@ static px_status options_check(const px_loader_options *o) {
            "num_workers option should be non-negative; use num_workers=0 to disable "
            "multiprocessing.");
   PX_CHECK(o->prefetch <= INT32_MAX / (o->workers ? o->workers : 1), PX_VALUE,
-           "%d workers cannot fetch %d batches each ahead", o->workers, o->prefetch);
+           "cannot prefetch %d batches per worker with %d workers", o->prefetch, o->workers);
   PX_CHECK(!o->sampler || !o->shuffle, PX_VALUE,
            "sampler option is mutually exclusive with shuffle");
   return PX_OK;
@@ -122,15 +122,15 @@ static px_status fetch(px_list **out, px_loader_iter *self, int64_t number) {
 typedef struct worker {
   px_loader_iter *pass;
   int number;
-  px_modes modes;  // of the thread that started the pass, as a worker process would have them
+  px_modes modes;  // of the thread that started the pass
 } worker;
 
-// An error that nobody will see takes another language's exception with it.
+// Releases the foreign exception of a discarded error.
 static void error_drop(px_error *error) {
   if (error && error->foreign && error->foreign_release) error->foreign_release(error->foreign);
 }
 
-// Names the worker in front of the error's own text, as PyTorch does for its processes.
+// Takes the current error and prefixes it with the worker, as PyTorch does for its processes.
 static px_error *kept_error(int number) {
   px_error *kept;
   px_error error;
@@ -145,7 +145,7 @@ static px_error *kept_error(int number) {
   return kept;
 }
 
-// Takes on the next batch number, once its slot is free; -1 at the end.
+// Claims the next batch once its slot is free. Returns -1 at the end.
 static int64_t claim(px_loader_iter *self) {
   pthread_mutex_lock(&self->lock);
   while (!self->stop && self->claimed < self->batch_count &&
@@ -167,7 +167,7 @@ static void *work(void *argument) {
   worker self = *(worker *)argument;
   px_free(argument);
   px_modes_set(self.modes);
-  px_threads_alone(true);  // the workers themselves keep the processor busy
+  px_threads_alone(true);  // the workers themselves are the parallelism
   for (int64_t number; (number = claim(self.pass)) >= 0;) {
     slot result = {.full = true};
     result.status = fetch(&result.batch, self.pass, number);
@@ -239,7 +239,7 @@ px_status px_loader_start(px_loader_iter **out, px_loader *loader) {
   self->loader = px_retain(loader);
   self->batch_count = px_loader_length(loader);
   self->index_count = px_sampler_length(loader->sampler);
-  // PyTorch draws its workers' seed first; the order of a seeded run depends on it.
+  // PyTorch draws the workers' base seed first, which affects the order of a seeded run.
   PX_TRY(px_seed_draw(&unused, loader->options.generator));
   PX_TRY(px_alloc((void **)&self->indices, (size_t)self->index_count * sizeof(int64_t)));
   PX_TRY(px_sampler_draw(loader->sampler, self->indices));
@@ -248,7 +248,7 @@ px_status px_loader_start(px_loader_iter **out, px_loader *loader) {
   return PX_OK;
 }
 
-// Waits until the slot is full, lock held; fails if the program ends the wait.
+// Blocks until the slot is full; caller holds the lock. Fails on an interrupt.
 static px_status await(px_loader_iter *self, const slot *at) {
   px_status status = PX_OK;
   while (!at->full && status == PX_OK) {

@@ -11,7 +11,7 @@ struct px_sampler {
   int64_t length;
   px_status (*draw)(px_sampler *self, int64_t *indices);
   px_generator *generator;  // may be NULL
-  px_tensor *weights;       // of a weighted one
+  px_tensor *weights;       // of a weighted sampler
   bool replacement;
 };
 
@@ -25,7 +25,7 @@ static void sampler_destroy(void *object) {
 
 static const px_class sampler_class = {"sampler", sampler_destroy};
 
-// ---- what a pass draws
+// ---- drawing indices
 
 static px_status draw_in_order(px_sampler *self, int64_t *indices) {
   for (int64_t i = 0; i < self->length; i++) indices[i] = i;
@@ -39,9 +39,10 @@ px_status px_seed_draw(int64_t *out, px_generator *generator) {
   return PX_OK;
 }
 
-// Whole orders one after another, the last one cut short (perhaps to nothing: it is drawn all the
-// same), as PyTorch draws them.
-static px_status draw_orders(int64_t *out, int64_t length, int64_t count, px_generator *generator) {
+// Concatenates permutations, the last one truncated. It is drawn even if truncated to nothing, as
+// in PyTorch.
+static px_status draw_permutations(int64_t *out, int64_t length, int64_t count,
+                                   px_generator *generator) {
   int64_t *order;
   PX_TRY(px_alloc((void **)&order, (size_t)length * sizeof *order));
   px_status status = PX_OK;
@@ -54,8 +55,9 @@ static px_status draw_orders(int64_t *out, int64_t length, int64_t count, px_gen
   return status;
 }
 
-// With replacement: 32 at a time.
-static px_status draw_freely(int64_t *out, int64_t length, int64_t count, px_generator *generator) {
+// Draws with replacement, in chunks of 32 as in PyTorch.
+static px_status draw_with_replacement(int64_t *out, int64_t length, int64_t count,
+                                       px_generator *generator) {
   for (int64_t done = 0; done < count; done += 32) {
     PX_SCOPED(px_tensor) some = NULL;
     int64_t take = count - done < 32 ? count - done : 32;
@@ -68,7 +70,7 @@ static px_status draw_freely(int64_t *out, int64_t length, int64_t count, px_gen
 px_status px_random_order(int64_t *out, int64_t length, int64_t count, bool replacement,
                           px_generator *generator) {
   PX_GIVEN_N(out, count);
-  PX_CHECK(length > 0 || count == 0, PX_VALUE, "there is nothing to draw %lld samples from",
+  PX_CHECK(length > 0 || count == 0, PX_VALUE, "cannot draw %lld samples from an empty dataset",
            (long long)count);
   PX_SCOPED(px_generator) fresh = NULL;
   int64_t seed;
@@ -79,8 +81,8 @@ px_status px_random_order(int64_t *out, int64_t length, int64_t count, bool repl
     generator = fresh;
   }
   if (length == 0) return PX_OK;
-  return replacement ? draw_freely(out, length, count, generator)
-                     : draw_orders(out, length, count, generator);
+  return replacement ? draw_with_replacement(out, length, count, generator)
+                     : draw_permutations(out, length, count, generator);
 }
 
 static px_status draw_random(px_sampler *self, int64_t *indices) {
@@ -108,7 +110,7 @@ static px_status sampler_new(px_sampler **out, int64_t length,
 px_status px_sampler_sequential(px_sampler **out, int64_t length) {
   PX_GIVEN(out);
   *out = NULL;
-  PX_CHECK(length >= 0, PX_VALUE, "a sampler cannot have %lld samples", (long long)length);
+  PX_CHECK(length >= 0, PX_VALUE, "expected a length >= 0, got %lld", (long long)length);
   return sampler_new(out, length, draw_in_order, NULL);
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writing checkpoints of several processes.
+// Writing distributed checkpoints.
 //
-// All ranks learn what each has, decide alike who writes what, and write files with names that no
-// earlier checkpoint has. When all have said that theirs are complete, rank 0 gives `.metadata` its
-// new contents in one step, and removes the files that are not named there any more.
+// The ranks exchange descriptions of their tensors, derive the same assignment of tensors to
+// writers, and write files with new names. After all ranks have reported success, rank 0 atomically
+// replaces `.metadata` and removes files no longer referenced by it.
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -17,76 +17,79 @@
 #include "phlox/ops/factory.h"
 #include "phlox/ops/view.h"
 
-// One save, of one rank.
+// State of one save on one rank.
 typedef struct saving {
   const char *folder;
   px_comm *comm;  // borrowed, or NULL
   px_device device;
   const px_checkpoint_item *items;
   int count, rank, size;
-  px_tree **told;  // what each rank has; owned
+  px_tree **descriptions;  // descriptions of all ranks' tensors; owned
   char stamp[32];
   char file[PX__CHECKPOINT_PATH];  // this rank's
-  bool writes;                     // there is something in it, which a failure takes away
+  bool writes;                     // this rank has a file, to be removed on failure
 } saving;
 
-// ---- what the ranks tell each other
+// ---- exchange between ranks
 
-// Numbers of all ranks in turn.
+// All-gathers integers in rank order.
 static px_status share_numbers(const saving *s, int64_t *all, const int64_t *mine, int64_t count) {
-  PX_SCOPED(px_tensor) in = NULL, *there = NULL, *out = NULL;
+  PX_SCOPED(px_tensor) in = NULL, *on_device = NULL, *out = NULL;
   PX_SCOPED(px_work) work = NULL;
   int64_t total = count * s->size;
   if (!s->comm) return memcpy(all, mine, (size_t)count * sizeof *all), PX_OK;
   PX_TRY(px_tensor_from_data(&in, mine, 1, &count, PX_INT64, px_cpu()));
-  PX_TRY(px_to(&there, in, PX_DTYPE_NONE, s->device, false, false));
+  PX_TRY(px_to(&on_device, in, PX_DTYPE_NONE, s->device, false, false));
   PX_TRY(px_tensor_empty(&out, 1, &total, PX_INT64, s->device));
-  px_collective gather = {
-      .op = PX_ALL_GATHER, .inputs = &there, .input_count = 1, .outputs = &out, .output_count = 1};
+  px_collective gather = {.op = PX_ALL_GATHER,
+                          .inputs = &on_device,
+                          .input_count = 1,
+                          .outputs = &out,
+                          .output_count = 1};
   PX_TRY(px_comm_run(&work, s->comm, &gather));
   PX_TRY(px_work_wait(work, 0));
   return px_tensor_read(out, all, (size_t)total * sizeof *all);
 }
 
-// Bytes of all ranks, each in `room` bytes of `all`.
+// All-gathers byte strings, each padded to `capacity` bytes in `all`.
 static px_status share_bytes(const saving *s, char *all, const void *mine, size_t length,
-                             int64_t room) {
-  int64_t words = room / (int64_t)sizeof(int64_t), *padded;
-  PX_TRY(px_alloc((void **)&padded, (size_t)room));
+                             int64_t capacity) {
+  int64_t words = capacity / (int64_t)sizeof(int64_t), *padded;
+  PX_TRY(px_alloc((void **)&padded, (size_t)capacity));
   memcpy(padded, mine, length);
   px_status status = share_numbers(s, (int64_t *)(void *)all, padded, words);
   px_free(padded);
   return status;
 }
 
-static px_status decode_all(saving *s, const char *all, const int64_t *lengths, int64_t room) {
+static px_status decode_all(saving *s, const char *all, const int64_t *lengths, int64_t capacity) {
   for (int r = 0; r < s->size; r++)
-    PX_TRY(px_tree_decode(&s->told[r], all + r * room, (size_t)lengths[r], px_cpu(),
-                          "what a rank tells of its part"));
+    PX_TRY(px_tree_decode(&s->descriptions[r], all + r * capacity, (size_t)lengths[r], px_cpu(),
+                          "the description of a rank's tensors"));
   return PX_OK;
 }
 
 static px_status share_tree(saving *s, const px_tree *mine) {
   void *bytes;
   size_t length;
-  int64_t *lengths, room = 8;
+  int64_t *lengths, capacity = 8;
   char *all = NULL;
   PX_TRY(px_tree_encode(&bytes, &length, mine));
   px_status status = px_alloc((void **)&lengths, (size_t)s->size * sizeof *lengths);
   int64_t own = (int64_t)length;
   if (status == PX_OK) status = share_numbers(s, lengths, &own, 1);
   for (int r = 0; r < s->size && status == PX_OK; r++)
-    if (lengths[r] > room) room = (lengths[r] + 7) / 8 * 8;
-  if (status == PX_OK) status = px_alloc((void **)&all, (size_t)(room * s->size));
-  if (status == PX_OK) status = share_bytes(s, all, bytes, length, room);
-  if (status == PX_OK) status = decode_all(s, all, lengths, room);
+    if (lengths[r] > capacity) capacity = (lengths[r] + 7) / 8 * 8;
+  if (status == PX_OK) status = px_alloc((void **)&all, (size_t)(capacity * s->size));
+  if (status == PX_OK) status = share_bytes(s, all, bytes, length, capacity);
+  if (status == PX_OK) status = decode_all(s, all, lengths, capacity);
   px_free(all);
   px_free(lengths);
   px_free(bytes);
   return status;
 }
 
-// ---- what a rank tells: a list of [name, dtype, sizes, first row, rows], after the stamp
+// ---- a rank's description: the stamp, then lists of [name, dtype, sizes, first row, rows]
 
 static px_status append_number(px_tree *list, int64_t number) {
   PX_SCOPED(px_tree) value = NULL;
@@ -120,7 +123,7 @@ static px_status describe(px_tree *list, const px_checkpoint_item *item) {
   return px_tree_append(list, entry);
 }
 
-static px_status tell(saving *s) {
+static px_status exchange_descriptions(saving *s) {
   PX_SCOPED(px_tree) list = NULL;
   struct timespec now;
   clock_gettime(CLOCK_REALTIME, &now);
@@ -131,38 +134,39 @@ static px_status tell(saving *s) {
   PX_TRY(append_text(list, s->stamp));
   for (int i = 0; i < s->count; i++) PX_TRY(describe(list, &s->items[i]));
   PX_TRY(share_tree(s, list));
-  const char *first = px_tree_get_text(px_tree_at(s->told[0], 0));  // all take rank 0's
+  const char *first =
+      px_tree_get_text(px_tree_at(s->descriptions[0], 0));  // rank 0's stamp is used by all
   if (first) snprintf(s->stamp, sizeof s->stamp, "%s", first);
   return PX_OK;
 }
 
-// ---- who writes what
+// ---- assignment of tensors to writers
 
-static const char *name_at(const px_tree *told, int64_t i) {
-  return px_tree_get_text(px_tree_at(px_tree_at(told, i), PX__ITEM_NAME));
+static const char *name_at(const px_tree *descriptions, int64_t i) {
+  return px_tree_get_text(px_tree_at(px_tree_at(descriptions, i), PX__ITEM_NAME));
 }
-static int64_t number_at(const px_tree *told, int64_t i, int what) {
-  return px_scalar_int(px_tree_get_number(px_tree_at(px_tree_at(told, i), what)));
+static int64_t number_at(const px_tree *descriptions, int64_t i, int what) {
+  return px_scalar_int(px_tree_get_number(px_tree_at(px_tree_at(descriptions, i), what)));
 }
 
-// Whether an earlier rank has the same rows of the same tensor.
+// True if an earlier rank has the same rows of the same tensor.
 static bool has_earlier(const saving *s, int rank, int64_t i) {
-  const char *name = name_at(s->told[rank], i);
-  int64_t first = number_at(s->told[rank], i, PX__ITEM_FIRST);
+  const char *name = name_at(s->descriptions[rank], i);
+  int64_t first = number_at(s->descriptions[rank], i, PX__ITEM_FIRST);
   for (int r = 0; r < rank; r++)
-    for (int64_t k = 1; k < px_tree_size(s->told[r]); k++)
-      if (number_at(s->told[r], k, PX__ITEM_FIRST) == first &&
-          !strcmp(name_at(s->told[r], k), name))
+    for (int64_t k = 1; k < px_tree_size(s->descriptions[r]); k++)
+      if (number_at(s->descriptions[r], k, PX__ITEM_FIRST) == first &&
+          !strcmp(name_at(s->descriptions[r], k), name))
         return true;
   return false;
 }
 
 static bool is_written(const saving *s, int rank, int64_t i) {
-  return number_at(s->told[rank], i, PX__ITEM_ROWS) > 0 && !has_earlier(s, rank, i);
+  return number_at(s->descriptions[rank], i, PX__ITEM_ROWS) > 0 && !has_earlier(s, rank, i);
 }
 
-static void file_name(const saving *s, int rank, char *name, size_t room) {
-  snprintf(name, room, "__%d_0.%s.safetensors", rank, s->stamp);
+static void file_name(const saving *s, int rank, char *name, size_t size) {
+  snprintf(name, size, "__%d_0.%s.safetensors", rank, s->stamp);
 }
 
 static px_status write_own(saving *s) {
@@ -187,24 +191,24 @@ static px_status make_folder(const char *folder) {
   return PX_OK;
 }
 
-// Fails at all ranks if a step has failed at one; *sizes are what each says, if they are wanted.
+// Fails on all ranks if a step failed on one. *sizes receives each rank's value, unless NULL.
 static px_status agree(const saving *s, px_status status, int64_t size, int64_t *sizes) {
   int64_t mine = status == PX_OK ? size : -1, *all;
   px_error *kept = NULL;
   if (status != PX_OK && px_alloc((void **)&kept, sizeof *kept) == PX_OK) px_error_take(kept);
   px_status shared = px_alloc((void **)&all, (size_t)s->size * sizeof *all);
   if (shared == PX_OK) shared = share_numbers(s, all, &mine, 1);
-  int bad = -1;
+  int failed_rank = -1;
   for (int r = 0; r < s->size && shared == PX_OK; r++)
-    if (all[r] < 0 && bad < 0) bad = r;
+    if (all[r] < 0 && failed_rank < 0) failed_rank = r;
   if (shared == PX_OK && sizes) memcpy(sizes, all, (size_t)s->size * sizeof *all);
   px_free(all);
   if (kept) status = px_error_give(kept);
   px_free(kept);
   PX_TRY(status);
   PX_TRY(shared);
-  PX_CHECK(bad < 0, PX_RUNTIME, "rank %d could not write its part of the checkpoint '%s'", bad,
-           s->folder);
+  PX_CHECK(failed_rank < 0, PX_RUNTIME, "rank %d could not write its part of the checkpoint '%s'",
+           failed_rank, s->folder);
   return PX_OK;
 }
 
@@ -224,15 +228,16 @@ static px_status list_files(const saving *s, px_tree *files, const int64_t *size
 }
 
 // A tensor's entry: [dtype, sizes, [[file, first row, rows], ...]].
-static px_status need_entry(px_tree **out, px_tree *tensors, const px_tree *told, int64_t i) {
+static px_status find_or_add_entry(px_tree **out, px_tree *tensors, const px_tree *descriptions,
+                                   int64_t i) {
   PX_SCOPED(px_tree) entry = NULL;
   PX_SCOPED(px_tree) pieces = NULL;
-  const char *name = name_at(told, i);
+  const char *name = name_at(descriptions, i);
   *out = px_tree_get(tensors, name);
   if (*out) return PX_OK;
   PX_TRY(px_tree_new(&entry, PX_TREE_LIST));
-  PX_TRY(px_tree_append(entry, px_tree_at(px_tree_at(told, i), PX__ITEM_DTYPE)));
-  PX_TRY(px_tree_append(entry, px_tree_at(px_tree_at(told, i), PX__ITEM_SIZES)));
+  PX_TRY(px_tree_append(entry, px_tree_at(px_tree_at(descriptions, i), PX__ITEM_DTYPE)));
+  PX_TRY(px_tree_append(entry, px_tree_at(px_tree_at(descriptions, i), PX__ITEM_SIZES)));
   PX_TRY(px_tree_new(&pieces, PX_TREE_LIST));
   PX_TRY(px_tree_append(entry, pieces));
   PX_TRY(px_tree_set(tensors, name, entry));
@@ -242,15 +247,15 @@ static px_status need_entry(px_tree **out, px_tree *tensors, const px_tree *told
 
 static px_status list_tensors(const saving *s, px_tree *tensors) {
   for (int r = 0; r < s->size; r++)
-    for (int64_t i = 1; i < px_tree_size(s->told[r]); i++) {
+    for (int64_t i = 1; i < px_tree_size(s->descriptions[r]); i++) {
       PX_SCOPED(px_tree) piece = NULL;
       px_tree *entry;
-      PX_TRY(need_entry(&entry, tensors, s->told[r], i));
+      PX_TRY(find_or_add_entry(&entry, tensors, s->descriptions[r], i));
       if (!is_written(s, r, i)) continue;
       PX_TRY(px_tree_new(&piece, PX_TREE_LIST));
       PX_TRY(append_number(piece, r));
-      PX_TRY(append_number(piece, number_at(s->told[r], i, PX__ITEM_FIRST)));
-      PX_TRY(append_number(piece, number_at(s->told[r], i, PX__ITEM_ROWS)));
+      PX_TRY(append_number(piece, number_at(s->descriptions[r], i, PX__ITEM_FIRST)));
+      PX_TRY(append_number(piece, number_at(s->descriptions[r], i, PX__ITEM_ROWS)));
       PX_TRY(px_tree_append(px_tree_at(entry, PX__ENTRY_PIECES), piece));
     }
   return PX_OK;
@@ -276,7 +281,7 @@ static px_status write_metadata(const saving *s, const int64_t *sizes, px_tree *
   return px_save_tree(path, metadata);
 }
 
-// Files of earlier checkpoints, and of ones that were cut off. What cannot be removed does no harm.
+// Removes files of earlier or interrupted checkpoints. Failures are ignored.
 static void remove_old(const saving *s) {
   char path[PX__CHECKPOINT_PATH];
   DIR *names = s->rank ? NULL : opendir(s->folder);
@@ -294,26 +299,26 @@ static void remove_old(const saving *s) {
 // ---- saving
 
 static int64_t size_of_file(const saving *s) {
-  struct stat facts;
-  return s->writes && stat(s->file, &facts) == 0 ? (int64_t)facts.st_size : 0;
+  struct stat info;
+  return s->writes && stat(s->file, &info) == 0 ? (int64_t)info.st_size : 0;
 }
 
 static px_status save_all(saving *s, px_tree *values, int64_t *sizes) {
   px_status status = make_folder(s->folder);
   PX_TRY(agree(s, status, 0, NULL));
-  PX_TRY(tell(s));
+  PX_TRY(exchange_descriptions(s));
   status = write_own(s);
   PX_TRY(agree(s, status, status == PX_OK ? size_of_file(s) : 0, sizes));
-  s->writes = false;  // from here on the file may be a checkpoint's, whatever fails
+  s->writes = false;  // the metadata may refer to the file from here on, even after a failure
   return agree(s, write_metadata(s, sizes, values), 0, NULL);
 }
 
 static px_status check_items(const px_checkpoint_item *items, int count) {
   for (int i = 0; i < count; i++) {
     PX_CHECK(items[i].name && items[i].part, PX_TYPE,
-             "a tensor of a checkpoint, or its name, is missing");
+             "expected a name and a tensor for item %d of a checkpoint, got NULL", i);
     PX_CHECK(!items[i].sizes || px_tensor_ndim(items[i].part) > 0, PX_VALUE,
-             "'%s' has no rows of which it could be a part", items[i].name);
+             "'%s' is 0-dimensional: expected no sizes", items[i].name);
   }
   return PX_OK;
 }
@@ -327,7 +332,7 @@ px_status px_checkpoint_save(const char *folder, px_comm *comm, px_device device
   saving s = {.folder = folder, .comm = comm, .device = device, .items = items, .count = count};
   s.rank = comm ? px_comm_rank(comm) : 0;
   s.size = comm ? px_comm_size(comm) : 1;
-  PX_TRY(px_alloc((void **)&s.told, (size_t)s.size * sizeof *s.told));
+  PX_TRY(px_alloc((void **)&s.descriptions, (size_t)s.size * sizeof *s.descriptions));
   px_status status = px_alloc((void **)&sizes, (size_t)s.size * sizeof *sizes);
   bool was = px_grad_enabled();
   px_grad_set_enabled(false);
@@ -335,8 +340,8 @@ px_status px_checkpoint_save(const char *folder, px_comm *comm, px_device device
   px_grad_set_enabled(was);
   if (status == PX_OK) remove_old(&s);
   if (status != PX_OK && s.writes) unlink(s.file);
-  for (int r = 0; r < s.size; r++) px_release(s.told[r]);
-  px_free(s.told);
+  for (int r = 0; r < s.size; r++) px_release(s.descriptions[r]);
+  px_free(s.descriptions);
   px_free(sizes);
   return status;
 }

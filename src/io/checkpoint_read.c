@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading checkpoints of several processes: the metadata, which is not trusted, and what of which
-// file goes where. One file after the other is in memory.
+// Reading distributed checkpoints. The metadata is untrusted. It maps rows of tensors to files.
+// Files are loaded one at a time.
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -12,8 +12,8 @@
 struct px_checkpoint {
   px_object head;
   char *folder;
-  px_tree *metadata, *files, *tensors, *values;  // the first is owned, the others lie in it
-  int64_t (*sizes)[PX_MAX_DIMS];                 // of each tensor
+  px_tree *metadata, *files, *tensors, *values;  // `metadata` is owned; the others are parts of it
+  int64_t (*sizes)[PX_MAX_DIMS];                 // per tensor
 };
 
 px_status px__checkpoint_path(char *path, const char *folder, const char *name) {
@@ -40,7 +40,7 @@ static int64_t count_of(const px_tree *list, int i) {
   return px_scalar_int(px_tree_get_number(px_tree_at(list, i)));
 }
 
-// A name of a file, which lies in the folder.
+// True for a [name, size] pair whose name is a plain file name.
 static bool is_file(const px_tree *pair) {
   const char *name = is_list(pair, 2) ? px_tree_get_text(px_tree_at(pair, 0)) : NULL;
   return name && *name && *name != '.' && !strchr(name, '/') && is_count(px_tree_at(pair, 1));
@@ -75,11 +75,11 @@ static bool is_entry(const px_checkpoint *self, const px_tree *entry, int64_t *s
 static px_status check_metadata(px_checkpoint *self) {
   const px_tree *version = px_tree_get(self->metadata, "version");
   bool dict = px_tree_kind_of(self->metadata) == PX_TREE_DICT && version && is_count(version);
-  PX_CHECK(dict, PX_RUNTIME, "'%s' is no checkpoint: its .metadata says nothing of one",
+  PX_CHECK(dict, PX_RUNTIME, "'%s' is not a checkpoint: its .metadata has no version",
            self->folder);
   int64_t number = px_scalar_int(px_tree_get_number(version));
   PX_CHECK(number == PX__CHECKPOINT_VERSION, PX_RUNTIME,
-           "the checkpoint '%s' has version %lld, which this version of Phlox does not read",
+           "the checkpoint '%s' has version %lld, unsupported by this version of Phlox",
            self->folder, (long long)number);
   self->files = px_tree_get(self->metadata, "files");
   self->tensors = px_tree_get(self->metadata, "tensors");
@@ -111,12 +111,13 @@ px_status px_checkpoint_open(px_checkpoint **out, const char *folder) {
   static const px_class cls = {"checkpoint", checkpoint_destroy};
   char path[PX__CHECKPOINT_PATH];
   px_checkpoint *self;
-  struct stat facts;
+  struct stat info;
   PX_GIVEN(out);
   PX_GIVEN(folder);
   PX_TRY(px__checkpoint_path(path, folder, PX__CHECKPOINT_METADATA));
-  PX_CHECK(stat(path, &facts) == 0, PX_NOT_FOUND,
-           "[Errno 2] No such file or directory: '%s': no checkpoint was completed there", path);
+  PX_CHECK(stat(path, &info) == 0, PX_NOT_FOUND,
+           "[Errno 2] No such file or directory: '%s': no complete checkpoint in this folder",
+           path);
   PX_TRY(px_alloc((void **)&self, sizeof *self));
   PX_SCOPED(px_checkpoint) owned = self;
   px_object_init(self, &cls);
@@ -147,38 +148,38 @@ bool px_checkpoint_find(const px_checkpoint *self, const char *name, px_checkpoi
 
 px_tree *px_checkpoint_values(const px_checkpoint *self) { return self->values; }
 
-// ---- checks before anything changes
+// ---- validation before any tensor changes
 
-static void size_text(char *text, size_t room, int ndim, const int64_t *sizes) {
-  size_t used = (size_t)snprintf(text, room, "torch.Size([");
-  for (int d = 0; d < ndim && used < room; d++)
+static void size_text(char *text, size_t size, int ndim, const int64_t *sizes) {
+  size_t used = (size_t)snprintf(text, size, "torch.Size([");
+  for (int d = 0; d < ndim && used < size; d++)
     used +=
-        (size_t)snprintf(text + used, room - used, "%s%lld", d ? ", " : "", (long long)sizes[d]);
-  if (used < room) snprintf(text + used, room - used, "])");
+        (size_t)snprintf(text + used, size - used, "%s%lld", d ? ", " : "", (long long)sizes[d]);
+  if (used < size) snprintf(text + used, size - used, "])");
 }
 
 static px_status check_item(const px_checkpoint *self, const px_checkpoint_item *item) {
   px_checkpoint_entry saved;
-  char theirs[300], ours[300];
-  PX_CHECK(item->name && item->part, PX_TYPE, "a tensor to read, or its name, is missing");
+  char saved_text[300], item_text[300];
+  PX_CHECK(item->name && item->part, PX_TYPE, "expected a name and a tensor to read, got NULL");
   PX_CHECK(px_checkpoint_find(self, item->name, &saved), PX_RUNTIME,
            "Missing key in checkpoint state_dict: %s.", item->name);
   int ndim = px_tensor_ndim(item->part);
   const int64_t *sizes = item->sizes ? item->sizes : px_tensor_sizes(item->part);
   bool same = ndim == saved.ndim;
   for (int d = 0; same && d < ndim; d++) same = sizes[d] == saved.sizes[d];
-  size_text(theirs, sizeof theirs, saved.ndim, saved.sizes);
-  size_text(ours, sizeof ours, ndim, sizes);
-  PX_CHECK(same, PX_VALUE, "Size mismatch between saved %s and current: %s for %s", theirs, ours,
-           item->name);
+  size_text(saved_text, sizeof saved_text, saved.ndim, saved.sizes);
+  size_text(item_text, sizeof item_text, ndim, sizes);
+  PX_CHECK(same, PX_VALUE, "Size mismatch between saved %s and current: %s for %s", saved_text,
+           item_text, item->name);
   int64_t first = item->sizes ? item->first : 0, rows = px__checkpoint_rows(item->part);
   PX_CHECK(!ndim || (first >= 0 && rows <= sizes[0] && first <= sizes[0] - rows), PX_VALUE,
-           "rows %lld to %lld of %s are none of its %lld", (long long)first,
+           "rows %lld to %lld of %s are out of range for %lld rows", (long long)first,
            (long long)(first + rows), item->name, (long long)sizes[0]);
   return PX_OK;
 }
 
-// The rows that a piece has of those that an item wants.
+// Number of rows of an item contained in a piece, from row *from on.
 static int64_t overlap(const px_checkpoint_item *item, const px_tree *piece, int64_t *from) {
   int64_t first = item->sizes ? item->first : 0, end = first + px__checkpoint_rows(item->part);
   int64_t begin = count_of(piece, PX__PIECE_FIRST);
@@ -191,7 +192,7 @@ static const px_tree *pieces_of(const px_checkpoint *self, const char *name) {
   return px_tree_at(px_tree_get(self->tensors, name), PX__ENTRY_PIECES);
 }
 
-static bool wants_file(const px_checkpoint *self, const px_checkpoint_item *item, int64_t file) {
+static bool needs_file(const px_checkpoint *self, const px_checkpoint_item *item, int64_t file) {
   const px_tree *pieces = pieces_of(self, item->name);
   int64_t from;
   for (int64_t i = 0; i < px_tree_size(pieces); i++) {
@@ -201,17 +202,17 @@ static bool wants_file(const px_checkpoint *self, const px_checkpoint_item *item
   return false;
 }
 
-// That the pieces have all rows: a checkpoint may have been saved without some of the ranks'.
+// Fails if the pieces lack rows: the checkpoint may have been saved without some ranks.
 static px_status check_rows(const px_checkpoint *self, const px_checkpoint_item *item) {
   const px_tree *pieces = pieces_of(self, item->name);
-  int64_t found = 0, from, wanted = px__checkpoint_rows(item->part);
+  int64_t found = 0, from, expected = px__checkpoint_rows(item->part);
   for (int64_t i = 0; i < px_tree_size(pieces); i++) {
     int64_t n = overlap(item, px_tree_at(pieces, i), &from);
     found += n > 0 ? n : 0;
   }
-  PX_CHECK(found == wanted || !px_tensor_numel(item->part), PX_RUNTIME,
-           "the checkpoint '%s' has %lld of the %lld rows that are wanted of %s", self->folder,
-           (long long)found, (long long)wanted, item->name);
+  PX_CHECK(found == expected || !px_tensor_numel(item->part), PX_RUNTIME,
+           "the checkpoint '%s' has %lld of the %lld requested rows of %s", self->folder,
+           (long long)found, (long long)expected, item->name);
   return PX_OK;
 }
 
@@ -222,14 +223,14 @@ static px_status file_path(char *path, const px_checkpoint *self, int64_t file) 
 
 static px_status check_file(const px_checkpoint *self, int64_t file) {
   char path[PX__CHECKPOINT_PATH];
-  struct stat facts;
-  int64_t wanted = count_of(px_tree_at(self->files, file), 1);
+  struct stat info;
+  int64_t expected = count_of(px_tree_at(self->files, file), 1);
   PX_TRY(file_path(path, self, file));
-  PX_CHECK(!px__file_fault() && stat(path, &facts) == 0, PX_RUNTIME,
-           "the checkpoint '%s' is not whole: its file '%s' is missing", self->folder, path);
-  PX_CHECK(facts.st_size == wanted, PX_RUNTIME,
-           "the checkpoint '%s' is damaged: its file '%s' has %lld bytes, where %lld were saved",
-           self->folder, path, (long long)facts.st_size, (long long)wanted);
+  PX_CHECK(!px__file_fault() && stat(path, &info) == 0, PX_RUNTIME,
+           "the checkpoint '%s' is incomplete: its file '%s' is missing", self->folder, path);
+  PX_CHECK(info.st_size == expected, PX_RUNTIME,
+           "the checkpoint '%s' is damaged: expected %lld bytes in its file '%s', got %lld",
+           self->folder, (long long)expected, path, (long long)info.st_size);
   return PX_OK;
 }
 
@@ -255,7 +256,7 @@ static px_status check_saved(const px_checkpoint *self, const px_tensor *saved, 
       saved && px_checkpoint_find(self, name, &entry) && entry.ndim == px_tensor_ndim(saved);
   if (fits && entry.ndim) fits = px_tensor_size(saved, 0) == count_of(piece, PX__PIECE_ROWS);
   for (int d = 1; fits && d < entry.ndim; d++) fits = px_tensor_size(saved, d) == entry.sizes[d];
-  PX_CHECK(fits, PX_RUNTIME, "the checkpoint '%s' is damaged: its metadata does not fit '%s'",
+  PX_CHECK(fits, PX_RUNTIME, "the checkpoint '%s' is damaged: its metadata does not match '%s'",
            self->folder, name);
   return PX_OK;
 }
@@ -279,10 +280,10 @@ static px_status read_file(const px_checkpoint *self, int64_t file, const px_che
   return PX_OK;
 }
 
-static bool file_is_wanted(const px_checkpoint *self, int64_t file, const px_checkpoint_item *items,
+static bool file_is_needed(const px_checkpoint *self, int64_t file, const px_checkpoint_item *items,
                            int count) {
   for (int i = 0; i < count; i++)
-    if (wants_file(self, &items[i], file)) return true;
+    if (needs_file(self, &items[i], file)) return true;
   return false;
 }
 
@@ -290,9 +291,9 @@ static px_status read_all(const px_checkpoint *self, const px_checkpoint_item *i
   for (int i = 0; i < count; i++) PX_TRY(check_item(self, &items[i]));
   for (int i = 0; i < count; i++) PX_TRY(check_rows(self, &items[i]));
   for (int64_t f = 0; f < px_tree_size(self->files); f++)
-    if (file_is_wanted(self, f, items, count)) PX_TRY(check_file(self, f));
+    if (file_is_needed(self, f, items, count)) PX_TRY(check_file(self, f));
   for (int64_t f = 0; f < px_tree_size(self->files); f++)
-    if (file_is_wanted(self, f, items, count)) PX_TRY(read_file(self, f, items, count));
+    if (file_is_needed(self, f, items, count)) PX_TRY(read_file(self, f, items, count));
   return PX_OK;
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// JSON of files, by json-c. What is read may come from anywhere: a cursor goes over the members of
-// a large text, so that only one of them is in memory as a value; a value that nests too deeply, or
-// is longer than its caller expects, is refused before it is complete. Files have texts and sizes
-// by the hundred thousand, so the cursor reads plain ones itself; the parser has all others.
+// JSON of files, parsed by json-c. The input is untrusted. A cursor iterates over the members of a
+// large text, so only one member at a time is in memory as a value. Values nested too deeply or
+// longer than expected are rejected early. Files contain up to hundreds of thousands of strings and
+// sizes, so the cursor reads plain ones itself and uses the parser for the rest.
 #include <endian.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,7 +13,7 @@ enum { DEPTH = 128, VALUE_LIMIT = 1 << 13, KEY_LIMIT = 1 << 16, DIGITS = 18 };
 
 // ---- reading
 
-static px_status wrong(const px__json *json, const char *what) {
+static px_status fail(const px__json *json, const char *what) {
   return px_error_set(PX_RUNTIME, 0, __FILE__, __LINE__, __func__, "'%s': %s: %s at byte %zu",
                       json->path, json->of, what, json->at);
 }
@@ -29,7 +29,7 @@ char px__json_peek(px__json *json) { return peek(json); }
 static px_status step(px__json *json, char expected) {
   char what[] = "'?' expected";
   what[1] = expected;
-  if (peek(json) != expected) return wrong(json, what);
+  if (peek(json) != expected) return fail(json, what);
   json->at++;
   return PX_OK;
 }
@@ -47,7 +47,7 @@ px_status px__json_more(px__json *json, char bracket, bool *more) {
 }
 
 px_status px__json_end(px__json *json) {
-  return peek(json) || json->at < json->length ? wrong(json, "more than one value") : PX_OK;
+  return peek(json) || json->at < json->length ? fail(json, "more than one value") : PX_OK;
 }
 
 static px_status parser_reset(json_tokener **parser, const char *path) {
@@ -65,7 +65,7 @@ px_status px__json_value(json_object **out, px__json *json, size_t limit) {
   size_t rest = json->length - json->at, length = rest < limit ? rest : limit;
   *out = json_tokener_parse_ex(json->parser, json->text + json->at, (int)length);
   enum json_tokener_error error = json_tokener_get_error(json->parser);
-  // A number may go on, so the parser waits for what follows it; a blank ends it.
+  // A number at the end is incomplete for the parser; a blank terminates it.
   if (error == json_tokener_continue && length == rest) {
     *out = json_tokener_parse_ex(json->parser, " ", 1);
     error = json_tokener_get_error(json->parser);
@@ -74,10 +74,10 @@ px_status px__json_value(json_object **out, px__json *json, size_t limit) {
     json->at += json_tokener_get_parse_end(json->parser);
   }
   if (error == json_tokener_success) return PX_OK;
-  if (error == json_tokener_error_depth) return wrong(json, "it is nested too deeply");
+  if (error == json_tokener_error_depth) return fail(json, "nested too deeply");
   if (error == json_tokener_continue)
-    return wrong(json, length < rest ? "a value is too long" : "a value has no end");
-  return wrong(json, json_tokener_error_desc(error));
+    return fail(json, length < rest ? "a value is too long" : "an unterminated value");
+  return fail(json, json_tokener_error_desc(error));
 }
 
 px_status px__json_skip(px__json *json) {
@@ -87,16 +87,16 @@ px_status px__json_skip(px__json *json) {
   return PX_OK;
 }
 
-// ---- texts and sizes, most of which are so plain that they take no parser
+// ---- fast paths for plain strings and sizes
 
-static bool escapes_itself(char c) { return c == '"' || c == '\\' || c == '/'; }
+static bool is_plain_escape(char c) { return c == '"' || c == '\\' || c == '/'; }
 static bool is_letter(char c) { return c >= ' ' && c <= '~' && c != '"' && c != '\\'; }
 
-enum { BLOCK = 16 };  // bytes that are looked at together
+enum { BLOCK = 16 };  // bytes per vector
 typedef signed char block __attribute__((vector_size(BLOCK)));
 
-// How many letters stand at the beginning of a block. A byte that is none has all its bits set in
-// what is compared; a byte over 127 is negative here.
+// Number of leading letters of a block. In the comparison a non-letter byte has all bits set. Bytes
+// over 127 are negative here.
 static size_t letters_of(const char *text) {
   block x;
   uint64_t marks[2];
@@ -107,12 +107,13 @@ static size_t letters_of(const char *text) {
   return marks[1] ? 8 + (size_t)__builtin_ctzll(le64toh(marks[1])) / 8 : BLOCK;
 }
 
-// The letters at the beginning of a text, but for few that are counted at the next call.
+// Number of leading letters, possibly undercounted near the end of the text.
 static size_t letters_before(const char *text, size_t rest) {
   return rest >= BLOCK ? letters_of(text) : rest && is_letter(*text);
 }
 
-// The closing quote of a text of ASCII whose escapes stand for themselves; 0 for any other value.
+// Returns the index of the closing quote of an ASCII string with only \", \\ and \/ escapes; 0 for
+// any other value.
 static size_t plain_end(const px__json *json, size_t limit, bool *escapes) {
   const char *text = json->text + json->at;
   size_t rest = json->length - json->at, end = rest < limit ? rest : limit;
@@ -121,14 +122,14 @@ static size_t plain_end(const px__json *json, size_t limit, bool *escapes) {
     i += letters_before(text + i, end - i);
     if (i == end || is_letter(text[i])) continue;
     if (text[i] == '"') return json->at + i;
-    if (text[i] != '\\' || ++i == end || !escapes_itself(text[i])) return 0;
+    if (text[i] != '\\' || ++i == end || !is_plain_escape(text[i])) return 0;
     *escapes = true;
     i++;
   }
   return 0;
 }
 
-// The text, decoded where it stands.
+// Decodes the string in place and returns it.
 static const char *take_plain(px__json *json, size_t end, bool escapes) {
   char *begin = json->text + json->at + 1, *to = begin, *stop = json->text + end;
   for (const char *from = begin; escapes && from < stop;) {
@@ -145,7 +146,7 @@ static const char *take_plain(px__json *json, size_t end, bool escapes) {
 
 px_status px__json_text(const char **out, px__json *json, size_t limit) {
   peek(json);
-  char *place = json->text + json->at;
+  char *start = json->text + json->at;
   json_object *value;
   bool escapes = false;
   size_t end = plain_end(json, limit, &escapes);
@@ -154,14 +155,14 @@ px_status px__json_text(const char **out, px__json *json, size_t limit) {
   const char *text =
       json_object_is_type(value, json_type_string) ? json_object_get_string(value) : NULL;
   bool cut = text && strlen(text) != (size_t)json_object_get_string_len(value);
-  *out = text ? memcpy(place, text, strlen(text) + 1) : NULL;
+  *out = text ? memcpy(start, text, strlen(text) + 1) : NULL;
   json_object_put(value);
-  return cut ? wrong(json, "a text holds a zero byte") : PX_OK;
+  return cut ? fail(json, "a text contains a zero byte") : PX_OK;
 }
 
 px_status px__json_key(const char **out, px__json *json) {
   PX_TRY(px__json_text(out, json, KEY_LIMIT));
-  if (!*out) return wrong(json, "a member without a name");
+  if (!*out) return fail(json, "a member without a name");
   PX_TRY(step(json, ':'));
   peek(json);
   return PX_OK;
@@ -171,14 +172,14 @@ px_status px__json_skip_text(px__json *json) {
   PX_TRY(step(json, '"'));
   while (json->at < json->length && json->text[json->at] != '"')
     json->at += json->text[json->at] == '\\' ? 2 : 1;
-  if (json->at >= json->length) return wrong(json, "a value has no end");
+  if (json->at >= json->length) return fail(json, "an unterminated value");
   json->at++;
   return PX_OK;
 }
 
 static bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-// A number of digits alone needs no parser: up to DIGITS of them fit.
+// Numbers of up to DIGITS digits are read without the parser.
 static px_status size_read(int64_t *out, px__json *json) {
   json_object *value;
   size_t at = json->at;
@@ -186,16 +187,16 @@ static px_status size_read(int64_t *out, px__json *json) {
   for (; at < json->length && at < json->at + DIGITS && is_digit(json->text[at]); at++)
     n = 10 * n + (json->text[at] - '0');
   bool ends = at < json->length && (json->text[at] == ',' || json->text[at] == ']');
-  bool usual = ends && at > json->at && (json->text[json->at] != '0' || at == json->at + 1);
+  bool plain = ends && at > json->at && (json->text[json->at] != '0' || at == json->at + 1);
   *out = n;
-  if (usual) return json->at = at, PX_OK;
+  if (plain) return json->at = at, PX_OK;
   PX_TRY(px__json_value(&value, json, VALUE_LIMIT));
   *out = json_object_is_type(value, json_type_int) ? json_object_get_int64(value) : -1;
   json_object_put(value);
   return PX_OK;
 }
 
-px_status px__json_sizes(int64_t *out, int room, int *count, px__json *json) {
+px_status px__json_sizes(int64_t *out, int capacity, int *count, px__json *json) {
   bool more;
   int64_t size;
   *count = -1;
@@ -206,7 +207,7 @@ px_status px__json_sizes(int64_t *out, int room, int *count, px__json *json) {
     if (!more) return PX_OK;
     peek(json);
     PX_TRY(size_read(&size, json));
-    if (*count < room) out[*count] = size;
+    if (*count < capacity) out[*count] = size;
   }
 }
 
@@ -221,7 +222,7 @@ static px_status put(px__json_writer *w, const char *text) {
   return px__writer_write(w->to, text, strlen(text));
 }
 
-// What stands before a value: a comma, unless it is the first of its container.
+// Writes a comma, unless the value is the first of its container.
 static px_status begin(px__json_writer *w) {
   const char *before = w->after_key || w->first ? "" : ",";
   w->first = w->after_key = false;
@@ -244,7 +245,7 @@ px_status px__json_shut(px__json_writer *w, char bracket) {
   return put(w, (char[]){bracket, 0});
 }
 
-// What the parser would not read is not written.
+// Rejects strings that the parser would not accept.
 static px_status readable(px__json_writer *w, const char *literal) {
   PX_TRY(parser_reset(&w->parser, w->to->path));
   json_object_put(json_tokener_parse_ex(w->parser, literal, (int)strlen(literal)));

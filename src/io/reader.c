@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading with every length checked.
+// Reads with all lengths checked.
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -20,24 +20,25 @@ px__reader px__reader_memory(const void *bytes, size_t size, const char *name) {
 
 px_status px__reader_open(px__reader *reader, const char *path) {
   *reader = (px__reader){.descriptor = -1, .path = path};
-  // Without waiting: a pipe that nobody writes to would hold the reader for ever.
+  // Non-blocking: opening a pipe without a writer would block forever.
   int descriptor = px__file_fault() ? -1 : open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0 && errno == ENOENT)
     return px_error_set(PX_NOT_FOUND, ENOENT, __FILE__, __LINE__, __func__,
                         "[Errno 2] No such file or directory: '%s'", path);
   if (descriptor < 0) PX_FAIL_ERRNO(PX_IO, "cannot open", path);
   reader->descriptor = descriptor;
-  struct stat facts;
-  bool good = fstat(descriptor, &facts) == 0 && S_ISREG(facts.st_mode);
+  struct stat info;
+  bool good = fstat(descriptor, &info) == 0 && S_ISREG(info.st_mode);
   if (!good) px__reader_close(reader);
   PX_CHECK(good, PX_IO, "not a regular file: '%s'", path);
-  reader->size = facts.st_size;
+  reader->size = info.st_size;
   return PX_OK;
 }
 
 px_status px__reader_read(const px__reader *reader, void *to, int64_t offset, int64_t bytes) {
   PX_CHECK(offset >= 0 && bytes >= 0 && bytes <= reader->size && offset <= reader->size - bytes,
-           PX_RUNTIME, "'%s' is truncated: %lld bytes are due at offset %lld, but it has %lld",
+           PX_RUNTIME,
+           "'%s' is truncated: expected %lld bytes at offset %lld, but its size is %lld",
            reader->path, (long long)bytes, (long long)offset, (long long)reader->size);
   if (reader->memory) {
     if (bytes) memcpy(to, reader->memory + offset, (size_t)bytes);

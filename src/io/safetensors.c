@@ -2,8 +2,8 @@
 // Reads the safetensors format: 8 bytes of header length, a JSON header, then the tensors' bytes
 // without gaps. https://huggingface.co/docs/safetensors
 //
-// A file is not trusted: lengths, counts, types and offsets are checked before tensors are made,
-// and these take no more than the file has. One entry of the header is a JSON value at a time.
+// Files are untrusted: lengths, counts, types and offsets are checked before tensors are created.
+// Memory is bounded by the file's size. Header entries are parsed one at a time.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,13 +20,13 @@ const char *px__type_name(px_dtype dtype) {
 
 // ---- entries
 
-// What the header says of one tensor. The texts lie in the header's, where they were read.
+// A tensor's header entry. Strings point into the header's text.
 typedef struct entry {
   const char *name;
-  const char *foreign;  // the dtype's name, if Phlox lacks it
+  const char *foreign;  // name of a dtype unsupported by Phlox, or NULL
   px_dtype dtype;
   int ndim;
-  size_t sizes;  // where they begin in the header's `sizes`
+  size_t sizes;  // index of the first size in the header's `sizes`
   int64_t begin, end;
 } entry;
 
@@ -35,15 +35,15 @@ typedef struct header {
   char *text;
   int64_t data;               // offset of the tensors' bytes in the file
   px__writer entries, sizes;  // growing arrays of entry and of int64_t
-  char *window;               // WINDOW bytes of the file; NULL until they are needed
-  int64_t begin, end, next;   // what the window holds; where the latest read ended
-  const char *wanted;         // of the metadata, the key whose value is wanted
-  char *found;                // that value; NULL if there is none
+  char *window;               // read buffer of WINDOW bytes; allocated on first use
+  int64_t begin, end, next;   // range of the file in the window; end of the last read
+  const char *key;            // metadata key to look up, or NULL
+  char *found;                // its value, or NULL
 } header;
 
 enum { DTYPE_LIMIT = 1 << 13 };
 
-// An entry as it stands there; see px__json_sizes.
+// An entry as parsed; see px__json_sizes for invalid values.
 typedef struct described {
   const char *dtype;
   int ndim, ends;
@@ -77,7 +77,7 @@ static px_status described_read(described *d, px__json *json) {
   }
 }
 
-// A dtype that Phlox lacks is no reason to lose the other tensors.
+// An unsupported dtype is recorded, so that the other tensors can still be loaded.
 static px_status entry_dtype(entry *out, const header *h, const described *d) {
   PX_CHECK(d->dtype, PX_RUNTIME, "'%s': tensor '%.200s' has an unknown dtype", h->file.path,
            out->name);
@@ -93,10 +93,10 @@ static px_status entry_dtype(entry *out, const header *h, const described *d) {
   return PX_OK;
 }
 
-// Sizes, and the bytes that they come to; of a foreign dtype the elements.
+// Reads sizes and computes the size in bytes; for a foreign dtype the number of elements.
 static px_status entry_sizes(entry *out, header *h, const described *d, int64_t *bytes) {
   PX_CHECK(d->ndim >= 0 && d->ndim <= PX_MAX_DIMS, PX_RUNTIME,
-           "'%s': tensor '%.200s' has no shape of at most %d sizes", h->file.path, out->name,
+           "'%s': tensor '%.200s' has no valid shape of at most %d sizes", h->file.path, out->name,
            PX_MAX_DIMS);
   *bytes = out->foreign ? 1 : (int64_t)px_dtype_size(out->dtype);
   out->ndim = d->ndim;
@@ -113,7 +113,7 @@ static px_status entry_offsets(entry *out, const header *h, const described *d, 
   PX_CHECK(d->ends == 2 && out->begin >= 0 && out->end >= 0, PX_RUNTIME,
            "'%s': tensor '%.200s' has invalid data_offsets", h->file.path, out->name);
   PX_CHECK(out->begin <= out->end && (out->foreign || out->end - out->begin == bytes), PX_RUNTIME,
-           "'%s': tensor '%.200s' takes %lld bytes, but its data_offsets are %lld to %lld",
+           "'%s': tensor '%.200s' has %lld bytes, but its data_offsets are %lld to %lld",
            h->file.path, out->name, (long long)bytes, (long long)out->begin, (long long)out->end);
   PX_CHECK(out->end <= h->file.size - h->data, PX_RUNTIME,
            "'%s' is truncated: tensor '%.200s' ends at byte %lld of %lld", h->file.path, out->name,
@@ -138,10 +138,10 @@ static px_status entry_read(header *h, const char *name, px__json *json) {
 
 // ---- the header
 
-static px_status metadata_value(header *h, px__json *json, bool wanted) {
+static px_status metadata_value(header *h, px__json *json, bool selected) {
   const char *text;
   if (px__json_peek(json) != '"') return px__json_skip(json);
-  if (!wanted) return px__json_skip_text(json);
+  if (!selected) return px__json_skip_text(json);
   PX_TRY(px__json_text(&text, json, json->length));
   h->found = text ? json->text + (text - json->text) : NULL;
   return PX_OK;
@@ -156,7 +156,7 @@ static px_status metadata_read(header *h, px__json *json) {
     PX_TRY(px__json_more(json, '}', &more));
     if (!more) return PX_OK;
     PX_TRY(px__json_key(&name, json));
-    PX_TRY(metadata_value(h, json, h->wanted && !strcmp(name, h->wanted)));
+    PX_TRY(metadata_value(h, json, h->key && !strcmp(name, h->key)));
   }
 }
 
@@ -172,17 +172,16 @@ static px_status members_read(header *h, px__json *json) {
   }
 }
 
-// A zip of pickles, which PyTorch writes, is worth a word of its own.
+// Zip files of pickles (PyTorch's format) get an error text of their own.
 static px_status header_length(int64_t *out, const header *h) {
   unsigned char first[8] = {0};
   uint64_t length = 0;
   PX_TRY(px__reader_read(&h->file, first, 0, sizeof first));
   PX_CHECK(memcmp(first, "PK\3\4", 4), PX_RUNTIME,
-           "'%s' is a zip file, as PyTorch writes it: only safetensors files are read",
-           h->file.path);
+           "'%s' is a zip file, as PyTorch writes it: expected a safetensors file", h->file.path);
   memcpy(&length, first, sizeof length);
   PX_CHECK(length <= HEADER_LIMIT && (int64_t)length <= h->file.size - 8, PX_RUNTIME,
-           "'%s' is not a safetensors file: its header claims %llu bytes", h->file.path,
+           "'%s' is not a safetensors file: its header length is %llu bytes", h->file.path,
            (unsigned long long)length);
   *out = (int64_t)length;
   return PX_OK;
@@ -211,19 +210,19 @@ static px_status header_parse(header *h) {
   return status;
 }
 
-// Reads the header of a file; and closes it after a failure.
-static px_status header_read(header *h, px__reader file, const char *wanted) {
+// Reads the header of a file and takes the file. Closes it on failure.
+static px_status header_read(header *h, px__reader file, const char *key) {
   *h = (header){
-      .file = file, .entries = px__writer_memory(), .sizes = px__writer_memory(), .wanted = wanted};
+      .file = file, .entries = px__writer_memory(), .sizes = px__writer_memory(), .key = key};
   px_status status = header_parse(h);
   if (status != PX_OK) header_close(h);
   return status;
 }
 
-static px_status header_open(header *h, const char *path, const char *wanted) {
+static px_status header_open(header *h, const char *path, const char *key) {
   px__reader file;
   PX_TRY(px__reader_open(&file, path));
-  return header_read(h, file, wanted);
+  return header_read(h, file, key);
 }
 
 // ---- the tensors
@@ -257,7 +256,7 @@ static px_status ranges_check(const header *h, range *ranges, size_t count) {
   return PX_OK;
 }
 
-// The tensors' bytes must fill the rest of the file: no holes, no overlaps, nothing after them.
+// Tensor bytes must fill the rest of the file: no gaps, no overlaps, no trailing bytes.
 static px_status layout_check(const header *h) {
   size_t count = entry_count(h);
   int64_t owned = 0;
@@ -270,13 +269,13 @@ static px_status layout_check(const header *h) {
     px_free(ranges);
     PX_TRY(status);
   }
-  PX_CHECK(owned == h->file.size - h->data, PX_RUNTIME, "'%s' has %lld bytes that no tensor owns",
+  PX_CHECK(owned == h->file.size - h->data, PX_RUNTIME, "'%s' has %lld trailing bytes",
            h->file.path, (long long)(h->file.size - h->data - owned));
   return PX_OK;
 }
 
-// Small tensors that lie one behind the other are read together: a call of the system takes longer
-// than all else that is done for one.
+// Consecutive small tensors are read through a buffer: one system call costs more than all other
+// work for a small tensor.
 static px_status read_data(header *h, void *to, int64_t at, int64_t bytes) {
   bool follows = at == h->next;
   h->next = at + bytes;
@@ -295,37 +294,37 @@ static px_status read_data(header *h, void *to, int64_t at, int64_t bytes) {
 }
 
 static px_status read_tensor(px_tensor **out, header *h, const entry *e, px_device device) {
-  void *room;
+  void *data;
   PX_SCOPED(px_tensor) host = NULL;
   PX_TRY(px_tensor_empty(&host, e->ndim, sizes_of(h, e), e->dtype, px_cpu()));
-  PX_TRY(px_tensor_host_data(&room, host));
-  PX_TRY(read_data(h, room, h->data + e->begin, e->end - e->begin));
-  // A bool is one byte, 0 or 1: any other would be a trap for C.
+  PX_TRY(px_tensor_host_data(&data, host));
+  PX_TRY(read_data(h, data, h->data + e->begin, e->end - e->begin));
+  // Bools must be 0 or 1; other values are undefined behaviour in C.
   for (int64_t i = 0; e->dtype == PX_BOOL && i < e->end - e->begin; i++)
-    ((uint8_t *)room)[i] = ((uint8_t *)room)[i] != 0;
+    ((uint8_t *)data)[i] = ((uint8_t *)data)[i] != 0;
   if (device.type < 0) return *out = PX_MOVE(host), PX_OK;
   return px_to(out, host, PX_DTYPE_NONE, device, false, false);
 }
 
-// Puts an entry's tensor into the dict; *twice says that its name stood there.
-static px_status read_entry(bool *twice, px_dict *tensors, header *h, const entry *e,
+// Adds an entry's tensor to the dict. *duplicate: the name was present already.
+static px_status read_entry(bool *duplicate, px_dict *tensors, header *h, const entry *e,
                             px_device device) {
   PX_SCOPED(px_tensor) t = NULL;
   int64_t before = px_dict_size(tensors);
-  if (e->foreign) return *twice = px_dict_get(tensors, e->name), PX_OK;
+  if (e->foreign) return *duplicate = px_dict_get(tensors, e->name), PX_OK;
   PX_TRY(read_tensor(&t, h, e, device));
   PX_TRY(px_dict_set(tensors, e->name, t));
-  *twice = px_dict_size(tensors) == before;
+  *duplicate = px_dict_size(tensors) == before;
   return PX_OK;
 }
 
 static px_status read_all(px_dict *tensors, header *h, px_device device) {
   PX_TRY(layout_check(h));
   for (size_t i = 0; i < entry_count(h); i++) {
-    bool twice = false;
+    bool duplicate = false;
     const entry *e = entry_at(h, i);
-    PX_TRY(read_entry(&twice, tensors, h, e, device));
-    PX_CHECK(!twice, PX_RUNTIME, "'%s': the name '%.200s' stands twice", h->file.path, e->name);
+    PX_TRY(read_entry(&duplicate, tensors, h, e, device));
+    PX_CHECK(!duplicate, PX_RUNTIME, "'%s': duplicate name '%.200s'", h->file.path, e->name);
   }
   return PX_OK;
 }
@@ -344,7 +343,7 @@ px_status px_load(px_dict **out, const char *path, px_device device) {
   return status;
 }
 
-// A file without a structure is a dict of what it has.
+// A file without a structure is loaded as a dict of its tensors.
 static px_status plain_tree(px_tree **out, const header *h, const px_dict *tensors) {
   PX_SCOPED(px_tree) made = NULL;
   PX_TRY(px_tree_new(&made, PX_TREE_DICT));
@@ -361,7 +360,7 @@ static px_status plain_tree(px_tree **out, const header *h, const px_dict *tenso
   return PX_OK;
 }
 
-// Reads the tree of an open file, and closes it.
+// Reads the tree of an open file and closes the file.
 static px_status read_tree(px_tree **out, px__reader file, px_device device) {
   header h;
   PX_SCOPED(px_dict) tensors = NULL;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes the safetensors format: a header as JSON, then the tensors' bytes without gaps, each
-// tensor by its elements in order.
+// Writes the safetensors format: a JSON header, then the tensors' bytes without gaps. Each tensor
+// is written in row-major order.
 #include <stdio.h>
 #include <string.h>
 
@@ -59,19 +59,19 @@ static px_status put_header(px__json_writer *w, const px_dict *tensors,
 }
 
 static px_status write_tensor(px__writer *writer, const px_tensor *t) {
-  void *room;
+  void *data;
   size_t bytes = (size_t)bytes_of(t);
-  PX_TRY(px_alloc(&room, bytes));
-  px_status status = px_tensor_read(t, room, bytes);
-  if (status == PX_OK) status = px__writer_write(writer, room, bytes);
-  px_free(room);
+  PX_TRY(px_alloc(&data, bytes));
+  px_status status = px_tensor_read(t, data, bytes);
+  if (status == PX_OK) status = px__writer_write(writer, data, bytes);
+  px_free(data);
   return status;
 }
 
 static px_status write_header(px__writer *writer, const char *text, size_t length) {
   static const char blanks[8] = "        ";
   uint64_t padded = (length + 7) / 8 * 8;
-  PX_TRY(px__writer_write(writer, &padded, sizeof padded));  // little-endian, as the machine
+  PX_TRY(px__writer_write(writer, &padded, sizeof padded));  // little-endian, like the host
   PX_TRY(px__writer_write(writer, text, length));
   return px__writer_write(writer, blanks, padded - length);
 }
@@ -88,8 +88,8 @@ static px_status save(px__writer *writer, const px_dict *tensors, const char *co
   px__writer header = px__writer_memory();
   px__json_writer json = {.to = &header, .first = true};
   header.path = writer->path;
-  PX_CHECK(!px_dict_get(tensors, PX__METADATA), PX_VALUE,
-           "'%s' cannot be a tensor's name in a file", PX__METADATA);
+  PX_CHECK(!px_dict_get(tensors, PX__METADATA), PX_VALUE, "expected a tensor name other than '%s'",
+           PX__METADATA);
   px_status status = put_header(&json, tensors, metadata);
   px__json_writer_close(&json);
   if (status == PX_OK) status = write_all(writer, tensors, header.memory, header.length);

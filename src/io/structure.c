@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The structure of a tree as JSON, which a file keeps beside its tensors.
+// The structure of a tree as JSON, stored in a file with its tensors.
 //
-// null, true, numbers and texts are themselves; a dict whose keys are texts is an object. All else
-// is an array that begins with its tag: ["list", 1, 2], ["tuple", ...], ["size", 3, 4],
+// null, booleans, numbers and strings represent themselves. A dict with string keys is an object.
+// Everything else is an array starting with a tag: ["list", 1, 2], ["tuple", ...], ["size", 3, 4],
 // ["dict", [key, value], ...], ["ordered", [key, value], ...], ["float", "nan"],
-// ["dtype", "float32"], ["device", "cuda:0"], and ["tensor", NAME, DEVICE], which stands for the
-// tensor of that name in the file, with "grad" or "parameter" as a last part where it is one.
+// ["dtype", "float32"], ["device", "cuda:0"], and ["tensor", NAME, DEVICE] for the file's tensor of
+// that name. A tensor has a further element "grad", "parameter" or "frozen" if applicable.
 //
-// A structure that is read is not trusted: depth, tags, numbers and names are checked. It is never
-// in memory as JSON values: the tree grows while the text is read.
+// Input is untrusted: depth, tags, numbers and names are checked. The tree is built while reading,
+// without an intermediate JSON document.
 #include <errno.h>
 #include <locale.h>
 #include <math.h>
@@ -18,7 +18,7 @@
 
 #include "io/io_impl.h"
 
-enum { PATH_ROOM = 256, NUMBER_ROOM = 40 };
+enum { PATH_SIZE = 256, NUMBER_SIZE = 40 };
 
 static const struct {
   const char *tag;
@@ -28,7 +28,7 @@ static const struct {
             {"dtype", PX_TREE_DTYPE}, {"device", PX_TREE_DEVICE},   {"tensor", PX_TREE_TENSOR}};
 enum { TAGS = sizeof tags / sizeof *tags };
 
-// Numbers have a point, whatever the program's language.
+// The C locale: numbers use a decimal point independent of the program's locale.
 static locale_t plain_locale(void) {
   static locale_t plain;
   locale_t known = __atomic_load_n(&plain, __ATOMIC_ACQUIRE);
@@ -43,7 +43,7 @@ static locale_t plain_locale(void) {
 
 // ---- writing
 
-// A tensor that the file has already, and its number there.
+// A tensor already in the file, and its index there.
 typedef struct seen {
   const px_tensor *tensor;
   int64_t number;
@@ -52,17 +52,17 @@ typedef struct seen {
 typedef struct writing {
   px__json_writer json;
   px_dict *tensors;
-  seen *seen;            // by a tensor's address
-  int64_t places;        // of `seen`: a power of two, at least twice the tensors
-  char path[PATH_ROOM];  // of the part at hand, "model.0.weight"
-  size_t length;         // PATH_ROOM and more: it does not fit
+  seen *seen;            // hash table by tensor address
+  int64_t capacity;      // of `seen`: a power of two, at least twice the number of tensors
+  char path[PATH_SIZE];  // of the current part, as "model.0.weight"
+  size_t length;         // of the path; PATH_SIZE or more if truncated
 } writing;
 
 static px_status put_tag(writing *w, px_tree_kind kind) {
   PX_TRY(px__json_open(&w->json, '['));
   for (int i = 0; i < TAGS; i++)
     if (tags[i].kind == kind) return px__json_put_text(&w->json, tags[i].tag);
-  PX_FAIL(PX_TYPE, "a tensor of a dtype that Phlox lacks cannot be written");
+  PX_FAIL(PX_TYPE, "cannot write a tensor of a dtype unsupported by Phlox");
 }
 
 static px_status put_pair(writing *w, px_tree_kind kind, const char *text) {
@@ -71,9 +71,9 @@ static px_status put_pair(writing *w, px_tree_kind kind, const char *text) {
   return px__json_shut(&w->json, ']');
 }
 
-// The shortest form that reads back as the same number.
+// Writes the shortest form that reads back as the same number.
 static px_status put_float(writing *w, double number) {
-  char text[NUMBER_ROOM];
+  char text[NUMBER_SIZE];
   if (!isfinite(number))
     return put_pair(w, PX_TREE_NUMBER, isnan(number) ? "nan" : number > 0 ? "inf" : "-inf");
   for (int digits = 15; digits <= 17; digits++) {
@@ -85,7 +85,7 @@ static px_status put_float(writing *w, double number) {
 }
 
 static px_status put_number(writing *w, px_scalar number) {
-  char text[NUMBER_ROOM];
+  char text[NUMBER_SIZE];
   if (number.kind == 'b') return px__json_put(&w->json, number.v.i ? "true" : "false");
   if (number.kind != 'i') return put_float(w, number.v.f);
   snprintf(text, sizeof text, "%lld", (long long)number.v.i);
@@ -95,43 +95,43 @@ static px_status put_number(writing *w, px_scalar number) {
 static seen *seen_at(const writing *w, const px_tensor *t) {
   uint64_t at = (uintptr_t)t * 0x9e3779b97f4a7c15u >> 20;
   for (;; at++) {
-    seen *place = &w->seen[at & (uint64_t)(w->places - 1)];
-    // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): more_seen has made room
-    if (!place->tensor || place->tensor == t) return place;
+    seen *slot = &w->seen[at & (uint64_t)(w->capacity - 1)];
+    // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): more_seen has allocated the table
+    if (!slot->tensor || slot->tensor == t) return slot;
   }
 }
 
-// Room for one tensor more.
-static px_status more_seen(writing *w) {
+// Grows the table for one more tensor.
+static px_status reserve_seen(writing *w) {
   seen *old = w->seen, *grown;
-  int64_t places = w->places;
-  if (2 * (px_dict_size(w->tensors) + 1) <= places) return PX_OK;
-  PX_TRY(px_alloc((void **)&grown, (size_t)(places ? 2 * places : 16) * sizeof *old));
+  int64_t capacity = w->capacity;
+  if (2 * (px_dict_size(w->tensors) + 1) <= capacity) return PX_OK;
+  PX_TRY(px_alloc((void **)&grown, (size_t)(capacity ? 2 * capacity : 16) * sizeof *old));
   w->seen = grown;
-  w->places = places ? 2 * places : 16;
-  for (int64_t i = 0; i < places; i++)
+  w->capacity = capacity ? 2 * capacity : 16;
+  for (int64_t i = 0; i < capacity; i++)
     if (old[i].tensor) *seen_at(w, old[i].tensor) = old[i];
   px_free(old);
   return PX_OK;
 }
 
-// The name that the tensor has in the file: its path in the tree, if that is short and free.
+// Returns the tensor's name in the file: its path in the tree, if short and unused.
 static px_status name_of(char *name, writing *w, px_tensor *t) {
-  PX_TRY(more_seen(w));
+  PX_TRY(reserve_seen(w));
   seen *known = seen_at(w, t);
   if (known->tensor)
-    return snprintf(name, PATH_ROOM, "%s", px_dict_name(w->tensors, known->number)), PX_OK;
-  bool fits = w->length && w->length < PATH_ROOM && strcmp(w->path, PX__METADATA);
-  snprintf(name, PATH_ROOM, "%s", fits ? w->path : "tensor");
+    return snprintf(name, PATH_SIZE, "%s", px_dict_name(w->tensors, known->number)), PX_OK;
+  bool fits = w->length && w->length < PATH_SIZE && strcmp(w->path, PX__METADATA);
+  snprintf(name, PATH_SIZE, "%s", fits ? w->path : "tensor");
   for (int64_t n = px_dict_size(w->tensors); px_dict_get(w->tensors, name); n++)
-    snprintf(name, PATH_ROOM, "tensor.%lld", (long long)n);
+    snprintf(name, PATH_SIZE, "tensor.%lld", (long long)n);
   PX_TRY(px_dict_set(w->tensors, name, t));
   *known = (seen){t, px_dict_size(w->tensors) - 1};
   return PX_OK;
 }
 
 static px_status put_tensor(writing *w, const px_tree *tree) {
-  char name[PATH_ROOM], device[PX_DEVICE_TEXT];
+  char name[PATH_SIZE], device[PX_DEVICE_TEXT];
   px_tensor *t = px_tree_get_tensor(tree);
   bool leaf = px_tensor_requires_grad(t) && px_tensor_is_leaf(t);
   const char *mark = leaf ? "grad" : NULL;
@@ -146,20 +146,20 @@ static px_status put_tensor(writing *w, const px_tree *tree) {
 
 static px_status put_tree(writing *w, const px_tree *tree, int depth);
 
-// The part under `key`, or the i-th, with the path led on to it.
+// Writes the i-th part with the path extended by its key or index.
 static px_status put_part(writing *w, const px_tree *tree, int64_t i, int depth) {
   size_t length = w->length;
   const px_tree *key = px_tree_key(tree, i);
   const char *text = key ? px_tree_get_text(key) : NULL;
-  char number[NUMBER_ROOM];
+  char number[NUMBER_SIZE];
   px_scalar digits = key ? px_tree_get_number(key) : px_int(i);
   snprintf(number, sizeof number, "%lld", (long long)(digits.kind == 'i' ? digits.v.i : i));
-  if (length < PATH_ROOM)
-    w->length += (size_t)snprintf(w->path + length, PATH_ROOM - length, "%s%s", length ? "." : "",
+  if (length < PATH_SIZE)
+    w->length += (size_t)snprintf(w->path + length, PATH_SIZE - length, "%s%s", length ? "." : "",
                                   text ? text : number);
   px_status status = put_tree(w, px_tree_at(tree, i), depth);
   w->length = length;
-  w->path[length < PATH_ROOM ? length : PATH_ROOM - 1] = 0;
+  w->path[length < PATH_SIZE ? length : PATH_SIZE - 1] = 0;
   return status;
 }
 
@@ -196,8 +196,7 @@ static px_status put_tree(writing *w, const px_tree *tree, int depth) {
   char device[PX_DEVICE_TEXT];
   px_tree_kind kind = px_tree_kind_of(tree);
   PX_CHECK(depth < PX_TREE_DEPTH, PX_VALUE,
-           "a tree of values is written up to a depth of %d; this one is deeper, or holds itself",
-           PX_TREE_DEPTH);
+           "expected a tree of depth at most %d: it is too deep or contains itself", PX_TREE_DEPTH);
   switch (kind) {
     case PX_TREE_NONE:
       return px__json_put(&w->json, "null");
@@ -244,7 +243,8 @@ typedef struct reading {
   int depth;
 } reading;
 
-#define WRONG(r, what) PX_FAIL(PX_RUNTIME, "'%s': its structure %s", (r)->json.path, (what))
+#define FAIL_STRUCTURE(r, what) \
+  PX_FAIL(PX_RUNTIME, "'%s': its structure %s", (r)->json.path, (what))
 
 static px_status read_tree(px_tree **out, reading *r);
 
@@ -256,10 +256,10 @@ static px_status literal_tree(px_tree **out, const reading *r, json_object *json
       return px_tree_number(out, px_bool(json_object_get_boolean(json)));
     case json_type_int:
       if (json_object_get_uint64(json) > INT64_MAX && json_object_get_int64(json) >= 0)
-        WRONG(r, "has a number out of range");
+        FAIL_STRUCTURE(r, "has a number out of range");
       return px_tree_number(out, px_int(json_object_get_int64(json)));
     default:
-      if (!isfinite(json_object_get_double(json))) WRONG(r, "has a number out of range");
+      if (!isfinite(json_object_get_double(json))) FAIL_STRUCTURE(r, "has a number out of range");
       return px_tree_number(out, px_float(json_object_get_double(json)));
   }
 }
@@ -278,7 +278,7 @@ static px_status read_text(px_tree **out, reading *r) {
   return px_tree_text(out, text);
 }
 
-// The next value of an array; NULL past the last.
+// Reads the next element of an array; NULL past the last.
 static px_status read_next(px_tree **out, reading *r) {
   bool more;
   PX_TRY(px__json_more(&r->json, ']', &more));
@@ -303,7 +303,7 @@ static px_status read_pair(px_tree *made, reading *r) {
   if (array) PX_TRY(read_next(&key, r));
   if (key) PX_TRY(read_next(&value, r));
   if (value) PX_TRY(read_next(&rest, r));
-  if (!value || rest) WRONG(r, "has a dict of something but pairs");
+  if (!value || rest) FAIL_STRUCTURE(r, "has a dict with an entry that is not a pair");
   return px_tree_add(made, key, value);
 }
 
@@ -342,15 +342,15 @@ static px_status read_object(px_tree **out, reading *r) {
   return PX_OK;
 }
 
-// The texts that end a tagged array; NULL for those that it lacks.
-static px_status read_words(const char **words, int room, reading *r) {
+// Reads the strings that end a tagged array. Missing ones stay NULL.
+static px_status read_words(const char **words, int capacity, reading *r) {
   const char *text;
   bool more;
   for (int i = 0;; i++) {
     PX_TRY(px__json_more(&r->json, ']', &more));
     if (!more) return PX_OK;
     PX_TRY(px__json_text(&text, &r->json, r->json.length));
-    if (i < room) words[i] = text;
+    if (i < capacity) words[i] = text;
   }
 }
 
@@ -360,11 +360,13 @@ static px_status read_tensor(px_tree **out, reading *r) {
   const char *name = words[0], *home = words[1], *mark = words[2];
   px_device device;
   px_tensor *t = name ? px_dict_get(r->tensors, name) : NULL;
-  PX_CHECK(t, PX_RUNTIME, "'%s': its structure names a tensor '%.200s' that it does not have",
+  PX_CHECK(t, PX_RUNTIME, "'%s': its structure names a tensor '%.200s' that is not in the file",
            r->json.path, name ? name : "");
-  if (!home || px_device_parse(&device, home) != PX_OK) WRONG(r, "has a tensor without a device");
+  if (!home || px_device_parse(&device, home) != PX_OK)
+    FAIL_STRUCTURE(r, "has a tensor without a device");
   if (mark && strcmp(mark, "frozen")) {
-    if (!px_dtype_is_float(px_tensor_dtype(t))) WRONG(r, "has an integer that requires grad");
+    if (!px_dtype_is_float(px_tensor_dtype(t)))
+      FAIL_STRUCTURE(r, "has an integer that requires grad");
     PX_TRY(px_tensor_set_requires_grad(t, true));
   }
   if (mark && strcmp(mark, "grad")) px_tensor_set_parameter(t, true);
@@ -375,7 +377,7 @@ static px_status read_float(px_tree **out, const reading *r, const char *text) {
   if (!strcmp(text, "nan")) return px_tree_number(out, px_float(NAN));
   if (!strcmp(text, "inf")) return px_tree_number(out, px_float(INFINITY));
   if (!strcmp(text, "-inf")) return px_tree_number(out, px_float(-INFINITY));
-  WRONG(r, "has a float of an unknown form");
+  FAIL_STRUCTURE(r, "has a float of an unknown form");
 }
 
 static px_status read_word(px_tree **out, reading *r, px_tree_kind kind) {
@@ -383,13 +385,13 @@ static px_status read_word(px_tree **out, reading *r, px_tree_kind kind) {
   px_device device;
   const char *text = NULL;
   PX_TRY(read_words(&text, 1, r));
-  if (!text) WRONG(r, "has a tag without its text");
+  if (!text) FAIL_STRUCTURE(r, "has a tag without its text");
   if (kind == PX_TREE_NUMBER) return read_float(out, r, text);
   if (kind == PX_TREE_DTYPE) {
-    if (px_dtype_parse(&dtype, text) != PX_OK) WRONG(r, "has an unknown dtype");
+    if (px_dtype_parse(&dtype, text) != PX_OK) FAIL_STRUCTURE(r, "has an unknown dtype");
     return px_tree_dtype(out, dtype);
   }
-  if (px_device_parse(&device, text) != PX_OK) WRONG(r, "has an unknown device");
+  if (px_device_parse(&device, text) != PX_OK) FAIL_STRUCTURE(r, "has an unknown device");
   return px_tree_device(out, device);
 }
 
@@ -413,7 +415,7 @@ static px_status read_tree(px_tree **out, reading *r) {
   char first = px__json_peek(&r->json);
   if (first == '"') return read_text(out, r);
   if (first != '{' && first != '[') return read_literal(out, r);
-  if (r->depth == PX_TREE_DEPTH) WRONG(r, "is nested too deeply");
+  if (r->depth == PX_TREE_DEPTH) FAIL_STRUCTURE(r, "is nested too deeply");
   r->depth++;
   px_status status = first == '{' ? read_object(out, r) : read_tagged(out, r);
   r->depth--;

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Trees of values, the form in which checkpoints are written and read. A tree holds references to
-// its parts; a part may stand in several trees. Nothing here knows of files.
+// Trees of values, the in-memory form of checkpoints. A tree holds references to its parts. A part
+// may belong to several trees. Independent of files.
 #include <string.h>
 
 #include "io/io_impl.h"
 
-// A file may hold millions of them: each has what its kind needs.
+// Files may have millions of nodes, so each node has the size of its kind.
 struct px_tree {
   px_object head;
   px_tree_kind kind;
   union {
     px_scalar number;
     px_dtype dtype;
-    char *text;  // behind the tree, in one piece of memory with it
+    char *text;  // follows the tree in the same allocation
     struct {
       px_tensor *tensor;
       px_device device;  // also of PX_TREE_DEVICE
@@ -21,8 +21,8 @@ struct px_tree {
 };
 typedef struct branch {
   px_tree tree;
-  px_tree **parts, **keys;  // keys: of dicts alone
-  int64_t count, room;
+  px_tree **parts, **keys;  // keys: dicts only
+  int64_t count, capacity;
 } branch;
 
 static bool has_keys(const px_tree *self) { return self->kind >= PX_TREE_DICT; }
@@ -30,7 +30,7 @@ static bool has_parts(const px_tree *self) { return self->kind >= PX_TREE_LIST; 
 static bool has_text(const px_tree *self) {
   return self->kind == PX_TREE_TEXT || self->kind == PX_TREE_FOREIGN;
 }
-// One without parts.
+// Returns an empty branch for a tree without parts.
 static const branch *parts_of(const px_tree *self) {
   static const branch none;
   return has_parts(self) ? (const branch *)self : &none;
@@ -131,22 +131,22 @@ px_status px_tree_new(px_tree **out, px_tree_kind kind) {
 
 // ---- parts
 
-static px_status more_room(branch *self) {
-  if (self->count < self->room) return PX_OK;
-  int64_t room = self->room ? 2 * self->room : 4;
-  PX_TRY(px_realloc((void **)&self->parts, (size_t)room * sizeof *self->parts));
+static px_status reserve(branch *self) {
+  if (self->count < self->capacity) return PX_OK;
+  int64_t capacity = self->capacity ? 2 * self->capacity : 4;
+  PX_TRY(px_realloc((void **)&self->parts, (size_t)capacity * sizeof *self->parts));
   if (has_keys(&self->tree))
-    PX_TRY(px_realloc((void **)&self->keys, (size_t)room * sizeof *self->keys));
-  self->room = room;
+    PX_TRY(px_realloc((void **)&self->keys, (size_t)capacity * sizeof *self->keys));
+  self->capacity = capacity;
   return PX_OK;
 }
 
 px_status px_tree_append(px_tree *self, px_tree *value) {
   PX_GIVEN(self);
   PX_GIVEN(value);
-  PX_CHECK(has_parts(self) && !has_keys(self), PX_TYPE, "only lists and tuples can be added to");
+  PX_CHECK(has_parts(self) && !has_keys(self), PX_TYPE, "expected a list or a tuple to append to");
   branch *to = (branch *)self;
-  PX_TRY(more_room(to));
+  PX_TRY(reserve(to));
   to->parts[to->count++] = px_retain(value);
   return PX_OK;
 }
@@ -155,9 +155,9 @@ px_status px_tree_add(px_tree *self, px_tree *key, px_tree *value) {
   PX_GIVEN(self);
   PX_GIVEN(key);
   PX_GIVEN(value);
-  PX_CHECK(has_keys(self), PX_TYPE, "only dicts have keys");
+  PX_CHECK(has_keys(self), PX_TYPE, "expected a dict to add a key to");
   branch *to = (branch *)self;
-  PX_TRY(more_room(to));
+  PX_TRY(reserve(to));
   to->keys[to->count] = px_retain(key);
   to->parts[to->count++] = px_retain(value);
   return PX_OK;
@@ -192,21 +192,21 @@ px_status px_tree_to_dict(px_dict **out, const px_tree *self) {
   PX_GIVEN(self);
   PX_SCOPED(px_dict) made = NULL;
   *out = NULL;
-  PX_CHECK(has_keys(self), PX_TYPE, "the tree is no dict of tensors");
+  PX_CHECK(has_keys(self), PX_TYPE, "the tree is not a dict of tensors");
   PX_TRY(px_dict_new(&made));
   for (int64_t i = 0; i < px_tree_size(self); i++) {
     const px_tree *part = px_tree_at(self, i);
     const char *name = px_tree_get_text(px_tree_key(self, i));
     if (part->kind == PX_TREE_FOREIGN) continue;
     PX_CHECK(name && px_tree_get_tensor(part), PX_TYPE,
-             "the tree is no dict of tensors: its part %lld is none", (long long)i);
+             "the tree is not a dict of tensors: its part %lld is not a tensor", (long long)i);
     PX_TRY(px_dict_set(made, name, px_tree_get_tensor(part)));
   }
   *out = PX_MOVE(made);
   return PX_OK;
 }
 
-// ---- what a tree is
+// ---- accessors
 
 px_tree_kind px_tree_kind_of(const px_tree *self) { return self->kind; }
 px_scalar px_tree_get_number(const px_tree *self) {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writing so that a crash leaves the old file whole, and the file stays what it was: its mode, its
-// owner, its links.
+// Atomic writes: after a crash the old file is intact. The replaced file keeps its mode, owner and
+// links.
 //
-// A temporary file is locked (flock) while its writer lives. So one that nobody has locked is what
-// a killed writer left, also of another container that shares the folder, and the next writer of
-// the same name removes it.
+// A temporary file is locked (flock) while its writer lives. An unlocked one was left by a killed
+// writer, possibly of another container sharing the folder. The next writer of the same name
+// removes it.
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
@@ -27,7 +27,7 @@ px__writer px__writer_memory(void) {
 
 // ---- names
 
-// The folder of a path, with its slash; "" for the current one.
+// Length of a path's folder, including the slash; 0 for the current folder.
 static int folder_length(const char *path) {
   const char *slash = strrchr(path, '/');
   return slash ? (int)(slash - path) + 1 : 0;
@@ -41,7 +41,7 @@ static int folder_open(const char *path) {
   return open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 }
 
-// Whether `name` is that of a temporary file of `base`: "base.123.4.tmp".
+// True if `name` is a temporary file of `base`, as "base.123.4.tmp".
 static bool is_temporary(const char *name, const char *base) {
   size_t length = strlen(base);
   if (strncmp(name, base, length) != 0) return false;
@@ -60,7 +60,7 @@ static void remove_unlocked(int folder, const char *name) {
   close(descriptor);
 }
 
-// Removes what killed writers of this path left. What cannot be removed does no harm.
+// Removes temporary files left by killed writers of this path. Failures are ignored.
 static void remove_leftovers(const char *target) {
   int folder = folder_open(target);
   if (folder < 0) return;
@@ -91,19 +91,19 @@ static px_status open_in_place(px__writer *writer) {
   return writer->descriptor < 0 ? fail_to_create(writer->path) : PX_OK;
 }
 
-// Whether the file is still there once it is locked: another writer may have taken it for a
-// leftover in between.
+// Locks the file. False if it was unlinked before: another writer may have removed it as a
+// leftover.
 static bool locked(int descriptor) {
-  struct stat facts;
-  return flock(descriptor, LOCK_EX | LOCK_NB) == 0 && fstat(descriptor, &facts) == 0 &&
-         facts.st_nlink;
+  struct stat info;
+  return flock(descriptor, LOCK_EX | LOCK_NB) == 0 && fstat(descriptor, &info) == 0 &&
+         info.st_nlink;
 }
 
-// Opens a temporary file beside the target; false, with errno, if that cannot be.
-static bool open_temporary(px__writer *writer, size_t room) {
-  static unsigned writers;  // atomic: threads that write to one path do not meet in one file
+// Opens a temporary file next to the target. Returns false with errno on failure.
+static bool open_temporary(px__writer *writer, size_t capacity) {
+  static unsigned writers;  // atomic: separates threads writing to the same path
   for (int i = 0; i < TRIES; i++) {
-    snprintf(writer->temporary, room, "%s.%ld.%u.tmp", writer->target, (long)getpid(),
+    snprintf(writer->temporary, capacity, "%s.%ld.%u.tmp", writer->target, (long)getpid(),
              __atomic_fetch_add(&writers, 1, __ATOMIC_RELAXED));
     int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC;
     int descriptor = px__file_fault() ? -1 : open(writer->temporary, flags, 0666);
@@ -118,16 +118,16 @@ static bool open_temporary(px__writer *writer, size_t room) {
   return false;
 }
 
-// Gives the temporary file the owner and the mode of the old one.
-static bool takes_after(int descriptor, const struct stat *old) {
-  struct stat facts;
-  if (fstat(descriptor, &facts) != 0) return false;
-  bool same = facts.st_uid == old->st_uid && facts.st_gid == old->st_gid;
+// Sets owner and mode of the temporary file to those of the old file.
+static bool copy_attributes(int descriptor, const struct stat *old) {
+  struct stat info;
+  if (fstat(descriptor, &info) != 0) return false;
+  bool same = info.st_uid == old->st_uid && info.st_gid == old->st_gid;
   if (!same && fchown(descriptor, old->st_uid, old->st_gid) != 0) return false;
   return fchmod(descriptor, old->st_mode & 07777) == 0;
 }
 
-static void forget_temporary(px__writer *writer) {
+static void discard_temporary(px__writer *writer) {
   if (writer->descriptor >= 0) close(writer->descriptor);
   if (writer->descriptor >= 0) unlink(writer->temporary);
   px_free(writer->temporary);
@@ -136,18 +136,18 @@ static void forget_temporary(px__writer *writer) {
   writer->descriptor = -1;
 }
 
-// Opens a temporary file for `target`, which is there as `old` or, where that is NULL, is not.
-// Falls back on writing in place where the folder takes no new file or the owner cannot be kept.
-static px_status open_beside(px__writer *writer, const char *target, const struct stat *old) {
-  size_t room = strlen(target) + 48;
-  PX_TRY(px_alloc((void **)&writer->target, room));
+// Opens a temporary file for `target`. `old`: its metadata, or NULL if it does not exist. Writes in
+// place if the folder is not writable or the owner cannot be preserved.
+static px_status open_next_to(px__writer *writer, const char *target, const struct stat *old) {
+  size_t capacity = strlen(target) + 48;
+  PX_TRY(px_alloc((void **)&writer->target, capacity));
   memcpy(writer->target, target, strlen(target) + 1);
-  PX_TRY(px_alloc((void **)&writer->temporary, room));
+  PX_TRY(px_alloc((void **)&writer->temporary, capacity));
   remove_leftovers(target);
-  bool opened = open_temporary(writer, room);
-  if (opened && (!old || takes_after(writer->descriptor, old))) return PX_OK;
+  bool opened = open_temporary(writer, capacity);
+  if (opened && (!old || copy_attributes(writer->descriptor, old))) return PX_OK;
   int reason = errno;
-  forget_temporary(writer);
+  discard_temporary(writer);
   errno = reason;
   if (old && (reason == EACCES || reason == EPERM || reason == EROFS)) return open_in_place(writer);
   return fail_to_create(writer->path);
@@ -157,25 +157,25 @@ px_status px__writer_open(px__writer *writer, const char *path) {
   char target[PATH_MAX];
   struct stat old;
   *writer = (px__writer){.descriptor = -1, .path = path};
-  bool is_there = stat(path, &old) == 0;
-  if (!is_there) {
-    // A link that leads to nothing makes its target.
+  bool exists = stat(path, &old) == 0;
+  if (!exists) {
+    // A dangling link: create its target.
     struct stat link;
     if (lstat(path, &link) == 0) return open_in_place(writer);
-    return open_beside(writer, path, NULL);
+    return open_next_to(writer, path, NULL);
   }
   bool replaceable = S_ISREG(old.st_mode) && old.st_nlink == 1 && access(path, W_OK) == 0;
   if (!replaceable || !realpath(path, target)) return open_in_place(writer);
-  return open_beside(writer, target, &old);
+  return open_next_to(writer, target, &old);
 }
 
 // ---- writing
 
-static px_status gather(px__writer *writer, const void *from, size_t bytes) {
-  if (bytes > writer->room - writer->length) {
-    size_t room = 2 * writer->room + bytes;
-    PX_TRY(px_realloc((void **)&writer->memory, room));
-    writer->room = room;
+static px_status append_memory(px__writer *writer, const void *from, size_t bytes) {
+  if (bytes > writer->capacity - writer->length) {
+    size_t capacity = 2 * writer->capacity + bytes;
+    PX_TRY(px_realloc((void **)&writer->memory, capacity));
+    writer->capacity = capacity;
   }
   if (bytes) memcpy(writer->memory + writer->length, from, bytes);
   writer->length += bytes;
@@ -183,7 +183,7 @@ static px_status gather(px__writer *writer, const void *from, size_t bytes) {
 }
 
 px_status px__writer_write(px__writer *writer, const void *from, size_t bytes) {
-  if (writer->in_memory) return gather(writer, from, bytes);
+  if (writer->in_memory) return append_memory(writer, from, bytes);
   for (size_t done = 0; done < bytes;) {
     ssize_t put =
         px__file_fault() ? -1 : write(writer->descriptor, (const char *)from + done, bytes - done);
@@ -194,7 +194,7 @@ px_status px__writer_write(px__writer *writer, const void *from, size_t bytes) {
   return PX_OK;
 }
 
-// Makes the new name durable. A failure here is not an error: the file's contents are safe already.
+// Makes the rename durable. Failures are ignored, as the file's contents are already durable.
 static void sync_folder(const char *path) {
   int descriptor = folder_open(path);
   if (descriptor < 0) return;
@@ -204,12 +204,12 @@ static void sync_folder(const char *path) {
 
 // Pipes and devices have nothing to flush.
 static bool flushed(int descriptor) {
-  struct stat facts;
-  if (px__file_fault() || fstat(descriptor, &facts) != 0) return false;
-  return !S_ISREG(facts.st_mode) || fdatasync(descriptor) == 0;
+  struct stat info;
+  if (px__file_fault() || fstat(descriptor, &info) != 0) return false;
+  return !S_ISREG(info.st_mode) || fdatasync(descriptor) == 0;
 }
 
-// The lock lasts until the file has its name.
+// Keeps the lock until the file has been renamed.
 px_status px__writer_commit(px__writer *writer) {
   if (writer->in_memory) return PX_OK;
   if (!flushed(writer->descriptor)) PX_FAIL_ERRNO(PX_IO, "cannot flush", writer->path);
@@ -228,7 +228,7 @@ px_status px__writer_commit(px__writer *writer) {
 
 void px__writer_abandon(px__writer *writer) {
   if (writer->temporary) {
-    forget_temporary(writer);
+    discard_temporary(writer);
   } else if (writer->descriptor >= 0) {
     close(writer->descriptor);
   }
@@ -237,7 +237,7 @@ void px__writer_abandon(px__writer *writer) {
   *writer = (px__writer){.descriptor = -1};
 }
 
-// ---- for programs
+// ---- public API
 
 struct px_file {
   px_object head;
@@ -271,12 +271,12 @@ px_status px_file_create(px_file **out, const char *path) {
 px_status px_file_write(px_file *self, const void *bytes, size_t length) {
   PX_GIVEN(self);
   PX_GIVEN_N(bytes, length);
-  PX_CHECK(self->writer.descriptor >= 0, PX_VALUE, "'%s' is complete", self->path);
+  PX_CHECK(self->writer.descriptor >= 0, PX_VALUE, "'%s' is already committed", self->path);
   return px__writer_write(&self->writer, bytes, length);
 }
 
 px_status px_file_commit(px_file *self) {
   PX_GIVEN(self);
-  PX_CHECK(self->writer.descriptor >= 0, PX_VALUE, "'%s' is complete", self->path);
+  PX_CHECK(self->writer.descriptor >= 0, PX_VALUE, "'%s' is already committed", self->path);
   return px__writer_commit(&self->writer);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The scale of gradients in mixed precision: calls of the library's own ops, which record nothing.
+// Gradient scaling for mixed precision. The ops run with gradients disabled.
 #include "phlox/autograd.h"
 #include "phlox/op.h"
 #include "phlox/optim.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Clipping gradients, by their common norm or each element.
+// Gradient clipping, by total norm or by value.
 #include <math.h>
 
 #include "optim/optim_impl.h"
@@ -34,7 +34,8 @@ static px_status scale_one(px_tensor *grad, const px_tensor *factor) {
   return px_mul_(grad, here);
 }
 
-// Multiplies every gradient by min(1, max_norm / (total + 1e-6)), without waiting for the number.
+// Multiplies each gradient by min(1, max_norm / (total + 1e-6)), without synchronizing with the
+// device.
 static px_status scale(px_tensor *const *grads, int64_t count, const px_tensor *total,
                        double max_norm) {
   PX_SCOPED(px_tensor) shifted = NULL;
@@ -65,24 +66,24 @@ static px_status check_finite(const px_tensor *total, double type) {
 }
 
 static px_status clamp_all(px_tensor *const *grads, int64_t count, double limit) {
-  PX_SCOPED(px_tensor) least = NULL;
-  PX_SCOPED(px_tensor) most = NULL;
-  PX_TRY(px_tensor_from_scalar(&least, px_float(-limit)));
-  PX_TRY(px_tensor_from_scalar(&most, px_float(limit)));
+  PX_SCOPED(px_tensor) min = NULL;
+  PX_SCOPED(px_tensor) max = NULL;
+  PX_TRY(px_tensor_from_scalar(&min, px_float(-limit)));
+  PX_TRY(px_tensor_from_scalar(&max, px_float(limit)));
   px_status status = PX_OK;
   px_together_begin();
-  for (int64_t i = 0; i < count && status == PX_OK; i++) status = px_clamp_(grads[i], least, most);
+  for (int64_t i = 0; i < count && status == PX_OK; i++) status = px_clamp_(grads[i], min, max);
   return px_together_end(status);
 }
 
-// What is done to gradients, without recording.
+// Operations on gradients, in order, unrecorded.
 typedef struct clipping {
-  px_tensor **total;       // the norm, which is computed; NULL: it is not wanted
-  double type;             // which norm
-  bool finite;             // it must be
-  const px_tensor *known;  // the norm, which is given
-  const double *most;      // the greatest norm; NULL: nothing is scaled
-  const double *element;   // the greatest element; NULL: any
+  px_tensor **total;        // receives the computed norm, or NULL
+  double type;              // order of the norm
+  bool finite;              // fail for a norm of inf or NaN
+  const px_tensor *known;   // a given norm
+  const double *max_total;  // maximum norm; NULL: no scaling
+  const double *element;    // maximum absolute value; NULL: no clamping
 } clipping;
 
 static px_status join_and_check(const clipping *c, px_tensor *const *grads, int64_t count) {
@@ -99,7 +100,7 @@ static px_status join_and_check(const clipping *c, px_tensor *const *grads, int6
 
 static px_status clip_recorded(const clipping *c, px_tensor *const *grads, int64_t count) {
   if (c->total) PX_TRY(join_and_check(c, grads, count));
-  if (c->most) PX_TRY(scale(grads, count, c->total ? *c->total : c->known, *c->most));
+  if (c->max_total) PX_TRY(scale(grads, count, c->total ? *c->total : c->known, *c->max_total));
   return c->element ? clamp_all(grads, count, *c->element) : PX_OK;
 }
 
@@ -127,7 +128,8 @@ px_status px_clip_grad_norm(px_tensor **total, px_tensor *const *parameters, int
                             double max_norm, double norm_type, bool error_if_nonfinite) {
   PX_GIVEN_N(parameters, count);
   PX_SCOPED(px_tensor) norm = NULL;
-  clipping c = {.total = &norm, .type = norm_type, .finite = error_if_nonfinite, .most = &max_norm};
+  clipping c = {
+      .total = &norm, .type = norm_type, .finite = error_if_nonfinite, .max_total = &max_norm};
   PX_TRY(clip_grads(&c, parameters, count));
   if (total) *total = PX_MOVE(norm);
   return PX_OK;
@@ -149,7 +151,7 @@ px_status px_clip_grads_with_norm(px_tensor *const *parameters, int64_t count, d
                                   const px_tensor *total_norm) {
   PX_GIVEN_N(parameters, count);
   PX_GIVEN(total_norm);
-  return clip_grads(&(clipping){.known = total_norm, .most = &max_norm}, parameters, count);
+  return clip_grads(&(clipping){.known = total_norm, .max_total = &max_norm}, parameters, count);
 }
 
 px_status px_clip_grad_value(px_tensor *const *parameters, int64_t count, double clip_value) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// L-BFGS: Newton's method with the curvature that the last turns have shown (Nocedal and Wright
-// 2006, Numerical optimization, chapters 3 and 7). All parameters together are one vector. What is
-// remembered of earlier steps is the caller's; it changes as the turns are made.
+// L-BFGS: a quasi-Newton method with curvature from the last iterations ("turns"; Nocedal and
+// Wright 2006, Numerical optimization, chapters 3 and 7). All parameters form one vector. The
+// caller owns the history, which is updated during the iterations.
 #include <math.h>
 
 #include "optim/optim_impl.h"
@@ -13,7 +13,7 @@
 #include "phlox/ops/reduce.h"
 #include "phlox/ops/view.h"
 
-// ---- numbers of vectors
+// ---- scalars of vectors
 
 static px_status dot(double *out, const px_tensor *a, const px_tensor *b) {
   PX_SCOPED(px_tensor) product = NULL;
@@ -24,7 +24,7 @@ static px_status dot(double *out, const px_tensor *a, const px_tensor *b) {
   return PX_OK;
 }
 
-// The norm: of type 1 the sum of all sizes, of INFINITY the greatest.
+// Norm of a vector: type 1 or INFINITY.
 static px_status norm(double *out, const px_tensor *a, double type) {
   PX_SCOPED(px_tensor) made = NULL;
   px_scalar number;
@@ -34,12 +34,12 @@ static px_status norm(double *out, const px_tensor *a, double type) {
   return PX_OK;
 }
 
-static void take_over(px_tensor **place, px_tensor *value_take) {
-  px_release(*place);
-  *place = value_take;
+static void replace(px_tensor **slot, px_tensor *value_take) {
+  px_release(*slot);
+  *slot = value_take;
 }
 
-// ---- the memory of turns
+// ---- history
 
 void px_lbfgs_clear(px_lbfgs_memory *m) {
   for (int64_t i = 0; i < m->count; i++)
@@ -50,17 +50,17 @@ void px_lbfgs_clear(px_lbfgs_memory *m) {
 }
 
 px_status px_lbfgs_remember(px_lbfgs_memory *memory, px_tensor *change, px_tensor *step, double ro,
-                            int64_t most) {
+                            int64_t max) {
   PX_GIVEN(memory);
   PX_GIVEN(change);
   PX_GIVEN(step);
   px_lbfgs_memory *m = memory;
   if (m->count == m->room) {
-    int64_t room = m->room ? 2 * m->room : 8;
-    PX_TRY(px_realloc((void **)&m->turns, (size_t)room * sizeof *m->turns));
-    m->room = room;
+    int64_t capacity = m->room ? 2 * m->room : 8;
+    PX_TRY(px_realloc((void **)&m->turns, (size_t)capacity * sizeof *m->turns));
+    m->room = capacity;
   }
-  if (m->count && m->count >= most) {
+  if (m->count && m->count >= max) {
     px_release(m->turns[0].change), px_release(m->turns[0].step);
     for (int64_t i = 1; i < m->count; i++) m->turns[i - 1] = m->turns[i];
     m->count--;
@@ -69,8 +69,8 @@ px_status px_lbfgs_remember(px_lbfgs_memory *memory, px_tensor *change, px_tenso
   return PX_OK;
 }
 
-// Adds the latest turn to what is known of the curvature.
-static px_status learn(px_lbfgs_memory *m, const px_tensor *grad, int64_t most) {
+// Adds the last iteration to the history.
+static px_status update_history(px_lbfgs_memory *m, const px_tensor *grad, int64_t max) {
   PX_SCOPED(px_tensor) change = NULL;
   PX_SCOPED(px_tensor) step = NULL;
   double curve, square;
@@ -79,13 +79,14 @@ static px_status learn(px_lbfgs_memory *m, const px_tensor *grad, int64_t most) 
   PX_TRY(dot(&curve, change, step));
   if (!(curve > 1e-10)) return PX_OK;
   PX_TRY(dot(&square, change, change));
-  PX_TRY(px_lbfgs_remember(m, change, step, 1 / curve, most));
+  PX_TRY(px_lbfgs_remember(m, change, step, 1 / curve, max));
   m->scale = curve / square;
   return PX_OK;
 }
 
-// The way down, as the curvature says.
-static px_status direct(px_tensor **out, const px_lbfgs_memory *m, const px_tensor *grad) {
+// Computes the search direction by the two-loop recursion.
+static px_status search_direction(px_tensor **out, const px_lbfgs_memory *m,
+                                  const px_tensor *grad) {
   PX_SCOPED(px_tensor) way = NULL;
   double *shares, share;
   PX_TRY(px_neg(&way, grad));
@@ -120,7 +121,7 @@ typedef struct run {
   px_tensor *grad;
 } run;
 
-// The gradients of all parameters as one vector, zeros where there is none.
+// Concatenates all gradients, with zeros for missing ones.
 static px_status gather(px_tensor **out, const run *r, px_tensor **parts) {
   static const int64_t flat = -1;
   for (int64_t i = 0; i < r->count; i++) {
@@ -134,7 +135,7 @@ static px_status gather(px_tensor **out, const run *r, px_tensor **parts) {
   return r->o->maximize ? px_neg_(*out) : PX_OK;
 }
 
-// Calls the closure: r->loss and r->grad are those of where the parameters are.
+// Calls the closure. Sets r->loss and r->grad for the current parameters.
 static px_status evaluate(run *r) {
   px_tensor **parts, *grad = NULL;
   double loss;
@@ -150,11 +151,11 @@ static px_status evaluate(run *r) {
   if (status != PX_OK) px_release(grad), grad = NULL;
   PX_TRY(status);
   r->loss = r->o->maximize ? -loss : loss;
-  take_over(&r->grad, grad);
+  replace(&r->grad, grad);
   return PX_OK;
 }
 
-// Goes t along a way.
+// Moves the parameters by t times a direction.
 static px_status move(const run *r, double t, const px_tensor *way) {
   int64_t at = 0;
   for (int64_t i = 0; i < r->count; i++) {
@@ -169,13 +170,13 @@ static px_status move(const run *r, double t, const px_tensor *way) {
   return PX_OK;
 }
 
-// ---- the search for a length that makes the loss fall far enough, and the slope flat (Wolfe)
+// ---- line search for the strong Wolfe conditions
 
 typedef struct point {
   double t, loss, slope;
   px_tensor *grad;
 } point;
-static void put(point *to, const point *from) {
+static void copy_point(point *to, const point *from) {
   px_tensor *old = to->grad;
   *to = *from;
   px_retain(to->grad);
@@ -185,18 +186,18 @@ static void put(point *to, const point *from) {
 typedef struct search {
   run *r;
   const px_tensor *way;
-  px_tensor **before;  // the parameters at t = 0
-  double t, size;      // what is tried first; the greatest element of the way
+  px_tensor **before;  // parameters at t = 0
+  double t, size;      // first trial; largest element of the direction
   point start, ends[2], now;
-  int64_t turn, most;
+  int64_t iteration, max;
 } search;
 
-// Where the cubic through two points with their slopes is lowest, between two ends.
-static double lowest(const point *a, const point *b, double left, double right) {
+// Minimum, within [left, right], of the cubic through two points with their slopes.
+static double cubic_minimum(const point *a, const point *b, double left, double right) {
   double c = a->slope + b->slope - 3 * (a->loss - b->loss) / (a->t - b->t);
   double square = c * c - a->slope * b->slope;
   if (!(square >= 0)) return (left + right) / 2;
-  if (a->t > b->t) return lowest(b, a, left, right);
+  if (a->t > b->t) return cubic_minimum(b, a, left, right);
   double root = sqrt(square);
   double t = b->t - (b->t - a->t) * ((b->slope + root - c) / (b->slope - a->slope + 2 * root));
   return fmin(fmax(t, left), right);
@@ -207,46 +208,46 @@ static bool is_high(const search *s) {
 }
 static bool is_flat(const search *s) { return fabs(s->now.slope) <= -0.9 * s->start.slope; }
 
-// Looks at t: s->now. The parameters are as before, also where that fails.
-static px_status look(search *s, double t) {
+// Evaluates at t into s->now. Restores the parameters, also on failure.
+static px_status evaluate_at(search *s, double t) {
   double slope;
   px_status status = move(s->r, t, s->way);
   if (status == PX_OK) status = evaluate(s->r);
   for (int64_t i = 0; i < s->r->count; i++) {
     if (status == PX_OK)
       status = px_copy_(s->r->parameters[i], s->before[i], false);
-    else  // the first error stays
+    else  // keep the first error
       (void)!px_copy_(s->r->parameters[i], s->before[i], false);
   }
   PX_TRY(status);
   PX_TRY(dot(&slope, s->r->grad, s->way));
-  put(&s->now, &(point){t, s->r->loss, slope, s->r->grad});
+  copy_point(&s->now, &(point){t, s->r->loss, slope, s->r->grad});
   return PX_OK;
 }
 
-// Goes on until two points, s->ends, have a good one between them, or s->now is one.
+// Extends the search until s->ends bracket a minimum, or s->now satisfies the conditions.
 static px_status bracket(search *s, bool *done) {
-  put(&s->ends[0], &s->start);
-  PX_TRY(look(s, s->t));
-  for (; s->turn < s->most; s->turn++) {
+  copy_point(&s->ends[0], &s->start);
+  PX_TRY(evaluate_at(s, s->t));
+  for (; s->iteration < s->max; s->iteration++) {
     const point *last = &s->ends[0], *now = &s->now;
-    if (is_high(s) || (s->turn > 1 && now->loss >= last->loss)) break;
+    if (is_high(s) || (s->iteration > 1 && now->loss >= last->loss)) break;
     if ((*done = is_flat(s))) return PX_OK;
     if (now->slope >= 0) break;
-    double t = lowest(last, now, now->t + 0.01 * (now->t - last->t), now->t * 10);
-    put(&s->ends[0], now);
-    PX_TRY(look(s, t));
+    double t = cubic_minimum(last, now, now->t + 0.01 * (now->t - last->t), now->t * 10);
+    copy_point(&s->ends[0], now);
+    PX_TRY(evaluate_at(s, t));
   }
-  if (s->turn >= s->most) put(&s->ends[0], &s->start);
-  put(&s->ends[1], &s->now);
+  if (s->iteration >= s->max) copy_point(&s->ends[0], &s->start);
+  copy_point(&s->ends[1], &s->now);
   return PX_OK;
 }
 
-// A t between the ends, not twice in turn so near to one of them.
-static double between(const search *s, bool *stuck) {
+// Trial point between the ends, kept away from them if the previous trial was close to one.
+static double trial_point(const search *s, bool *stuck) {
   const point *a = &s->ends[0], *b = &s->ends[1];
   double left = fmin(a->t, b->t), right = fmax(a->t, b->t), margin = 0.1 * (right - left);
-  double t = lowest(a, b, left, right);
+  double t = cubic_minimum(a, b, left, right);
   bool near = fmin(right - t, t - left) < margin, held = *stuck;
   *stuck = near;
   if (!near || !(held || t >= right || t <= left)) return t;
@@ -254,25 +255,25 @@ static double between(const search *s, bool *stuck) {
   return right - t < t - left ? right - margin : left + margin;
 }
 
-// Brings the ends together; s->now is the point that is found.
+// Shrinks the bracket; s->now is the result.
 static px_status zoom(search *s) {
   bool stuck = false;
   int low = s->ends[0].loss > s->ends[1].loss;
-  while (s->turn < s->most) {
+  while (s->iteration < s->max) {
     point *best = &s->ends[low], *other = &s->ends[1 - low];
     if (fabs(other->t - best->t) * s->size < s->r->o->tolerance_change) break;
-    PX_TRY(look(s, between(s, &stuck)));
-    s->turn++;
+    PX_TRY(evaluate_at(s, trial_point(s, &stuck)));
+    s->iteration++;
     if (is_high(s) || s->now.loss >= best->loss) {
-      put(other, &s->now);
+      copy_point(other, &s->now);
       low = s->ends[0].loss > s->ends[1].loss;
       continue;
     }
     if (is_flat(s)) return PX_OK;
-    if (s->now.slope * (other->t - best->t) >= 0) put(other, best);
-    put(best, &s->now);
+    if (s->now.slope * (other->t - best->t) >= 0) copy_point(other, best);
+    copy_point(best, &s->now);
   }
-  put(&s->now, &s->ends[low]);
+  copy_point(&s->now, &s->ends[low]);
   return PX_OK;
 }
 
@@ -285,15 +286,15 @@ static px_status find(search *s) {
   return done ? PX_OK : zoom(s);
 }
 
-// How far to go along m->way; r->loss and r->grad become those of there.
+// Searches the step length along m->way. Sets r->loss and r->grad for the result.
 static px_status line_search(run *r, double slope) {
-  search s = {.r = r, .way = r->m->way, .t = r->m->t, .most = r->o->max_eval - r->calls};
+  search s = {.r = r, .way = r->m->way, .t = r->m->t, .max = r->o->max_eval - r->calls};
   s.start = (point){0, r->loss, slope, px_retain(r->grad)};
   px_status status = px_alloc((void **)&s.before, (size_t)r->count * sizeof *s.before);
   if (status == PX_OK) status = find(&s);
   if (status == PX_OK) {
     r->m->t = s.now.t, r->loss = s.now.loss;
-    take_over(&r->grad, px_retain(s.now.grad));
+    replace(&r->grad, px_retain(s.now.grad));
   }
   for (int64_t i = 0; s.before && i < r->count; i++) px_release(s.before[i]);
   px_free(s.before);
@@ -304,38 +305,38 @@ static px_status line_search(run *r, double slope) {
 
 // ---- a step
 
-// One turn; *done: it was the last.
-static px_status turn(run *r, int64_t number, bool *done) {
+// One iteration. *done: a stopping condition was met.
+static px_status iterate(run *r, int64_t number, bool *done) {
   px_lbfgs_memory *m = r->m;
   const px_lbfgs_options *o = r->o;
   bool last = number + 1 == o->max_iter;
   double slope, size, before = r->loss;
   px_tensor *way = NULL;
-  if (m->turns_made++) PX_TRY(learn(m, r->grad, o->history_size));
-  PX_TRY(direct(&way, m, r->grad));
-  take_over(&m->way, way);
+  if (m->turns_made++) PX_TRY(update_history(m, r->grad, o->history_size));
+  PX_TRY(search_direction(&way, m, r->grad));
+  replace(&m->way, way);
   PX_TRY(norm(&size, r->grad, 1));
   m->t = m->turns_made == 1 ? fmin(1, 1 / size) * o->lr : o->lr;
-  take_over(&m->grad, px_retain(r->grad)), m->loss = before;
+  replace(&m->grad, px_retain(r->grad)), m->loss = before;
   PX_TRY(dot(&slope, r->grad, way));
   if ((*done = slope > -o->tolerance_change)) return PX_OK;
   if (o->line_search) PX_TRY(line_search(r, slope));
   PX_TRY(move(r, m->t, way));
-  if (!o->line_search && !last) PX_TRY(evaluate(r));  // after the last turn the next step does
+  if (!o->line_search && !last) PX_TRY(evaluate(r));  // the next step begins with an evaluation
   PX_TRY(norm(&size, way, INFINITY));
   *done = last || r->calls >= o->max_eval || size * m->t <= o->tolerance_change ||
           fabs(r->loss - before) < o->tolerance_change;
   return PX_OK;
 }
 
-static px_status all_turns(run *r) {
+static px_status run_iterations(run *r) {
   bool done = false;
   double size;
   PX_TRY(evaluate(r));
   for (int64_t i = 0; i < r->o->max_iter && !done; i++) {
     PX_TRY(norm(&size, r->grad, INFINITY));
     if (size <= r->o->tolerance_grad) break;
-    PX_TRY(turn(r, i, &done));
+    PX_TRY(iterate(r, i, &done));
   }
   return PX_OK;
 }
@@ -353,7 +354,7 @@ px_status px_lbfgs_step(px_lbfgs_memory *memory, const px_lbfgs_options *options
   run r = {options, memory, parameters, count, 0, closure, context, 0, NULL};
   bool was = px_grad_enabled();
   px_grad_set_enabled(false);
-  px_status status = all_turns(&r);
+  px_status status = run_iterations(&r);
   px_grad_set_enabled(was);
   px_release(r.grad);
   return status;

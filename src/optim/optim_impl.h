@@ -1,44 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0
-// The inside of an optimiser, for the files of this folder.
+// Internal header of optimizers and schedules.
 #pragma once
 #include "phlox/optim.h"
 
 enum { PX__OPTION_LIMIT = 14, PX__NUMBER_LIMIT = 16 };
 
 typedef struct px__group {
-  px_tensor **parameters, **states;  // states[i * PX_OPTIMIZER_STATES + k]: the kind's k-th
+  px_tensor **parameters, **states;  // states[i * PX_OPTIMIZER_STATES + k]: state k of parameter i
   int64_t count;
   double options[PX__OPTION_LIMIT];  // in the order of the kind's table
-  double initial_lr;                 // NAN: no schedule has been made
-  px_tensor *rate;                   // in the place of option lr; NULL: none
+  double initial_lr;                 // NAN without a schedule
+  px_tensor *rate;                   // replaces option lr, or NULL
 } px__group;
 
-// What is remembered of a parameter: a tensor like it, or a number, which is a 0-dim float32 tensor
-// on the CPU.
+// A state of each parameter: a tensor like the parameter, or a number stored as a 0-dim float32
+// tensor on the CPU.
 typedef struct px__state_row {
   const char *name;
   bool scalar;
 } px__state_row;
 
-// Where the arguments begin of the ops that make a step, and of the one that makes its numbers: so
-// the generator writes their schemas, for all optimisers.
+// Indices of the first arguments of the step ops, and of the op computing a step's numbers. The
+// generator writes the schemas in this layout for all optimizers.
 enum { PX__PARAMETER, PX__GRADIENT, PX__STATES };
 enum { PX__RATE, PX__FOUND_INF, PX__SCALARS, PX__EACH, PX__OPTIONS };
 
-// A row of the table that the generator writes from optim/*.optim.
+// A row of the generated table (optim/*.optim).
 struct px_optimizer_kind {
-  // The ops make the step of a parameter in one kernel, by numbers that the host has, or by a line
-  // of those that the third op has made on the device.
+  // One kernel makes the step of a parameter. `op` takes the step's numbers from the host. `op_by`
+  // takes a row of a device tensor computed by `numbers_op`.
   const char *name, *op, *op_by, *numbers_op;
   const px_option *options;
-  int option_count, rate, capturable;  // the places of these options; -1: there is none
+  int option_count, rate, capturable;  // rate, capturable: indices of these options, or -1
   const px__state_row *states;
   int state_count, number_count;
-  // Whether option k may have its value; -1: whether all may, and go together.
+  // Validates option k; -1: all options, and their combination.
   px_status (*check)(const double *options, int k);
-  // Whether state k is kept with these options; *value, which is 0, becomes what it begins with.
+  // True if state k exists with these options. *value, initially 0, receives its initial value.
   bool (*begin)(const double *options, int k, double *value);
-  // The numbers that the op takes; moves the scalars on. `first` 1: a state begins with this step.
+  // Computes the numbers of a step and updates the scalars. `first` is 1 if a state begins.
   px_status (*numbers)(const double *options, double *scalars, double first, double *numbers);
 };
 extern const px_optimizer_kind px__optimizer_kinds[];
@@ -46,46 +46,45 @@ extern const int px__optimizer_kind_count;
 
 // ---- steps
 
-// stepping.c. A parameter that makes a step. The states that it begins are the step's until it is
-// done.
+// stepping.c. A parameter during a step. States created by the step belong to it until it succeeds.
 typedef struct px__stepping {
   px_tensor *parameter, **state, *begun[PX_OPTIMIZER_STATES];
   bool kept[PX_OPTIMIZER_STATES];
-  double first;  // 1: a tensor state begins
+  double first;  // 1: a tensor state is created
 } px__stepping;
-// Its k-th state, old or begun.
+// The k-th state, existing or created.
 static inline px_tensor *px__stepping_state(const px__stepping *s, int k) {
   return s->state[k] ? s->state[k] : s->begun[k];
 }
-// Begins a state that is a tensor like the parameter.
+// Creates a state as a tensor like the parameter.
 px_status px__stepping_begin(px__stepping *s, int k, double value)
     __attribute__((warn_unused_result));
-// What was begun becomes the state's, or goes.
+// Commits the created states, or releases them.
 void px__stepping_end(px__stepping *s, bool done);
 
-// on_device.c. Parameters of one device, whose numbers are made there together: of as many as one
-// launch takes. Each is added; the rest takes its step at the end.
-enum { PX__LOT = 9 };
-typedef struct px__lot {
+// on_device.c. A batch of parameters on one device. One launch computes the numbers of all of them.
+// px__step_batch_end makes the remaining steps.
+enum { PX__STEP_BATCH = 9 };  // maximum number of parameters, or scalars, per batch
+typedef struct px__step_batch {
   const px_optimizer_kind *kind;
   const px_step_manner *manner;
-  double options[PX__OPTION_LIMIT];  // lr is NAN where a tensor has it
-  px__stepping members[PX__LOT];
+  double options[PX__OPTION_LIMIT];  // lr is NAN if it is a tensor
+  px__stepping members[PX__STEP_BATCH];
   int count, scalars;
-  bool takes;   // the parameters that are on a device; the others step by the host's numbers
-  bool strict;  // all that counts has to be on a device already: the option "capturable"
-} px__lot;
-void px__lot_begin(px__lot *lot, const px_optimizer_kind *kind, const double *options,
-                   const px_step_manner *manner);
-px_status px__lot_add(px__lot *lot, px_tensor *parameter, px_tensor **state)
+  bool on_device;  // handles parameters on devices; others use numbers of the host
+  bool strict;     // option "capturable": parameters and step counters must be on a device
+} px__step_batch;
+void px__step_batch_begin(px__step_batch *batch, const px_optimizer_kind *kind,
+                          const double *options, const px_step_manner *manner);
+px_status px__step_batch_add(px__step_batch *batch, px_tensor *parameter, px_tensor **state)
     __attribute__((warn_unused_result));
-px_status px__lot_end(px__lot *lot) __attribute__((warn_unused_result));
-void px__lot_drop(px__lot *lot);  // in the place of the end, where something has failed
-// Of a strict lot: fails where a parameter of the device, or what counts its steps, is elsewhere.
-px_status px__lot_check(const px__lot *lot, px_device device, px_tensor **state)
+px_status px__step_batch_end(px__step_batch *batch) __attribute__((warn_unused_result));
+void px__step_batch_drop(px__step_batch *batch);  // instead of px__step_batch_end, after a failure
+// Strict batch: fails if a parameter or its step counter is not on a device.
+px_status px__step_batch_check(const px__step_batch *batch, px_device device, px_tensor **state)
     __attribute__((warn_unused_result));
 
-// Fails where one of them is NULL.
+// Fails if a parameter is NULL.
 static inline __attribute__((warn_unused_result)) px_status px__parameters_given(
     px_tensor *const *parameters, int64_t count) {
   for (int64_t i = 0; i < count; i++)
@@ -93,12 +92,12 @@ static inline __attribute__((warn_unused_result)) px_status px__parameters_given
   return PX_OK;
 }
 
-// A number as Python prints it, in room for it: "-1.0".
-char *px__number_text(double value, char *room, size_t bytes);
+// Formats a number as Python prints it, as "-1.0".
+char *px__number_text(double value, char *text, size_t bytes);
 #define PX__NUMBER_TEXT(value) px__number_text((value), (char[40]){0}, 40)
 
 #define PX__WHOLE_TEXT(value) px__whole_text((value), (char[40]){0}, 40)
-char *px__whole_text(double value, char *room, size_t bytes);  // "-1"
+char *px__whole_text(double value, char *text, size_t bytes);  // "-1"
 
 // ---- schedules
 
@@ -110,43 +109,44 @@ struct px_scheduler {
   px_optimizer *optimizer;
   int64_t epoch;
   double options[PX__SCHEDULE_LIMIT];  // in the order of the kind's table
-  int64_t *milestones;                 // in order
+  int64_t *milestones;                 // ascending
   int milestone_count;
-  double *base;  // one for each group that was there at the start
-  double *room;  // likewise
+  double *base;     // per group present at construction
+  double *scratch;  // per group present at construction
   int groups;
   px_rates rates;
   void *context;
   px_plateau plateau;  // of ReduceLROnPlateau
 };
 
-// A row of the table that the generator writes from optim/*.optim. Without `next` and `at` it goes
-// by a metric.
+// A row of the generated table (optim/*.optim). Without `next` and `at` the schedule depends on a
+// metric.
 struct px_scheduler_kind {
   const char *name;
   const px_option *options;
   int option_count;
-  // Whether the options make a schedule; fills in those that follow from others.
+  // Validates the options and fills in derived ones.
   px_status (*check)(double *options);
-  // The rate after at->lr, and the rate at any epoch; NULL: there is only the other form.
+  // The rate after at->lr, and the rate at any epoch (closed form). Either may be NULL.
   double (*next)(const px_schedule_point *at);
   double (*at)(const px_schedule_point *at);
-  // The momentum that goes along with the rate; NULL: none does.
+  // The momentum at a point, or NULL.
   px_status (*momentum)(double *out, const px_schedule_point *at);
-  double (*first)(const double *options);  // the rate that it begins with; NULL: the group's
+  double (*first)(const double *options);  // initial rate; NULL: the group's
 };
 extern const px_scheduler_kind px__scheduler_kinds[];
 extern const int px__scheduler_kind_count;
 
-// What formulas call: how often the epoch is a milestone, how many are behind; the angle of a
-// cosine that starts again after `period` epochs, then after `times` as many.
+// Functions of formulas: how often the epoch is a milestone; the number of milestones reached; the
+// angle of a cosine restarted after `period` epochs, with the period multiplied by `times` each
+// time.
 double px__hits(const px_schedule_point *at);
 double px__passed(const px_schedule_point *at);
 double px__restarts(const px_schedule_point *at, double period, double times);
 px_status px__one_cycle_prepare(double *options);
 double px__one_cycle_rate(const px_schedule_point *at);
 px_status px__one_cycle_momentum(double *out, const px_schedule_point *at);
-double px__one_cycle_first(const double *options);  // the rate that it begins with
+double px__one_cycle_first(const double *options);  // initial rate
 double px__cyclic_rate(const px_schedule_point *at);
 px_status px__cyclic_momentum(double *out, const px_schedule_point *at);
 double px__swa_rate(const px_schedule_point *at);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Optimisers: groups of parameters with options, and the step that updates them all.
+// Optimizers: groups of parameters with options, and the step of all groups.
 #include <math.h>
 #include <string.h>
 
@@ -15,7 +15,7 @@ struct px_optimizer {
 static void group_clear(px__group *group) {
   for (int64_t i = 0; i < group->count; i++) px_release(group->parameters[i]);
   for (int64_t k = 0; k < group->count * PX_OPTIMIZER_STATES; k++) px_release(group->states[k]);
-  px_free(group->parameters);  // with the states
+  px_free(group->parameters);  // and the states, in the same allocation
   px_release(group->rate);
 }
 
@@ -239,8 +239,8 @@ px_status px_optimizer_set_state(px_optimizer *self, int group, int64_t i, const
   PX_CHECK(k >= 0, PX_KEY, "%s has no state '%s'", self->kind->name, name);
   PX_CHECK(is_parameter(self, group, i), PX_INDEX, "there is no parameter %lld in group %d",
            (long long)i, group);
-  px_tensor **place = &self->groups[group].states[i * PX_OPTIMIZER_STATES + k], *old = *place;
-  *place = px_retain(value);
+  px_tensor **slot = &self->groups[group].states[i * PX_OPTIMIZER_STATES + k], *old = *slot;
+  *slot = px_retain(value);
   px_release(old);
   return PX_OK;
 }

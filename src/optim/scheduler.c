@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Schedules of learning rates: making them, and their steps. The kinds' formulas are in
+// Learning rate schedules: construction and steps. The kinds' formulas are in
 // optim/schedules.optim.
 #include <math.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@ static void scheduler_destroy(void *object) {
   px_release(self->optimizer);
   px_free(self->milestones);
   px_free(self->base);
-  px_free(self->room);
+  px_free(self->scratch);
   px_object_end(self);
   px_free(self);
 }
@@ -48,7 +48,7 @@ px_status px_scheduler_kind_check(const px_scheduler_kind *kind, double *options
   return kind->check(options);
 }
 
-static bool by_metric(const px_scheduler_kind *kind) { return !kind->next && !kind->at; }
+static bool uses_metric(const px_scheduler_kind *kind) { return !kind->next && !kind->at; }
 
 px_status px_scheduler_kind_rate(double *lr, double *momentum, const px_scheduler_kind *kind,
                                  const px_schedule_point *at, bool closed) {
@@ -58,8 +58,8 @@ px_status px_scheduler_kind_rate(double *lr, double *momentum, const px_schedule
   PX_GIVEN(at);
   PX_GIVEN(at->options);
   PX_GIVEN_N(at->milestones, at->milestone_count);
-  PX_CHECK(!by_metric(kind), PX_TYPE, "%s.step() missing 1 required positional argument: 'metrics'",
-           kind->name);
+  PX_CHECK(!uses_metric(kind), PX_TYPE,
+           "%s.step() missing 1 required positional argument: 'metrics'", kind->name);
   *momentum = NAN;
   if (kind->momentum) PX_TRY(kind->momentum(momentum, at));
   *lr = kind->at && (closed || !kind->next) ? kind->at(at) : kind->next(at);
@@ -70,21 +70,21 @@ double px_scheduler_kind_first(const px_scheduler_kind *kind, const double *opti
   return kind->first ? kind->first(options) : NAN;
 }
 
-// ---- making
+// ---- construction
 
-// The groups' first rates: those of now, unless an earlier schedule has kept others.
-static px_status keep_base(px_scheduler *self, bool resumes) {
+// Sets the base rates: the current rates, unless an earlier schedule has recorded initial rates.
+static px_status record_base_rates(px_scheduler *self, bool resumes) {
   for (int g = 0; g < self->groups; g++) {
-    double kept = px_optimizer_initial_lr(self->optimizer, g);
-    PX_CHECK(!resumes || !isnan(kept), PX_KEY,
+    double rate = px_optimizer_initial_lr(self->optimizer, g);
+    PX_CHECK(!resumes || !isnan(rate), PX_KEY,
              "param 'initial_lr' is not specified in param_groups[%d] when resuming scheduler with "
              "last_epoch >= 0.\nThis typically happens when:\n1. You're trying to resume training "
              "from a checkpoint but haven't properly loaded the optimizer state\n2. You're using "
              "last_epoch >= 0 for a fresh training run (not recommended)",
              g);
-    if (isnan(kept)) PX_TRY(px_optimizer_get(&kept, self->optimizer, g, "lr"));
-    PX_TRY(px_optimizer_set_initial_lr(self->optimizer, g, kept));
-    self->base[g] = kept;
+    if (isnan(rate)) PX_TRY(px_optimizer_get(&rate, self->optimizer, g, "lr"));
+    PX_TRY(px_optimizer_set_initial_lr(self->optimizer, g, rate));
+    self->base[g] = rate;
   }
   return PX_OK;
 }
@@ -92,7 +92,7 @@ static px_status keep_base(px_scheduler *self, bool resumes) {
 static px_status scheduler_make(px_scheduler **out, px_optimizer *optimizer, int64_t last_epoch) {
   px_scheduler *made;
   *out = NULL;
-  PX_CHECK(last_epoch >= -1, PX_VALUE, "last_epoch is not less than -1, but got %lld",
+  PX_CHECK(last_epoch >= -1, PX_VALUE, "expected last_epoch >= -1, got %lld",
            (long long)last_epoch);
   PX_TRY(px_alloc((void **)&made, sizeof *made));
   px_object_init(made, &scheduler_class);
@@ -101,7 +101,7 @@ static px_status scheduler_make(px_scheduler **out, px_optimizer *optimizer, int
   self->epoch = last_epoch;
   self->groups = px_optimizer_groups(optimizer);
   PX_TRY(px_alloc((void **)&self->base, (size_t)self->groups * sizeof *self->base));
-  PX_TRY(px_alloc((void **)&self->room, (size_t)self->groups * sizeof *self->room));
+  PX_TRY(px_alloc((void **)&self->scratch, (size_t)self->groups * sizeof *self->scratch));
   *out = PX_MOVE(self);
   return PX_OK;
 }
@@ -124,7 +124,7 @@ static px_status take_options(px_scheduler *self, const double *options, const i
   return kind->check(self->options);
 }
 
-// The optimiser's option that turns against the rate; NULL: it has none.
+// Name of the optimizer's momentum option, or NULL.
 static const char *momentum_of(const px_scheduler *self) {
   static const char *const names[] = {"beta1", "momentum"};
   int count;
@@ -136,8 +136,8 @@ static const char *momentum_of(const px_scheduler *self) {
   return NULL;
 }
 
-// A kind that sets the first rates says so before they are kept; one that turns the momentum needs
-// one.
+// Sets the initial rates of kinds that define them. Fails if a kind schedules momentum and the
+// optimizer has none.
 static px_status begin_kind(px_scheduler *self, int64_t last_epoch) {
   double first = px_scheduler_kind_first(self->kind, self->options), momentum;
   px_schedule_point start = {.options = self->options, .base = 1};
@@ -165,13 +165,13 @@ px_status px_scheduler_new(px_scheduler **out, const px_scheduler_kind *kind,
   PX_TRY(scheduler_make(&self, optimizer, last_epoch));
   self->kind = kind;
   PX_TRY(take_options(self, options, milestones, count));
-  if (by_metric(kind)) {
+  if (uses_metric(kind)) {
     self->epoch = 0;
     px__plateau_begin(&self->plateau, self->options);
     return *out = PX_MOVE(self), PX_OK;
   }
   PX_TRY(begin_kind(self, last_epoch));
-  PX_TRY(keep_base(self, last_epoch >= 0));
+  PX_TRY(record_base_rates(self, last_epoch >= 0));
   PX_TRY(px_scheduler_step(self));
   *out = PX_MOVE(self);
   return PX_OK;
@@ -183,11 +183,11 @@ px_status px_scheduler_custom(px_scheduler **out, px_optimizer *optimizer, px_ra
   PX_GIVEN(optimizer);
   PX_SCOPED(px_scheduler) self = NULL;
   *out = NULL;
-  PX_CHECK(rates, PX_TYPE, "a schedule needs a function");
+  PX_CHECK(rates, PX_TYPE, "expected a schedule function, got NULL");
   PX_TRY(scheduler_make(&self, optimizer, last_epoch));
   self->rates = rates;
   self->context = context;
-  PX_TRY(keep_base(self, last_epoch >= 0));
+  PX_TRY(record_base_rates(self, last_epoch >= 0));
   *out = PX_MOVE(self);
   return PX_OK;
 }
@@ -219,13 +219,13 @@ static px_status set_rates(px_scheduler *self, const double *rates) {
 
 static px_status step_custom(px_scheduler *self) {
   for (int g = 0; g < self->groups; g++)
-    PX_TRY(px_optimizer_get(&self->room[g], self->optimizer, g, "lr"));
-  PX_TRY(self->rates(self->room, self->groups, self, self->context));
-  return set_rates(self, self->room);
+    PX_TRY(px_optimizer_get(&self->scratch[g], self->optimizer, g, "lr"));
+  PX_TRY(self->rates(self->scratch, self->groups, self, self->context));
+  return set_rates(self, self->scratch);
 }
 
-// A group that was added later has no base: as in PyTorch it steps along where the next rate
-// follows from the last one alone, and is left alone otherwise.
+// A group added later has no base rate. PyTorch's rule: it is stepped if the next rate follows from
+// the last one alone, otherwise skipped.
 static px_status step_kind(px_scheduler *self, double epoch, bool closed) {
   for (int g = 0; g < px_optimizer_groups(self->optimizer); g++) {
     px_schedule_point at = {self->options,
@@ -247,7 +247,7 @@ static px_status step_kind(px_scheduler *self, double epoch, bool closed) {
 
 px_status px_scheduler_step(px_scheduler *self) {
   PX_GIVEN(self);
-  PX_CHECK(self->rates || !by_metric(self->kind), PX_TYPE,
+  PX_CHECK(self->rates || !uses_metric(self->kind), PX_TYPE,
            "%s.step() missing 1 required positional argument: 'metrics'", self->kind->name);
   self->epoch++;
   px_status status = self->rates ? step_custom(self) : step_kind(self, (double)self->epoch, false);
@@ -257,7 +257,8 @@ px_status px_scheduler_step(px_scheduler *self) {
 
 px_status px_scheduler_step_to(px_scheduler *self, double epoch) {
   PX_GIVEN(self);
-  PX_CHECK(isfinite(epoch) && fabs(epoch) < 0x1p53, PX_VALUE, "there is no epoch %g", epoch);
+  PX_CHECK(isfinite(epoch) && fabs(epoch) < 0x1p53, PX_VALUE,
+           "expected an epoch below 2**53 in magnitude, got %g", epoch);
   int64_t before = self->epoch;
   self->epoch = (int64_t)floor(epoch);
   bool closed = !self->rates && self->kind->at;
@@ -269,7 +270,8 @@ px_status px_scheduler_step_to(px_scheduler *self, double epoch) {
 
 px_status px_scheduler_step_metric(px_scheduler *self, double metric) {
   PX_GIVEN(self);
-  PX_CHECK(self->kind && by_metric(self->kind), PX_TYPE, "this schedule does not go by a metric");
+  PX_CHECK(self->kind && uses_metric(self->kind), PX_TYPE,
+           "this schedule does not depend on a metric");
   self->epoch++;
   if (!px_plateau_step(&self->plateau, self->options, metric)) return PX_OK;
   for (int g = 0; g < px_optimizer_groups(self->optimizer); g++) {
@@ -303,7 +305,7 @@ static double *value_find(px_scheduler *self, const char *name) {
   double *values[] = {&self->plateau.best, &self->plateau.bad_epochs, &self->plateau.cooling};
   for (int k = 0; self->kind && k < self->kind->option_count; k++)
     if (!strcmp(self->kind->options[k].name, name)) return &self->options[k];
-  for (int k = 0; self->kind && by_metric(self->kind) && k < 3; k++)
+  for (int k = 0; self->kind && uses_metric(self->kind) && k < 3; k++)
     if (!strcmp(remembered[k], name)) return values[k];
   return NULL;
 }
@@ -313,7 +315,7 @@ static const char *option_at(const void *scheduler, int k) {
   return kind && k < kind->option_count ? kind->options[k].name : NULL;
 }
 static px_status no_option(const px_scheduler *self, const char *option) {
-  PX_CHECK(self->kind, PX_KEY, "the schedule has no option '%.64s', nor any other", option);
+  PX_CHECK(self->kind, PX_KEY, "the schedule has no option '%.64s': it has no options", option);
   PX_FAIL(PX_KEY, "the schedule has no option '%.64s': the nearest name is %s", option,
           px_name_nearest(option, option_at, self));
 }
@@ -331,8 +333,8 @@ px_status px_scheduler_get(double *out, const px_scheduler *self, const char *op
 px_status px_scheduler_set(px_scheduler *self, const char *option, double value) {
   PX_GIVEN(self);
   PX_GIVEN(option);
-  double *place = value_find(self, option);
-  if (!place) return no_option(self, option);
-  *place = value;
+  double *slot = value_find(self, option);
+  if (!slot) return no_option(self, option);
+  *slot = value;
   return PX_OK;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the formulas of schedules (optim/schedules.optim) cannot say: how often an epoch is a
-// milestone, cosines that start again, the one cycle; and the metric of ReduceLROnPlateau.
+// Functions of the schedule formulas (optim/schedules.optim): milestones, warm restarts, one cycle,
+// cyclic rates, SWA; and the metric of ReduceLROnPlateau.
 #include <math.h>
 
 #include "optim/optim_impl.h"
@@ -29,7 +29,7 @@ double px__restarts(const px_schedule_point *at, double period, double times) {
 // ---- one cycle (Smith and Topin 2018)
 
 enum {
-  CYCLE_MOST,
+  CYCLE_MAX,
   CYCLE_TOTAL,
   CYCLE_EPOCHS,
   CYCLE_PER_EPOCH,
@@ -58,7 +58,7 @@ px_status px__one_cycle_prepare(double *o) {
            o[CYCLE_TOTAL]);
   PX_CHECK(up >= 0 && up <= 1, PX_VALUE, "Expected float between 0 and 1 pct_start, but got %g",
            up);
-  PX_CHECK(!isnan(o[CYCLE_MOST]), PX_VALUE, "OneCycleLR needs max_lr");
+  PX_CHECK(!isnan(o[CYCLE_MAX]), PX_VALUE, "OneCycleLR requires max_lr");
   return PX_OK;
 }
 
@@ -67,24 +67,25 @@ static double anneal(const double *o, double from, double to, double part) {
   return to + (from - to) / 2.0 * (1 + cos(M_PI * part));
 }
 
-// Where in the cycle an epoch is: values at the ends of the phases, in order.
+// Interpolates at an epoch between the values at the ends of the phases.
 static double along(const px_schedule_point *at, const double *corners) {
   const double *o = at->options;
-  double turn = o[CYCLE_UP] * o[CYCLE_TOTAL] - 1, last = o[CYCLE_TOTAL] - 1, start = 0;
+  double peak = o[CYCLE_UP] * o[CYCLE_TOTAL] - 1, last = o[CYCLE_TOTAL] - 1, start = 0;
   bool three = o[CYCLE_THREE] != 0;
-  double ends[] = {turn, three ? 2 * o[CYCLE_UP] * o[CYCLE_TOTAL] - 2 : last, last};
+  double ends[] = {peak, three ? 2 * o[CYCLE_UP] * o[CYCLE_TOTAL] - 2 : last, last};
   int phase = 0, final = three ? 2 : 1;
   for (; phase < final && at->epoch > ends[phase]; phase++) start = ends[phase];
   double part = (at->epoch - start) / (ends[phase] - start);
-  return anneal(o, corners[phase], corners[phase + 1], fmin(part, 1));  // it may end one late
+  return anneal(o, corners[phase], corners[phase + 1],
+                fmin(part, 1));  // the last step may overshoot
 }
 
 double px__one_cycle_rate(const px_schedule_point *at) {
   const double *o = at->options;
   if (isnan(at->base)) return at->lr;
-  double first = at->base, most = first * o[CYCLE_DIV], least = first / o[CYCLE_FINAL_DIV];
+  double first = at->base, max = first * o[CYCLE_DIV], min = first / o[CYCLE_FINAL_DIV];
   bool three = o[CYCLE_THREE] != 0;
-  return along(at, (double[]){first, most, three ? first : least, least});
+  return along(at, (double[]){first, max, three ? first : min, min});
 }
 
 px_status px__one_cycle_momentum(double *out, const px_schedule_point *at) {
@@ -97,13 +98,13 @@ px_status px__one_cycle_momentum(double *out, const px_schedule_point *at) {
   return PX_OK;
 }
 
-double px__one_cycle_first(const double *o) { return o[CYCLE_MOST] / o[CYCLE_DIV]; }
+double px__one_cycle_first(const double *o) { return o[CYCLE_MAX] / o[CYCLE_DIV]; }
 
-// ---- up and down (Smith 2017)
+// ---- cyclic rates (Smith 2017)
 
 enum {
-  CYCLIC_LEAST,
-  CYCLIC_MOST,
+  CYCLIC_MIN,
+  CYCLIC_MAX,
   CYCLIC_UP,
   CYCLIC_DOWN,
   CYCLIC_MODE,
@@ -115,8 +116,8 @@ enum {
   CYCLIC_HIGH
 };
 
-// How high an epoch is on the way from the least rate to the greatest. The scale is NAN, or what a
-// function of the program says at this epoch.
+// Position between the minimum and maximum rate, scaled. CYCLIC_SCALE is NAN, or the value of a
+// user-defined function at this epoch.
 static double cyclic_height(const px_schedule_point *at) {
   const double *o = at->options;
   double up = o[CYCLIC_UP], total = up + (isnan(o[CYCLIC_DOWN]) ? up : o[CYCLIC_DOWN]);
@@ -131,7 +132,7 @@ static double cyclic_height(const px_schedule_point *at) {
 double px__cyclic_rate(const px_schedule_point *at) {
   const double *o = at->options;
   if (isnan(at->base)) return at->lr;
-  return o[CYCLIC_LEAST] + (o[CYCLIC_MOST] - o[CYCLIC_LEAST]) * cyclic_height(at);
+  return o[CYCLIC_MIN] + (o[CYCLIC_MAX] - o[CYCLIC_MIN]) * cyclic_height(at);
 }
 
 px_status px__cyclic_momentum(double *out, const px_schedule_point *at) {
@@ -141,11 +142,11 @@ px_status px__cyclic_momentum(double *out, const px_schedule_point *at) {
   return PX_OK;
 }
 
-// ---- to the rate at which weights are averaged
+// ---- annealing to the rate of weight averaging (SWA)
 
 enum { SWA_RATE, SWA_EPOCHS, SWA_LINEAR };
 
-// How much of the way is behind at an epoch, 0 to 1.
+// Completed fraction of the annealing at an epoch, 0 to 1.
 static double swa_part(const double *o, double epoch) {
   double t = fmax(0, fmin(1, epoch / fmax(1, o[SWA_EPOCHS])));
   return o[SWA_LINEAR] != 0 ? t : (1 - cos(M_PI * t)) / 2;
@@ -159,7 +160,7 @@ double px__swa_rate(const px_schedule_point *at) {
   return last * now + first * (1 - now);
 }
 
-// ---- by a metric
+// ---- reduction on plateaus of a metric
 
 enum {
   PLATEAU_MODE,
@@ -168,7 +169,7 @@ enum {
   PLATEAU_THRESHOLD,
   PLATEAU_ABSOLUTE,
   PLATEAU_COOLDOWN,
-  PLATEAU_LEAST,
+  PLATEAU_MIN,
   PLATEAU_EPS
 };
 
@@ -177,10 +178,10 @@ void px__plateau_begin(px_plateau *self, const double *options) {
 }
 
 static bool is_better(const px_plateau *self, const double *o, double metric) {
-  bool most = o[PLATEAU_MODE] != 0, absolute = o[PLATEAU_ABSOLUTE] != 0;
-  double by = most ? o[PLATEAU_THRESHOLD] : -o[PLATEAU_THRESHOLD];
+  bool maximize = o[PLATEAU_MODE] != 0, absolute = o[PLATEAU_ABSOLUTE] != 0;
+  double by = maximize ? o[PLATEAU_THRESHOLD] : -o[PLATEAU_THRESHOLD];
   double bound = absolute ? self->best + by : self->best * (1 + by);
-  return most ? metric > bound : metric < bound;
+  return maximize ? metric > bound : metric < bound;
 }
 
 bool px_plateau_step(px_plateau *self, const double *options, double metric) {
@@ -195,6 +196,6 @@ bool px_plateau_step(px_plateau *self, const double *options, double metric) {
 }
 
 double px_plateau_rate(const double *options, double lr) {
-  double next = fmax(lr * options[PLATEAU_FACTOR], options[PLATEAU_LEAST]);
+  double next = fmax(lr * options[PLATEAU_FACTOR], options[PLATEAU_MIN]);
   return lr - next > options[PLATEAU_EPS] ? next : lr;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A parameter that makes a step: the states that it begins.
+// States created during the step of a parameter.
 #include "optim/optim_impl.h"
 #include "phlox/ops/factory.h"
 
@@ -11,7 +11,7 @@ px_status px__stepping_begin(px__stepping *s, int k, double value) {
 
 void px__stepping_end(px__stepping *s, bool done) {
   for (int k = 0; k < PX_OPTIMIZER_STATES; k++) {
-    if (!s->begun[k]) continue;  // as mostly
+    if (!s->begun[k]) continue;  // the common case
     if (done)
       s->state[k] = s->begun[k];
     else

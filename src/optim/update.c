@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kinds of optimiser, and steps: a kernel changes a parameter and its states together, and
-// those of several parameters are launched together. The step of a parameter is made or it is not.
+// Optimizer kinds and steps. One kernel updates a parameter with its states. Launches of several
+// parameters are batched. Each parameter's step is all or nothing.
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,17 +36,17 @@ bool px_optimizer_kind_scalar(const px_optimizer_kind *kind, int i) {
   return i >= 0 && i < kind->state_count && kind->states[i].scalar;
 }
 
-char *px__number_text(double value, char *room, size_t bytes) {
-  bool whole = value == floor(value) && fabs(value) < 1e15;
-  snprintf(room, bytes, whole ? "%.1f" : "%.15g", value);
-  for (int digits = 16; !whole && isfinite(value) && strtod(room, NULL) != value; digits++)
-    snprintf(room, bytes, "%.*g", digits, value);
-  return room;
+char *px__number_text(double value, char *text, size_t bytes) {
+  bool integer = value == floor(value) && fabs(value) < 1e15;
+  snprintf(text, bytes, integer ? "%.1f" : "%.15g", value);
+  for (int digits = 16; !integer && isfinite(value) && strtod(text, NULL) != value; digits++)
+    snprintf(text, bytes, "%.*g", digits, value);
+  return text;
 }
 
-char *px__whole_text(double value, char *room, size_t bytes) {
-  snprintf(room, bytes, "%g", value);
-  return room;
+char *px__whole_text(double value, char *text, size_t bytes) {
+  snprintf(text, bytes, "%g", value);
+  return text;
 }
 
 px_status px_optimizer_kind_check(const px_optimizer_kind *kind, const double *options) {
@@ -55,22 +55,22 @@ px_status px_optimizer_kind_check(const px_optimizer_kind *kind, const double *o
   return kind->check(options, -1);
 }
 
-// ---- scalars: numbers that a program sees, and may change, as tensors
+// ---- scalars: numbers exposed as tensors, which the user may modify
 
 static bool is_plain_float(const px_tensor *t) {
   return px_tensor_dtype(t) == PX_FLOAT32 && px_tensor_numel(t) == 1 &&
          px_tensor_device(t).type == PX_CPU;
 }
 
-// *place, unless NULL, becomes where the number lies, if it can be written there.
-static px_status read_scalar(double *out, float **place, const px_tensor *t) {
+// *slot, unless NULL, receives the address of the number if it is directly writable, else NULL.
+static px_status read_scalar(double *out, float **slot, const px_tensor *t) {
   px_scalar value;
   if (is_plain_float(t)) {
     float *at = px_tensor_data(t);
-    if (place) *place = at;
+    if (slot) *slot = at;
     return *out = *at, PX_OK;
   }
-  if (place) *place = NULL;
+  if (slot) *slot = NULL;
   PX_TRY(px_tensor_item(&value, t));
   *out = px_scalar_float(value);
   return PX_OK;
@@ -78,38 +78,37 @@ static px_status read_scalar(double *out, float **place, const px_tensor *t) {
 
 // ---- a step
 
-// A parameter of a step by the host's numbers.
+// A parameter stepped with the host's numbers.
 typedef struct member {
   px__stepping stepping;
-  double scalars[PX_OPTIMIZER_STATES];  // what they become
-  float *places[PX_OPTIMIZER_STATES];   // where they lie; NULL: in a tensor of another kind
+  double scalars[PX_OPTIMIZER_STATES];  // their new values
+  float *slots[PX_OPTIMIZER_STATES];    // their addresses; NULL: in a tensor of another kind
 } member;
 
-// Steps of several parameters: one call of the op for each, which are made together. A row of
-// `args` is those of a call.
-enum { MOST_ARGS = PX__STATES + PX_OPTIMIZER_STATES + PX__NUMBER_LIMIT, TOGETHER = 32 };
+// A batch of steps: one op call per parameter, launched together. `args` has one row per call.
+enum { MAX_ARGS = PX__STATES + PX_OPTIMIZER_STATES + PX__NUMBER_LIMIT, MAX_BATCH = 32 };
 typedef struct step {
   const px_optimizer_kind *kind;
   const px_op *op;
   double options[PX__OPTION_LIMIT];
-  int count, tensors;  // of the args, how many are tensors; numbers follow
-  member members[TOGETHER];
-  px_value args[TOGETHER * MOST_ARGS];
-  // The latest numbers, as arguments; what they were made of, and what the scalars became.
+  int count, tensors;  // number of members; tensor arguments per row, followed by numbers
+  member members[MAX_BATCH];
+  px_value args[MAX_BATCH * MAX_ARGS];
+  // Cache of the last numbers, with the inputs they were computed from and the resulting scalars.
   px_value numbers[PX__NUMBER_LIMIT];
-  double of_first;
-  double of_scalars[PX_OPTIMIZER_STATES], to_scalars[PX_OPTIMIZER_STATES];
+  double cached_first;
+  double cached_scalars[PX_OPTIMIZER_STATES], updated_scalars[PX_OPTIMIZER_STATES];
   bool has_numbers;
-  bool counts;  // on the host, with scalars
-  bool ready;   // what lies on a device has been read: the rate, and whether to leave the step out
-  bool left_out;
+  bool counts;   // has scalars, updated on the host
+  bool ready;    // rate and found_inf have been read from the device
+  bool skipped;  // found_inf is set: skip the step
 } step;
 
 static void start(step *s, const px_optimizer_kind *kind, const double *options) {
   s->kind = kind, s->op = px_op_find(kind->op);
   memcpy(s->options, options, (size_t)kind->option_count * sizeof *options);
   s->tensors = PX__STATES, s->count = 0;
-  s->has_numbers = s->counts = s->ready = s->left_out = false;
+  s->has_numbers = s->counts = s->ready = s->skipped = false;
   for (int k = 0; k < kind->state_count; k++) {
     s->tensors += !kind->states[k].scalar;
     s->counts |= kind->states[k].scalar;
@@ -122,7 +121,7 @@ static px_status begin_state(step *s, px__stepping *one, int k, double value) {
   return px_tensor_from_data(&one->begun[k], &number, 0, NULL, PX_FLOAT32, px_cpu());
 }
 
-// The states that are kept, as the op's arguments or as scalars.
+// Collects the existing states, as op arguments or as scalars.
 static px_status take_states(step *s, member *m, px_value *arg) {
   px__stepping *one = &m->stepping;
   for (int k = 0; k < s->kind->state_count; k++) {
@@ -134,29 +133,30 @@ static px_status take_states(step *s, member *m, px_value *arg) {
     if (!s->kind->states[k].scalar)
       *arg++ = one->kept[k] ? PX_T(t) : PX_NONE();
     else if (one->kept[k])
-      PX_TRY(read_scalar(&m->scalars[k], &m->places[k], t));
+      PX_TRY(read_scalar(&m->scalars[k], &m->slots[k], t));
   }
   return PX_OK;
 }
 
-// Makes the numbers of a step, and moves the scalars on. Mostly a parameter has made as many steps
-// as the one before, and they are there already.
+// Computes the numbers of a step and updates the scalars. Usually a parameter has made as many
+// steps as the previous one, and the cached numbers apply.
 static px_status make_numbers(step *s, double first, double *scalars) {
   size_t bytes = (size_t)s->kind->state_count * sizeof *scalars;
-  if (!s->has_numbers || first != s->of_first || memcmp(scalars, s->of_scalars, bytes) != 0) {
-    memcpy(s->of_scalars, scalars, bytes);
-    memcpy(s->to_scalars, scalars, bytes);
+  if (!s->has_numbers || first != s->cached_first ||
+      memcmp(scalars, s->cached_scalars, bytes) != 0) {
+    memcpy(s->cached_scalars, scalars, bytes);
+    memcpy(s->updated_scalars, scalars, bytes);
     double numbers[PX__NUMBER_LIMIT];
-    s->has_numbers = false, s->of_first = first;
-    PX_TRY(s->kind->numbers(s->options, s->to_scalars, first, numbers));
+    s->has_numbers = false, s->cached_first = first;
+    PX_TRY(s->kind->numbers(s->options, s->updated_scalars, first, numbers));
     for (int k = 0; k < s->kind->number_count; k++) s->numbers[k] = PX_F(numbers[k]);
     s->has_numbers = true;
   }
-  memcpy(scalars, s->to_scalars, bytes);
+  memcpy(scalars, s->updated_scalars, bytes);
   return PX_OK;
 }
 
-// Every replay of a step that counts on the host would be the same step again.
+// Every replay of a step counted on the host would repeat the same step.
 static px_status check_capture(const step *s, px_device device) {
   px_stream *stream;
   PX_TRY(px_stream_current(&stream, device));
@@ -181,20 +181,20 @@ static px_status fill_in(step *s, member *m, px_value *args, px_device device) {
   return PX_OK;
 }
 
-// Nothing fails from here on but the write of a scalar that a program has replaced by a tensor of
+// The only failure possible here is writing a scalar that the user has replaced by a tensor of
 // another kind.
 static px_status write_scalars(const step *s, const member *m) {
   for (int k = 0; s->counts && k < s->kind->state_count; k++) {
     if (!m->stepping.kept[k] || !s->kind->states[k].scalar) continue;
-    if (m->places[k])
-      *m->places[k] = (float)m->scalars[k];
+    if (m->slots[k])
+      *m->slots[k] = (float)m->scalars[k];
     else
       PX_TRY(px_init_constant(px__stepping_state(&m->stepping, k), m->scalars[k]));
   }
   return PX_OK;
 }
 
-// Those that have made their step are done with it, whatever became of the others.
+// Commits the first `done` members, independent of failures of others. Discards the rest.
 static px_status finish(step *s, int done) {
   px_status status = PX_OK;
   for (int i = 0; i < s->count; i++) {
@@ -207,7 +207,7 @@ static px_status finish(step *s, int done) {
 }
 
 static px_status take_steps(step *s) {
-  void *results[TOGETHER * (1 + PX_OPTIMIZER_STATES)];
+  void *results[MAX_BATCH * (1 + PX_OPTIMIZER_STATES)];
   int done = 0;
   if (!s->count) return PX_OK;
   px_status status = px_op_call_each(s->op, PX_CALL_NEW, s->count, s->args, results, &done);
@@ -216,7 +216,7 @@ static px_status take_steps(step *s) {
   return status != PX_OK ? status : written;
 }
 
-// Waits for what the manner has on a device, for parameters that step by the host's numbers.
+// Reads rate and found_inf from the device, blocking, for steps with the host's numbers.
 static px_status read_manner(step *s, const px_step_manner *manner) {
   if (s->ready) return PX_OK;
   double found = 0;
@@ -225,32 +225,32 @@ static px_status read_manner(step *s, const px_step_manner *manner) {
     PX_TRY(s->kind->check(s->options, -1));
   }
   if (manner->found_inf) PX_TRY(read_scalar(&found, NULL, manner->found_inf));
-  s->left_out = found != 0, s->ready = true;
+  s->skipped = found != 0, s->ready = true;
   return PX_OK;
 }
 
 static px_status step_by_host(step *s, const px_step_manner *manner, px_tensor *parameter,
                               px_tensor **state, px_device device) {
   PX_TRY(read_manner(s, manner));
-  if (s->left_out) return PX_OK;
+  if (s->skipped) return PX_OK;
   member *m = &s->members[s->count];
   m->stepping = (px__stepping){.parameter = parameter, .state = state};
   px_value *args = s->args + s->count * s->op->param_count;
   px_status status = fill_in(s, m, args, device);
   if (status != PX_OK) return px__stepping_end(&m->stepping, false), status;
-  return ++s->count < TOGETHER ? PX_OK : take_steps(s);
+  return ++s->count < MAX_BATCH ? PX_OK : take_steps(s);
 }
 
-static px_status step_each(step *s, px__lot *lot, px_tensor *const *parameters, px_tensor **states,
-                           int64_t count) {
+static px_status step_each(step *s, px__step_batch *batch, px_tensor *const *parameters,
+                           px_tensor **states, int64_t count) {
   for (int64_t i = 0; i < count; i++) {
     px_tensor **state = states + i * PX_OPTIMIZER_STATES;
     if (!px_tensor_grad(parameters[i])) continue;
     px_device device = px_tensor_device(parameters[i]);
-    if (lot->strict) PX_TRY(px__lot_check(lot, device, state));
-    PX_TRY(lot->takes && device.type == PX_CUDA
-               ? px__lot_add(lot, parameters[i], state)
-               : step_by_host(s, lot->manner, parameters[i], state, device));
+    if (batch->strict) PX_TRY(px__step_batch_check(batch, device, state));
+    PX_TRY(batch->on_device && device.type == PX_CUDA
+               ? px__step_batch_add(batch, parameters[i], state)
+               : step_by_host(s, batch->manner, parameters[i], state, device));
   }
   return PX_OK;
 }
@@ -259,15 +259,15 @@ static px_status step_parameters(const px_optimizer_kind *kind, const double *op
                                  const px_step_manner *manner, px_tensor *const *parameters,
                                  px_tensor **states, int64_t count) {
   step s;
-  px__lot lot;
+  px__step_batch batch;
   PX_TRY(kind->check(options, -1));
   start(&s, kind, options);
-  px__lot_begin(&lot, kind, options, manner);
-  px_status status = step_each(&s, &lot, parameters, states, count);
+  px__step_batch_begin(&batch, kind, options, manner);
+  px_status status = step_each(&s, &batch, parameters, states, count);
   if (status == PX_OK) status = take_steps(&s);
-  if (status == PX_OK) return px__lot_end(&lot);
+  if (status == PX_OK) return px__step_batch_end(&batch);
   (void)finish(&s, 0);
-  px__lot_drop(&lot);
+  px__step_batch_drop(&batch);
   return status;
 }
 

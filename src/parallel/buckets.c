@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which parameter lies in which bucket, and the buckets' memory.
+// Assignment of parameters to buckets, and the buckets' memory.
 //
-// Parameters are taken in the reducer's order. Those of a dtype and device fill a bucket until it
-// has its bytes; buckets are numbered in the order in which they are filled, so that the collective
-// of one is not waited for by an earlier one.
+// Parameters are assigned in the reducer's order. Parameters of one dtype and device fill a bucket
+// up to its size. Buckets are numbered in the order in which they become full, so no collective
+// waits for a bucket that fills later.
 #include <string.h>
 
 #include "parallel/reducer_impl.h"
@@ -19,8 +19,8 @@ static bool fits(const px_reducer *self, const px__bucket *bucket, const px_tens
          px_device_equal(px_tensor_device(first), px_tensor_device(tensor));
 }
 
-// The bucket that a parameter joins: of its dtype and device, and not full; or a new one. The first
-// full bucket of a kind is small, so that its collective begins early.
+// Returns the open bucket of the tensor's dtype and device, or a new one. The first bucket of a
+// kind is small so that its collective starts early.
 static px__bucket *bucket_for(px_reducer *self, const px_tensor *tensor) {
   int64_t limit = self->first_bytes;
   for (int i = 0; i < self->bucket_count; i++) {
@@ -42,16 +42,16 @@ static px_status assign(px_reducer *self) {
           px_alloc((void **)&bucket->members, (size_t)(self->count - i) * sizeof *bucket->members));
     bucket->members[bucket->count++] = self->order[i];
     bucket->bytes += bytes_of(tensor);
-    // Of the buckets that it passes none is filled earlier.
+    // Move the bucket to the end: it now fills later than those after it.
     px__bucket now = *bucket;
-    size_t behind = (size_t)(self->buckets + self->bucket_count - bucket - 1);
-    memmove(bucket, bucket + 1, behind * sizeof now);
+    size_t after = (size_t)(self->buckets + self->bucket_count - bucket - 1);
+    memmove(bucket, bucket + 1, after * sizeof now);
     self->buckets[self->bucket_count - 1] = now;
   }
   return PX_OK;
 }
 
-// A place in the bucket with the parameter's own strides, where it fills its memory.
+// Returns a view of the bucket. A dense parameter keeps its strides; others become contiguous.
 static px_status view_for(px_tensor **out, px_tensor *flat, const px_tensor *like, int64_t at) {
   PX_SCOPED(px_tensor) part = NULL;
   if (px_tensor_is_contiguous(like) || !px_tensor_is_dense(like)) {
@@ -62,22 +62,22 @@ static px_status view_for(px_tensor **out, px_tensor *flat, const px_tensor *lik
                        px_tensor_strides(like), px_tensor_ndim(like), &at);
 }
 
-// Whether gradients are added up as they are, by no other's way.
+// True without communication hook, compression and mixed precision.
 static bool is_plain(const px_reducer *self) {
   return !self->has_hook && self->compress == PX_DTYPE_NONE && !self->mixed;
 }
-static bool lies_apart(const px_reducer *self, const px_tensor *tensor) {
+static bool reduces_in_place(const px_reducer *self, const px_tensor *tensor) {
   return !self->view && is_plain(self) && px_tensor_is_contiguous(tensor) &&
          bytes_of(tensor) >= self->apart_bytes;
 }
 
-static px_status give_memory(px_reducer *self, int index) {
+static px_status allocate_bucket(px_reducer *self, int index) {
   px__bucket *bucket = &self->buckets[index];
   int64_t total = 0, at = 0;
   for (int i = 0; i < bucket->count; i++) {
     px__variable *v = &self->variables[bucket->members[i]];
-    v->apart = lies_apart(self, v->tensor);
-    if (!v->apart) total += px_tensor_numel(v->tensor);
+    v->in_place = reduces_in_place(self, v->tensor);
+    if (!v->in_place) total += px_tensor_numel(v->tensor);
   }
   const px_tensor *first = self->variables[bucket->members[0]].tensor;
   PX_TRY(
@@ -87,7 +87,7 @@ static px_status give_memory(px_reducer *self, int index) {
     v->bucket = index;
     px_release(v->view);
     v->view = NULL;
-    if (v->apart) continue;
+    if (v->in_place) continue;
     PX_TRY(view_for(&v->view, bucket->flat, v->tensor, at));
     at += px_tensor_numel(v->tensor);
   }
@@ -115,7 +115,7 @@ px_status px__buckets_lay_out(px_reducer *self) {
   PX_TRY(assign(self));
   px_grad_set_enabled(false);
   px_status status = PX_OK;
-  for (int i = 0; i < self->bucket_count && status == PX_OK; i++) status = give_memory(self, i);
+  for (int i = 0; i < self->bucket_count && status == PX_OK; i++) status = allocate_bucket(self, i);
   px_grad_set_enabled(was);
   return status;
 }
@@ -123,6 +123,6 @@ px_status px__buckets_lay_out(px_reducer *self) {
 px_status px__check_no_hook(const px_reducer *self) {
   PX_CHECK(is_plain(self), PX_RUNTIME,
            "register_comm_hook or register_builtin_comm_hook can only be called once.");
-  PX_CHECK(!self->underway, PX_RUNTIME, "a communication hook is set between two steps");
+  PX_CHECK(!self->in_step, PX_RUNTIME, "a communication hook cannot be set during a step");
   return PX_OK;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Broadcast, scatter, gather and their gradients. The forward parts run unrecorded, and the whole
-// is recorded as one node.
+// Broadcast, scatter, gather and their gradients. Forward runs unrecorded; each call is then
+// recorded as one node.
 #include <string.h>
 
 #include "parallel/parallel_impl.h"
@@ -10,14 +10,14 @@
 #include "phlox/ops/index.h"
 #include "phlox/ops/view.h"
 
-// What a backward needs to remember: where the parts were, and how they were cut.
+// State saved for backward: devices, streams and sizes of the parts.
 typedef struct plan {
   int dim;
-  px_device home;  // of the whole
+  px_device source_device;  // of the unsplit tensor
   int64_t count;
   struct {
     px_device device;
-    px_stream *stream;  // that was current there; owned, NULL on the CPU
+    px_stream *stream;  // current stream of `device` in forward; owned, NULL on the CPU
     int64_t size;
   } parts[];
 } plan;
@@ -28,10 +28,11 @@ static void plan_end(void *context) {
   px_free(self);
 }
 
-static px_status plan_new(plan **out, px_tensor *const *parts, int count, px_device home, int dim) {
+static px_status plan_new(plan **out, px_tensor *const *parts, int count, px_device source_device,
+                          int dim) {
   PX_TRY(px_alloc((void **)out, sizeof **out + (size_t)count * sizeof((*out)->parts[0])));
   (*out)->dim = dim;
-  (*out)->home = home;
+  (*out)->source_device = source_device;
   (*out)->count = count;
   for (int i = 0; i < count; i++) {
     px_stream *stream = NULL;
@@ -43,22 +44,23 @@ static px_status plan_new(plan **out, px_tensor *const *parts, int count, px_dev
   return PX_OK;
 }
 
-// Copies to devices are ordered by their streams; one to the host is waited for, since what comes
-// next there has no stream to order it.
-static px_status moved(px_tensor **out, px_tensor *tensor, px_device device) {
+// Copies to devices are asynchronous and stream-ordered. A copy to the host blocks, because later
+// host reads have no stream to order them.
+static px_status copy_to(px_tensor **out, px_tensor *tensor, px_device device) {
   return px_to(out, tensor, PX_DTYPE_NONE, device, device.type == PX_CUDA, false);
 }
 
-// The same, by a stream of the tensor's device, unless it is NULL: the current one goes on beside
-// it.
-static px_status moved_by(px_tensor **out, px_tensor *tensor, px_device device, px_stream *stream) {
+// Like `copy_to`, on a given stream of the tensor's device. The current stream does not wait for it.
+// NULL: the current stream.
+static px_status copy_on_stream(px_tensor **out, px_tensor *tensor, px_device device,
+                                px_stream *stream) {
   px_stream *current = NULL;
   if (stream) PX_TRY(px_stream_current(&current, px_stream_device(stream)));
-  if (current == stream) return moved(out, tensor, device);
+  if (current == stream) return copy_to(out, tensor, device);
   PX_TRY(px_stream_wait_stream(stream, current));
   px_retain(current);
   px_status status = px_stream_set_current(stream);
-  if (status == PX_OK) status = moved(out, tensor, device);
+  if (status == PX_OK) status = copy_to(out, tensor, device);
   px_status back = px_stream_set_current(current);
   px_release(current);
   return status == PX_OK ? back : status;
@@ -68,31 +70,32 @@ void px__drop_all(px_tensor **tensors, int count) {
   for (int i = 0; i < count; i++) px_release(tensors[i]), tensors[i] = NULL;
 }
 
-// Runs forward unrecorded, then records its results; on failure none are left.
-static px_status recorded(px_tensor **results, int count, px_tensor *const *inputs, int input_count,
-                          px_device home, int dim, const px_function *function, px_status status) {
-  plan *remembered = NULL;
-  bool first = function->name[0] == 'G';  // gather remembers its inputs, the others their results
+// Records results of a forward that ran unrecorded. On failure releases the results.
+static px_status record_results(px_tensor **results, int count, px_tensor *const *inputs,
+                                int input_count, px_device source_device, int dim,
+                                const px_function *function, px_status status) {
+  plan *saved = NULL;
+  bool first = function->name[0] == 'G';  // gather saves its inputs, the others their results
   if (status == PX_OK)
     status =
-        plan_new(&remembered, first ? inputs : results, first ? input_count : count, home, dim);
+        plan_new(&saved, first ? inputs : results, first ? input_count : count, source_device, dim);
   if (status != PX_OK)
-    plan_end(remembered);
+    plan_end(saved);
   else
-    status = px_function_record(function, remembered, input_count, inputs, count, results);
+    status = px_function_record(function, saved, input_count, inputs, count, results);
   if (status != PX_OK) px__drop_all(results, count);
   return status;
 }
 
-px_status px__check_devices(const char *what, int least, int count) {
-  PX_CHECK(count >= least && count <= PX__REPLICAS, PX_VALUE,
-           "%s takes %d to %d devices, but got %d", what, least, PX__REPLICAS, count);
+px_status px__check_devices(const char *what, int min, int count) {
+  PX_CHECK(count >= min && count <= PX__REPLICAS, PX_VALUE, "%s takes %d to %d devices, but got %d",
+           what, min, PX__REPLICAS, count);
   return PX_OK;
 }
 
 // ---- sums across devices
 
-// `of`: whose parts they are; NULL if they are none.
+// Sums tensors on `destination`. `of`: the plan with the parts' streams, or NULL. Skips NULLs.
 static px_status add_parts(px_tensor **out, px_tensor *const *tensors, int count,
                            px_device destination, const plan *of) {
   PX_SCOPED(px_tensor) sum = NULL;
@@ -100,7 +103,7 @@ static px_status add_parts(px_tensor **out, px_tensor *const *tensors, int count
     PX_SCOPED(px_tensor) here = NULL;
     PX_SCOPED(px_tensor) next = NULL;
     if (!tensors[i]) continue;
-    PX_TRY(moved_by(&here, tensors[i], destination, of ? of->parts[i].stream : NULL));
+    PX_TRY(copy_on_stream(&here, tensors[i], destination, of ? of->parts[i].stream : NULL));
     if (sum)
       PX_TRY(px_add(&next, sum, here, px_int(1)));
     else
@@ -136,15 +139,14 @@ static px_status broadcast_backward(px_tensor **grad_inputs, int input_count,
                                     px_tensor *const *grad_outputs, int output_count,
                                     void *context) {
   const plan *p = context;
-  return add_parts(&grad_inputs[0], grad_outputs, output_count, p->home, p);
+  return add_parts(&grad_inputs[0], grad_outputs, output_count, p->source_device, p);
 }
 
 static px_status copies(px_tensor **results, px_tensor *tensor, const px_device *devices, int n) {
   for (int i = 0; i < n; i++) {
     PX_SCOPED(px_tensor) here = NULL;
-    PX_TRY(moved(&here, tensor, devices[i]));
-    // A copy that stays at home is the tensor itself: it needs a tensor of its own to carry
-    // history.
+    PX_TRY(copy_to(&here, tensor, devices[i]));
+    // A copy to the same device returns the tensor itself; an alias carries the new history.
     if (here == tensor)
       PX_TRY(px_tensor_alias(&results[i], tensor));
     else
@@ -165,11 +167,11 @@ px_status px_broadcast(px_tensor **results, px_tensor *tensor, const px_device *
   px_grad_set_enabled(false);
   px_status status = copies(results, tensor, devices, device_count);
   px_grad_set_enabled(was);
-  PX_TRY(
-      recorded(results, device_count, &tensor, 1, px_tensor_device(tensor), 0, &function, status));
+  PX_TRY(record_results(results, device_count, &tensor, 1, px_tensor_device(tensor), 0, &function,
+                        status));
   px_node *node = NULL;
   if (device_count) status = px_tensor_grad_fn(&node, results[0]);
-  if (node) px_node_set_soon(node);  // gradients are on their way while backward goes on
+  if (node) px_node_set_soon(node);  // start the gradient copies early, overlapping backward
   if (status != PX_OK) px__drop_all(results, device_count);
   return status;
 }
@@ -180,7 +182,7 @@ static px_status join(px_tensor **out, px_tensor *const *tensors, int count, px_
                       int dim, px_tensor **here) {
   for (int i = 0; i < count; i++) {
     PX_SCOPED(px_tensor) part = NULL;
-    PX_TRY(moved(&part, tensors[i], destination));
+    PX_TRY(copy_to(&part, tensors[i], destination));
     if (px_tensor_ndim(part))
       here[i] = PX_MOVE(part);
     else
@@ -189,17 +191,18 @@ static px_status join(px_tensor **out, px_tensor *const *tensors, int count, px_
   return px_cat(out, here, count, dim);
 }
 
-static px_status cut(px_tensor **results, px_tensor *tensor, int dim, const px_device *devices,
-                     const int64_t *sizes, int count) {
+static px_status split_to(px_tensor **results, px_tensor *tensor, int dim, const px_device *devices,
+                          const int64_t *sizes, int count) {
   int64_t at = 0;
   for (int i = 0; i < count; at += sizes[i++]) {
     PX_SCOPED(px_tensor) part = NULL;
     PX_TRY(px_narrow(&part, tensor, dim, at, sizes[i]));
-    PX_TRY(moved(&results[i], part, devices[i]));
+    PX_TRY(copy_to(&results[i], part, devices[i]));
   }
-  PX_CHECK(at == px_tensor_size(tensor, dim), PX_RUNTIME,
-           "scatter expects sizes that sum to %lld, the size at dimension %d, but they sum to %lld",
-           (long long)px_tensor_size(tensor, dim), dim, (long long)at);
+  PX_CHECK(
+      at == px_tensor_size(tensor, dim), PX_RUNTIME,
+      "scatter expects sizes that sum to %lld, the size of dimension %d, but got a sum of %lld",
+      (long long)px_tensor_size(tensor, dim), dim, (long long)at);
   return PX_OK;
 }
 
@@ -210,7 +213,7 @@ static px_status gather_backward(px_tensor **grad_inputs, int input_count,
   for (int i = 0; i < input_count; at += p->parts[i++].size) {
     PX_SCOPED(px_tensor) part = NULL;
     PX_TRY(px_narrow(&part, grad_outputs[0], p->dim, at, p->parts[i].size));
-    PX_TRY(moved(&grad_inputs[i], part, p->parts[i].device));
+    PX_TRY(copy_to(&grad_inputs[i], part, p->parts[i].device));
   }
   return PX_OK;
 }
@@ -238,21 +241,21 @@ px_status px_gather_parts(px_tensor **out, px_tensor *const *tensors, int count,
   px_grad_set_enabled(was);
   px__drop_all(here, count);
   px_free(here);
-  return recorded(out, 1, tensors, count, destination, dim, &function, status);
+  return record_results(out, 1, tensors, count, destination, dim, &function, status);
 }
 
 // ---- scatter
 
-// The gradient of a part that nothing depends on: as another part's, but for the size that is cut.
-static px_status nothing(px_tensor **out, const plan *p, int i, const px_tensor *other) {
+// Zero gradient for an unused part. Shaped like another part's gradient, with its own split size.
+static px_status zero_gradient(px_tensor **out, const plan *p, int i, const px_tensor *other) {
   int64_t sizes[PX_MAX_DIMS];
   int ndim = px_tensor_ndim(other);
   memcpy(sizes, px_tensor_sizes(other), (size_t)ndim * sizeof *sizes);
   sizes[p->dim < 0 ? p->dim + ndim : p->dim] = p->parts[i].size;
-  return px_zeros(out, sizes, ndim, px_tensor_dtype(other), p->home, false, false);
+  return px_zeros(out, sizes, ndim, px_tensor_dtype(other), p->source_device, false, false);
 }
 
-// Some gradient has arrived, or there would be no call.
+// At least one gradient is not NULL, otherwise the engine does not call this.
 static px_status scatter_backward(px_tensor **grad_inputs, int input_count,
                                   px_tensor *const *grad_outputs, int output_count, void *context) {
   const plan *p = context;
@@ -262,10 +265,10 @@ static px_status scatter_backward(px_tensor **grad_inputs, int input_count,
   for (int i = 0; i < output_count && !known; i++) known = grad_outputs[i];
   for (int i = 0; i < output_count && status == PX_OK; i++) {
     grads[i] = px_retain(grad_outputs[i]);
-    if (!grads[i]) status = nothing(&grads[i], p, i, known);
+    if (!grads[i]) status = zero_gradient(&grads[i], p, i, known);
   }
   if (status == PX_OK)
-    status = px_gather_parts(&grad_inputs[0], grads, output_count, p->home, p->dim);
+    status = px_gather_parts(&grad_inputs[0], grads, output_count, p->source_device, p->dim);
   px__drop_all(grads, output_count);
   return status;
 }
@@ -281,10 +284,10 @@ px_status px_scatter_sizes(px_tensor **results, px_tensor *tensor, const px_devi
   memset(results, 0, (size_t)device_count * sizeof *results);
   bool was = px_grad_enabled();
   px_grad_set_enabled(false);
-  px_status status = cut(results, tensor, dim, devices, sizes, device_count);
+  px_status status = split_to(results, tensor, dim, devices, sizes, device_count);
   px_grad_set_enabled(was);
-  return recorded(results, device_count, &tensor, 1, px_tensor_device(tensor), dim, &function,
-                  status);
+  return record_results(results, device_count, &tensor, 1, px_tensor_device(tensor), dim, &function,
+                        status);
 }
 
 px_status px_scatter_parts(px_tensor **results, int *count, px_tensor *tensor,
@@ -298,8 +301,7 @@ px_status px_scatter_parts(px_tensor **results, int *count, px_tensor *tensor,
   PX_TRY(px__check_devices("scatter", 1, device_count));
   int64_t each = (whole + device_count - 1) / device_count;
   *count = 0;
-  // As chunk cuts: parts of equal size, the last one smaller, and perhaps fewer than there are
-  // devices.
+  // Sizes of chunk: equal parts with a smaller last one, possibly fewer than devices.
   for (int64_t left = whole; *count == 0 || left > 0; left -= each)
     sizes[(*count)++] = left < each ? left : each;
   return px_scatter_sizes(results, tensor, devices, sizes, *count, dim);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Replicas of a module, a thread for each, and the pass that joins them.
+// DataParallel: replicas of a module, one thread for each, and the forward pass over them.
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -23,7 +23,7 @@ typedef struct replica_thread {
   pthread_t thread;
 } replica_thread;
 
-static px_status enter(const replica_thread *self) {
+static px_status run_work(const replica_thread *self) {
   (void)px_site_lend(self->site);
   px_grad_set_enabled(self->grad);
   px_autocast_set(self->autocast);
@@ -34,14 +34,14 @@ static px_status enter(const replica_thread *self) {
 
 static void *run_replica(void *argument) {
   replica_thread *self = argument;
-  self->status = enter(self);
+  self->status = run_work(self);
   if (self->status != PX_OK) px_error_take(self->error);
   return NULL;
 }
 
-// Puts "Caught X in replica i on device d." before the error's own text. Another language's
-// exception names itself.
-static px_status give(const replica_thread *failed) {
+// Prefixes the error with "Caught X in replica i on device d.", except exceptions of another
+// language.
+static px_status raise_error(const replica_thread *failed) {
   px_error *error = failed->error;
   if (error->code == PX_FOREIGN) return px_error_give(error);
   char text[PX_ERROR_MESSAGE];
@@ -70,7 +70,7 @@ static px_status prepare(replica_thread *threads, int count, const px_device *de
   return PX_OK;
 }
 
-// Starts all, joins those that started, and returns the first error.
+// Starts all threads, joins the started ones and returns the first error.
 static px_status run_all(replica_thread *threads, int count) {
   px_status status = PX_OK;
   int started = 0;
@@ -80,7 +80,7 @@ static px_status run_all(replica_thread *threads, int count) {
   }
   for (int i = 0; i < started; i++) pthread_join(threads[i].thread, NULL);
   for (int i = 0; i < started && status == PX_OK; i++)
-    if (threads[i].status != PX_OK) return give(&threads[i]);
+    if (threads[i].status != PX_OK) return raise_error(&threads[i]);
   return status;
 }
 
@@ -99,52 +99,52 @@ px_status px_parallel_apply(int count, const px_device *devices, px_parallel_wor
   return status;
 }
 
-// ---- streams beside the current ones
+// ---- side streams
 
-// Parameters are copied on streams of their own, and so in backward their gradients come together
-// beside the work of the layers: the engine runs a node on the stream of its forward call.
-static pthread_mutex_t besides_lock = PTHREAD_MUTEX_INITIALIZER;
+// Parameters are broadcast on side streams. The engine runs backward nodes on the stream of their
+// forward call, so gradient reductions then overlap the backward of the layers.
+static pthread_mutex_t side_streams_lock = PTHREAD_MUTEX_INITIALIZER;
 static px_stream
-    *besides[PX__REPLICAS];  // by device; for as long as the process lives; by the lock
+    *side_streams[PX__REPLICAS];  // by device index; never freed; by `side_streams_lock`
 
-static px_status beside(px_stream **out, px_device device) {
+static px_status side_stream(px_stream **out, px_device device) {
   px_status status = PX_OK;
   *out = NULL;
-  // What is no device is refused where it is used.
+  // Invalid devices are rejected by their later use.
   if (device.type != PX_CUDA || device.index < 0 || device.index >= PX__REPLICAS) return PX_OK;
-  pthread_mutex_lock(&besides_lock);
-  if (!besides[device.index]) status = px_stream_new(&besides[device.index], device, 0);
-  *out = besides[device.index];
-  pthread_mutex_unlock(&besides_lock);
+  pthread_mutex_lock(&side_streams_lock);
+  if (!side_streams[device.index]) status = px_stream_new(&side_streams[device.index], device, 0);
+  *out = side_streams[device.index];
+  pthread_mutex_unlock(&side_streams_lock);
   return status;
 }
 
-// Of each device: its current stream, an own reference, where another one has taken its place.
-typedef struct aside {
-  px_stream *own[PX__REPLICAS], *beside[PX__REPLICAS];
-} aside;
+// For each entry of `devices`: the replaced current stream (owned, or NULL) and the side stream.
+typedef struct stream_swap {
+  px_stream *current_streams[PX__REPLICAS], *side_stream[PX__REPLICAS];
+} stream_swap;
 
-static px_status step_aside(aside *self, const px_device *devices, int count) {
+static px_status enter_side_streams(stream_swap *self, const px_device *devices, int count) {
   for (int i = 0; i < count; i++) {
     px_stream *current, *other;
-    PX_TRY(beside(&other, devices[i]));
+    PX_TRY(side_stream(&other, devices[i]));
     if (!other) continue;
     PX_TRY(px_stream_current(&current, devices[i]));
-    if (current == other) continue;  // a device that is named twice
+    if (current == other) continue;  // the device is listed twice
     PX_TRY(px_stream_wait_stream(other, current));
-    self->own[i] = px_retain(current);
-    self->beside[i] = other;
+    self->current_streams[i] = px_retain(current);
+    self->side_stream[i] = other;
     PX_TRY(px_stream_set_current(other));
   }
   return PX_OK;
 }
-// In any case. The streams that go on wait for what has been begun.
-static px_status step_back(aside *self, int count, px_status status) {
+// Always called. Restores the current streams and makes them wait for the side streams.
+static px_status leave_side_streams(stream_swap *self, int count, px_status status) {
   for (int i = 0; i < count; i++) {
-    if (!self->own[i]) continue;
-    px_status back = px_stream_set_current(self->own[i]);
-    if (back == PX_OK) back = px_stream_wait_stream(self->own[i], self->beside[i]);
-    px_release(self->own[i]);
+    if (!self->current_streams[i]) continue;
+    px_status back = px_stream_set_current(self->current_streams[i]);
+    if (back == PX_OK) back = px_stream_wait_stream(self->current_streams[i], self->side_stream[i]);
+    px_release(self->current_streams[i]);
     if (status == PX_OK) status = back;
   }
   return status;
@@ -152,20 +152,20 @@ static px_status step_back(aside *self, int count, px_status status) {
 
 // ---- replicas
 
-// Every tensor of a module, and its copies: copies[i * device_count + d] is tensors[i] on device d.
+// The tensors of a module and their copies: copies[i * device_count + d] is tensors[i] on device d.
 typedef struct copy_all {
   const px_device *devices;
-  int device_count, count, room;
+  int device_count, count, capacity;
   px_tensor **tensors, **copies;
 } copy_all;
 
 static px_status grow(copy_all *all) {
-  if (all->count < all->room) return PX_OK;
-  int room = all->room ? all->room * 2 : 16;
-  size_t bytes = (size_t)room * sizeof(px_tensor *);
+  if (all->count < all->capacity) return PX_OK;
+  int capacity = all->capacity ? all->capacity * 2 : 16;
+  size_t bytes = (size_t)capacity * sizeof(px_tensor *);
   PX_TRY(px_realloc((void **)&all->tensors, bytes));
   PX_TRY(px_realloc((void **)&all->copies, bytes * (size_t)all->device_count));
-  all->room = room;
+  all->capacity = capacity;
   return PX_OK;
 }
 
@@ -187,7 +187,7 @@ typedef struct replica {
 static px_status replica_tensor(px_tensor **out, px_tensor *tensor, px_entry_sort sort,
                                 void *context) {
   const replica *self = context;
-  // Replica 0 shares the buffers, so that what it writes there stays.
+  // Replica 0 shares the module's buffers, so its updates persist.
   if (sort == PX_ENTRY_BUFFER && self->number == 0) return PX_OK;
   for (int i = 0; i < self->all->count; i++) {
     if (self->all->tensors[i] != tensor) continue;
@@ -215,10 +215,10 @@ px_status px_replicate(px_module **replicas, px_module *module, const px_device 
   PX_TRY(px__check_devices("replicate", 0, device_count));
   memset(replicas, 0, (size_t)device_count * sizeof *replicas);
   copy_all all = {.devices = devices, .device_count = device_count};
-  aside streams = {0};
-  px_status status = step_aside(&streams, devices, device_count);
+  stream_swap streams = {0};
+  px_status status = enter_side_streams(&streams, devices, device_count);
   if (status == PX_OK) status = replicate_all(replicas, module, &all);
-  status = step_back(&streams, device_count, status);
+  status = leave_side_streams(&streams, device_count, status);
   px__drop_all(all.copies, all.count * device_count);
   px_free(all.copies);
   px_free(all.tensors);
@@ -229,17 +229,17 @@ px_status px_replicate(px_module **replicas, px_module *module, const px_device 
   return status;
 }
 
-// ---- the pass
+// ---- the forward pass
 
 static px_status on_device(const char *name, const px_module_entry *entry, px_module *owner,
                            void *context) {
   px_device *first = context;
   if (px_device_equal(px_tensor_device(entry->tensor), *first)) return PX_OK;
-  char wanted[PX_DEVICE_TEXT], found[PX_DEVICE_TEXT];
+  char expected[PX_DEVICE_TEXT], found[PX_DEVICE_TEXT];
   PX_FAIL(PX_RUNTIME,
           "module must have its parameters and buffers on device %s (device_ids[0]) but found one "
           "of them on device: %s",
-          px_device_format(*first, wanted),
+          px_device_format(*first, expected),
           px_device_format(px_tensor_device(entry->tensor), found));
 }
 

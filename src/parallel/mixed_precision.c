@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mixed precision of a reducer's module: parameters have the values of a smaller dtype from before
-// a forward pass until its backward has ended, and optimisers see them in their own.
+// Mixed precision of a reducer's module. Parameters hold values in a lower-precision dtype from
+// the start of a forward pass to the end of its backward. Optimizers see the original dtype.
 //
-// A parameter stays the same tensor, and its memory is another one meanwhile: what forward saves of
-// a leaf is the leaf itself, so it has to be low until backward has read it. All of it belongs to
-// the reducer's lock.
+// The parameter tensor is unchanged; its memory is swapped. Saved leaves are the parameters
+// themselves, so they must stay in low precision until backward has read them. The reducer's lock
+// guards all state here.
 #include "parallel/reducer_impl.h"
 #include "phlox/ops/copy.h"
 
 typedef struct px__low {
-  px_tensor *tensor;  // owned, like the others
-  px_tensor *own;     // its memory in its own dtype, while it is low; else NULL
-  px_tensor *low;     // its memory meanwhile
-  uint64_t version;   // of the tensor since then
+  px_tensor *tensor;  // all three are owned
+  px_tensor *own;     // original memory while the tensor is in low precision, else NULL
+  px_tensor *low;     // low-precision memory
+  uint64_t version;   // of the tensor at the swap
 } px__low;
 
 struct px__mixed {
   px_dtype param_dtype;
   px__low *items;
   int count;
-  bool for_backward;  // what is low stays so until a backward pass has ended
-  uint64_t told;      // the backward pass whose end will be heard of
+  bool for_backward;     // stay in low precision until a backward pass ends
+  uint64_t hooked_pass;  // number of the backward pass with a registered end callback
 };
 
 // ---- one parameter
@@ -29,14 +29,14 @@ static bool is_low(const px__low *v) {
   return v->own && px_tensor_storage(v->tensor) == px_tensor_storage(v->low);
 }
 
-static void forget(px__low *v) {
+static void drop_copies(px__low *v) {
   px_release(v->own);
   px_release(v->low);
   v->own = v->low = NULL;
 }
 
-// What a program has written into a parameter that was low stays.
-static px_status take_changes(px__low *v) {
+// Copies changes made to the low-precision values back to the original memory.
+static px_status copy_changes(px__low *v) {
   PX_SCOPED(px_tensor) plain = NULL;
   if (px_tensor_version(v->tensor) == v->version) return PX_OK;
   PX_TRY(px_tensor_detach(&plain, v->tensor));
@@ -45,17 +45,17 @@ static px_status take_changes(px__low *v) {
   return PX_OK;
 }
 
-static px_status make_low(px__low *v, px_dtype dtype) {
+static px_status cast_low(px__low *v, px_dtype dtype) {
   PX_SCOPED(px_tensor) plain = NULL;
-  if (is_low(v)) return take_changes(v);
-  forget(v);  // a program has given it other memory
+  if (is_low(v)) return copy_changes(v);
+  drop_copies(v);  // the user has replaced the parameter's memory
   if (px_tensor_dtype(v->tensor) == dtype || !px_dtype_is_float(px_tensor_dtype(v->tensor)))
     return PX_OK;
   PX_TRY(px_tensor_detach(&plain, v->tensor));
   return px_to(&v->low, plain, dtype, PX_DEVICE_NONE, false, false);
 }
 
-static px_status show_low(px__low *v) {
+static px_status install_low(px__low *v) {
   if (v->own || !v->low) return PX_OK;
   PX_TRY(px_tensor_detach(&v->own, v->tensor));
   PX_TRY(px_tensor_set_data(v->tensor, v->low));
@@ -63,7 +63,7 @@ static px_status show_low(px__low *v) {
   return PX_OK;
 }
 
-// A gradient is of its parameter's dtype outside of backward.
+// Outside of backward a gradient has its parameter's dtype.
 static px_status cast_gradient(const px__low *v) {
   PX_SCOPED(px_tensor) cast = NULL;
   px_tensor *grad = px_tensor_grad(v->tensor);
@@ -73,32 +73,32 @@ static px_status cast_gradient(const px__low *v) {
   return px_tensor_set_grad(v->tensor, cast);
 }
 
-static px_status show_own(px__low *v) {
+static px_status install_own(px__low *v) {
   if (is_low(v)) {
-    PX_TRY(take_changes(v));
+    PX_TRY(copy_changes(v));
     PX_TRY(px_tensor_set_data(v->tensor, v->own));
     PX_TRY(cast_gradient(v));
   }
-  forget(v);
+  drop_copies(v);
   return PX_OK;
 }
 
-// ---- all of them
+// ---- all parameters
 
-static px_status show_all_own(px_reducer *self) {
+static px_status restore_all(px_reducer *self) {
   px__mixed *m = self->mixed;
   px_status status = PX_OK;
   m->for_backward = false;
   px_together_begin();
-  for (int i = 0; i < m->count && status == PX_OK; i++) status = show_own(&m->items[i]);
+  for (int i = 0; i < m->count && status == PX_OK; i++) status = install_own(&m->items[i]);
   return px_together_end(status);
 }
 
-static px_status make_all_low(px__mixed *m) {
+static px_status cast_all_low(px__mixed *m) {
   px_status status = PX_OK;
   px_together_begin();
   for (int i = 0; i < m->count && status == PX_OK; i++)
-    status = make_low(&m->items[i], m->param_dtype);
+    status = cast_low(&m->items[i], m->param_dtype);
   return px_together_end(status);
 }
 
@@ -106,14 +106,14 @@ static px_status lower(px_reducer *self, bool for_backward) {
   px__mixed *m = self->mixed;
   bool before = m->for_backward;
   if (m->param_dtype == PX_DTYPE_NONE) return PX_OK;
-  px_status status = make_all_low(m);
-  for (int i = 0; i < m->count && status == PX_OK; i++) status = show_low(&m->items[i]);
+  px_status status = cast_all_low(m);
+  for (int i = 0; i < m->count && status == PX_OK; i++) status = install_low(&m->items[i]);
   if (status == PX_OK) m->for_backward |= for_backward;
-  if (status != PX_OK && !before) (void)!show_all_own(self);
+  if (status != PX_OK && !before) (void)!restore_all(self);
   return status;
 }
 
-// Calls fn with the lock, and without recording.
+// Calls fn under the lock with grad mode disabled.
 static px_status locked(px_reducer *self, px_status (*fn)(px_reducer *self, bool recording)) {
   bool was = px_grad_enabled();
   if (!self->mixed) return PX_OK;
@@ -131,7 +131,7 @@ px_status px_reducer_lower(px_reducer *self) {
 }
 
 static px_status end_pass(px_reducer *self, bool recording) {
-  return self->mixed->for_backward ? PX_OK : show_all_own(self);
+  return self->mixed->for_backward ? PX_OK : restore_all(self);
 }
 px_status px_reducer_raise(px_reducer *self) {
   PX_GIVEN(self);
@@ -139,26 +139,26 @@ px_status px_reducer_raise(px_reducer *self) {
 }
 
 static px_status raise_after_backward(px_reducer *self, bool recording) {
-  return show_all_own(self);
+  return restore_all(self);
 }
-static px_status at_end(void *context) { return locked(context, raise_after_backward); }
+static px_status on_backward_end(void *context) { return locked(context, raise_after_backward); }
 
 px_status px__mixed_on_gradient(px_reducer *self) {
   px__mixed *m = self->mixed;
-  if (!m || m->told == px_backward_number()) return PX_OK;
-  PX_TRY(px_backward_at_end(at_end, px_retain(self), px_release));
-  m->told = px_backward_number();
+  if (!m || m->hooked_pass == px_backward_number()) return PX_OK;
+  PX_TRY(px_backward_at_end(on_backward_end, px_retain(self), px_release));
+  m->hooked_pass = px_backward_number();
   return PX_OK;
 }
 
-// ---- making
+// ---- construction
 
 void px__mixed_drop(px_reducer *self) {
   px__mixed *m = self->mixed;
   if (!m) return;
-  if (show_all_own(self) != PX_OK) px_error_clear();
+  if (restore_all(self) != PX_OK) px_error_clear();
   for (int i = 0; i < m->count; i++) {
-    forget(&m->items[i]);
+    drop_copies(&m->items[i]);
     px_release(m->items[i].tensor);
   }
   px_free(m->items);
@@ -166,7 +166,7 @@ void px__mixed_drop(px_reducer *self) {
   self->mixed = NULL;
 }
 
-// What a walk through a module finds: its parameters, or its buffers and what they become.
+// Tensors found by a walk over a module: parameters or buffers.
 typedef struct search {
   px_tensor *const *ignored;
   int ignored_count;

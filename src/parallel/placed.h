@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What parts of tensors have in common, for the files of this folder.
+// Internal header: helpers shared by placement.c and shard_whole.c.
 #pragma once
 #include "parallel/reducer_impl.h"
 
-// The tensor, or, where the communicator takes none of the CPU's, a copy on the current device.
+// Returns the tensor, or a copy on the current GPU if the communicator rejects CPU tensors.
 PX__MUST px_status px__placed_for(px_tensor **out, px_comm *comm, px_tensor *tensor);
-// Gathers what the ranks have along a dimension, which has `size` places in the whole.
+// All-gathers the ranks' shards along `dim`. `size` is the unsharded size of that dimension.
 PX__MUST px_status px__placed_gather(px_tensor **out, px_comm *comm, const px_tensor *local,
                                      int dim, int64_t size);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensors that lie on the ranks of a mesh: what a rank has, and the steps from one layout to
-// another. Each step is about one dimension of the mesh. First what changes is gathered or reduced,
-// from the last dimension on, since later ones cut the parts of earlier ones; then it is cut.
+// Tensors distributed over a mesh: local shards, and conversion between layouts. Each step handles
+// one mesh dimension. First, changed dimensions are gathered or reduced, last dimension first,
+// because later dimensions subdivide the shards of earlier ones. Then new shards are cut.
 #include "phlox/placement.h"
 
 #include <stdio.h>
@@ -15,9 +15,9 @@
 #include "phlox/ops/view.h"
 #include "phlox/shard.h"
 
-// ---- lines of ranks
+// ---- collectives along one mesh dimension
 
-// A tensor where the communicator takes it: one that queues takes none of the CPU.
+// Returns the tensor, or a copy on a GPU if the communicator rejects CPU tensors.
 px_status px__placed_for(px_tensor **out, px_comm *comm, px_tensor *tensor) {
   bool moves = px_comm_queues(comm) && px_tensor_device(tensor).type == PX_CPU;
   if (!moves) return *out = px_retain(tensor), PX_OK;
@@ -34,31 +34,31 @@ static px_status run(px_comm *comm, px_collective_op op, px_reduce_op reduce, px
   return px_work_wait(work, 0);
 }
 
-// A tensor as outer x size x inner around a dimension.
-static void around(int64_t out[3], const px_tensor *t, int dim) {
+// Sizes of a tensor as outer x size x inner around `dim`.
+static void sizes_around(int64_t out[3], const px_tensor *t, int dim) {
   out[0] = out[2] = 1, out[1] = px_tensor_size(t, dim);
   for (int d = 0; d < px_tensor_ndim(t); d++)
     if (d != dim) out[d < dim ? 0 : 2] *= px_tensor_size(t, d);
 }
 
-// A contiguous tensor of three dimensions, with `size` places in the middle; zeros behind its own.
+// Returns a contiguous tensor as outer x size x inner, zero-padded to `size`.
 static px_status padded(px_tensor **out, const px_tensor *t, int dim, int64_t size) {
-  PX_SCOPED(px_tensor) place = NULL;
+  PX_SCOPED(px_tensor) slot = NULL;
   PX_SCOPED(px_tensor) flat = NULL;
   int64_t sizes[3];
-  around(sizes, t, dim);
+  sizes_around(sizes, t, dim);
   PX_TRY(px_reshape(&flat, t, sizes, 3));
   int64_t own = sizes[1];
   if (own == size) return px_contiguous(out, flat);
   sizes[1] = size;
   PX_TRY(px_zeros(out, sizes, 3, px_tensor_dtype(t), px_tensor_device(t), false, false));
-  PX_TRY(px_narrow(&place, *out, 1, 0, own));
-  return px_copy_(place, flat, false);
+  PX_TRY(px_narrow(&slot, *out, 1, 0, own));
+  return px_copy_(slot, flat, false);
 }
 
-// The first `size` of the places in the middle, as a tensor like `t` but for that dimension.
-static px_status shaped(px_tensor **out, const px_tensor *middle, int64_t size, const px_tensor *t,
-                        int dim) {
+// Returns the first `size` entries of the middle dimension, in the shape and device of `t`.
+static px_status reshape_back(px_tensor **out, const px_tensor *middle, int64_t size,
+                              const px_tensor *t, int dim) {
   PX_SCOPED(px_tensor) used = NULL;
   PX_SCOPED(px_tensor) dense = NULL;
   PX_SCOPED(px_tensor) back = NULL;
@@ -79,42 +79,42 @@ px_status px__placed_gather(px_tensor **out, px_comm *comm, const px_tensor *loc
   PX_SCOPED(px_tensor) piece = NULL;
   PX_SCOPED(px_tensor) mine = NULL;
   PX_SCOPED(px_tensor) all = NULL;
-  PX_SCOPED(px_tensor) turned = NULL;
+  PX_SCOPED(px_tensor) transposed = NULL;
   PX_SCOPED(px_tensor) lines = NULL;
   int64_t sizes[4], ranks = px_comm_size(comm), share = (size + ranks - 1) / ranks;
-  around(sizes + 1, local, dim);
+  sizes_around(sizes + 1, local, dim);
   sizes[0] = ranks, sizes[2] = share;
   PX_TRY(padded(&piece, local, dim, share));
   PX_TRY(px__placed_for(&mine, comm, piece));
   PX_TRY(px_tensor_empty(&all, 4, sizes, px_tensor_dtype(local), px_tensor_device(mine)));
   PX_TRY(run(comm, PX_ALL_GATHER, PX_REDUCE_SUM, mine, all));
-  PX_TRY(px_permute(&turned, all, (int64_t[]){1, 0, 2, 3}, 4));
-  PX_TRY(px_reshape(&lines, turned, (int64_t[]){sizes[1], ranks * share, sizes[3]}, 3));
-  return shaped(out, lines, size, local, dim);
+  PX_TRY(px_permute(&transposed, all, (int64_t[]){1, 0, 2, 3}, 4));
+  PX_TRY(px_reshape(&lines, transposed, (int64_t[]){sizes[1], ranks * share, sizes[3]}, 3));
+  return reshape_back(out, lines, size, local, dim);
 }
 
-// Reduces whole tensors, of which each rank gets its part.
-static px_status reduce_and_cut(px_tensor **out, px_comm *comm, px_reduce_op reduce,
+// Reduce-scatters unsharded tensors along `dim`.
+static px_status reduce_scatter(px_tensor **out, px_comm *comm, px_reduce_op reduce,
                                 const px_tensor *t, int dim) {
   PX_SCOPED(px_tensor) whole = NULL;
   PX_SCOPED(px_tensor) parts = NULL;
-  PX_SCOPED(px_tensor) turned = NULL;
+  PX_SCOPED(px_tensor) transposed = NULL;
   PX_SCOPED(px_tensor) dense = NULL;
   PX_SCOPED(px_tensor) all = NULL;
   PX_SCOPED(px_tensor) mine = NULL;
   int64_t sizes[4], first, count, ranks = px_comm_size(comm), size = px_tensor_size(t, dim);
   int64_t share = (size + ranks - 1) / ranks;
-  around(sizes, t, dim);
+  sizes_around(sizes, t, dim);
   PX_TRY(padded(&whole, t, dim, share * ranks));
   PX_TRY(px_view(&parts, whole, (int64_t[]){sizes[0], ranks, share, sizes[2]}, 4));
-  PX_TRY(px_permute(&turned, parts, (int64_t[]){1, 0, 2, 3}, 4));
-  PX_TRY(px_contiguous(&dense, turned));
+  PX_TRY(px_permute(&transposed, parts, (int64_t[]){1, 0, 2, 3}, 4));
+  PX_TRY(px_contiguous(&dense, transposed));
   PX_TRY(px__placed_for(&all, comm, dense));
   sizes[1] = share;
   PX_TRY(px_tensor_empty(&mine, 3, sizes, px_tensor_dtype(t), px_tensor_device(all)));
   PX_TRY(run(comm, PX_REDUCE_SCATTER, reduce, all, mine));
   px_shard_rows(&first, &count, size, px_comm_rank(comm), (int)ranks);
-  return shaped(out, mine, count, t, dim);
+  return reshape_back(out, mine, count, t, dim);
 }
 
 static px_status reduce_all(px_tensor **out, px_comm *comm, px_reduce_op reduce,
@@ -127,7 +127,7 @@ static px_status reduce_all(px_tensor **out, px_comm *comm, px_reduce_op reduce,
   return px_to(out, sum, PX_DTYPE_NONE, px_tensor_device(t), false, false);
 }
 
-// ---- what a rank has
+// ---- local shards
 
 static const char *name_of(const px_placement *p, char text[40]) {
   static const char *const names[PX_REDUCE_COUNT] = {
@@ -155,7 +155,7 @@ static px_status check(const px_layout *layout, const px_placement *placements) 
              "Sharding dim %d greater than tensor ndim %d", p->dim, layout->ndim);
     if (p->kind != PX_PLACED_PARTIAL) continue;
     PX_CHECK((unsigned)p->reduce < PX_REDUCE_PREMUL_SUM, PX_VALUE,
-             "a tensor is not what the reduction %d gives", (int)p->reduce);
+             "the reduction %d is not supported in a Partial placement", (int)p->reduce);
     bool mixed =
         partial && partial->reduce != p->reduce && !(adds(partial->reduce) && adds(p->reduce));
     PX_CHECK(!mixed, PX_VALUE,
@@ -166,7 +166,7 @@ static px_status check(const px_layout *layout, const px_placement *placements) 
   return PX_OK;
 }
 
-// The part that the first `until` dimensions of the mesh leave.
+// Sizes and offset of the local shard after the first `until` mesh dimensions.
 static void part_of(int64_t *sizes, int64_t *first, const px_layout *layout,
                     const px_placement *placements, int until) {
   for (int d = 0; d < layout->ndim; d++) sizes[d] = layout->sizes[d], first[d] = 0;
@@ -180,7 +180,7 @@ static void part_of(int64_t *sizes, int64_t *first, const px_layout *layout,
   }
 }
 
-static px_status check_given(const px_layout *layout) {
+static px_status check_layout(const px_layout *layout) {
   PX_GIVEN(layout->mesh);
   PX_GIVEN(layout->placements);
   PX_GIVEN_N(layout->sizes, layout->ndim);
@@ -191,13 +191,13 @@ px_status px_layout_part(int64_t *sizes, int64_t *first, const px_layout *layout
   PX_GIVEN(sizes);
   PX_GIVEN(first);
   PX_GIVEN(layout);
-  PX_TRY(check_given(layout));
+  PX_TRY(check_layout(layout));
   part_of(sizes, first, layout, layout->placements, px_mesh_ndim(layout->mesh));
   return PX_OK;
 }
 
-// What each rank has of a number that the ranks have together.
-static px_status split(px_tensor **value, const px_layout *layout, int m) {
+// Converts a replicated value into this rank's contribution to a Partial.
+static px_status split_partial(px_tensor **value, const px_layout *layout, int m) {
   const px_placement *p = &layout->placements[m];
   PX_SCOPED(px_tensor) less = NULL;
   char text[40];
@@ -218,9 +218,9 @@ px_status px_layout_cut(px_tensor **out, const px_layout *layout, const px_tenso
   PX_GIVEN(out);
   PX_GIVEN(layout);
   PX_GIVEN(whole);
-  PX_TRY(check_given(layout));
+  PX_TRY(check_layout(layout));
   PX_CHECK(px_tensor_has_sizes(whole, layout->ndim, layout->sizes), PX_VALUE,
-           "the tensor that is cut has other sizes than the layout says");
+           "expected a tensor with the sizes of the layout");
   part_of(sizes, first, layout, layout->placements, px_mesh_ndim(layout->mesh));
   PX_TRY(px_tensor_detach(&part, whole));
   for (int d = 0; d < layout->ndim; d++) {
@@ -229,11 +229,11 @@ px_status px_layout_cut(px_tensor **out, const px_layout *layout, const px_tenso
     px_release(part);
     part = PX_MOVE(less);
   }
-  for (int m = 0; m < px_mesh_ndim(layout->mesh); m++) PX_TRY(split(&part, layout, m));
+  for (int m = 0; m < px_mesh_ndim(layout->mesh); m++) PX_TRY(split_partial(&part, layout, m));
   return px_clone(out, part, "contiguous_format");
 }
 
-// ---- from one layout to another
+// ---- redistribution
 
 static bool same(const px_placement *a, const px_placement *b) {
   if (a->kind != b->kind) return false;
@@ -241,20 +241,20 @@ static bool same(const px_placement *a, const px_placement *b) {
                                    : a->kind == PX_PLACED_WHOLE || a->reduce == b->reduce;
 }
 
-typedef struct change {
+typedef struct transition {
   const px_layout *from;
   const px_placement *to;
   px_tensor *now;  // owned
   bool done[PX_MESH_DIMS];
-} change;
+} transition;
 
-static void put(change *c, px_tensor *take) {
+static void replace_local(transition *c, px_tensor *take) {
   px_release(c->now);
   c->now = take;
 }
 
-// Whether one of the other dimensions of the mesh cuts dimension `dim`, before or afterwards.
-static bool shared(const change *c, int m, int dim) {
+// True if another mesh dimension shards tensor dimension `dim`, before or after.
+static bool shared_dim(const transition *c, int m, int dim) {
   for (int k = 0; k < px_mesh_ndim(c->from->mesh); k++) {
     const px_placement *pair[] = {&c->from->placements[k], &c->to[k]};
     for (int i = 0; i < 2 && k != m; i++)
@@ -263,8 +263,9 @@ static bool shared(const change *c, int m, int dim) {
   return false;
 }
 
-// What a dimension of the mesh cuts stays where it is unless what cuts the same before it changes.
-static void find_kept(change *c) {
+// Marks unchanged mesh dimensions as done. A sharded one qualifies only if no earlier mesh
+// dimension sharding the same tensor dimension changes.
+static void find_unchanged(transition *c) {
   for (int m = 0; m < px_mesh_ndim(c->from->mesh); m++) {
     const px_placement *p = &c->from->placements[m];
     c->done[m] = same(p, &c->to[m]);
@@ -276,41 +277,41 @@ static void find_kept(change *c) {
   }
 }
 
-// Zeros but for this rank's part: a summand.
-static px_status fill_up(px_tensor **out, const px_tensor *part, int dim, int64_t size,
-                         int64_t first) {
-  PX_SCOPED(px_tensor) place = NULL;
+// Embeds the shard in zeros: this rank's summand.
+static px_status pad_with_zeros(px_tensor **out, const px_tensor *part, int dim, int64_t size,
+                                int64_t first) {
+  PX_SCOPED(px_tensor) slot = NULL;
   int64_t sizes[PX_MAX_DIMS];
   int ndim = px_tensor_ndim(part);
   memcpy(sizes, px_tensor_sizes(part), (size_t)ndim * sizeof *sizes);
   sizes[dim] = size;
   PX_TRY(px_zeros(out, sizes, ndim, px_tensor_dtype(part), px_tensor_device(part), false, false));
-  PX_TRY(px_narrow(&place, *out, dim, first, px_tensor_size(part, dim)));
-  return px_copy_(place, part, false);
+  PX_TRY(px_narrow(&slot, *out, dim, first, px_tensor_size(part, dim)));
+  return px_copy_(slot, part, false);
 }
 
-static px_status undo(change *c, int m) {
+static px_status unshard_or_reduce(transition *c, int m) {
   const px_placement *p = &c->from->placements[m], *next = &c->to[m];
   px_comm *comm = px_mesh_comm(c->from->mesh, m);
   int64_t sizes[PX_MAX_DIMS], first[PX_MAX_DIMS], begin, count;
   px_tensor *made = NULL;
   part_of(sizes, first, c->from, c->from->placements, m);
   if (p->kind == PX_PLACED_PARTIAL) {
-    bool at_once = next->kind == PX_PLACED_PART && !shared(c, m, next->dim);
-    PX_TRY(at_once ? reduce_and_cut(&made, comm, p->reduce, c->now, next->dim)
+    bool at_once = next->kind == PX_PLACED_PART && !shared_dim(c, m, next->dim);
+    PX_TRY(at_once ? reduce_scatter(&made, comm, p->reduce, c->now, next->dim)
                    : reduce_all(&made, comm, p->reduce, c->now));
     c->done[m] = at_once;
   } else if (p->kind == PX_PLACED_PART && next->kind == PX_PLACED_PARTIAL) {
     px_shard_rows(&begin, &count, sizes[p->dim], px_comm_rank(comm), px_comm_size(comm));
-    PX_TRY(fill_up(&made, c->now, p->dim, sizes[p->dim], begin));
+    PX_TRY(pad_with_zeros(&made, c->now, p->dim, sizes[p->dim], begin));
   } else if (p->kind == PX_PLACED_PART) {
     PX_TRY(px__placed_gather(&made, comm, c->now, p->dim, sizes[p->dim]));
   }
-  if (made) put(c, made);
+  if (made) replace_local(c, made);
   return PX_OK;
 }
 
-static px_status cut(change *c, int m) {
+static px_status shard_local(transition *c, int m) {
   const px_placement *p = &c->to[m];
   PX_SCOPED(px_tensor) rows = NULL;
   int64_t first, count;
@@ -320,27 +321,27 @@ static px_status cut(change *c, int m) {
                 (int)px_mesh_coordinate(c->from->mesh, m), (int)px_mesh_size(c->from->mesh, m));
   PX_TRY(px_narrow(&rows, c->now, p->dim, first, count));
   PX_TRY(px_clone(&made, rows, "contiguous_format"));
-  put(c, made);
+  replace_local(c, made);
   return PX_OK;
 }
 
-static px_status change_all(change *c) {
+static px_status run_transition(transition *c) {
   int n = px_mesh_ndim(c->from->mesh);
-  find_kept(c);
+  find_unchanged(c);
   for (int m = n; m-- > 0;)
-    if (!c->done[m]) PX_TRY(undo(c, m));
+    if (!c->done[m]) PX_TRY(unshard_or_reduce(c, m));
   for (int m = 0; m < n; m++)
-    if (!c->done[m]) PX_TRY(cut(c, m));
+    if (!c->done[m]) PX_TRY(shard_local(c, m));
   return PX_OK;
 }
 
 static px_status redistribute(px_tensor **out, px_tensor *local, const px_layout *from,
                               const px_placement *to) {
-  change c = {.from = from, .to = to};
+  transition c = {.from = from, .to = to};
   PX_TRY(px_tensor_detach(&c.now, local));
   bool was = px_grad_enabled();
   px_grad_set_enabled(false);
-  px_status status = change_all(&c);
+  px_status status = run_transition(&c);
   px_grad_set_enabled(was);
   PX_SCOPED(px_tensor) now = c.now;
   PX_TRY(status);
@@ -350,23 +351,24 @@ static px_status redistribute(px_tensor **out, px_tensor *local, const px_layout
 
 // ---- gradients
 
-// The way back: of the gradient, which is whole where the tensor is to be reduced.
-typedef struct way {
+// State saved for backward. Partial placements have replicated gradients.
+typedef struct backward_state {
   px_mesh *mesh;  // owned
   px_placement from[PX_MESH_DIMS], to[PX_MESH_DIMS];
   int ndim;
   int64_t sizes[PX_MAX_DIMS];
-} way;
+} backward_state;
 
-static void way_end(void *context) {
-  way *w = context;
+static void backward_state_end(void *context) {
+  backward_state *w = context;
   px_release(w->mesh);
   px_free(w);
 }
 
-static px_status go_back(px_tensor **grad_inputs, int input_count, px_tensor *const *grad_outputs,
-                         int output_count, void *context) {
-  const way *w = context;
+static px_status redistribute_backward(px_tensor **grad_inputs, int input_count,
+                                       px_tensor *const *grad_outputs, int output_count,
+                                       void *context) {
+  const backward_state *w = context;
   px_layout layout = {w->mesh, w->to, w->ndim, w->sizes};
   return grad_outputs[0] ? px_redistribute(&grad_inputs[0], grad_outputs[0], &layout, w->from)
                          : PX_OK;
@@ -374,8 +376,9 @@ static px_status go_back(px_tensor **grad_inputs, int input_count, px_tensor *co
 
 static px_status record(px_tensor *local, px_tensor *made, const px_layout *from,
                         const px_placement *to) {
-  static const px_function function = {"Redistribute", go_back, way_end, NULL};
-  way *w;
+  static const px_function function = {"Redistribute", redistribute_backward, backward_state_end,
+                                       NULL};
+  backward_state *w;
   if (!px_grad_enabled() || !px_tensor_requires_grad(local)) return PX_OK;
   PX_TRY(px_alloc((void **)&w, sizeof *w));
   w->mesh = px_retain(from->mesh);
@@ -408,7 +411,7 @@ px_status px_redistribute(px_tensor **out, px_tensor *local, const px_layout *fr
                           const px_placement *to) {
   PX_SCOPED(px_tensor) made = NULL;
   int64_t sizes[PX_MAX_DIMS], first[PX_MAX_DIMS];
-  bool alike = true;
+  bool unchanged = true;
   PX_GIVEN(out);
   PX_GIVEN(local);
   PX_GIVEN(from);
@@ -416,9 +419,10 @@ px_status px_redistribute(px_tensor **out, px_tensor *local, const px_layout *fr
   PX_TRY(px_layout_part(sizes, first, from));
   PX_TRY(check_change(from, to));
   PX_CHECK(px_tensor_has_sizes(local, from->ndim, sizes), PX_VALUE,
-           "the sizes of a part do not fit those of the whole");
-  for (int m = 0; m < px_mesh_ndim(from->mesh); m++) alike &= same(&from->placements[m], &to[m]);
-  if (alike) return *out = px_retain(local), PX_OK;
+           "expected a local tensor with the sizes of the layout's shard");
+  for (int m = 0; m < px_mesh_ndim(from->mesh); m++)
+    unchanged &= same(&from->placements[m], &to[m]);
+  if (unchanged) return *out = px_retain(local), PX_OK;
   PX_TRY(redistribute(&made, local, from, to));
   PX_TRY(record(local, made, from, to));
   *out = PX_MOVE(made);

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The reducer: what happens when a gradient has come, when a bucket is full, and when backward
-// ends.
+// The reducer: gradient hooks, bucket reduction, and the end of backward.
 //
-// The collectives of the buckets begin in the order of the buckets, which all ranks share, in
-// whatever order they are filled. Between the first gradient and the end of backward, `underway` is
-// set; if a step begins then, gradients are missing.
+// Invariant: collectives start in bucket order, which is the same on all ranks, independent of the
+// order in which buckets fill. `in_step` is set between the first gradient and the end of
+// backward. A step that begins while it is set is missing gradients.
 #include <stdio.h>
 #include <string.h>
 
@@ -25,8 +24,8 @@ static px_status begin_hook(px_reducer *self, px__bucket *bucket) {
     lists[n + i] = self->variables[bucket->members[i]].tensor;
   }
   int index = (int)(bucket - self->buckets);
-  px_bucket told = {index, index == self->bucket_count - 1, bucket->flat, lists, lists + n, n};
-  px_status status = self->hook.begin(&bucket->pending_hook, &told, self->hook_context);
+  px_bucket info = {index, index == self->bucket_count - 1, bucket->flat, lists, lists + n, n};
+  px_status status = self->hook.begin(&bucket->pending_hook, &info, self->hook_context);
   px_free(lists);
   return status;
 }
@@ -44,14 +43,14 @@ static px_status begin_mean(px_reducer *self, px__bucket *bucket) {
   if (px_tensor_numel(bucket->flat)) tensors[all.output_count++] = bucket->flat;
   for (int i = 0; i < bucket->count; i++) {
     const px__variable *v = &self->variables[bucket->members[i]];
-    if (v->apart) tensors[all.output_count++] = v->view;
+    if (v->in_place) tensors[all.output_count++] = v->view;
   }
   px_status status = all.output_count ? px_comm_run(&bucket->work, self->comm, &all) : PX_OK;
   px_free(tensors);
   return status;
 }
 
-// Whether what such a tensor gets is sent as another dtype.
+// True if gradients of the tensor are sent in another dtype.
 static bool is_compressed(const px_reducer *self, const px_tensor *tensor) {
   px_dtype dtype = px_tensor_dtype(tensor);
   return self->compress != PX_DTYPE_NONE && self->compress != dtype && px_dtype_is_float(dtype);
@@ -73,8 +72,8 @@ static px_status end(px_reducer *self, px__bucket *bucket) {
     PX_TRY(self->hook.end(&result, pending, self->hook_context));
     if (!result || result == bucket->flat) return PX_OK;
     PX_CHECK(px_tensor_numel(result) == px_tensor_numel(bucket->flat), PX_RUNTIME,
-             "a communication hook gave %lld elements for a bucket of %lld",
-             (long long)px_tensor_numel(result), (long long)px_tensor_numel(bucket->flat));
+             "expected %lld elements from a communication hook, got %lld",
+             (long long)px_tensor_numel(bucket->flat), (long long)px_tensor_numel(result));
     return px_copy_(bucket->flat, result, false);
   }
   if (bucket->work) PX_TRY(px_work_wait(bucket->work, 0));
@@ -83,7 +82,7 @@ static px_status end(px_reducer *self, px__bucket *bucket) {
 
 // ---- the end of backward
 
-static px_status take_used(px_reducer *self) {
+static px_status receive_used(px_reducer *self) {
   int64_t *numbers;
   if (!self->used_work) return PX_OK;
   PX_TRY(px_work_wait(self->used_work, 0));
@@ -94,13 +93,13 @@ static px_status take_used(px_reducer *self) {
   return status;
 }
 
-static bool same_place(const px_tensor *a, const px_tensor *b) {
+static bool same_memory(const px_tensor *a, const px_tensor *b) {
   return px_tensor_storage(a) == px_tensor_storage(b) &&
          px_tensor_offset(a) == px_tensor_offset(b) && px_tensor_numel(a) > 0;
 }
 
-// A gradient that came to no rank stays what it was: none, or what was accumulated before.
-static px_status give_gradient(px_reducer *self, px__variable *v) {
+// Writes the reduced gradient. A parameter unused on all ranks keeps its previous gradient.
+static px_status write_gradient(px_reducer *self, px__variable *v) {
   px_tensor *grad = px_tensor_grad(v->tensor);
   if (!v->used && !grad) return PX_OK;
   if (!v->used && (self->find_unused || self->static_graph)) return PX_OK;
@@ -108,7 +107,7 @@ static px_status give_gradient(px_reducer *self, px__variable *v) {
   if (grad) {
     PX_SCOPED(px_tensor) plain = NULL;
     PX_TRY(px_tensor_detach(&plain, grad));
-    if (!same_place(plain, v->view)) return px_copy_(plain, v->view, false);
+    if (!same_memory(plain, v->view)) return px_copy_(plain, v->view, false);
     px_tensor_bump_version(plain);
     return PX_OK;
   }
@@ -117,11 +116,11 @@ static px_status give_gradient(px_reducer *self, px__variable *v) {
   return px_tensor_set_grad(v->tensor, made);
 }
 
-// Lets go of the memory of gradients that were averaged where they lay.
-static void drop_apart(px_reducer *self) {
+// Releases the views of gradients reduced in place.
+static void release_in_place(px_reducer *self) {
   for (int i = 0; i < self->count; i++) {
     px__variable *v = &self->variables[i];
-    if (!v->apart) continue;
+    if (!v->in_place) continue;
     px_release(v->view);
     v->view = NULL;
   }
@@ -129,13 +128,13 @@ static void drop_apart(px_reducer *self) {
 
 static px_status finish_all(px_reducer *self) {
   for (int b = 0; b < self->bucket_count; b++) PX_TRY(end(self, &self->buckets[b]));
-  PX_TRY(take_used(self));
+  PX_TRY(receive_used(self));
   px_status status = PX_OK;
   px_together_begin();
   for (int i = 0; i < self->count && status == PX_OK; i++)
-    status = give_gradient(self, &self->variables[i]);
+    status = write_gradient(self, &self->variables[i]);
   PX_TRY(px_together_end(status));
-  drop_apart(self);
+  release_in_place(self);
   return PX_OK;
 }
 
@@ -146,7 +145,7 @@ static px_status finish(void *context) {
   px_grad_set_enabled(false);
   px_status status = finish_all(self);
   px_grad_set_enabled(was);
-  if (status == PX_OK) self->expects = self->underway = false;
+  if (status == PX_OK) self->armed = self->in_step = false;
   pthread_mutex_unlock(&self->lock);
   return status;
 }
@@ -155,10 +154,11 @@ static px_status call_at_end(px_reducer *self, px_status (*fn)(void *context)) {
   return px_backward_at_end(fn, px_retain(self), px_release);
 }
 
-// ---- a gradient that has come
+// ---- arrival of a gradient
 
-// What is averaged apart: the gradient's own memory, if it lies there as the parameter does.
-static px_status take_apart(px__variable *v, px_tensor *grad) {
+// Sets the view of an in-place parameter: the gradient's memory, or a copy if it is not contiguous.
+// Without a gradient the view is zeros.
+static px_status view_in_place(px__variable *v, px_tensor *grad) {
   PX_SCOPED(px_tensor) plain = NULL;
   px_release(v->view);
   v->view = NULL;
@@ -169,25 +169,26 @@ static px_status take_apart(px__variable *v, px_tensor *grad) {
   return px_contiguous(&v->view, plain);
 }
 
-// What is summed becomes its share of the mean. A collective that averages divides by all ranks.
-static px_status take_share(px_reducer *self, px__variable *v) {
+// Scales a summand to its share of the mean. An averaging collective divides by the number of
+// ranks.
+static px_status scale_to_share(px_reducer *self, px__variable *v) {
   int ranks = px_comm_size(self->comm);
   if (self->has_hook || is_compressed(self, v->view)) return PX_OK;
   if (self->averages && self->divisor == ranks) return PX_OK;
   return px_mul_scalar_(v->view, px_float((self->averages ? ranks : 1.0) / self->divisor));
 }
 
-// Fills the parameter's place in the bucket.
-static px_status fill(px_reducer *self, px__variable *v) {
+// Copies the gradient into the parameter's slot of the bucket.
+static px_status fill_slot(px_reducer *self, px__variable *v) {
   px_tensor *grad = px_tensor_grad(v->tensor);
-  if (v->apart) return take_apart(v, grad);
+  if (v->in_place) return view_in_place(v, grad);
   if (!grad) return px_zero_(v->view);
   PX_SCOPED(px_tensor) plain = NULL;
   PX_TRY(px_tensor_detach(&plain, grad));
-  return same_place(plain, v->view) ? PX_OK : px_copy_(v->view, plain, false);
+  return same_memory(plain, v->view) ? PX_OK : px_copy_(v->view, plain, false);
 }
 
-// For all parameters of a bucket, in few launches.
+// Applies fn to all parameters of a bucket, with batched launches.
 static px_status for_each(px_reducer *self, const px__bucket *bucket,
                           px_status (*fn)(px_reducer *self, px__variable *v)) {
   px_status status = PX_OK;
@@ -197,14 +198,14 @@ static px_status for_each(px_reducer *self, const px__bucket *bucket,
   return px_together_end(status);
 }
 
-// With what came, or its share of the mean, where the sum is to be it.
+// Copies the gradients and scales them.
 static px_status fill_bucket(px_reducer *self, const px__bucket *bucket) {
-  PX_TRY(for_each(self, bucket, fill));
-  return for_each(self, bucket, take_share);
+  PX_TRY(for_each(self, bucket, fill_slot));
+  return for_each(self, bucket, scale_to_share);
 }
 
-// Where backward runs on several streams, each whose gradient comes waits for the one before: the
-// last fills the bucket.
+// Backward may run on several streams. Each gradient's stream waits for the previous one's, so the
+// last one may fill the bucket.
 static px_status follow_stream(px__bucket *bucket) {
   px_stream *stream;
   px_device device = px_tensor_device(bucket->flat);
@@ -230,7 +231,7 @@ static px_status send_used(px_reducer *self) {
   return px__run_all_reduce(&self->used_work, self->comm, self->used);
 }
 
-static const char twice[] =
+static const char marked_twice[] =
     "Expected to mark a variable ready only once. This error is caused by one of the following "
     "reasons: 1) Use of a module parameter outside the `forward` function. Please make sure model "
     "parameters are not shared across multiple concurrent forward-backward passes. or try to use "
@@ -242,8 +243,8 @@ static const char twice[] =
     "default. You can try to use _set_static_graph() as a workaround if your module graph does "
     "not change over iterations.";
 
-static px_status make_ready(px_reducer *self, px__variable *v) {
-  PX_CHECK(!v->ready, PX_RUNTIME, "%s", twice);
+static px_status mark_ready(px_reducer *self, px__variable *v) {
+  PX_CHECK(!v->ready, PX_RUNTIME, "%s", marked_twice);
   px__bucket *bucket = &self->buckets[v->bucket];
   PX_TRY(follow_stream(bucket));
   v->ready = true;
@@ -253,20 +254,20 @@ static px_status make_ready(px_reducer *self, px__variable *v) {
   return PX_OK;
 }
 
-static px_status make_unused_ready(px_reducer *self) {
+static px_status mark_unused_ready(px_reducer *self) {
   if (self->marked_unused) return PX_OK;
   self->marked_unused = true;
   for (int i = 0; i < self->count; i++)
-    if (self->variables[i].unused) PX_TRY(make_ready(self, &self->variables[i]));
+    if (self->variables[i].unused) PX_TRY(mark_ready(self, &self->variables[i]));
   return PX_OK;
 }
 
-// ---- a static graph: in the first step, how often each gradient comes is learned, and the buckets
-// are reduced at its end
+// ---- static graph: the first step counts the arrivals of each gradient and reduces all buckets at
+// its end
 
 static px_status reduce_all(px_reducer *self) {
   self->learned = true;
-  for (int i = 0; i < self->count; i++) PX_TRY(make_ready(self, &self->variables[i]));
+  for (int i = 0; i < self->count; i++) PX_TRY(mark_ready(self, &self->variables[i]));
   return PX_OK;
 }
 
@@ -283,23 +284,23 @@ static px_status finish_first(void *context) {
   if (status == PX_OK) status = send_used(self);
   if (status == PX_OK) status = finish_all(self);
   px_grad_set_enabled(was);
-  if (status == PX_OK) self->expects = self->underway = false;
+  if (status == PX_OK) self->armed = self->in_step = false;
   pthread_mutex_unlock(&self->lock);
   return status;
 }
 
 static px_status count_use(px_reducer *self, px__variable *v) {
   v->uses++;
-  if (self->underway) return PX_OK;
-  self->underway = true;
+  if (self->in_step) return PX_OK;
+  self->in_step = true;
   return call_at_end(self, finish_first);
 }
 
 // ---- the hook of a parameter
 
 static void note_arrival(px_reducer *self, px__variable *v) {
-  if (self->rebuilt || v->came) return;
-  v->came = true;
+  if (self->rebuilt || v->noted) return;
+  v->noted = true;
   self->arrival[self->arrived++] = (int)(v - self->variables);
 }
 
@@ -308,9 +309,9 @@ static px_status take_gradient(px_reducer *self, px__variable *v) {
   v->used = true;
   if (self->static_graph && !self->learned) return count_use(self, v);
   if (self->static_graph && --v->left > 0) return PX_OK;
-  self->underway = true;
-  PX_TRY(make_unused_ready(self));
-  PX_TRY(make_ready(self, v));
+  self->in_step = true;
+  PX_TRY(mark_unused_ready(self));
+  PX_TRY(mark_ready(self, v));
   if (self->next < self->bucket_count) return PX_OK;
   if (self->find_unused && !self->static_graph) PX_TRY(send_used(self));
   return call_at_end(self, finish);
@@ -323,19 +324,19 @@ static px_status on_gradient(px_tensor *tensor, void *context) {
   pthread_mutex_lock(&self->lock);
   px_grad_set_enabled(false);
   px_status status = px__mixed_on_gradient(self);
-  if (status == PX_OK && self->expects) status = take_gradient(self, v);
+  if (status == PX_OK && self->armed) status = take_gradient(self, v);
   px_grad_set_enabled(was);
   pthread_mutex_unlock(&self->lock);
   return status;
 }
 
-// ---- a step begins
+// ---- begin of a step
 
 #define ALL_IN_LOSS "making sure all `forward` function outputs participate in calculating loss. "
 static const char unfinished[] =
     "Expected to have finished reduction in the prior iteration before starting a new one. This "
     "error indicates that your module has parameters that were not used in producing loss. ";
-static const char try_finding[] =
+static const char enable_finding[] =
     "You can enable unused parameter detection by passing the keyword argument "
     "`find_unused_parameters=True` to `torch.nn.parallel.DistributedDataParallel`, and by "
     "\n" ALL_IN_LOSS;
@@ -356,7 +357,7 @@ static const char not_static[] =
 static px_status check_finished(const px_reducer *self) {
   char list[300] = "";
   size_t at = 0;
-  if (!self->underway) return PX_OK;
+  if (!self->in_step) return PX_OK;
   for (int i = 0; i < self->count; i++)
     if (!self->variables[i].ready && at < sizeof list)
       at += (size_t)snprintf(list + at, sizeof list - at, "%s%d", at ? " " : "", i);
@@ -369,11 +370,11 @@ static px_status check_finished(const px_reducer *self) {
           fixed ? not_static : unfinished,
           fixed               ? ""
           : self->find_unused ? though_finding
-                              : try_finding,
+                              : enable_finding,
           fixed ? "" : not_located, px_comm_rank(self->comm), list);
 }
 
-// By rank 0's order, since ranks may differ in theirs.
+// Uses rank 0's arrival order, as ranks may differ.
 static px_status order_by_arrival(px_reducer *self) {
   int64_t *numbers;
   for (int i = 0; i < self->count; i++) note_arrival(self, &self->variables[i]);
@@ -386,7 +387,7 @@ static px_status order_by_arrival(px_reducer *self) {
   return status;
 }
 
-static px_status step_begins(px_reducer *self) {
+static px_status begin_step(px_reducer *self) {
   PX_TRY(check_finished(self));
   bool moves = self->static_graph || !self->find_unused;
   if (self->rebuilt || !moves || !self->arrived) return PX_OK;
@@ -398,7 +399,7 @@ static px_status step_begins(px_reducer *self) {
 px_status px_reducer_begin(px_reducer *self) {
   PX_GIVEN(self);
   pthread_mutex_lock(&self->lock);
-  px_status status = step_begins(self);
+  px_status status = begin_step(self);
   pthread_mutex_unlock(&self->lock);
   return status;
 }
@@ -421,7 +422,7 @@ static void prepare(px_reducer *self) {
     px__variable *v = &self->variables[i];
     v->ready = false;
     v->unused = self->learned && !v->uses;
-    if (!self->static_graph) v->used = false;  // else it stays what was learned
+    if (!self->static_graph) v->used = false;  // a static graph keeps the value of the first step
     v->left = v->uses;
   }
   px_release(self->used_work);
@@ -433,7 +434,7 @@ static void prepare(px_reducer *self) {
 static px_status expect(px_reducer *self, px_tensor *const *outputs, int count) {
   prepare(self);
   if (self->find_unused && !self->static_graph) PX_TRY(px__find_unused(self, outputs, count));
-  self->expects = true;
+  self->armed = true;
   return PX_OK;
 }
 
@@ -446,9 +447,9 @@ px_status px_reducer_expect(px_reducer *self, px_tensor *const *outputs, int cou
   return status;
 }
 
-// ---- a step of the others
+// ---- uneven inputs: participating in a step of other ranks
 
-// The buckets are sent in their order, as those of a backward pass, but empty.
+// Sends zeroed buckets in the same order as a backward pass.
 static px_status send_nothing(px_reducer *self) {
   for (int i = 0; i < self->bucket_count; i++) {
     px__bucket *bucket = &self->buckets[i];
@@ -456,7 +457,7 @@ static px_status send_nothing(px_reducer *self) {
     PX_TRY(px_zero_(bucket->flat));
     for (int k = 0; k < bucket->count; k++) {
       px__variable *v = &self->variables[bucket->members[k]];
-      if (v->apart) PX_TRY(take_apart(v, NULL));
+      if (v->in_place) PX_TRY(view_in_place(v, NULL));
     }
     PX_TRY(begin(self, bucket));
   }
@@ -465,8 +466,8 @@ static px_status send_nothing(px_reducer *self) {
   return self->used_work ? px_work_wait(self->used_work, 0) : PX_OK;
 }
 
-// Gradients that are views of buckets are put aside meanwhile.
-static px_status put_aside(px_reducer *self, px_tensor **kept, bool back) {
+// Saves and restores bucket contents if gradients are views of buckets.
+static px_status stash_buckets(px_reducer *self, px_tensor **kept, bool back) {
   for (int i = 0; self->view && i < self->bucket_count; i++) {
     px_tensor *flat = self->buckets[i].flat;
     PX_TRY(back ? px_copy_(flat, kept[i], false) : px_clone(&kept[i], flat, "preserve_format"));
@@ -476,19 +477,19 @@ static px_status put_aside(px_reducer *self, px_tensor **kept, bool back) {
 
 static px_status shadow(px_reducer *self) {
   PX_CHECK(!self->static_graph || self->learned, PX_UNIMPLEMENTED,
-           "Phlox does not have uneven inputs where a rank has no batch in the first step of a "
-           "static graph");
+           "a rank without a batch in the first step of a static graph (uneven inputs) is not "
+           "implemented in Phlox");
   px_tensor **kept;
-  PX_TRY(step_begins(self));
+  PX_TRY(begin_step(self));
   prepare(self);
   PX_TRY(px_alloc((void **)&kept, (size_t)self->bucket_count * sizeof *kept));
-  px_status status = put_aside(self, kept, false);
+  px_status status = stash_buckets(self, kept, false);
   if (status == PX_OK) status = send_nothing(self);
-  if (status == PX_OK) status = put_aside(self, kept, true);
-  drop_apart(self);
+  if (status == PX_OK) status = stash_buckets(self, kept, true);
+  release_in_place(self);
   px__drop_all(kept, self->bucket_count);
   px_free(kept);
-  // Where the others lay buckets out anew after this step, so does this rank.
+  // Other ranks rebuild their buckets after this step. Keep the order consistent.
   for (int i = 0; i < self->count; i++) note_arrival(self, &self->variables[i]);
   return status;
 }
@@ -506,14 +507,14 @@ px_status px_reducer_shadow(px_reducer *self) {
 
 px_status px_reducer_divide_by(px_reducer *self, int ranks) {
   PX_GIVEN(self);
-  PX_CHECK(ranks >= 0, PX_VALUE, "sums are divided by %d ranks", ranks);
+  PX_CHECK(ranks >= 0, PX_VALUE, "expected a divisor of at least 0 ranks, got %d", ranks);
   pthread_mutex_lock(&self->lock);
   self->divisor = ranks ? ranks : px_comm_size(self->comm);
   pthread_mutex_unlock(&self->lock);
   return PX_OK;
 }
 
-// ---- making
+// ---- construction
 
 static void reducer_destroy(void *object) {
   px_reducer *self = object;
@@ -538,7 +539,7 @@ static void reducer_destroy(void *object) {
   px_free(self);
 }
 
-// The node that accumulates a parameter's gradient is where an op that it goes into leads.
+// Returns the parameter's AccumulateGrad node: the next edge of any op on the parameter.
 static px_status find_node(px_node **out, px_tensor *tensor) {
   PX_SCOPED(px_tensor) other = NULL;
   px_node *node;
@@ -556,7 +557,7 @@ static px_status find_node(px_node **out, px_tensor *tensor) {
 static px_status add_variable(px_reducer *self, int i, px_tensor *tensor) {
   px__variable *v = &self->variables[i];
   PX_CHECK(tensor && px_tensor_is_leaf(tensor) && px_tensor_requires_grad(tensor), PX_RUNTIME,
-           "parameter %d of a reducer is no leaf that requires grad", i);
+           "expected a leaf that requires grad as parameter %d of a reducer", i);
   v->reducer = self;
   v->tensor = px_retain(tensor);
   PX_TRY(find_node(&v->node, tensor));
@@ -574,7 +575,7 @@ static px_status fill_in(px_reducer *self, const px_reducer_options *o) {
   return px__buckets_lay_out(self);
 }
 
-static void choose_apart(px_reducer *self, int64_t bytes) {
+static void choose_in_place(px_reducer *self, int64_t bytes) {
   self->averages = px_comm_queues(self->comm) || bytes > 0;
   self->apart_bytes = bytes > 0 ? bytes : bytes < 0 || !self->averages ? INT64_MAX : 1 << 20;
 }
@@ -585,9 +586,9 @@ px_status px_reducer_new(px_reducer **out, const px_reducer_options *options) {
   PX_GIVEN(options);
   PX_GIVEN(options->comm);
   PX_GIVEN_N(options->parameters, options->count);
-  PX_CHECK(options->count > 0, PX_VALUE, "a reducer needs parameters");
+  PX_CHECK(options->count > 0, PX_VALUE, "expected at least one parameter, got %d", options->count);
   PX_CHECK(options->first_bytes >= 0 && options->bucket_bytes >= 0, PX_VALUE,
-           "a bucket's size is negative");
+           "expected bucket sizes >= 0");
   px_reducer *self;
   PX_TRY(px_alloc((void **)&self, sizeof *self));
   PX_SCOPED(px_reducer) owned = self;
@@ -601,13 +602,13 @@ px_status px_reducer_new(px_reducer **out, const px_reducer_options *options) {
   self->find_unused = options->find_unused;
   self->static_graph = options->static_graph;
   self->compress = PX_DTYPE_NONE;
-  choose_apart(self, options->apart_bytes);
+  choose_in_place(self, options->apart_bytes);
   PX_TRY(fill_in(self, options));
   *out = PX_MOVE(owned);
   return PX_OK;
 }
 
-// ---- other ways of reducing
+// ---- compression and communication hooks
 
 px_status px_reducer_compress(px_reducer *self, px_dtype dtype) {
   PX_GIVEN(self);
@@ -619,12 +620,13 @@ px_status px_reducer_compress(px_reducer *self, px_dtype dtype) {
 px_status px_reducer_set_hook(px_reducer *self, const px_bucket_hook *hook, void *context) {
   PX_GIVEN(self);
   PX_GIVEN(hook);
-  PX_CHECK(hook->begin && hook->end && hook->drop, PX_TYPE, "a hook needs its functions");
+  PX_CHECK(hook->begin && hook->end && hook->drop, PX_TYPE,
+           "expected a hook with begin, end and drop");
   PX_TRY(px__check_no_hook(self));
   self->hook = *hook;
   self->has_hook = true;
   px_status status = px__buckets_lay_out(self);
-  self->has_hook = status == PX_OK;  // the context stays the caller's
+  self->has_hook = status == PX_OK;  // on failure the caller keeps the context
   if (status == PX_OK) self->hook_context = context;
   return status;
 }

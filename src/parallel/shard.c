@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Groups of sharded parameters: how they are made, and what is said of them.
+// Groups of sharded parameters: construction, options, and initialization of values.
 #include <stdio.h>
 #include <string.h>
 
@@ -14,13 +14,13 @@ void px_shard_rows(int64_t *first, int64_t *count, int64_t rows, int rank, int s
   *count = rows - begin < each ? rows - begin : each;
 }
 
-// ---- what the groups of a communicator share
+// ---- shared contexts
 
 static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
-static px__shard_context *all;  // a context takes itself out when its last group ends
-// Which tensors are whose parts, of all contexts. Ranks that are threads look for theirs among them
-// all, and cannot wait for each other's contexts: those are locked while collectives are waited
-// for. It is the last lock to be taken; who changes groups, items or parts has it, too.
+static px__shard_context *all;  // removed with its last group
+// Guards the lists of groups, items and shards of all contexts. It is the innermost lock. Ranks as
+// threads search all contexts for their tensors. They cannot take the contexts' locks, which are
+// held while waiting for collectives. Writers hold both locks.
 static pthread_mutex_t parts_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static void context_destroy(void *object) {
@@ -56,41 +56,41 @@ static px_status context_new(px__shard_context **out, px_comm *comm, px_comm *re
   return PX_OK;
 }
 
-static px_status need_room(px__shard_context *self) {
-  if (self->group_count < self->room) return PX_OK;
-  int room = self->room ? 2 * self->room : 8;
-  PX_TRY(px_realloc((void **)&self->groups, (size_t)room * sizeof *self->groups));
-  PX_TRY(px_realloc((void **)&self->order, (size_t)room * sizeof *self->order));
-  self->room = room;
+static px_status reserve(px__shard_context *self) {
+  if (self->group_count < self->capacity) return PX_OK;
+  int capacity = self->capacity ? 2 * self->capacity : 8;
+  PX_TRY(px_realloc((void **)&self->groups, (size_t)capacity * sizeof *self->groups));
+  PX_TRY(px_realloc((void **)&self->order, (size_t)capacity * sizeof *self->order));
+  self->capacity = capacity;
   return PX_OK;
 }
 
 static px_status context_add(px__shard_context *self, px_shards *group) {
   pthread_mutex_lock(&parts_lock);
-  px_status status = need_room(self);
+  px_status status = reserve(self);
   if (status == PX_OK) self->groups[self->group_count++] = group;
   pthread_mutex_unlock(&parts_lock);
   return status;
 }
 
-static void drop(px_shards **list, int *count, const px_shards *group) {
+static void remove_group(px_shards **list, int *count, const px_shards *group) {
   int kept = 0;
   for (int i = 0; i < *count; i++)
     if (list[i] != group) list[kept++] = list[i];
   *count = kept;
 }
 
-// A context that no group is in any more can be found by nobody.
+// A context without groups is removed from the list.
 static void context_remove(px__shard_context *self, const px_shards *group) {
   pthread_mutex_lock(&all_lock);
   pthread_mutex_lock(&self->lock);
   pthread_mutex_lock(&parts_lock);
-  drop(self->groups, &self->group_count, group);
+  remove_group(self->groups, &self->group_count, group);
   pthread_mutex_unlock(&parts_lock);
-  drop(self->order, &self->order_count, group);
+  remove_group(self->order, &self->order_count, group);
   for (int i = 0; i < self->group_count; i++)
     for (int way = 0; way < 2; way++)
-      drop(self->groups[i]->ahead[way], &self->groups[i]->ahead_count[way], group);
+      remove_group(self->groups[i]->ahead[way], &self->groups[i]->ahead_count[way], group);
   if (self->root == group) self->root = NULL;
   if (self->reducing == group) self->reducing = NULL;
   if (self->averaging == group) self->averaging = NULL;
@@ -126,7 +126,7 @@ static void unlock(const px_shards *self) { pthread_mutex_unlock(&self->context-
 static void lock_parts(const px_shards *self) { lock(self), pthread_mutex_lock(&parts_lock); }
 static void unlock_parts(const px_shards *self) { pthread_mutex_unlock(&parts_lock), unlock(self); }
 
-// What is known of a tensor that is a rank's rows: the communicator, owned, and the whole's sizes.
+// Origin of a rank's shard: the communicator (owned) and the unsharded sizes.
 typedef struct found {
   px_comm *comm;
   int ndim, dim;
@@ -162,20 +162,21 @@ static bool is_sharded(const px_tensor *tensor) {
   return is;
 }
 
-// ---- making
+// ---- construction
 
 static void shard_end(px__shard *v) {
   if (v->hook) px_tensor_remove_hook(v->whole, v->hook);
   px_release(v->whole);
   px_release(v->local);
   px_release(v->summed);
-  px_release(v->apart);
+  px_release(v->unaveraged);
   px_free(v->name);
-  for (int i = 0; i < v->place_count; i++) {
-    if (!px__shards_member(v->shards, v->places[i].owner)) px_release(v->places[i].owner);
-    px_free(v->places[i].name);
+  for (int i = 0; i < v->registration_count; i++) {
+    if (!px__shards_member(v->shards, v->registrations[i].owner))
+      px_release(v->registrations[i].owner);
+    px_free(v->registrations[i].name);
   }
-  px_free(v->places);
+  px_free(v->registrations);
 }
 
 static void shards_destroy(void *object) {
@@ -196,7 +197,7 @@ static void shards_destroy(void *object) {
   px_free(self);
 }
 
-// What is found before anything changes: parameters, each with the places where it is.
+// Search for parameters and their registrations, before anything changes.
 typedef struct search {
   px_shards *self;
   const px_shard_options *options;
@@ -218,17 +219,18 @@ static px_status check_parameter(const char *name, const px_tensor *tensor) {
   return PX_OK;
 }
 
-static px_status add_place(px__shard *v, px_module *owner, const char *name) {
+static px_status add_registration(px__shard *v, px_module *owner, const char *name) {
   const char *dot = strrchr(name, '.');
-  PX_TRY(px_realloc((void **)&v->places, (size_t)(v->place_count + 1) * sizeof *v->places));
-  px__place *place = &v->places[v->place_count];
-  PX_TRY(px_strdup(&place->name, dot ? dot + 1 : name));
-  place->owner = px__shards_member(v->shards, owner) ? owner : px_retain(owner);
-  v->place_count++;
+  PX_TRY(px_realloc((void **)&v->registrations,
+                    (size_t)(v->registration_count + 1) * sizeof *v->registrations));
+  px__registration *registration = &v->registrations[v->registration_count];
+  PX_TRY(px_strdup(&registration->name, dot ? dot + 1 : name));
+  registration->owner = px__shards_member(v->shards, owner) ? owner : px_retain(owner);
+  v->registration_count++;
   return PX_OK;
 }
 
-// With the locks: other ranks, which may be threads, look through all groups.
+// Caller holds the locks: ranks as threads search all groups.
 static px_status grow(px_shards *self, px_tensor *tensor, int dim) {
   PX_TRY(px_realloc((void **)&self->items, (size_t)(self->count + 1) * sizeof *self->items));
   px__shard *v = &self->items[self->count++];
@@ -276,8 +278,8 @@ static px_status add_item(search *s, const char *name, px_tensor *tensor) {
   return px_strdup(&v->name, name);
 }
 
-static px_status find_one(const char *name, const px_module_entry *entry, px_module *owner,
-                          void *context) {
+static px_status find_parameter(const char *name, const px_module_entry *entry, px_module *owner,
+                                void *context) {
   search *s = context;
   px_shards *self = s->self;
   int i = 0;
@@ -287,12 +289,12 @@ static px_status find_one(const char *name, const px_module_entry *entry, px_mod
     if (is_sharded(entry->tensor)) return PX_OK;
     PX_TRY(add_item(s, name, entry->tensor));
   }
-  return add_place(&self->items[i], owner, name);
+  return add_registration(&self->items[i], owner, name);
 }
 
-// ---- cutting
+// ---- sharding
 
-static px_status cut(px_tensor **out, const px__shard *v, px_device device) {
+static px_status make_shard(px_tensor **out, const px__shard *v, px_device device) {
   PX_SCOPED(px_tensor) plain = NULL;
   PX_SCOPED(px_tensor) rows = NULL;
   PX_SCOPED(px_tensor) dense = NULL;
@@ -313,18 +315,18 @@ static px_status cut(px_tensor **out, const px__shard *v, px_device device) {
   return px_tensor_set_requires_grad(*out, true);
 }
 
-// All parts are made before the first is registered.
-static px_status cut_all(px_shards *self, px_device device, px_tensor **parts) {
-  for (int i = 0; i < self->count; i++) PX_TRY(cut(&parts[i], &self->items[i], device));
+// Creates all shards before registering the first.
+static px_status make_shards(px_shards *self, px_device device, px_tensor **parts) {
+  for (int i = 0; i < self->count; i++) PX_TRY(make_shard(&parts[i], &self->items[i], device));
   lock_parts(self);
   for (int i = 0; i < self->count; i++) {
     px_tensor *whole = self->items[i].local;
     self->items[i].local = parts[i];
-    parts[i] = whole;  // released by the caller, without the lock
+    parts[i] = whole;  // the caller releases it without the lock
   }
   unlock_parts(self);
   for (int i = 0; i < self->count; i++)
-    PX_TRY(px__shard_show(&self->items[i], self->items[i].local));
+    PX_TRY(px__shard_register(&self->items[i], self->items[i].local));
   return PX_OK;
 }
 
@@ -336,8 +338,8 @@ static px_status move_buffer(const char *name, const px_module_entry *entry, px_
   return px_tensor_set_data(entry->tensor, moved);
 }
 
-// Buffers are moved first: to move them once more changes nothing.
-static px_status cut_module(px_shards *self, px_device device) {
+// Buffers are moved first, as a repeated move is harmless.
+static px_status shard_module(px_shards *self, px_device device) {
   px_tensor **parts;
   if (self->count && px_tensor_device(self->items[0].local).type == PX_META)
     device = PX_DEVICE_NONE;
@@ -349,14 +351,14 @@ static px_status cut_module(px_shards *self, px_device device) {
   PX_TRY(px_alloc((void **)&parts, (size_t)(self->count + 1) * sizeof *parts));
   bool was = px_grad_enabled();
   px_grad_set_enabled(false);
-  px_status status = cut_all(self, on_cpu ? px_cpu() : device, parts);
+  px_status status = make_shards(self, on_cpu ? px_cpu() : device, parts);
   px_grad_set_enabled(was);
   px__drop_all(parts, self->count);
   px_free(parts);
   return status;
 }
 
-static px_status take_members(px_shards *self, px_module *module, const px_shard_options *o) {
+static px_status set_members(px_shards *self, px_module *module, const px_shard_options *o) {
   PX_TRY(px_alloc((void **)&self->members, (size_t)(o->other_count + 1) * sizeof *self->members));
   self->members[self->member_count++].module = module;
   for (int i = 0; i < o->other_count; i++)
@@ -365,7 +367,7 @@ static px_status take_members(px_shards *self, px_module *module, const px_shard
   return PX_OK;
 }
 
-// All but the cutting.
+// Constructs the group without sharding its parameters.
 static px_status find_all(px_shards **out, px_module *module, const px_shard_options *options) {
   static const px_class cls = {"shards", shards_destroy};
   PX_GIVEN(out);
@@ -375,7 +377,7 @@ static px_status find_all(px_shards **out, px_module *module, const px_shard_opt
   PX_GIVEN_N(options->ignored, options->ignored_count);
   PX_GIVEN_EACH(options->others, options->other_count);
   PX_CHECK(!options->offload || !px_device_equal(options->device, PX_DEVICE_NONE), PX_VALUE,
-           "parts that are on the CPU are to have a device to which they go");
+           "expected a compute device with offload: the shards are on the CPU");
   px_shards *self;
   PX_TRY(px_alloc((void **)&self, sizeof *self));
   PX_SCOPED(px_shards) owned = self;
@@ -391,10 +393,10 @@ static px_status find_all(px_shards **out, px_module *module, const px_shard_opt
   self->device = options->offload ? options->device : PX_DEVICE_NONE;
   search s = {self, options};
   PX_TRY(join_context(self, options->comm, options->replicas));
-  PX_TRY(take_members(self, module, options));
+  PX_TRY(set_members(self, module, options));
   for (int i = 0; i < self->member_count; i++)
-    PX_TRY(
-        px_module_each(self->members[i].module, PX_ENTRY_PARAMETER, "", true, true, find_one, &s));
+    PX_TRY(px_module_each(self->members[i].module, PX_ENTRY_PARAMETER, "", true, true,
+                          find_parameter, &s));
   *out = PX_MOVE(owned);
   return PX_OK;
 }
@@ -403,12 +405,12 @@ px_status px_shards_new(px_shards **out, px_module *module, const px_shard_optio
   PX_SCOPED(px_shards) self = NULL;
   PX_GIVEN(out);
   PX_TRY(find_all(&self, module, options));
-  PX_TRY(cut_module(self, options->device));
+  PX_TRY(shard_module(self, options->device));
   *out = PX_MOVE(self);
   return PX_OK;
 }
 
-// The hooks of a member, which are 0 until they are there.
+// The hooks of a member; 0 until added.
 typedef struct hooks {
   int64_t before, after;
 } hooks;
@@ -416,7 +418,7 @@ typedef struct hooks {
 static px_status add_hooks(hooks *out, px_shards *self, px_module *module) {
   PX_TRY(px_module_add_hook(&out->before, module, true, px__shards_before_hook, self, NULL));
   PX_TRY(px_module_add_hook(&out->after, module, false, px__shards_after_hook, self, px_release));
-  px_retain(self);  // the hook's
+  px_retain(self);  // owned by the hook
   return PX_OK;
 }
 
@@ -434,7 +436,7 @@ px_status px_fully_shard(px_shards **out, px_module *module, const px_shard_opti
   px_status status = PX_OK;
   for (int i = 0; i < self->member_count && status == PX_OK; i++)
     status = add_hooks(&all_hooks[i], self, self->members[i].module);
-  if (status == PX_OK) status = cut_module(self, options->device);
+  if (status == PX_OK) status = shard_module(self, options->device);
   for (int i = 0; i < self->member_count && status != PX_OK; i++)
     remove_hooks(&all_hooks[i], self->members[i].module);
   px_free(all_hooks);
@@ -443,7 +445,7 @@ px_status px_fully_shard(px_shards **out, px_module *module, const px_shard_opti
   return PX_OK;
 }
 
-// ---- what is said of a group
+// ---- options
 
 bool px_shards_at(const px_shards *self, int i, px_shard *out) {
   if (i < 0 || i >= self->count) return false;
@@ -452,7 +454,7 @@ bool px_shards_at(const px_shards *self, int i, px_shard *out) {
   return true;
 }
 
-bool px_shards_is_whole(const px_shards *self) { return self->state == PX__WHOLE; }
+bool px_shards_is_whole(const px_shards *self) { return self->state == PX__UNSHARDED; }
 
 void px_shards_keep(px_shards *self, bool after_backward, bool keep) {
   lock(self);
@@ -463,7 +465,7 @@ void px_shards_keep(px_shards *self, bool after_backward, bool keep) {
 
 void px_shards_gather_for_backward(px_shards *self, bool gathers) {
   lock(self);
-  self->bare_backward = !gathers;
+  self->no_backward_gather = !gathers;
   unlock(self);
 }
 
@@ -526,7 +528,7 @@ px_status px_shards_prefetch(px_shards *self, bool backward, px_shards *const *o
   px_shards **list;
   for (int i = 0; i < count; i++)
     PX_CHECK(others[i] && others[i]->context == self->context, PX_VALUE,
-             "the groups that are gathered ahead are of the same communicator");
+             "expected prefetched groups of the same communicator");
   PX_TRY(px_alloc((void **)&list, (size_t)(count + 1) * sizeof *list));
   if (count) memcpy(list, others, (size_t)count * sizeof *list);
   lock(self);
@@ -537,7 +539,7 @@ px_status px_shards_prefetch(px_shards *self, bool backward, px_shards *const *o
   return PX_OK;
 }
 
-// ---- values to begin with
+// ---- initialization of values
 
 px_status px_shard_stand_in(px_tensor **out, px_tensor *part) {
   PX_GIVEN(out);
@@ -571,8 +573,9 @@ static px_status put_tensor(px_module *layer, const px_module_entry *entry, px_t
   return px_module_put(layer, &changed);
 }
 
-// For each parameter in turn: the whole in the place of the part, and then the other way round.
-static px_status stand_in_all(px_module *layer, px_tensor **parts, px_tensor **wholes, int count) {
+// Registers unsharded tensors in place of the shards; `restore_parts` reverses it.
+static px_status register_wholes(px_module *layer, px_tensor **parts, px_tensor **wholes,
+                                 int count) {
   px_module_entry entry;
   for (int i = 0; i < count; i++) {
     if (!px_module_entry_at(layer, PX_ENTRY_PARAMETER, i, &entry) || !entry.tensor) continue;
@@ -585,8 +588,8 @@ static px_status stand_in_all(px_module *layer, px_tensor **parts, px_tensor **w
   return PX_OK;
 }
 
-static px_status stand_back_all(px_module *layer, px_tensor *const *parts, px_tensor *const *wholes,
-                                int count, bool take) {
+static px_status restore_parts(px_module *layer, px_tensor *const *parts, px_tensor *const *wholes,
+                               int count, bool take) {
   px_module_entry entry;
   for (int i = 0; i < count; i++) {
     if (!parts[i] || !px_module_entry_at(layer, PX_ENTRY_PARAMETER, i, &entry)) continue;
@@ -604,9 +607,9 @@ px_status px_shards_reset(px_module *layer) {
   while (px_module_entry_at(layer, PX_ENTRY_PARAMETER, count, &entry)) count++;
   PX_TRY(px_alloc((void **)&parts, 2 * (size_t)(count + 1) * sizeof *parts));
   px_tensor **wholes = parts + count;
-  px_status status = stand_in_all(layer, parts, wholes, count);
+  px_status status = register_wholes(layer, parts, wholes, count);
   if (status == PX_OK) status = px_module_reset(layer);
-  px_status back = stand_back_all(layer, parts, wholes, count, status == PX_OK);
+  px_status back = restore_parts(layer, parts, wholes, count, status == PX_OK);
   px__drop_all(parts, 2 * count);
   px_free(parts);
   return status == PX_OK ? back : status;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What all ranks know together of tensors of which each has a part: the whole, and the norm.
+// Collective queries on sharded tensors: the unsharded tensor, and norms.
 #include <math.h>
 
 #include "parallel/placed.h"
@@ -11,9 +11,9 @@
 #include "phlox/optim.h"
 #include "phlox/shard.h"
 
-// ---- the whole
+// ---- the unsharded tensor
 
-// The gradient of a rank's part is its rows of that of the whole, which all ranks have alike.
+// Backward narrows the gradient, which is identical on all ranks, to this rank's rows.
 typedef struct rows {
   int64_t first, count;
 } rows;
@@ -40,12 +40,12 @@ static px_status record(px_comm *comm, px_tensor *local, px_tensor *whole) {
 static px_status check_part(px_comm *comm, const px_tensor *local, int ndim, const int64_t *sizes) {
   int64_t first, count;
   PX_CHECK(ndim > 0 && ndim == px_tensor_ndim(local), PX_VALUE,
-           "a part of %d dimensions is none of a tensor of %d", px_tensor_ndim(local), ndim);
+           "expected a local tensor of %d dimensions, got %d", ndim, px_tensor_ndim(local));
   px_shard_rows(&first, &count, sizes[0], px_comm_rank(comm), px_comm_size(comm));
   bool fits = px_tensor_size(local, 0) == count;
   for (int d = 1; d < ndim; d++) fits &= px_tensor_size(local, d) == sizes[d];
-  PX_CHECK(fits, PX_VALUE, "the sizes of a part do not fit those of the whole: %lld of %lld rows",
-           (long long)px_tensor_size(local, 0), (long long)sizes[0]);
+  PX_CHECK(fits, PX_VALUE, "expected %lld of %lld rows and equal other sizes, got %lld rows",
+           (long long)count, (long long)sizes[0], (long long)px_tensor_size(local, 0));
   return PX_OK;
 }
 
@@ -74,7 +74,7 @@ static px_status norm_here(px_tensor **out, px_tensor *const *parts, int64_t cou
   px_tensor **some;
   int64_t n = 0;
   PX_TRY(px_alloc((void **)&some, (size_t)count * sizeof *some));
-  for (int64_t i = 0; i < count; i++)  // of nothing there is no greatest element
+  for (int64_t i = 0; i < count; i++)  // an empty tensor has no maximum
     if (px_tensor_numel(parts[i])) some[n++] = parts[i];
   px_status status = n ? px_total_norm(out, some, n, norm_type, false)
                        : px_zeros(out, NULL, 0, px_tensor_dtype(parts[0]),
@@ -83,7 +83,7 @@ static px_status norm_here(px_tensor **out, px_tensor *const *parts, int64_t cou
   return status;
 }
 
-// Reduces a tensor in place over all ranks. It is where the communicator takes it.
+// All-reduces a tensor in place. It must be on a device supported by the communicator.
 static px_status reduce_all(px_comm *comm, px_reduce_op reduce, px_tensor *tensor) {
   PX_SCOPED(px_work) work = NULL;
   px_collective all = {
@@ -96,12 +96,12 @@ static px_status norm_of_all(px_tensor **out, px_comm *comm, px_tensor *const *p
                              double norm_type) {
   PX_SCOPED(px_tensor) here = NULL;
   PX_SCOPED(px_tensor) norm = NULL;
-  bool greatest = isinf(norm_type);
+  bool infinity = isinf(norm_type);
   PX_TRY(norm_here(&here, parts, count, norm_type));
   PX_TRY(px__placed_for(&norm, comm, here));
-  if (!greatest) PX_TRY(px_pow_scalar_(norm, px_float(norm_type)));
-  PX_TRY(reduce_all(comm, greatest ? PX_REDUCE_MAX : PX_REDUCE_SUM, norm));
-  if (!greatest) PX_TRY(px_pow_scalar_(norm, px_float(1 / norm_type)));
+  if (!infinity) PX_TRY(px_pow_scalar_(norm, px_float(norm_type)));
+  PX_TRY(reduce_all(comm, infinity ? PX_REDUCE_MAX : PX_REDUCE_SUM, norm));
+  if (!infinity) PX_TRY(px_pow_scalar_(norm, px_float(1 / norm_type)));
   return px_to(out, norm, PX_DTYPE_NONE, px_tensor_device(here), false, false);
 }
 
@@ -122,7 +122,7 @@ px_status px_shard_norm(px_tensor **out, px_comm *comm, px_tensor *const *parts,
   PX_GIVEN(comm);
   PX_GIVEN_EACH(parts, count);
   PX_GIVEN_EACH(own, own_count);
-  PX_CHECK(count > 0, PX_VALUE, "no parts of tensors to take the norm of");
+  PX_CHECK(count > 0, PX_VALUE, "expected at least one sharded tensor for the norm");
   PX_CHECK(norm_type > 0, PX_UNIMPLEMENTED, "the norm %g of sharded tensors is not implemented",
            norm_type);
   PX_SCOPED(px_tensor) norm = NULL;
@@ -137,7 +137,7 @@ px_status px_shard_norm(px_tensor **out, px_comm *comm, px_tensor *const *parts,
   return status;
 }
 
-static px_status greatest_of_all(px_comm *comm, px_tensor *number) {
+static px_status max_of_all(px_comm *comm, px_tensor *number) {
   PX_SCOPED(px_tensor) there = NULL;
   PX_TRY(px__placed_for(&there, comm, number));
   PX_TRY(reduce_all(comm, PX_REDUCE_MAX, there));
@@ -149,7 +149,7 @@ px_status px_shard_greatest(px_comm *comm, px_tensor *number) {
   PX_GIVEN(number);
   bool was = px_grad_enabled();
   px_grad_set_enabled(false);
-  px_status status = greatest_of_all(comm, number);
+  px_status status = max_of_all(comm, number);
   px_grad_set_enabled(was);
   return status;
 }

@@ -1,41 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parameters that the outputs of a forward pass do not depend on: the graph is walked from the
-// outputs, and who is not met is unused.
+// Detection of unused parameters: walks the graph from the outputs. Parameters not visited are
+// unused.
 #include "parallel/reducer_impl.h"
 
-// Nodes that were met, in a table of addresses, and those that are still to be gone through.
+// Visited nodes in an open-addressing hash table, and the stack of nodes to expand.
 typedef struct walk {
   px_node **table, **stack;
-  size_t room, met, waiting;  // the stack has as much room as the table
+  size_t capacity, visited, pending;  // `capacity` of both the table and the stack
 } walk;
 
-static px_node **place_of(px_node **table, size_t room, const px_node *node) {
-  size_t at = (size_t)(((uint64_t)(uintptr_t)node >> 6) * 0x9E3779B97F4A7C15u >> 32) & (room - 1);
-  while (table[at] && table[at] != node) at = (at + 1) & (room - 1);
+static px_node **find_slot(px_node **table, size_t capacity, const px_node *node) {
+  size_t at =
+      (size_t)(((uint64_t)(uintptr_t)node >> 6) * 0x9E3779B97F4A7C15u >> 32) & (capacity - 1);
+  while (table[at] && table[at] != node) at = (at + 1) & (capacity - 1);
   return &table[at];
 }
 
 static px_status grow(walk *w) {
-  size_t room = w->room ? 2 * w->room : 256;
+  size_t capacity = w->capacity ? 2 * w->capacity : 256;
   px_node **table;
-  PX_TRY(px_realloc((void **)&w->stack, room * sizeof *w->stack));
-  PX_TRY(px_alloc((void **)&table, room * sizeof *table));
-  for (size_t i = 0; i < w->room; i++)
-    if (w->table[i]) *place_of(table, room, w->table[i]) = w->table[i];
+  PX_TRY(px_realloc((void **)&w->stack, capacity * sizeof *w->stack));
+  PX_TRY(px_alloc((void **)&table, capacity * sizeof *table));
+  for (size_t i = 0; i < w->capacity; i++)
+    if (w->table[i]) *find_slot(table, capacity, w->table[i]) = w->table[i];
   px_free(w->table);
   w->table = table;
-  w->room = room;
+  w->capacity = capacity;
   return PX_OK;
 }
 
-static px_status meet(walk *w, px_node *node) {
+static px_status visit(walk *w, px_node *node) {
   if (!node) return PX_OK;
-  if (2 * w->met >= w->room) PX_TRY(grow(w));
-  px_node **place = place_of(w->table, w->room, node);
-  if (*place) return PX_OK;
-  *place = node;
-  w->met++;
-  w->stack[w->waiting++] = node;
+  if (2 * w->visited >= w->capacity) PX_TRY(grow(w));
+  px_node **slot = find_slot(w->table, w->capacity, node);
+  if (*slot) return PX_OK;
+  *slot = node;
+  w->visited++;
+  w->stack[w->pending++] = node;
   return PX_OK;
 }
 
@@ -43,17 +44,17 @@ static px_status walk_from(walk *w, px_tensor *const *outputs, int count) {
   for (int i = 0; i < count; i++) {
     px_node *node;
     PX_TRY(px_tensor_grad_fn(&node, outputs[i]));
-    PX_TRY(meet(w, node));
+    PX_TRY(visit(w, node));
   }
-  while (w->waiting) {
-    px_node *node = w->stack[--w->waiting];
+  while (w->pending) {
+    px_node *node = w->stack[--w->pending];
     int nr;
-    for (int i = 0; i < px_node_edge_count(node); i++) PX_TRY(meet(w, px_node_edge(node, i, &nr)));
+    for (int i = 0; i < px_node_edge_count(node); i++) PX_TRY(visit(w, px_node_edge(node, i, &nr)));
   }
   return PX_OK;
 }
 
-// An output may be a parameter itself.
+// An output may itself be a parameter.
 static bool among(px_tensor *tensor, px_tensor *const *tensors, int count) {
   for (int i = 0; i < count; i++)
     if (tensors[i] == tensor) return true;
@@ -67,7 +68,7 @@ px_status px__find_unused(px_reducer *self, px_tensor *const *outputs, int count
   bool any = false;
   for (int i = 0; i < self->count && status == PX_OK; i++) {
     px__variable *v = &self->variables[i];
-    v->unused = !*place_of(w.table, w.room, v->node) && !among(v->tensor, outputs, count);
+    v->unused = !*find_slot(w.table, w.capacity, v->node) && !among(v->tensor, outputs, count);
     any |= v->unused;
   }
   px_free(w.table);

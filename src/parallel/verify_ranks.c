@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that have the same: the check that parameters are alike, and copies of rank 0's tensors.
+// Consistency across ranks: comparing parameters, and copying tensors from one rank to all.
 #include <stdio.h>
 #include <string.h>
 
@@ -21,9 +21,9 @@ static px_status copy_from(px_comm *comm, int root, px_tensor *tensor) {
   return px_work_wait(work, 0);
 }
 
-// ---- numbers of all ranks
+// ---- integers exchanged between ranks
 
-// Numbers travel on the parameters' device: a communicator may have no other.
+// Integers are sent on the parameters' device: the communicator may support no other.
 px_status px__numbers_put(px_tensor **out, const int64_t *numbers, int64_t count,
                           px_device device) {
   PX_SCOPED(px_tensor) here = NULL;
@@ -47,7 +47,7 @@ px_status px__numbers_from(px_comm *comm, int root, int64_t *numbers, int64_t co
   return px__numbers_get(numbers, tensor);
 }
 
-// Gives the numbers of all ranks in turn.
+// All-gathers the integers of all ranks, in rank order.
 static px_status gather_numbers(px_comm *comm, int64_t *all, const int64_t *mine, int64_t count,
                                 px_device device) {
   PX_SCOPED(px_tensor) in = NULL;
@@ -63,7 +63,7 @@ static px_status gather_numbers(px_comm *comm, int64_t *all, const int64_t *mine
   return px__numbers_get(all, out);
 }
 
-// ---- parameters that are alike
+// ---- comparing parameters
 
 enum { SIZES, STRIDES, DTYPE, KINDS };
 static const char *const kinds[] = {"sizes", "strides", "dtype"};
@@ -81,27 +81,28 @@ static void describe(int64_t *out, const px_tensor *tensor) {
   out[DTYPE] = px_tensor_dtype(tensor);
 }
 
-static const char *kind_text(char *text, size_t room, const px_tensor *tensor, int kind) {
+static const char *kind_text(char *text, size_t size, const px_tensor *tensor, int kind) {
   if (kind == DTYPE) return px_dtype_name(px_tensor_dtype(tensor));
   const int64_t *numbers = kind == SIZES ? px_tensor_sizes(tensor) : px_tensor_strides(tensor);
-  size_t used = (size_t)snprintf(text, room, "[");
-  for (int d = 0; d < px_tensor_ndim(tensor) && used < room; d++)
+  size_t used = (size_t)snprintf(text, size, "[");
+  for (int d = 0; d < px_tensor_ndim(tensor) && used < size; d++)
     used +=
-        (size_t)snprintf(text + used, room - used, "%s%lld", d ? ", " : "", (long long)numbers[d]);
-  if (used < room) snprintf(text + used, room - used, "]");
+        (size_t)snprintf(text + used, size - used, "%s%lld", d ? ", " : "", (long long)numbers[d]);
+  if (used < size) snprintf(text + used, size - used, "]");
   return text;
 }
 
-// Every rank fails where one differs: who is like rank 0 tells of the first that is not.
+// Fails on every rank if any rank differs from rank 0. A rank equal to rank 0 names the first other
+// one in cyclic order.
 static px_status compare(px_comm *comm, px_tensor *const *parameters, int count,
                          const int64_t *all) {
   char text[300];
   int mine = px_comm_rank(comm), size = px_comm_size(comm);
-  for (int turn = 0; turn < size; turn++) {
-    int rank = (mine + turn) % size;
-    const int64_t *theirs = all + (int64_t)rank * count * KINDS;
+  for (int offset = 0; offset < size; offset++) {
+    int rank = (mine + offset) % size;
+    const int64_t *other = all + (int64_t)rank * count * KINDS;
     for (int i = 0; i < count * KINDS; i++) {
-      if (theirs[i] == all[i]) continue;
+      if (other[i] == all[i]) continue;
       int kind = i % KINDS;
       PX_CHECK(rank == mine, PX_RUNTIME,
                "[%d]: params[%d] in process %d appears not to match %s of the same param in "
@@ -149,13 +150,13 @@ px_status px_comm_check_alike(px_comm *self, px_tensor *const *parameters, int c
 
 // ---- copies
 
-static px_status plain(px_tensor **out, px_tensor *tensor) {
+static px_status flatten(px_tensor **out, px_tensor *tensor) {
   PX_SCOPED(px_tensor) constant = NULL;
   PX_TRY(px_tensor_detach(&constant, tensor));
   return px_flatten(out, constant, 0, -1);
 }
 
-static px_status spread(px_tensor *flat, px_tensor *const *tensors, int count) {
+static px_status unflatten(px_tensor *flat, px_tensor *const *tensors, int count) {
   int64_t at = 0;
   for (int i = 0; i < count; i++) {
     PX_SCOPED(px_tensor) part = NULL;
@@ -173,26 +174,26 @@ static px_status spread(px_tensor *flat, px_tensor *const *tensors, int count) {
 static px_status copy_group(px_comm *comm, int root, px_tensor *const *tensors, int count,
                             px_tensor **parts) {
   PX_SCOPED(px_tensor) flat = NULL;
-  for (int i = 0; i < count; i++) PX_TRY(plain(&parts[i], tensors[i]));
+  for (int i = 0; i < count; i++) PX_TRY(flatten(&parts[i], tensors[i]));
   PX_TRY(px_cat(&flat, parts, count, 0));
   PX_TRY(copy_from(comm, root, flat));
-  return px_comm_rank(comm) == root ? PX_OK : spread(flat, tensors, count);
+  return px_comm_rank(comm) == root ? PX_OK : unflatten(flat, tensors, count);
 }
 
-static bool belong(const px_tensor *a, const px_tensor *b) {
+static bool same_kind(const px_tensor *a, const px_tensor *b) {
   return px_tensor_dtype(a) == px_tensor_dtype(b) &&
          px_device_equal(px_tensor_device(a), px_tensor_device(b));
 }
 
-// Tensors of one dtype and device go together.
-static px_status copy_all(px_comm *comm, int root, px_tensor **left, px_tensor **group,
+// Copies tensors in groups of the same dtype and device, one broadcast each.
+static px_status copy_all(px_comm *comm, int root, px_tensor **remaining, px_tensor **group,
                           px_tensor **parts, int count) {
   for (int first = 0; first < count; first++) {
     int n = 0;
-    for (int i = count - 1; left[first] && i >= first; i--) {
-      if (!left[i] || !belong(left[i], left[first])) continue;
-      group[n++] = left[i];
-      if (i > first) left[i] = NULL;
+    for (int i = count - 1; remaining[first] && i >= first; i--) {
+      if (!remaining[i] || !same_kind(remaining[i], remaining[first])) continue;
+      group[n++] = remaining[i];
+      if (i > first) remaining[i] = NULL;
     }
     px_status status = n ? copy_group(comm, root, group, n, parts) : PX_OK;
     px__drop_all(parts, n);
@@ -204,18 +205,18 @@ static px_status copy_all(px_comm *comm, int root, px_tensor **left, px_tensor *
 px_status px_comm_copy_from(px_comm *self, int root, px_tensor *const *tensors, int count) {
   PX_GIVEN(self);
   PX_GIVEN_EACH(tensors, count);
-  px_tensor **room;
-  PX_TRY(px_alloc((void **)&room, 3 * (size_t)(count + 1) * sizeof *room));
-  for (int i = 0; i < count; i++) room[i] = tensors[i];
+  px_tensor **scratch;
+  PX_TRY(px_alloc((void **)&scratch, 3 * (size_t)(count + 1) * sizeof *scratch));
+  for (int i = 0; i < count; i++) scratch[i] = tensors[i];
   bool was = px_grad_enabled();
   px_grad_set_enabled(false);
-  px_status status = copy_all(self, root, room, room + count, room + 2 * count, count);
+  px_status status = copy_all(self, root, scratch, scratch + count, scratch + 2 * count, count);
   px_grad_set_enabled(was);
-  px_free(room);
+  px_free(scratch);
   return status;
 }
 
-// ---- tensors that belong to one rank each
+// ---- partitioning tensors among ranks
 
 static int lightest(const int64_t *loads, int size) {
   int rank = 0;
@@ -224,7 +225,7 @@ static int lightest(const int64_t *loads, int size) {
   return rank;
 }
 
-// The largest tensor without an owner, the first of several.
+// Index of the first largest tensor without an owner.
 static int largest_left(const int *owners, px_tensor *const *tensors, int count) {
   int found = -1;
   for (int i = 0; i < count; i++)
@@ -240,7 +241,7 @@ px_status px_partition(int *owners, int64_t *loads, int size, px_tensor *const *
   PX_GIVEN_N(loads, size);
   PX_GIVEN_N(tensors, count);
   PX_GIVEN_EACH(tensors, count);
-  PX_CHECK(size > 0, PX_VALUE, "tensors are split among at least one rank");
+  PX_CHECK(size > 0, PX_VALUE, "expected at least one rank to partition tensors, got %d", size);
   for (int i = 0; i < count; i++) owners[i] = -1;
   for (int k = 0; k < count; k++) {
     int i = largest_left(owners, tensors, count);

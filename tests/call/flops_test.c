@@ -122,7 +122,7 @@ PX_TEST(what_cannot_count_says_so) {
   px_flop_counter_end(counter);
   px_flop_counter_end(NULL);
   OK(px_flop_counter_begin(counter));
-  FAILS(px_flop_counter_begin(counter), PX_RUNTIME, "the counter counts already");
+  FAILS(px_flop_counter_begin(counter), PX_RUNTIME, "the counter is already active");
   px_flop_counter_end(counter);
   FAILS(px_flops_enter(NULL), PX_TYPE, "");
   FAILS(px_flop_counter_table(&text, NULL, 1), PX_TYPE, "");

@@ -52,7 +52,7 @@ static bool lacking(const sample *s) {
       "the gradient of native_layer_norm with respect to its mean and rstd",
       "the gradient of grouped_norm with respect to its mean and rstd",
       "the gradient of class_losses with respect to its logsumexp",
-      "the gradient of a recurrent layer with respect to what it saves",
+      "the gradient of a recurrent layer with respect to its saved tensors",
       "the gradient of attention with respect to its logsumexp",
       "not implemented for",
       "is not implemented for GPUs",

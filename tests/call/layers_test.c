@@ -551,7 +551,7 @@ PX_TEST(recurrent_layers_refuse_what_does_not_fit) {
   FAILS(px_rnn_base_new(&m, "SRU", 4, 3), PX_VALUE, "Unrecognized RNN mode: SRU");
   OK(px_lstm_new(&m, 4, 3));
   FAILS(px_module_forward_all(results, 3, m, (px_tensor *[]){x, h}, 2), PX_TYPE,
-        "LSTM takes two states, or none");
+        "LSTM: expected two states or none");
   px_release(m);
   OK(px_rnn_base_new(&m, "GRU", 4, 3));
   FAILS(px_module_forward_all(results, 1, m, &x, 1), PX_UNIMPLEMENTED, "missing the required");

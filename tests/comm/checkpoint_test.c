@@ -186,7 +186,7 @@ PX_TEST(damage_is_named) {
   char path[400];
   make_folder();
   PX_SCOPED(px_checkpoint) saved = NULL;
-  FAILS(px_checkpoint_open(&saved, folder), PX_NOT_FOUND, "no checkpoint was completed there");
+  FAILS(px_checkpoint_open(&saved, folder), PX_NOT_FOUND, "no complete checkpoint in this folder");
   OK(save(NULL, 0));
   OK(px_checkpoint_open(&saved, folder));
   PX_SCOPED(px_tensor) small = rows(0, 2, 0);
@@ -198,7 +198,7 @@ PX_TEST(damage_is_named) {
   each_file(cut_file);
   FAILS(check(0, 5, 0), PX_RUNTIME, "has 90 bytes, where");
   each_file(drop_file);
-  FAILS(check(0, 5, 0), PX_RUNTIME, "is not whole: its file '");
+  FAILS(check(0, 5, 0), PX_RUNTIME, "is incomplete: its file '");
   FILE *file = fopen(in_folder(".metadata", path), "r+");
   CHECK(file && fseek(file, 20, SEEK_SET) == 0 && fputs("###", file) >= 0 && fclose(file) == 0);
   px_release(saved);

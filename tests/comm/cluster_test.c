@@ -68,7 +68,7 @@ PX_TEST(sixty_four_ranks_reduce_under_a_schedule) {
 }
 
 static px_status run_another(int rank, int ranks, void *argument) {
-  FAILS(px_cluster_run(1, run_another, NULL), PX_RUNTIME, "there is one at a time");
+  FAILS(px_cluster_run(1, run_another, NULL), PX_RUNTIME, "only one can run at a time");
   return PX_OK;
 }
 PX_TEST(what_cannot_be_a_cluster_is_refused) {
@@ -300,7 +300,7 @@ static void die_by_seed(const char *mode) {
   memcpy(before, told, sizeof told);
   int dead = find_dead();
   CHECK(dead >= 0);
-  snprintf(text, sizeof text, "failed: the connection of rank %d has ended", dead);
+  snprintf(text, sizeof text, "failed: lost the connection to rank %d", dead);
   for (int r = 0; r < FAULTY; r++)
     if (r != dead) expect(r, text);
   // The same seed, the same death.
@@ -322,7 +322,7 @@ static px_status differ(int rank, int ranks, void *argument) {
   CHECK_EQ(status, PX_OK);
   CHECK_EQ(px_device_synchronize(rank), PX_DIST_BACKEND);
   tell(rank);
-  FAILS(sum(NULL, comm, x), PX_DIST_BACKEND, "the group is not usable any more");
+  FAILS(sum(NULL, comm, x), PX_DIST_BACKEND, "the group is no longer usable");
   return PX_OK;
 }
 static void check_difference(const char *mode) {

@@ -402,14 +402,14 @@ static bool names_victim(const char *text, const incident *of, const char *befor
 }
 
 static bool says_ended(const char *text, const incident *of) {
-  return names_victim(text, of, "the connection of rank ", " has ended");
+  return names_victim(text, of, "lost the connection to rank ", ": ");
 }
 // Rank 0, which is cut off from one rank first, tells the other one of that.
 static bool says_cut(const char *text, const incident *of) {
-  return says_ended(text, of) || (of->victim == 0 && strstr(text, "the connection of rank "));
+  return says_ended(text, of) || (of->victim == 0 && strstr(text, "lost the connection to rank "));
 }
 static bool says_silent(const char *text, const incident *of) {
-  return names_victim(text, of, "rank ", " has given no sign of life for 3000 ms");
+  return names_victim(text, of, "rank ", " sent no heartbeat for 3000 ms");
 }
 static bool says_late(const char *text, const incident *of) {
   if (of->op == PX_SEND && strstr(text, "nothing has come"))

@@ -173,9 +173,9 @@ PX_TEST(only_who_knows_the_secret_gets_in) {
   OK(px_store_tcp(&client, &options));
   check_store(client);
   options.secret = "of another one";
-  FAILS(px_store_tcp(&client, &options), PX_DIST_NETWORK, "it has another secret");
+  FAILS(px_store_tcp(&client, &options), PX_DIST_NETWORK, "the server has a different secret");
   options.secret = NULL;
-  FAILS(px_store_tcp(&client, &options), PX_DIST_NETWORK, "wants a secret");
+  FAILS(px_store_tcp(&client, &options), PX_DIST_NETWORK, "requires a secret");
 }
 
 PX_TEST(a_port_in_use_is_named) {
@@ -462,7 +462,7 @@ static void different_calls(px_comm *comm, px_device device) {
         rank ? "[Rank 1] all_reduce number 1 of 3 elements float32"
              : "[Rank 0] all_reduce number 1 of 2 elements float32");
   CHECK(px_work_is_completed(work) && px_work_error(work));
-  FAILS(px_comm_run(NULL, comm, &c), PX_DIST_BACKEND, "the group is not usable any more");
+  FAILS(px_comm_run(NULL, comm, &c), PX_DIST_BACKEND, "the group is no longer usable");
   px_release(x);
 }
 PX_TEST(ranks_that_call_for_different_sizes_end_with_an_error) {
@@ -487,9 +487,9 @@ static void a_rank_ends_beside_a_device(px_comm *comm, px_device device) {
   if (px_comm_rank(comm)) _exit(0);
   px_collective sum = {PX_ALL_REDUCE, ONE(output, x)};
   OK(px_comm_run(NULL, comm, &sum));
-  FAILS(px_device_synchronize(0), PX_DIST_BACKEND, "failed: the connection of rank 1 has ended");
+  FAILS(px_device_synchronize(0), PX_DIST_BACKEND, "failed: lost the connection to rank 1");
   OK(px_device_synchronize(0));
-  FAILS(px_comm_run(NULL, comm, &sum), PX_DIST_BACKEND, "the group is not usable any more");
+  FAILS(px_comm_run(NULL, comm, &sum), PX_DIST_BACKEND, "the group is no longer usable");
   OK(px_device_synchronize(0));
   _exit(0);
 }
@@ -508,7 +508,7 @@ static void aborted(px_comm *comm, px_device device) {
   }
   px_comm_abort(comm);
   if (work) FAILS(px_work_wait(work, 0), PX_DIST_BACKEND, "all_reduce");
-  FAILS(px_comm_run(NULL, comm, &(px_collective){.op = PX_BARRIER}), PX_DIST_BACKEND, "not usable");
+  FAILS(px_comm_run(NULL, comm, &(px_collective){.op = PX_BARRIER}), PX_DIST_BACKEND, "no longer usable");
   px_release(x);
 }
 PX_TEST(an_abort_ends_what_is_under_way) { run_ranks(2, ON_CPU, aborted); }

@@ -97,10 +97,11 @@ static void misfits(px_comm *comm, px_device device) {
   FAILS(px_mesh_new(&out, &options), PX_RUNTIME,
         "Mesh should not be bigger than default world size 4, but found 8 ranks!");
   options.sizes = (int64_t[]){2, 0};
-  FAILS(px_mesh_new(&out, &options), PX_VALUE, "dimension 1 of a mesh has the size 0");
+  FAILS(px_mesh_new(&out, &options), PX_VALUE,
+        "expected a positive size for mesh dimension 1, got 0");
   options.sizes = (int64_t[]){2, 2};
   options.ranks = (int[]){0, 1, 2, 2};
-  FAILS(px_mesh_new(&out, &options), PX_VALUE, "rank 2 is in a mesh twice");
+  FAILS(px_mesh_new(&out, &options), PX_VALUE, "rank 2 appears in a mesh twice");
   options.ranks = (int[]){0, 1, 2, 4};
   FAILS(px_mesh_new(&out, &options), PX_VALUE, "rank 4 of a mesh is not in a group of 4");
   options.names = (const char *[]){"a", "a"};

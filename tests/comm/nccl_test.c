@@ -305,12 +305,12 @@ PX_TEST(a_collective_that_is_late_ends_on_its_stream_and_is_told_of) {
   PX_SCOPED(px_work) work = begin_stopped(comm, x, 300);
   FAILS(px_device_synchronize(0), PX_DIST_BACKEND,
         "[Rank 0] all_reduce number 2 of 3 elements float32, SUM (timeout 300 ms) failed: rank 1 "
-        "has not called number 2. Rank 0: it has not ended within 300 ms");
+        "has not called number 2. Rank 0: timed out after 300 ms");
   CHECK_EQ(stub->aborted, 1);
   CHECK(px_work_is_completed(work) && px_work_error(work));
-  FAILS(px_work_wait(work, 0), PX_DIST_BACKEND, "it has not ended within 300 ms");
+  FAILS(px_work_wait(work, 0), PX_DIST_BACKEND, "timed out after 300 ms");
   FAILS(px_comm_run(NULL, comm, &(px_collective){.op = PX_BARRIER}), PX_DIST_BACKEND,
-        "the group is not usable any more: [Rank 0] all_reduce number 2");
+        "the group is no longer usable: [Rank 0] all_reduce number 2");
   OK(px_device_synchronize(0));
   px_release(comm);
   CHECK_EQ(stub->aborted, 1);
@@ -326,7 +326,7 @@ PX_TEST(no_more_than_some_collectives_are_queued_at_a_time) {
   PX_SCOPED(px_work) work = begin_stopped(comm, x, 1000);
   px_collective sum = {PX_ALL_REDUCE, ONE(output, x)};
   for (int i = 1; i < MOST; i++) OK(px_comm_run(NULL, comm, &sum));
-  FAILS(px_comm_run(NULL, comm, &sum), PX_DIST_BACKEND, "the group is not usable any more");
+  FAILS(px_comm_run(NULL, comm, &sum), PX_DIST_BACKEND, "the group is no longer usable");
   while (!px_work_is_completed(work)) nanosleep(&(struct timespec){0, 1000000}, NULL);  // soon
   CHECK(px_work_error(work));
   px_release(comm);
@@ -379,7 +379,7 @@ PX_TEST(a_call_that_holds_its_thread_is_called_back_at_the_deadline) {
         PX_DIST_BACKEND,
         "rank 1 has not called number 2. Rank 0: the other ranks have not come within ");
   FAILS(px_comm_run(NULL, comm, &(px_collective){.op = PX_BARRIER}), PX_DIST_BACKEND,
-        "the group is not usable any more");
+        "the group is no longer usable");
   px_release(comm);
   CHECK_EQ(stub->aborted, 1);
   CHECK_EQ(stub->aborted_children, 1);
@@ -392,14 +392,14 @@ PX_TEST(a_fault_and_an_abort_end_a_group) {
   PX_SCOPED(px_tensor) x = tensor_of(PX_FLOAT32, 3);
   px_collective sum = {PX_ALL_REDUCE, ONE(output, x)};
   OK(px_fault_arm("collective", 1, false));
-  FAILS(px_comm_run(NULL, comm, &sum), PX_DIST_BACKEND, "a fault was asked for");
+  FAILS(px_comm_run(NULL, comm, &sum), PX_DIST_BACKEND, "injected fault");
   px_release(comm);
   comm = comm_of(1, 60000);
   PX_SCOPED(px_work) work = begin_stopped(comm, x, 0);
   px_comm_abort(comm);
   FAILS(px_device_synchronize(0), PX_DIST_BACKEND, "all_reduce number 2 of 3 elements");
   CHECK_EQ(stub->aborted, 1);
-  FAILS(px_comm_run(NULL, comm, &sum), PX_DIST_BACKEND, "not usable");
+  FAILS(px_comm_run(NULL, comm, &sum), PX_DIST_BACKEND, "no longer usable");
   px_release(comm);
   clean();
 }
@@ -453,7 +453,7 @@ PX_TEST(a_collective_can_be_part_of_a_graph) {
   OK(px_graph_replay(graph));
   OK(px_device_synchronize(0));
   px_comm_abort(comm);
-  FAILS(px_device_synchronize(0), PX_DIST_BACKEND, "are part of a graph has ended: it was aborted");
+  FAILS(px_device_synchronize(0), PX_DIST_BACKEND, "in a graph has failed: it was aborted");
   px_release(comm);
   clean();
 }
@@ -496,7 +496,7 @@ PX_TEST(a_group_is_there_when_all_its_ranks_are) {
   OK(px_store_memory(&store));
   px_comm_options options = {"queues", store, 0, 3, 20};
   FAILS(px_comm_new(&comm, &options), PX_DIST_BACKEND,
-        "[Rank 0] cannot join a group of 3 ranks: the others have not come within 20 ms");
+        "[Rank 0] cannot join a group of 3 ranks: other ranks did not join within 20 ms");
   pid_t other = fork();
   if (other == 0) usleep(200000);  // till rank 0 would have left
   px_release(one_of_two(other == 0, file));
@@ -544,7 +544,7 @@ PX_TEST(a_rank_that_ends_is_the_error_of_what_is_under_way) {
   stop_stream();
   OK(px_comm_run(NULL, comm, &(px_collective){PX_ALL_REDUCE, ONE(output, x)}));
   FAILS(px_device_synchronize(0), PX_DIST_BACKEND,
-        "failed: the connection of rank 1 has ended, as it does with its process");
+        "failed: lost the connection to rank 1: its process may have ended");
   CHECK_EQ(stub->aborted, 1);
   px_release(comm);
   waitpid(other, NULL, 0);

@@ -144,9 +144,9 @@ static void refuses(px_comm *comm, px_device device) {
   FAILS(px_layout_cut(&out, &(px_layout){mesh, products, 2, sizes}, whole), PX_VALUE,
         "Replicate to Partial(product) conversion is not supported.");
   FAILS(px_redistribute(&out, whole, &(px_layout){mesh, rows, 2, sizes}, lies), PX_VALUE,
-        "do not fit those of the whole");
+        "expected a local tensor with the sizes of the layout's shard");
   FAILS(px_layout_cut(&out, &(px_layout){mesh, rows, 2, (int64_t[]){6, 5}}, whole), PX_VALUE,
-        "has other sizes than the layout says");
+        "expected a tensor with the sizes of the layout");
   FAILS(px_redistribute(&out, whole, &(px_layout){NULL, rows, 2, sizes}, lies), PX_TYPE, "is NULL");
   OK(px_redistribute(&out, whole, &layout, lies));
   CHECK(out == whole);

@@ -204,7 +204,7 @@ static void trains_on_cpu(px_comm *comm, px_device device, bool pin) {
   px_shard_options options = options_of(comm);
   options.dim_of = by_columns, options.dim_context = comm;
   options.offload = true, options.pin = pin;
-  FAILS(px_fully_shard(&inner, model, &options), PX_VALUE, "are to have a device");
+  FAILS(px_fully_shard(&inner, model, &options), PX_VALUE, "expected a compute device");
   options.device = device;
   CHECK(px_module_entry_at(model, PX_ENTRY_MODULE, 0, &first));
   OK(px_fully_shard(&inner, first.module, &options));

@@ -221,8 +221,8 @@ PX_TEST(what_is_unpacked_must_have_the_form_of_what_was_packed) {
   OK(px_exp(&y, x));
   OK(px_saved_new(&saved, x, false));
   px_saved_hooks_pop();
-  FAILS(px_backward(1, &y, &g, false, false), PX_RUNTIME, "a tensor of another shape");
-  FAILS(px_saved_unpack(&again, saved, NULL), PX_RUNTIME, "a tensor of another shape");
+  FAILS(px_backward(1, &y, &g, false, false), PX_RUNTIME, "expected a tensor with the shape");
+  FAILS(px_saved_unpack(&again, saved, NULL), PX_RUNTIME, "expected a tensor with the shape");
   p.bends = false;
   OK(px_saved_unpack(&again, saved, NULL));
   CHECK_NEAR(at(again, 1), 2, 0);
@@ -360,7 +360,7 @@ PX_TEST(a_hook_of_a_node_that_fails_or_is_removed) {
   CHECK(!px_node_note(fn));
   OK(px_node_set_note(fn, &note, let_go));
   CHECK(px_node_note(fn) == &note);
-  FAILS(px_node_set_note(fn, &note, let_go), PX_VALUE, "note already");
+  FAILS(px_node_set_note(fn, &note, let_go), PX_VALUE, "already has a note");
 }
 
 PX_TEST(a_tensor_stands_for_a_result_of_a_node) {

@@ -79,7 +79,7 @@ PX_TEST(an_order_may_be_longer_than_what_it_is_of) {
     OK(px_random_order(order, 3, 5, replacement, NULL));
     for (int i = 0; i < 5; i++) CHECK_EQ(order[i], wanted[replacement][i]);
   }
-  FAILS(px_random_order((int64_t[1]){0}, 0, 1, false, NULL), PX_VALUE, "nothing to draw 1 samples");
+  FAILS(px_random_order((int64_t[1]){0}, 0, 1, false, NULL), PX_VALUE, "cannot draw 1 samples");
 }
 
 PX_TEST(rows_are_cut_out_of_all_tensors) {

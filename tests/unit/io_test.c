@@ -348,8 +348,8 @@ PX_TEST(entries_must_have_their_parts) {
   refuses("{\"w\":1}", 0, "the entry 'w' is not an object");
   refuses("{\"w\":{}}", 0, "unknown dtype");
   refuses("{\"w\":{\"dtype\":32,\"shape\":[],\"data_offsets\":[0,4]}}", 4, "unknown dtype");
-  refuses("{\"w\":{\"dtype\":\"F32\",\"data_offsets\":[0,4]}}", 4, "no shape");
-  refuses("{\"w\":{\"dtype\":\"F32\",\"shape\":2,\"data_offsets\":[0,4]}}", 4, "no shape");
+  refuses("{\"w\":{\"dtype\":\"F32\",\"data_offsets\":[0,4]}}", 4, "no valid shape");
+  refuses("{\"w\":{\"dtype\":\"F32\",\"shape\":2,\"data_offsets\":[0,4]}}", 4, "no valid shape");
   refuses("{\"w\":{\"dtype\":\"F32\",\"shape\":[1]}}", 4, "invalid data_offsets");
   refuses("{\"w\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4]}}", 4,
           "invalid data_offsets");
@@ -413,7 +413,7 @@ PX_TEST(sizes_must_be_whole_numbers_that_fit) {
   refuses(SHAPE("4611686018427387904,4,1"), 4, "invalid size");
   refuses(SHAPE("1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,"
                 "1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1"),
-          4, "no shape of at most");
+          4, "no valid shape of at most");
   refuses(SHAPE("01"), 4, "the header is not a JSON object");
   refuses(SHAPE("1,"), 4, "the header is not a JSON object");
   refuses(SHAPE("1 1"), 4, "the header is not a JSON object: ',' expected");
@@ -454,19 +454,19 @@ PX_TEST(the_bytes_are_covered_once) {
   refuses(PAIR("0,4", "2,6"), 6, "overlap or leave a hole");
   refuses(PAIR("0,4", "8,12"), 12, "overlap or leave a hole");
   refuses(PAIR("4,8", "8,12"), 12, "overlap or leave a hole");
-  refuses(PAIR("0,4", "4,8"), 12, "4 bytes that no tensor owns");
-  refuses("{}", 5, "5 bytes that no tensor owns");
+  refuses(PAIR("0,4", "4,8"), 12, "4 trailing bytes");
+  refuses("{}", 5, "5 trailing bytes");
 }
 
 PX_TEST(a_name_stands_once) {
   refuses(
       "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
       "\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}",
-      8, "'a' stands twice");
+      8, "duplicate name 'a'");
   refuses(
       "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
       "\"a\":{\"dtype\":\"F6\",\"shape\":[1],\"data_offsets\":[4,8]}}",
-      8, "'a' stands twice");
+      8, "duplicate name 'a'");
 }
 
 PX_TEST(metadata_of_another_kind_is_no_harm) {
@@ -517,7 +517,7 @@ PX_TEST(a_folder_that_is_not_there_is_not_found) {
 PX_TEST(a_tensor_is_not_named_as_the_metadata) {
   PX_SCOPED(px_dict) state = dict();
   keep(state, "__metadata__", &(float){1}, 0, NULL, PX_FLOAT32);
-  FAILS(px_save(path_of("file"), state, NULL), PX_VALUE, "cannot be a tensor's name");
+  FAILS(px_save(path_of("file"), state, NULL), PX_VALUE, "expected a tensor name other than");
 }
 
 PX_TEST(a_folder_is_not_overwritten) {
@@ -674,13 +674,13 @@ PX_TEST(a_structure_that_lies_is_refused) {
   refuses_structure("[\"eval\",\"x\"]", "unknown tag 'eval'");
   refuses_structure("[1,2]", "unknown tag");
   refuses_structure("[\"tensor\"]", "names a tensor ''");
-  refuses_structure("[\"tensor\",\"v\",\"cpu\"]", "names a tensor 'v' that it does not have");
+  refuses_structure("[\"tensor\",\"v\",\"cpu\"]", "names a tensor 'v' that is not in the file");
   refuses_structure("[\"tensor\",\"w\"]", "a tensor without a device");
   refuses_structure("[\"tensor\",\"w\",\"gpu\"]", "a tensor without a device");
   refuses_structure("[\"tensor\",\"w\",\"cpu\",\"grad\"]", "an integer that requires grad");
-  refuses_structure("[\"dict\",1]", "a dict of something but pairs");
-  refuses_structure("[\"dict\",[1]]", "a dict of something but pairs");
-  refuses_structure("[\"dict\",[1,2,3]]", "a dict of something but pairs");
+  refuses_structure("[\"dict\",1]", "a dict with an entry that is not a pair");
+  refuses_structure("[\"dict\",[1]]", "a dict with an entry that is not a pair");
+  refuses_structure("[\"dict\",[1,2,3]]", "a dict with an entry that is not a pair");
   refuses_structure("[\"float\",\"big\"]", "a float of an unknown form");
   refuses_structure("[\"float\"]", "a tag without its text");
   refuses_structure("[\"dtype\",\"float7\"]", "an unknown dtype");
@@ -707,6 +707,6 @@ PX_TEST(a_tree_that_is_too_deep_is_not_written) {
   PX_SCOPED(px_tree) text = NULL;
   OK(px_tree_text(&text, "\xff"));
   FAILS(px_save_tree(path_of("bytes"), text), PX_VALUE, "not UTF-8");
-  FAILS(px_tree_append(text, text), PX_TYPE, "only lists and tuples");
-  FAILS(px_tree_set(text, "k", text), PX_TYPE, "only dicts");
+  FAILS(px_tree_append(text, text), PX_TYPE, "expected a list or a tuple");
+  FAILS(px_tree_set(text, "k", text), PX_TYPE, "expected a dict");
 }

@@ -391,7 +391,7 @@ PX_TEST(a_rate_falls_when_a_metric_rests) {
   CHECK_NEAR(best, 1, 0);
   FAILS(px_scheduler_step(s), PX_TYPE, "missing 1 required positional argument: 'metrics'");
   OK(px_scheduler_step_lr(&stair, o, 1, 0.5));
-  FAILS(px_scheduler_step_metric(stair, 1), PX_TYPE, "does not go by a metric");
+  FAILS(px_scheduler_step_metric(stair, 1), PX_TYPE, "does not depend on a metric");
   FAILS(px_scheduler_get(&best, stair, "best"), PX_KEY, "no option 'best'");
   FAILS(px_scheduler_set(stair, "speed", 1), PX_KEY, "no option 'speed'");
 }
@@ -429,7 +429,7 @@ PX_TEST(a_schedule_goes_on_from_an_epoch) {
   CHECK_EQ(px_scheduler_epoch(s), 4);
   CHECK_NEAR(px_scheduler_last_lr(s, 0), 0.2, 1e-16);
   CHECK_NEAR(px_scheduler_base_lr(s, 0), 0.8, 0);
-  FAILS(px_scheduler_step_to(s, NAN), PX_VALUE, "there is no epoch");
+  FAILS(px_scheduler_step_to(s, NAN), PX_VALUE, "expected an epoch below");
   FAILS(px_scheduler_set_base_lr(s, 1, 1), PX_INDEX, "there is no parameter group 1");
   FAILS(px_optimizer_set_initial_lr(o, 7, 1), PX_INDEX, "there is no parameter group 7");
 }

@@ -78,7 +78,7 @@ PX_TEST(parts_make_up_the_whole) {
   PX_SCOPED(px_tensor) x = random_on(px_cpu(), 2, (int64_t[]){4, 3});
   px_tensor *results[2];
   FAILS(px_scatter_sizes(results, x, devices, (int64_t[]){1, 2}, 2, 0), PX_RUNTIME,
-        "sizes that sum to 4, the size at dimension 0, but they sum to 3");
+        "sizes that sum to 4, the size of dimension 0, but got a sum of 3");
   CHECK(!results[0] && !results[1]);
   FAILS(px_scatter_sizes(results, x, devices, (int64_t[]){-1, 5}, 2, 0), PX_RUNTIME,
         "length must be non-negative");

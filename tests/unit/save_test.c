@@ -172,8 +172,8 @@ PX_TEST(two_writers_of_a_file_do_not_meet) {
   OK(px_file_write(two, "two", 3));
   OK(px_file_write(one, "one", 3));
   OK(px_file_commit(one));
-  FAILS(px_file_write(one, "more", 4), PX_VALUE, "is complete");
-  FAILS(px_file_commit(one), PX_VALUE, "is complete");
+  FAILS(px_file_write(one, "more", 4), PX_VALUE, "is already committed");
+  FAILS(px_file_commit(one), PX_VALUE, "is already committed");
   px_release(two);
   px_release(one);
   FILE *file = fopen(path, "rb");

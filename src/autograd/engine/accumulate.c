@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// AccumulateGrad: the node at the end of each path, which adds a gradient to .grad of a leaf.
+// AccumulateGrad: the node at the end of each path. It adds a gradient to .grad of a leaf.
 //
-// A leaf has at most one such node at a time. It lives as long as a graph refers to it; the leaf's
-// gradient state has a weak pointer to it. Several backward calls may reach a leaf at once
+// A leaf has at most one such node at a time, alive as long as a graph refers to it. The leaf's
+// gradient state holds a weak pointer to it. Several backward calls may reach a leaf at once
 // (DataParallel), so a lock of the leaf guards its gradient.
 #include "autograd/engine/graph.h"
 #include "phlox/ops/arithmetic.h"
@@ -40,9 +40,9 @@ static bool is_for(const px_node *node, const px_tensor *leaf) {
          !memcmp(meta->sizes, px_tensor_sizes(leaf), (size_t)meta->ndim * sizeof(int64_t));
 }
 
-// A thread may take the node from the gradient state just when its last owner releases it. The
-// taker adds a reference with the lock held, so the last owner then finds a count above zero.
-// A node of before the leaf was moved or cast stays with the graphs that have it.
+// A thread may take the node from the gradient state while its last owner releases it. The taker
+// increments the count under the lock, so the last owner finds a count above zero. After the leaf
+// was moved or cast, the old node remains with its graphs only.
 static px_node *take(px__grad_state *state, const px_tensor *leaf) {
   px_node *node = state->accumulator;
   if (!node || !is_for(node, leaf)) return NULL;
@@ -75,10 +75,10 @@ px_status px__accumulator(px_node **out, px_tensor *leaf) {
   px_node *node;
   PX_TRY(px__node_new(&node, &px__accumulate_kind, "AccumulateGrad", sizeof(px__accumulate), 0, 1,
                       &leaf));
-  node->sequence = UINT64_MAX;  // runs as soon as it can
+  node->sequence = UINT64_MAX;  // highest priority
   ((px__accumulate *)node)->leaf = px_retain(leaf);
   px__spin_lock(&state->lock);
-  px_node *other = take(state, leaf);  // another thread was faster
+  px_node *other = take(state, leaf);  // created concurrently by another thread
   if (!other) state->accumulator = node;
   px__spin_unlock(&state->lock);
   if (other) px_release(node);
@@ -88,8 +88,8 @@ px_status px__accumulator(px_node **out, px_tensor *leaf) {
 
 // ---- accumulating
 
-// Where the elements of .grad lie: where the leaf's do, if these fill their memory, so that an
-// optimiser reads both in one order; row-major otherwise.
+// True if grad has the layout of .grad. That is the leaf's layout if it is dense, so an optimizer
+// reads both in one order, and row-major otherwise.
 static bool same_layout(const px_tensor *grad, const px_tensor *leaf) {
   if (px_tensor_is_contiguous(leaf)) return px_tensor_is_contiguous(grad);
   if (!px_tensor_is_dense(leaf)) return px_tensor_is_contiguous(grad);
@@ -111,12 +111,12 @@ static px_status copy_as(px_tensor **out, px_tensor *grad, const px_tensor *leaf
   return PX_OK;
 }
 
-static px_status first(px_tensor **place, px_tensor *leaf, px_tensor *grad) {
-  // A gradient that nobody else sees becomes .grad as it is.
+static px_status first(px_tensor **slot, px_tensor *leaf, px_tensor *grad) {
+  // An unshared gradient is moved into .grad without a copy.
   bool lazy = px_tensor_marks(grad) & (PX_MARK_CONJ | PX_MARK_NEG);
   if (!px_grad_enabled() && !lazy && px__unseen(grad) && same_layout(grad, leaf))
-    return px_tensor_detach(place, grad);
-  return copy_as(place, grad, leaf);
+    return px_tensor_detach(slot, grad);
+  return copy_as(slot, grad, leaf);
 }
 
 static px_status accumulate(px_tensor *leaf, px_tensor *grad) {

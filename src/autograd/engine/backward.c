@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The two calls that start the engine: px_backward and px_grad.
+// Entry points of the engine: px_backward and px_grad.
 #include "autograd/engine/engine.h"
 #include "phlox/ops/arithmetic.h"
 #include "phlox/ops/factory.h"
@@ -7,7 +7,7 @@
 
 #include <stdio.h>
 
-// ---- the gradients to begin with
+// ---- initial gradients
 
 static px_status implicit_one(px_tensor **out, const px_tensor *t) {
   PX_CHECK(px_tensor_numel(t) == 1, PX_RUNTIME,
@@ -23,12 +23,12 @@ static px_status implicit_one(px_tensor **out, const px_tensor *t) {
   return PX_OK;
 }
 
-static void size_text(const px_tensor *t, char *text, size_t room) {
-  size_t used = (size_t)snprintf(text, room, "torch.Size([");
-  for (int d = 0; d < px_tensor_ndim(t) && used < room; d++)
-    used += (size_t)snprintf(text + used, room - used, "%s%lld", d ? ", " : "",
+static void size_text(const px_tensor *t, char *text, size_t size) {
+  size_t used = (size_t)snprintf(text, size, "torch.Size([");
+  for (int d = 0; d < px_tensor_ndim(t) && used < size; d++)
+    used += (size_t)snprintf(text + used, size - used, "%s%lld", d ? ", " : "",
                              (long long)px_tensor_sizes(t)[d]);
-  if (used < room) snprintf(text + used, room - used, "])");
+  if (used < size) snprintf(text + used, size - used, "])");
 }
 
 static px_status check_shape(const px_tensor *t, const px_tensor *grad, int64_t i) {
@@ -36,13 +36,13 @@ static px_status check_shape(const px_tensor *t, const px_tensor *grad, int64_t 
   if (ndim == px_tensor_ndim(grad) &&
       !memcmp(px_tensor_sizes(t), px_tensor_sizes(grad), (size_t)ndim * sizeof(int64_t)))
     return PX_OK;
-  char have[300], want[300];
-  size_text(grad, have, sizeof have);
-  size_text(t, want, sizeof want);
+  char actual[300], expected[300];
+  size_text(grad, actual, sizeof actual);
+  size_text(t, expected, sizeof expected);
   PX_FAIL(PX_RUNTIME,
           "Mismatch in shape: grad_output[%lld] has a shape of %s and output[%lld] has a shape of "
           "%s.",
-          (long long)i, have, (long long)i, want);
+          (long long)i, actual, (long long)i, expected);
 }
 
 static bool batched_at(const px_tensor *t, int level) {
@@ -50,38 +50,38 @@ static bool batched_at(const px_tensor *t, int level) {
   return px_tensor_batch_level(t) == level;
 }
 
-// A gradient of each place where t has places: formulas change gradients in place, and what is not
-// batched cannot become so.
-static px_status as_batched(px_tensor **out, px_tensor *t, px_tensor *given) {
+// Under vmap: gives the gradient the batch dimensions of t. Formulas change gradients in place, and
+// an unbatched tensor cannot become batched in place.
+static px_status as_batched(px_tensor **out, px_tensor *t, px_tensor *provided) {
   PX_SCOPED(px_tensor) zeros = NULL;
   bool all = true;
   for (const px_tensor *b = t; px_tensor_is_batched(b); b = px_tensor_beneath(b))
-    all &= batched_at(given, px_tensor_batch_level(b));
-  *out = all ? px_retain(given) : NULL;
+    all &= batched_at(provided, px_tensor_batch_level(b));
+  *out = all ? px_retain(provided) : NULL;
   if (all) return PX_OK;
   PX_TRY(px_zeros_like(&zeros, t, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false, NULL));
-  return px_add(out, zeros, given, px_int(1));
+  return px_add(out, zeros, provided, px_int(1));
 }
 
 static px_status check_complex(const px_tensor *t, const px_tensor *grad, int64_t i) {
-  px_dtype have = px_tensor_dtype(grad), want = px_tensor_dtype(t);
-  PX_CHECK(px_dtype_is_complex(have) == px_dtype_is_complex(want), PX_RUNTIME,
+  px_dtype actual = px_tensor_dtype(grad), expected = px_tensor_dtype(t);
+  PX_CHECK(px_dtype_is_complex(actual) == px_dtype_is_complex(expected), PX_RUNTIME,
            "For complex Tensors, both grad_output and output are required to have the same dtype. "
            "Mismatch in dtype: grad_output[%lld] has a dtype of torch.%s and output[%lld] has a "
            "dtype of torch.%s.",
-           (long long)i, px_dtype_name(have), (long long)i, px_dtype_name(want));
+           (long long)i, px_dtype_name(actual), (long long)i, px_dtype_name(expected));
   return PX_OK;
 }
 static bool has_graph(const px_tensor *t, bool forward) {
   return forward ? px__has_history(t) : px_tensor_requires_grad(t);
 }
-static px_status first_grad(px_tensor **out, bool forward, px_tensor *t, px_tensor *given,
+static px_status first_grad(px_tensor **out, bool forward, px_tensor *t, px_tensor *provided,
                             int64_t i) {
   PX_CHECK(t, PX_TYPE, "element %lld of tensors is missing", (long long)i);
-  if (given) {
-    PX_TRY(check_shape(t, given, i));
-    PX_TRY(check_complex(t, given, i));
-    return as_batched(out, t, given);
+  if (provided) {
+    PX_TRY(check_shape(t, provided, i));
+    PX_TRY(check_complex(t, provided, i));
+    return as_batched(out, t, provided);
   }
   if (!has_graph(t, forward)) return PX_OK;
   PX_SCOPED(px_tensor) one = NULL;
@@ -89,7 +89,7 @@ static px_status first_grad(px_tensor **out, bool forward, px_tensor *t, px_tens
   return as_batched(out, t, one);
 }
 
-// ---- a task: roots, inputs, run
+// ---- a task: roots, captures, running
 
 typedef struct px__roots {
   int64_t count;
@@ -124,7 +124,7 @@ static px_status roots_fill(px__roots *roots, bool forward, int64_t count,
   return PX_OK;
 }
 
-// The inputs' entries exist before the graph is reached, so that what leads to them is known.
+// Adds entries for the inputs before the traversal, which then marks the paths to them as needed.
 static px_status add_captures(px__task *task, int64_t count, px_tensor *const *inputs,
                               px__edge *edges) {
   PX_TRY(px_alloc((void **)&task->captures, (size_t)count * sizeof *task->captures));
@@ -155,8 +155,8 @@ static px_status prepare(px__task *task, px__roots *roots) {
   return PX_OK;
 }
 
-// A root that another root leads to is pushed when its last gradient has come; the first of
-// several equal roots is pushed alone.
+// Queues root nodes once each. A root reachable from another root is queued when its last gradient
+// arrives.
 static px_status push_roots(px__task *task, const px__roots *roots) {
   for (int64_t i = 0; i < roots->count; i++) {
     bool seen = false;
@@ -168,7 +168,7 @@ static px_status push_roots(px__task *task, const px__roots *roots) {
   return PX_OK;
 }
 
-// What the task wrote on other streams is ready for what the caller issues from now on.
+// Orders the caller's later work after writes on other streams.
 static px_status join_streams(const px__task *task) {
   for (int i = 0; i < task->end_count; i++) {
     px_stream *current;
@@ -187,10 +187,10 @@ static px_status outcome(px__task *task) {
   return px_error_give(task->error);
 }
 
-// What is current on a thread, to go back to: running a node makes its device and stream current.
+// The thread's current device and streams, restored after the task has run nodes.
 typedef struct thread_state {
   int device;
-  px_stream *streams[2];  // of the task's device; of the worker's, where nodes of other tasks run
+  px_stream *streams[2];  // of the task's device, and of the worker's (nodes of other tasks)
 } thread_state;
 
 static px_status state_save(thread_state *state, const px__task *task) {
@@ -226,7 +226,7 @@ static px_status note_peers(px__task *task) {
   return PX_OK;
 }
 
-// If the program ends the wait, the task fails, and what is left of it comes here to be dropped.
+// After an interrupt the task fails. Its remaining items are still popped and discarded.
 static bool next(px__task *task, px__item *out) {
   bool found;
   if (px__queue_pop(task->home, task, &found, out) == PX_OK) return found;
@@ -297,7 +297,7 @@ px_status px_backward(int64_t count, px_tensor *const *outputs, px_tensor *const
 
 // ---- px_grad
 
-static px_status hand_out(px__task *task, px_tensor **results, bool allow_unused) {
+static px_status move_results(px__task *task, px_tensor **results, bool allow_unused) {
   for (int i = 0; i < task->capture_count; i++)
     PX_CHECK(
         allow_unused || task->captures[i].grad, PX_RUNTIME,
@@ -314,7 +314,7 @@ static px_status hand_out(px__task *task, px_tensor **results, bool allow_unused
 px_status px_grad(px_tensor **results, int64_t count, px_tensor *const *outputs,
                   px_tensor *const *gradients, int64_t input_count, px_tensor *const *inputs,
                   bool retain_graph, bool create_graph, bool allow_unused) {
-  // Within a node that is run for forward mode, it is a part of that.
+  // Inside a node run for forward mode, this call belongs to that pass.
   return px__grad_by(px__run_forward(), results, count, outputs, gradients, input_count, inputs,
                      retain_graph, create_graph, allow_unused);
 }
@@ -340,7 +340,7 @@ px_status px__grad_by(bool forward, px_tensor **results, int64_t count, px_tenso
   px_status status = begin(&task, &roots, count, outputs, gradients);
   if (status == PX_OK) status = add_captures(&task, input_count, inputs, edges);
   if (status == PX_OK) status = run_task(&task, &roots);
-  if (status == PX_OK) status = hand_out(&task, results, allow_unused);
+  if (status == PX_OK) status = move_results(&task, results, allow_unused);
   px__task_end(&task);
   roots_end(&roots);
   for (int64_t i = 0; i < input_count; i++) px_release(edges[i].node);

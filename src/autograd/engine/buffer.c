@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients that wait for their node. If several arrive for one result of a node, they are summed,
-// on the stream of that node, which first waits for the stream on which the new gradient was made.
+// Gradients pending for their node. Several gradients of one result are summed on the stream of the
+// node, after it waited for the stream of the new gradient.
 #include "autograd/engine/engine.h"
 #include "phlox/ops/arithmetic.h"
 #include "phlox/vmap.h"
 
-// Makes the node's stream current on the gradient's device, if that is its device, after ordering
-// it behind what this thread's current stream has been given so far. *before: what to go back to.
+// Makes the node's stream current if the gradient is on the node's device. The node's stream first
+// waits for the thread's current stream. *before: the stream to restore, or NULL.
 static px_status enter_stream(px_node *node, const px_tensor *grad, px_stream **before) {
   *before = NULL;
   px_device device = px_tensor_device(grad);
@@ -28,27 +28,27 @@ static px_status leave_stream(px_stream *before) {
   return status;
 }
 
-static px_status add(px_tensor **place, px_tensor *grad) {
-  bool own = px__unseen(*place) && px_tensor_is_contiguous(*place);
+static px_status add(px_tensor **slot, px_tensor *grad) {
+  bool own = px__unseen(*slot) && px_tensor_is_contiguous(*slot);
   if (!px_grad_enabled() && own && !px_tensor_is_batched(grad))
-    return px_add_(*place, grad, px_int(1));
+    return px_add_(*slot, grad, px_int(1));
   px_tensor *sum = NULL;
-  PX_TRY(px_add(&sum, *place, grad, px_int(1)));
-  px_release(*place);
-  *place = sum;
+  PX_TRY(px_add(&sum, *slot, grad, px_int(1)));
+  px_release(*slot);
+  *slot = sum;
   return PX_OK;
 }
 
 px_status px__buffer_add(px__task_entry *entry, int nr, px_tensor *grad_take) {
   PX_SCOPED(px_tensor) grad = grad_take;
-  px_tensor **place = px__entry_grads(entry) + nr;
+  px_tensor **slot = px__entry_grads(entry) + nr;
   px_stream *before;
   PX_TRY(enter_stream(entry->node, grad, &before));
   px_status status = PX_OK;
-  if (*place)
-    status = add(place, grad);
+  if (*slot)
+    status = add(slot, grad);
   else
-    *place = PX_MOVE(grad);
+    *slot = PX_MOVE(grad);
   px_status left = leave_stream(before);
   return status != PX_OK ? status : left;
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dual tensors: numbers together with their changes, for forward mode.
+// Dual tensors for forward mode: values with tangents.
 //
-// A level is a hidden variable e, which is 0: a dual tensor is self + e * tangent, and what is made
-// of it by calls is recorded as ever. The tangent of a tensor is its derivative by e (forward.c).
-// Nodes know which modes see them (graph.h): reverse mode does not see what has a history by e
-// alone, or was recorded while grad mode was off. A level has one e for each dtype and device.
+// A level is a hidden variable e with value 0. A dual tensor is self + e * tangent, and calls on it
+// are recorded as usual. The tangent of a tensor is its derivative with respect to e (forward.c).
+// Nodes store the modes able to reach them (graph.h). Reverse mode ignores history that depends on e
+// alone or was recorded with grad mode off. A level has one e per dtype and device.
 #include "autograd/engine/graph.h"
 #include "phlox/ops/arithmetic.h"
 #include "phlox/ops/factory.h"
@@ -13,9 +13,9 @@
 #include "phlox/vmap.h"
 
 struct px_duals {
-  int64_t count, room;
+  int64_t count, capacity;
   px_tensor **variables, **ones;  // owned
-  bool derived;                   // some tangent may be derived in reverse mode
+  bool derived;                   // a tangent may require reverse-mode gradients
 };
 
 bool px_tensor_is_dual(const px_tensor *self) { return px__forward() && px__is_dual(self); }
@@ -24,7 +24,7 @@ px_status px_duals_begin(px_duals **out) {
   PX_GIVEN(out);
   *out = NULL;
   PX_CHECK(px_modes_get().forward < UINT8_MAX, PX_RUNTIME,
-           "levels of forward mode can be nested %d deep at most", UINT8_MAX);
+           "expected at most %d nested levels of forward mode", UINT8_MAX);
   PX_TRY(px_alloc((void **)out, sizeof **out));
   px__forward_count(1);
   return PX_OK;
@@ -49,10 +49,10 @@ static px_status number(px_tensor **out, double value, px_dtype dtype, px_device
 }
 
 static px_status grow(px_duals *level) {
-  int64_t room = level->room ? 2 * level->room : 2;
-  PX_TRY(px_realloc((void **)&level->variables, (size_t)room * sizeof(px_tensor *)));
-  PX_TRY(px_realloc((void **)&level->ones, (size_t)room * sizeof(px_tensor *)));
-  level->room = room;
+  int64_t capacity = level->capacity ? 2 * level->capacity : 2;
+  PX_TRY(px_realloc((void **)&level->variables, (size_t)capacity * sizeof(px_tensor *)));
+  PX_TRY(px_realloc((void **)&level->ones, (size_t)capacity * sizeof(px_tensor *)));
+  level->capacity = capacity;
   return PX_OK;
 }
 
@@ -66,7 +66,7 @@ static px_status variable_of(px_tensor **out, px_duals *level, const px_tensor *
   }
   PX_SCOPED(px_tensor) made = NULL;
   PX_SCOPED(px_tensor) one = NULL;
-  if (level->count == level->room) PX_TRY(grow(level));
+  if (level->count == level->capacity) PX_TRY(grow(level));
   PX_TRY(number(&made, 0, dtype, device));
   PX_TRY(number(&one, 1, dtype, device));
   PX_TRY(px_tensor_set_requires_grad(made, true));
@@ -80,18 +80,18 @@ static px_status variable_of(px_tensor **out, px_duals *level, const px_tensor *
 
 // ---- nodes
 
-// The level of mapping at which the history of a dual tensor begins.
+// vmap level at which the history of a dual tensor begins.
 static uint8_t level_of(const px_tensor *self) {
   int depth = px_vmap_depth(), own = px__has_history(self) ? px__history_level(self) : depth;
   return (uint8_t)(own < depth ? own : depth);
 }
 
 typedef struct px__dual {
-  px_node node;      // edges: of self, and of the variable
+  px_node node;      // edges: self, and the variable
   px_saved *change;  // owned
 } px__dual;
 
-// The variable's share: the product of the gradient with the tangent.
+// Gradient of the variable: sum of gradient times conjugated tangent.
 static px_status share(px_tensor **out, px_tensor *grad, px_saved *change) {
   PX_SCOPED(px_tensor) tangent = NULL;
   PX_SCOPED(px_tensor) conj = NULL;
@@ -105,8 +105,8 @@ static px_status share(px_tensor **out, px_tensor *grad, px_saved *change) {
 }
 
 static px_status apply_dual(px_node *node, const px__run *run) {
-  if (run->wanted[0]) run->out[0] = px_retain(run->grads[0]);
-  if (!run->wanted[1]) return PX_OK;
+  if (run->required[0]) run->out[0] = px_retain(run->grads[0]);
+  if (!run->required[1]) return PX_OK;
   return share(&run->out[1], run->grads[0], ((px__dual *)node)->change);
 }
 static void end_dual(px_node *node) { px_release(((px__dual *)node)->change); }
@@ -144,7 +144,7 @@ px_status px_dual_make(px_tensor **out, px_duals *level, px_tensor *self, px_ten
   return PX_OK;
 }
 
-// An alias that has self's history of one mode.
+// Returns an alias with self's history of one mode.
 static px_status alias_for(px_tensor **out, px_tensor *self, bool reverse) {
   PX_SCOPED(px_tensor) made = NULL;
   PX_SCOPED(px_node) node = NULL;
@@ -160,10 +160,10 @@ static px_status alias_for(px_tensor **out, px_tensor *self, bool reverse) {
   return PX_OK;
 }
 
-// Edge 0 is a leaf of reverse mode, edge 1 what changes.
+// Edge 0 is a reverse-mode leaf, edge 1 is the differentiated tensor.
 static px_status apply_variable(px_node *node, const px__run *run) {
   for (int i = 0; i < 2; i++)
-    if (run->wanted[i]) run->out[i] = px_retain(run->grads[0]);
+    if (run->required[i]) run->out[i] = px_retain(run->grads[0]);
   return PX_OK;
 }
 static const px__kind variable_kind = {apply_variable, NULL, NULL};

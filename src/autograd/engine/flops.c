@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counters of floating-point operations.
+// Counters of floating-point operations, per module.
 //
-// A module that is entered is a scope within another. Nodes have numbers in the order in which they
-// are recorded, so a list of what scope began at which number tells of a node that runs where its
-// forward call was, and recording pays nothing for it.
+// An entered module is a scope nested in another. Node sequence numbers increase in recording
+// order, so a list of (first sequence number, scope) gives the forward scope of a running node.
+// Recording itself has no extra cost.
 #include "phlox/flops.h"
 
 #include <stdio.h>
@@ -11,12 +11,12 @@
 
 #include "autograd/engine/engine.h"
 
-// Of the process, interned, and kept: scope 0 is Global.
+// Interned scopes of the process; never freed. Scope 0 is Global.
 typedef struct scope {
   int parent;
   char *name;
 } scope;
-// From node `sequence` on.
+// The scope of nodes from `sequence` on.
 typedef struct begin {
   uint64_t sequence;
   int scope;
@@ -24,41 +24,41 @@ typedef struct begin {
 typedef struct row {
   char *module, *op;
   int64_t operations;
-  uint64_t told;  // the launch that was added last: modules may be entered twice
+  uint64_t last_launch;  // number of the last added launch: a module may be entered recursively
 } row;
 struct px_flop_counter {
   px_object head;
-  px_flop_counter *next;  // of those that count
+  px_flop_counter *next;  // in the list of active counters
   bool counting;
-  bool failed;  // there was no memory for a row
+  bool failed;  // out of memory for a row
   row *rows;
-  int count, room;
+  int count, capacity;
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;  // guards all below, and counters
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;  // guards the variables below and counters
 static px_flop_counter *counters;
 static scope *scopes;
 static begin *begins;
-static int scope_count, scope_room, begin_count, begin_room;
+static int scope_count, scope_capacity, begin_count, begin_capacity;
 static uint64_t launches;
-static uint64_t sessions, session;   // how often a counter began; that, while one counts (atomic)
-static _Thread_local int scope_now;  // what the thread has entered
+static uint64_t sessions, session;   // number of starts; the current one, or 0 (atomic)
+static _Thread_local int scope_now;  // innermost scope of the thread
 
-static px_status grow(void **items, int *room, int count, size_t size) {
-  if (count < *room) return PX_OK;
-  int more = *room ? 2 * *room : 16;
-  PX_TRY(px_realloc(items, (size_t)more * size));
-  *room = more;
+static px_status grow(void **items, int *capacity, int count, size_t size) {
+  if (count < *capacity) return PX_OK;
+  int larger = *capacity ? 2 * *capacity : 16;
+  PX_TRY(px_realloc(items, (size_t)larger * size));
+  *capacity = larger;
   return PX_OK;
 }
 
-// ---- scopes. The lock is held
+// ---- scopes; the caller holds the lock
 
 static px_status find_scope(int *out, int parent, const char *name) {
   for (int i = 1; i < scope_count; i++)
     if (scopes[i].parent == parent && !strcmp(scopes[i].name, name)) return *out = i, PX_OK;
   char *copy;
-  PX_TRY(grow((void **)&scopes, &scope_room, scope_count + 1, sizeof *scopes));
+  PX_TRY(grow((void **)&scopes, &scope_capacity, scope_count + 1, sizeof *scopes));
   if (!scope_count) scopes[scope_count++] = (scope){0};
   PX_TRY(px_strdup(&copy, name));
   scopes[ *out = scope_count++] = (scope){parent, copy};
@@ -68,7 +68,7 @@ static px_status find_scope(int *out, int parent, const char *name) {
 static px_status note_begin(int at) {
   uint64_t sequence = px__node_next();
   if (!begin_count || begins[begin_count - 1].sequence != sequence) {
-    PX_TRY(grow((void **)&begins, &begin_room, begin_count, sizeof *begins));
+    PX_TRY(grow((void **)&begins, &begin_capacity, begin_count, sizeof *begins));
     begin_count++;
   }
   begins[begin_count - 1] = (begin){sequence, at};
@@ -100,9 +100,9 @@ void px_flops_leave(void) {
   pthread_mutex_unlock(&lock);
 }
 
-// Where the forward call of a node was.
+// Returns the scope of a node's forward call.
 static int scope_of(uint64_t sequence) {
-  int low = 0, high = begin_count;  // begins[low - 1] is not later, begins[high] is
+  int low = 0, high = begin_count;  // begins[low - 1] <= sequence < begins[high]
   while (low < high) {
     int middle = (low + high) / 2;
     if (begins[middle].sequence <= sequence)
@@ -115,8 +115,8 @@ static int scope_of(uint64_t sequence) {
 
 // ---- launches
 
-// Which of an entry's names holds: "convolution, backward convolution_backward".
-static void pick(char *out, size_t room, const char *names, const char *when) {
+// Selects the op name from an entry such as "convolution, backward convolution_backward".
+static void pick(char *out, size_t size, const char *names, const char *when) {
   size_t length = strcspn(names, ",");
   for (const char *at = names; when && (at = strchr(at, ','));) {
     at += strspn(at, ", ");
@@ -126,7 +126,7 @@ static void pick(char *out, size_t room, const char *names, const char *when) {
     length = strcspn(names, ",");
     break;
   }
-  snprintf(out, room, "%.*s", (int)length, names);
+  snprintf(out, size, "%.*s", (int)length, names);
 }
 
 static px_status add(px_flop_counter *self, const char *module, const char *op,
@@ -136,15 +136,15 @@ static px_status add(px_flop_counter *self, const char *module, const char *op,
     if (!strcmp(self->rows[i].module, module) && !strcmp(self->rows[i].op, op)) r = &self->rows[i];
   if (!r) {
     row made = {0};
-    PX_TRY(grow((void **)&self->rows, &self->room, self->count, sizeof *self->rows));
+    PX_TRY(grow((void **)&self->rows, &self->capacity, self->count, sizeof *self->rows));
     PX_TRY(px_strdup(&made.module, module));
     px_status status = px_strdup(&made.op, op);
     if (status != PX_OK) return px_free(made.module), status;
     self->rows[self->count] = made;
     r = &self->rows[self->count++];
   }
-  if (r->told != launches) r->operations += operations;
-  r->told = launches;
+  if (r->last_launch != launches) r->operations += operations;
+  r->last_launch = launches;
   return PX_OK;
 }
 
@@ -159,7 +159,7 @@ static void add_all(const char *module, const char *op, int64_t operations) {
 static void counted(const char *names, int64_t operations, px_device_type type) {
   char op[96];
   px__running_item run = px__run_here();
-  // What is computed anew for a backward pass is a forward call.
+  // Recomputation during backward (checkpointing) counts as forward.
   bool backward = run.depth && px_grad_enabled() == run.create;
   pick(op, sizeof op, names,
        backward && strstr(names, ", backward ") ? "backward"
@@ -211,18 +211,18 @@ px_status px_flop_counter_begin(px_flop_counter *self) {
     px_op_tell_operations(counted);
   }
   pthread_mutex_unlock(&lock);
-  PX_CHECK(fresh, PX_RUNTIME, "the counter counts already");
+  PX_CHECK(fresh, PX_RUNTIME, "the counter is already active");
   return PX_OK;
 }
 
 void px_flop_counter_end(px_flop_counter *self) {
   if (!self) return;
   pthread_mutex_lock(&lock);
-  px_flop_counter **place = &counters;
-  while (*place && *place != self) place = &(*place)->next;
-  bool found = *place != NULL;
+  px_flop_counter **slot = &counters;
+  while (*slot && *slot != self) slot = &(*slot)->next;
+  bool found = *slot != NULL;
   if (found) {
-    *place = self->next;
+    *slot = self->next;
     self->counting = false;
     if (!counters) __atomic_store_n(&session, 0, __ATOMIC_RELAXED), px_op_tell_operations(NULL);
   }
@@ -232,7 +232,7 @@ void px_flop_counter_end(px_flop_counter *self) {
 
 uint64_t px_flops_session(void) { return __atomic_load_n(&session, __ATOMIC_RELAXED); }
 
-// ---- what was counted
+// ---- results
 
 bool px_flop_counter_at(const px_flop_counter *self, int i, px_flop_count *out) {
   if (i < 0 || i >= self->count) return false;
@@ -249,7 +249,7 @@ static int64_t sum(const px_flop_counter *self, const char *module) {
 
 int64_t px_flop_counter_total(const px_flop_counter *self) { return sum(self, "Global"); }
 
-// A table in the making: lines of three columns, and what all numbers are told in.
+// A table under construction: lines of three columns, and the common unit of the numbers.
 typedef struct line {
   char *name;
   int64_t operations;
@@ -259,7 +259,7 @@ typedef struct table {
   int64_t total;
   int power;  // of 1000
   line *lines;
-  int count, room, width[3];
+  int count, capacity, width[3];
 } table;
 
 static void number_text(const table *t, int64_t operations, char text[32]) {
@@ -287,7 +287,7 @@ static px_status add_line(table *t, int indent, const char *mark, const char *na
                           int64_t operations) {
   char text[32], whole[512];
   snprintf(whole, sizeof whole, "%*s%s%s", indent, "", mark, name);
-  PX_TRY(grow((void **)&t->lines, &t->room, t->count, sizeof *t->lines));
+  PX_TRY(grow((void **)&t->lines, &t->capacity, t->count, sizeof *t->lines));
   PX_TRY(px_strdup(&t->lines[t->count].name, whole));
   t->lines[t->count++].operations = operations;
   widen(&t->width[0], whole);
@@ -313,7 +313,7 @@ static int levels(const char *module) {
   return count;
 }
 
-// The module that comes next in the order of their names; NULL: none does.
+// Returns the next module name in lexicographic order, or NULL.
 static const char *next_module(const px_flop_counter *self, const char *after) {
   const char *next = NULL;
   for (int i = 0; i < self->count; i++) {
@@ -324,55 +324,55 @@ static const char *next_module(const px_flop_counter *self, const char *after) {
   return next;
 }
 
-// Global is told where no module has all of it.
+// Global is listed unless one module accounts for everything.
 static px_status add_modules(table *t, int depth) {
-  bool told = t->total == 0;
+  bool last_launch = t->total == 0;
   for (const char *m = next_module(t->counter, NULL); m; m = next_module(t->counter, m))
-    told |= (depth < 0 || levels(m) <= depth) && sum(t->counter, m) >= t->total;
-  if (!told) PX_TRY(add_module(t, 0, "Global"));
+    last_launch |= (depth < 0 || levels(m) <= depth) && sum(t->counter, m) >= t->total;
+  if (!last_launch) PX_TRY(add_module(t, 0, "Global"));
   for (const char *m = next_module(t->counter, NULL); m; m = next_module(t->counter, m))
-    if (depth < 0 || levels(m) <= depth) PX_TRY(add_module(t, levels(m) - told, m));
+    if (depth < 0 || levels(m) <= depth) PX_TRY(add_module(t, levels(m) - last_launch, m));
   return t->count ? PX_OK : add_line(t, 0, "", "Global", 0);
 }
 
-static int print_line(const table *t, char *text, size_t room, const char *name, const char *number,
-                      const char *percent) {
-  return snprintf(text, room, "\n%-*s  %*s  %*s", t->width[0], name, t->width[1], number,
+static int print_line(const table *t, char *text, size_t bytes, const char *name,
+                      const char *number, const char *percent) {
+  return snprintf(text, bytes, "\n%-*s  %*s  %*s", t->width[0], name, t->width[1], number,
                   t->width[2], percent);
 }
 
-static int print_lines(const table *t, char *text, size_t room) {
+static int print_lines(const table *t, char *text, size_t bytes) {
   char number[32], percent[32];
   int length = 0;
   for (int i = 0; i < t->count; i++) {
     number_text(t, t->lines[i].operations, number);
     percent_text(t, t->lines[i].operations, percent);
     length +=
-        print_line(t, text + length, room - (size_t)length, t->lines[i].name, number, percent);
+        print_line(t, text + length, bytes - (size_t)length, t->lines[i].name, number, percent);
   }
   return length;
 }
 
 static px_status print(char **out, const table *t) {
   size_t width = (size_t)(t->width[0] + t->width[1] + t->width[2]) + 5;
-  size_t room = width * (size_t)(t->count + 2) + 1;
+  size_t bytes = width * (size_t)(t->count + 2) + 1;
   char dashes[3][512];
-  PX_TRY(px_alloc((void **)out, room));
+  PX_TRY(px_alloc((void **)out, bytes));
   for (int i = 0; i < 3; i++) {
     memset(dashes[i], '-', (size_t)t->width[i]);
     dashes[i][t->width[i]] = 0;
   }
-  int length = print_line(t, *out, room, "Module", "FLOP", "% Total");
-  length += print_line(t, *out + length, room - (size_t)length, dashes[0], dashes[1], dashes[2]);
-  print_lines(t, *out + length, room - (size_t)length);
-  memmove(*out, *out + 1, strlen(*out));  // without the first end of a line
+  int length = print_line(t, *out, bytes, "Module", "FLOP", "% Total");
+  length += print_line(t, *out + length, bytes - (size_t)length, dashes[0], dashes[1], dashes[2]);
+  print_lines(t, *out + length, bytes - (size_t)length);
+  memmove(*out, *out + 1, strlen(*out));  // without the leading newline
   return PX_OK;
 }
 
 px_status px_flop_counter_table(char **out, const px_flop_counter *self, int depth) {
   PX_GIVEN(out);
   PX_GIVEN(self);
-  PX_CHECK(!self->failed, PX_NOMEM, "there was no memory to count operations");
+  PX_CHECK(!self->failed, PX_NOMEM, "out of memory while counting operations");
   table t = {.counter = self, .total = px_flop_counter_total(self), .width = {8, 6, 9}};
   for (int64_t rest = t.total / 10000; rest && t.power < 4; rest /= 1000) t.power++;
   px_status status = add_modules(&t, depth);

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Forward-mode differentiation: how outputs change with their inputs.
+// Forward-mode differentiation (jvp), by two reverse passes.
 //
-// The gradients of the inputs are linear in what flows into the outputs. So what these gradients
-// give back, where tangents of the inputs flow into them, are the tangents of the outputs: each
-// formula of a gradient is one of a tangent too, and no op has a second one. What flows into the
-// outputs has no influence then. It is a one, repeated: some formulas part at 0.
+// The gradients of the inputs are linear in the output gradients v. Differentiating them with
+// respect to v, with the input tangents as weights, yields the output tangents. Every gradient
+// formula therefore is a tangent formula, too. The value of v has no influence. It is an expanded
+// one, because some formulas branch at 0.
 #include "autograd/engine/graph.h"
 #include "phlox/ops/factory.h"
 #include "phlox/ops/view.h"
 
-// Rows of room for each output, then rows for each input.
+// Three rows of tensors per output, then three rows per input, in one allocation.
 typedef struct px__pushing {
   int64_t count, live, input_count, used;
-  px_tensor **flow, **out, **tangents;   // of the outputs that have a history; `out` is borrowed
-  px_tensor **grads, **from, **weights;  // the last two of the gradients that there are, borrowed
+  px_tensor **flow, **out, **tangents;   // for outputs with history; `out` is borrowed
+  px_tensor **grads, **from, **weights;  // `from`, `weights`: for existing gradients; borrowed
 } px__pushing;
 enum { OF_OUTPUTS = 3, OF_INPUTS = 3 };
 
@@ -27,10 +27,10 @@ px_status px__check_tangent(const px_tensor *input, const px_tensor *tangent, in
       "Tensor, this is not supported. Tensor is of size %s while the given forward gradient is of "
       "size %s.",
       px__size_text(input, own), px__size_text(tangent, given));
-  px_dtype want = px_tensor_dtype(input), have = px_tensor_dtype(tangent);
-  PX_CHECK(have == want, PX_UNIMPLEMENTED,
-           "a tangent of dtype %s for a tensor of dtype %s is not implemented", px_dtype_name(have),
-           px_dtype_name(want));
+  px_dtype expected = px_tensor_dtype(input), actual = px_tensor_dtype(tangent);
+  PX_CHECK(actual == expected, PX_UNIMPLEMENTED,
+           "a tangent of dtype %s for a tensor of dtype %s is not implemented",
+           px_dtype_name(actual), px_dtype_name(expected));
   return PX_OK;
 }
 
@@ -41,7 +41,7 @@ static px_status flow_into(px_tensor **out, const px_tensor *output) {
   return px_tensor_set_requires_grad(*out, true);
 }
 
-// The gradients of the inputs, as functions of what flows.
+// Computes the gradients of the inputs as functions of the output gradients.
 static px_status pull(px__pushing *p, px_tensor *const *outputs, px_tensor *const *inputs) {
   for (int64_t i = 0; i < p->count; i++) {
     if (!px__has_history(outputs[i])) continue;
@@ -64,8 +64,9 @@ static px_status push(px__pushing *p, px_tensor *const *tangents, bool create_gr
                      create_graph, create_graph, true);
 }
 
-// What flowed is no variable of the program's, although a tangent's history may come to it.
-static px_status hand_out(px__pushing *p, px_tensor **results, px_tensor *const *outputs) {
+// Moves the tangents to the results. The output gradients are no user variables, although the
+// history of a tangent may lead to them.
+static px_status move_results(px__pushing *p, px_tensor **results, px_tensor *const *outputs) {
   for (int64_t k = 0; k < p->live; k++) PX_TRY(px_tensor_set_requires_grad(p->flow[k], false));
   for (int64_t i = 0, k = 0; i < p->count; i++) {
     results[i] = NULL;
@@ -89,24 +90,24 @@ px_status px_jvp(px_tensor **results, int64_t count, px_tensor *const *outputs, 
   for (int64_t i = 0; i < count; i++)
     PX_CHECK(outputs[i], PX_TYPE, "element %lld of outputs is missing", (long long)i);
   for (int64_t i = 0; i < input_count; i++) PX_TRY(px__check_tangent(inputs[i], tangents[i], i));
-  px_tensor **room = NULL;
-  size_t places = OF_OUTPUTS * (size_t)count + OF_INPUTS * (size_t)input_count;
-  PX_TRY(px_alloc((void **)&room, places * sizeof *room));
-  px_tensor **of_inputs = room + OF_OUTPUTS * count;
+  px_tensor **rows = NULL;
+  size_t total = OF_OUTPUTS * (size_t)count + OF_INPUTS * (size_t)input_count;
+  PX_TRY(px_alloc((void **)&rows, total * sizeof *rows));
+  px_tensor **of_inputs = rows + OF_OUTPUTS * count;
   px__pushing p = {.count = count,
                    .input_count = input_count,
-                   .flow = room,
-                   .out = room + count,
-                   .tangents = room + 2 * count,
+                   .flow = rows,
+                   .out = rows + count,
+                   .tangents = rows + 2 * count,
                    .grads = of_inputs,
                    .from = of_inputs + input_count,
                    .weights = of_inputs + 2 * input_count};
   px_status status = pull(&p, outputs, inputs);
   if (status == PX_OK) status = push(&p, tangents, create_graph);
-  if (status == PX_OK) status = hand_out(&p, results, outputs);
+  if (status == PX_OK) status = move_results(&p, results, outputs);
   release_each(p.flow, count);
   release_each(p.tangents, count);
   release_each(p.grads, input_count);
-  px_free(room);
+  px_free(rows);
   return status;
 }

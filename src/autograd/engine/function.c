@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions of programs: a node whose backward is the program's, and the tensors that it saves.
+// Custom functions: nodes with a user-defined backward, and their saved tensors.
 #include <stdio.h>
 
 #include "autograd/engine/graph.h"
@@ -10,16 +10,16 @@ typedef struct px__custom {
   px_node node;
   px_function function;
   void *context;
-  const void **outputs;  // addresses, to know a saved output again; never looked into
+  const void **outputs;  // addresses to identify saved outputs; never dereferenced
 } px__custom;
 
-// Names of functions, each of which is kept once.
+// Interned function names.
 typedef struct px__kept {
   struct px__kept *next;
   char text[];
 } px__kept;
 enum { LISTS = 64 };
-static px__kept *kept[LISTS];  // guarded by the lock
+static px__kept *kept[LISTS];  // by `kept_lock`
 static pthread_mutex_t kept_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static uint32_t hash_of(const char *name) {
@@ -48,15 +48,14 @@ static px_status keep_name(const char **out, const char *name) {
   return status;
 }
 
-// A backward that is not recorded would pass for one that no change goes through.
+// Fails if a backward run for forward mode recorded nothing; its tangent would silently be zero.
 static px_status check_forward(const px_node *node, const px__run *run) {
   bool flows = false;
   for (int i = 0; i < node->result_count; i++)
     flows |= run->grads[i] && px__has_history(run->grads[i]);
   for (int i = 0; i < node->edge_count && flows; i++)
     PX_CHECK(!run->out[i] || px__has_history(run->out[i]), PX_UNIMPLEMENTED,
-             "forward mode through %s is not implemented, since its backward computes what is not "
-             "recorded",
+             "forward mode through %s is not implemented: its backward is not differentiable",
              node->name);
   return PX_OK;
 }
@@ -122,7 +121,7 @@ static px_status custom_new(px_node **out, const px_function *function, void *co
   return PX_OK;
 }
 
-// Changing such a view would put another gradient in the place of the function's.
+// Marks views returned by a function. Changing one in place would bypass the function's gradient.
 static void mark_view(px_tensor *output, bool alone) {
   if (!(px_tensor_marks(output) & PX_MARK_VIEW)) return;
   px_tensor_mark(output, PX_MARK_UNRECORDED, false);
@@ -170,11 +169,12 @@ px_status px_function_record(const px_function *function, void *context, int inp
                              px_tensor *const *inputs, int output_count,
                              px_tensor *const *outputs) {
   PX_GIVEN(function);
-  bool wanted = false;
-  for (int i = 0; inputs && i < input_count; i++) wanted |= inputs[i] && px__is_wanted(inputs[i]);
+  bool required = false;
+  for (int i = 0; inputs && i < input_count; i++)
+    required |= inputs[i] && px__is_recorded(inputs[i]);
   PX_SCOPED(px_node) node = NULL;
   px_status status = PX_OK;
-  bool record = wanted && px__recording();
+  bool record = required && px__recording();
   if (record) status = check_changed(input_count, inputs, output_count, outputs);
   if (record && status == PX_OK)
     status = custom_new(&node, function, context, input_count, output_count, outputs);
@@ -187,10 +187,10 @@ px_status px_function_record(const px_function *function, void *context, int inp
 
 struct px_saved {
   px_object head;
-  px_tensor *tensor;   // owned; NULL where it is packed
-  px__packed *packed;  // owned: what hooks keep in its place
-  const void *origin;  // of an output: its address
-  px__edge history;    // of an input that is saved as an alias
+  px_tensor *tensor;   // owned; NULL if packed
+  px__packed *packed;  // owned: result of pack hooks, or NULL
+  const void *origin;  // address of a saved output, or NULL
+  px__edge history;    // of an input saved as an alias
   uint64_t version;
   bool alias;
 };
@@ -220,7 +220,7 @@ static px_status keep(px_saved *saved, px_tensor *t, bool is_output) {
   return PX_OK;
 }
 
-// Lets the hooks of the thread, if there are any, keep what they like in the tensor's place.
+// Runs the thread's pack hooks, if any.
 static px_status pack_saved(px_saved *saved) {
   if (!px__packs(saved->tensor)) return PX_OK;
   bool before = px__grad_swap(false);
@@ -256,8 +256,8 @@ static px__edge history_of(const px_saved *saved) {
 static px_status unpack_saved(px_tensor **out, px_saved *saved, px__edge history) {
   PX_SCOPED(px_tensor) t = NULL;
   PX_TRY(px__unpack(&t, saved->packed));
-  bool wanted = history.node && (!px__is_accumulator(history.node) || px_grad_enabled());
-  if (wanted) return px__with_history(out, t, history);
+  bool required = history.node && (!px__is_accumulator(history.node) || px_grad_enabled());
+  if (required) return px__with_history(out, t, history);
   *out = PX_MOVE(t);
   return PX_OK;
 }
@@ -276,7 +276,7 @@ px_status px_saved_unpack(px_tensor **out, px_saved *saved, const char *node_nam
 }
 
 // Fails with "one of the variables needed for gradient computation has been modified by an inplace
-// operation", and says what it was.
+// operation" and a description of the tensor.
 px_status px__check_version(const px_tensor *t, uint64_t version, const char *node_name, int nr) {
   uint64_t now = px_tensor_version(t);
   if (now == version) return PX_OK;

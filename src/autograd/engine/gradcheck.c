@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checks gradients by central differences: first derivatives of a function, and second ones.
 //
-// The Jacobian is compared element by element: J[i][j] is the derivative of element j of the result
-// by element i of an input. Inputs are float64, so that differences of eps 1e-6 mean something, or
-// complex128: a complex number counts as two real ones, and so does its gradient, which has the
-// slopes by both.
+// The Jacobian is compared element by element: J[i][j] is the derivative of result element j with
+// respect to input element i. Inputs must be float64, for meaningful differences with eps 1e-6, or
+// complex128. A complex number counts as two real ones, and its gradient as the slopes by both.
 #include <math.h>
 
 #include "autograd/engine/graph.h"
@@ -19,12 +18,12 @@ typedef struct px__check {
   double eps, atol, rtol;
 } px__check;
 
-// The numbers of a tensor: its elements, or their parts.
+// Number of real scalars of a tensor: elements, or real and imaginary parts.
 static int64_t numbers_of(const px_tensor *t) {
   return px_tensor_numel(t) * (px_dtype_is_complex(px_tensor_dtype(t)) ? 2 : 1);
 }
 
-// They as doubles; the caller frees *out.
+// Reads all scalars as doubles. The caller frees *out.
 static px_status read_all(double **out, const px_tensor *t) {
   int64_t n = numbers_of(t);
   px_dtype dtype = px_dtype_to_real(px_tensor_dtype(t));
@@ -57,7 +56,7 @@ static px_status result_at(double **out, int64_t *n, const px__check *c, int inp
   return read_all(out, result);
 }
 
-// Row i of the Jacobian, numerically.
+// Numerical row i of the Jacobian.
 static px_status numeric_row(double *row, const px__check *c, int input, double *values,
                              int64_t i) {
   double at = values[i], *plus = NULL, *minus = NULL;
@@ -85,7 +84,7 @@ static px_status one_hot(px_tensor **out, const px_tensor *like, int64_t j) {
   return status;
 }
 
-// Column j of the Jacobian, by backward: `rows` of them, `n` apart.
+// Column j of the Jacobian by backward: `rows` entries with stride `n`.
 static px_status analytic_column(double *matrix, int64_t rows, int64_t n, int64_t j,
                                  px_tensor *result, px_tensor *input) {
   PX_SCOPED(px_tensor) seed = NULL;
@@ -124,7 +123,7 @@ static px_status check_matrix(const px__check *c, int input, px_tensor *result, 
 static px_status check_input(const px__check *c, int input) {
   PX_SCOPED(px_tensor) result = NULL;
   PX_TRY(c->fn(&result, c->inputs, c->context));
-  PX_CHECK(result, PX_VALUE, "gradcheck expects the function to give a result");
+  PX_CHECK(result, PX_VALUE, "gradcheck expects the function to return a result");
   PX_CHECK(px_dtype_is_differentiable(px_tensor_dtype(result)), PX_VALUE,
            "gradcheck expects a result of floating point or complex dtype");
   size_t cells = (size_t)numbers_of(c->inputs[input]) * (size_t)numbers_of(result);
@@ -170,8 +169,8 @@ px_status px_gradcheck(px_status (*fn)(px_tensor **out, px_tensor *const *inputs
   return status;
 }
 
-// ---- second order: the checked function is one gradient of fn; its last input is the gradient of
-// fn's result
+// ---- second order: the checked function is one gradient of fn. Its additional last input is the
+// gradient of fn's result
 
 typedef struct px__second {
   px__checked fn;
@@ -198,8 +197,8 @@ static px_status gradient_of(px_tensor **out, px_tensor *const *inputs, void *co
   return *out ? PX_OK : zeros_like(out, input);
 }
 
-// A gradient of the result with some numbers in it.
-static px_status some_seed(px_tensor **out, const px_tensor *like) {
+// A gradient of the result with varied nonzero values.
+static px_status varied_seed(px_tensor **out, const px_tensor *like) {
   double *values = NULL;
   int64_t n = numbers_of(like);
   bool complex = px_dtype_is_complex(px_tensor_dtype(like));
@@ -217,8 +216,8 @@ static px_status check_second(px__second *s, px_tensor **inputs, double eps, dou
   PX_SCOPED(px_tensor) result = NULL;
   PX_SCOPED(px_tensor) seed = NULL;
   PX_TRY(s->fn(&result, inputs, s->context));
-  PX_CHECK(result, PX_VALUE, "gradgradcheck expects the function to give a result");
-  PX_TRY(some_seed(&seed, result));
+  PX_CHECK(result, PX_VALUE, "gradgradcheck expects the function to return a result");
+  PX_TRY(varied_seed(&seed, result));
   inputs[s->count] = seed;
   for (s->which = 0; s->which < s->count; s->which++)
     if (checked(inputs[s->which]))
@@ -232,7 +231,8 @@ px_status px_gradgradcheck(px_status (*fn)(px_tensor **out, px_tensor *const *in
                            double atol, double rtol) {
   PX_GIVEN(fn);
   PX_GIVEN_N(inputs, input_count);
-  PX_CHECK(input_count > 0, PX_VALUE, "gradgradcheck needs inputs, but got %d", input_count);
+  PX_CHECK(input_count > 0, PX_VALUE, "gradgradcheck expects at least one input, but got %d",
+           input_count);
   px_tensor **all = NULL;
   PX_TRY(px_alloc((void **)&all, ((size_t)input_count + 1) * sizeof *all));
   memcpy(all, inputs, (size_t)input_count * sizeof *all);

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Hooks on gradients of tensors, and retain_grad.
 //
-// A hook is an object shared by the tensor's gradient state and the node that made the tensor: the
-// node runs it, so hooks outlive the tensor, as the graph does. If the
-// tensor is changed in place, its hooks stay with the old node; only retain_grad moves to the new
-// one.
+// A hook is shared by the tensor's gradient state and the node that produced the tensor. The node
+// runs it, so hooks outlive the tensor, as the graph does. If the tensor is changed in place, its
+// hooks remain at the old node. Only retain_grad moves to the new node.
 #include "autograd/engine/graph.h"
 #include "phlox/ops/arithmetic.h"
 
 static int64_t last_id;  // atomic
 
-static pthread_mutex_t guard = PTHREAD_MUTEX_INITIALIZER;  // of lists, and of their places in hooks
+static pthread_mutex_t guard = PTHREAD_MUTEX_INITIALIZER;  // guards lists and px_hook.lists
 static void lock(void) { pthread_mutex_lock(&guard); }
 static void unlock(void) { pthread_mutex_unlock(&guard); }
 
@@ -29,7 +28,7 @@ static void box_destroy(void *self) {
 static const px_class hook_class = {"hook", hook_destroy};
 static const px_class box_class = {"retained gradient", box_destroy};
 
-// Takes away a user, and its reference.
+// Removes a user and its reference. The last user releases the context.
 static void leave(px_hook *hook) {
   lock();
   bool last = --hook->users == 0;
@@ -37,13 +36,13 @@ static void leave(px_hook *hook) {
   if (last && hook->release) hook->release(hook->context);
   px_release(hook);
 }
-static void leave_at(px_hook **place) {
-  if (*place) leave(*place);
+static void leave_slot(px_hook **slot) {
+  if (*slot) leave(*slot);
 }
-#define USED __attribute__((cleanup(leave_at))) px_hook
+#define USED __attribute__((cleanup(leave_slot))) px_hook
 
-// The place of a list among those that the hook is in; that of NULL is a free one. With the lock.
-static px__gradient_hooks **place_in(px_hook *hook, const px__gradient_hooks *list) {
+// Returns the hook's slot for a list; NULL finds a free slot. Caller holds the lock.
+static px__gradient_hooks **list_slot(px_hook *hook, const px__gradient_hooks *list) {
   return hook->lists[0] == list ? &hook->lists[0] : &hook->lists[1];
 }
 
@@ -51,17 +50,17 @@ void px__hooks_clear(px__gradient_hooks *hooks) {
   lock();
   px__gradient_hooks all = *hooks;
   *hooks = (px__gradient_hooks){0};
-  for (int i = 0; i < all.count; i++) *place_in(all.items[i], hooks) = NULL;
+  for (int i = 0; i < all.count; i++) *list_slot(all.items[i], hooks) = NULL;
   unlock();
   for (int i = 0; i < all.count; i++) leave(all.items[i]);
   px_free(all.items);
 }
 
 static px_status grow(px__gradient_hooks *hooks) {
-  if (hooks->count < hooks->room) return PX_OK;
-  int room = hooks->room ? hooks->room * 2 : 4;
-  PX_TRY(px_realloc((void **)&hooks->items, (size_t)room * sizeof(px_hook *)));
-  hooks->room = room;
+  if (hooks->count < hooks->capacity) return PX_OK;
+  int capacity = hooks->capacity ? hooks->capacity * 2 : 4;
+  PX_TRY(px_realloc((void **)&hooks->items, (size_t)capacity * sizeof(px_hook *)));
+  hooks->capacity = capacity;
   return PX_OK;
 }
 
@@ -70,20 +69,21 @@ static px_status append(px__gradient_hooks *hooks, px_hook *hook) {
   px_status status = grow(hooks);
   if (status == PX_OK) {
     hooks->items[hooks->count++] = px_retain(hook);
-    *place_in(hook, NULL) = hooks;
+    *list_slot(hook, NULL) = hooks;
     hook->users++;
   }
   unlock();
   return status;
 }
 
-// Whether the list had the hook; the reference is the caller's. With the lock.
-static bool take_out(px__gradient_hooks *hooks, px_hook *hook) {
+// Removes the hook from a list. True if it was there; the caller gets the list's reference. Caller
+// holds the lock.
+static bool remove_from(px__gradient_hooks *hooks, px_hook *hook) {
   for (int i = 0; hooks && i < hooks->count; i++) {
     if (hooks->items[i] != hook) continue;
     memmove(hooks->items + i, hooks->items + i + 1,
             (size_t)(--hooks->count - i) * sizeof(px_hook *));
-    *place_in(hook, hooks) = NULL;
+    *list_slot(hook, hooks) = NULL;
     return true;
   }
   return false;
@@ -94,7 +94,7 @@ static px_status append_to_node(px_node *node, px_hook *hook) {
   return append(node->hooks, hook);
 }
 
-// The caller is its first user.
+// Creates a hook with the caller as its first user.
 static px_status hook_new(px_hook **out) {
   PX_TRY(px_alloc((void **)out, sizeof **out));
   px_object_init(*out, &hook_class);
@@ -106,9 +106,9 @@ static px_status hook_new(px_hook **out) {
 void px_hook_remove(px_hook *hook) {
   if (!hook) return;
   lock();
-  hook->removed = true;  // a call that has it already does nothing
-  int count = take_out(hook->lists[0], hook);
-  count += take_out(hook->lists[1], hook);
+  hook->removed = true;  // a call already holding it does nothing
+  int count = remove_from(hook->lists[0], hook);
+  count += remove_from(hook->lists[1], hook);
   unlock();
   while (count-- > 0) leave(hook);
 }
@@ -117,7 +117,7 @@ px_status px_tensor_add_hook(int64_t *id, px_tensor *self, px_grad_hook on_grad,
                              void (*release)(void *context)) {
   PX_GIVEN(id);
   PX_GIVEN(self);
-  PX_CHECK(on_grad, PX_TYPE, "a hook needs a function");
+  PX_CHECK(on_grad, PX_TYPE, "expected a hook function, got NULL");
   PX_CHECK(px_tensor_requires_grad(self), PX_RUNTIME,
            "cannot register a hook on a tensor that doesn't require gradient");
   px_node *fn;
@@ -146,7 +146,7 @@ px_status px_tensor_add_accumulated_hook(int64_t *id, px_tensor *self,
                                          void *context, void (*release)(void *context)) {
   PX_GIVEN(id);
   PX_GIVEN(self);
-  PX_CHECK(on_accumulated, PX_TYPE, "a hook needs a function");
+  PX_CHECK(on_accumulated, PX_TYPE, "expected a hook function, got NULL");
   PX_CHECK(px_tensor_requires_grad(self), PX_RUNTIME,
            "cannot register a hook on a tensor that doesn't require gradient");
   PX_CHECK(px_tensor_is_leaf(self), PX_RUNTIME,
@@ -167,7 +167,7 @@ px_status px_node_add_hook(px_hook **out, px_node *self, bool after, px_node_hoo
                            void *context, void (*release)(void *context)) {
   PX_GIVEN(out);
   PX_GIVEN(self);
-  PX_CHECK(on_node, PX_TYPE, "a hook needs a function");
+  PX_CHECK(on_node, PX_TYPE, "expected a hook function, got NULL");
   USED *hook = NULL;
   PX_TRY(hook_new(&hook));
   hook->on_node = on_node;
@@ -179,7 +179,7 @@ px_status px_node_add_hook(px_hook **out, px_node *self, bool after, px_node_hoo
   return PX_OK;
 }
 
-// A note is a hook that is never called.
+// A note is stored as a hook without callback.
 void *px_node_note(const px_node *self) {
   void *note = NULL;
   lock();
@@ -193,7 +193,7 @@ void *px_node_note(const px_node *self) {
 
 px_status px_node_set_note(px_node *self, void *note, void (*release)(void *note)) {
   PX_GIVEN(self);
-  PX_CHECK(!px_node_note(self), PX_VALUE, "%s has a note already", self->name);
+  PX_CHECK(!px_node_note(self), PX_VALUE, "%s already has a note", self->name);
   USED *hook = NULL;
   PX_TRY(hook_new(&hook));
   hook->context = note;
@@ -222,7 +222,7 @@ void px_tensor_remove_hook(px_tensor *self, int64_t id) {
   px_hook_remove(px_tensor_hook(self, id));
 }
 
-// ---- what belongs to a tensor alone
+// ---- hooks owned by a tensor alone
 
 static bool is_own(const px_hook *hook, const px__grad_state *state) {
   for (int i = 0; i < 2; i++) {
@@ -283,7 +283,7 @@ px_status px__hooks_move_retained(px_tensor *t, px_node *from) {
   lock();
   for (int i = 0; i < from->hooks->count && !hook; i++)
     if (from->hooks->items[i]->box == state->box) hook = from->hooks->items[i];
-  if (hook) take_out(from->hooks, hook);
+  if (hook) remove_from(from->hooks, hook);
   unlock();
   if (!hook) return PX_OK;
   hook->nr = state->nr;
@@ -314,8 +314,8 @@ static px_status run_one(px_hook *hook, px_tensor **grad) {
   return PX_OK;
 }
 
-// Adds grad to what the box holds, out of place. Of a tensor that has ended nothing is kept: under
-// create_graph its gradient's history would hold the node that holds the box.
+// Adds grad to the retained gradient, out of place. After the tensor's destruction nothing is
+// stored: with create_graph the gradient's history would own the node that owns the box.
 static px_status keep(px__box *box, px_tensor *grad) {
   PX_SCOPED(px_tensor) before = NULL;
   PX_SCOPED(px_tensor) sum = NULL;
@@ -343,8 +343,8 @@ void px__box_close(px__box *box) {
   px_release(last);
 }
 
-// The i-th hook, which has a user more, or NULL past the end: a hook may add or remove hooks, and
-// so may another thread.
+// Returns the i-th hook with an added user, or NULL past the end. Hooks may be added or removed
+// concurrently, or by the hook itself.
 static px_hook *use(px__gradient_hooks *hooks, int i) {
   lock();
   px_hook *hook = i < hooks->count ? px_retain(hooks->items[i]) : NULL;
@@ -360,7 +360,7 @@ static px_status run_list(px__gradient_hooks *hooks, bool leaf, px_tensor **grad
     px_tensor **grad = &grads[leaf ? 0 : hook->nr];
     if (*grad && !hook->box) PX_TRY(run_one(hook, grad));
   }
-  for (int i = 0;; i++) {  // what is retained is what the hooks made of it
+  for (int i = 0;; i++) {  // retained gradients are stored after all other hooks ran
     USED *hook = use(hooks, i);
     if (!hook) return PX_OK;
     if (hook->box && grads[hook->nr]) PX_TRY(keep(hook->box, grads[hook->nr]));

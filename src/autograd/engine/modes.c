@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Modes: grad mode and inference mode of the calling thread, anomaly mode of the process (the
-// engine's threads must see it); and the registration of this layer's hooks.
+// Modes: grad mode and inference mode per thread, anomaly mode per process (so the engine's threads
+// see it). Also registers this layer's hooks.
 #include "autograd/engine/modes.h"
 
 typedef struct px__modes {
   bool no_grad, inference;
-  bool passing;     // runs a node for forward mode
-  uint8_t forward;  // levels of duals that are under way (dual.c)
-  int suspended;    // inside the run of a view or function op
-  int floor;        // histories from this level of mapping on are not recorded; 0: all are
+  bool passing;     // a node runs for forward mode
+  uint8_t forward;  // active levels of duals (dual.c)
+  int suspended;    // nesting of running view and function ops
+  int floor;        // histories of this vmap level and deeper are not recorded; 0: all are
 } px__modes;
 static _Thread_local px__modes modes;
 static bool anomaly, check_nan = true;  // atomic
 
-// Views that are made while nothing is recorded remember that: they may not be changed in place
-// later, where that would be recorded.
+// Views created while recording is off are marked. Changing them in place later is an error if that
+// change would be recorded.
 static void mark(void) {
   bool off = (modes.no_grad || modes.inference) && !modes.forward;
   px_tensor_set_new_marks(modes.inference ? PX_MARK_INFERENCE : 0,
@@ -54,7 +54,7 @@ void px_modes_set(px_modes taken) {
   modes.forward = (uint8_t)taken.forward;
   mark();
   px_autocast_set(taken.autocast);
-  // A thread preferred it, so there is such a device type.
+  // Cannot fail: another thread has used this device type as its default.
   if (px_device_set_default(taken.device) != PX_OK) px_error_clear();
 }
 

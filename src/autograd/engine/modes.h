@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions that this layer registers as hooks of the op path (see px_op_hooks).
+// Functions registered as hooks of the op dispatcher (see px_op_hooks).
 #pragma once
 #include "autograd/engine/graph.h"
 #include "phlox/vmap.h"
@@ -11,7 +11,7 @@ px_status px__before_inplace(const px_op *op, px_call_mode mode, px_tensor *self
 px_status px__record(const px_op *op, px_call_mode mode, const px_value *args, int result_count,
                      px_tensor *const *results, px_tensor *original)
     __attribute__((warn_unused_result));
-// See px_op_hooks.descend; and the floor that is set.
+// See px_op_hooks.descend. px__history_floor returns the current floor.
 px_descent px__descend(px_descent to);
 int px__history_floor(void);
-void px__print_history(const px_tensor *self, char *text, size_t room);
+void px__print_history(const px_tensor *self, char *text, size_t size);

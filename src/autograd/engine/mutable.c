@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Saved tensors that may be changed: within a region, a thread keeps what its calls save by hooks
-// of its own (packed.c), and copies it before a call writes its memory.
+// allow_mutation_on_saved_tensors. Within a region, a thread saves tensors through its own hooks
+// (packed.c) and copies them before a call writes to their memory.
 //
-// A tensor that is saved several times before it changes is kept once. Nodes hold what is kept by
-// its uses, not by references: the region finds it while it has any. Copies are made without the
-// lock, since a copy may run code of the embedding language, which may end nodes.
+// A tensor saved several times before it changes is stored once, with a use count. Nodes hold uses,
+// not references: the region finds a tensor as long as it has uses. Copies are made without the
+// lock, as they may run code of the embedding language, which may destroy nodes.
 #include "autograd/engine/graph.h"
 #include "phlox/ops/copy.h"
 
@@ -12,30 +12,30 @@ enum { BUCKETS = 1024 };
 
 typedef struct kept {
   struct region *region;  // owned
-  px_tensor *tensor;      // owned: the saved one, or its copy; NULL when the region has ended
-  uintptr_t storage;      // of the saved one
+  px_tensor *tensor;      // owned: the saved one or its copy; NULL after the region has ended
+  uintptr_t storage;      // identity of the saved tensor's storage
   uint64_t version;
   int uses;
   bool copied;
-  struct kept *next;     // of the bucket
-  struct kept *written;  // of those that a call writes; the thread's own
+  struct kept *next;     // in the bucket
+  struct kept *written;  // list of tensors about to be written; used by one thread
 } kept;
 
 typedef struct region {
   px_object head;
-  pthread_mutex_t lock;  // of the buckets, and of what they hold
+  pthread_mutex_t lock;  // guards the buckets and their contents
   kept *buckets[BUCKETS];
   px_write_watch watch;
 } region;
 
-// The region of each thread, which owns it: a key, as in src/call/hooks.c.
+// The region of each thread, owned by it. A pthread key, as in src/call/hooks.c.
 static pthread_key_t region_key;
-static bool have_key;
+static bool has_key;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static void make_key(void) { have_key = pthread_key_create(&region_key, px_release) == 0; }
+static void make_key(void) { has_key = pthread_key_create(&region_key, px_release) == 0; }
 static region *region_here(void) {
   pthread_once(&once, make_key);
-  return have_key ? pthread_getspecific(region_key) : NULL;
+  return has_key ? pthread_getspecific(region_key) : NULL;
 }
 
 static void region_destroy(void *self) {
@@ -50,7 +50,7 @@ static kept **bucket_of(region *r, uintptr_t storage) {
   return &r->buckets[storage / 64 % BUCKETS];
 }
 
-// ---- the hooks
+// ---- saved tensor hooks
 
 static bool is_same(const kept *k, const px_tensor *t) {
   int ndim = px_tensor_ndim(t);
@@ -63,16 +63,16 @@ static bool is_same(const kept *k, const px_tensor *t) {
          !memcmp(px_tensor_strides(k->tensor), px_tensor_strides(t), bytes);
 }
 
-static kept *use_known(region *r, const px_tensor *t) {
+static kept *use_existing(region *r, const px_tensor *t) {
   for (kept *k = *bucket_of(r, storage_of(t)); k; k = k->next)
     if (k->storage == storage_of(t) && k->tensor && is_same(k, t)) return k->uses++, k;
   return NULL;
 }
 
-static px_status keep(void **out, px_tensor *t, void *context) {
+static px_status pack(void **out, px_tensor *t, void *context) {
   region *r = context;
   pthread_mutex_lock(&r->lock);
-  *out = use_known(r, t);
+  *out = use_existing(r, t);
   pthread_mutex_unlock(&r->lock);
   if (*out) return PX_OK;
   kept *k = NULL;
@@ -88,7 +88,7 @@ static px_status keep(void **out, px_tensor *t, void *context) {
   return PX_OK;
 }
 
-static px_status give(px_tensor **out, void *packed, void *context) {
+static px_status unpack(px_tensor **out, void *packed, void *context) {
   region *r = context;
   pthread_mutex_lock(&r->lock);
   *out = px_retain(((kept *)packed)->tensor);
@@ -104,9 +104,9 @@ static void drop(void *packed) {
   region *r = k->region;
   pthread_mutex_lock(&r->lock);
   bool last = !--k->uses;
-  kept **place = bucket_of(r, k->storage);
-  while (last && *place != k) place = &(*place)->next;
-  if (last) *place = k->next;
+  kept **link = bucket_of(r, k->storage);
+  while (last && *link != k) link = &(*link)->next;
+  if (last) *link = k->next;
   pthread_mutex_unlock(&r->lock);
   if (!last) return;
   px_release(k->tensor);
@@ -114,7 +114,7 @@ static void drop(void *packed) {
   px_free(k);
 }
 
-// ---- before a call writes
+// ---- copy before write
 
 static px_status copy_of(px_tensor **out, px_tensor *t) {
   bool before = px__grad_swap(false);
@@ -162,7 +162,7 @@ static px_status before_write(px_tensor *written, void *context) {
 // ---- the region
 
 px_status px_saved_mutable_begin(void) {
-  static const px_saved_hooks hooks = {keep, give, drop, px_release};
+  static const px_saved_hooks hooks = {pack, unpack, drop, px_release};
   PX_CHECK(!region_here(), PX_RUNTIME, "allow_mutation_on_saved_tensors contexts cannot be nested");
   PX_SCOPED(region) r = NULL;
   PX_TRY(px_alloc((void **)&r, sizeof *r));
@@ -170,16 +170,16 @@ px_status px_saved_mutable_begin(void) {
   pthread_mutex_init(&r->lock, NULL);
   r->watch = (px_write_watch){before_write, r};
   PX_TRY(px_saved_hooks_push(&hooks, r));
-  px_retain(r);  // the hooks'
-  bool known = have_key && pthread_setspecific(region_key, r) == 0;
+  px_retain(r);  // owned by the hooks
+  bool known = has_key && pthread_setspecific(region_key, r) == 0;
   if (known && px_op_watch_writes(&r->watch) == PX_OK) return (void)PX_MOVE(r), PX_OK;
   if (known) pthread_setspecific(region_key, NULL);
   px_saved_hooks_pop();
-  PX_FAIL(PX_NOMEM, "there is no room for a thread's saved tensors");
+  PX_FAIL(PX_NOMEM, "out of memory for thread-local saved tensor hooks");
 }
 
-// Gives up one tensor of a bucket; false if there is none.
-static bool give_up(region *r, int bucket) {
+// Releases one tensor of a bucket. Returns false if there is none.
+static bool release_one(region *r, int bucket) {
   px_tensor *gone = NULL;
   pthread_mutex_lock(&r->lock);
   for (kept *k = r->buckets[bucket]; k && !gone; k = k->next) gone = k->tensor, k->tensor = NULL;
@@ -192,13 +192,13 @@ void px_saved_mutable_end(void) {
   PX_SCOPED(region) r = region_here();
   if (!r) return;
   pthread_setspecific(region_key, NULL);
-  (void)!px_op_watch_writes(NULL);  // of the key that there is
+  (void)!px_op_watch_writes(NULL);  // cannot fail: the key exists
   px_saved_hooks_pop();
   for (int i = 0; i < BUCKETS; i++)
-    while (give_up(r, i)) continue;
+    while (release_one(r, i)) continue;
 }
 
-// Those of the region, at `items` unless that is NULL; gives how many there are.
+// Lists the region's tensors into `items` unless that is NULL. Returns their number.
 static int64_t list(const region *r, bool copies, px_tensor **items) {
   int64_t n = 0;
   for (int i = 0; i < BUCKETS; i++)

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Making and destroying nodes, and asking about them.
+// Creation, destruction and properties of nodes.
 //
-// A node is one allocation: its struct, the data of its kind, edges, the forms of its results.
-// Destroying a node may release the last reference to the next one, and so on through a graph of
-// any depth. So nodes to destroy are queued, and the outermost call destroys them in a loop.
+// A node is one allocation: its struct, its kind's data, edges, and metadata of its results.
+// Destroying a node can release the last reference to the next one, through a graph of any depth.
+// Nodes are therefore queued, and the outermost call destroys them in a loop.
 #include "autograd/engine/graph.h"
 
 static uint64_t sequence;  // atomic
@@ -46,15 +46,15 @@ static int dims_of(int count, px_tensor *const *results) {
   return dims;
 }
 
-static void describe(px__meta *meta, int64_t **room, const px_tensor *t) {
+static void describe(px__meta *meta, int64_t **space, const px_tensor *t) {
   int ndim = px_tensor_ndim(t);
-  *meta = (px__meta){*room, px_tensor_device(t), (int8_t)ndim, (int8_t)px_tensor_dtype(t)};
+  *meta = (px__meta){*space, px_tensor_device(t), (int8_t)ndim, (int8_t)px_tensor_dtype(t)};
   const int64_t *sizes = px_tensor_sizes(t);
-  for (int d = 0; d < ndim; d++) (*room)[d] = sizes[d];
-  *room += ndim;
+  for (int d = 0; d < ndim; d++) (*space)[d] = sizes[d];
+  *space += ndim;
 }
 
-static px_status place(px_node *node) {
+static px_status set_device(px_node *node) {
   node->device = px_cpu();
   for (int i = 0; i < node->result_count; i++) {
     if (node->results[i].device.type != PX_CUDA) continue;
@@ -84,14 +84,14 @@ px_status px__node_new(px_node **out, const px__kind *kind, const char *name, si
   node->result_count = result_count;
   node->edges = (px__edge *)((char *)node + body);
   node->results = (px__meta *)((char *)node->edges + edges);
-  int64_t *room = (int64_t *)((char *)node->results + metas);
+  int64_t *space = (int64_t *)((char *)node->results + metas);
   for (int i = 0; i < result_count; i++)
     if (results[i])
-      describe(&node->results[i], &room, results[i]);
+      describe(&node->results[i], &space, results[i]);
     else
       node->results[i].dtype = PX_DTYPE_NONE;
   node->sequence = __atomic_fetch_add(&sequence, 1, __ATOMIC_RELAXED);
-  px_status status = place(node);
+  px_status status = set_device(node);
   if (px_anomaly_enabled()) px_site_get(&node->file, &node->line);
   if (status != PX_OK)
     px_release(node);

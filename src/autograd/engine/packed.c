@@ -1,28 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hooks for saved tensors: what a program keeps in the place of the tensors that calls save. The
-// hooks of a thread form a stack, of which the top one serves. What was packed keeps the hooks that
-// packed it, whatever has been pushed and popped since.
+// Saved tensor hooks: user-defined packing of tensors saved by calls. The hooks of a thread form a
+// stack and the top one applies. A packed tensor retains its hooks, independent of later pushes and
+// pops.
 #include "autograd/engine/graph.h"
 
 struct px__packers {
   px_object head;
   px_saved_hooks hooks;
   void *context;
-  struct px__packers *below;  // owned: the stack of the thread
+  struct px__packers *below;  // owned; next in the thread's stack
 };
 static _Thread_local struct px__packers *top;  // owned
 
-// Why hooks of a thread cannot be pushed, a text that it owns: a key, as in src/call/hooks.c.
+// Why pushing hooks is disabled on a thread: a text owned by it. A pthread key, as in
+// src/call/hooks.c.
 static pthread_key_t disabled_key;
-static bool have_key;
+static bool has_key;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static void make_key(void) { have_key = pthread_key_create(&disabled_key, px_free) == 0; }
+static void make_key(void) { has_key = pthread_key_create(&disabled_key, px_free) == 0; }
 
 struct px__packed {
   px_object head;
   struct px__packers *packers;  // owned
-  px_tensor *form;              // an outline of what was packed
-  void *kept;                   // what the hook gave; released by its hooks
+  px_tensor *form;              // outline of the packed tensor
+  void *kept;                   // result of the pack hook; released by the hooks
   bool packed;
 };
 
@@ -73,14 +74,14 @@ px_status px_saved_hooks_disable(const char *message) {
     PX_CHECK(!top, PX_RUNTIME, "%s", message);
     PX_TRY(px_strdup(&text, message));
   }
-  if (have_key && pthread_setspecific(disabled_key, text) == 0) return px_free(before), PX_OK;
+  if (has_key && pthread_setspecific(disabled_key, text) == 0) return px_free(before), PX_OK;
   px_free(text);
-  PX_FAIL(PX_NOMEM, "there is no room for a thread's text");
+  PX_FAIL(PX_NOMEM, "out of memory for thread-local saved tensor hooks");
 }
 
 const char *px_saved_hooks_disabled(void) {
   pthread_once(&once, make_key);
-  return have_key ? pthread_getspecific(disabled_key) : NULL;
+  return has_key ? pthread_getspecific(disabled_key) : NULL;
 }
 
 bool px__packs(const px_tensor *t) { return top && !(px_tensor_marks(t) & PX_MARK_WRAPPED); }
@@ -108,7 +109,7 @@ px_status px__pack(px__packed **out, px_tensor *t) {
   return PX_OK;
 }
 
-// Kernels rely on the form of what a call saved.
+// Kernels rely on the metadata of saved tensors.
 static bool has_form(const px_tensor *t, const px_tensor *form) {
   int ndim = px_tensor_ndim(form);
   if (px_tensor_ndim(t) != ndim || px_tensor_dtype(t) != px_tensor_dtype(form)) return false;
@@ -121,8 +122,8 @@ px_status px__unpack(px_tensor **out, px__packed *packed) {
   PX_SCOPED(px_tensor) t = NULL;
   PX_TRY(packed->packers->hooks.unpack(&t, packed->kept, packed->packers->context));
   PX_CHECK(t && has_form(t, packed->form), PX_RUNTIME,
-           "A saved tensor unpack hook gave a tensor of another shape, dtype or device than the "
-           "one that was packed");
+           "expected a tensor with the shape, dtype and device of the packed one from a saved "
+           "tensor unpack hook");
   *out = PX_MOVE(t);
   return PX_OK;
 }

@@ -1,51 +1,51 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of nodes and gradient states, of which each recorded op needs two: each thread has free
-// lists of a few sizes. A block may be freed by another thread than the one that allocated it.
+// Memory of nodes and gradient states: per-thread free lists of a few sizes. Each recorded op needs
+// two objects. A block may be freed on another thread than the one that allocated it.
 #include "autograd/engine/graph.h"
 
 #include <stdlib.h>
 
-enum { STEP = 128, CLASSES = 8, KEEP = 2048 };  // blocks of 128, 256 ... 1024 bytes
+enum { STEP = 128, CLASSES = 8, KEEP = 2048 };  // 128-byte size classes; blocks kept per class
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { POOLED = 0 };  // so that uses after release are seen
+enum { POOLED = 0 };  // lets sanitizers detect use after free
 #else
 enum { POOLED = 1 };
 #endif
 
-typedef struct px__piece {
-  struct px__piece *next;
-} px__piece;
-typedef struct px__shelf {
-  px__piece *first[CLASSES];
+typedef struct px__free_block {
+  struct px__free_block *next;
+} px__free_block;
+typedef struct px__free_lists {
+  px__free_block *first[CLASSES];
   int count[CLASSES];
-} px__shelf;
+} px__free_lists;
 
-static _Thread_local px__shelf *shelf;  // from the first piece on that the thread keeps
+static _Thread_local px__free_lists *free_lists;  // created when the thread frees its first block
 static pthread_key_t at_exit;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static bool have_key;
+static bool has_key;
 
 static void end(void *self) {
-  px__shelf *mine = self;
-  shelf = NULL;
+  px__free_lists *lists = self;
+  free_lists = NULL;
   for (int c = 0; c < CLASSES; c++)
-    while (mine->first[c]) {
-      px__piece *piece = mine->first[c];
-      mine->first[c] = piece->next;
-      px_free(piece);
+    while (lists->first[c]) {
+      px__free_block *block = lists->first[c];
+      lists->first[c] = block->next;
+      px_free(block);
     }
-  free(mine);
+  free(lists);
 }
 
-static void make_key(void) { have_key = pthread_key_create(&at_exit, end) == 0; }
+static void make_key(void) { has_key = pthread_key_create(&at_exit, end) == 0; }
 
-// Without memory nothing is kept.
-static bool begin(void) {
+// Creates the thread's free lists. Without memory for them nothing is pooled.
+static bool create_lists(void) {
   pthread_once(&once, make_key);
-  px__shelf *fresh = have_key ? calloc(1, sizeof *fresh) : NULL;
+  px__free_lists *fresh = has_key ? calloc(1, sizeof *fresh) : NULL;
   if (!fresh || pthread_setspecific(at_exit, fresh)) return free(fresh), false;
-  shelf = fresh;
+  free_lists = fresh;
   return true;
 }
 
@@ -54,23 +54,23 @@ static int class_of(size_t bytes) { return bytes ? (int)((bytes - 1) / STEP) : 0
 px_status px__pool_get(void **out, size_t bytes) {
   int c = class_of(bytes);
   if (c >= CLASSES) return px_alloc(out, bytes);
-  px__shelf *mine = shelf;
-  px__piece *piece = mine ? mine->first[c] : NULL;
-  if (!piece) return px_alloc(out, (size_t)(c + 1) * STEP);
-  mine->first[c] = piece->next;
-  mine->count[c]--;
-  *out = memset(piece, 0, bytes);
+  px__free_lists *lists = free_lists;
+  px__free_block *block = lists ? lists->first[c] : NULL;
+  if (!block) return px_alloc(out, (size_t)(c + 1) * STEP);
+  lists->first[c] = block->next;
+  lists->count[c]--;
+  *out = memset(block, 0, bytes);
   return PX_OK;
 }
 
 void px__pool_put(void *memory, size_t bytes) {
   int c = class_of(bytes);
-  if (!POOLED || c >= CLASSES || (!shelf && !begin()) || shelf->count[c] >= KEEP) {
+  if (!POOLED || c >= CLASSES || (!free_lists && !create_lists()) || free_lists->count[c] >= KEEP) {
     px_free(memory);
     return;
   }
-  px__piece *piece = memory;
-  piece->next = shelf->first[c];
-  shelf->first[c] = piece;
-  shelf->count[c]++;
+  px__free_block *block = memory;
+  block->next = free_lists->first[c];
+  free_lists->first[c] = block;
+  free_lists->count[c]++;
 }

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ready nodes, in a max-heap: inner backward calls first, then by sequence, so that the node that
-// was recorded last runs first.
+// Ready nodes in a max-heap: inner backward calls first, then by descending sequence number, so the
+// most recently recorded node runs first.
 #include "autograd/engine/engine.h"
 
-enum { POPS_A_QUESTION = 8 };
+enum { POPS_PER_POLL = 8 };  // pops between two interrupt checks
 
 void px__queue_init(px__queue *queue, bool alone) {
   queue->alone = alone;
   pthread_mutex_init(&queue->lock, NULL);
   pthread_cond_init(&queue->changed, NULL);
   queue->heap = NULL;
-  queue->count = queue->room = 0;
+  queue->count = queue->capacity = 0;
   queue->pops = 0;
 }
 
@@ -51,10 +51,10 @@ static void sift_down(px__queue *queue, int i) {
 }
 
 static px_status push(px__queue *queue, px__item item) {
-  if (queue->count == queue->room) {
-    int room = queue->room ? queue->room * 2 : 16;
-    PX_TRY(px_realloc((void **)&queue->heap, (size_t)room * sizeof *queue->heap));
-    queue->room = room;
+  if (queue->count == queue->capacity) {
+    int capacity = queue->capacity ? queue->capacity * 2 : 16;
+    PX_TRY(px_realloc((void **)&queue->heap, (size_t)capacity * sizeof *queue->heap));
+    queue->capacity = capacity;
   }
   queue->heap[queue->count++] = item;
   sift_up(queue, queue->count - 1);
@@ -80,9 +80,9 @@ static px__item take(px__queue *queue) {
   return first;
 }
 
-// The program is asked without the lock: before each wait, and now and then if there is none.
+// Polls for interrupts without the lock: before each wait, and every few pops.
 px_status px__queue_pop(px__queue *queue, const px__task *until, bool *found, px__item *out) {
-  if (++queue->pops % POPS_A_QUESTION == 0) PX_TRY(px_interrupt_poll());
+  if (++queue->pops % POPS_PER_POLL == 0) PX_TRY(px_interrupt_poll());
   for (;;) {
     lock(queue);
     bool over = is_over(until);

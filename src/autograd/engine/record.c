@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Recording: the hooks around calls. Before an in-place call, whether it is allowed; after a call,
-// making its node.
+// Recording: hooks around op calls. Checks in-place calls beforehand and creates nodes afterwards.
 #include <stdio.h>
 
 #include "autograd/engine/modes.h"
 #include "phlox/ops/copy.h"
 
-// ---- which parameters want a gradient
+// ---- parameters requiring a gradient
 
-// Whether t wants a gradient at the level of mapping that calls are made at.
-static bool requires_here(const px_tensor *t, int floor) {
-  return px__is_wanted(t) && (!floor || px__history_level(t) < floor);
+// True if t requires a gradient at the vmap level of the current calls.
+static bool requires_at(const px_tensor *t, int floor) {
+  return px__is_recorded(t) && (!floor || px__history_level(t) < floor);
 }
 
-bool px_tensor_is_recorded(const px_tensor *self) { return px__is_wanted(self); }
+bool px_tensor_is_recorded(const px_tensor *self) { return px__is_recorded(self); }
 
-bool px__is_wanted(const px_tensor *t) {
+bool px__is_recorded(const px_tensor *t) {
   if (!px__has_history(t)) return false;
   bool forward = px__forward() && px__is_dual(t);
   return forward || (px_grad_enabled() && px_tensor_requires_grad(t));
@@ -23,58 +22,58 @@ bool px__is_wanted(const px_tensor *t) {
 
 static bool any_requires(px_tensor *const *list, int count, int floor) {
   for (int i = 0; i < count; i++)
-    if (list[i] && requires_here(list[i], floor)) return true;
+    if (list[i] && requires_at(list[i], floor)) return true;
   return false;
 }
 
-// A gradient of a gradient that has no formula must not pass for zero: the ops that formulas call
-// have edges for all their tensors, and those without a formula fail when they are asked.
+// The ops called by formulas have edges for all their tensors. A missing formula for a second
+// derivative then fails instead of returning zero.
 static uint32_t differentiable(const px_op *op) {
   bool formula_op = (op->flags & PX_OP_HIDDEN) && strstr(op->name, "_backward");
   return formula_op ? (1u << op->param_count) - 1 : op->grad_mask;
 }
 
-static uint32_t wanting(const px_op *op, const px_value *args) {
+static uint32_t needed_params(const px_op *op, const px_value *args) {
   uint32_t needs = 0;
   int floor = px__history_floor();
   for (uint32_t left = differentiable(op); left; left &= left - 1) {
     int i = __builtin_ctz(left);
-    bool wants =
+    bool requires =
         args[i].kind == PX_ARG_TENSOR
-            ? requires_here(args[i].v.tensor, floor)
+            ? requires_at(args[i].v.tensor, floor)
             : args[i].kind == PX_ARG_TENSORS && any_requires(args[i].v.tensors, args[i].n, floor);
-    if (wants) needs |= 1u << i;
+    if (requires) needs |= 1u << i;
   }
   return needs;
 }
 
 // ---- before an in-place or out= call
 
-// What a view is, and what may not be done: "Output 0 of UnbindBackward0 is a view and is being
-// modified inplace. This view".
-static const char *described(const px_tensor *t, bool base, char *text, size_t room) {
+// Describes a view for error texts: "Output 0 of UnbindBackward0 is a view and is being modified
+// inplace. This view".
+static const char *described(const px_tensor *t, bool base, char *text, size_t size) {
   const px__grad_state *state = px__grad_state_of(t);
   if (!state || !state->fn) return "This view";
-  (void)snprintf(text, room, "Output %d of %.100s is a view and %s modified inplace. This view",
+  (void)snprintf(text, size, "Output %d of %.100s is a view and %s modified inplace. This view",
                  state->nr, px_node_name(state->fn),
                  base ? "its base or another view of its base has been" : "is being");
   return text;
 }
 
 px_status px__check_view(const px_tensor *t, bool base) {
-  char who[256];
+  char source[256];
   unsigned marks = px_tensor_marks(t);
   PX_CHECK(!(marks & PX_MARK_MULTI_VIEW), PX_RUNTIME,
            "%s is the output of a function that returns multiple views. Such functions do not "
            "allow the output views to be modified inplace. You should replace the inplace "
            "operation by an out-of-place one.",
-           described(t, base, who, sizeof who));
+           described(t, base, source, sizeof source));
   PX_CHECK(!(marks & PX_MARK_FUNCTION_VIEW), PX_RUNTIME,
            "%s was created inside a custom Function (or because an input was returned as-is) and "
            "the autograd logic to handle view+inplace would override the custom backward "
            "associated with the custom Function, leading to incorrect gradients. This behavior is "
            "forbidden. You can fix this by cloning the output of the custom Function.",
-           described(t, base, who, sizeof who));
+           described(t, base, source, sizeof source));
   PX_CHECK(!(marks & PX_MARK_UNRECORDED), PX_RUNTIME,
            "A view was created in no_grad mode and is being modified inplace with grad mode "
            "enabled. Given that this use case is ambiguous and error-prone, it is forbidden. You "
@@ -103,7 +102,7 @@ static px_status copy_of(px_tensor **out, px_tensor *t) {
   return status;
 }
 
-// The formulas may want what self was.
+// Copies self before an in-place call if a formula reads its original value.
 static px_status keep_original(const px_op *op, px_tensor *self, const px_value *args,
                                uint32_t needs, px_tensor **original) {
   uint32_t saved = px__saves_for(op, needs) & 0xFFFFu;
@@ -120,10 +119,10 @@ px_status px__before_inplace(const px_op *op, px_call_mode mode, px_tensor *self
            "clone to get a normal tensor before doing inplace update.See "
            "https://github.com/pytorch/rfcs/pull/17 for more details.");
   if (!px__recording()) return PX_OK;
-  uint32_t needs = wanting(op, args);
+  uint32_t needs = needed_params(op, args);
   const px_tensor *base = px_tensor_base(self);
   bool reaches = base && (px_tensor_marks(base) & PX_MARK_NEEDS_GRAD);
-  if (!needs && !(reaches && px_grad_enabled()) && !px__is_wanted(self)) return PX_OK;
+  if (!needs && !(reaches && px_grad_enabled()) && !px__is_recorded(self)) return PX_OK;
   PX_CHECK(mode != PX_CALL_OUT, PX_RUNTIME,
            "%s(): functions with out=... arguments don't support automatic differentiation, but "
            "one of the arguments requires grad.",
@@ -134,12 +133,12 @@ px_status px__before_inplace(const px_op *op, px_call_mode mode, px_tensor *self
 
 // ---- after a call
 
-// An in-place op without a formula for self (fill_, normal_): what self was has no influence any
-// more. The node has self's edge, and gives it no gradient.
+// Node of an in-place op without a formula for self (fill_, normal_): the old value has no
+// influence. The node has self's edge but returns no gradient for it.
 static px_status zero_apply(px_node *node, const px__run *run) { return PX_OK; }
 const px__kind px__zero_kind = {zero_apply, NULL, NULL};
 
-static px_status cut(const px_op *op, px_tensor *self) {
+static px_status record_zero(const px_op *op, px_tensor *self) {
   PX_SCOPED(px_node) node = NULL;
   PX_TRY(px__node_new(&node, &px__zero_kind, op->grad_name, sizeof(px_node), 1, 1, &self));
   PX_TRY(px__edge_of(&node->edges[0], self));
@@ -156,9 +155,9 @@ px_status px__rebase(px_tensor *t, px_node *node) {
   return px__view_refresh(t);
 }
 
-// A function may give an argument back as it is (contiguous, to): that is no op.
-static bool gives_argument(const px_op *op, const px_value *args, int count,
-                           px_tensor *const *results) {
+// True if a function returned an argument itself (contiguous, to). Such a call is not recorded.
+static bool returns_argument(const px_op *op, const px_value *args, int count,
+                             px_tensor *const *results) {
   if (op->kind == PX_OP_POINTWISE || op->kind == PX_OP_REDUCE) return false;
   for (int i = 0; i < op->param_count; i++)
     for (int k = 0; args[i].kind == PX_ARG_TENSOR && k < count; k++)
@@ -176,23 +175,23 @@ static bool any_has_gradient(int count, px_tensor *const *results) {
   return false;
 }
 
-static int least_level(px_tensor *const *list, int count, int least) {
+static int min_level(px_tensor *const *list, int count, int min) {
   for (int i = 0; i < count; i++)
-    if (list[i] && px__is_wanted(list[i]) && px__history_level(list[i]) < least)
-      least = px__history_level(list[i]);
-  return least;
+    if (list[i] && px__is_recorded(list[i]) && px__history_level(list[i]) < min)
+      min = px__history_level(list[i]);
+  return min;
 }
 
-// Inside of a mapping: the level of the outermost history that the call goes on with.
+// Under vmap: the outermost level among the histories of the arguments.
 static uint8_t level_of(const px_op *op, const px_value *args, uint32_t needs) {
-  int least = UINT8_MAX;
+  int min = UINT8_MAX;
   for (int i = 0; i < op->param_count; i++) {
     if (!(needs >> i & 1)) continue;
     px_tensor *one = args[i].v.tensor;
     bool single = args[i].kind == PX_ARG_TENSOR;
-    least = least_level(single ? &one : args[i].v.tensors, single ? 1 : args[i].n, least);
+    min = min_level(single ? &one : args[i].v.tensors, single ? 1 : args[i].n, min);
   }
-  return (uint8_t)least;
+  return (uint8_t)min;
 }
 
 static void mark_views(const px_op *op, int count, px_tensor *const *results) {
@@ -206,9 +205,9 @@ static px_status attach(px_node *node, int count, px_tensor *const *results) {
   return PX_OK;
 }
 
-// The call has moved self's version on, and self, if it is a view, with it: its history is not out
-// of date by that.
-static void catch_up(px_tensor *self) {
+// The in-place call itself incremented self's version. A view keeps a current history if that was
+// the only change.
+static void update_view_version(px_tensor *self) {
   if (!(px_tensor_marks(self) & PX_MARK_VIEW)) return;
   uint64_t now = px_tensor_version(self);
   if (px_tensor_view_version(self) + 1 == now) px_tensor_set_view_version(self, now);
@@ -216,21 +215,21 @@ static void catch_up(px_tensor *self) {
 
 px_status px__record(const px_op *op, px_call_mode mode, const px_value *args, int result_count,
                      px_tensor *const *results, px_tensor *original) {
-  uint32_t needs = wanting(op, args);
+  uint32_t needs = needed_params(op, args);
   bool inplace = mode == PX_CALL_INPLACE;
-  // While grad mode is off, forward mode sees what is its own.
-  if (!px_grad_enabled() && !needs && !(inplace && px__is_wanted(results[0]))) return PX_OK;
+  // With grad mode off, only forward-mode history is recorded.
+  if (!px_grad_enabled() && !needs && !(inplace && px__is_recorded(results[0]))) return PX_OK;
   if (mode == PX_CALL_NEW) mark_views(op, result_count, results);
-  if (inplace) catch_up(results[0]);
+  if (inplace) update_view_version(results[0]);
   if (!needs) {
-    bool had_history = inplace && !(op->grad_mask & 1) && px__is_wanted(results[0]);
-    return had_history ? cut(op, results[0]) : PX_OK;
+    bool had_history = inplace && !(op->grad_mask & 1) && px__is_recorded(results[0]);
+    return had_history ? record_zero(op, results[0]) : PX_OK;
   }
   if (!any_has_gradient(result_count, results)) return PX_OK;
-  // Of a view, that has another geometry now, the base says what its history is.
+  // The geometry of a view changed in place: recreate its history from the base.
   bool of_base = op->kind == PX_OP_VIEW && px_tensor_marks(results[0]) & PX_MARK_VIEW;
   if (inplace && of_base) return px__view_refresh(results[0]);
-  if (!inplace && gives_argument(op, args, result_count, results)) return PX_OK;
+  if (!inplace && returns_argument(op, args, result_count, results)) return PX_OK;
   PX_SCOPED(px_node) node = NULL;
   PX_TRY(px__op_node_new(&node, op, mode, args, needs, result_count, results, original));
   if (px_vmap_depth()) node->level = level_of(op, args, needs);

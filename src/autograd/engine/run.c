@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Running one node: hooks, captures, the node's backward, checks of its gradients, and passing them
-// to the nodes of its inputs.
+// Running one node: hooks, captures, its backward, conversion of the gradients, and passing them to
+// the nodes of its inputs.
 #include "autograd/engine/engine.h"
 #include "phlox/profile.h"
 
-// ---- where an item goes, how a task ends
+// ---- queueing of entries, and the end of a task
 
-// Items that were queued; those of a task that is not shared are its caller's, who counts alone.
+// Counts queued items. Only the caller's thread counts those of an unshared task.
 static void add_outstanding(px__task *task, int by) {
   if (task->shared)
     __atomic_add_fetch(&task->outstanding, by, __ATOMIC_RELAXED);
@@ -38,7 +38,7 @@ void px__task_fail(px__task *task) {
 }
 
 static void finish(px__task *task) {
-  // The caller may end the task as soon as it sees zero.
+  // The caller may destroy the task as soon as it sees zero.
   px__queue *home = task->home;
   if (!task->shared) {
     add_outstanding(task, -1);
@@ -50,15 +50,15 @@ static void finish(px__task *task) {
   pthread_mutex_unlock(&home->lock);
 }
 
-// ---- captures, and the streams on which results end up
+// ---- captures, and the streams of results
 
 static px_status note_end(px__task *task, px_stream *stream) {
   for (int i = 0; i < task->end_count; i++)
     if (task->ends[i] == stream) return PX_OK;
-  if (task->end_count == task->end_room) {
-    int room = task->end_room ? task->end_room * 2 : 8;
-    PX_TRY(px_realloc((void **)&task->ends, (size_t)room * sizeof *task->ends));
-    task->end_room = room;
+  if (task->end_count == task->end_capacity) {
+    int capacity = task->end_capacity ? task->end_capacity * 2 : 8;
+    PX_TRY(px_realloc((void **)&task->ends, (size_t)capacity * sizeof *task->ends));
+    task->end_capacity = capacity;
   }
   task->ends[task->end_count++] = px_retain(stream);
   return PX_OK;
@@ -88,9 +88,9 @@ static px_status capture(px__task *task, px__task_entry *entry, px_tensor *const
 
 typedef struct px__frame {
   px_node *node;
-  px_tensor **grads;  // taken from the entry
+  px_tensor **grads;  // moved from the entry
   px__run run;
-  void *room;  // of run's arrays, if they are large
+  void *memory;  // heap memory of `run`, if its arrays are large
 } px__frame;
 
 static bool all_missing(const px__frame *f) {
@@ -99,14 +99,14 @@ static bool all_missing(const px__frame *f) {
   return true;
 }
 
-// Which edges are wanted; whether the node is to run at all. A captured leaf does not accumulate.
-static bool want(px__task *task, px__frame *f) {
+// Sets run.wanted. Returns whether the node must run. Captured leaves do not accumulate.
+static bool find_required(px__task *task, px__frame *f) {
   bool any = !task->limited && f->node->edge_count == 0;
   for (int i = 0; i < f->node->edge_count; i++) {
     px_node *next = f->node->edges[i].node;
-    f->run.wanted[i] = px__sees(f->node, i, task->forward) &&
-                       (!task->limited || task->entries[px__task_find(task, next)].needed);
-    any |= f->run.wanted[i];
+    f->run.required[i] = px__sees(f->node, i, task->forward) &&
+                         (!task->limited || task->entries[px__task_find(task, next)].needed);
+    any |= f->run.required[i];
   }
   return any;
 }
@@ -116,7 +116,7 @@ static px_status fit(px__frame *f) {
     const px__edge *edge = &f->node->edges[i];
     px_tensor **grad = &f->run.out[i];
     if (!*grad) continue;
-    if (f->run.wanted[i]) {
+    if (f->run.required[i]) {
       PX_TRY(px__fit_grad(grad, &edge->node->results[edge->nr], f->node->name, i));
       continue;
     }
@@ -142,7 +142,7 @@ static px_status apply(px__task *task, px__frame *f) {
   return fit(f);
 }
 
-static px_status hand_on_one(px__task *task, px__frame *f, int i) {
+static px_status pass_grad(px__task *task, px__frame *f, int i) {
   const px__edge *edge = &f->node->edges[i];
   uint32_t index = (uint32_t)px__task_find(task, edge->node);
   px__task_entry *next = &task->entries[index];
@@ -153,11 +153,11 @@ static px_status hand_on_one(px__task *task, px__frame *f, int i) {
   return --next->dependencies == 0 ? px__task_push(task, index) : PX_OK;
 }
 
-static px_status hand_on(px__task *task, px__frame *f) {
+static px_status pass_grads(px__task *task, px__frame *f) {
   px_status status = PX_OK;
   px__task_lock(task);
   for (int i = 0; i < f->node->edge_count && status == PX_OK; i++)
-    if (f->run.wanted[i]) status = hand_on_one(task, f, i);
+    if (f->run.required[i]) status = pass_grad(task, f, i);
   px__task_unlock(task);
   return status;
 }
@@ -183,44 +183,44 @@ static px_status run_frame(px__task *task, px__task_entry *entry, px__frame *f) 
   PX_TRY(px__hooks_run(f->node, f->grads));
   if (entry->capture >= 0) PX_TRY(capture(task, entry, f->grads));
   if (task->limited && !entry->needed) return PX_OK;
-  if (!want(task, f)) return PX_OK;
+  if (!find_required(task, f)) return PX_OK;
   px_status status = all_missing(f) ? PX_OK : apply(task, f);
   if (status != PX_OK && px_anomaly_enabled()) warn_of(f->node);
   PX_TRY(status);
-  return hand_on(task, f);
+  return pass_grads(task, f);
 }
 
 enum { SMALL = 16 };
 
-static px_status frame_room(px__frame *f, px_tensor **small, bool *wanted) {
+static px_status frame_alloc(px__frame *f, px_tensor **small, bool *required) {
   size_t edges = (size_t)f->node->edge_count;
   if (edges <= SMALL) {
     f->run.out = small;
-    f->run.wanted = wanted;
+    f->run.required = required;
     return PX_OK;
   }
-  PX_TRY(px_alloc(&f->room, edges * (sizeof(px_tensor *) + sizeof(bool))));
-  f->run.out = f->room;
-  f->run.wanted = (bool *)(f->run.out + edges);
+  PX_TRY(px_alloc(&f->memory, edges * (sizeof(px_tensor *) + sizeof(bool))));
+  f->run.out = f->memory;
+  f->run.required = (bool *)(f->run.out + edges);
   return PX_OK;
 }
 
 static void frame_end(px__frame *f) {
   for (int i = 0; f->run.out && i < f->node->edge_count; i++) px_release(f->run.out[i]);
   for (int i = 0; i < f->node->result_count; i++) px_release(f->grads[i]);
-  px_free(f->room);
+  px_free(f->memory);
 }
 
 static px_status run_entry(px__task *task, px__task_entry *entry) {
   px_tensor *one = NULL, *small[SMALL] = {0};
-  bool wanted[SMALL];
+  bool required[SMALL];
   px_node *node = entry->node;
   px__frame f = {.node = node, .grads = node->result_count == 1 ? &one : entry->many};
   one = entry->one;
   entry->one = NULL;
   entry->many = NULL;
   f.run.grads = f.grads;
-  px_status status = frame_room(&f, small, wanted);
+  px_status status = frame_alloc(&f, small, required);
   if (status == PX_OK) status = run_frame(task, entry, &f);
   frame_end(&f);
   if (node->result_count != 1) px_free(f.grads);
@@ -240,23 +240,23 @@ static px_status run(px__item item) {
   return run_entry(item.task, entry);
 }
 
-// What reports are told of a node's work: the backward call, and the node with its forward call.
-typedef struct px__told {
-  px_site lent;
+// Sites used by error reports of a node's work: backward call, node, and forward call.
+typedef struct px__site_scope {
+  px_site lent_site;
   px_backward_site backward;
-} px__told;
+} px__site_scope;
 
-// An accumulator has no call of its own: it adds for the node that the gradient came from.
-static void tell(px__told *before, const px__task *task, const px__task_entry *entry) {
+// An accumulator has no call site; it uses that of the node that sent the last gradient.
+static void set_sites(px__site_scope *before, const px__task *task, const px__task_entry *entry) {
   const px_node *called = entry->node->file || !entry->from ? entry->node : entry->from;
   px_backward_site now = {entry->node->name, {.file = called->file, .line = called->line}};
   before->backward = px_site_set_backward(now);
-  if (task->site.file) before->lent = px_site_lend(task->site);
+  if (task->site.file) before->lent_site = px_site_lend(task->site);
 }
 
-static void untell(const px__told *before, const px__task *task) {
+static void restore_sites(const px__site_scope *before, const px__task *task) {
   (void)px_site_set_backward(before->backward);
-  if (task->site.file) (void)px_site_lend(before->lent);
+  if (task->site.file) (void)px_site_lend(before->lent_site);
 }
 
 static _Thread_local px__running_item here;
@@ -273,10 +273,10 @@ void px__run_item(px__item item) {
   bool passing = px__run_forward_swap(item.task->forward);
   bool failed = __atomic_load_n(&item.task->failed, __ATOMIC_RELAXED);
   bool on_devices = item.task->device >= 0;
-  px__told told;
-  if (on_devices) tell(&told, item.task, &item.task->entries[item.entry]);
+  px__site_scope sites;
+  if (on_devices) set_sites(&sites, item.task, &item.task->entries[item.entry]);
   if (!failed && run(item) != PX_OK) px__task_fail(item.task);
-  if (on_devices) untell(&told, item.task);
+  if (on_devices) restore_sites(&sites, item.task);
   (void)px__run_forward_swap(passing);
   px_modes_set(before);
   here = outer;

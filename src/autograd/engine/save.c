@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The nodes of ops: what a call saves for its gradient formulas.
+// Nodes of ops: saving the inputs of gradient formulas.
 //
-// A node keeps a copy of the arguments. It saves the tensors that the wanted formulas read, with
-// their versions, and outlines of those of which they read only the shape. A leaf that requires
-// grad cannot change in place while calls are recorded, and is saved itself. Other tensors are
-// saved as aliases without history: a later in-place op would make this node part of the tensor's
-// history, and the references would form a cycle.
+// A node keeps a copy of the arguments. It saves the tensors read by the required formulas, with
+// their versions, and outlines of tensors of which only the shape is read. A leaf that requires
+// grad cannot change in place while recording and is saved itself. Other tensors are saved as
+// aliases without history: after an in-place op the tensor's history would include this node, and
+// the references would form a cycle.
 #include "autograd/rules/backward.h"
 #include "autograd/engine/graph.h"
 #include "phlox/ops/view.h"
@@ -17,12 +17,12 @@ typedef struct px__save {
     void *owned;
   };
   uint64_t version;
-  bool is_packed;  // by hooks; never checked
-  bool outline;    // never checked
-  bool alias;      // without its history: edge, or, of a result, this node
+  bool is_packed;  // by hooks; its version is not checked
+  bool outline;    // its version is not checked
+  bool alias;      // saved without history: that is `edge`, or for a result this node
   int16_t param;
   int16_t result;  // or -1
-  int32_t item;    // of a list, or -1
+  int32_t item;    // index in a list, or -1
   int32_t edge;    // or -1
 } px__save;
 
@@ -30,13 +30,13 @@ typedef struct px__op_node {
   px_node node;
   const px_op *op;
   px_value *args;
-  px_tensor **results;  // borrowed from the saves, NULL where not saved
+  px_tensor **results;  // borrowed from `saves`; NULL if not saved
   px__save *saves;
   int32_t save_count;
-  uint32_t mask;  // parameters that have edges: those with a formula, and those that should have
-  bool packs;     // some of the saves are packed
-  // Some are complex, and formulas are to see their conjugates: a formula that is right for real
-  // numbers then gives PyTorch's gradient, which is the conjugate of the derivative's conjugate.
+  uint32_t mask;  // parameters with edges: those with a formula, and those lacking a required one
+  bool packs;     // some saves are packed
+  // Some saved tensors are complex and formulas read their conjugates. A formula correct for real
+  // numbers then returns PyTorch's gradient, the conjugate Wirtinger derivative.
   bool conjugates;
 } px__op_node;
 
@@ -81,7 +81,7 @@ static size_t list_bytes(px_value arg) {
 
 typedef struct px__layout {
   int edges, saves;
-  bool keeps;  // a tensor, not outlines alone; or the number of x * 2, which PyTorch keeps as one
+  bool keeps;  // saves a tensor, beyond outlines. PyTorch also counts the number in x * 2
   size_t lists;
 } px__layout;
 
@@ -108,10 +108,10 @@ static px__layout lay_out(const px_op *op, const px_value *args, uint32_t mask, 
 typedef struct px__filling {
   px__op_node *self;
   px_call_mode mode;
-  px_tensor *changed, *original;  // in place: self, and a copy from before
-  uint32_t saved;                 // tensors; the others of `kept` as outlines
+  px_tensor *changed, *original;  // in-place call: self, and its copy from before
+  uint32_t saved;                 // saved as tensors; the rest of `kept` as outlines
   uint32_t kept;
-  char *room;  // for lists
+  char *space;  // space for lists
 } px__filling;
 
 static bool keeps_itself(const px_tensor *t) {
@@ -120,8 +120,8 @@ static bool keeps_itself(const px_tensor *t) {
          ((marks & PX_MARK_NEEDS_GRAD) && px__is_origin(t));
 }
 
-// Lets hooks keep what they like in the place of a tensor, which *place then lacks.
-static px_status pack(px__op_node *self, px__save *save, px_tensor **place) {
+// Packs a saved tensor with the thread's hooks. *slot becomes NULL.
+static px_status pack(px__op_node *self, px__save *save, px_tensor **slot) {
   px__packed *packed = NULL;
   bool before = px__grad_swap(false);
   px_status status = px__pack(&packed, save->tensor);
@@ -130,13 +130,13 @@ static px_status pack(px__op_node *self, px__save *save, px_tensor **place) {
   px_release(save->tensor);
   save->packed = packed;
   save->is_packed = self->packs = true;
-  *place = NULL;
+  *slot = NULL;
   return PX_OK;
 }
 
-static px_status save_tensor(px__filling *f, px_tensor **place, px_tensor *t, px__save save) {
-  bool was_changed = false;  // by the call, which is over: hooks would keep the wrong numbers
-  if (save.outline) {        // a view in place has changed the geometry
+static px_status save_tensor(px__filling *f, px_tensor **slot, px_tensor *t, px__save save) {
+  bool was_changed = false;  // by this call, which has completed: packing would see new values
+  if (save.outline) {        // an in-place view op changes the geometry of self
     bool changed = f->original && t == f->changed && save.result < 0;
     PX_TRY(px_tensor_outline(&save.tensor, changed ? f->original : t));
   } else {
@@ -160,14 +160,14 @@ static px_status save_tensor(px__filling *f, px_tensor **place, px_tensor *t, px
     f->self->conjugates |= !(f->self->op->flags & PX_OP_UNCONJUGATED);
   px__save *kept = &f->self->saves[f->self->save_count++];
   *kept = save;
-  *place = save.tensor;
+  *slot = save.tensor;
   bool packs = !save.outline && !was_changed && px__packs(save.tensor);
-  return packs ? pack(f->self, kept, place) : PX_OK;
+  return packs ? pack(f->self, kept, slot) : PX_OK;
 }
 
 static px_status fill_list(px__filling *f, int i, px_value *arg, int edge) {
-  px_tensor **items = (px_tensor **)f->room;
-  f->room += list_bytes(*arg);
+  px_tensor **items = (px_tensor **)f->space;
+  f->space += list_bytes(*arg);
   px_tensor *const *from = arg->v.tensors;
   arg->v.tensors = items;
   if (!(f->kept >> i & 1)) return PX_OK;
@@ -186,12 +186,12 @@ static void copy_list(px__filling *f, px_value *arg) {
   const void *from = arg->kind == PX_ARG_TEXT ? (const void *)arg->v.text : arg->v.ints;
   size_t bytes = list_bytes(*arg);
   size_t used = arg->kind == PX_ARG_TEXT ? strlen(arg->v.text) + 1 : bytes;
-  if (used) memcpy(f->room, from, used);
+  if (used) memcpy(f->space, from, used);
   if (arg->kind == PX_ARG_TEXT)
-    arg->v.text = f->room;
+    arg->v.text = f->space;
   else
-    arg->v.ints = (const int64_t *)f->room;
-  f->room += bytes;
+    arg->v.ints = (const int64_t *)f->space;
+  f->space += bytes;
 }
 
 static px_status fill_arg(px__filling *f, int i, int edge) {
@@ -219,9 +219,9 @@ static px_status fill_arg(px__filling *f, int i, int edge) {
   return save_tensor(f, &arg->v.tensor, t, save);
 }
 
-static px_status fill_edges(px__filling *f, int i, const px_value *arg, int edge, bool wanted) {
+static px_status fill_edges(px__filling *f, int i, const px_value *arg, int edge, bool required) {
   px__edge *edges = f->self->node.edges + edge;
-  if (!wanted) return PX_OK;
+  if (!required) return PX_OK;
   if (arg->kind == PX_ARG_TENSOR) return px__edge_of(edges, arg->v.tensor);
   for (int k = 0; arg->kind == PX_ARG_TENSORS && k < arg->n; k++)
     PX_TRY(px__edge_of(&edges[k], arg->v.tensors[k]));
@@ -272,7 +272,7 @@ px_status px__op_node_new(px_node **out, const px_op *op, px_call_mode mode, con
   px_tensor *changed = mode == PX_CALL_INPLACE ? results[0] : NULL;
   px__filling f = {self, mode, changed, original, saved, kept, base + lists_at};
   PX_TRY(fill(&f, args, needs, result_count, results));
-  bool function = op->kind == PX_OP_FUNCTION;  // such as copies, which go from device to device
+  bool function = op->kind == PX_OP_FUNCTION;  // for example copies between devices
   bool launches = mode == PX_CALL_NEW && op->kind != PX_OP_VIEW && !function;
   if (node->stream || function) px__node_sited(node, launches ? results[0] : NULL);
   *out = PX_MOVE(node);
@@ -298,21 +298,21 @@ static px_status check_versions(px__op_node *self) {
   return PX_OK;
 }
 
-// Which parameters' gradients are wanted, and where the edges of each begin.
-static uint32_t wanted_params(px__op_node *self, const px__run *run, int *first) {
+// Parameters requiring gradients, and the first edge of each parameter.
+static uint32_t required_params(px__op_node *self, const px__run *run, int *first) {
   uint32_t needs = 0;
   int edge = 0;
   for (int i = 0; i < self->op->param_count; i++) {
     first[i] = edge;
     int count = edges_of(self->mask, self->args, i);
     for (int k = 0; k < count; k++)
-      if (run->wanted[edge + k]) needs |= 1u << i;
+      if (run->required[edge + k]) needs |= 1u << i;
     edge += count;
   }
   return needs;
 }
 
-// Stands for the results where none was saved.
+// Results argument if no results were saved.
 static px_tensor *const no_results[PX__MAX_PARAMS_OF_OP];
 
 static px_status call(px__op_node *self, const px__run *run, const px_value *args,
@@ -321,7 +321,7 @@ static px_status call(px__op_node *self, const px__run *run, const px_value *arg
   px_tensor **lists[PX__MAX_PARAMS_OF_OP] = {0};
   int first[PX__MAX_PARAMS_OF_OP] = {0};
   const px_op *op = self->op;
-  uint32_t needs = wanted_params(self, run, first);
+  uint32_t needs = required_params(self, run, first);
   for (int i = 0; i < op->param_count; i++)
     if (args[i].kind == PX_ARG_TENSORS && (op->grad_mask >> i & 1)) lists[i] = run->out + first[i];
   px__backward b = {op, args, results, run->grads, self->node.result_count, needs, out, lists};
@@ -339,21 +339,22 @@ static px_status call(px__op_node *self, const px__run *run, const px_value *arg
   return status;
 }
 
-// With create_graph the formulas must see the histories: they get tensors over the same memory that
-// have them.
+// With create_graph formulas need histories: they receive aliases of the saved tensors with their
+// history.
 typedef struct px__opened {
   px_value args[PX__MAX_PARAMS_OF_OP];
-  px_tensor **room;  // made: owned ones; then copies of the lists
+  px_tensor **space;  // `made` owned tensors; then copies of the lists
   int made;
 } px__opened;
 
-static px_tensor **place_of(px__opened *opened, px_tensor **results, const px__save *save) {
+static px_tensor **slot_of(px__opened *opened, px_tensor **results, const px__save *save) {
   if (save->result >= 0) return &results[save->result];
   px_value *arg = &opened->args[save->param];
   return save->item < 0 ? &arg->v.tensor : &((px_tensor **)arg->v.tensors)[save->item];
 }
 
-// Gives the edge of a save's history; node NULL if it has none, or, a leaf, has it itself.
+// Returns the edge of a saved tensor's history. The node is NULL if it has none, or if the tensor
+// is a leaf saved as itself.
 static px__edge history_of(px__op_node *self, const px__save *save) {
   if (save->result >= 0) return (px__edge){&self->node, save->result};
   if (save->edge < 0) return (px__edge){NULL, 0};
@@ -361,41 +362,41 @@ static px__edge history_of(px__op_node *self, const px__save *save) {
   return px__is_accumulator(edge.node) && !save->is_packed ? (px__edge){NULL, 0} : edge;
 }
 
-static px_status open_one(px__op_node *self, px__opened *opened, px_tensor **place,
+static px_status open_one(px__op_node *self, px__opened *opened, px_tensor **slot,
                           const px__save *save) {
   px_tensor *t = NULL;
   if (save->is_packed) {
     PX_TRY(px__unpack(&t, save->packed));
-    opened->room[opened->made++] = t;
+    opened->space[opened->made++] = t;
   } else {
     t = save->tensor;
   }
-  *place = t;
+  *slot = t;
   px__edge edge = history_of(self, save);
   bool seen = px_grad_enabled() || (px__forward() && edge.node && edge.node->dual);
-  bool wanted = seen && (save->alias || save->is_packed) && edge.node;
-  bool has_gradient = px_dtype_is_differentiable(px_tensor_dtype(t));  // indices have none
-  if (wanted && has_gradient) {
-    PX_TRY(px__with_history(place, t, edge));
-    opened->room[opened->made++] = *place;
+  bool required = seen && (save->alias || save->is_packed) && edge.node;
+  bool has_gradient = px_dtype_is_differentiable(px_tensor_dtype(t));  // false for indices
+  if (required && has_gradient) {
+    PX_TRY(px__with_history(slot, t, edge));
+    opened->space[opened->made++] = *slot;
   }
   if (!self->conjugates || save->outline || !px_dtype_is_complex(px_tensor_dtype(t))) return PX_OK;
   px_tensor *conjugate = NULL;
-  PX_TRY(px_conj(&conjugate, *place));
-  opened->room[opened->made++] = *place = conjugate;
+  PX_TRY(px_conj(&conjugate, *slot));
+  opened->space[opened->made++] = *slot = conjugate;
   return PX_OK;
 }
 
 static px_status open_saved(px__op_node *self, px__opened *opened, px_tensor **results) {
   for (int i = 0; i < self->save_count; i++) {
     const px__save *save = &self->saves[i];
-    PX_TRY(open_one(self, opened, place_of(opened, results, save), save));
+    PX_TRY(open_one(self, opened, slot_of(opened, results, save), save));
   }
   return PX_OK;
 }
 
 static px_status open_and_call(px__op_node *self, const px__run *run) {
-  // What is unpacked, the same with its history, and its conjugate.
+  // At most three tensors per save: unpacked, with history, and conjugated.
   size_t made = (size_t)self->save_count * 3;
   size_t count = made + (size_t)self->node.result_count;
   const px_op *op = self->op;
@@ -404,8 +405,8 @@ static px_status open_and_call(px__op_node *self, const px__run *run) {
     opened.args[i] = self->args[i];
     if (self->args[i].kind == PX_ARG_TENSORS) count += (size_t)self->args[i].n;
   }
-  PX_TRY(px_alloc((void **)&opened.room, count * sizeof(px_tensor *)));
-  px_tensor **results = opened.room + made, **next = results + self->node.result_count;
+  PX_TRY(px_alloc((void **)&opened.space, count * sizeof(px_tensor *)));
+  px_tensor **results = opened.space + made, **next = results + self->node.result_count;
   for (int i = 0; i < op->param_count; i++) {
     if (self->args[i].kind != PX_ARG_TENSORS) continue;
     size_t n = (size_t)self->args[i].n;
@@ -415,8 +416,8 @@ static px_status open_and_call(px__op_node *self, const px__run *run) {
   }
   px_status status = open_saved(self, &opened, results);
   if (status == PX_OK) status = call(self, run, opened.args, results);
-  for (int i = 0; i < opened.made; i++) px_release(opened.room[i]);
-  px_free(opened.room);
+  for (int i = 0; i < opened.made; i++) px_release(opened.space[i]);
+  px_free(opened.space);
   return status;
 }
 
@@ -428,5 +429,5 @@ static px_status apply(px_node *node, const px__run *run) {
   return call(self, run, self->args, self->results);
 }
 
-// A node that kept nothing has nothing to release, and can run again.
+// Nodes without saved tensors have nothing to release and can run again.
 static const px__kind keeping_kind = {apply, drop, NULL}, plain_kind = {apply, NULL, drop};

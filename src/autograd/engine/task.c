@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The entries of a backward call: the nodes that it can reach; and the calls that its hooks ask for
-// at its end. A node remembers the last task that
-// reached it and its entry there; this hint saves most lookups. If another task has overwritten it,
-// the table has the entry.
+// Entries of a backward call and callbacks at its end. A node caches the number of the last task
+// that reached it and its entry index. This hint saves most lookups. If another task has
+// overwritten it, the hash table has the entry.
 #include "autograd/engine/engine.h"
 
 static uint32_t last_number;  // atomic
 
-static _Thread_local px__task *current;  // whose node the thread runs
+static _Thread_local px__task *current;  // task of the node running on this thread
 px__task *px__task_enter(px__task *task) {
   px__task *before = current;
   current = task;
@@ -15,7 +14,7 @@ px__task *px__task_enter(px__task *task) {
 }
 uint64_t px_backward_number(void) { return current ? (uint64_t)current->number + 1 : 0; }
 bool px_backward_reaches(const px_node *node) {
-  return current && node && px__task_comes_to(current, node);
+  return current && node && px__task_runs(current, node);
 }
 
 px_status px__task_init(px__task *task) {
@@ -28,9 +27,9 @@ px_status px__task_init(px__task *task) {
   return PX_OK;
 }
 
-// ---- what is called at the end
+// ---- callbacks at the end
 
-static pthread_mutex_t last_lock = PTHREAD_MUTEX_INITIALIZER;  // of all lists of last calls
+static pthread_mutex_t last_lock = PTHREAD_MUTEX_INITIALIZER;  // guards all lists of callbacks
 
 px_status px_backward_at_end(px_status (*fn)(void *context), void *context,
                              void (*release)(void *context)) {
@@ -47,9 +46,9 @@ px_status px_backward_at_end(px_status (*fn)(void *context), void *context,
   }
   *call = (px__last_call){NULL, fn, context, release};
   pthread_mutex_lock(&last_lock);
-  px__last_call **place = &task->last_calls;
-  while (*place) place = &(*place)->next;
-  *place = call;
+  px__last_call **link = &task->last_calls;
+  while (*link) link = &(*link)->next;
+  *link = call;
   pthread_mutex_unlock(&last_lock);
   return PX_OK;
 }
@@ -80,7 +79,7 @@ static void drop_last_calls(px__task *task) {
   for (px__last_call *call; (call = take_last_call(task));) last_call_end(call);
 }
 
-// ---- the end
+// ---- destruction
 
 static void entry_end(px__task_entry *entry) {
   px_release(entry->one);
@@ -111,8 +110,8 @@ static uint32_t hash_of(const px_node *node) {
   return (uint32_t)((bits * 0x9E3779B97F4A7C15u) >> 32);
 }
 
-static uint32_t *place_of(const px__task *task, const px_node *node) {
-  uint32_t mask = task->table_room - 1;
+static uint32_t *slot_of(const px__task *task, const px_node *node) {
+  uint32_t mask = task->table_capacity - 1;
   for (uint32_t at = hash_of(node) & mask;; at = (at + 1) & mask) {
     uint32_t index = task->table[at];
     if (index == 0 || task->entries[index - 1].node == node) return &task->table[at];
@@ -120,16 +119,16 @@ static uint32_t *place_of(const px__task *task, const px_node *node) {
 }
 
 static px_status grow(px__task *task) {
-  uint32_t room = task->room ? task->room * 2 : 64;
-  PX_CHECK(room < UINT32_MAX / 4, PX_RUNTIME, "the graph has too many nodes");
+  uint32_t capacity = task->capacity ? task->capacity * 2 : 64;
+  PX_CHECK(capacity < UINT32_MAX / 4, PX_RUNTIME, "the graph has too many nodes");
   uint32_t *table = NULL;
-  PX_TRY(px_realloc((void **)&task->entries, (size_t)room * sizeof *task->entries));
-  PX_TRY(px_alloc((void **)&table, (size_t)room * 2 * sizeof *table));
+  PX_TRY(px_realloc((void **)&task->entries, (size_t)capacity * sizeof *task->entries));
+  PX_TRY(px_alloc((void **)&table, (size_t)capacity * 2 * sizeof *table));
   px_free(task->table);
   task->table = table;
-  task->room = room;
-  task->table_room = room * 2;
-  for (uint32_t i = 0; i < task->count; i++) *place_of(task, task->entries[i].node) = i + 1;
+  task->capacity = capacity;
+  task->table_capacity = capacity * 2;
+  for (uint32_t i = 0; i < task->count; i++) *slot_of(task, task->entries[i].node) = i + 1;
   return PX_OK;
 }
 
@@ -138,10 +137,10 @@ int64_t px__task_find(const px__task *task, const px_node *node) {
   uint32_t index = (uint32_t)hint;
   if (hint >> 32 == task->number && index < task->count && task->entries[index].node == node)
     return index;
-  return task->count ? (int64_t)*place_of(task, node) - 1 : -1;
+  return task->count ? (int64_t)*slot_of(task, node) - 1 : -1;
 }
 
-bool px__task_comes_to(const px__task *task, const px_node *node) {
+bool px__task_runs(const px__task *task, const px_node *node) {
   int64_t entry = px__task_find(task, node);
   return entry >= 0 && (!task->limited || task->entries[entry].needed);
 }
@@ -152,10 +151,10 @@ px_status px__task_add(px__task *task, px_node *node, uint32_t *entry) {
     *entry = (uint32_t)found;
     return PX_OK;
   }
-  if (task->count == task->room) PX_TRY(grow(task));
+  if (task->count == task->capacity) PX_TRY(grow(task));
   *entry = task->count++;
   task->entries[*entry] = (px__task_entry){.node = node, .capture = -1};
-  *place_of(task, node) = *entry + 1;
+  *slot_of(task, node) = *entry + 1;
   __atomic_store_n(&node->claim, (uint64_t)task->number << 32 | *entry, __ATOMIC_RELAXED);
   if (node->device.type == PX_CUDA && task->device < 0) task->device = node->device.index;
   if (node->device.type == PX_CUDA && node->device.index != task->device) task->shared = true;
@@ -164,24 +163,24 @@ px_status px__task_add(px__task *task, px_node *node, uint32_t *entry) {
                   (size_t)node->result_count * sizeof(px_tensor *));
 }
 
-// ---- reaching: depth first, with a stack of its own
+// ---- traversal: depth first, with an explicit stack
 
 typedef struct px__trail {
   uint32_t *at;
-  size_t count, room;
+  size_t count, capacity;
 } px__trail;
 
-static px_status go(px__trail *trail, uint32_t entry) {
-  if (trail->count == trail->room) {
-    size_t room = trail->room ? trail->room * 2 : 64;
-    PX_TRY(px_realloc((void **)&trail->at, room * sizeof *trail->at));
-    trail->room = room;
+static px_status push_entry(px__trail *trail, uint32_t entry) {
+  if (trail->count == trail->capacity) {
+    size_t capacity = trail->capacity ? trail->capacity * 2 : 64;
+    PX_TRY(px_realloc((void **)&trail->at, capacity * sizeof *trail->at));
+    trail->capacity = capacity;
   }
   trail->at[trail->count++] = entry;
   return PX_OK;
 }
 
-// Goes one edge further from the entry on top, or back.
+// Follows the next edge of the top entry, or pops it.
 static px_status step(px__task *task, px__trail *trail) {
   uint32_t top = trail->at[trail->count - 1];
   px_node *node = task->entries[top].node;
@@ -198,7 +197,7 @@ static px_status step(px__task *task, px__trail *trail) {
   PX_TRY(px__task_add(task, next, &entry));
   task->entries[entry].dependencies++;
   bool fresh = entry >= before || task->entries[entry].next_edge == 0;
-  if (fresh) return go(trail, entry);
+  if (fresh) return push_entry(trail, entry);
   if (task->entries[entry].needed) task->entries[top].needed = true;
   return PX_OK;
 }
@@ -208,7 +207,7 @@ px_status px__task_reach(px__task *task, px_node *root) {
   PX_TRY(px__task_add(task, root, &entry));
   if (task->entries[entry].next_edge) return PX_OK;
   px__trail trail = {0};
-  px_status status = go(&trail, entry);
+  px_status status = push_entry(&trail, entry);
   while (status == PX_OK && trail.count) status = step(task, &trail);
   px_free(trail.at);
   return status;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Autograd's data of a tensor, its gradient state, and the public functions that ask about it.
+// The gradient state of a tensor and the public functions on it.
 //
-// A tensor without a gradient state is a leaf without a gradient. Leaves that require grad, and all
-// tensors with a history, have PX_MARK_NEEDS_GRAD.
+// A tensor without gradient state is a leaf without gradient. Leaves that require grad, and all
+// tensors with history, have PX_MARK_NEEDS_GRAD.
 #include <stdio.h>
 
 #include "autograd/engine/modes.h"
@@ -25,12 +25,12 @@ px_status px__grad_state_make(px__grad_state **out, px_tensor *t) {
   if (*out) return PX_OK;
   px__grad_state *state;
   PX_TRY(px__pool_get((void **)&state, sizeof *state));
-  state->head = (px_object){1, &state_class};  // uncounted: as many as tensors have one
+  state->head = (px_object){1, &state_class};  // not counted as a live object, unlike tensors
   *out = px_tensor_set_slot_take(t, state);
   return PX_OK;
 }
 
-static px_status give_history(px_tensor *t, px_node *node, int nr) {
+static px_status set_history(px_tensor *t, px_node *node, int nr) {
   px__grad_state *state;
   PX_TRY(px__grad_state_make(&state, t));
   px_node *before = state->fn;
@@ -50,7 +50,7 @@ bool px__is_dual(const px_tensor *t) {
 
 px_status px__set_history(px_tensor *t, px_node *node, int nr) {
   if (px__forward()) px__dual_note(node);
-  return give_history(t, node, nr);
+  return set_history(t, node, nr);
 }
 
 px_status px__edge_of(px__edge *out, px_tensor *t) {
@@ -66,7 +66,7 @@ px_status px__edge_of(px__edge *out, px_tensor *t) {
 px_status px__with_history(px_tensor **out, const px_tensor *t, px__edge edge) {
   PX_SCOPED(px_tensor) alias = NULL;
   PX_TRY(px_tensor_detach(&alias, t));
-  if (edge.node) PX_TRY(give_history(alias, edge.node, edge.nr));
+  if (edge.node) PX_TRY(set_history(alias, edge.node, edge.nr));
   *out = PX_MOVE(alias);
   return PX_OK;
 }
@@ -81,7 +81,7 @@ px_status px_node_result(px_tensor **out, px_node *node, int nr) {
   if (!made) {
     PX_TRY(px_tensor_empty_strided(&made, form->ndim, form->sizes, none, (px_dtype)form->dtype,
                                    form->device));
-    PX_TRY(give_history(made, node, nr));
+    PX_TRY(set_history(made, node, nr));
   }
   *out = PX_MOVE(made);
   return PX_OK;
@@ -89,18 +89,18 @@ px_status px_node_result(px_tensor **out, px_node *node, int nr) {
 
 // ---- requires_grad
 
-// The tensor that has the history: of a view that is out of date, its base.
-static const px_tensor *historian(const px_tensor *t) {
+// Returns the tensor holding the current history: the base of a stale view, else t itself.
+static const px_tensor *history_owner(const px_tensor *t) {
   return px__view_stale(t) ? px_tensor_base(t) : t;
 }
 
 bool px_tensor_requires_grad(const px_tensor *self) {
-  const px_tensor *t = historian(self);
+  const px_tensor *t = history_owner(self);
   return (px_tensor_marks(t) & PX_MARK_NEEDS_GRAD) && !px__is_forward_only(t);
 }
 
 bool px_tensor_is_leaf(const px_tensor *self) {
-  const px_tensor *t = historian(self);
+  const px_tensor *t = history_owner(self);
   const px__grad_state *state = px__grad_state_of(t);
   return t == self ? !(state && state->fn) || state->fn->forward_only : px__is_forward_only(t);
 }
@@ -109,8 +109,8 @@ bool px_tensor_is_inference(const px_tensor *self) {
   return (px_tensor_marks(self) & PX_MARK_INFERENCE) != 0;
 }
 
-// A dual tensor that becomes a variable of reverse mode, too, has its node and keeps its gradient.
-static px_status require_beside(px_tensor *self, bool requires_grad) {
+// Makes a dual tensor a reverse-mode variable, too. It has a node, so its gradient is retained.
+static px_status require_reverse(px_tensor *self, bool requires_grad) {
   if (!requires_grad) return PX_OK;
   px_node *node;
   PX_TRY(px_tensor_grad_fn(&node, self));
@@ -130,7 +130,7 @@ px_status px_tensor_set_requires_grad(px_tensor *self, bool requires_grad) {
   PX_CHECK(!requires_grad || !px_tensor_is_inference(self) || px_inference_enabled(), PX_RUNTIME,
            "Setting requires_grad=True on inference tensor outside InferenceMode is not allowed.");
   if (!leaf) return PX_OK;
-  if (px__is_forward_only(self)) return require_beside(self, requires_grad);
+  if (px__is_forward_only(self)) return require_reverse(self, requires_grad);
   if (px_vmap_depth()) {
     px__grad_state *state;
     PX_TRY(px__grad_state_make(&state, self));
@@ -187,17 +187,17 @@ int px_tensor_output_nr(const px_tensor *self) {
   return state ? state->nr : 0;
 }
 
-void px__print_history(const px_tensor *self, char *text, size_t room) {
+void px__print_history(const px_tensor *self, char *text, size_t size) {
   text[0] = 0;
   if (!px_tensor_requires_grad(self)) return;
   px_node *fn = NULL;
   if (px_tensor_grad_fn(&fn, (px_tensor *)self) != PX_OK) {
     px_error_clear();
-    snprintf(text, room, ", grad_fn=<Invalid>");
+    snprintf(text, size, ", grad_fn=<Invalid>");
   } else if (fn) {
-    snprintf(text, room, ", grad_fn=<%s>", px_node_name(fn));
+    snprintf(text, size, ", grad_fn=<%s>", px_node_name(fn));
   } else {
-    snprintf(text, room, ", requires_grad=True");
+    snprintf(text, size, ", requires_grad=True");
   }
 }
 
@@ -209,39 +209,39 @@ px_tensor *px_tensor_grad(const px_tensor *self) {
 }
 
 const char *px__size_text(const px_tensor *t, char text[PX__SIZE_TEXT]) {
-  size_t room = PX__SIZE_TEXT;
-  size_t used = (size_t)snprintf(text, room, "[");
-  for (int d = 0; d < px_tensor_ndim(t) && used < room; d++)
-    used += (size_t)snprintf(text + used, room - used, "%s%lld", d ? ", " : "",
+  size_t size = PX__SIZE_TEXT;
+  size_t used = (size_t)snprintf(text, size, "[");
+  for (int d = 0; d < px_tensor_ndim(t) && used < size; d++)
+    used += (size_t)snprintf(text + used, size - used, "%s%lld", d ? ", " : "",
                              (long long)px_tensor_sizes(t)[d]);
-  if (used < room) snprintf(text + used, room - used, "]");
+  if (used < size) snprintf(text + used, size - used, "]");
   return text;
 }
 
-static px_status check_grad_device(px_device have, px_device want) {
-  PX_CHECK(have.type == want.type, PX_RUNTIME,
+static px_status check_grad_device(px_device actual, px_device expected) {
+  PX_CHECK(actual.type == expected.type, PX_RUNTIME,
            "attempting to assign a gradient with device type '%s' to a tensor with device type "
            "'%s'. Please ensure that the gradient and the tensor are on the same device",
-           px_device_type_name(have.type), px_device_type_name(want.type));
-  PX_CHECK(px_device_equal(have, want), PX_RUNTIME,
+           px_device_type_name(actual.type), px_device_type_name(expected.type));
+  PX_CHECK(px_device_equal(actual, expected), PX_RUNTIME,
            "attempting to assign a gradient located on device with index '%d' to a tensor located "
            "on device with index '%d'. Please ensure that the gradient and the tensor are on the "
            "same device",
-           have.index, want.index);
+           actual.index, expected.index);
   return PX_OK;
 }
 
 // E-GRAD-1.
 static px_status check_grad(const px_tensor *self, const px_tensor *grad) {
   PX_CHECK(self != grad, PX_RUNTIME, "can't assign Variable as its own grad");
-  px_dtype have = px_tensor_dtype(grad), want = px_tensor_dtype(self);
-  PX_CHECK(have == want, PX_RUNTIME,
+  px_dtype actual = px_tensor_dtype(grad), expected = px_tensor_dtype(self);
+  PX_CHECK(actual == expected, PX_RUNTIME,
            "attempting to assign a gradient with dtype '%s' to a tensor with grad_dtype '%s'. The "
            "gradient must match the tensor's grad_dtype (defaults to the tensor's dtype). You can "
            "set the tensor's grad_dtype attribute with a specific dtype, or None to allow any "
            "dtype. Set grad_dtype with caution. Diverging the dtypes of a tensor and its gradient "
            "may break downstream systems that assume they match.",
-           px_dtype_about(have)->type_name, px_dtype_class(want));
+           px_dtype_about(actual)->type_name, px_dtype_class(expected));
   PX_TRY(check_grad_device(px_tensor_device(grad), px_tensor_device(self)));
   char of_grad[PX__SIZE_TEXT], of_self[PX__SIZE_TEXT];
   if (px_tensor_has_sizes(grad, px_tensor_ndim(self), px_tensor_sizes(self))) return PX_OK;
@@ -257,9 +257,9 @@ px_status px_tensor_set_grad(px_tensor *self, px_tensor *grad) {
   if (!grad && !state) return PX_OK;
   if (grad) PX_TRY(check_grad(self, grad));
   PX_TRY(px__grad_state_make(&state, self));
-  px_tensor **place = state->box ? &state->box->grad : &state->grad;
-  px_tensor *before = *place;
-  *place = px_retain(grad);
+  px_tensor **slot = state->box ? &state->box->grad : &state->grad;
+  px_tensor *before = *slot;
+  *slot = px_retain(grad);
   px_release(before);
   return PX_OK;
 }

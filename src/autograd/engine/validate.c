@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Brings each gradient, between two nodes, to the form of its tensor, so that formulas need not
-// undo broadcasting and promotion; and refuses a gradient that cannot have this form.
+// Converts each gradient passed between nodes to the metadata of its tensor. Formulas therefore
+// need not undo broadcasting and type promotion. Fails for an incompatible gradient.
 #include <stdio.h>
 
 #include "autograd/engine/graph.h"
@@ -18,9 +18,9 @@ static bool sums_to(const px_tensor *grad, const px__meta *meta) {
   return true;
 }
 
-static px_status replace(px_tensor **place, px_tensor *value_take) {
-  px_release(*place);
-  *place = value_take;
+static px_status replace(px_tensor **slot, px_tensor *value_take) {
+  px_release(*slot);
+  *slot = value_take;
   return PX_OK;
 }
 
@@ -39,26 +39,27 @@ static px_status sum_to(px_tensor **grad, const px__meta *meta) {
   return replace(grad, made);
 }
 
-static void text_of(char *text, size_t room, int ndim, const int64_t *sizes) {
-  size_t used = (size_t)snprintf(text, room, "[");
-  for (int d = 0; d < ndim && used < room; d++)
+static void text_of(char *text, size_t size, int ndim, const int64_t *sizes) {
+  size_t used = (size_t)snprintf(text, size, "[");
+  for (int d = 0; d < ndim && used < size; d++)
     used +=
-        (size_t)snprintf(text + used, room - used, "%s%lld", d ? ", " : "", (long long)sizes[d]);
-  if (used < room) snprintf(text + used, room - used, "]");
+        (size_t)snprintf(text + used, size - used, "%s%lld", d ? ", " : "", (long long)sizes[d]);
+  if (used < size) snprintf(text + used, size - used, "]");
 }
 
-static void who_text(char *text, size_t room, const char *function, int index) {
-  snprintf(text, room, "%s%s%sinvalid gradient at index %d", function ? "Function " : "",
+static void source_text(char *text, size_t size, const char *function, int index) {
+  snprintf(text, size, "%s%s%sinvalid gradient at index %d", function ? "Function " : "",
            function ? function : "", function ? " returned an " : "", index);
 }
 
-static px_status refuse_shape(const px_tensor *grad, const px__meta *meta, const char *function,
-                              int index) {
-  char who[256], have[300], want[300];
-  who_text(who, sizeof who, function, index);
-  text_of(have, sizeof have, px_tensor_ndim(grad), px_tensor_sizes(grad));
-  text_of(want, sizeof want, meta->ndim, meta->sizes);
-  PX_FAIL(PX_RUNTIME, "%s - got %s but expected shape compatible with %s", who, have, want);
+static px_status fail_shape(const px_tensor *grad, const px__meta *meta, const char *function,
+                            int index) {
+  char source[256], actual[300], expected[300];
+  source_text(source, sizeof source, function, index);
+  text_of(actual, sizeof actual, px_tensor_ndim(grad), px_tensor_sizes(grad));
+  text_of(expected, sizeof expected, meta->ndim, meta->sizes);
+  PX_FAIL(PX_RUNTIME, "%s - got %s but expected shape compatible with %s", source, actual,
+          expected);
 }
 
 static px_status convert(px_tensor **grad, px_dtype dtype, px_device device) {
@@ -67,7 +68,7 @@ static px_status convert(px_tensor **grad, px_dtype dtype, px_device device) {
   return replace(grad, made);
 }
 
-// Whether a call may have operands on both: then the gradients of one are computed on the other.
+// True if one call may have operands on both devices. Gradients may then cross devices.
 static bool may_mix(px_device a, px_device b) {
   return a.type == PX_CUDA && b.type == PX_CUDA && px__are_peers(a.index, b.index);
 }
@@ -75,24 +76,24 @@ static bool may_mix(px_device a, px_device b) {
 px_status px__fit_grad(px_tensor **grad, const px__meta *meta, const char *function, int index) {
   if (meta->dtype == PX_DTYPE_NONE) return PX_OK;
   if (!px_tensor_has_sizes(*grad, meta->ndim, meta->sizes)) {
-    if (!sums_to(*grad, meta)) return refuse_shape(*grad, meta, function, index);
+    if (!sums_to(*grad, meta)) return fail_shape(*grad, meta, function, index);
     PX_TRY(sum_to(grad, meta));
   }
   if (px_dtype_is_complex(px_tensor_dtype(*grad)) && !px_dtype_is_complex((px_dtype)meta->dtype)) {
-    px_tensor *real = NULL;  // what a real number takes part with
+    px_tensor *real = NULL;  // the gradient of a real input is the real part
     PX_TRY(px_real(&real, *grad));
     PX_TRY(replace(grad, real));
   }
   if (px_tensor_dtype(*grad) != meta->dtype)
     PX_TRY(convert(grad, (px_dtype)meta->dtype, px_tensor_device(*grad)));
-  px_device have = px_tensor_device(*grad);
-  if (px_device_equal(have, meta->device)) return PX_OK;
-  if (px_tensor_ndim(*grad) == 0 || may_mix(have, meta->device))
+  px_device actual = px_tensor_device(*grad);
+  if (px_device_equal(actual, meta->device)) return PX_OK;
+  if (px_tensor_ndim(*grad) == 0 || may_mix(actual, meta->device))
     return convert(grad, (px_dtype)meta->dtype, meta->device);
-  char who[256], have_text[PX_DEVICE_TEXT], want_text[PX_DEVICE_TEXT];
-  who_text(who, sizeof who, function, index);
-  PX_FAIL(PX_RUNTIME, "%s - expected device %s but got %s", who,
-          px_device_format(meta->device, want_text), px_device_format(have, have_text));
+  char source[256], have_text[PX_DEVICE_TEXT], want_text[PX_DEVICE_TEXT];
+  source_text(source, sizeof source, function, index);
+  PX_FAIL(PX_RUNTIME, "%s - expected device %s but got %s", source,
+          px_device_format(meta->device, want_text), px_device_format(actual, have_text));
 }
 
 static px_status has_nan(bool *out, px_tensor *t) {

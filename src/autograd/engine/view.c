@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// In-place changes of views. Changing a view changes its base: the base gets a node CopySlices,
-// which passes the gradient of the changed part through the node of the op. The other views of that
-// base are then out of date. When the history of one is asked for, it is made anew, as a strided
-// view of the changed base.
+// In-place changes of views. A change of a view changes its base: the base gets a CopySlices node,
+// which passes the gradient of the changed part through the op's node. Other views of the base
+// become stale. Their history is recreated on demand as a strided view of the changed base.
 #include "autograd/engine/graph.h"
 #include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"
@@ -11,7 +10,7 @@
 #include "phlox/vmap.h"
 
 bool px__view_stale(const px_tensor *t) {
-  // A view that was made while nothing was recorded stays without a history.
+  // A view created while recording was off never has history.
   if ((px_tensor_marks(t) & (PX_MARK_VIEW | PX_MARK_UNRECORDED)) != PX_MARK_VIEW) return false;
   const px_tensor *base = px_tensor_base(t);
   return base && (px_tensor_marks(base) & PX_MARK_NEEDS_GRAD) &&
@@ -36,7 +35,7 @@ px_status px__view_refresh(px_tensor *t) {
   return PX_OK;
 }
 
-// ---- CopySlices: edge 0 is the base before; the others are the inner node's, which made the view
+// ---- CopySlices: edge 0 is the base before the change; the others are those of the inner node
 
 typedef struct px__geometry {
   int ndim;
@@ -47,7 +46,7 @@ typedef struct px__copy_slices {
   px_node node;
   px_node *inner;  // owned
   px__geometry base, view;
-  int64_t room[];  // sizes and strides
+  int64_t dims[];  // sizes and strides
 } px__copy_slices;
 
 static void drop(px_node *node) {
@@ -57,29 +56,29 @@ static void drop(px_node *node) {
   px_release(inner);
 }
 
-static px__geometry geometry_of(const px_tensor *t, int64_t **room) {
+static px__geometry geometry_of(const px_tensor *t, int64_t **dims) {
   int ndim = px_tensor_ndim(t);
-  px__geometry g = {ndim, px_tensor_offset(t), *room, *room + ndim};
+  px__geometry g = {ndim, px_tensor_offset(t), *dims, *dims + ndim};
   for (int d = 0; d < ndim; d++) {
-    (*room)[d] = px_tensor_sizes(t)[d];
-    (*room)[ndim + d] = px_tensor_strides(t)[d];
+    (*dims)[d] = px_tensor_sizes(t)[d];
+    (*dims)[ndim + d] = px_tensor_strides(t)[d];
   }
-  *room += 2 * ndim;
+  *dims += 2 * ndim;
   return g;
 }
 
 static const px__kind copy_slices_kind;
 
 px_status px__copy_slices_new(px_node **out, px_tensor *base, px_tensor *view, px_node *inner) {
-  size_t dims = 2 * (size_t)(px_tensor_ndim(base) + px_tensor_ndim(view));
+  size_t count = 2 * (size_t)(px_tensor_ndim(base) + px_tensor_ndim(view));
   PX_SCOPED(px_node) node = NULL;
   PX_TRY(px__node_new(&node, &copy_slices_kind, "CopySlices",
-                      sizeof(px__copy_slices) + dims * sizeof(int64_t), inner->edge_count, 1,
+                      sizeof(px__copy_slices) + count * sizeof(int64_t), inner->edge_count, 1,
                       &base));
   px__copy_slices *self = (px__copy_slices *)node;
-  int64_t *room = self->room;
-  self->base = geometry_of(base, &room);
-  self->view = geometry_of(view, &room);
+  int64_t *dims = self->dims;
+  self->base = geometry_of(base, &dims);
+  self->view = geometry_of(view, &dims);
   self->inner = px_retain(inner);
   PX_TRY(px__edge_of(&node->edges[0], base));
   for (int i = 1; i < inner->edge_count; i++) {
@@ -91,8 +90,8 @@ px_status px__copy_slices_new(px_node **out, px_tensor *base, px_tensor *view, p
   return PX_OK;
 }
 
-// Memory for the base's geometry in each place of a batched gradient.
-static px_status spread_places(px_tensor **out, const px__geometry *base, px_tensor *grad) {
+// Allocates the base's geometry for each batch index of a gradient under vmap.
+static px_status alloc_batched(px_tensor **out, const px__geometry *base, px_tensor *grad) {
   PX_SCOPED(px_tensor) memory = NULL;
   int64_t length = 1, offset = 0;
   for (int d = 0; d < base->ndim; d++) length += (base->sizes[d] - 1) * base->strides[d];
@@ -101,12 +100,13 @@ static px_status spread_places(px_tensor **out, const px__geometry *base, px_ten
   return px_as_strided(out, memory, base->sizes, base->ndim, base->strides, base->ndim, &offset);
 }
 
-// A gradient of the base's size with the base's strides: the view's geometry fits into it.
-static px_status spread(px_tensor **out, const px__copy_slices *self, px_tensor *grad) {
+// Copies a gradient into the base's strides, so that the view's geometry applies to it.
+static px_status copy_to_base_strides(px_tensor **out, const px__copy_slices *self,
+                                      px_tensor *grad) {
   const px__meta *meta = &self->node.results[0];
   PX_SCOPED(px_tensor) whole = NULL;
   if (px_tensor_is_batched(grad))
-    PX_TRY(spread_places(&whole, &self->base, grad));
+    PX_TRY(alloc_batched(&whole, &self->base, grad));
   else
     PX_TRY(px_tensor_empty_strided(&whole, self->base.ndim, self->base.sizes, self->base.strides,
                                    px_tensor_dtype(grad), meta->device));
@@ -125,13 +125,13 @@ static px_status run_inner(px__copy_slices *self, px_tensor *part, const px__run
   PX_SCOPED(px_tensor) copy = NULL;
   PX_TRY(px_clone(&copy, part, NULL));
   px_tensor *grads[1] = {copy};
-  px__run inner = {grads, run->out, run->wanted};
+  px__run inner = {grads, run->out, run->required};
   px_node *node = self->inner;
   PX_TRY(px__node_enter(node));
-  bool wanted = run->wanted[0];
-  run->wanted[0] = wanted && node->edges[0].node;
+  bool required = run->required[0];
+  run->required[0] = required && node->edges[0].node;
   px_status status = node->kind->apply(node, &inner);
-  run->wanted[0] = wanted;
+  run->required[0] = required;
   px__node_leave(node, false);
   return status;
 }
@@ -141,12 +141,12 @@ static px_status apply(px_node *node, const px__run *run) {
   PX_SCOPED(px_tensor) whole = NULL;
   PX_SCOPED(px_tensor) part = NULL;
   PX_SCOPED(px_tensor) inner_grad = NULL;
-  PX_TRY(spread(&whole, self, run->grads[0]));
+  PX_TRY(copy_to_base_strides(&whole, self, run->grads[0]));
   PX_TRY(slice(&part, self, whole));
   PX_TRY(run_inner(self, part, run));
   inner_grad = run->out[0];
   run->out[0] = NULL;
-  if (!run->wanted[0]) return PX_OK;
+  if (!run->required[0]) return PX_OK;
   if (inner_grad)
     PX_TRY(px_copy_(part, inner_grad, false));
   else

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One thread for each device that ever has a node to run; it lives as long as the process. A forked
-// child has no workers, and no device that it may use either.
+// One worker thread per device, started on first use and never ended. A forked child has no workers
+// and cannot use devices.
 #include <stdatomic.h>
 
 #include "autograd/engine/engine.h"
@@ -23,7 +23,7 @@ int px__worker_device(void) { return here ? here->device : -1; }
 
 static void *work(void *argument) {
   here = argument;
-  // An error shows again when a node makes its device current.
+  // An error recurs when a node makes its device current.
   if (px_device_set(here->device) != PX_OK) px_error_clear();
   px__item item;
   for (bool found; px__queue_pop(&here->queue, NULL, &found, &item) == PX_OK;)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Helpers of the gradient formulas of ops/pointwise.op and ops/reduce.op, where a formula cannot
-// say it: those that depend on which dimensions were reduced.
+// Helpers of the gradient formulas in ops/pointwise.op and ops/reduce.op, for computations a
+// formula cannot express, such as those depending on the reduced dimensions.
 //
-// They call ops, so their results can be differentiated again.
+// They call ops, so their results are differentiable.
 #include "autograd/rules/formula.h"
 
 #include <float.h>
@@ -18,8 +18,8 @@
 #include "phlox/ops/view.h"
 #include "phlox/vmap.h"
 
-// The dimensions of a reduction as bits; all of them where none are given. A number has none, and
-// takes -1 and 0.
+// Reduced dimensions as a bit mask; all if none are given. A 0-dimensional tensor has none, and
+// accepts dimensions -1 and 0.
 static uint64_t reduced_dims(px_value dim, int ndim) {
   uint64_t bits = 0;
   if (ndim == 0) return 0;
@@ -30,7 +30,7 @@ static uint64_t reduced_dims(px_value dim, int ndim) {
   return dim.n ? bits : UINT64_MAX;
 }
 
-// `t`, of the shape of a reduction's result, with its reduced dimensions back at size 1.
+// Restores the reduced dimensions of `t` with size 1.
 static px_status keep_dims(px_tensor **out, const px_tensor *t, px_value sizes, px_value dim,
                            bool keepdim) {
   int64_t kept[PX_MAX_DIMS];
@@ -51,7 +51,7 @@ px_status px__grad_spread(px_tensor **out, px_tensor *grad, px_value sizes, px_v
   PX_TRY(keep_dims(&kept, grad, sizes, dim, keepdim));
   return px_expand(out, kept, sizes.v.ints, sizes.n);
 }
-// The same to the shape of `like`.
+// Broadcasts like px__grad_spread, to the shape of `like`.
 static px_status spread_like(px_tensor **out, px_tensor *t, const px_tensor *like, px_value dim,
                              bool keepdim) {
   px_value sizes = PX_IS(px_tensor_sizes(like), px_tensor_ndim(like));
@@ -62,13 +62,13 @@ px_status px__grad_spread_mean(px_tensor **out, px_tensor *grad, px_value sizes,
                                bool keepdim) {
   PX_SCOPED(px_tensor) wide = NULL;
   int64_t results = px_tensor_numel(grad);
-  uint64_t n = 1;  // beside a size of 0 it may wrap around
+  uint64_t n = 1;  // may wrap around if another size is 0
   for (int i = 0; i < sizes.n; i++) n *= (uint64_t)sizes.v.ints[i];
   PX_TRY(px__grad_spread(&wide, grad, sizes, dim, keepdim));
   return px_div_scalar(out, wide, px_int(results ? (int64_t)n / results : 1));
 }
 
-// Elements equal to the result share the gradient.
+// Elements equal to the result share the gradient evenly.
 px_status px__grad_extreme(px_tensor **out, px_tensor *grad, px_tensor *self, px_tensor *result,
                            px_value dim, bool keepdim) {
   PX_SCOPED(px_tensor) wide = NULL;
@@ -84,8 +84,8 @@ px_status px__grad_extreme(px_tensor **out, px_tensor *grad, px_tensor *self, px
   return px_mul(out, wide, mask);
 }
 
-// The products of the others as ops, for when they are to be differentiated themselves: row j has
-// the line with 1 in the place of element j.
+// Products of all other elements, composed of ops for second derivatives. Row j is the line with
+// element j replaced by 1.
 static px_status others_composed(px_tensor **out, const px_tensor *self, int64_t dim, bool all) {
   PX_SCOPED(px_tensor) line = NULL;
   PX_SCOPED(px_tensor) spread = NULL;
@@ -109,7 +109,7 @@ static px_status others_composed(px_tensor **out, const px_tensor *self, int64_t
   return all ? px_reshape(out, made, px_tensor_sizes(self), px_tensor_ndim(self))
              : px_transpose(out, made, dim, -1);
 }
-// In a mapping nobody can tell, and one answer serves all places: there may be.
+// Under vmap the answer must hold for all batch indices and cannot be read: assume a zero.
 static px_status any_zero(bool *out, const px_tensor *zero) {
   PX_SCOPED(px_tensor) any = NULL;
   px_scalar found;
@@ -118,7 +118,7 @@ static px_status any_zero(bool *out, const px_tensor *zero) {
   PX_TRY(px_tensor_item(&found, any));
   return *out = px_scalar_int(found) != 0, PX_OK;
 }
-// The product of the others, also where elements are zero.
+// Gradient of prod: the product of all other elements, also with zeros.
 px_status px__grad_prod(px_tensor **out, px_tensor *grad, px_tensor *self, px_value dim,
                         bool keepdim) {
   PX_SCOPED(px_tensor) wide = NULL;
@@ -127,7 +127,7 @@ px_status px__grad_prod(px_tensor **out, px_tensor *grad, px_tensor *self, px_va
   PX_SCOPED(px_tensor) zeros = NULL;
   PX_SCOPED(px_tensor) product = NULL;
   PX_SCOPED(px_tensor) others = NULL;
-  PX_SCOPED(px_tensor) gone = NULL;
+  PX_SCOPED(px_tensor) zeroed = NULL;
   PX_SCOPED(px_tensor) valid = NULL;
   bool all = dim.kind == PX_ARG_NONE;
   px_value dims = all ? PX_NONE() : PX_IS(&dim.v.i, 1);
@@ -144,17 +144,17 @@ px_status px__grad_prod(px_tensor **out, px_tensor *grad, px_tensor *self, px_va
              : px_prod(&product, safe, dim.v.i, true, PX_DTYPE_NONE));
   PX_TRY(px_sum(&zeros, zero, all ? NULL : dims.v.ints, dims.n, true, PX_DTYPE_NONE));
   PX_TRY(px_div(&others, product, safe));
-  // An element's others hold a zero where there are more zeros than itself.
-  PX_TRY(px_ne(&gone, zeros, zero));
-  PX_TRY(px_masked_fill(&valid, others, gone, px_int(0)));
+  // The product of the others is 0 if there are more zeros than the element itself.
+  PX_TRY(px_ne(&zeroed, zeros, zero));
+  PX_TRY(px_masked_fill(&valid, others, zeroed, px_int(0)));
   PX_TRY(spread_like(&wide, grad, self, dims, keepdim));
   return px_mul(out, wide, valid);
 }
 
 // ---- complex numbers
 
-// Turns by a right angle: the product with the imaginary unit.
-static px_status turned(px_tensor **out, const px_tensor *t) {
+// Multiplies by the imaginary unit.
+static px_status times_i(px_tensor **out, const px_tensor *t) {
   PX_SCOPED(px_tensor) unit = NULL;
   PX_TRY(px_tensor_from_complex(&unit, (px_complex){0, 1}));
   return px_mul(out, t, unit);
@@ -164,10 +164,10 @@ static px_status zeros_of(px_tensor **out, const px_tensor *t) {
   return px_zeros_like(out, t, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false, NULL);
 }
 
-// A real gradient of the imaginary part.
-px_status px__grad_imaginary(px_tensor **out, px_tensor *grad) { return turned(out, grad); }
+// Gradient of the imaginary part.
+px_status px__grad_imaginary(px_tensor **out, px_tensor *grad) { return times_i(out, grad); }
 
-// Of |self| e^(i a) the angle changes across the line from 0, the more slowly the longer it is.
+// Gradient of the angle: the direction i * self divided by |self|^2, 0 at 0.
 px_status px__grad_angle(px_tensor **out, px_tensor *grad, px_tensor *self) {
   PX_SCOPED(px_tensor) across = NULL;
   PX_SCOPED(px_tensor) length = NULL;
@@ -176,7 +176,7 @@ px_status px__grad_angle(px_tensor **out, px_tensor *grad, px_tensor *self) {
   PX_SCOPED(px_tensor) zero = NULL;
   PX_SCOPED(px_tensor) change = NULL;
   if (!px_dtype_is_complex(px_tensor_dtype(self))) return zeros_of(out, self);
-  PX_TRY(turned(&across, self));
+  PX_TRY(times_i(&across, self));
   PX_TRY(px_abs(&length, self));
   PX_TRY(px_square(&square, length));
   PX_TRY(px_div(&slope, across, square));
@@ -185,7 +185,7 @@ px_status px__grad_angle(px_tensor **out, px_tensor *grad, px_tensor *self) {
   return px_masked_fill(out, change, zero, px_int(0));
 }
 
-// Only what goes across the line from 0 turns the number; what goes along it is lost.
+// Gradient of sgn: the component of grad orthogonal to the result, divided by |self|, 0 at 0.
 px_status px__grad_sgn(px_tensor **out, px_tensor *grad, px_tensor *self, px_tensor *result) {
   PX_SCOPED(px_tensor) length = NULL;
   PX_SCOPED(px_tensor) mirrored = NULL;
@@ -207,7 +207,7 @@ px_status px__grad_sgn(px_tensor **out, px_tensor *grad, px_tensor *self, px_ten
   return px_masked_fill(out, change, zero, px_int(0));
 }
 
-// The gradient goes to the element that was taken.
+// Scatters the gradient to the selected elements.
 px_status px__grad_pick(px_tensor **out, px_tensor *grad, px_tensor *indices, px_value sizes,
                         int64_t dim, bool keepdim) {
   px_value dims = PX_IS(&dim, 1);
@@ -239,7 +239,7 @@ px_status px__grad_var(px_tensor **out, px_tensor *grad, px_tensor *self, px_val
   return px_mul_scalar(out, product, px_float(2 / (degrees > 0 ? degrees : 0)));
 }
 
-// |x|^(p-1) sign(x), 0 at 0 where p is below 1: what the gradient of a p-norm is made of.
+// Slope of a p-norm up to scale: |x|^(p-1) sign(x), 0 at x = 0 if p < 1.
 static px_status norm_slope(px_tensor **out, const px_tensor *self, double p) {
   PX_SCOPED(px_tensor) size = NULL;
   PX_SCOPED(px_tensor) power = NULL;
@@ -269,7 +269,7 @@ px_status px__grad_norm(px_tensor **out, px_tensor *grad, px_tensor *self, px_te
   PX_SCOPED(px_tensor) none = NULL;
   PX_SCOPED(px_tensor) wide = NULL;
   if (power == 0) return PX_OK;
-  if (power * 0 != 0) {  // of infinity: the extremes share it
+  if (power * 0 != 0) {  // infinity norm: extreme elements share the gradient
     PX_SCOPED(px_tensor) size = NULL;
     PX_SCOPED(px_tensor) sign = NULL;
     PX_SCOPED(px_tensor) share = NULL;
@@ -287,7 +287,7 @@ px_status px__grad_norm(px_tensor **out, px_tensor *grad, px_tensor *self, px_te
   return px_mul(out, wide, slope);
 }
 
-// The gradient times the softmax of self.
+// grad * softmax(self).
 px_status px__grad_logsumexp(px_tensor **out, px_tensor *grad, px_tensor *self, px_tensor *result,
                              px_value dim, bool keepdim) {
   PX_SCOPED(px_tensor) spread = NULL;
@@ -301,24 +301,24 @@ px_status px__grad_logsumexp(px_tensor **out, px_tensor *grad, px_tensor *self, 
   return px_mul(out, spread, weight);
 }
 
-// Of a logarithm of what was to be subtracted from it, and of exponentials that follow: each
-// element's share, exp(self + log of the sum from it on of exp(logs - result)).
+// Returns each element's share exp(self + s). s is the reverse logcumsumexp of (logs - result)
+// along dim.
 static px_status shares_of_log_sums(px_tensor **out, const px_tensor *logs, const px_tensor *self,
                                     const px_tensor *result, int64_t dim) {
   PX_SCOPED(px_tensor) less = NULL;
-  PX_SCOPED(px_tensor) turned = NULL;
+  PX_SCOPED(px_tensor) reversed = NULL;
   PX_SCOPED(px_tensor) sums = NULL;
   PX_SCOPED(px_tensor) back = NULL;
   PX_SCOPED(px_tensor) both = NULL;
   PX_TRY(px_sub(&less, logs, result, px_int(1)));
-  PX_TRY(px_flip(&turned, less, &dim, 1));
-  PX_TRY(px_logcumsumexp(&sums, turned, dim));
+  PX_TRY(px_flip(&reversed, less, &dim, 1));
+  PX_TRY(px_logcumsumexp(&sums, reversed, dim));
   PX_TRY(px_flip(&back, sums, &dim, 1));
   PX_TRY(px_add(&both, back, self, px_int(1)));
   return px_exp(out, both);
 }
-// The logarithm of the gradient where it has a sign, the lowest number elsewhere, of which the
-// exponential is 0; infinities would meet, and make NaN of what they are subtracted from.
+// Logarithm of the gradient where it has the given sign, elsewhere the lowest finite value, whose
+// exponential is 0. Infinities would cancel to NaN.
 static px_status logs_where(px_tensor **out, const px_tensor *logs, const px_tensor *grad,
                             bool positive) {
   PX_SCOPED(px_tensor) other = NULL;
@@ -352,8 +352,8 @@ px_status px__grad_logcumsumexp(px_tensor **out, px_tensor *grad, px_tensor *sel
   return px_sub(out, more, less, px_int(1));
 }
 
-// The derivative of cumprod as ops, for when it is to be differentiated itself: [.., j, i] is the
-// product up to i of all but the j-th, so zeros among the elements do no harm.
+// Derivative of cumprod composed of ops, for second derivatives. [.., j, i] is the product up to i
+// without element j, so zeros are handled.
 static px_status cumprod_composed(px_tensor **out, const px_tensor *grad, const px_tensor *self,
                                   int64_t dim) {
   int64_t n = px_tensor_size(self, (int)(dim < 0 ? dim + px_tensor_ndim(self) : dim));
@@ -394,12 +394,12 @@ px_status px__grad_cumprod(px_tensor **out, px_tensor *grad, px_tensor *self, in
   return px_cumprod_backward(out, grad, self, dim);
 }
 
-// A derivative that nobody has written: an error rather than a zero. Its class is PyTorch's.
+// Missing derivative of an op: fails instead of returning zero. The error class is PyTorch's.
 px_status px__grad_unimplemented(px__backward *b) {
   PX_FAIL(PX_RUNTIME, "derivative for aten::%s is not implemented",
           b->op->python_name ? b->op->python_name : b->op->name);
 }
-// The same of one parameter of an op.
+// Missing derivative of one parameter of an op.
 px_status px__grad_unknown(px_tensor **out, px_tensor *grad, const char *what) {
   PX_FAIL(PX_UNIMPLEMENTED, "the derivative for '%s' is not implemented.", what);
 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What generated formulas use: calls of ops, and arithmetic with numbers in px_values.
+// Runtime of generated formulas: op calls, and arithmetic on numbers in px_values.
 //
-// It uses public headers only, so that the bodies of composite ops (build/gen/ops_N.c) may use
-// it as well as the backward functions.
+// Uses public headers only, so that bodies of composite ops (build/gen/ops_N.c) can include it as
+// well as backward functions.
 #pragma once
 #include "phlox/op.h"
 
-// Calls an op of one result, or of several of which only the first is wanted.
+// Calls an op and returns its first result.
 __attribute__((warn_unused_result, unused)) static px_status px__f_call(px_tensor **out,
                                                                         const px_op *op,
                                                                         const px_value *args) {
@@ -21,7 +21,7 @@ static inline bool px__f_is_number(px_value v) {
   return v.kind == PX_ARG_SCALAR || v.kind == PX_ARG_INT || v.kind == PX_ARG_FLOAT ||
          v.kind == PX_ARG_BOOL;
 }
-// A number as the parameter wants it; anything else (none, a tensor) stays.
+// Converts a number to a scalar parameter; other values (none, a tensor) are unchanged.
 static inline px_value px__f_scalar(px_value v) {
   return px__f_is_number(v) ? PX_S(px_value_scalar(v)) : v;
 }
@@ -37,16 +37,16 @@ static inline px_value px__f_bool(px_value v) {
 static inline double px__f_apply(char op, double a, double b) {
   return op == '+' ? a + b : op == '-' ? a - b : op == '*' ? a * b : a / b;
 }
-// Python's arithmetic: whole numbers stay whole but for `/`.
+// Python's arithmetic: integers stay integers, except for `/`.
 static inline px_value px__f_arith(char op, px_value a, px_value b) {
   px_scalar x = px_value_scalar(a), y = px_value_scalar(b);
   if (x.kind == 'f' || y.kind == 'f' || op == '/')
     return PX_S(px_float(px__f_apply(op, px_scalar_float(x), px_scalar_float(y))));
-  uint64_t i = (uint64_t)px_scalar_int(x), j = (uint64_t)px_scalar_int(y);  // they wrap around
+  uint64_t i = (uint64_t)px_scalar_int(x), j = (uint64_t)px_scalar_int(y);  // wraps around
   return PX_S(px_int((int64_t)(op == '+' ? i + j : op == '-' ? i - j : i * j)));
 }
 
-// tensor * number, by the op `mul`.
+// tensor * number, with the op `mul`.
 __attribute__((warn_unused_result, unused)) static px_status px__f_scale(px_tensor **out,
                                                                          const px_op *mul,
                                                                          px_value t,
@@ -57,7 +57,7 @@ __attribute__((warn_unused_result, unused)) static px_status px__f_scale(px_tens
   return PX_OK;
 }
 
-// Of a tensor argument that was a number: no dimensions.
+// Sizes of an argument. A number has no dimensions.
 static inline px_value px__f_sizes(px_value v) {
   return v.kind == PX_ARG_TENSOR ? PX_IS(px_tensor_sizes(v.v.tensor), px_tensor_ndim(v.v.tensor))
                                  : PX_IS(NULL, 0);
@@ -71,13 +71,13 @@ static inline px_value px__f_ndim(px_value v) {
 static inline px_value px__f_dtype(px_value v) {
   return v.kind == PX_ARG_TENSOR ? PX_DT(px_tensor_dtype(v.v.tensor)) : PX_NONE();
 }
-// Whether no tensor was given: a number, or nothing.
+// True if the argument is not a tensor: a number, or none.
 static inline px_value px__f_number(px_value v) { return PX_I(v.kind != PX_ARG_TENSOR); }
-// The name of the memory format that a tensor shows.
+// Name of the tensor's suggested memory format.
 static inline px_value px__f_format(px_value v) {
   return PX_TX(px_memory_format_name(px_tensor_suggest_format(v.v.tensor)));
 }
-// Whether a matrix is the transpose of a row-major one; then its gradient should be too.
+// True if a matrix is the transpose of a row-major one. Its gradient should be, too.
 static inline px_value px__f_turned(px_value v) {
   const int64_t *sizes = px_tensor_sizes(v.v.tensor), *strides = px_tensor_strides(v.v.tensor);
   return PX_I(strides[0] == 1 && sizes[1] > 1 && strides[1] == sizes[0]);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The gradient of attention in tiles: by tiles again. Where it is itself to be differentiated
-// (create_graph), attention is composed of other ops, which record themselves.
+// Gradient of tiled attention, computed in tiles. With create_graph, attention is recomputed from
+// other recorded ops instead.
 #include "autograd/rules/backward.h"
 #include "grad_functions.h"
 #include "hidden/attention.h"
@@ -13,18 +13,18 @@ enum { QUERY, KEY, VALUE, INPUTS };
 
 static px_status gradients(arguments *args, px_tensor *result, px_tensor *const *views) {
   px_tensor **const to[INPUTS] = {args->d_query, args->d_key, args->d_value};
-  px_tensor *wanted[INPUTS], *got[INPUTS] = {NULL}, *grad = args->grad_output;
+  px_tensor *required[INPUTS], *got[INPUTS] = {NULL}, *grad = args->grad_output;
   int64_t count = 0;
   for (int i = 0; i < INPUTS; i++)
-    if (to[i]) wanted[count++] = views[i];
-  PX_TRY(px_grad(got, 1, &result, &grad, count, wanted, true, true, true));
+    if (to[i]) required[count++] = views[i];
+  PX_TRY(px_grad(got, 1, &result, &grad, count, required, true, true, true));
   for (int i = 0, k = 0; i < INPUTS; i++)
     if (to[i]) *to[i] = got[k++];
   return PX_OK;
 }
-// A tensor may be given in several places: each place has a view of its own, which gets its own
-// part of the gradient.
-static px_status again(arguments *args) {
+// Recomputes attention with recorded ops. Each argument gets its own view, since one tensor may be
+// passed for several arguments with separate gradients.
+static px_status recompute(arguments *args) {
   const px_tensor *given[INPUTS] = {args->query, args->key, args->value};
   px_tensor *views[INPUTS] = {NULL}, *result = NULL;
   px_status status = PX_OK;
@@ -41,21 +41,21 @@ static px_status again(arguments *args) {
   return status;
 }
 
-static void give(px_tensor **to, px_tensor **made) {
+static void move_to(px_tensor **to, px_tensor **made) {
   if (to) *to = PX_MOVE(*made);
 }
 PX_GRAD(tiled_attention) {
   PX_CHECK(args->grad_output && !args->grad_logsumexp, PX_UNIMPLEMENTED,
-           "the gradient of attention with respect to its logsumexp");
-  if (px_grad_enabled()) return again(args);
+           "the gradient of attention with respect to its logsumexp is not implemented");
+  if (px_grad_enabled()) return recompute(args);
   PX_SCOPED(px_tensor) query = NULL;
   PX_SCOPED(px_tensor) key = NULL;
   PX_SCOPED(px_tensor) value = NULL;
   PX_TRY(px_tiled_attention_backward(
       &query, &key, &value, args->grad_output, args->query, args->key, args->value, args->attn_mask,
       args->output, args->logsumexp, args->seed, args->dropout_p, args->is_causal, args->scale));
-  give(args->d_query, &query);
-  give(args->d_key, &key);
-  give(args->d_value, &value);
+  move_to(args->d_query, &query);
+  move_to(args->d_key, &key);
+  move_to(args->d_value, &value);
   return PX_OK;
 }

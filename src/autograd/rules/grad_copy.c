@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of copies: they travel back to where the source was.
+// Gradients of copies: converted back to the dtype and device of the source.
 #include "autograd/rules/backward.h"
 
 #include "grad_functions.h"
@@ -10,7 +10,7 @@ static px_status like(px_tensor **out, px_tensor *grad, const px_tensor *source)
 }
 
 PX_GRAD(copy) {
-  // What self held is gone: its gradient is zero, which is what no result means.
+  // The old value of self has a zero gradient, represented by no result.
   if (!args->d_src || !args->grad) return PX_OK;
   return like(args->d_src, args->grad, args->src);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of Fourier transforms between real numbers and the first halves of lines: each is the
-// other one, but for the places between the first and, of an even number, the middle one, which
-// stand for two. They call ops, so their results can be differentiated again.
+// Gradients of real-to-complex and complex-to-real Fourier transforms with half spectra. Each is
+// the other transform, with a factor for elements representing two frequencies. The first element
+// represents one, and for even n the last. The gradients call ops, so they are differentiable.
 #include "grad_functions.h"
 #include "hidden/fft.h"
 #include "phlox/ops/arithmetic.h"
@@ -9,7 +9,7 @@
 #include "phlox/ops/factory.h"
 #include "phlox/ops/view.h"
 
-// Half a line of n numbers, with the places that stand for two multiplied by a number.
+// Multiplies the elements representing two frequencies in a half spectrum of n points.
 static px_status weighted(px_tensor **out, const px_tensor *half, int64_t dim, int64_t n,
                           double by) {
   PX_SCOPED(px_tensor) weights = NULL;
@@ -28,7 +28,7 @@ static px_status weighted(px_tensor **out, const px_tensor *half, int64_t dim, i
   PX_TRY(px_narrow(&twice, weights, 0, 1, (n + 1) / 2 - 1));
   PX_TRY(px_fill_(twice, px_float(by)));
   PX_TRY(px_view(&spread, weights, sizes, ndim + 1));
-  // As pairs of real numbers, which GPUs multiply too.
+  // Multiplies pairs of real numbers, a layout supported by the GPU kernels.
   PX_TRY(px_resolve_conj(&plain, half));
   PX_TRY(px_view_as_real(&pairs, plain));
   PX_TRY(px_mul(&scaled, pairs, spread));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of picking, joining and rearranging that are no formula.
+// Gradients of indexing, joining and rearranging that cannot be written as formulas.
 #include "autograd/rules/backward.h"
 
 #include "grad_functions.h"
@@ -45,19 +45,19 @@ PX_GRAD(index_put) {
                       false);
 }
 
-// ---- several elements at one place
+// ---- scatter_reduce
 
-// What both gradients are made from, of all places: src's elements are at `index`.
+// Arguments of both gradients; src is scattered to `index`.
 typedef struct reduction {
   px_tensor *grad, *self, *index, *src, *result;
   int64_t dim;
   bool include_self;
 } reduction;
 
-static px_status at_places(px_tensor **out, const reduction *r, const px_tensor *t) {
+static px_status gather_at(px_tensor **out, const reduction *r, const px_tensor *t) {
   return px_gather(out, t, r->dim, r->index, false);
 }
-// Equal extremes share the gradient evenly.
+// amax and amin: equal extremes share the gradient evenly.
 static px_status share_evenly(px_tensor **d_self, px_tensor **d_src, const reduction *r) {
   PX_SCOPED(px_tensor) own = NULL;
   PX_SCOPED(px_tensor) best = NULL;
@@ -68,7 +68,7 @@ static px_status share_evenly(px_tensor **d_self, px_tensor **d_src, const reduc
   px_dtype dtype = px_tensor_dtype(r->grad);
   PX_TRY(px_eq(&equal, r->self, r->result));
   PX_TRY(px_to(&own, equal, dtype, PX_DEVICE_NONE, false, false));
-  PX_TRY(at_places(&best, r, r->result));
+  PX_TRY(gather_at(&best, r, r->result));
   px_release(equal), equal = NULL;
   PX_TRY(px_eq(&equal, r->src, best));
   PX_TRY(px_to(&theirs, equal, dtype, PX_DEVICE_NONE, false, false));
@@ -77,18 +77,18 @@ static px_status share_evenly(px_tensor **d_self, px_tensor **d_src, const reduc
   if (d_self) PX_TRY(px_mul(d_self, own, share));
   if (!d_src) return PX_OK;
   PX_SCOPED(px_tensor) shares = NULL;
-  PX_TRY(at_places(&shares, r, share));
+  PX_TRY(gather_at(&shares, r, share));
   return px_mul(d_src, theirs, shares);
 }
 
-// The product of the others: of an element that is zero alone, made with 1 in its place; of several
-// zeros, 0; of other elements the result by the element.
+// prod: the product of all other elements. For the only zero it is computed with 1 in its place.
+// With several zeros it is 0. For nonzero elements it is the result divided by the element.
 static px_status product_of_others(px_tensor **d_src, const reduction *r) {
   PX_SCOPED(px_tensor) zero = NULL;
   PX_SCOPED(px_tensor) number = NULL;
   PX_SCOPED(px_tensor) none = NULL;
   PX_SCOPED(px_tensor) zeros = NULL;
-  PX_SCOPED(px_tensor) beside = NULL;
+  PX_SCOPED(px_tensor) zeros_at = NULL;
   PX_SCOPED(px_tensor) single = NULL;
   PX_SCOPED(px_tensor) alone = NULL;
   PX_SCOPED(px_tensor) others = NULL;
@@ -103,16 +103,16 @@ static px_status product_of_others(px_tensor **d_src, const reduction *r) {
   PX_TRY(px_zeros(&none, px_tensor_sizes(r->self), px_tensor_ndim(r->self), PX_INT64,
                   px_tensor_device(r->self), false, false));
   PX_TRY(px_scatter_add(&zeros, none, r->dim, r->index, number));
-  PX_TRY(at_places(&beside, r, zeros));
-  PX_TRY(px_eq_scalar(&single, beside, px_int(1)));
+  PX_TRY(gather_at(&zeros_at, r, zeros));
+  PX_TRY(px_eq_scalar(&single, zeros_at, px_int(1)));
   PX_TRY(px_logical_and(&alone, single, zero));
   PX_TRY(px_masked_fill(&others, r->src, alone, px_int(1)));
   PX_TRY(px_scatter_reduce(&product, r->self, r->dim, r->index, others, "prod", r->include_self));
   PX_TRY(px_mul(&scaled, r->grad, product));
-  PX_TRY(at_places(&first, r, scaled));
+  PX_TRY(gather_at(&first, r, scaled));
   px_release(scaled), scaled = NULL;
   PX_TRY(px_mul(&scaled, r->grad, r->result));
-  PX_TRY(at_places(&second, r, scaled));
+  PX_TRY(gather_at(&second, r, scaled));
   PX_TRY(px_masked_fill(&masked, r->src, zero, px_int(1)));
   PX_TRY(px_div(&quotient, second, masked));
   return px_where(d_src, alone, first, quotient);
@@ -131,7 +131,7 @@ static px_status share_product(px_tensor **d_self, px_tensor **d_src, const redu
   return px_div(d_self, scaled, own);
 }
 
-// A mean's elements share the gradient evenly, a sum's have all of it.
+// Mean: elements share the gradient evenly. Sum: each gets all of it.
 static px_status share_sum(px_tensor **d_self, px_tensor **d_src, const reduction *r, bool mean) {
   PX_SCOPED(px_tensor) share = px_retain(r->grad);
   if (mean) {
@@ -147,7 +147,7 @@ static px_status share_sum(px_tensor **d_self, px_tensor **d_src, const reductio
     px_release(share), share = NULL;
     PX_TRY(px_div(&share, r->grad, count));
   }
-  if (d_src) PX_TRY(at_places(d_src, r, share));
+  if (d_src) PX_TRY(gather_at(d_src, r, share));
   if (d_self) *d_self = PX_MOVE(share);
   return PX_OK;
 }
@@ -188,7 +188,7 @@ PX_GRAD(cat) {
   for (int i = 0; i < list.n; i++) {
     const px_tensor *t = list.v.tensors[i];
     PX_SCOPED(px_tensor) part = NULL;
-    if (px_tensor_ndim(t) != px_tensor_ndim(grad)) continue;  // an empty one, joined with anything
+    if (px_tensor_ndim(t) != px_tensor_ndim(grad)) continue;  // legacy empty tensor
     int64_t n = px_tensor_size(t, dim);
     PX_TRY(px_narrow(&part, grad, dim, at, n));
     PX_TRY(in_dtype(&args->d_tensors[i], part, t));
@@ -255,7 +255,7 @@ px_status px__grad_roll(px_tensor **out, px_tensor *grad, px_value shifts, px_va
 
 // ---- embedding
 
-// Looks the gradient's gradient up; the padding's rows got nothing.
+// Looks up the gradient's gradient. Rows of the padding index are zero.
 px_status px__grad_embedding_again(px_tensor **out, px_tensor *grad, px_tensor *input,
                                    px_value padding_idx) {
   if (padding_idx.kind == PX_ARG_NONE) return px_embedding(out, input, grad, NULL);
@@ -270,9 +270,9 @@ px_status px__grad_embedding_again(px_tensor **out, px_tensor *grad, px_tensor *
   return px_masked_fill(out, rows, mask, px_int(0));
 }
 
-// ---- bags of rows
+// ---- embedding bags
 
-// The gradient of each index's row is that of its bag.
+// Expands the gradient of each bag to the rows of its indices.
 static px_status bag_rows(px_tensor **out, px_tensor *grad, px_tensor *begins, int64_t length) {
   int64_t count = px_tensor_size(grad, 0);
   PX_SCOPED(px_tensor) from = NULL;
@@ -316,15 +316,15 @@ PX_GRAD(bag_sums) {
                                indices, padding < 0 ? NULL : &padding);
 }
 
-// An empty bag has no place.
-px_status px__grad_bag_tops(px_tensor **out, px_tensor *grad, px_tensor *places, px_value sizes) {
+// Empty bags have the index -1 and no gradient.
+px_status px__grad_bag_tops(px_tensor **out, px_tensor *grad, px_tensor *maxima, px_value sizes) {
   PX_SCOPED(px_tensor) none = NULL;
   PX_SCOPED(px_tensor) counted = NULL;
   PX_SCOPED(px_tensor) at = NULL;
   PX_SCOPED(px_tensor) zeros = NULL;
-  PX_TRY(px_lt_scalar(&none, places, px_int(0)));
+  PX_TRY(px_lt_scalar(&none, maxima, px_int(0)));
   PX_TRY(px_masked_fill(&counted, grad, none, px_int(0)));
-  PX_TRY(px_masked_fill(&at, places, none, px_int(0)));
+  PX_TRY(px_masked_fill(&at, maxima, none, px_int(0)));
   PX_TRY(px_zeros(&zeros, sizes.v.ints, sizes.n, px_tensor_dtype(grad), px_tensor_device(grad),
                   false, false));
   return px_scatter_add(out, zeros, 0, at, counted);

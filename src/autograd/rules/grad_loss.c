@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Helpers of the formulas of losses and pooling.
+// Helpers of the gradient formulas of losses and pooling.
 #include <string.h>
 
 #include "autograd/rules/backward.h"
@@ -13,7 +13,7 @@
 #include "phlox/ops/norm.h"
 #include "phlox/ops/view.h"
 
-// Their product, divided by the elements where they are averaged.
+// grad * grad_output, divided by the number of elements for "mean".
 px_status px__grad_per_element(px_tensor **out, px_tensor *grad, px_tensor *grad_output,
                                const char *reduction) {
   PX_SCOPED(px_tensor) product = NULL;
@@ -21,8 +21,7 @@ px_status px__grad_per_element(px_tensor **out, px_tensor *grad, px_tensor *grad
   PX_TRY(px_mul(&product, grad, grad_output));
   return px_div_scalar(out, product, px_int(px_tensor_numel(grad)));
 }
-// Of a loss that is a parabola where self and target differ by less than width, and straight
-// elsewhere.
+// Second gradient of a loss quadratic for |self - target| < width and linear elsewhere.
 px_status px__grad_bend(px_tensor **out, px_tensor *grad, px_tensor *grad_output, px_tensor *self,
                         px_tensor *target, const char *reduction, double width, double divisor) {
   PX_SCOPED(px_tensor) product = NULL;
@@ -45,41 +44,40 @@ px_status px__grad_bce_target(px_tensor **out, px_tensor *grad, px_tensor *input
   double n = strcmp(reduction, "mean") ? 1 : (double)px_tensor_numel(input);
   return px_mul_scalar(out, product, px_float(-1 / n));
 }
-// Pools again; `sizes` are those of the pooled tensor.
+// Pools the gradient to the last two of `sizes`.
 px_status px__grad_adaptive(px_tensor **out, px_tensor *grad, px_value sizes) {
   return px_adaptive_avg_pool2d(out, grad, sizes.v.ints + sizes.n - 2, 2);
 }
 
 // ---- class_losses
 
-// The gradient as recorded ops: what each row counts times its probabilities, less that at the
-// target.
-static px_status classes_again(px_tensor **out, const px__class_losses_grad *args) {
+// Gradient as recorded ops: each row's weight times its softmax, minus the weight at the target.
+static px_status classes_recomputed(px_tensor **out, const px__class_losses_grad *args) {
   PX_SCOPED(px_tensor) ignored = NULL;
   PX_SCOPED(px_tensor) counts = NULL;
-  PX_SCOPED(px_tensor) place = NULL;
+  PX_SCOPED(px_tensor) class = NULL;
   PX_SCOPED(px_tensor) column = NULL;
-  PX_SCOPED(px_tensor) places = NULL;
+  PX_SCOPED(px_tensor) classes = NULL;
   PX_SCOPED(px_tensor) shares = NULL;
   PX_SCOPED(px_tensor) product = NULL;
   PX_SCOPED(px_tensor) less = NULL;
   PX_SCOPED(px_tensor) sum = NULL;
   PX_TRY(px_eq_scalar(&ignored, args->target, px_int(args->ignore_index)));
   PX_TRY(px_masked_fill(&counts, args->grad_losses, ignored, px_float(0)));
-  PX_TRY(px_masked_fill(&place, args->target, ignored, px_int(0)));
+  PX_TRY(px_masked_fill(&class, args->target, ignored, px_int(0)));
   PX_TRY(px_unsqueeze(&column, counts, 1));
-  PX_TRY(px_unsqueeze(&places, place, 1));
+  PX_TRY(px_unsqueeze(&classes, class, 1));
   PX_TRY(px_softmax(&shares, args->input, 1, px_tensor_dtype(counts)));
   PX_TRY(px_mul(&product, shares, column));
   PX_TRY(px_neg(&less, column));
-  PX_TRY(px_scatter_add(&sum, product, 1, places, less));
+  PX_TRY(px_scatter_add(&sum, product, 1, classes, less));
   return px_to(out, sum, px_tensor_dtype(args->input), PX_DEVICE_NONE, false, false);
 }
 PX_GRAD(class_losses) {
   PX_CHECK(args->grad_losses && !args->grad_logsumexp, PX_UNIMPLEMENTED,
-           "the gradient of class_losses with respect to its logsumexp");
+           "the gradient of class_losses with respect to its logsumexp is not implemented");
   if (!args->d_input) return PX_OK;
-  if (px_grad_enabled()) return classes_again(args->d_input, args);
+  if (px_grad_enabled()) return classes_recomputed(args->d_input, args);
   return px_class_losses_backward(args->d_input, args->grad_losses, args->input, args->target,
                                   args->logsumexp, args->ignore_index);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Helpers of formulas that need the graph's own view of memory.
+// Helpers of gradient formulas that depend on memory layout.
 #include "autograd/rules/backward.h"
 
 #include "grad_functions.h"
@@ -15,7 +15,7 @@ static bool is_row_major(px_value sizes, px_value strides) {
   return true;
 }
 
-// The gradient of as_strided_backward: the same elements of `grad`, laid out as the base was.
+// Gradient of as_strided_backward: the elements of `grad` in the layout of the base.
 px_status px__grad_as_strided_again(px_tensor **out, px_tensor *grad, px_value base_size,
                                     px_value base_stride, int64_t base_offset, px_value size,
                                     px_value stride, int64_t storage_offset) {
@@ -32,37 +32,37 @@ px_status px__grad_as_strided_again(px_tensor **out, px_tensor *grad, px_value b
 }
 
 // ---- products of matrices
-// A matrix that is a transposed one (a Linear's weight, as the product sees it) gets a gradient
-// which is transposed likewise: seen from the weight it is row-major, and nothing has to copy it.
+// The gradient of a transposed matrix (a Linear's weight inside the product) is computed
+// transposed. For the weight it is then row-major and needs no copy.
 
-static px_status times_turned(px_tensor **out, const px_tensor *a, const px_tensor *b) {
+static px_status times_transposed(px_tensor **out, const px_tensor *a, const px_tensor *b) {
   PX_SCOPED(px_tensor) bt = NULL;
   PX_TRY(px_transpose(&bt, b, 0, 1));
   return px_mm(out, a, bt);
 }
-static px_status turned_times(px_tensor **out, const px_tensor *a, const px_tensor *b) {
+static px_status transposed_times(px_tensor **out, const px_tensor *a, const px_tensor *b) {
   PX_SCOPED(px_tensor) at = NULL;
   PX_TRY(px_transpose(&at, a, 0, 1));
   return px_mm(out, at, b);
 }
 
-// grad @ mat2.T; `turned`: self is transposed.
-px_status px__grad_mm_self(px_tensor **out, px_tensor *grad, px_tensor *mat2, bool turned) {
-  if (!turned) return times_turned(out, grad, mat2);
+// grad @ mat2.T. `transposed`: self is transposed.
+px_status px__grad_mm_self(px_tensor **out, px_tensor *grad, px_tensor *mat2, bool transposed) {
+  if (!transposed) return times_transposed(out, grad, mat2);
   PX_SCOPED(px_tensor) product = NULL;
-  PX_TRY(times_turned(&product, mat2, grad));
+  PX_TRY(times_transposed(&product, mat2, grad));
   return px_transpose(out, product, 0, 1);
 }
 
-// self.T @ grad; `turned`: mat2 is transposed.
-px_status px__grad_mm_mat2(px_tensor **out, px_tensor *grad, px_tensor *self, bool turned) {
-  if (!turned) return turned_times(out, self, grad);
+// self.T @ grad. `transposed`: mat2 is transposed.
+px_status px__grad_mm_mat2(px_tensor **out, px_tensor *grad, px_tensor *self, bool transposed) {
+  if (!transposed) return transposed_times(out, self, grad);
   PX_SCOPED(px_tensor) product = NULL;
-  PX_TRY(turned_times(&product, grad, self));
+  PX_TRY(transposed_times(&product, grad, self));
   return px_transpose(out, product, 0, 1);
 }
 
-// What was added is cut off again, and what was cut off is zero.
+// Padding by the negated amounts: added elements are cut off, removed ones are zero.
 px_status px__grad_pad(px_tensor **out, px_tensor *grad, px_value pad) {
   int64_t back[2 * PX_MAX_DIMS];
   for (int i = 0; i < pad.n; i++) back[i] = -pad.v.ints[i];

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Backward functions of the normalisations. A fused kernel gives all three gradients; where the
-// gradient itself is to be differentiated (create_graph), they are composed of ops that record
-// themselves.
+// Gradients of normalization layers. A fused kernel computes all three gradients. With create_graph
+// they are composed of recorded ops.
 #include "autograd/rules/backward.h"
 #include "grad_functions.h"
 #include "hidden/norm.h"
@@ -10,11 +9,12 @@
 #include "phlox/ops/reduce.h"
 #include "phlox/ops/view.h"
 
-static void give(px_tensor **to, px_tensor **from) {
+static void move_to(px_tensor **to, px_tensor **from) {
   if (to) *to = PX_MOVE(*from);
 }
 
-// The gradient of x in (x - mean) / deviation: rstd * (g - mean(g) - h * mean(g * h)), over `dims`.
+// Gradient of x in (x - mean) / deviation: rstd * (g - mean(g) - h * mean(g * h)), means over
+// `dims`.
 static px_status input_gradient(px_tensor **out, const px_tensor *g, const px_tensor *h,
                                 const px_tensor *rstd, const int64_t *dims, int64_t n) {
   PX_SCOPED(px_tensor) mean = NULL;
@@ -55,13 +55,13 @@ static void moments_end(moments *m) {
   px_release(m->h);
 }
 
-// The three gradients from h and rstd. `over`: the dimensions of the means; `rest`: the others,
-// over which weight and bias are shared; `wide` is the weight in x's dimensions.
+// Arguments of the three gradients. `over`: dimensions of the means. `rest`: the other dimensions,
+// over which weight and bias are shared. `wide`: the weight in x's dimensions.
 typedef struct parts {
   const int64_t *over, *rest;
   int64_t over_count, rest_count;
   const px_tensor *grad, *wide;
-  px_tensor **d_input, **d_weight, **d_bias;  // NULL: not wanted
+  px_tensor **d_input, **d_weight, **d_bias;  // NULL: not required
 } parts;
 static px_status sum_over(px_tensor **out, const px_tensor *t, const parts *p) {
   if (p->rest_count) return px_sum(out, t, p->rest, p->rest_count, false, PX_DTYPE_NONE);
@@ -87,7 +87,7 @@ static px_status composed(const moments *m, const parts *p, bool fixed) {
   return PX_OK;
 }
 
-static px_status layer_again(const px__layer_norm_grad *args) {
+static px_status layer_recomputed(const px__layer_norm_grad *args) {
   const px_tensor *x = args->input;
   int64_t over[PX_MAX_DIMS], rest[PX_MAX_DIMS];
   parts p = {.over = over,
@@ -108,23 +108,24 @@ static px_status layer_again(const px__layer_norm_grad *args) {
   return status;
 }
 PX_GRAD(layer_norm) {
-  PX_CHECK(args->grad_output && !args->grad_mean && !args->grad_rstd, PX_UNIMPLEMENTED,
-           "the gradient of native_layer_norm with respect to its mean and rstd");
-  if (px_grad_enabled()) return layer_again(args);
+  PX_CHECK(
+      args->grad_output && !args->grad_mean && !args->grad_rstd, PX_UNIMPLEMENTED,
+      "the gradient of native_layer_norm with respect to its mean and rstd is not implemented");
+  if (px_grad_enabled()) return layer_recomputed(args);
   PX_SCOPED(px_tensor) input = NULL;
   PX_SCOPED(px_tensor) weight = NULL;
   PX_SCOPED(px_tensor) bias = NULL;
   PX_TRY(px_layer_norm_backward(&input, &weight, &bias, args->grad_output, args->input,
                                 args->normalized_shape.v.ints, args->normalized_shape.n, args->mean,
                                 args->rstd, args->weight));
-  give(args->d_input, &input);
-  give(args->d_weight, &weight);
-  give(args->d_bias, &bias);
+  move_to(args->d_input, &input);
+  move_to(args->d_weight, &weight);
+  move_to(args->d_bias, &bias);
   return PX_OK;
 }
 
-// The gradients of groups as recorded ops: rows of a group's elements give h, rows of a channel's
-// the sums for weight and bias.
+// Gradients of group norm as recorded ops. `rows`: shape with one row per group, for h. `channels`:
+// one row per channel, for the sums of weight and bias.
 static px_status grouped_parts(const px__grouped_norm_grad *args, const moments *m,
                                const int64_t rows[3], const int64_t channels[3]) {
   const px_tensor *x = args->input;
@@ -152,7 +153,7 @@ static px_status grouped_parts(const px__grouped_norm_grad *args, const moments 
   PX_TRY(input_gradient(&back, flat, m->h, m->rstd, &last, 1));
   return px_reshape(args->d_input, back, px_tensor_sizes(x), px_tensor_ndim(x));
 }
-static px_status grouped_again(const px__grouped_norm_grad *args) {
+static px_status grouped_recomputed(const px__grouped_norm_grad *args) {
   const px_tensor *x = args->input;
   const int64_t *sizes = px_tensor_sizes(x), last = 2;
   int64_t n = sizes[0], all = px_tensor_numel(x);
@@ -169,16 +170,16 @@ static px_status grouped_again(const px__grouped_norm_grad *args) {
 }
 PX_GRAD(grouped_norm) {
   PX_CHECK(args->grad_output && !args->grad_mean && !args->grad_rstd, PX_UNIMPLEMENTED,
-           "the gradient of grouped_norm with respect to its mean and rstd");
-  if (px_grad_enabled()) return grouped_again(args);
+           "the gradient of grouped_norm with respect to its mean and rstd is not implemented");
+  if (px_grad_enabled()) return grouped_recomputed(args);
   PX_SCOPED(px_tensor) input = NULL;
   PX_SCOPED(px_tensor) weight = NULL;
   PX_SCOPED(px_tensor) bias = NULL;
   PX_TRY(px_grouped_norm_backward(&input, &weight, &bias, args->grad_output, args->input,
                                   args->num_groups, args->mean, args->rstd, args->weight));
-  give(args->d_input, &input);
-  give(args->d_weight, &weight);
-  give(args->d_bias, &bias);
+  move_to(args->d_input, &input);
+  move_to(args->d_weight, &weight);
+  move_to(args->d_bias, &bias);
   return PX_OK;
 }
 
@@ -199,7 +200,7 @@ static px_status running_moments(moments *out, const px__batch_norm_grad *args, 
   PX_TRY(px_sub(&centred, args->input, mean, px_int(1)));
   return px_mul(&out->h, centred, out->rstd);
 }
-static px_status batch_again(const px__batch_norm_grad *args) {
+static px_status batch_recomputed(const px__batch_norm_grad *args) {
   const px_tensor *x = args->input;
   int64_t over[PX_MAX_DIMS];
   int ndim = px_tensor_ndim(x);
@@ -225,16 +226,17 @@ static px_status batch_again(const px__batch_norm_grad *args) {
 PX_GRAD(batch_norm) {
   PX_CHECK(
       args->grad_output && !args->grad_save_mean && !args->grad_save_invstd && !args->grad_variance,
-      PX_UNIMPLEMENTED, "the gradient of batch_norm with respect to its statistics");
-  if (px_grad_enabled()) return batch_again(args);
+      PX_UNIMPLEMENTED,
+      "the gradient of batch_norm with respect to its statistics is not implemented");
+  if (px_grad_enabled()) return batch_recomputed(args);
   PX_SCOPED(px_tensor) input = NULL;
   PX_SCOPED(px_tensor) weight = NULL;
   PX_SCOPED(px_tensor) bias = NULL;
   PX_TRY(px_batch_norm_backward(&input, &weight, &bias, args->grad_output, args->input,
                                 args->weight, args->running_mean, args->running_var,
                                 args->save_mean, args->save_invstd, args->training, args->eps));
-  give(args->d_input, &input);
-  give(args->d_weight, &weight);
-  give(args->d_bias, &bias);
+  move_to(args->d_input, &input);
+  move_to(args->d_weight, &weight);
+  move_to(args->d_bias, &bias);
   return PX_OK;
 }

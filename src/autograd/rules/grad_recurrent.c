@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The backward function of a recurrent layer: the steps are walked backward by one op, and the
-// gradients of the weights are products over all times at once. Where the gradient itself is to be
-// differentiated (create_graph), the layer is run again by ops that record themselves.
+// Gradient of a recurrent layer. One op walks the time steps backward. Weight gradients are then
+// products over all time steps at once. With create_graph the layer is recomputed with recorded
+// ops.
 #include "autograd/rules/backward.h"
 #include "grad_functions.h"
 #include "hidden/recurrent.h"
@@ -15,7 +15,7 @@
 
 #include <string.h>
 
-// What every row of a layer's gates has had part in.
+// Intermediate gradients, with one row per step and sequence.
 typedef struct traces {
   px_tensor *grad_gates, *grad_h, *grad_c, *grad_other;
 } traces;
@@ -27,17 +27,17 @@ static void traces_end(traces *t) {
   px_release(t->grad_other);
 }
 
-// The gradient of a matrix: of its rows' gradients, and what they were multiplied with.
+// Gradient of a weight: row gradients times the multiplied inputs.
 static px_status weight_gradient(px_tensor **out, const px_tensor *grad, const px_tensor *with) {
-  PX_SCOPED(px_tensor) turned = NULL;
+  PX_SCOPED(px_tensor) transposed = NULL;
   if (!out) return PX_OK;
-  PX_TRY(px_t(&turned, grad));
-  return px_mm(out, turned, with);
+  PX_TRY(px_t(&transposed, grad));
+  return px_mm(out, transposed, with);
 }
 static px_status bias_gradient(px_tensor **out, const px_tensor *grad) {
   return out ? px_sum(out, grad, (int64_t[]){0}, 1, false, PX_DTYPE_NONE) : PX_OK;
 }
-// A part of `saved`, by rows of the input.
+// A matrix inside `saved` with `rows` rows.
 static px_status saved_rows(px_tensor **out, const px_tensor *saved, int64_t at, int64_t rows,
                             int64_t columns) {
   PX_SCOPED(px_tensor) flat = NULL;
@@ -73,17 +73,17 @@ static px_status all(const px__recurrent_layer_grad *args, traces *t) {
   return PX_OK;
 }
 
-// ---- once more, recorded
+// ---- recomputation with recorded ops
 
 typedef const px__recurrent_layer_grad arguments;
 
-// A state while the layer runs: one row for each sequence.
-typedef struct again {
-  px_tensor *gates;  // what comes from the inputs, of all times
+// State during recomputation; h and c have one row per sequence.
+typedef struct recomputation {
+  px_tensor *gates;  // input contributions of all time steps
   px_tensor *h, *c;
-} again;
+} recomputation;
 
-// The k-th gate of a few, which lie beside each other.
+// The k-th of `count` gates, which are adjacent columns.
 static px_status gate(px_tensor **out, const px_tensor *gates, int k, int count) {
   int64_t size = px_tensor_size(gates, 1) / count;
   return px_narrow(out, gates, 1, k * size, size);
@@ -103,8 +103,8 @@ static px_status mixed(px_tensor **out, const px_tensor *a, const px_tensor *b, 
   return px_add(out, left, right, px_int(1));
 }
 
-static px_status lstm_again(px_tensor **h, px_tensor **c, arguments *args, const px_tensor *inputs,
-                            const px_tensor *hidden, const px_tensor *before) {
+static px_status lstm_step(px_tensor **h, px_tensor **c, arguments *args, const px_tensor *inputs,
+                           const px_tensor *hidden, const px_tensor *before) {
   PX_SCOPED(px_tensor) gates = NULL;
   PX_SCOPED(px_tensor) in = NULL;
   PX_SCOPED(px_tensor) keep = NULL;
@@ -126,8 +126,8 @@ static px_status lstm_again(px_tensor **h, px_tensor **c, arguments *args, const
   return px_linear(h, raw, args->w_hr, NULL);
 }
 
-static px_status gru_again(px_tensor **h, const px_tensor *inputs, const px_tensor *hidden,
-                           const px_tensor *before) {
+static px_status gru_step(px_tensor **h, const px_tensor *inputs, const px_tensor *hidden,
+                          const px_tensor *before) {
   PX_SCOPED(px_tensor) sum = NULL;
   PX_SCOPED(px_tensor) reset = NULL;
   PX_SCOPED(px_tensor) keep = NULL;
@@ -151,15 +151,15 @@ static px_status gru_again(px_tensor **h, const px_tensor *inputs, const px_tens
   return px_add(h, fresh, kept, px_int(1));
 }
 
-static px_status rnn_again(px_tensor **h, arguments *args, const px_tensor *inputs,
-                           const px_tensor *hidden) {
+static px_status rnn_step(px_tensor **h, arguments *args, const px_tensor *inputs,
+                          const px_tensor *hidden) {
   PX_SCOPED(px_tensor) sum = NULL;
   PX_TRY(px_add(&sum, inputs, hidden, px_int(1)));
   return strcmp(args->mode, "rnn_relu") ? px_tanh(h, sum) : px_relu(h, sum);
 }
 
-// The first rows of a state are replaced; the others belong to sequences that do not take part.
-static px_status move_on(px_tensor **state, const px_tensor *first) {
+// Replaces the first rows of a state. The rest belongs to sequences not active at this step.
+static px_status replace_rows(px_tensor **state, const px_tensor *first) {
   int64_t count = px_tensor_size(first, 0), all = px_tensor_size(*state, 0);
   PX_SCOPED(px_tensor) rest = NULL;
   PX_SCOPED(px_tensor) joined = NULL;
@@ -170,8 +170,8 @@ static px_status move_on(px_tensor **state, const px_tensor *first) {
   return PX_OK;
 }
 
-static px_status time_again(px_tensor **out, again *x, arguments *args, int64_t first,
-                            int64_t count) {
+static px_status run_step(px_tensor **out, recomputation *x, arguments *args, int64_t first,
+                          int64_t count) {
   PX_SCOPED(px_tensor) inputs = NULL;
   PX_SCOPED(px_tensor) h = NULL;
   PX_SCOPED(px_tensor) c = NULL;
@@ -182,31 +182,31 @@ static px_status time_again(px_tensor **out, again *x, arguments *args, int64_t 
   PX_TRY(px_linear(&hidden, h, args->w_hh, args->b_hh));
   if (args->c) {
     PX_TRY(px_narrow(&c, x->c, 0, 0, count));
-    PX_TRY(lstm_again(out, &next, args, inputs, hidden, c));
-    PX_TRY(move_on(&x->c, next));
+    PX_TRY(lstm_step(out, &next, args, inputs, hidden, c));
+    PX_TRY(replace_rows(&x->c, next));
   } else if (!strcmp(args->mode, "gru")) {
-    PX_TRY(gru_again(out, inputs, hidden, h));
+    PX_TRY(gru_step(out, inputs, hidden, h));
   } else {
-    PX_TRY(rnn_again(out, args, inputs, hidden));
+    PX_TRY(rnn_step(out, args, inputs, hidden));
   }
-  return move_on(&x->h, *out);
+  return replace_rows(&x->h, *out);
 }
 
-// The rows of all times, in their order; outs[t] are those of time t.
-static px_status times_again(px_tensor **outs, again *x, arguments *args, const int64_t *counts,
-                             int64_t times) {
+// Runs all time steps; outs[t] has the rows of step t.
+static px_status run_steps(px_tensor **outs, recomputation *x, arguments *args,
+                           const int64_t *counts, int64_t times) {
   int64_t rows = px_tensor_size(args->input, 0), batch = px_tensor_size(args->h, 0);
   int64_t first = args->reverse ? rows : 0;
   for (int64_t i = 0; i < times; i++) {
     int64_t t = args->reverse ? times - 1 - i : i, count = counts ? counts[t] : batch;
     if (args->reverse) first -= count;
-    PX_TRY(time_again(&outs[t], x, args, first, count));
+    PX_TRY(run_step(&outs[t], x, args, first, count));
     if (!args->reverse) first += count;
   }
   return PX_OK;
 }
 
-static px_status layer_again(px_tensor **output, again *x, arguments *args) {
+static px_status layer_recomputed(px_tensor **output, recomputation *x, arguments *args) {
   int64_t rows = px_tensor_size(args->input, 0), batch = px_tensor_size(args->h, 0);
   void *counts = NULL;
   px_tensor **outs;
@@ -215,16 +215,16 @@ static px_status layer_again(px_tensor **output, again *x, arguments *args) {
   PX_TRY(px_linear(&x->gates, args->input, args->w_ih, args->b_ih));
   x->h = px_retain((px_tensor *)args->h), x->c = px_retain((px_tensor *)args->c);
   PX_TRY(px_alloc((void **)&outs, (size_t)(times + 1) * sizeof *outs));
-  px_status status = times_again(outs, x, args, counts, times);
+  px_status status = run_steps(outs, x, args, counts, times);
   if (status == PX_OK && times) status = px_cat(output, outs, times, 0);
   for (int64_t t = 0; t < times; t++) px_release(outs[t]);
   px_free(outs);
   return status;
 }
 
-// The gradients that are wanted, of the results that have one. A tensor may be given in two places:
-// `own` has a view for each, so that each place gets its own part.
-static px_status grad_again(arguments *own, const again *x, px_tensor *output) {
+// Gradients of the required inputs from the results with gradients. `own` has a separate view per
+// argument, since one tensor may be passed for several.
+static px_status recomputed_gradients(arguments *own, const recomputation *x, px_tensor *output) {
   const struct {
     px_tensor *result, *grad;
   } results[] = {{output, own->grad_output}, {x->h, own->grad_h_n}, {x->c, own->grad_c_n}};
@@ -235,21 +235,21 @@ static px_status grad_again(arguments *own, const again *x, px_tensor *output) {
                 {own->w_ih, own->d_w_ih},   {own->w_hh, own->d_w_hh}, {own->b_ih, own->d_b_ih},
                 {own->b_hh, own->d_b_hh},   {own->w_hr, own->d_w_hr}};
   enum { INPUTS = sizeof inputs / sizeof *inputs };
-  px_tensor *from[3], *grads[3], *wanted[INPUTS], *got[INPUTS] = {NULL};
+  px_tensor *from[3], *grads[3], *required[INPUTS], *got[INPUTS] = {NULL};
   int64_t from_count = 0, wanted_count = 0;
   for (int i = 0; i < 3; i++)
     if (results[i].result && results[i].grad)
       from[from_count] = results[i].result, grads[from_count++] = results[i].grad;
   for (int i = 0; i < INPUTS; i++)
-    if (inputs[i].to) wanted[wanted_count++] = (px_tensor *)inputs[i].tensor;
-  PX_TRY(px_grad(got, from_count, from, grads, wanted_count, wanted, true, true, true));
+    if (inputs[i].to) required[wanted_count++] = (px_tensor *)inputs[i].tensor;
+  PX_TRY(px_grad(got, from_count, from, grads, wanted_count, required, true, true, true));
   for (int i = 0, k = 0; i < INPUTS; i++)
     if (inputs[i].to) *inputs[i].to = got[k++];
   return PX_OK;
 }
 
-static px_status run_again(arguments *args) {
-  again x = {0};
+static px_status recompute_layer(arguments *args) {
+  recomputation x = {0};
   px__recurrent_layer_grad own = *args;
   PX_SCOPED(px_tensor) output = NULL;
   px_tensor **tensors[] = {&own.input, &own.h,    &own.c,    &own.w_ih,
@@ -261,8 +261,8 @@ static px_status run_again(arguments *args) {
     if (t) status = px_view(&views[i], t, px_tensor_sizes(t), px_tensor_ndim(t));
     *tensors[i] = views[i];
   }
-  if (status == PX_OK) status = layer_again(&output, &x, &own);
-  if (status == PX_OK && output) status = grad_again(&own, &x, output);
+  if (status == PX_OK) status = layer_recomputed(&output, &x, &own);
+  if (status == PX_OK && output) status = recomputed_gradients(&own, &x, output);
   for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) px_release(views[i]);
   px_release(x.gates);
   px_release(x.h);
@@ -271,16 +271,17 @@ static px_status run_again(arguments *args) {
 }
 
 PX_GRAD(recurrent_layer) {
-  PX_CHECK(!args->grad_saved, PX_UNIMPLEMENTED,
-           "the gradient of a recurrent layer with respect to what it saves");
-  if (px_grad_enabled()) return run_again(args);
+  PX_CHECK(
+      !args->grad_saved, PX_UNIMPLEMENTED,
+      "the gradient of a recurrent layer with respect to its saved tensors is not implemented");
+  if (px_grad_enabled()) return recompute_layer(args);
   traces t = {0};
   px_status status = all(args, &t);
   traces_end(&t);
   return status;
 }
 
-// ---- nets as a whole
+// ---- whole networks
 
 typedef const px__recurrent_whole_grad whole;
 
@@ -310,8 +311,8 @@ static px_status by_library(whole *args) {
   return PX_OK;
 }
 
-// A view of each tensor that the net was given, so that each place gets its own part of a gradient;
-// rows, h and c come before the params. And where the gradients go, or NULL.
+// Views of the network's inputs, one per argument, since one tensor may be passed for several. The
+// order is rows, h, c, params. `to`: destinations of the gradients, or NULL.
 typedef struct net_views {
   int64_t count;
   px_tensor **own, **got;
@@ -328,10 +329,10 @@ static void net_views_end(net_views *v) {
 static px_status net_views_of(net_views *v, whole *args) {
   const px_tensor *first[] = {args->rows, args->h, args->c};
   px_tensor **to[] = {args->d_rows, args->d_h, args->d_c};
-  size_t room = (size_t)(v->count = 3 + args->params.n);
-  PX_TRY(px_alloc((void **)&v->own, room * sizeof *v->own));
-  PX_TRY(px_alloc((void **)&v->got, room * sizeof *v->got));
-  PX_TRY(px_alloc((void **)&v->to, room * sizeof *v->to));
+  size_t count = (size_t)(v->count = 3 + args->params.n);
+  PX_TRY(px_alloc((void **)&v->own, count * sizeof *v->own));
+  PX_TRY(px_alloc((void **)&v->got, count * sizeof *v->got));
+  PX_TRY(px_alloc((void **)&v->to, count * sizeof *v->to));
   for (int64_t i = 0; i < v->count; i++) {
     const px_tensor *t = i < 3 ? first[i] : args->params.v.tensors[i - 3];
     if (t) PX_TRY(px_view(&v->own[i], t, px_tensor_sizes(t), px_tensor_ndim(t)));
@@ -340,21 +341,21 @@ static px_status net_views_of(net_views *v, whole *args) {
   return PX_OK;
 }
 
-// The gradients of what has a history, of the results that have a gradient.
+// Gradients of recorded inputs from the results with gradients.
 static px_status net_gradients(whole *args, net_views *v, px_tensor *const results[3],
                                bool create_graph) {
   px_tensor *const grads[] = {args->grad_output, args->grad_h_n, args->grad_c_n};
   px_tensor *from[3], *of[3];
-  int64_t from_count = 0, wanted = 0;
+  int64_t from_count = 0, required = 0;
   for (int i = 0; i < 3; i++)
     if (grads[i] && (i < 2 || args->c)) from[from_count] = results[i], of[from_count++] = grads[i];
   if (!from_count) return PX_OK;
   px_tensor **inputs;
   PX_TRY(px_alloc((void **)&inputs, (size_t)v->count * sizeof *inputs));
   for (int64_t i = 0; i < v->count; i++)
-    if (v->to[i] && px_tensor_is_recorded(v->own[i])) inputs[wanted++] = v->own[i];
+    if (v->to[i] && px_tensor_is_recorded(v->own[i])) inputs[required++] = v->own[i];
   px_status status =
-      px_grad(v->got, from_count, from, of, wanted, inputs, create_graph, create_graph, true);
+      px_grad(v->got, from_count, from, of, required, inputs, create_graph, create_graph, true);
   px_free(inputs);
   PX_TRY(status);
   for (int64_t i = 0, k = 0; i < v->count; i++)
@@ -362,8 +363,8 @@ static px_status net_gradients(whole *args, net_views *v, px_tensor *const resul
   return PX_OK;
 }
 
-// The net once more, by layers, whose calls are recorded.
-static px_status net_again(whole *args, bool create_graph) {
+// Recomputes the network by recorded layers.
+static px_status recompute_net(whole *args, bool create_graph) {
   px_tensor *results[3] = {NULL};
   net_views v = {0};
   px_status status = net_views_of(&v, args);
@@ -378,12 +379,13 @@ static px_status net_again(whole *args, bool create_graph) {
 }
 
 PX_GRAD(recurrent_whole) {
-  PX_CHECK(!args->grad_saved, PX_UNIMPLEMENTED,
-           "the gradient of a recurrent layer with respect to what it saves");
+  PX_CHECK(
+      !args->grad_saved, PX_UNIMPLEMENTED,
+      "the gradient of a recurrent layer with respect to its saved tensors is not implemented");
   bool create_graph = px_grad_enabled();
   if (!create_graph && px_tensor_numel(args->saved)) return by_library(args);
   px_grad_set_enabled(true);
-  px_status status = net_again(args, create_graph);
+  px_status status = recompute_net(args, create_graph);
   px_grad_set_enabled(create_graph);
   return status;
 }

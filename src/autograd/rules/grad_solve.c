@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of decompositions that solve, and of what is solved with them, composed of ops that
-// have gradients themselves. M. Giles 2008, Collected matrix derivative results for forward and
-// reverse mode algorithmic differentiation, has those of inverse, determinant and systems; I.
-// Murray 2016, Differentiation of the Cholesky decomposition.
+// Gradients of decompositions for solving, of solves, inverses and determinants, composed of
+// differentiable ops. References:
+// - inverse, determinant, systems: M. Giles 2008, Collected matrix derivative results for forward
+//   and reverse mode algorithmic differentiation
+// - Cholesky: I. Murray 2016, Differentiation of the Cholesky decomposition
 #include <string.h>
 
 #include "autograd/rules/matrices.h"
@@ -14,28 +15,28 @@
 
 // ---- triangles
 
-// L, or L', inverted, times x: what an LU decomposition has below the diagonal, and ones on it.
+// L^-1 x or L'^-1 x, with L the unit lower triangle of an LU decomposition.
 static px_status by_lower(px_tensor **out, const px_tensor *lu, const px_tensor *x,
                           bool transposed) {
   PX_SCOPED(px_tensor) other = NULL;
   if (!transposed) return px_linalg_solve_triangular(out, lu, x, false, true, true);
-  PX_TRY(turned(&other, lu));
+  PX_TRY(adjoint(&other, lu));
   return px_linalg_solve_triangular(out, other, x, true, true, true);
 }
 static px_status by_upper(px_tensor **out, const px_tensor *lu, const px_tensor *x,
                           bool transposed) {
   PX_SCOPED(px_tensor) other = NULL;
   if (!transposed) return px_linalg_solve_triangular(out, lu, x, true, true, false);
-  PX_TRY(turned(&other, lu));
+  PX_TRY(adjoint(&other, lu));
   return px_linalg_solve_triangular(out, other, x, false, true, false);
 }
-// x times the inverse of U'.
+// x U'^-1.
 static px_status right_by_upper(px_tensor **out, const px_tensor *lu, const px_tensor *x) {
   PX_SCOPED(px_tensor) other = NULL;
-  PX_TRY(turned(&other, lu));
+  PX_TRY(adjoint(&other, lu));
   return px_linalg_solve_triangular(out, other, x, false, false, false);
 }
-// Lower triangle of x, without the diagonal, plus upper triangle of y.
+// Strict lower triangle of x plus upper triangle of y.
 static px_status triangles(px_tensor **out, const px_tensor *x, const px_tensor *y) {
   PX_SCOPED(px_tensor) below = NULL;
   PX_SCOPED(px_tensor) above = NULL;
@@ -44,7 +45,7 @@ static px_status triangles(px_tensor **out, const px_tensor *x, const px_tensor 
   return px_add(out, below, above, px_int(1));
 }
 
-// Half of L'^-1 S L^-1, where S has the lower triangle of L' grad, and its adjoint above.
+// Half of L'^-1 S L^-1, with S the Hermitian matrix of the lower triangle of L' grad.
 px_status px__grad_cholesky_self(px_tensor **out, px_tensor *grad, px_tensor *L, bool upper) {
   PX_SCOPED(px_tensor) lower = NULL;
   PX_SCOPED(px_tensor) g = NULL;
@@ -56,32 +57,32 @@ px_status px__grad_cholesky_self(px_tensor **out, px_tensor *grad, px_tensor *L,
   PX_SCOPED(px_tensor) half = NULL;
   PX_SCOPED(px_tensor) other = NULL;
   PX_SCOPED(px_tensor) left = NULL;
-  if (upper) PX_TRY(turned(&lower, L));
-  if (upper) PX_TRY(turned(&g, grad));
+  if (upper) PX_TRY(adjoint(&lower, L));
+  if (upper) PX_TRY(adjoint(&g, grad));
   if (!upper) lower = px_retain(L), g = px_retain(grad);
-  PX_TRY(turned_times(&product, lower, g));
+  PX_TRY(adjoint_times(&product, lower, g));
   PX_TRY(px_tril(&below, product, 0));
   PX_TRY(px_tril(&strictly, product, -1));
-  PX_TRY(turned(&above, strictly));
+  PX_TRY(adjoint(&above, strictly));
   PX_TRY(px_add(&both, below, above, px_int(1)));
   PX_TRY(px_mul_scalar(&half, both, px_float(0.5)));
-  PX_TRY(turned(&other, lower));
+  PX_TRY(adjoint(&other, lower));
   PX_TRY(px_linalg_solve_triangular(&left, other, half, true, true, false));
   return px_linalg_solve_triangular(out, lower, left, false, false, false);
 }
 
-// A X = B: B's is A'^-1 grad, and A's minus that times X'; likewise for X A = B.
+// For A X = B: d_B = A'^-1 grad, d_A = -d_B X'. Likewise for X A = B.
 static px_status matrix_gradient(px_tensor **out, const px_tensor *d_b, const px_tensor *x,
                                  bool left) {
   PX_SCOPED(px_tensor) product = NULL;
-  PX_TRY(left ? times_turned(&product, d_b, x) : turned_times(&product, x, d_b));
+  PX_TRY(left ? times_adjoint(&product, d_b, x) : adjoint_times(&product, x, d_b));
   return px_neg(out, product);
 }
 PX_GRAD(triangular) {
   PX_SCOPED(px_tensor) other = NULL;
   PX_SCOPED(px_tensor) d_b = NULL;
   PX_SCOPED(px_tensor) whole = NULL;
-  PX_TRY(turned(&other, args->self));
+  PX_TRY(adjoint(&other, args->self));
   PX_TRY(px_linalg_solve_triangular(&d_b, other, args->grad, !args->upper, args->left,
                                     args->unitriangular));
   if (args->d_self) {
@@ -95,12 +96,12 @@ PX_GRAD(triangular) {
 
 // ---- LU
 
-// What the square in front of an LU decomposition contributes: the lower triangle of
-// L1' grad_L1 - grad_U2 U2' and the upper one of grad_U1 U1' - L2' grad_L2.
+// Contribution of the leading square: the lower triangle of L1' grad_L1 - grad_U2 U2' and the upper
+// triangle of grad_U1 U1' - L2' grad_L2.
 typedef struct blocks {
-  px_tensor *square, *below, *right;  // of a matrix: k by k, and what is below or right of it
+  px_tensor *square, *below, *right;  // leading k x k block, and the blocks below or right of it
 } blocks;
-static px_status cut(blocks *out, const px_tensor *t, int64_t k) {
+static px_status split_blocks(blocks *out, const px_tensor *t, int64_t k) {
   PX_SCOPED(px_tensor) rows = NULL;
   PX_TRY(px_narrow(&rows, t, -2, 0, k));
   PX_TRY(px_narrow(&out->square, rows, -1, 0, k));
@@ -121,9 +122,9 @@ static px_status lower_part(px_tensor **out, const blocks *lu, const blocks *gra
   PX_SCOPED(px_tensor) sum = NULL;
   PX_TRY(px_tril(&strict, lu->square, -1));
   PX_TRY(px_tril(&g, grad->square, -1));
-  PX_TRY(turned_times(&product, strict, g));
-  PX_TRY(px_add(&sum, product, g, px_int(1)));  // the ones of the diagonal
-  if (lu->right) PX_TRY(times_turned(&other, grad->right, lu->right));
+  PX_TRY(adjoint_times(&product, strict, g));
+  PX_TRY(px_add(&sum, product, g, px_int(1)));  // unit diagonal of L
+  if (lu->right) PX_TRY(times_adjoint(&other, grad->right, lu->right));
   return plus(out, sum, other, -1);
 }
 static px_status upper_part(px_tensor **out, const blocks *lu, const blocks *grad) {
@@ -133,8 +134,8 @@ static px_status upper_part(px_tensor **out, const blocks *lu, const blocks *gra
   PX_SCOPED(px_tensor) other = NULL;
   PX_TRY(px_triu(&above, lu->square, 0));
   PX_TRY(px_triu(&g, grad->square, 0));
-  PX_TRY(times_turned(&product, g, above));
-  if (lu->below) PX_TRY(turned_times(&other, lu->below, grad->below));
+  PX_TRY(times_adjoint(&product, g, above));
+  if (lu->below) PX_TRY(adjoint_times(&other, lu->below, grad->below));
   return plus(out, product, other, -1);
 }
 static px_status unpermuted(px_tensor **out, const blocks *lu, const blocks *grad) {
@@ -161,8 +162,8 @@ px_status px__grad_lu_self(px_tensor **out, px_tensor *grad, px_tensor *LU, px_t
   blocks lu = {0}, g = {0};
   PX_SCOPED(px_tensor) permutation = NULL;
   PX_SCOPED(px_tensor) rows = NULL;
-  px_status status = cut(&lu, LU, k);
-  if (status == PX_OK) status = cut(&g, grad, k);
+  px_status status = split_blocks(&lu, LU, k);
+  if (status == PX_OK) status = split_blocks(&g, grad, k);
   if (status == PX_OK) status = unpermuted(&rows, &lu, &g);
   blocks_end(&lu);
   blocks_end(&g);
@@ -171,7 +172,7 @@ px_status px__grad_lu_self(px_tensor **out, px_tensor *grad, px_tensor *LU, px_t
   return px_matmul(out, permutation, rows);
 }
 
-// X = U^-1 L^-1 P' B: R = -U'^-1 grad X' is U's, and L'^-1 R U' is L's.
+// X = U^-1 L^-1 P' B: d_U = R = -U'^-1 grad X', d_L = L'^-1 R U'.
 static px_status lu_gradient(px_tensor **out, const px_tensor *lu, const px_tensor *grad,
                              const px_tensor *x) {
   PX_SCOPED(px_tensor) y = NULL;
@@ -181,15 +182,15 @@ static px_status lu_gradient(px_tensor **out, const px_tensor *lu, const px_tens
   PX_SCOPED(px_tensor) right = NULL;
   PX_SCOPED(px_tensor) lower = NULL;
   PX_TRY(by_upper(&y, lu, grad, true));
-  PX_TRY(times_turned(&product, y, x));
+  PX_TRY(times_adjoint(&product, y, x));
   PX_TRY(px_neg(&upper, product));
   PX_TRY(px_triu(&u, lu, 0));
-  PX_TRY(times_turned(&right, upper, u));
+  PX_TRY(times_adjoint(&right, upper, u));
   PX_TRY(by_lower(&lower, lu, right, true));
   return triangles(out, lower, upper);
 }
-// X = P L'^-1 U'^-1 B: with W = P' X and Z = L' W, -W (L^-1 P' grad)' is L's, and
-// -Z (U^-1 L^-1 P' grad)' is U's.
+// X = P L'^-1 U'^-1 B: with W = P' X and Z = L' W, d_L = -W (L^-1 P' grad)' and
+// d_U = -Z (U^-1 L^-1 P' grad)'.
 static px_status lu_gradient_adjoint(px_tensor **out, const px_tensor *lu, const px_tensor *p,
                                      const px_tensor *grad, const px_tensor *x) {
   PX_SCOPED(px_tensor) g = NULL;
@@ -202,15 +203,15 @@ static px_status lu_gradient_adjoint(px_tensor **out, const px_tensor *lu, const
   PX_SCOPED(px_tensor) lower = NULL;
   PX_SCOPED(px_tensor) upper = NULL;
   PX_SCOPED(px_tensor) both = NULL;
-  PX_TRY(turned_times(&g, p, grad));
-  PX_TRY(turned_times(&w, p, x));
+  PX_TRY(adjoint_times(&g, p, grad));
+  PX_TRY(adjoint_times(&w, p, x));
   PX_TRY(by_lower(&d_z, lu, g, false));
   PX_TRY(by_upper(&d_b, lu, d_z, false));
   PX_TRY(px_tril(&strict, lu, -1));
-  PX_TRY(turned_times(&part, strict, w));
+  PX_TRY(adjoint_times(&part, strict, w));
   PX_TRY(px_add(&z, part, w, px_int(1)));
-  PX_TRY(times_turned(&lower, w, d_z));
-  PX_TRY(times_turned(&upper, z, d_b));
+  PX_TRY(times_adjoint(&lower, w, d_z));
+  PX_TRY(times_adjoint(&upper, z, d_b));
   PX_TRY(triangles(&both, lower, upper));
   return px_neg(out, both);
 }
@@ -229,30 +230,30 @@ PX_GRAD(lu_solve) {
 px_status px__grad_inverse_self(px_tensor **out, px_tensor *grad, px_tensor *inverse) {
   PX_SCOPED(px_tensor) other = NULL;
   PX_SCOPED(px_tensor) left = NULL;
-  PX_TRY(turned(&other, inverse));
+  PX_TRY(adjoint(&other, inverse));
   PX_TRY(px_matmul(&left, other, grad));
   return negative_product(out, left, other);
 }
 
-// A'^-1 times x, by A's decomposition; by A itself where the gradient is to be differentiated.
-static px_status solve_turned(px_tensor **out, const px_tensor *a, const px_tensor *lu,
-                              const px_tensor *pivots, const px_tensor *x, bool left) {
+// A'^-1 x, with A's decomposition. With create_graph, with A itself.
+static px_status solve_adjoint(px_tensor **out, const px_tensor *a, const px_tensor *lu,
+                               const px_tensor *pivots, const px_tensor *x, bool left) {
   PX_SCOPED(px_tensor) other = NULL;
   PX_SCOPED(px_tensor) info = NULL;
   if (!px_grad_enabled() && lu) return px_linalg_lu_solve(out, lu, pivots, x, left, true);
-  PX_TRY(turned(&other, a));
+  PX_TRY(adjoint(&other, a));
   return px_linalg_solve_ex(out, &info, other, x, left, false);
 }
 PX_GRAD(solve) {
   PX_SCOPED(px_tensor) d_b = NULL;
   if (!args->grad_result) return PX_OK;
-  PX_TRY(solve_turned(&d_b, args->A, args->LU, args->pivots, args->grad_result, args->left));
+  PX_TRY(solve_adjoint(&d_b, args->A, args->LU, args->pivots, args->grad_result, args->left));
   if (args->d_A) PX_TRY(matrix_gradient(args->d_A, d_b, args->result, args->left));
   if (args->d_B) *args->d_B = PX_MOVE(d_b);
   return PX_OK;
 }
 
-// Matrices of n rows with a number, one a matrix, on their diagonals.
+// n x n identity matrices, each scaled by one number.
 static px_status scaled_identity(px_tensor **out, const px_tensor *numbers, int64_t n) {
   int64_t sizes[PX_MAX_DIMS];
   int ndim = px_tensor_ndim(numbers);
@@ -264,7 +265,7 @@ static px_status scaled_identity(px_tensor **out, const px_tensor *numbers, int6
   PX_TRY(px_expand(&rows, wide, sizes, ndim + 1));
   return px_diag_embed(out, rows, 0, -2, -1);
 }
-// A decomposition whose zeros on the diagonal are made as small as rounding is.
+// Replaces zeros on the diagonal of a decomposition by machine epsilon.
 static px_status regular(px_tensor **out, const px_tensor *lu) {
   double tiny = px_dtype_to_real(px_tensor_dtype(lu)) == PX_FLOAT64 ? 0x1p-52 : 0x1p-23;
   PX_SCOPED(px_tensor) diagonal = NULL;
@@ -289,9 +290,9 @@ static px_status has_zero(bool *out, const px_tensor *t) {
   *out = px_scalar_int(truth) != 0;
   return PX_OK;
 }
-// grad times the conjugates of the cofactors, by singular values: those of det U det V', times
-// U diag(products of the others) V'. That
-// has gradients where there is no inverse.
+// grad times the conjugate cofactor matrix, by singular values:
+// conj(det U det V') U diag(products of the other singular values) V'. It is differentiable for
+// singular matrices.
 static px_status cofactors(px_tensor **out, const px_tensor *grad, const px_tensor *a) {
   int64_t sizes[PX_MAX_DIMS], n = rows_of(a);
   PX_SCOPED(px_tensor) u = NULL;
@@ -329,11 +330,11 @@ static px_status cofactors(px_tensor **out, const px_tensor *grad, const px_tens
   PX_TRY(px_mul(&scaled, u, row));
   return px_matmul(out, scaled, vh);
 }
-// det A'^-1 is the matrix of cofactors, which a singular matrix has too: that of one beside it,
-// whose decomposition has no zeros.
+// Uses the cofactor matrix det(A) A'^-1. For a singular matrix it is computed from a regularized
+// decomposition.
 px_status px__grad_det_self(px_tensor **out, px_tensor *grad, px_tensor *result, px_tensor *A,
                             px_tensor *LU, px_tensor *pivots) {
-  PX_SCOPED(px_tensor) beside = NULL;
+  PX_SCOPED(px_tensor) regular_lu = NULL;
   PX_SCOPED(px_tensor) whole = NULL;
   PX_SCOPED(px_tensor) conjugate = NULL;
   PX_SCOPED(px_tensor) scale = NULL;
@@ -346,9 +347,9 @@ px_status px__grad_det_self(px_tensor **out, px_tensor *grad, px_tensor *result,
     PX_SCOPED(px_tensor) permutation = NULL;
     PX_SCOPED(px_tensor) product = NULL;
     PX_SCOPED(px_tensor) sign = NULL;
-    PX_TRY(regular(&beside, LU));
+    PX_TRY(regular(&regular_lu, LU));
     PX_TRY(px__linalg_permutation(&permutation, LU, pivots));
-    PX_TRY(px_diagonal(&diagonal, beside, 0, -2, -1));
+    PX_TRY(px_diagonal(&diagonal, regular_lu, 0, -2, -1));
     PX_TRY(px_prod(&product, diagonal, -1, false, PX_DTYPE_NONE));
     PX_TRY(px_linalg_det(&sign, permutation));
     PX_TRY(px_mul(&whole, product, sign));
@@ -356,10 +357,10 @@ px_status px__grad_det_self(px_tensor **out, px_tensor *grad, px_tensor *result,
   PX_TRY(px_conj(&conjugate, again ? result : whole));
   PX_TRY(px_mul(&scale, grad, conjugate));
   PX_TRY(scaled_identity(&scaled, scale, rows_of(A)));
-  return solve_turned(out, A, beside, pivots, scaled, true);
+  return solve_adjoint(out, A, regular_lu, pivots, scaled, true);
 }
 
-// What the angle of the sign contributes: i times the imaginary part of grad conj(sign).
+// Contribution of the sign's phase: i * imag(grad conj(sign)).
 static px_status sign_gradient(px_tensor **out, const px_tensor *grad, const px_tensor *sign) {
   PX_SCOPED(px_tensor) other = NULL;
   PX_SCOPED(px_tensor) product = NULL;
@@ -372,13 +373,13 @@ static px_status sign_gradient(px_tensor **out, const px_tensor *grad, const px_
   return px_mul_scalar(out, twice, px_float(0.5));
 }
 PX_GRAD(slogdet) {
-  bool turns = args->grad_sign && px_dtype_is_complex(px_tensor_dtype(args->A));
+  bool has_sign = args->grad_sign && px_dtype_is_complex(px_tensor_dtype(args->A));
   PX_SCOPED(px_tensor) logs = NULL;
   PX_SCOPED(px_tensor) angle = NULL;
   PX_SCOPED(px_tensor) numbers = NULL;
   PX_SCOPED(px_tensor) diagonal = NULL;
-  if ((!args->grad_logabsdet && !turns) || !args->d_A) return PX_OK;
-  if (turns) PX_TRY(sign_gradient(&angle, args->grad_sign, args->sign));
+  if ((!args->grad_logabsdet && !has_sign) || !args->d_A) return PX_OK;
+  if (has_sign) PX_TRY(sign_gradient(&angle, args->grad_sign, args->sign));
   if (args->grad_logabsdet)
     PX_TRY(
         px_to(&logs, args->grad_logabsdet, px_tensor_dtype(args->A), PX_DEVICE_NONE, false, false));
@@ -387,5 +388,5 @@ PX_GRAD(slogdet) {
   else
     numbers = PX_MOVE(angle);
   PX_TRY(scaled_identity(&diagonal, numbers, rows_of(args->A)));
-  return solve_turned(args->d_A, args->A, NULL, NULL, diagonal, true);
+  return solve_adjoint(args->d_A, args->A, NULL, NULL, diagonal, true);
 }

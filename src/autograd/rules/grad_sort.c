@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Helpers of the formulas of sorting.
+// Helpers of the gradient formulas of sorting.
 #include "autograd/rules/backward.h"
 #include "grad_functions.h"
 #include "hidden/sort.h"
 #include "phlox/ops/view.h"
 
-// The gradient of the chosen elements, at their places; `sizes` are those of the input.
+// Scatters the gradient to the selected elements. `sizes` are those of the input.
 px_status px__grad_kthvalue(px_tensor **out, px_tensor *grad, px_tensor *indices, px_value sizes,
                             int64_t dim, bool keepdim) {
   if (keepdim || sizes.n == 0)

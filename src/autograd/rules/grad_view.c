@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of view ops that are no formula: lists of parts, and orders of dimensions.
+// Gradients of view ops without formulas: lists of parts, and permutations.
 #include "autograd/rules/backward.h"
 
 #include "grad_functions.h"
@@ -20,7 +20,7 @@ static int wrapped(int64_t dim, const px_tensor *t) {
   return (int)(dim < 0 ? dim + px_tensor_ndim(t) : dim);
 }
 
-// Fills in zeros, of the sizes given, where no gradient arrived.
+// Returns the gradient, or zeros of the given sizes if none arrived.
 static px_status complete(px_tensor **out, px_tensor *grad, const px_tensor *like, int ndim,
                           const int64_t *sizes) {
   if (grad) {
@@ -64,7 +64,7 @@ PX_GRAD(unbind) {
   return status;
 }
 
-// The size of piece i of a dimension: a number for all, or a list.
+// Size of piece i along a dimension of size n. `sizes`: a common size, or a list.
 static int64_t piece_size(px_value sizes, int64_t n, int i) {
   if (sizes.kind == PX_ARG_INTS) return sizes.v.ints[i];
   int64_t left = n - i * sizes.v.i;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the gradients of matrix decompositions share: products and triangles of batches of matrices.
+// Shared by gradients of matrix decompositions: products and triangles of batched matrices.
 #pragma once
 #include "autograd/rules/backward.h"
 #include "phlox/autograd.h"
@@ -10,24 +10,24 @@
 #include "phlox/ops/reduce.h"
 #include "phlox/ops/view.h"
 
-// Adjoints: transposes, of complex matrices the conjugates'. In comments they are written A'.
-__attribute__((unused)) static px_status turned(px_tensor **out, const px_tensor *t) {
+// Adjoint (conjugate transpose), written A' in comments.
+__attribute__((unused)) static px_status adjoint(px_tensor **out, const px_tensor *t) {
   PX_SCOPED(px_tensor) other = NULL;
   if (!px_dtype_is_complex(px_tensor_dtype(t))) return px_transpose(out, t, -2, -1);
   PX_TRY(px_transpose(&other, t, -2, -1));
   return px_conj(out, other);
 }
 // a' b, and a b'.
-__attribute__((unused)) static px_status turned_times(px_tensor **out, const px_tensor *a,
-                                                      const px_tensor *b) {
+__attribute__((unused)) static px_status adjoint_times(px_tensor **out, const px_tensor *a,
+                                                       const px_tensor *b) {
   PX_SCOPED(px_tensor) at = NULL;
-  PX_TRY(turned(&at, a));
+  PX_TRY(adjoint(&at, a));
   return px_matmul(out, at, b);
 }
-__attribute__((unused)) static px_status times_turned(px_tensor **out, const px_tensor *a,
-                                                      const px_tensor *b) {
+__attribute__((unused)) static px_status times_adjoint(px_tensor **out, const px_tensor *a,
+                                                       const px_tensor *b) {
   PX_SCOPED(px_tensor) bt = NULL;
-  PX_TRY(turned(&bt, b));
+  PX_TRY(adjoint(&bt, b));
   return px_matmul(out, a, bt);
 }
 __attribute__((unused)) static px_status negative_product(px_tensor **out, const px_tensor *a,
@@ -36,7 +36,7 @@ __attribute__((unused)) static px_status negative_product(px_tensor **out, const
   PX_TRY(px_matmul(&product, a, b));
   return px_neg(out, product);
 }
-// x plus or minus y, y being NULL for nothing.
+// x + sign * y. y may be NULL.
 __attribute__((unused)) static px_status plus(px_tensor **out, const px_tensor *x,
                                               const px_tensor *y, int sign) {
   if (y) return px_add(out, x, y, px_int(sign));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A softmax over many classes (Grave et al. 2017): the head has the frequent ones, and one place
-// for each cluster of rare ones, whose own layers see only the examples that need them.
+// Adaptive softmax (Grave et al. 2017). The head has the frequent classes and one entry per cluster
+// of rare classes. The layers of a cluster see only the examples that need them.
 #include <math.h>
 #include <stdio.h>
 
@@ -15,11 +15,11 @@
 
 #define LL(x) ((long long)(x))
 
-static int64_t whole(const px_module *self, const char *name) {
+static int64_t int_of(const px_module *self, const char *name) {
   return px_value_int(px_module_attribute(self, name));
 }
 
-// ---- making
+// ---- construction
 
 static px_status check_cutoffs(const px_value *cutoffs, int64_t classes) {
   int64_t before = 0;
@@ -41,13 +41,13 @@ static px_status add_linear(px_module *to, const char *name, const px_module *se
 
 static px_status add_clusters(px_module *self, px_module *tail, const int64_t *cutoffs, int count) {
   double divisor = px__float_of(self, "div_value");
-  int64_t in = whole(self, "in_features");
+  int64_t in = int_of(self, "in_features");
   for (int i = 0; i < count; i++) {
     char name[16];
     PX_SCOPED(px_module) cluster = NULL;
     double size = floor((double)in / pow(divisor, i + 1));
-    PX_CHECK(size >= 0 && size < INT32_MAX, PX_VALUE, "div_value %g gives cluster %d no size",
-             divisor, i);
+    PX_CHECK(size >= 0 && size < INT32_MAX, PX_VALUE,
+             "div_value %g results in an invalid size of cluster %d", divisor, i);
     snprintf(name, sizeof name, "%d", i);
     PX_TRY(px_module_new(&cluster, px_module_kind_find("Sequential"), NULL, NULL));
     PX_TRY(add_linear(cluster, "0", self, in, (int64_t)size, false));
@@ -57,28 +57,28 @@ static px_status add_clusters(px_module *self, px_module *tail, const int64_t *c
   return PX_OK;
 }
 
-static px_status start_again(const char *name, const px_module_entry *entry, px_module *owner,
+static px_status reset_child(const char *name, const px_module_entry *entry, px_module *owner,
                              void *self) {
   return entry->module == self ? PX_OK : px_module_reset(entry->module);
 }
 
 px_status px__adaptive_init(px_module *self) {
   PX_SCOPED(px_module) tail = NULL;
-  if (self->stage == PX__STARTS) {  // the entry has counted n_classes among the cutoffs
-    PX_TRY(px_module_set_attribute(self, "n_clusters", PX_I(whole(self, "n_clusters") - 1)));
-    PX_TRY(px_module_set_attribute(self, "head_size", PX_I(whole(self, "head_size") - 1)));
-    return px_module_each(self, PX_ENTRY_MODULE, "", true, false, start_again, self);
+  if (self->stage == PX__STARTS) {  // cutoffs now include n_classes: undo its count
+    PX_TRY(px_module_set_attribute(self, "n_clusters", PX_I(int_of(self, "n_clusters") - 1)));
+    PX_TRY(px_module_set_attribute(self, "head_size", PX_I(int_of(self, "head_size") - 1)));
+    return px_module_each(self, PX_ENTRY_MODULE, "", true, false, reset_child, self);
   }
   px_value given = px_module_attribute(self, "cutoffs");
   int64_t all[PX__ATTRIBUTE_INTS];
   int count = given.n;
-  PX_CHECK(count < PX__ATTRIBUTE_INTS, PX_VALUE, "%s takes at most %d cutoffs, not %d",
+  PX_CHECK(count < PX__ATTRIBUTE_INTS, PX_VALUE, "%s: expected at most %d cutoffs, got %d",
            self->kind->name, PX__ATTRIBUTE_INTS - 1, count);
-  PX_TRY(check_cutoffs(&given, whole(self, "n_classes")));
+  PX_TRY(check_cutoffs(&given, int_of(self, "n_classes")));
   memcpy(all, given.v.ints, (size_t)count * sizeof *all);
-  all[count] = whole(self, "n_classes");
-  PX_TRY(add_linear(self, "head", self, whole(self, "in_features"), whole(self, "head_size"),
-                    whole(self, "head_bias")));
+  all[count] = int_of(self, "n_classes");
+  PX_TRY(add_linear(self, "head", self, int_of(self, "in_features"), int_of(self, "head_size"),
+                    int_of(self, "head_bias")));
   PX_TRY(px_module_new(&tail, px_module_kind_find("ModuleList"), NULL, NULL));
   PX_TRY(add_clusters(self, tail, all, count));
   PX_TRY(px_module_set_attribute(self, "cutoffs", PX_IS(all, count + 1)));
@@ -110,14 +110,14 @@ static px_status cluster_at(px_module **out, const px_module *self, int i) {
 static px_status add_cluster(px_tensor **all, px_module *self, px_tensor *x, const px_tensor *head,
                              int i) {
   PX_SCOPED(px_tensor) own = NULL;
-  PX_SCOPED(px_tensor) place = NULL;
+  PX_SCOPED(px_tensor) entry = NULL;
   PX_SCOPED(px_tensor) part = NULL;
   px_module *cluster;
   px_tensor *joined;
   PX_TRY(cluster_at(&cluster, self, i));
   PX_TRY(call_softmax(&own, cluster, x));
-  PX_TRY(px_narrow(&place, head, -1, whole(self, "shortlist_size") + i, 1));
-  PX_TRY(px_add(&part, own, place, px_int(1)));
+  PX_TRY(px_narrow(&entry, head, -1, int_of(self, "shortlist_size") + i, 1));
+  PX_TRY(px_add(&part, own, entry, px_int(1)));
   PX_TRY(px_cat(&joined, (px_tensor *[]){*all, part}, 2, -1));
   px_release(*all);
   *all = joined;
@@ -127,8 +127,8 @@ static px_status log_probabilities(px_tensor **out, px_module *self, px_tensor *
   PX_SCOPED(px_tensor) head = NULL;
   PX_SCOPED(px_tensor) all = NULL;
   PX_TRY(head_of(&head, self, x));
-  PX_TRY(px_narrow(&all, head, -1, 0, whole(self, "shortlist_size")));
-  for (int i = 0; i < whole(self, "n_clusters"); i++) PX_TRY(add_cluster(&all, self, x, head, i));
+  PX_TRY(px_narrow(&all, head, -1, 0, int_of(self, "shortlist_size")));
+  for (int i = 0; i < int_of(self, "n_clusters"); i++) PX_TRY(add_cluster(&all, self, x, head, i));
   *out = PX_MOVE(all);
   return PX_OK;
 }
@@ -146,42 +146,42 @@ px_status px__adaptive_predict(px_tensor **out, px_module *self,
 // ---- the loss
 
 static px_status check_shapes(const px_tensor *x, const px_tensor *target) {
-  enum { ROOM = PX_MAX_DIMS * 24 };
-  char text[ROOM];
-  int ndim = px_tensor_ndim(target), wanted = ndim + 1;
+  enum { TEXT_SIZE = PX_MAX_DIMS * 24 };
+  char text[TEXT_SIZE];
+  int ndim = px_tensor_ndim(target), expected = ndim + 1;
   PX_CHECK(ndim < 2, PX_RUNTIME, "0D or 1D target tensor expected, multi-target not supported");
   PX_CHECK(ndim == 0 || (px_tensor_ndim(x) && px_tensor_size(x, 0) == px_tensor_size(target, 0)),
            PX_RUNTIME, "Input and target should have the same size in the batch dimension.");
-  PX_CHECK(px_tensor_ndim(x) == wanted, PX_RUNTIME,
+  PX_CHECK(px_tensor_ndim(x) == expected, PX_RUNTIME,
            "%dD target tensor expects %dD input tensors, but found inputs with size "
            "torch.Size([%s])",
-           ndim, wanted, px__comma_text(text, ROOM, px_tensor_ndim(x), px_tensor_sizes(x)));
+           ndim, expected, px__comma_text(text, TEXT_SIZE, px_tensor_ndim(x), px_tensor_sizes(x)));
   return PX_OK;
 }
 
 static px_status check_range(const px_module *self, const px_tensor *target) {
-  PX_SCOPED(px_tensor) least = NULL;
-  PX_SCOPED(px_tensor) most = NULL;
+  PX_SCOPED(px_tensor) min = NULL;
+  PX_SCOPED(px_tensor) max = NULL;
   px_scalar low, high;
-  int64_t classes = whole(self, "n_classes");
+  int64_t classes = int_of(self, "n_classes");
   if (px_tensor_numel(target) == 0) return PX_OK;
-  PX_TRY(px_min(&least, target));
-  PX_TRY(px_max(&most, target));
-  PX_TRY(px_tensor_item(&low, least));
-  PX_TRY(px_tensor_item(&high, most));
+  PX_TRY(px_min(&min, target));
+  PX_TRY(px_max(&max, target));
+  PX_TRY(px_tensor_item(&low, min));
+  PX_TRY(px_tensor_item(&high, max));
   PX_CHECK(px_scalar_int(low) >= 0 && px_scalar_int(high) < classes, PX_RUNTIME,
            "Target values should be in [0, %lld], but values in range [%lld, %lld] were found. ",
            LL(classes - 1), LL(px_scalar_int(low)), LL(px_scalar_int(high)));
   return PX_OK;
 }
 
-// A batch, the place of each target in the head, and what the clusters add to the head's logarithm.
+// A batch, the head index of each target, and the clusters' contribution to the log-probability.
 typedef struct batch {
   px_module *self;
-  px_tensor *x, *target, *places, *added;  // places and added are owned
+  px_tensor *x, *target, *head_index, *added;  // places and added are owned
 } batch;
 
-// The examples whose targets are in a cluster; NULL where there are none.
+// Indices of the examples with targets in [from, to); NULL if there are none.
 static px_status rows_of(px_tensor **out, const batch *b, int64_t from, int64_t to) {
   PX_SCOPED(px_tensor) above = NULL;
   PX_SCOPED(px_tensor) below = NULL;
@@ -220,14 +220,14 @@ static px_status visit_cluster(batch *b, int i) {
   PX_TRY(px_index_add(&next, b->added, 0, rows, flat, px_int(1)));
   px_release(b->added);
   b->added = next;
-  int64_t place = whole(b->self, "shortlist_size") + i;
-  PX_TRY(px_index_fill(&next, b->places, 0, rows, px_int(place)));
-  px_release(b->places);
-  b->places = next;
+  int64_t column = int_of(b->self, "shortlist_size") + i;
+  PX_TRY(px_index_fill(&next, b->head_index, 0, rows, px_int(column)));
+  px_release(b->head_index);
+  b->head_index = next;
   return PX_OK;
 }
 
-static px_status sum_up(px_tensor **out, batch *b) {
+static px_status log_likelihood(px_tensor **out, batch *b) {
   PX_SCOPED(px_tensor) head = NULL;
   PX_SCOPED(px_tensor) index = NULL;
   PX_SCOPED(px_tensor) picked = NULL;
@@ -235,8 +235,8 @@ static px_status sum_up(px_tensor **out, batch *b) {
   PX_TRY(head_of(&head, b->self, b->x));
   PX_TRY(px_new_zeros(&b->added, head, px_tensor_sizes(b->target), 1, PX_DTYPE_NONE, PX_DEVICE_NONE,
                       false, false));
-  for (int i = 0; i < whole(b->self, "n_clusters"); i++) PX_TRY(visit_cluster(b, i));
-  PX_TRY(px_unsqueeze(&index, b->places, 1));
+  for (int i = 0; i < int_of(b->self, "n_clusters"); i++) PX_TRY(visit_cluster(b, i));
+  PX_TRY(px_unsqueeze(&index, b->head_index, 1));
   PX_TRY(px_gather(&picked, head, 1, index, false));
   PX_TRY(px_flatten(&flat, picked, 0, -1));
   return px_add(out, flat, b->added, px_int(1));
@@ -248,19 +248,19 @@ px_status px__adaptive_forward(px_tensor **out, px_module *self,
   PX_SCOPED(px_tensor) target = NULL;
   PX_SCOPED(px_tensor) output = NULL;
   PX_SCOPED(px_tensor) negated = NULL;
-  px_tensor *given = args->input_, *wanted = args->target_;
-  bool batched = px_tensor_ndim(wanted) == 1;
-  PX_TRY(check_shapes(given, wanted));
-  PX_TRY(check_range(self, wanted));
+  px_tensor *given = args->input_, *labels = args->target_;
+  bool batched = px_tensor_ndim(labels) == 1;
+  PX_TRY(check_shapes(given, labels));
+  PX_TRY(check_range(self, labels));
   if (batched) {
-    x = px_retain(given), target = px_retain(wanted);
+    x = px_retain(given), target = px_retain(labels);
   } else {
     PX_TRY(px_unsqueeze(&x, given, 0));
-    PX_TRY(px_unsqueeze(&target, wanted, 0));
+    PX_TRY(px_unsqueeze(&target, labels, 0));
   }
   batch b = {self, x, target, px_retain(target), NULL};
-  px_status status = sum_up(&output, &b);
-  px_release(b.places);
+  px_status status = log_likelihood(&output, &b);
+  px_release(b.head_index);
   px_release(b.added);
   if (status != PX_OK) return px_error_pass(status, __FILE__, __LINE__, __func__);
   PX_TRY(px_neg(&negated, output));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention of several heads: what PyTorch checks, in its words; masks; projections; and the layer.
+// Multi-head attention: PyTorch's checks with its texts, masks, projections, and the layer.
 #include <math.h>
 
 #include "conditions.h"
@@ -23,8 +23,8 @@ static const char *shape_text(const px_tensor *t, char *text) {
 static bool same_shape(const px_tensor *a, const px_tensor *b) {
   return px_tensor_has_sizes(a, px_tensor_ndim(b), px_tensor_sizes(b));
 }
-// Puts a tensor in the place of another, which it takes the reference of.
-static void put(px_tensor **at, px_tensor *take) {
+// Replaces a tensor, releasing the old one.
+static void replace(px_tensor **at, px_tensor *take) {
   px_release(*at);
   *at = take;
 }
@@ -53,22 +53,22 @@ px_status px__canonical_mask(px_tensor **out, px_tensor *mask, const char *name,
 // ---- checks
 
 static px_status check_dims(const px_attention *a, bool batched) {
-  int wanted = batched ? 3 : 2, padding = wanted - 1;
+  int expected = batched ? 3 : 2, padding = expected - 1;
   const char *word = batched ? "batched" : "unbatched";
   int key = px_tensor_ndim(a->key), value = px_tensor_ndim(a->value);
-  PX_CHECK(key == wanted && value == wanted, PX_ASSERTION,
+  PX_CHECK(key == expected && value == expected, PX_ASSERTION,
            "For %s (%d-D) `query`, expected `key` and `value` to be %d-D but found %d-D and %d-D "
            "tensors respectively",
-           word, wanted, wanted, key, value);
+           word, expected, expected, key, value);
   PX_CHECK(!a->key_padding_mask || px_tensor_ndim(a->key_padding_mask) == padding, PX_ASSERTION,
            "For %s (%d-D) `query`, expected `key_padding_mask` to be `None` or %d-D but found %d-D "
            "tensor instead",
-           word, wanted, padding, px_tensor_ndim(a->key_padding_mask));
+           word, expected, padding, px_tensor_ndim(a->key_padding_mask));
   int mask = a->attn_mask ? px_tensor_ndim(a->attn_mask) : 2;
   PX_CHECK(mask == 2 || mask == 3, PX_ASSERTION,
            "For %s (%d-D) `query`, expected `attn_mask` to be `None`, 2-D or 3-D but found %d-D "
            "tensor instead",
-           word, wanted, mask);
+           word, expected, mask);
   return PX_OK;
 }
 
@@ -108,18 +108,18 @@ static px_status check_sizes(const px_attention *a, const px_tensor *query) {
   return PX_OK;
 }
 
-// ---- a call. What it owns is let go of at its end.
+// ---- state of a call; call_end releases it
 
 enum { QUERY, KEY, VALUE, PARTS };
 typedef struct call {
   const px_attention *a;
-  px_tensor *parts[PARTS];  // the inputs; projected; and of each head
+  px_tensor *parts[PARTS];  // in turn: inputs, projections, heads
   px_tensor *mask, *padding;
-  int64_t length, batch, width;  // of the query, of a head
+  int64_t length, batch, width;  // of the query; width of a head
   bool batched, causal;
 } call;
 
-// Of all examples.
+// Heads of the whole batch.
 static int64_t all_heads(const call *c) { return px__product(c->batch, c->a->num_heads); }
 
 static void call_end(call *c) {
@@ -131,7 +131,7 @@ static void call_end(call *c) {
 static px_status add_dim(px_tensor **at, int64_t dim) {
   px_tensor *more;
   PX_TRY(px_unsqueeze(&more, *at, dim));
-  put(at, more);
+  replace(at, more);
   return PX_OK;
 }
 
@@ -145,7 +145,7 @@ static px_status open_masks(call *c) {
            "Need attn_mask if specifying the is_causal hint. You may use the Transformer module "
            "method `generate_square_subsequent_mask` to create this mask.");
   c->causal = a->is_causal && !c->padding;
-  if (c->causal && !a->need_weights) return PX_OK;  // the hint says all that the mask does
+  if (c->causal && !a->need_weights) return PX_OK;  // is_causal replaces the mask
   return px__canonical_mask(&c->mask, a->attn_mask, "attn_mask", NULL, "", dtype);
 }
 
@@ -167,7 +167,7 @@ static px_status open_call(call *c) {
 
 // ---- projections
 
-// The rows of a weight, or of a bias, that belong to `count` parts from one on; NULL of NULL.
+// Rows of a weight or bias for `count` parts starting at `part`. NULL stays NULL.
 static px_status rows_of(px_tensor **out, const px_tensor *t, int part, int count, int64_t size) {
   *out = NULL;
   if (!t) return PX_OK;
@@ -176,9 +176,9 @@ static px_status rows_of(px_tensor **out, const px_tensor *t, int part, int coun
   return PX_OK;
 }
 
-// Several parts that come from one tensor are projected at once, and cut by one op, whose gradient
-// is one tensor.
-static px_status project_together(call *c, int part, int count) {
+// Projects parts with the same input by one product and splits the result, so their gradient is one
+// tensor.
+static px_status project_group(call *c, int part, int count) {
   const px_attention *a = c->a;
   PX_SCOPED(px_tensor) weight = NULL;
   PX_SCOPED(px_tensor) bias = NULL;
@@ -189,7 +189,7 @@ static px_status project_together(call *c, int part, int count) {
   PX_TRY(rows_of(&bias, a->in_proj_bias, part, count, size));
   PX_TRY(px_linear(&all, c->parts[part], weight, bias));
   PX_TRY(px_split(&cut, all, size, 2));
-  for (int i = 0; i < count; i++) put(&c->parts[part + i], px_retain(px_list_get(cut, i)));
+  for (int i = 0; i < count; i++) replace(&c->parts[part + i], px_retain(px_list_get(cut, i)));
   return PX_OK;
 }
 
@@ -197,15 +197,17 @@ static px_status project_packed(call *c) {
   const px_attention *a = c->a;
   PX_CHECK(a->in_proj_weight, PX_ASSERTION,
            "use_separate_proj_weight is False but in_proj_weight is None");
-  int same = a->key != a->value ? 0 : a->query == a->key ? 2 : 1;  // which follow their neighbour
-  if (same == 2) return project_together(c, QUERY, PARTS);
-  PX_TRY(project_together(c, QUERY, 1));
-  if (same == 1) return project_together(c, KEY, 2);
-  PX_TRY(project_together(c, KEY, 1));
-  return project_together(c, VALUE, 1);
+  int same = a->key != a->value   ? 0
+             : a->query == a->key ? 2
+                                  : 1;  // parts equal to the previous one
+  if (same == 2) return project_group(c, QUERY, PARTS);
+  PX_TRY(project_group(c, QUERY, 1));
+  if (same == 1) return project_group(c, KEY, 2);
+  PX_TRY(project_group(c, KEY, 1));
+  return project_group(c, VALUE, 1);
 }
 
-static px_status project_apart(call *c) {
+static px_status project_separately(call *c) {
   static const char *const words[] = {"query", "key", "value"}, letters[] = {'q', 'k', 'v'};
   const px_attention *a = c->a;
   px_tensor *weights[] = {a->q_proj_weight, a->k_proj_weight, a->v_proj_weight};
@@ -224,12 +226,12 @@ static px_status project_apart(call *c) {
     px_tensor *projected;
     PX_TRY(rows_of(&bias, a->in_proj_bias, i, 1, a->embed_dim));
     PX_TRY(px_linear(&projected, c->parts[i], weights[i], bias));
-    put(&c->parts[i], projected);
+    replace(&c->parts[i], projected);
   }
   return PX_OK;
 }
 
-// ---- heads, and keys more than the given
+// ---- heads, and additional keys
 
 static px_status check_mask(const call *c) {
   char text[TEXT];
@@ -247,19 +249,19 @@ static px_status check_mask(const call *c) {
   return PX_OK;
 }
 
-// A key and value more, along a dimension; masks hide neither.
+// Appends a key and a value along a dimension. Masks do not hide them.
 static px_status append(call *c, px_tensor *key, px_tensor *value, int64_t dim) {
   px_tensor *added[] = {key, value}, *next;
   for (int i = 0; i < 2; i++) {
     px_tensor *pair[] = {c->parts[KEY + i], added[i]};
     PX_TRY(px_cat(&next, pair, 2, dim));
-    put(&c->parts[KEY + i], next);
+    replace(&c->parts[KEY + i], next);
   }
   px_tensor **masks[] = {&c->mask, &c->padding};
   for (int i = 0; i < 2; i++) {
     if (!*masks[i]) continue;
     PX_TRY(px_constant_pad_nd(&next, *masks[i], (int64_t[]){0, 1}, 2, px_float(0)));
-    put(masks[i], next);
+    replace(masks[i], next);
   }
   return PX_OK;
 }
@@ -295,14 +297,14 @@ static px_status take_static(call *c, int part, px_tensor *given, const char *na
   PX_CHECK(px_tensor_size(given, 2) == c->width, PX_ASSERTION,
            "expecting %s.size(2) of %lld, but got %lld", name, LL(c->width),
            LL(px_tensor_size(given, 2)));
-  put(&c->parts[part], px_retain(given));
+  replace(&c->parts[part], px_retain(given));
   return PX_OK;
 }
 
-// (length, batch, size) as (batch heads, length, width).
+// Reshapes (length, batch, size) to (batch heads, length, width).
 static px_status split_heads(call *c) {
   for (int i = 0; i < PARTS; i++) {
-    px_tensor *given = i == KEY ? c->a->static_k : i == VALUE ? c->a->static_v : NULL, *turned;
+    px_tensor *given = i == KEY ? c->a->static_k : i == VALUE ? c->a->static_v : NULL, *transposed;
     if (given) {
       PX_TRY(take_static(c, i, given, i == KEY ? "static_k" : "static_v"));
       continue;
@@ -310,49 +312,50 @@ static px_status split_heads(call *c) {
     PX_SCOPED(px_tensor) split = NULL;
     int64_t sizes[] = {px_tensor_size(c->parts[i], 0), all_heads(c), c->width};
     PX_TRY(px_reshape(&split, c->parts[i], sizes, 3));
-    PX_TRY(px_transpose(&turned, split, 0, 1));
-    put(&c->parts[i], turned);
+    PX_TRY(px_transpose(&transposed, split, 0, 1));
+    replace(&c->parts[i], transposed);
   }
   return PX_OK;
 }
 
-// What hides keys of an example goes to all of its heads, and into the mask.
+// Expands the key padding mask to all heads and merges it into the mask.
 static px_status merge_padding(call *c) {
   PX_SCOPED(px_tensor) spread = NULL;
   PX_SCOPED(px_tensor) all = NULL;
   int64_t keys = px_tensor_size(c->parts[KEY], 1), heads = c->a->num_heads;
   if (!c->padding) return PX_OK;
   for (int d = 0; d < 2; d++) {
-    int64_t wanted = d ? keys : c->batch, got = px_tensor_size(c->padding, d);
-    PX_CHECK(wanted == got, PX_ASSERTION,
-             "Expected key_padded_mask.shape[%d] to be %lld, but got %lld", d, LL(wanted), LL(got));
+    int64_t expected = d ? keys : c->batch, got = px_tensor_size(c->padding, d);
+    PX_CHECK(expected == got, PX_ASSERTION,
+             "Expected key_padded_mask.shape[%d] to be %lld, but got %lld", d, LL(expected),
+             LL(got));
   }
   PX_TRY(px_reshape(&spread, c->padding, (int64_t[]){c->batch, 1, 1, keys}, 4));
   PX_TRY(px_expand(&all, spread, (int64_t[]){c->batch, heads, 1, keys}, 4));
   px_tensor *merged;
   PX_TRY(px_reshape(&merged, all, (int64_t[]){all_heads(c), 1, keys}, 3));
-  put(&c->padding, merged);
+  replace(&c->padding, merged);
   if (!c->mask) return c->mask = PX_MOVE(c->padding), PX_OK;
   PX_TRY(px_add(&merged, c->mask, c->padding, px_int(1)));
-  put(&c->mask, merged);
+  replace(&c->mask, merged);
   return PX_OK;
 }
 
-// ---- weights, and what they give
+// ---- attention weights and their application
 
-// Weights of their own, (batch heads, queries, keys), before and after dropout.
-static px_status weigh(px_tensor **out, px_tensor **weights, const call *c) {
+// Explicit weights of shape (batch heads, queries, keys), for need_weights.
+static px_status weighted_attention(px_tensor **out, px_tensor **weights, const call *c) {
   PX_SCOPED(px_tensor) scaled = NULL;
-  PX_SCOPED(px_tensor) turned = NULL;
+  PX_SCOPED(px_tensor) transposed = NULL;
   PX_SCOPED(px_tensor) scores = NULL;
   PX_SCOPED(px_tensor) all = NULL;
   const px_attention *a = c->a;
   PX_TRY(px_mul_scalar(&scaled, c->parts[QUERY], px_float(sqrt(1.0 / (double)c->width))));
-  PX_TRY(px_transpose(&turned, c->parts[KEY], -2, -1));
+  PX_TRY(px_transpose(&transposed, c->parts[KEY], -2, -1));
   if (c->mask)
-    PX_TRY(px_baddbmm(&scores, c->mask, scaled, turned, px_int(1), px_int(1)));
+    PX_TRY(px_baddbmm(&scores, c->mask, scaled, transposed, px_int(1), px_int(1)));
   else
-    PX_TRY(px_bmm(&scores, scaled, turned));
+    PX_TRY(px_bmm(&scores, scaled, transposed));
   PX_TRY(px_softmax(&all, scores, -1, PX_DTYPE_NONE));
   PX_TRY(px_dropout(weights, all, a->dropout_p, a->training && a->dropout_p > 0));
   return px_bmm(out, *weights, c->parts[VALUE]);
@@ -377,14 +380,14 @@ static px_status attend(px_tensor **out, const call *c) {
   return px_reshape(out, made, (int64_t[]){all_heads(c), c->length, c->width}, 3);
 }
 
-// (batch heads, length, width) as (length, batch, size), projected.
+// Reshapes (batch heads, length, width) to (length, batch, size) and projects.
 static px_status join_heads(px_tensor **out, const call *c, const px_tensor *heads) {
   const px_attention *a = c->a;
-  PX_SCOPED(px_tensor) turned = NULL;
+  PX_SCOPED(px_tensor) transposed = NULL;
   PX_SCOPED(px_tensor) joined = NULL;
   PX_SCOPED(px_tensor) made = NULL;
-  PX_TRY(px_transpose(&turned, heads, 0, 1));
-  PX_TRY(px_reshape(&joined, turned, (int64_t[]){c->length, c->batch, a->embed_dim}, 3));
+  PX_TRY(px_transpose(&transposed, heads, 0, 1));
+  PX_TRY(px_reshape(&joined, transposed, (int64_t[]){c->length, c->batch, a->embed_dim}, 3));
   PX_TRY(px_linear(&made, joined, a->out_proj_weight, a->out_proj_bias));
   if (c->batched) return *out = PX_MOVE(made), PX_OK;
   return px_squeeze_dim(out, made, (int64_t[]){1}, 1);
@@ -407,13 +410,13 @@ static px_status run(px_tensor **output, px_tensor **weights, call *c) {
   PX_SCOPED(px_tensor) own = NULL;
   PX_TRY(open_call(c));
   PX_TRY(check_mask(c));
-  PX_TRY(c->a->use_separate_proj_weight ? project_apart(c) : project_packed(c));
+  PX_TRY(c->a->use_separate_proj_weight ? project_separately(c) : project_packed(c));
   if (c->mask && px_tensor_ndim(c->mask) == 2) PX_TRY(add_dim(&c->mask, 0));
   PX_TRY(append_biases(c));
   PX_TRY(split_heads(c));
   PX_TRY(append_zeros(c));
   PX_TRY(merge_padding(c));
-  PX_TRY(c->a->need_weights ? weigh(&heads, &own, c) : attend(&heads, c));
+  PX_TRY(c->a->need_weights ? weighted_attention(&heads, &own, c) : attend(&heads, c));
   PX_TRY(join_heads(output, c, heads));
   return own ? show_weights(weights, c, own) : PX_OK;
 }
@@ -424,7 +427,7 @@ px_status px_multi_head_attention(px_tensor **output, px_tensor **weights,
   PX_GIVEN(weights);
   PX_GIVEN(args);
   PX_CHECK(args->query && args->key && args->value && args->out_proj_weight, PX_TYPE,
-           "multi_head_attention_forward() needs query, key, value and out_proj_weight");
+           "multi_head_attention_forward() requires query, key, value and out_proj_weight");
   call c = {.a = args};
   *output = *weights = NULL;
   px_status status = run(output, weights, &c);
@@ -454,39 +457,39 @@ px_status px__attention_init(px_module *self) {
   return PX_OK;
 }
 
-static int64_t whole(const px_module *self, const char *name) {
+static int64_t int_of(const px_module *self, const char *name) {
   px_value value = px_module_attribute(self, name);
   return value.kind == PX_ARG_NONE ? 0 : px_value_int(value);
 }
 
-static px_status turn(px_tensor **out, px_tensor *t) { return px_transpose(out, t, 1, 0); }
+static px_status swap_batch(px_tensor **out, px_tensor *t) { return px_transpose(out, t, 1, 0); }
 
-// Inputs with the batch first, the second dimension. What is one tensor stays one.
-static px_status turn_inputs(px_tensor *turned[PARTS], px_attention *a) {
-  PX_TRY(turn(&turned[QUERY], a->query));
+// Swaps batch and length of batch-first inputs. Shared tensors stay shared.
+static px_status swap_inputs(px_tensor *swapped[PARTS], px_attention *a) {
+  PX_TRY(swap_batch(&swapped[QUERY], a->query));
   if (a->key == a->query)
-    turned[KEY] = px_retain(turned[QUERY]);
+    swapped[KEY] = px_retain(swapped[QUERY]);
   else
-    PX_TRY(turn(&turned[KEY], a->key));
+    PX_TRY(swap_batch(&swapped[KEY], a->key));
   if (a->value == a->key)
-    turned[VALUE] = px_retain(turned[KEY]);
+    swapped[VALUE] = px_retain(swapped[KEY]);
   else
-    PX_TRY(turn(&turned[VALUE], a->value));
-  a->query = turned[QUERY], a->key = turned[KEY], a->value = turned[VALUE];
+    PX_TRY(swap_batch(&swapped[VALUE], a->value));
+  a->query = swapped[QUERY], a->key = swapped[KEY], a->value = swapped[VALUE];
   return PX_OK;
 }
 
 static px_status call_attention(px_tensor **out, px_attention *a, bool batch_first) {
-  px_tensor *turned[PARTS] = {NULL}, *made = NULL;
-  bool turns = batch_first && px_tensor_ndim(a->query) == 3 && px_tensor_ndim(a->key) == 3 &&
+  px_tensor *swapped[PARTS] = {NULL}, *made = NULL;
+  bool swaps = batch_first && px_tensor_ndim(a->query) == 3 && px_tensor_ndim(a->key) == 3 &&
                px_tensor_ndim(a->value) == 3;
-  px_status status = turns ? turn_inputs(turned, a) : PX_OK;
+  px_status status = swaps ? swap_inputs(swapped, a) : PX_OK;
   if (status == PX_OK) status = px_multi_head_attention(&made, &out[1], a);
-  if (status == PX_OK && turns)
-    status = turn(&out[0], made);
+  if (status == PX_OK && swaps)
+    status = swap_batch(&out[0], made);
   else
     out[0] = PX_MOVE(made);
-  for (int i = 0; i < PARTS; i++) px_release(turned[i]);
+  for (int i = 0; i < PARTS; i++) px_release(swapped[i]);
   px_release(made);
   return status;
 }
@@ -511,13 +514,13 @@ px_status px__attention_forward(px_tensor **out, px_module *self,
   px_attention a = {.query = args->query,
                     .key = args->key,
                     .value = args->value,
-                    .embed_dim = whole(self, "embed_dim"),
-                    .num_heads = whole(self, "num_heads"),
+                    .embed_dim = int_of(self, "embed_dim"),
+                    .num_heads = int_of(self, "num_heads"),
                     .in_proj_weight = px__tensor_of(self, "in_proj_weight"),
                     .in_proj_bias = px__tensor_of(self, "in_proj_bias"),
                     .bias_k = px__tensor_of(self, "bias_k"),
                     .bias_v = px__tensor_of(self, "bias_v"),
-                    .add_zero_attn = whole(self, "add_zero_attn"),
+                    .add_zero_attn = int_of(self, "add_zero_attn"),
                     .dropout_p = px__float_of(self, "dropout"),
                     .out_proj_weight = weight,
                     .out_proj_bias = bias,
@@ -526,10 +529,10 @@ px_status px__attention_forward(px_tensor **out, px_module *self,
                     .attn_mask = args->attn_mask,
                     .need_weights = args->need_weights,
                     .average_attn_weights = args->average_attn_weights,
-                    .use_separate_proj_weight = !whole(self, "_qkv_same_embed_dim"),
+                    .use_separate_proj_weight = !int_of(self, "_qkv_same_embed_dim"),
                     .q_proj_weight = px__tensor_of(self, "q_proj_weight"),
                     .k_proj_weight = px__tensor_of(self, "k_proj_weight"),
                     .v_proj_weight = px__tensor_of(self, "v_proj_weight"),
                     .is_causal = args->is_causal};
-  return call_with_masks(out, &a, whole(self, "batch_first"));
+  return call_with_masks(out, &a, int_of(self, "batch_first"));
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Modules of modules.
+// Container modules.
 #include "layer_functions.h"
 #include "nn/module/nn_impl.h"
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A batch normalisation in evaluation mode scales and shifts each channel, which the weights of
-// the layer before it can do.
+// Fusion of batch normalization in evaluation mode, a per-channel scale and shift, into the weights
+// of the preceding layer.
 #include "nn/module/nn_impl.h"
 #include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/view.h"
 
-// What each channel is multiplied with.
+// Per-channel scale.
 static px_status find_scale(px_tensor **out, const px_channel_norm *norm) {
   PX_SCOPED(px_tensor) shifted = NULL;
   PX_TRY(px_add_scalar(&shifted, norm->var, px_float(norm->eps), px_int(1)));
@@ -22,7 +22,7 @@ static px_status scale_weight(px_tensor **out, const px_tensor *weight, const px
   PX_SCOPED(px_tensor) scaled = NULL;
   int ndim = px_tensor_ndim(weight);
   int64_t sizes[PX_MAX_DIMS];
-  PX_CHECK(ndim > channels, PX_RUNTIME, "a weight to fuse has %d dimensions at least, but got %d",
+  PX_CHECK(ndim > channels, PX_RUNTIME, "expected a weight of at least %d dimensions, got %d",
            channels + 1, ndim);
   for (int d = 0; d < ndim; d++) sizes[d] = d == channels ? -1 : 1;
   PX_TRY(px_reshape(&shaped, scale, sizes, ndim));
@@ -62,7 +62,7 @@ px_status px_fuse_norm(px_tensor **weight, px_tensor **bias, const px_tensor *of
   PX_GIVEN(bias);
   PX_GIVEN(of_weight);
   PX_GIVEN(norm);
-  PX_CHECK(norm->mean && norm->var, PX_VALUE, "a norm to fuse has running statistics");
+  PX_CHECK(norm->mean && norm->var, PX_VALUE, "expected a norm with running statistics");
   bool recording = px_grad_enabled();
   px_grad_set_enabled(false);
   px_status status = fuse(weight, bias, of_weight, of_bias, norm, transposed);

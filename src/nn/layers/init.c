@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Initialisation of weights, as torch.nn.init draws them. It is not recorded.
+// Initialization of weights as in torch.nn.init. It is not recorded.
 //
 // Kaiming: He et al. 2015, "Delving deep into rectifiers". Xavier: Glorot and Bengio 2010,
 // "Understanding the difficulty of training deep feedforward neural networks".
@@ -48,34 +48,34 @@ px_status px_init_gain(double *out, const char *nonlinearity, double parameter) 
   PX_FAIL(PX_VALUE, "Unsupported nonlinearity %s", nonlinearity);
 }
 
-// Switches recording off and tells what it was.
-static bool quiet(void) {
+// Disables grad mode and returns the previous value.
+static bool disable_grad(void) {
   bool was = px_grad_enabled();
   px_grad_set_enabled(false);
   return was;
 }
 
-static px_status loud(bool was, px_status status) {
+static px_status restore_grad(bool was, px_status status) {
   px_grad_set_enabled(was);
   return status;
 }
 
 px_status px_init_uniform(px_tensor *weight, double from, double to, px_generator *generator) {
   PX_GIVEN(weight);
-  bool was = quiet();
-  return loud(was, px_uniform_(weight, from, to, generator));
+  bool was = disable_grad();
+  return restore_grad(was, px_uniform_(weight, from, to, generator));
 }
 
 px_status px_init_normal(px_tensor *weight, double mean, double std, px_generator *generator) {
   PX_GIVEN(weight);
-  bool was = quiet();
-  return loud(was, px_normal_(weight, mean, std, generator));
+  bool was = disable_grad();
+  return restore_grad(was, px_normal_(weight, mean, std, generator));
 }
 
 px_status px_init_constant(px_tensor *weight, double value) {
   PX_GIVEN(weight);
-  bool was = quiet();
-  return loud(was, px_fill_(weight, px_float(value)));
+  bool was = disable_grad();
+  return restore_grad(was, px_fill_(weight, px_float(value)));
 }
 
 static px_status kaiming_std(double *out, const px_tensor *weight, double a, bool use_fan_out,
@@ -133,22 +133,23 @@ px_status px_init_xavier_normal(px_tensor *weight, double gain, px_generator *ge
   return px_init_normal(weight, 0, std, generator);
 }
 
-// ---- normal numbers between two bounds
+// ---- truncated normal distribution
 
-static double below(double x) { return (1 + erf(x / sqrt(2))) / 2; }
+static double normal_cdf(double x) { return (1 + erf(x / sqrt(2))) / 2; }
 
-// Draws again where `pending` says so, until nothing is pending.
+// Redraws elements marked in `pending` until none are.
 typedef struct bounds {
   double mean, std, a, b, peak;
-  bool likely;  // most normal numbers are between them
+  bool likely;  // normal samples are likely inside the bounds
   px_generator *generator;
 } bounds;
 static px_status draw(px_tensor *to, const bounds *r) {
   return r->likely ? px_normal_(to, r->mean, r->std, r->generator)
                    : px_uniform_(to, r->a, r->b, r->generator);
 }
-// Which numbers are refused: those outside, or with the probability that the normal density lacks.
-static px_status refused(px_tensor **out, const px_tensor *x, const bounds *r) {
+// Marks rejected samples. Normal samples: outside the bounds. Uniform ones: by rejection sampling
+// against the normal density.
+static px_status rejected(px_tensor **out, const px_tensor *x, const bounds *r) {
   PX_SCOPED(px_tensor) low = NULL;
   PX_SCOPED(px_tensor) high = NULL;
   PX_SCOPED(px_tensor) moved = NULL;
@@ -175,7 +176,7 @@ static px_status refused(px_tensor **out, const px_tensor *x, const bounds *r) {
 static px_status draw_between(px_tensor *weight, const bounds *r) {
   PX_SCOPED(px_tensor) pending = NULL;
   PX_TRY(draw(weight, r));
-  PX_TRY(refused(&pending, weight, r));
+  PX_TRY(rejected(&pending, weight, r));
   for (;;) {
     PX_SCOPED(px_tensor) any = NULL;
     PX_SCOPED(px_tensor) other = NULL;
@@ -190,7 +191,7 @@ static px_status draw_between(px_tensor *weight, const bounds *r) {
     PX_TRY(draw(other, r));
     PX_TRY(px_where(&chosen, pending, other, weight));
     PX_TRY(px_copy_(weight, chosen, false));
-    PX_TRY(refused(&again, other, r));
+    PX_TRY(rejected(&again, other, r));
     PX_TRY(px_logical_and(&both, pending, again));
     px_release(pending);
     pending = both;
@@ -199,7 +200,7 @@ static px_status draw_between(px_tensor *weight, const bounds *r) {
 px_status px_init_truncated_normal(px_tensor *weight, double mean, double std, double a, double b,
                                    px_generator *generator) {
   PX_GIVEN(weight);
-  double part = below((b - mean) / std) - below((a - mean) / std);
+  double part = normal_cdf((b - mean) / std) - normal_cdf((a - mean) / std);
   double mode = fmax(a, fmin(mean, b)), off = (mode - mean) / std;
   bounds r = {mean, std, a, b, -0.5 * off * off, part > 0.3, generator};
   PX_CHECK(std > 0 && a < b, PX_VALUE, "trunc_normal_: expected std > 0 and a < b");
@@ -208,6 +209,6 @@ px_status px_init_truncated_normal(px_tensor *weight, double mean, double std, d
                    "mean is more than 2 std from [a, b] in nn.init.trunc_normal_. The "
                    "distribution of values may be incorrect."));
   if (px_tensor_device(weight).type == PX_META || !px_tensor_numel(weight)) return PX_OK;
-  bool was = quiet();
-  return loud(was, draw_between(weight, &r));
+  bool was = disable_grad();
+  return restore_grad(was, draw_between(weight, &r));
 }

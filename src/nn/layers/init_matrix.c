@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Initialisation of weights as matrices: ones on the diagonal, few numbers, vectors at right
-// angles. What has a pattern is made on the host and copied; numbers are drawn where the weight is.
+// Matrix initialization: identity, Dirac, sparse, orthogonal. Patterns are computed on the host and
+// copied. Random numbers are drawn on the weight's device.
 #include "nn/module/nn_impl.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/factory.h"
@@ -9,7 +9,7 @@
 
 #include <math.h>
 
-// Copies numbers, row-major, into a weight, unrecorded.
+// Copies row-major values into a weight, unrecorded.
 static px_status fill(px_tensor *weight, const px_tensor *host) {
   PX_SCOPED(px_tensor) shaped = NULL;
   bool recording = px_grad_enabled();
@@ -36,7 +36,7 @@ px_status px_init_eye(px_tensor *weight) {
   return fill(weight, host);
 }
 
-// A one in the middle of each kernel that keeps a channel.
+// Sets the center of each kernel that preserves a channel to one.
 px_status px_init_dirac(px_tensor *weight, int64_t groups) {
   PX_GIVEN(weight);
   int ndim = px_tensor_ndim(weight);
@@ -52,14 +52,15 @@ px_status px_init_dirac(px_tensor *weight, int64_t groups) {
     int64_t size = px_tensor_size(weight, d);
     field *= size, middle = middle * size + size / 2;
   }
-  int64_t each = rows / groups, most = each < columns ? each : columns;
+  int64_t each = rows / groups, preserved = each < columns ? each : columns;
   PX_TRY(host_zeros(&host, &numbers, rows, columns * field));
   for (int64_t g = 0; g < groups; g++)
-    for (int64_t c = 0; c < most; c++) numbers[((g * each + c) * columns + c) * field + middle] = 1;
+    for (int64_t c = 0; c < preserved; c++)
+      numbers[((g * each + c) * columns + c) * field + middle] = 1;
   return fill(weight, host);
 }
 
-// So many of each column's numbers are 0, the others normal.
+// Sets a fraction of each column to zero; the rest is normally distributed.
 px_status px_init_sparse(px_tensor *weight, double sparsity, double std, px_generator *generator) {
   PX_GIVEN(weight);
   PX_SCOPED(px_tensor) host = NULL;
@@ -67,8 +68,8 @@ px_status px_init_sparse(px_tensor *weight, double sparsity, double std, px_gene
   PX_CHECK(px_tensor_ndim(weight) == 2, PX_VALUE, "Only tensors with 2 dimensions are supported");
   int64_t rows = px_tensor_size(weight, 0), columns = px_tensor_size(weight, 1);
   if (px_tensor_numel(weight) == 0) return PX_OK;
-  double wanted = ceil(sparsity * (double)rows);
-  int64_t zeros = wanted < 0 ? 0 : wanted > (double)rows ? rows : (int64_t)wanted;
+  double requested = ceil(sparsity * (double)rows);
+  int64_t zeros = requested < 0 ? 0 : requested > (double)rows ? rows : (int64_t)requested;
   PX_TRY(px_init_normal(weight, 0, std, generator));
   PX_TRY(px_to(&host, weight, PX_FLOAT64, px_cpu(), false, true));
   PX_SCOPED(px_tensor) plain = NULL;
@@ -86,13 +87,13 @@ px_status px_init_sparse(px_tensor *weight, double sparsity, double std, px_gene
   return fill(weight, packed);
 }
 
-// ---- vectors at right angles
+// ---- orthogonal vectors
 
-// Takes from vector k what points along those before it, twice for the digits' sake, and makes its
-// length 1. The vectors are `n` long and lie one after another.
-static void straighten(double *vectors, int64_t k, int64_t n) {
+// One step of Gram-Schmidt: removes the components of vector k along the previous ones, twice for
+// numerical accuracy, and normalizes it. Vectors have length `n` and are stored contiguously.
+static void orthogonalize(double *vectors, int64_t k, int64_t n) {
   double *own = vectors + k * n, length = 0;
-  for (int turn = 0; turn < 2; turn++)
+  for (int pass = 0; pass < 2; pass++)
     for (int64_t j = 0; j < k; j++) {
       const double *other = vectors + j * n;
       double along = 0;
@@ -109,7 +110,7 @@ static void straighten(double *vectors, int64_t k, int64_t n) {
 px_status px_init_orthogonal(px_tensor *weight, double gain, px_generator *generator) {
   PX_GIVEN(weight);
   PX_SCOPED(px_tensor) drawn = NULL;
-  PX_SCOPED(px_tensor) turned = NULL;
+  PX_SCOPED(px_tensor) transposed = NULL;
   PX_SCOPED(px_tensor) host = NULL;
   PX_SCOPED(px_tensor) packed = NULL;
   double *numbers;
@@ -117,16 +118,16 @@ px_status px_init_orthogonal(px_tensor *weight, double gain, px_generator *gener
            "Only tensors with 2 or more dimensions are supported");
   if (px_tensor_numel(weight) == 0) return PX_OK;
   int64_t rows = px_tensor_size(weight, 0), columns = px_tensor_numel(weight) / rows;
-  bool wide = rows < columns;  // then the rows are the vectors
+  bool wide = rows < columns;  // the rows are the vectors
   PX_TRY(px_tensor_empty(&drawn, 2, (int64_t[]){rows, columns}, px_tensor_dtype(weight),
                          px_tensor_device(weight)));
   PX_TRY(px_normal_(drawn, 0, 1, generator));
-  PX_TRY(px_transpose(&turned, drawn, 0, 1));
-  PX_TRY(px_to(&host, wide ? drawn : turned, PX_FLOAT64, px_cpu(), false, true));
+  PX_TRY(px_transpose(&transposed, drawn, 0, 1));
+  PX_TRY(px_to(&host, wide ? drawn : transposed, PX_FLOAT64, px_cpu(), false, true));
   PX_TRY(px_contiguous(&packed, host));
   numbers = px_tensor_data(packed);
   int64_t count = wide ? rows : columns, n = wide ? columns : rows;
-  for (int64_t k = 0; k < count; k++) straighten(numbers, k, n);
+  for (int64_t k = 0; k < count; k++) orthogonalize(numbers, k, n);
   for (int64_t i = 0; i < count * n; i++) numbers[i] *= gain;
   if (wide) return fill(weight, packed);
   PX_SCOPED(px_tensor) back = NULL;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the generated code of layers stands on.
+// Runtime of the generated layer code.
 #include "nn/layers/layer_code.h"
 
 #include <math.h>
@@ -37,10 +37,10 @@ static px_status make_tensor(px_tensor **out, const px_module *self, int ndim, c
 bool px__tensor_waits(const px_tensor *tensor) {
   return tensor && px_tensor_ndim(tensor) == 1 && px_tensor_numel(tensor) == 0;
 }
-// Of a layer that is made, the tensor of a name that is to be started: one that waits gets memory,
-// one that does not is left as a state has filled it.
-static px_status again(px_tensor **out, const px_module *self, const char *name, int ndim,
-                       const int64_t *sizes) {
+// On FILLS and STARTS: returns the tensor to initialize. An uninitialized lazy tensor gets memory.
+// One already filled from a state dict is left unchanged.
+static px_status existing_tensor(px_tensor **out, const px_module *self, const char *name, int ndim,
+                                 const int64_t *sizes) {
   PX_SCOPED(px_tensor) made = NULL;
   px_tensor *there = px__tensor_of(self, name);
   *out = self->stage == PX__STARTS ? there : NULL;
@@ -54,7 +54,7 @@ static px_status again(px_tensor **out, const px_module *self, const char *name,
 px_status px__add_parameter(px_tensor **out, px_module *self, const char *name, int ndim,
                             const int64_t *sizes) {
   PX_SCOPED(px_tensor) made = NULL;
-  if (self->stage >= PX__FILLS) return again(out, self, name, ndim, sizes);
+  if (self->stage >= PX__FILLS) return existing_tensor(out, self, name, ndim, sizes);
   PX_TRY(make_tensor(&made, self, ndim, sizes, PX_DTYPE_NONE));
   PX_TRY(px_tensor_set_requires_grad(made, true));
   PX_TRY(px_module_register_parameter(self, name, made));
@@ -65,7 +65,7 @@ px_status px__add_parameter(px_tensor **out, px_module *self, const char *name, 
 px_status px__add_buffer(px_tensor **out, px_module *self, const char *name, int ndim,
                          const int64_t *sizes, px_dtype dtype) {
   PX_SCOPED(px_tensor) made = NULL;
-  if (self->stage >= PX__FILLS) return again(out, self, name, ndim, sizes);
+  if (self->stage >= PX__FILLS) return existing_tensor(out, self, name, ndim, sizes);
   PX_TRY(make_tensor(&made, self, ndim, sizes, dtype));
   PX_TRY(px_module_register_buffer(self, name, made, true));
   *out = self->stage == PX__WAITS && ndim ? NULL : made;
@@ -75,7 +75,7 @@ px_status px__add_buffer(px_tensor **out, px_module *self, const char *name, int
 px_status px__take_buffer(px_module *self, const char *name) {
   px_value value = px_module_attribute(self, name);
   PX_SCOPED(px_tensor) given = value.kind == PX_ARG_TENSOR ? px_retain(value.v.tensor) : NULL;
-  PX_TRY(px_module_set_attribute(self, name, PX_NONE()));  // the buffer owns it, not the attribute
+  PX_TRY(px_module_set_attribute(self, name, PX_NONE()));  // owned by the buffer instead
   return px_module_register_buffer(self, name, given, true);
 }
 
@@ -94,7 +94,7 @@ px_status px__init_fan_uniform(px_tensor *self, const px_tensor *weight) {
   return px_init_uniform(self, -bound, bound, NULL);
 }
 
-// The row of the padding starts as zeros.
+// The padding row is zero.
 px_status px__embedding_init(px_module *self) {
   px_value padding = px_module_attribute(self, "padding_idx");
   PX_SCOPED(px_tensor) plain = NULL;
@@ -134,7 +134,7 @@ px_status px__spread(px_module *self, const char *name, int count) {
   px_value value = px_module_attribute(self, name);
   int64_t each[PX__ATTRIBUTE_INTS];
   if (value.kind != PX_ARG_INTS) return PX_OK;
-  PX_CHECK(value.n == 1 || value.n == count, PX_VALUE, "%s takes one or %d sizes, but got %d", name,
+  PX_CHECK(value.n == 1 || value.n == count, PX_VALUE, "%s: expected 1 or %d sizes, got %d", name,
            count, value.n);
   for (int d = 0; d < count; d++) each[d] = value.v.ints[value.n == 1 ? 0 : d];
   return px_module_set_attribute(self, name, PX_IS(each, count));
@@ -150,12 +150,12 @@ px_value px__given_float(double value, bool maybe) {
   return maybe ? PX_GIVEN_NONE() : PX_NONE();
 }
 
-px_value px__given_ints(const int64_t *items, int room, int size, bool maybe) {
+px_value px__given_ints(const int64_t *items, int capacity, int size, bool maybe) {
   int count = 0;
   if (items[0] == PX_NO_INT) return maybe ? PX_GIVEN_NONE() : PX_NONE();
-  while (count < room && items[count] != PX_NO_INT && (size || items[count] || !count)) count++;
+  while (count < capacity && items[count] != PX_NO_INT && (size || items[count] || !count)) count++;
   px_value list = PX_IS(items, count);
-  if (count < room && items[count] == PX_NO_INT) list.category = 'i';  // a number, for all
+  if (count < capacity && items[count] == PX_NO_INT) list.category = 'i';  // one number for all
   return list;
 }
 

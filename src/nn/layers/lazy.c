@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lazy layers: modules that take a size from their first input. Until then the attribute of the
-// size is 0, and tensors that may depend on it wait: they have one dimension without elements.
+// Lazy layers: modules that infer a size from their first input. Until then the size attribute is 0
+// and dependent tensors are uninitialized: one dimension, no elements.
 #include "nn/layers/layer_code.h"
 
 bool px__entry_waits(const px_module *owner, const px_tensor *tensor) {
@@ -16,7 +16,7 @@ px_status px__lazy_begin(px_module *self, const px_module_lazy *lazy) {
   return status;
 }
 
-// The size that the input tells.
+// Reads the size from the input.
 static px_status measure(int64_t *out, const px_module *self, const px_module_lazy *lazy,
                          const px_tensor *input) {
   int ndim = px_tensor_ndim(input), at = lazy->dim < 0 ? lazy->dim + ndim : lazy->dim;
@@ -30,34 +30,34 @@ static px_status measure(int64_t *out, const px_module *self, const px_module_la
   return PX_OK;
 }
 
-// Tensors that were filled before a failure wait again.
-static void wait_again(px_module *self, const bool *waited, int count) {
+// After a failure, makes materialized tensors uninitialized again.
+static void make_uninitialized(px_module *self, const bool *uninitialized, int count) {
   for (int i = 0; i < count; i++) {
     PX_SCOPED(px_tensor) none = NULL;
     px_tensor *t = self->entries[i].tensor;
-    if (waited[i] &&
+    if (uninitialized[i] &&
         px_tensor_empty(&none, 1, (int64_t[]){0}, px_tensor_dtype(t), px_tensor_device(t)) == PX_OK)
       (void)!px_tensor_set_data(t, none);
   }
 }
 
 px_status px_module_infer(px_module *self, px_tensor *input) {
-  enum { MOST = 16 };
+  enum { MAX_ENTRIES = 16 };
   PX_GIVEN(self);
   PX_GIVEN(input);
   const px_module_lazy *lazy = self->kind->lazy;
   int64_t size = 0;
-  bool waited[MOST];
+  bool uninitialized[MAX_ENTRIES];
   if (!lazy || px_value_int(px_module_attribute(self, lazy->size))) return PX_OK;
-  int count = self->entry_count < MOST ? self->entry_count : MOST;
+  int count = self->entry_count < MAX_ENTRIES ? self->entry_count : MAX_ENTRIES;
   PX_TRY(measure(&size, self, lazy, input));
-  for (int i = 0; i < count; i++) waited[i] = px__tensor_waits(self->entries[i].tensor);
+  for (int i = 0; i < count; i++) uninitialized[i] = px__tensor_waits(self->entries[i].tensor);
   PX_TRY(px_module_set_attribute(self, lazy->size, PX_I(size)));
   self->stage = PX__FILLS;
   px_status status = px_module_kind_find(lazy->becomes)->init(self);
   self->stage = PX__MADE;
   if (status == PX_OK) return PX_OK;
-  wait_again(self, waited, count);
+  make_uninitialized(self, uninitialized, count);
   PX_TRY(px_module_set_attribute(self, lazy->size, PX_I(0)));
   return px_error_pass(status, __FILE__, __LINE__, __func__);
 }
@@ -66,6 +66,6 @@ px_status px__lazy_forward(px_tensor **out, px_module *self, px_tensor *const *i
   const px_module_lazy *lazy = self->kind->lazy;
   PX_TRY(px_module_infer(self, *inputs));
   const px_module_kind *base = px_module_kind_find(lazy->becomes);
-  if (!self->user) self->kind = base;  // a binding's object changes its class itself
+  if (!self->user) self->kind = base;  // a binding changes the class of its object itself
   return base->forward(out, self, inputs, count);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Forward functions of the layers that normalise over a batch or an image: they count batches and
-// look at the number of dimensions, which no formula says.
+// Forward functions of batch and instance normalization. They count batches and depend on the
+// number of dimensions, so they are not generated from formulas.
 #include "layer_functions.h"
 #include "nn/module/nn_impl.h"
 #include "phlox/distributed.h"
@@ -9,7 +9,7 @@
 #include "phlox/ops/norm.h"
 #include "phlox/ops/view.h"
 
-// A signal has 1 dimension, an image 2, a volume 3; 0: any number.
+// dims: 1 for signals, 2 for images, 3 for volumes, 0 for any.
 static px_status check_batch(const px_tensor *x, int64_t dims) {
   int ndim = px_tensor_ndim(x);
   if (!dims)
@@ -21,7 +21,7 @@ static px_status check_batch(const px_tensor *x, int64_t dims) {
   return PX_OK;
 }
 
-// Counts the batch and gives the weight of its statistics in the running ones.
+// Counts the batch. Returns the weight of its statistics in the running ones.
 static px_status batch_weight(double *out, px_module *self) {
   px_tensor *seen = px__tensor_of(self, "num_batches_tracked");
   px_value momentum = px_module_attribute(self, "momentum");
@@ -45,7 +45,7 @@ px_status px__batch_norm_forward(px_tensor **out, px_module *self,
   PX_TRY(check_batch(args->input, args->number));
   PX_TRY(batch_weight(&weight, self));
   bool batch = self->training || (!mean && !var);
-  if (self->training && !tracks) mean = var = NULL;  // a program has turned it off since
+  if (self->training && !tracks) mean = var = NULL;  // tracking was disabled after construction
   if (self->training && !args->number) PX_TRY(px__sync_norm_comm(&comm, self));
   if (comm)
     return px_sync_batch_norm(out, comm, args->input, mean, var, px__tensor_of(self, "weight"),
@@ -54,14 +54,14 @@ px_status px__batch_norm_forward(px_tensor **out, px_module *self,
                        px__tensor_of(self, "bias"), batch, weight, px__float_of(self, "eps"));
 }
 
-// Channels are as many as the layer has features, if it has tensors of them.
+// Channels must match num_features if the layer has per-channel tensors.
 static px_status check_features(const px_module *self, const px_tensor *x, int dim) {
-  int64_t wanted = px_value_int(px_module_attribute(self, "num_features"));
+  int64_t expected = px_value_int(px_module_attribute(self, "num_features"));
   int64_t size = px_tensor_size(x, dim);
-  if (size == wanted) return PX_OK;
+  if (size == expected) return PX_OK;
   PX_CHECK(!px_value_int(px_module_attribute(self, "affine")), PX_VALUE,
            "expected input's size at dim=%d to match num_features (%lld), but got: %lld.", dim,
-           (long long)wanted, (long long)size);
+           (long long)expected, (long long)size);
   return px_warn(PX_WARN_USER,
                  "input's size at dim=%d does not match num_features. You can silence this warning "
                  "by not passing in num_features, which is not used because affine=False",
@@ -90,7 +90,7 @@ px_status px__instance_norm_forward(px_tensor **out, px_module *self,
   return PX_OK;
 }
 
-// The mean over an odd window stands for the sum, divided by the size that was given.
+// Computed as the mean over an odd window, rescaled to a sum divided by `size`.
 px_status px__cross_map_lrn2d_forward(px_tensor **out, px_module *self,
                                       const px__cross_map_lrn2d_forward_args *args) {
   int64_t size = px_value_int(px_module_attribute(self, "size")), odd = (size - 1) / 2 * 2 + 1;

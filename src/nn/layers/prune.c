@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Masks of what is left of a tensor: without the elements, or the channels, that count least, or
-// without some at random.
+// Pruning masks: remove the elements, or channels, of least magnitude, or random ones.
 #include "nn/module/nn_impl.h"
 #include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"
@@ -13,7 +12,7 @@
 
 #include <math.h>
 
-// How many of `size` an amount means.
+// Number of items to prune out of `size`.
 static px_status count_of(int64_t *out, const px_prune *how, int64_t size) {
   if (!how->share) {
     PX_CHECK(how->amount <= (double)size, PX_VALUE,
@@ -43,18 +42,18 @@ static px_status without_elements(px_tensor **out, const px_prune *how, const px
                                   const px_tensor *mask) {
   PX_SCOPED(px_tensor) left = NULL;
   PX_SCOPED(px_tensor) flat = NULL;
-  PX_SCOPED(px_tensor) least = NULL;
+  PX_SCOPED(px_tensor) indices = NULL;
   int64_t count;
   PX_TRY(count_of(&count, how, px_tensor_numel(scores)));
   PX_TRY(px_clone(&left, mask, "contiguous_format"));
   PX_TRY(px_view(&flat, left, (int64_t[]){-1}, 1));
-  if (count) PX_TRY(flat_elements(&least, how, scores));
-  if (count) PX_TRY(px_index_fill_(flat, 0, least, px_int(0)));
+  if (count) PX_TRY(flat_elements(&indices, how, scores));
+  if (count) PX_TRY(px_index_fill_(flat, 0, indices, px_int(0)));
   *out = PX_MOVE(left);
   return PX_OK;
 }
 
-// The channels that chance leaves.
+// Indices of randomly kept channels.
 static px_status random_channels(px_tensor **out, int64_t size, int64_t count, px_device device) {
   PX_SCOPED(px_tensor) chances = NULL;
   PX_SCOPED(px_tensor) limit = NULL;
@@ -70,9 +69,9 @@ static px_status random_channels(px_tensor **out, int64_t size, int64_t count, p
   return px_to(out, here, PX_DTYPE_NONE, device, false, false);
 }
 
-// Those with the greatest norms.
-static px_status great_channels(px_tensor **out, const px_prune *how, const px_tensor *scores,
-                                int dim, int64_t kept) {
+// Indices of the channels with the largest norms.
+static px_status largest_channels(px_tensor **out, const px_prune *how, const px_tensor *scores,
+                                  int dim, int64_t kept) {
   PX_SCOPED(px_tensor) norms = NULL;
   PX_SCOPED(px_tensor) values = NULL;
   int64_t others[PX_MAX_DIMS];
@@ -110,7 +109,7 @@ static px_status without_channels(px_tensor **out, const px_prune *how, const px
   if (how->random)
     PX_TRY(random_channels(&kept, size, count, px_tensor_device(scores)));
   else
-    PX_TRY(great_channels(&kept, how, scores, dim, size - count));
+    PX_TRY(largest_channels(&kept, how, scores, dim, size - count));
   PX_TRY(px_zeros_like(&left, scores, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false, NULL));
   PX_TRY(px_index_fill_(left, dim, kept, px_int(1)));
   PX_TRY(px_to(&before, mask, px_tensor_dtype(left), PX_DEVICE_NONE, false, false));

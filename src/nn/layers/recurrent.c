@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Forward functions of recurrent layers and cells: they check what PyTorch checks, in its words,
-// fill in states, and add and drop the dimension of the batch.
+// Forward functions of recurrent layers and cells: PyTorch's checks with its texts, default states,
+// and the batch dimension of unbatched input.
 #include "layer_functions.h"
 #include "nn/module/nn_impl.h"
 #include "phlox/ops/factory.h"
@@ -9,7 +9,7 @@
 
 #include <stdio.h>
 
-static int64_t whole(const px_module *self, const char *name) {
+static int64_t int_of(const px_module *self, const char *name) {
   px_value value = px_module_attribute(self, name);
   return value.kind == PX_ARG_NONE ? 0 : px_value_int(value);
 }
@@ -24,16 +24,16 @@ px_status px__rnn_init(px_module *self) {
   return PX_OK;
 }
 
-// ---- what a call is given
+// ---- arguments of a call
 
 enum { STATES = 2 };
 typedef struct call {
   px_module *self;
-  px_tensor *sizes;  // of a packed sequence, or NULL; borrowed, as the weights are
-  px_tensor *input;  // with a batch
+  px_tensor *sizes;  // of a packed sequence, or NULL; borrowed, like the weights
+  px_tensor *input;  // with batch dimension
   px_tensor *states[STATES];
   int state_count;
-  bool batched;  // the input had one
+  bool batched;  // the caller's input had a batch dimension
   px_tensor **weights;
   int weight_count;
 } call;
@@ -68,33 +68,33 @@ static px_status check_ndim(const call *c, const px_tensor *input) {
 }
 
 static px_status check_state_ndims(const call *c, px_tensor *const *states) {
-  int wanted = c->batched ? 3 : 2;
+  int expected = c->batched ? 3 : 2;
   const char *batched = c->batched ? "batched" : "unbatched";
   if (c->sizes || !states[0]) return PX_OK;
   int first = px_tensor_ndim(states[0]);
   if (c->state_count == 1) {
-    PX_CHECK(first == wanted, PX_RUNTIME,
-             "For %s %d-D input, hx should also be %d-D but got %d-D tensor", batched, wanted,
-             wanted, first);
+    PX_CHECK(first == expected, PX_RUNTIME,
+             "For %s %d-D input, hx should also be %d-D but got %d-D tensor", batched, expected,
+             expected, first);
     return PX_OK;
   }
   int second = px_tensor_ndim(states[1]);
-  PX_CHECK(first == wanted && second == wanted, PX_RUNTIME,
+  PX_CHECK(first == expected && second == expected, PX_RUNTIME,
            "For %s %d-D input, hx and cx should also be %d-D but got (%d-D, %d-D) tensors", batched,
-           wanted, wanted, first, second);
+           expected, expected, first, second);
   return PX_OK;
 }
 
 static px_status check_input(const call *c) {
-  int ndim = px_tensor_ndim(c->input), wanted = c->sizes ? 2 : 3;
+  int ndim = px_tensor_ndim(c->input), expected = c->sizes ? 2 : 3;
   const char *mine = px_dtype_name(px_tensor_dtype(c->input));
   const char *own = px_dtype_name(px_tensor_dtype(c->weights[0]));
   PX_CHECK(!strcmp(mine, own), PX_VALUE,
            "RNN input dtype (torch.%s) does not match weight dtype (torch.%s). Convert input: "
            "input.to(torch.%s), or convert model: model.to(torch.%s)",
            mine, own, own, mine);
-  PX_CHECK(ndim == wanted, PX_RUNTIME, "input must have %d dimensions, got %d", wanted, ndim);
-  int64_t size = whole(c->self, "input_size"), got = px_tensor_size(c->input, -1);
+  PX_CHECK(ndim == expected, PX_RUNTIME, "input must have %d dimensions, got %d", expected, ndim);
+  int64_t size = int_of(c->self, "input_size"), got = px_tensor_size(c->input, -1);
   PX_CHECK(size == got, PX_RUNTIME,
            "input.size(-1) must be equal to input_size. Expected %lld, got %lld", (long long)size,
            (long long)got);
@@ -104,28 +104,28 @@ static px_status check_input(const call *c) {
 // ---- states
 
 static void state_sizes(const call *c, int i, int64_t batch, int64_t sizes[3]) {
-  int64_t projected = whole(c->self, "proj_size");
-  sizes[0] = whole(c->self, "num_layers") * (1 + whole(c->self, "bidirectional"));
+  int64_t projected = int_of(c->self, "proj_size");
+  sizes[0] = int_of(c->self, "num_layers") * (1 + int_of(c->self, "bidirectional"));
   sizes[1] = batch;
-  sizes[2] = i == 0 && projected > 0 ? projected : whole(c->self, "hidden_size");
+  sizes[2] = i == 0 && projected > 0 ? projected : int_of(c->self, "hidden_size");
 }
 
 static px_status check_state(const call *c, int i, const int64_t sizes[3]) {
   const px_tensor *state = c->states[i];
-  enum { ROOM = PX_MAX_DIMS * 24 };
+  enum { TEXT_SIZE = PX_MAX_DIMS * 24 };
   int ndim = px_tensor_ndim(state);
   char at[16] = "";
   if (c->state_count > 1) snprintf(at, sizeof at, "[%d]", i);
   PX_CHECK(px_tensor_has_sizes(state, 3, sizes), PX_RUNTIME,
            "Expected hidden%s size (%lld, %lld, %lld), got [%s]", at, (long long)sizes[0],
            (long long)sizes[1], (long long)sizes[2],
-           px__comma_text((char[ROOM]){0}, ROOM, ndim, px_tensor_sizes(state)));
+           px__comma_text((char[TEXT_SIZE]){0}, TEXT_SIZE, ndim, px_tensor_sizes(state)));
   return PX_OK;
 }
 
 static px_status batch_of(int64_t *out, const call *c) {
   if (!c->sizes) {
-    *out = px_tensor_size(c->input, whole(c->self, "batch_first") ? 0 : 1);
+    *out = px_tensor_size(c->input, int_of(c->self, "batch_first") ? 0 : 1);
     return PX_OK;
   }
   PX_SCOPED(px_tensor) first = NULL;
@@ -138,7 +138,7 @@ static px_status batch_of(int64_t *out, const call *c) {
   return PX_OK;
 }
 
-// The states that are given, with a batch; or zeros.
+// Sets the states: the given ones with a batch dimension, or zeros.
 static px_status open_states(call *c, px_tensor *const *states) {
   int64_t batch = 0, sizes[3];
   PX_TRY(batch_of(&batch, c));
@@ -157,11 +157,11 @@ static px_status open_states(call *c, px_tensor *const *states) {
 }
 
 static px_status open_call(call *c, px_tensor *input, px_tensor *const *states) {
-  int batch_dim = whole(c->self, "batch_first") ? 0 : 1;
+  int batch_dim = int_of(c->self, "batch_first") ? 0 : 1;
   PX_TRY(check_ndim(c, input));
   c->batched = c->sizes || px_tensor_ndim(input) == 3;
-  PX_CHECK(c->state_count == 1 || !states[0] == !states[1], PX_TYPE, "%s takes two states, or none",
-           c->self->kind->name);
+  PX_CHECK(c->state_count == 1 || !states[0] == !states[1], PX_TYPE,
+           "%s: expected two states or none", c->self->kind->name);
   PX_TRY(check_state_ndims(c, states));
   if (c->batched)
     c->input = px_retain(input);
@@ -174,9 +174,9 @@ static px_status open_call(call *c, px_tensor *input, px_tensor *const *states) 
 
 // ---- layers
 
-// Results without the batch that was added.
-static px_status give(px_tensor **out, const call *c, px_tensor **made, int count) {
-  int64_t batch_dim = whole(c->self, "batch_first") ? 0 : 1, state_dim = 1;
+// Moves the results, without the added batch dimension.
+static px_status move_results(px_tensor **out, const call *c, px_tensor **made, int count) {
+  int64_t batch_dim = int_of(c->self, "batch_first") ? 0 : 1, state_dim = 1;
   for (int i = 0; i < count; i++)
     if (c->batched)
       out[i] = PX_MOVE(made[i]);
@@ -187,17 +187,17 @@ static px_status give(px_tensor **out, const call *c, px_tensor **made, int coun
 
 static px_status run_lstm(px_tensor **out, const call *c) {
   px_module *self = c->self;
-  bool bias = whole(self, "bias"), both = whole(self, "bidirectional"), train = self->training;
-  int64_t layers = whole(self, "num_layers");
+  bool bias = int_of(self, "bias"), both = int_of(self, "bidirectional"), train = self->training;
+  int64_t layers = int_of(self, "num_layers");
   double dropout = px__float_of(self, "dropout");
   if (c->sizes)
     return px_lstm_packed(&out[0], &out[1], &out[2], c->input, c->sizes, c->states, 2, c->weights,
                           c->weight_count, bias, layers, dropout, train, both);
   return px_lstm(&out[0], &out[1], &out[2], c->input, c->states, 2, c->weights, c->weight_count,
-                 bias, layers, dropout, train, both, whole(self, "batch_first"));
+                 bias, layers, dropout, train, both, int_of(self, "batch_first"));
 }
 
-// The ops of a net with one state, for padded sequences and for packed ones.
+// Ops of a network with one state, for padded and for packed sequences.
 typedef struct one_state {
   px_status (*padded)(px_tensor **output, px_tensor **h_n, const px_tensor *input,
                       const px_tensor *hx, px_tensor *const *params, int64_t params_n,
@@ -211,24 +211,24 @@ typedef struct one_state {
 
 static px_status run_one_state(px_tensor **out, const call *c, const one_state *ops) {
   px_module *self = c->self;
-  bool bias = whole(self, "bias"), both = whole(self, "bidirectional"), train = self->training;
-  int64_t layers = whole(self, "num_layers");
+  bool bias = int_of(self, "bias"), both = int_of(self, "bidirectional"), train = self->training;
+  int64_t layers = int_of(self, "num_layers");
   double dropout = px__float_of(self, "dropout");
   if (c->sizes)
     return ops->packed(&out[0], &out[1], c->input, c->sizes, c->states[0], c->weights,
                        c->weight_count, bias, layers, dropout, train, both);
   return ops->padded(&out[0], &out[1], c->input, c->states[0], c->weights, c->weight_count, bias,
-                     layers, dropout, train, both, whole(self, "batch_first"));
+                     layers, dropout, train, both, int_of(self, "batch_first"));
 }
 
-// `ops` NULL: an LSTM, with two states.
+// `ops` NULL: LSTM, with two states.
 static px_status run(px_tensor **out, px_module *self, px_tensor *input, px_tensor *const *states,
                      px_tensor *batch_sizes, const one_state *ops) {
   call c = {.self = self, .state_count = ops ? 1 : 2, .sizes = batch_sizes};
   px_tensor *made[1 + STATES] = {NULL};
   px_status status = open_call(&c, input, states);
   if (status == PX_OK) status = ops ? run_one_state(made, &c, ops) : run_lstm(made, &c);
-  if (status == PX_OK) status = give(out, &c, made, 1 + c.state_count);
+  if (status == PX_OK) status = move_results(out, &c, made, 1 + c.state_count);
   for (int i = 0; i <= STATES; i++) px_release(made[i]);
   call_end(&c);
   return status;
@@ -266,7 +266,7 @@ static px_status check_cell(const px_module *self, const px_tensor *input, px_te
   return PX_OK;
 }
 
-// The input and the states of a cell, with a batch.
+// Input and states of a cell, with batch dimension.
 typedef struct cell {
   px_tensor *input, *states[STATES];
   bool batched;
@@ -278,12 +278,12 @@ static px_status with_batch(px_tensor **out, px_tensor *given, bool batched) {
   *out = px_retain(given);
   return PX_OK;
 }
-// States that are not given are zeros.
+// Missing states are zeros.
 static px_status open_cell(cell *c, const px_module *self, px_tensor *input,
                            px_tensor *const *states) {
   PX_TRY(with_batch(&c->input, input, c->batched));
   for (int i = 0; i < c->count; i++) {
-    int64_t sizes[] = {px_tensor_size(c->input, 0), whole(self, "hidden_size")};
+    int64_t sizes[] = {px_tensor_size(c->input, 0), int_of(self, "hidden_size")};
     if (states[i])
       PX_TRY(with_batch(&c->states[i], states[i], c->batched));
     else
@@ -297,7 +297,7 @@ typedef px_status (*cell_op)(px_tensor **out, const px_tensor *input, const px_t
                              const px_tensor *w_ih, const px_tensor *w_hh, const px_tensor *b_ih,
                              const px_tensor *b_hh);
 
-// `op` NULL: an LSTM's.
+// `op` NULL: LSTM cell.
 static px_status step(px_tensor **made, const px_module *self, const cell *c, cell_op op) {
   const px_tensor *w_ih = px__tensor_of(self, "weight_ih"),
                   *w_hh = px__tensor_of(self, "weight_hh");

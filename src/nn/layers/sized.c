@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layers that look at the sizes of their input: whose result may have one of several sizes, or the
-// input's own.
+// Layers dependent on the sizes of their input: with an output_size argument, or with the input's
+// own sizes.
 #include "layer_functions.h"
 #include "nn/layers/layer_code.h"
 #include "nn/module/nn_impl.h"
@@ -8,45 +8,45 @@
 #include "phlox/ops/index.h"
 #include "phlox/ops/volume.h"
 
-enum { DIMS = 3, ROOM = 96 };
+enum { DIMS = 3, TEXT_SIZE = 96 };
 
-px_value px__own_sizes(int64_t room[PX_MAX_DIMS], px_value sizes, const px_tensor *x) {
+px_value px__own_sizes(int64_t out[PX_MAX_DIMS], px_value sizes, const px_tensor *x) {
   int ndim = px_tensor_ndim(x);
   for (int i = 0; i < sizes.n; i++) {
     int dim = ndim - sizes.n + i;
-    room[i] = sizes.v.ints[i];
-    if (room[i] == PX_OWN_SIZE && dim >= 0) room[i] = px_tensor_size(x, dim);
+    out[i] = sizes.v.ints[i];
+    if (out[i] == PX_OWN_SIZE && dim >= 0) out[i] = px_tensor_size(x, dim);
   }
-  sizes.v.ints = room;
+  sizes.v.ints = out;
   return sizes;
 }
 
-// What is added at the end of the result, so that it has the sizes.
-static px_status beyond_of(int64_t *beyond, const px_module *self, const px_tensor *x, int dims,
-                           px_value sizes) {
+// Computes output_padding for the requested sizes.
+static px_status output_padding(int64_t *beyond, const px_module *self, const px_tensor *x,
+                                int dims, px_value sizes) {
   px_value stride = px_module_attribute(self, "stride"), kernel;
   px_value padding = px_module_attribute(self, "padding");
   px_value dilation = px_module_attribute(self, "dilation");
   int ndim = px_tensor_ndim(x), lead = ndim == dims + 2 ? 2 : 1, skip = sizes.n - dims;
-  int64_t least[DIMS], most[DIMS];
-  char text[3][ROOM];
+  int64_t min[DIMS], max[DIMS];
+  char text[3][TEXT_SIZE];
   kernel = px_module_attribute(self, "kernel_size");
   PX_CHECK(skip == 0 || skip == lead, PX_VALUE,
            "ConvTranspose%dD: for %dD input, output_size must have %d or %d elements (got %d)",
            dims, ndim, dims, lead + dims, sizes.n);
-  const int64_t *wanted = sizes.v.ints + skip;
+  const int64_t *requested = sizes.v.ints + skip;
   bool fits = true;
   for (int k = 0; k < dims; k++) {
-    least[k] = (px_tensor_size(x, ndim - dims + k) - 1) * stride.v.ints[k] - 2 * padding.v.ints[k] +
-               dilation.v.ints[k] * (kernel.v.ints[k] - 1) + 1;
-    most[k] = least[k] + stride.v.ints[k] - 1;
-    beyond[k] = wanted[k] - least[k];
-    fits &= least[k] <= wanted[k] && wanted[k] <= most[k];
+    min[k] = (px_tensor_size(x, ndim - dims + k) - 1) * stride.v.ints[k] - 2 * padding.v.ints[k] +
+             dilation.v.ints[k] * (kernel.v.ints[k] - 1) + 1;
+    max[k] = min[k] + stride.v.ints[k] - 1;
+    beyond[k] = requested[k] - min[k];
+    fits &= min[k] <= requested[k] && requested[k] <= max[k];
   }
-  PX_CHECK(fits, PX_VALUE,
-           "requested an output size of [%s], but valid sizes range from [%s] to [%s]",
-           px__comma_text(text[0], ROOM, dims, wanted), px__comma_text(text[1], ROOM, dims, least),
-           px__comma_text(text[2], ROOM, dims, most));
+  PX_CHECK(
+      fits, PX_VALUE, "requested an output size of [%s], but valid sizes range from [%s] to [%s]",
+      px__comma_text(text[0], TEXT_SIZE, dims, requested),
+      px__comma_text(text[1], TEXT_SIZE, dims, min), px__comma_text(text[2], TEXT_SIZE, dims, max));
   return PX_OK;
 }
 
@@ -62,7 +62,7 @@ px_status px__conv_transpose_sized(px_tensor **out, px_module *self,
                               const int64_t *, int64_t, const int64_t *, int64_t, const int64_t *,
                               int64_t, int64_t, const int64_t *, int64_t) = {
       px_conv_transpose1d, px_conv_transpose2d, px_conv_transpose3d};
-  PX_TRY(beyond_of(beyond, self, args->input, dims, args->sizes));
+  PX_TRY(output_padding(beyond, self, args->input, dims, args->sizes));
   return spread[dims - 1](out, args->input, w, bias, stride.v.ints, dims, padding.v.ints, dims,
                           beyond, dims, groups, dilation.v.ints, dims);
 }
@@ -81,7 +81,7 @@ px_status px__max_unpool_sized(px_tensor **out, px_module *self,
                               args->sizes.v.ints, args->sizes.n);
 }
 
-// ---- padding that goes around, which has text of its own for other dimensions
+// ---- circular padding, with its own error text for the number of dimensions
 
 px_status px__circular_pad_forward(px_tensor **out, px_module *self,
                                    const px__circular_pad_forward_args *args) {

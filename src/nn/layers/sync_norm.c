@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Batch norm over the batches of all ranks of a communicator.
+// Batch normalization over the batches of all ranks of a communicator.
 //
-// Forward, each rank tells its count, mean and variance of each channel, and all compute the same
-// statistics of the whole. Backward, the two sums over the batch that the gradient of the input
-// needs are summed over the ranks; those of weight and bias are this rank's, which
-// DistributedDataParallel averages as all others. Statistics are of float32 at least.
+// Forward: the ranks all-gather count, mean and variance of each channel, and compute the same
+// global statistics. Backward: the two batch sums in the gradient of the input are all-reduced. The
+// gradients of weight and bias are this rank's; DistributedDataParallel averages them like all
+// others. Statistics are at least float32.
 #include "nn/module/nn_impl.h"
 #include "phlox/comm.h"
 #include "phlox/distributed.h"
@@ -21,7 +21,7 @@
 typedef struct sync_norm {
   px_comm *comm;
   px_saved *input, *weight;  // weight may be NULL
-  px_tensor *mean, *invstd;  // of the whole batch, as `wide` views
+  px_tensor *mean, *invstd;  // of the global batch, reshaped by `wide`
   double count;
   bool input_grad;
 } sync_norm;
@@ -38,7 +38,7 @@ static void sync_norm_release(void *context) {
 
 // ---- shapes
 
-// All dimensions but that of the channels.
+// All dimensions except channels.
 static int batch_dims(int64_t *dims, const px_tensor *x) {
   int n = 0;
   for (int d = 0; d < px_tensor_ndim(x); d++)
@@ -46,7 +46,7 @@ static int batch_dims(int64_t *dims, const px_tensor *x) {
   return n;
 }
 
-// A vector of channels as one that is multiplied with x.
+// Reshapes a vector of channels to broadcast with x.
 static px_status wide(px_tensor **out, px_tensor *channels, const px_tensor *x) {
   int64_t sizes[PX_MAX_DIMS];
   for (int d = 0; d < px_tensor_ndim(x); d++) sizes[d] = d == 1 ? px_tensor_size(x, 1) : 1;
@@ -69,7 +69,7 @@ static px_status widened(px_tensor **out, px_tensor *x) {
 
 // ---- statistics
 
-// Mean, variance and count of this rank: rows of the channels, and zero where the batch is empty.
+// Returns rows of mean, variance and count per channel of this rank; zeros for an empty batch.
 static px_status own_moments(px_tensor **out, px_tensor *x, int64_t channels, int64_t count) {
   int64_t dims[PX_MAX_DIMS], sizes[] = {3, channels};
   PX_SCOPED(px_tensor) rows = NULL;
@@ -101,8 +101,8 @@ static px_status gather(px_tensor **out, px_comm *comm, px_tensor *rows) {
   return PX_OK;
 }
 
-// The mean over all elements of what each rank's elements have on the average.
-static px_status weigh(px_tensor **out, px_tensor *values, px_tensor *shares) {
+// Mean over the ranks, weighted by their share of the elements.
+static px_status weighted_mean(px_tensor **out, px_tensor *values, px_tensor *shares) {
   PX_SCOPED(px_tensor) product = NULL;
   int64_t ranks = 0;
   PX_TRY(px_mul(&product, values, shares));
@@ -124,15 +124,16 @@ static px_status all_moments(px_tensor **mean, px_tensor **var, double *count, p
   *count = px_scalar_float(number);
   PX_CHECK(*count > 0, PX_VALUE, "SyncBatchNorm: the batches of all ranks are empty");
   PX_TRY(px_div(&shares, counts, total));
-  PX_TRY(weigh(mean, means, shares));
+  PX_TRY(weighted_mean(mean, means, shares));
   PX_TRY(px_sub(&away, means, *mean, px_int(1)));
   PX_TRY(px_square(&square, away));
   PX_TRY(px_add(&spread, square, vars, px_int(1)));
-  return weigh(var, spread, shares);
+  return weighted_mean(var, spread, shares);
 }
 
 // running = running * (1 - momentum) + value * momentum
-static px_status follow(px_tensor *running, px_tensor *value, double momentum, double scale) {
+static px_status update_running(px_tensor *running, px_tensor *value, double momentum,
+                                double scale) {
   PX_SCOPED(px_tensor) fitting = NULL;
   if (!running) return PX_OK;
   PX_TRY(px_to(&fitting, value, px_tensor_dtype(running), PX_DEVICE_NONE, false, false));
@@ -205,8 +206,8 @@ static px_status sync_norm_backward(px_tensor **grads, int input_count, px_tenso
 
 // ---- forward
 
-static px_status remember(sync_norm *self, px_comm *comm, px_tensor *input, px_tensor *weight,
-                          px_tensor *mean, px_tensor *var, double eps) {
+static px_status save_for_backward(sync_norm *self, px_comm *comm, px_tensor *input,
+                                   px_tensor *weight, px_tensor *mean, px_tensor *var, double eps) {
   PX_SCOPED(px_tensor) invstd = NULL, *sum = NULL;
   self->comm = px_retain(comm);
   self->input_grad = px_tensor_requires_grad(input);
@@ -218,7 +219,7 @@ static px_status remember(sync_norm *self, px_comm *comm, px_tensor *input, px_t
   return wide(&self->invstd, invstd, input);
 }
 
-static px_status normalise(px_tensor **out, sync_norm *self, px_comm *comm, px_tensor *input,
+static px_status normalize(px_tensor **out, sync_norm *self, px_comm *comm, px_tensor *input,
                            px_tensor *const *running, px_tensor *weight, px_tensor *bias,
                            double momentum, double eps) {
   PX_SCOPED(px_tensor) x = NULL, *own = NULL, *all = NULL, *mean = NULL, *var = NULL;
@@ -227,11 +228,11 @@ static px_status normalise(px_tensor **out, sync_norm *self, px_comm *comm, px_t
   PX_TRY(own_moments(&own, x, channels, px_tensor_numel(input) / channels));
   PX_TRY(gather(&all, comm, own));
   PX_TRY(all_moments(&mean, &var, &self->count, all));
-  PX_TRY(remember(self, comm, input, weight, mean, var, eps));
+  PX_TRY(save_for_backward(self, comm, input, weight, mean, var, eps));
   double unbiased = self->count > 1 ? self->count / (self->count - 1) : 1;
   PX_TRY(px_batch_norm(out, input, mean, var, weight, bias, false, momentum, eps));
-  PX_TRY(follow(running[0], mean, momentum, 1));
-  return follow(running[1], var, momentum, unbiased);
+  PX_TRY(update_running(running[0], mean, momentum, 1));
+  return update_running(running[1], var, momentum, unbiased);
 }
 
 static px_status check_channels(const px_tensor *input, px_tensor *const *given) {
@@ -256,7 +257,7 @@ px_status px_sync_batch_norm(px_tensor **out, px_comm *comm, px_tensor *input,
   PX_CHECK(px_tensor_ndim(input) >= 2, PX_VALUE, "expected at least 2D input (got %dD input)",
            px_tensor_ndim(input));
   PX_CHECK(px_dtype_is_float(px_tensor_dtype(input)), PX_VALUE,
-           "SyncBatchNorm takes floating-point tensors, not %s",
+           "SyncBatchNorm: expected a floating-point tensor, got %s",
            px_dtype_name(px_tensor_dtype(input)));
   PX_TRY(check_channels(input, (px_tensor *[]){running_mean, running_var, weight, bias}));
   sync_norm *self;
@@ -265,7 +266,7 @@ px_status px_sync_batch_norm(px_tensor **out, px_comm *comm, px_tensor *input,
   *out = NULL;
   bool was = px_grad_enabled();
   px_grad_set_enabled(false);
-  px_status status = normalise(out, self, comm, input, running, weight, bias, momentum, eps);
+  px_status status = normalize(out, self, comm, input, running, weight, bias, momentum, eps);
   px_grad_set_enabled(was);
   if (status != PX_OK) {
     sync_norm_release(self);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layers of a Transformer, stacks of them, and the whole. They call what they are made of as a
-// program would, by name, so that another language's modules and methods can stand in any place.
+// Transformer layers, stacks, and the whole model. Children are called by name as a program would,
+// so a binding's modules and methods can replace any of them.
 #include <math.h>
 #include <stdio.h>
 
@@ -15,10 +15,10 @@
 #include "phlox/ops/reduce.h"
 #include "phlox/ops/view.h"
 
-static px_named_value here(px_value value) { return (px_named_value){NULL, value}; }
+static px_named_value positional(px_value value) { return (px_named_value){NULL, value}; }
 
 // Calls a child with one tensor.
-static px_status through(px_tensor **out, px_module *self, const char *child, px_tensor *x) {
+static px_status call_child(px_tensor **out, px_module *self, const char *child, px_tensor *x) {
   px_module *of;
   PX_TRY(px__child(&of, self, child));
   return px_module_call(out, of, x);
@@ -35,16 +35,16 @@ static px_status attend(px_tensor **out, px_module *self, const char *child, px_
                         px_tensor *memory, masks m, const char *dropout) {
   px_tensor *made[2];
   px_module *attention;
-  const px_named_value args[] = {here(PX_T(x)),
-                                 here(PX_T(memory)),
-                                 here(PX_T(memory)),
+  const px_named_value args[] = {positional(PX_T(x)),
+                                 positional(PX_T(memory)),
+                                 positional(PX_T(memory)),
                                  {"attn_mask", PX_T(m.of_scores)},
                                  {"key_padding_mask", PX_T(m.of_keys)},
                                  {"need_weights", PX_B(false)},
                                  {"is_causal", PX_B(m.causal)}};
   PX_TRY(px__child(&attention, self, child));
   PX_TRY(px_module_invoke(made, 2, attention, "forward", args, 7));
-  px_status status = through(out, self, dropout, made[0]);
+  px_status status = call_child(out, self, dropout, made[0]);
   for (int i = 0; i < 2; i++) px_release(made[i]);
   return status;
 }
@@ -58,16 +58,16 @@ px_status px__memory_block(px_tensor **out, px_module *self, const px__memory_bl
   return attend(out, self, "multihead_attn", args->x, args->mem, m, "dropout2");
 }
 
-// The argument of the constructor, or what the embedding language has by this name.
+// Applies the activation: a child module, the binding's attribute, or the constructor's argument.
 static px_status activate(px_tensor **out, px_module *self, px_tensor *x) {
   px_module_entry entry;
-  const px_named_value arg = here(PX_T(x));
+  const px_named_value arg = positional(PX_T(x));
   if (px_module_entry_find(self, "activation", &entry) && entry.module)
     return px_module_call(out, entry.module, x);
   if (self->invoke) return px_module_invoke(out, 1, self, "activation", &arg, 1);
   px_value name = px_module_attribute(self, "activation");
-  PX_CHECK(name.kind == PX_ARG_TEXT, PX_RUNTIME,
-           "the activation of %s was a function of another language", self->kind->name);
+  PX_CHECK(name.kind == PX_ARG_TEXT, PX_RUNTIME, "the activation of %s is a function of a binding",
+           self->kind->name);
   return strcmp(name.v.text, "gelu") ? px_relu(out, x) : px_gelu(out, x, "none");
 }
 static px_status feed_forward(px_tensor **out, px_module *self, px_tensor *x, const char *dropout) {
@@ -75,11 +75,11 @@ static px_status feed_forward(px_tensor **out, px_module *self, px_tensor *x, co
   PX_SCOPED(px_tensor) active = NULL;
   PX_SCOPED(px_tensor) kept = NULL;
   PX_SCOPED(px_tensor) narrow = NULL;
-  PX_TRY(through(&wide, self, "linear1", x));
+  PX_TRY(call_child(&wide, self, "linear1", x));
   PX_TRY(activate(&active, self, wide));
-  PX_TRY(through(&kept, self, "dropout", active));
-  PX_TRY(through(&narrow, self, "linear2", kept));
-  return through(out, self, dropout, narrow);
+  PX_TRY(call_child(&kept, self, "dropout", active));
+  PX_TRY(call_child(&narrow, self, "linear2", kept));
+  return call_child(out, self, dropout, narrow);
 }
 px_status px__encoder_feed_forward(px_tensor **out, px_module *self,
                                    const px__encoder_feed_forward_args *args) {
@@ -92,7 +92,7 @@ px_status px__decoder_feed_forward(px_tensor **out, px_module *self,
 
 // ---- layers
 
-// A block, called with x and what else it takes, whose result is added to x.
+// A residual block: a method called with x and further arguments. Its result is added to x.
 typedef struct block {
   const char *norm, *method;
   px_named_value rest[4];
@@ -101,22 +101,22 @@ typedef struct block {
 
 static px_status add_block(px_tensor **out, px_module *self, const block *b, px_tensor *x,
                            px_tensor *given) {
-  px_named_value args[1 + 4] = {here(PX_T(given))};
+  px_named_value args[1 + 4] = {positional(PX_T(given))};
   PX_SCOPED(px_tensor) made = NULL;
   memcpy(args + 1, b->rest, sizeof b->rest);
   PX_TRY(px_module_invoke(&made, 1, self, b->method, args, 1 + b->rest_count));
   return px_add(out, x, made, px_int(1));
 }
-// The norm goes before the block, or behind the sum.
+// Applies the norm before the block, or after the sum.
 static px_status add_and_norm(px_tensor **x, px_module *self, const block *b) {
   PX_SCOPED(px_tensor) first = NULL;
   px_tensor *next;
   if (px_value_int(px_module_attribute(self, "norm_first"))) {
-    PX_TRY(through(&first, self, b->norm, *x));
+    PX_TRY(call_child(&first, self, b->norm, *x));
     PX_TRY(add_block(&next, self, b, *x, first));
   } else {
     PX_TRY(add_block(&first, self, b, *x, *x));
-    PX_TRY(through(&next, self, b->norm, first));
+    PX_TRY(call_child(&next, self, b->norm, first));
   }
   px_release(*x);
   *x = next;
@@ -130,7 +130,7 @@ static px_status run_blocks(px_tensor **out, px_module *self, px_tensor *x, cons
   return PX_OK;
 }
 
-// Both masks of a source as numbers, which are references of the caller's.
+// Converts both masks of a source to additive ones. The caller releases them with close_masks.
 static px_status open_masks(masks *m, px_tensor *mask, px_tensor *padding, const px_tensor *src,
                             const char *mask_name) {
   px_dtype dtype = px_tensor_dtype(src);
@@ -148,12 +148,13 @@ px_status px__encoder_layer_forward(px_tensor **out, px_module *self,
                                     const px__encoder_layer_forward_args *args) {
   masks m = {0};
   PX_TRY(open_masks(&m, args->src_mask, args->src_key_padding_mask, args->src, "src_mask"));
-  const block blocks[] = {
-      {"norm1",
-       "_sa_block",
-       {here(PX_T(m.of_scores)), here(PX_T(m.of_keys)), {"is_causal", PX_B(args->is_causal)}},
-       3},
-      {"norm2", "_ff_block", {{0}}, 0}};
+  const block blocks[] = {{"norm1",
+                           "_sa_block",
+                           {positional(PX_T(m.of_scores)),
+                            positional(PX_T(m.of_keys)),
+                            {"is_causal", PX_B(args->is_causal)}},
+                           3},
+                          {"norm2", "_ff_block", {{0}}, 0}};
   px_status status = run_blocks(out, self, args->src, blocks, 2);
   close_masks(&m);
   return status;
@@ -164,13 +165,13 @@ px_status px__decoder_layer_forward(px_tensor **out, px_module *self,
   const block blocks[] = {
       {"norm1",
        "_sa_block",
-       {here(PX_T(args->tgt_mask)), here(PX_T(args->tgt_key_padding_mask)),
-        here(PX_B(args->tgt_is_causal))},
+       {positional(PX_T(args->tgt_mask)), positional(PX_T(args->tgt_key_padding_mask)),
+        positional(PX_B(args->tgt_is_causal))},
        3},
       {"norm2",
        "_mha_block",
-       {here(PX_T(args->memory)), here(PX_T(args->memory_mask)),
-        here(PX_T(args->memory_key_padding_mask)), here(PX_B(args->memory_is_causal))},
+       {positional(PX_T(args->memory)), positional(PX_T(args->memory_mask)),
+        positional(PX_T(args->memory_key_padding_mask)), positional(PX_B(args->memory_is_causal))},
        4},
       {"norm3", "_ff_block", {{0}}, 0}};
   return run_blocks(out, self, args->tgt, blocks, 3);
@@ -178,15 +179,15 @@ px_status px__decoder_layer_forward(px_tensor **out, px_module *self,
 
 // ---- stacks
 
-// Whether a mask is known, or is seen, to hide all that comes later, and nothing else.
-static px_status detect_causal(bool *out, const px_tensor *mask, px_value said, int64_t size) {
+// True if a mask is declared, or detected, to be exactly causal.
+static px_status detect_causal(bool *out, const px_tensor *mask, px_value declared, int64_t size) {
   PX_SCOPED(px_tensor) full = NULL;
   PX_SCOPED(px_tensor) causal = NULL;
   PX_SCOPED(px_tensor) equal = NULL;
   PX_SCOPED(px_tensor) all = NULL;
   px_scalar truth;
-  *out = said.kind != PX_ARG_NONE && px_value_int(said);
-  if (said.kind != PX_ARG_NONE || !mask || px_tensor_ndim(mask) != 2) return PX_OK;
+  *out = declared.kind != PX_ARG_NONE && px_value_int(declared);
+  if (declared.kind != PX_ARG_NONE || !mask || px_tensor_ndim(mask) != 2) return PX_OK;
   if (px_tensor_size(mask, 0) != size || px_tensor_size(mask, 1) != size) return PX_OK;
   px_dtype dtype = px_tensor_dtype(mask);
   px_scalar hidden = dtype == PX_BOOL ? px_bool(true) : px_float(-INFINITY);
@@ -200,7 +201,7 @@ static px_status detect_causal(bool *out, const px_tensor *mask, px_value said, 
   return PX_OK;
 }
 
-// How long a sequence is, by the first layer's word on where the batch stands.
+// Sequence length. The first layer's batch_first gives the position of the batch dimension.
 static px_status length_of(int64_t *out, px_module *self, const px_tensor *x) {
   px_module *layers, *attention;
   px_module_entry first;
@@ -215,10 +216,10 @@ static px_status length_of(int64_t *out, px_module *self, const px_tensor *x) {
   return PX_OK;
 }
 
-// Calls the layers one after another, with the same arguments behind x, and then the norm.
-enum { MOST_BEHIND = 7 };
+// Calls the layers in order with the same further arguments, then the norm.
+enum { MAX_REST = 7 };
 static px_status run_stack(px_tensor **out, px_module *self, px_tensor *x,
-                           const px_named_value *behind, int count) {
+                           const px_named_value *rest, int count) {
   PX_SCOPED(px_tensor) now = px_retain(x);
   px_module *layers, *norm;
   px_module_entry entry;
@@ -226,8 +227,8 @@ static px_status run_stack(px_tensor **out, px_module *self, px_tensor *x,
   PX_TRY(px__child(&layers, self, "layers"));
   for (int i = 0; px_module_entry_at(layers, PX_ENTRY_MODULE, i, &entry); i++) {
     PX_CHECK(entry.module, PX_TYPE, "layer %d of %s is missing", i, self->kind->name);
-    px_named_value args[1 + MOST_BEHIND] = {here(PX_T(now))};
-    memcpy(args + 1, behind, (size_t)count * sizeof *behind);
+    px_named_value args[1 + MAX_REST] = {positional(PX_T(now))};
+    memcpy(args + 1, rest, (size_t)count * sizeof *rest);
     PX_TRY(px_module_invoke(&next, 1, entry.module, "forward", args, 1 + count));
     px_release(now);
     now = next;
@@ -239,15 +240,15 @@ static px_status run_stack(px_tensor **out, px_module *self, px_tensor *x,
 }
 
 static px_status encode(px_tensor **out, px_module *self, px_tensor *src, const masks *m,
-                        px_value said) {
+                        px_value declared) {
   int64_t length;
   bool causal;
   PX_TRY(length_of(&length, self, src));
-  PX_TRY(detect_causal(&causal, m->of_scores, said, length));
-  const px_named_value behind[] = {{"src_mask", PX_T(m->of_scores)},
-                                   {"is_causal", PX_B(causal)},
-                                   {"src_key_padding_mask", PX_T(m->of_keys)}};
-  return run_stack(out, self, src, behind, 3);
+  PX_TRY(detect_causal(&causal, m->of_scores, declared, length));
+  const px_named_value rest[] = {{"src_mask", PX_T(m->of_scores)},
+                                 {"is_causal", PX_B(causal)},
+                                 {"src_key_padding_mask", PX_T(m->of_keys)}};
+  return run_stack(out, self, src, rest, 3);
 }
 px_status px__encoder_forward(px_tensor **out, px_module *self,
                               const px__encoder_forward_args *args) {
@@ -264,17 +265,17 @@ px_status px__decoder_forward(px_tensor **out, px_module *self,
   bool causal;
   PX_TRY(length_of(&length, self, args->tgt));
   PX_TRY(detect_causal(&causal, args->tgt_mask, args->tgt_is_causal, length));
-  const px_named_value behind[] = {here(PX_T(args->memory)),
-                                   {"tgt_mask", PX_T(args->tgt_mask)},
-                                   {"memory_mask", PX_T(args->memory_mask)},
-                                   {"tgt_key_padding_mask", PX_T(args->tgt_key_padding_mask)},
-                                   {"memory_key_padding_mask", PX_T(args->memory_key_padding_mask)},
-                                   {"tgt_is_causal", PX_B(causal)},
-                                   {"memory_is_causal", PX_B(args->memory_is_causal)}};
-  return run_stack(out, self, args->tgt, behind, 7);
+  const px_named_value rest[] = {positional(PX_T(args->memory)),
+                                 {"tgt_mask", PX_T(args->tgt_mask)},
+                                 {"memory_mask", PX_T(args->memory_mask)},
+                                 {"tgt_key_padding_mask", PX_T(args->tgt_key_padding_mask)},
+                                 {"memory_key_padding_mask", PX_T(args->memory_key_padding_mask)},
+                                 {"tgt_is_causal", PX_B(causal)},
+                                 {"memory_is_causal", PX_B(args->memory_is_causal)}};
+  return run_stack(out, self, args->tgt, rest, 7);
 }
 
-// ---- the whole
+// ---- the whole model
 
 static px_status check_inputs(const px_module *self, const px_tensor *src, const px_tensor *tgt) {
   int batch = !px_value_int(px_module_attribute(self, "batch_first"));
@@ -295,13 +296,13 @@ px_status px__transformer_forward(px_tensor **out, px_module *self,
   PX_TRY(check_inputs(self, args->src, args->tgt));
   PX_TRY(px__child(&encoder, self, "encoder"));
   PX_TRY(px__child(&decoder, self, "decoder"));
-  const px_named_value in[] = {here(PX_T(args->src)),
+  const px_named_value in[] = {positional(PX_T(args->src)),
                                {"mask", PX_T(args->src_mask)},
                                {"src_key_padding_mask", PX_T(args->src_key_padding_mask)},
                                {"is_causal", args->src_is_causal}};
   PX_TRY(px_module_invoke(&memory, 1, encoder, "forward", in, 4));
-  const px_named_value back[] = {here(PX_T(args->tgt)),
-                                 here(PX_T(memory)),
+  const px_named_value back[] = {positional(PX_T(args->tgt)),
+                                 positional(PX_T(memory)),
                                  {"tgt_mask", PX_T(args->tgt_mask)},
                                  {"memory_mask", PX_T(args->memory_mask)},
                                  {"tgt_key_padding_mask", PX_T(args->tgt_key_padding_mask)},
@@ -332,7 +333,8 @@ static px_status stack_new(px_module **out, const char *kind, px_module *layer, 
   PX_SCOPED(px_module) layers = NULL;
   const px_value values[] = {PX_NONE(), PX_I(count), PX_NONE(), PX_NONE(), PX_NONE()};
   *out = NULL;
-  PX_CHECK(count >= 1, PX_VALUE, "%s needs at least one layer, not %lld", kind, (long long)count);
+  PX_CHECK(count >= 1, PX_VALUE, "%s: expected at least one layer, got %lld", kind,
+           (long long)count);
   PX_TRY(px_module_new(&self, px_module_kind_find(kind), values, NULL));
   PX_TRY(px_module_new(&layers, px_module_kind_find("ModuleList"), NULL, NULL));
   for (int64_t i = 0; i < count; i++) {
@@ -356,7 +358,8 @@ px_status px_transformer_decoder_new(px_module **out, px_module *layer, int64_t 
   return stack_new(out, "TransformerDecoder", layer, count, norm);
 }
 
-// The layers of a Transformer take its arguments: behind the first two those have the same order.
+// Constructs a layer with the Transformer's arguments. After the first two they have the same
+// order.
 static px_status layer_of(px_module **out, const px_module *self, const char *kind) {
   static const char *const names[] = {"d_model",     "nhead",      "dim_feedforward",
                                       "dropout",     "activation", "layer_norm_eps",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ordered maps of names to tensors, such as a file's of a hundred thousand. A row is found through
-// a table of slots by the hash of its name; names come from files too, so a secret is hashed along.
+// Ordered maps from names to tensors, up to a hundred thousand rows (files). A hash table maps
+// names to rows. The hash is keyed with a random secret, since names may come from untrusted files.
 #include <sys/random.h>
 
 #include "nn/module/nn_impl.h"
@@ -14,9 +14,9 @@ typedef struct row {
 struct px_dict {
   px_object head;
   row *rows;
-  int count, room;
-  int *slots;       // 1 + the number of a row; 0: free
-  uint64_t places;  // a power of two, at least twice the count
+  int count, capacity;
+  int *slots;           // 1 + row index; 0: free
+  uint64_t slot_count;  // a power of two, at least twice the count
 };
 
 static void dict_destroy(void *object) {
@@ -41,7 +41,7 @@ px_status px_dict_new(px_dict **out) {
 }
 
 static uint64_t secret(void) {
-  static uint64_t known;  // atomic; any thread's will do, if all use the first
+  static uint64_t known;  // atomic; the first thread's value is used by all
   uint64_t value = __atomic_load_n(&known, __ATOMIC_RELAXED), none = 0;
   if (value) return value;
   if (getrandom(&value, sizeof value, GRND_NONBLOCK) != sizeof value) value = (uintptr_t)&known;
@@ -51,7 +51,7 @@ static uint64_t secret(void) {
   return first ? value : none;
 }
 
-static uint64_t mixed(uint64_t a, uint64_t b) {
+static uint64_t mix(uint64_t a, uint64_t b) {
   unsigned __int128 product = (unsigned __int128)a * b;
   return (uint64_t)product ^ (uint64_t)(product >> 64);
 }
@@ -62,30 +62,30 @@ static uint64_t hash_of(const char *name) {
   uint64_t hash = key ^ length, word;
   for (; at + sizeof word <= length; at += sizeof word) {
     memcpy(&word, name + at, sizeof word);
-    hash = mixed(hash ^ word, by);
+    hash = mix(hash ^ word, by);
   }
   word = 0;
   memcpy(&word, name + at, length - at);
-  return mixed(mixed(hash ^ word, by), 0xd6e8feb86659fd93u);
+  return mix(mix(hash ^ word, by), 0xd6e8feb86659fd93u);
 }
 
-// The slot of a name, or the free one that it would take. There are slots, and a free one.
+// Returns the slot of a name, or the free slot for it. The table must have a free slot.
 static int *slot_of(const px_dict *dict, const char *name, uint64_t hash) {
   for (uint64_t at = hash;; at++) {
-    int *slot = &dict->slots[at & (dict->places - 1)];
+    int *slot = &dict->slots[at & (dict->slot_count - 1)];
     const row *known = *slot ? &dict->rows[*slot - 1] : NULL;
     if (!known || (known->hash == hash && !strcmp(known->name, name))) return slot;
   }
 }
 
 static px_status more_slots(px_dict *dict) {
-  if (2 * (uint64_t)(dict->count + 1) <= dict->places) return PX_OK;
-  uint64_t places = dict->places ? 2 * dict->places : 8;
+  if (2 * (uint64_t)(dict->count + 1) <= dict->slot_count) return PX_OK;
+  uint64_t slot_count = dict->slot_count ? 2 * dict->slot_count : 8;
   int *slots;
-  PX_TRY(px_alloc((void **)&slots, places * sizeof *slots));
+  PX_TRY(px_alloc((void **)&slots, slot_count * sizeof *slots));
   px_free(dict->slots);
   dict->slots = slots;
-  dict->places = places;
+  dict->slot_count = slot_count;
   for (int i = 0; i < dict->count; i++)
     *slot_of(dict, dict->rows[i].name, dict->rows[i].hash) = i + 1;
   return PX_OK;
@@ -93,7 +93,7 @@ static px_status more_slots(px_dict *dict) {
 
 static px_status dict_add(px_dict *dict, int *slot, const char *name, uint64_t hash) {
   char *copy;
-  PX_TRY(px__nn_grow((void **)&dict->rows, &dict->room, dict->count, sizeof(row)));
+  PX_TRY(px__nn_grow((void **)&dict->rows, &dict->capacity, dict->count, sizeof(row)));
   PX_TRY(px_strdup(&copy, name));
   dict->rows[dict->count] = (row){copy, NULL, hash};
   *slot = ++dict->count;
@@ -116,7 +116,7 @@ px_status px_dict_set(px_dict *dict, const char *name, px_tensor *value) {
 }
 
 px_tensor *px_dict_get(const px_dict *dict, const char *name) {
-  int slot = dict->places ? *slot_of(dict, name, hash_of(name)) : 0;
+  int slot = dict->slot_count ? *slot_of(dict, name, hash_of(name)) : 0;
   return slot ? dict->rows[slot - 1].value : NULL;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The names of modules where operations are counted (phlox/flops.h): the class of the module that
-// was called first, and the way to those in it. A module that ends is forgotten.
+// Module names for operation counters (phlox/flops.h): the class of the outermost module, and the
+// paths of its children. Destroyed modules are removed.
 #include "phlox/flops.h"
 
 #include <pthread.h>
@@ -11,10 +11,10 @@ typedef struct known {
   const px_module *module;
   char *name;
 } known;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;  // guards what follows
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;  // guards the variables below
 static known *all;
-static int count, room;
-static uint64_t session;  // in which they were met
+static int count, capacity;
+static uint64_t session;  // in which the names were recorded
 
 static known *find(const px_module *module) {
   for (int i = 0; i < count; i++)
@@ -22,52 +22,52 @@ static known *find(const px_module *module) {
   return NULL;
 }
 
-static void forget_all(void) {
+static void clear_all(void) {
   for (int i = 0; i < count; i++) px_free(all[i].name);
   count = 0;
   __atomic_store_n(&px__nn_ended, NULL, __ATOMIC_RELEASE);
 }
 
-// The first module that ends after counting did lets go of all, so that the others need no lock.
-static void forget(const px_module *self) {
+// The first module destroyed after counting has ended clears the table, so later ones take no lock.
+static void remove_module(const px_module *self) {
   pthread_mutex_lock(&lock);
-  known *there = find(self);
+  known *found = find(self);
   if (px_flops_session() != session) {
-    forget_all();
-  } else if (there) {
-    px_free(there->name);
-    *there = all[--count];
+    clear_all();
+  } else if (found) {
+    px_free(found->name);
+    *found = all[--count];
   }
   pthread_mutex_unlock(&lock);
 }
 
-static px_status know(const px_module *module, const char *name) {
+static px_status record(const px_module *module, const char *name) {
   char *copy;
-  PX_TRY(px__nn_grow((void **)&all, &room, count, sizeof *all));
+  PX_TRY(px__nn_grow((void **)&all, &capacity, count, sizeof *all));
   PX_TRY(px_strdup(&copy, name));
-  known *there = find(module);
-  if (!there) {
-    there = &all[count++];
-    *there = (known){module, NULL};
-    __atomic_store_n(&px__nn_ended, forget, __ATOMIC_RELEASE);
+  known *found = find(module);
+  if (!found) {
+    found = &all[count++];
+    *found = (known){module, NULL};
+    __atomic_store_n(&px__nn_ended, remove_module, __ATOMIC_RELEASE);
   }
-  px_free(there->name);
-  there->name = copy;
+  px_free(found->name);
+  found->name = copy;
   return PX_OK;
 }
 
-static px_status know_entry(const char *name, const px_module_entry *entry, px_module *owner,
-                            void *context) {
-  return know(entry->module, name);
+static px_status record_entry(const char *name, const px_module_entry *entry, px_module *owner,
+                              void *context) {
+  return record(entry->module, name);
 }
 
 static px_status enter(px_module *self, const char *class_name) {
   uint64_t now = px_flops_session();
-  if (now != session) forget_all();
+  if (now != session) clear_all();
   session = now;
   if (!find(self)) {
-    PX_TRY(know(self, class_name));
-    PX_TRY(px_module_each(self, PX_ENTRY_MODULE, class_name, true, true, know_entry, NULL));
+    PX_TRY(record(self, class_name));
+    PX_TRY(px_module_each(self, PX_ENTRY_MODULE, class_name, true, true, record_entry, NULL));
   }
   return px_flops_enter(find(self)->name);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calling modules, their hooks, and copying their structure.
+// Calls of modules, their hooks, and copies of their structure.
 #include "nn/module/nn_impl.h"
 
 #include <stdio.h>
@@ -10,11 +10,11 @@ int px_module_port_tensors(const px_module_port *ports, int count) {
   return tensors;
 }
 
-bool px_module_tensor_name(const px_module *self, int i, char *name, size_t room) {
+bool px_module_tensor_name(const px_module *self, int i, char *name, size_t size) {
   const px_module_kind *kind = self->kind;
-  if (kind->tensor_name) return kind->tensor_name(self, i, name, room);
+  if (kind->tensor_name) return kind->tensor_name(self, i, name, size);
   if (i < 0 || i >= kind->tensor_count) return false;
-  snprintf(name, room, "%s", kind->tensors[i]);
+  snprintf(name, size, "%s", kind->tensors[i]);
   return true;
 }
 
@@ -25,9 +25,9 @@ px_status px_module_add_hook(int64_t *id, px_module *self, bool before, px_modul
   PX_GIVEN(id);
   PX_GIVEN(self);
   static int64_t next;  // atomic; ids are unique in the process
-  PX_CHECK(hook, PX_TYPE, "a hook needs a function");
-  PX_TRY(
-      px__nn_grow((void **)&self->hooks, &self->hook_room, self->hook_count, sizeof *self->hooks));
+  PX_CHECK(hook, PX_TYPE, "expected a hook function, got NULL");
+  PX_TRY(px__nn_grow((void **)&self->hooks, &self->hook_capacity, self->hook_count,
+                     sizeof *self->hooks));
   *id = __atomic_add_fetch(&next, 1, __ATOMIC_RELAXED);
   self->hooks[self->hook_count++] = (px_hook_entry){*id, before, hook, context, release};
   return PX_OK;
@@ -51,8 +51,8 @@ bool px_module_hook_at(const px_module *self, int i, px_hook_entry *out) {
   return true;
 }
 
-// The next hook of one side after the one of that id. Hooks may come and go meanwhile: ids tell
-// where the walk is, and where it ends.
+// Returns the next hook after the given id. Hooks may be added or removed during the iteration, so
+// it is tracked by ids and ends at `last`.
 static bool next_hook(const px_module *self, bool before, int64_t after, int64_t last,
                       px_hook_entry *out) {
   for (int i = 0; i < self->hook_count; i++) {
@@ -83,7 +83,7 @@ px_status px_module_run(px_module *self, const px_module_way *way, void *call) {
 typedef struct tensor_call {
   px_tensor *inputs[PX__INPUTS];  // the first is owned
   int count;
-  px_tensor **results;  // PX__RESULTS of them, owned
+  px_tensor **results;  // PX__RESULTS items, owned
 } tensor_call;
 
 static px_status tensor_hook(px_module *self, const px_hook_entry *hook, void *with) {
@@ -96,7 +96,7 @@ static px_status tensor_hook(px_module *self, const px_hook_entry *hook, void *w
   return PX_OK;
 }
 
-// Inputs that may be absent, and are, are NULL for the kind's function.
+// Missing optional inputs are NULL in the kind's function.
 px_status px__forward_bare(px_tensor **out, px_module *self, px_tensor *const *inputs, int count) {
   px_tensor *all[PX__INPUTS] = {NULL};
   if (self->forward) return self->forward(out, self, inputs, count);
@@ -123,15 +123,15 @@ static px_status forward_hooked(px_tensor **results, px_module *self, px_tensor 
 
 static px_status check_inputs(const px_module *self, px_tensor *const *inputs, int count) {
   const px_module_kind *kind = self->kind;
-  int least = 0, most = px_module_port_tensors(kind->inputs, kind->input_count);
+  int min = 0, max = px_module_port_tensors(kind->inputs, kind->input_count);
   for (int i = 0; i < kind->input_count && !(kind->inputs && kind->inputs[i].optional); i++)
-    least += kind->inputs ? kind->inputs[i].tensors : 1;
+    min += kind->inputs ? kind->inputs[i].tensors : 1;
   PX_CHECK(self->forward || kind->forward, PX_UNIMPLEMENTED,
            "Module [%s] is missing the required \"forward\" function", kind->name);
-  PX_CHECK((self->forward || (count >= least && count <= most)) && count <= PX__INPUTS, PX_TYPE,
+  PX_CHECK((self->forward || (count >= min && count <= max)) && count <= PX__INPUTS, PX_TYPE,
            "%s.forward() takes %d positional arguments but %d were given", kind->name,
            kind->input_count + 1, count + 1);
-  for (int i = 0; i < least && i < count; i++)
+  for (int i = 0; i < min && i < count; i++)
     PX_CHECK(inputs[i], PX_TYPE, "%s.forward(): input %d is missing", kind->name, i);
   return PX_OK;
 }
@@ -145,8 +145,8 @@ px_status px_module_forward_all(px_tensor **results, int result_count, px_module
   px_tensor *all[PX__RESULTS] = {NULL};
   int made = kind->result_count ? px_module_port_tensors(kind->results, kind->result_count) : 1;
   for (int i = 0; i < result_count; i++) results[i] = NULL;
-  PX_CHECK(result_count >= 1 && result_count <= made, PX_VALUE, "%s has %d results, not %d",
-           kind->name, made, result_count);
+  PX_CHECK(result_count >= 1 && result_count <= made, PX_VALUE,
+           "%s: expected at most %d results, got %d", kind->name, made, result_count);
   PX_TRY(check_inputs(self, inputs, count));
   bool counted;
   PX_TRY(px__nn_call(&counted, self));
@@ -184,7 +184,7 @@ static px_status copy_entry(px_module *made, const px__entry *entry, px_module_r
   PX_SCOPED(px_tensor) tensor = NULL;
   if (entry->tensor) PX_TRY(replace(&tensor, entry->tensor, entry->sort, context));
   px_tensor *kept = tensor ? tensor : entry->tensor;
-  // A replica's parameters are results, not leaves: they are kept as buffers are.
+  // Parameters of a replica are non-leaf results, registered like buffers.
   if (entry->sort == PX_ENTRY_PARAMETER && (!kept || px_tensor_is_parameter(kept)))
     return px_module_register_parameter(made, entry->name, kept);
   return px_module_register_buffer(made, entry->name, kept, entry->persistent);
@@ -202,7 +202,7 @@ px_status px_module_copy(px_module **out, px_module *self, px_module_replace rep
   PX_GIVEN(out);
   PX_GIVEN(self);
   PX_GIVEN(replace);
-  static const px_module_kind bare = {.name = "copy"};  // entries come from self, not from init
+  static const px_module_kind bare = {.name = "copy"};  // without init: entries are copied
   *out = NULL;
   PX_SCOPED(px_module) made = NULL;
   PX_TRY(px_module_new(&made, &bare, NULL, NULL));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Methods of modules: calls with more than tensors, by name, of the library or of the embedding
-// language, which may have put something else in the place of any of them.
+// Methods of modules: calls by name with arguments of any kind. A method is implemented by the
+// library or by a binding, which may override any of them.
 #include "nn/module/nn_impl.h"
 
 #include <stdio.h>
@@ -15,7 +15,7 @@ static const px_module_method *method_of(const px_module_kind *kind, const char 
 
 // ---- arguments
 
-static int place_of(const px_module_method *method, const px_named_value *arg, int position) {
+static int index_of(const px_module_method *method, const px_named_value *arg, int position) {
   int at = 0;
   if (!arg->name) return position;
   while (at < method->param_count && strcmp(method->params[at].name, arg->name)) at++;
@@ -41,7 +41,7 @@ static px_status bind(px_value *out, const px_module *self, const px_module_meth
   bool given[ARGUMENTS] = {false};
   PX_CHECK(method->param_count <= ARGUMENTS, PX_BUG, "%s has too many parameters", method->name);
   for (int i = 0; i < count; i++) {
-    int at = place_of(method, &args[i], i);
+    int at = index_of(method, &args[i], i);
     PX_CHECK(at < method->param_count || args[i].name, PX_TYPE,
              "%s.%s() takes %d positional arguments but %d were given", kind, method->name,
              method->param_count + 1, count + 1);
@@ -84,11 +84,11 @@ typedef struct invocation {
   const char *method;
   px_named_value args[ARGUMENTS];
   int count, wanted;
-  px_tensor **results;     // PX__RESULTS of them, owned
-  px_tensor *replacement;  // of the first input, by a hook; owned
+  px_tensor **results;     // PX__RESULTS items, owned
+  px_tensor *replacement;  // of the first input, by a pre-hook; owned
 } invocation;
 
-// The tensors among the arguments, in their order.
+// Collects the tensors among the arguments, in order.
 static int tensors_of(px_tensor **out, const invocation *call) {
   int count = 0;
   for (int i = 0; i < call->count && count < PX__INPUTS; i++)
@@ -108,7 +108,7 @@ static px_status invoke_bare(px_module *self, void *with) {
   PX_CHECK(self->kind->forward, PX_UNIMPLEMENTED,
            "Module [%s] is missing the required \"forward\" function", self->kind->name);
   int count = tensors_of(inputs, call);
-  PX_CHECK(count == call->count && count >= 1, PX_TYPE, "%s.forward() takes tensors alone",
+  PX_CHECK(count == call->count && count >= 1, PX_TYPE, "%s.forward() accepts tensors only",
            self->kind->name);
   return px__forward_bare(call->results, self, inputs, count);
 }
@@ -136,8 +136,8 @@ px_status px_module_invoke(px_tensor **results, int result_count, px_module *sel
   px_tensor *all[PX__RESULTS] = {NULL};
   invocation call = {.method = method, .count = count, .wanted = result_count, .results = all};
   PX_CHECK(result_count >= 1 && result_count <= PX__RESULTS && count >= 0 && count <= ARGUMENTS,
-           PX_VALUE, "px_module_invoke(): there cannot be %d results and %d arguments",
-           result_count, count);
+           PX_VALUE, "px_module_invoke(): too many results (%d) or arguments (%d)", result_count,
+           count);
   for (int i = 0; i < result_count; i++) results[i] = NULL;
   if (count) memcpy(call.args, args, (size_t)count * sizeof *args);
   bool counted;

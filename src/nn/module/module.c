@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// Modules: making them, their entries and attributes.
+// Modules: construction, entries and attributes.
 #include "nn/module/nn_impl.h"
 #include "phlox/names.h"
 
-px_status px__nn_grow(void **items, int *room, int count, size_t size) {
-  if (count < *room) return PX_OK;
-  int more = *room ? *room * 2 : 4;
-  PX_TRY(px_realloc(items, (size_t)more * size));
-  *room = more;
+px_status px__nn_grow(void **items, int *capacity, int count, size_t size) {
+  if (count < *capacity) return PX_OK;
+  int larger = *capacity ? *capacity * 2 : 4;
+  PX_TRY(px_realloc(items, (size_t)larger * size));
+  *capacity = larger;
   return PX_OK;
 }
 
-static _Thread_local int nest;  // of calls and walks of modules, on this thread
+static _Thread_local int nest;  // depth of nested calls and walks on this thread
 
 px_status px__nn_enter(const px_module *self) {
-  enum { DEEPEST = 1000 };
-  PX_CHECK(nest < DEEPEST, PX_RECURSION, "%s: modules are nested deeper than %d", self->kind->name,
-           DEEPEST);
+  enum { MAX_DEPTH = 1000 };
+  PX_CHECK(nest < MAX_DEPTH, PX_RECURSION, "%s: modules are nested deeper than %d",
+           self->kind->name, MAX_DEPTH);
   nest++;
   return PX_OK;
 }
@@ -47,8 +47,8 @@ static void module_end(px_module *self) {
   px_free(self);
 }
 
-// Without recursion, so that modules may be nested as deep as memory lasts: those that end because
-// their parent does wait in a list.
+// Destroys without recursion, so nesting is limited by memory only. Children destroyed with their
+// parent are queued in a list.
 static void module_destroy(void *object) {
   static _Thread_local px_module *waiting;
   static _Thread_local bool ending;
@@ -68,8 +68,8 @@ static const px_class module_class = {"module", module_destroy};
 
 static px_status attribute_set(px_module *self, const char *name, px_value value);
 
-// What becomes the attribute: the argument, or the default. A number in the place of a list is a
-// list that prints as a number.
+// Value of an attribute: the argument, or the default. A number given for a list becomes a list
+// that prints as a number.
 static px_value argument_of(const px_param *param, const px_value *given) {
   px_value value = given ? *given : param->fallback;
   if (param->kind != PX_ARG_INTS) return value;
@@ -95,7 +95,7 @@ static px_status set_arguments(px_module *self, const px_value *args) {
   return PX_OK;
 }
 
-// What is nearest to what this thread's px_module_kind_find did not find: a name of a kind.
+// Nearest kind name to the one last not found by px_module_kind_find on this thread.
 static _Thread_local const char *nearest_kind;
 
 void px__kind_missed(const char *name, const char *nearest) {
@@ -119,7 +119,7 @@ px_status px_module_new(px_module **out, const px_module_kind *kind, const px_va
   PX_SCOPED(px_module) self = made;
   PX_TRY(set_arguments(self, args));
   if (kind->init) PX_TRY(kind->init(self));
-  self->context = context;  // taken over only now: a failing call leaves it with the caller
+  self->context = context;  // taken over on success only
   *out = PX_MOVE(self);
   return PX_OK;
 }
@@ -164,7 +164,7 @@ static px_status attribute_store(px__attribute *at, px_value value) {
   return PX_OK;
 }
 
-// Lists point into the array of attributes, which moves when it grows.
+// Lists point into the array of attributes. Updates them after it was reallocated.
 static void attributes_moved(px_module *self) {
   for (int i = 0; i < self->attribute_count; i++)
     if (self->attributes[i].value.kind == PX_ARG_INTS)
@@ -177,7 +177,7 @@ static px_status attribute_set(px_module *self, const char *name, px_value value
            name, value.n);
   px__attribute *at = attribute_find(self, name);
   if (at) return attribute_store(at, value);
-  PX_TRY(px__nn_grow((void **)&self->attributes, &self->attribute_room, self->attribute_count,
+  PX_TRY(px__nn_grow((void **)&self->attributes, &self->attribute_capacity, self->attribute_count,
                      sizeof *at));
   attributes_moved(self);
   px__attribute fresh = {0};
@@ -192,7 +192,7 @@ static px_status attribute_set(px_module *self, const char *name, px_value value
   return status;
 }
 
-// Attributes own no objects: those of a constructor's arguments are its init's to take over.
+// Attributes own no objects. init takes over tensor arguments of the constructor.
 px_status px_module_set_attribute(px_module *self, const char *name, px_value value) {
   PX_GIVEN(self);
   PX_GIVEN(name);
@@ -226,13 +226,13 @@ px_tensor *px__tensor_of(const px_module *self, const char *name) {
 
 static px_status name_check(const char *sort, const char *name) {
   PX_CHECK(name && *name, PX_KEY, "%s name can't be empty string \"\"", sort);
-  bool given = !strcmp(sort, "module");  // of these PyTorch tells the name
+  bool given = !strcmp(sort, "module");  // PyTorch names modules only
   PX_CHECK(!strchr(name, '.'), PX_KEY, "%s name can't contain \".\"%s%s", sort,
            given ? ", got: " : "", given ? name : "");
   return PX_OK;
 }
 
-// Puts an entry in its place, or at the end. References to tensor and module are taken over.
+// Replaces the entry of that name, or appends it. Takes the references to tensor and module.
 static px_status entry_put(px_module *self, const px__entry *fresh) {
   int i = entry_find(self, fresh->name);
   if (i >= 0) {
@@ -245,7 +245,8 @@ static px_status entry_put(px_module *self, const px__entry *fresh) {
     px_release(old.module);
     return PX_OK;
   }
-  PX_TRY(px__nn_grow((void **)&self->entries, &self->entry_room, self->entry_count, sizeof *fresh));
+  PX_TRY(px__nn_grow((void **)&self->entries, &self->entry_capacity, self->entry_count,
+                     sizeof *fresh));
   char *name;
   PX_TRY(px_strdup(&name, fresh->name));
   self->entries[self->entry_count] = *fresh;
@@ -296,7 +297,7 @@ px_status px_module_register_module(px_module *self, const char *name, px_module
   return entry_register(self, entry);
 }
 
-// At its place if the sort stays, else at the end.
+// Keeps the position if the sort is unchanged, otherwise moves the entry to the end.
 px_status px_module_put(px_module *self, const px_module_entry *entry) {
   PX_GIVEN(self);
   PX_GIVEN(entry);
@@ -335,7 +336,7 @@ static px_module_entry entry_shown(const px__entry *entry) {
 
 bool px_module_entry_at(const px_module *self, int sorts, int i, px_module_entry *out) {
   enum { ALL = PX_ENTRY_PARAMETER | PX_ENTRY_BUFFER | PX_ENTRY_MODULE };
-  int first = sorts == ALL && i > 0 ? i : 0;  // at once
+  int first = sorts == ALL && i > 0 ? i : 0;  // direct access
   i -= first;
   for (int k = first; k < self->entry_count; k++) {
     if (!((int)self->entries[k].sort & sorts) || i-- > 0) continue;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The inside of a module, for the files of this folder.
+// Internal header of src/nn.
 #pragma once
 #include "phlox/nn.h"
 
@@ -22,8 +22,8 @@ typedef struct px__attribute {
   char *text;
 } px__attribute;
 
-// Why init runs: to make a module; of a lazy one, whose tensors wait for a size, and then to fill
-// them; to start the tensors anew.
+// Purpose of a call of init: MADE constructs a module; WAITS constructs a lazy one, whose tensors
+// have no size yet; FILLS materializes a lazy one; STARTS resets the parameters.
 typedef enum px__stage { PX__MADE, PX__WAITS, PX__FILLS, PX__STARTS } px__stage;
 
 struct px_module {
@@ -31,73 +31,72 @@ struct px_module {
   const px_module_kind *kind;
   void *context;
   void *user;
-  px_module_function forward;  // of the embedding language; NULL: the kind's
-  px_module_invoker invoke;    // the same
+  px_module_function forward;  // set by a binding; NULL: the kind's
+  px_module_invoker invoke;    // set by a binding; NULL: the kind's methods
   bool training;
   px__stage stage;
   px__entry *entries;
-  int entry_count, entry_room;
+  int entry_count, entry_capacity;
   px__attribute *attributes;
-  int attribute_count, attribute_room;
+  int attribute_count, attribute_capacity;
   px_hook_entry *hooks;
-  int hook_count, hook_room;
-  px_module *next_waiting;  // of those that end
+  int hook_count, hook_capacity;
+  px_module *next_waiting;  // in the destruction list
 };
 
-// Makes room for one more item of `size` bytes in a growing array.
-px_status px__nn_grow(void **items, int *room, int count, size_t size)
+// Grows an array if necessary, so that it holds one more item of `size` bytes.
+px_status px__nn_grow(void **items, int *capacity, int count, size_t size)
     __attribute__((warn_unused_result));
 
-// Around what modules do with the modules below them: PX_RECURSION where a nest is so deep that the
-// stack could end.
+// Brackets recursion into child modules. Fails with PX_RECURSION before the stack could overflow.
 px_status px__nn_enter(const px_module *self) __attribute__((warn_unused_result));
 void px__nn_leave(void);
-// The same around a call, which is where operations are counted (flops.c): call sets what called
-// wants.
+// Brackets a call, which also enters a scope for counting operations (flops.c). px__nn_called takes
+// the value set by px__nn_call.
 px_status px__nn_call(bool *counted, px_module *self) __attribute__((warn_unused_result));
 void px__nn_called(bool counted);
-// Told of each module that ends, while it is set; atomic.
+// Called for each destroyed module unless NULL. Atomic.
 extern void (*px__nn_ended)(const px_module *self);
 
-// Notes which kind this thread looked for and did not find, and the nearest there is: a module of
-// no kind fails with these names.
+// Records the last kind name not found on this thread and the nearest existing one.
+// px_module_new(NULL) reports them.
 void px__kind_missed(const char *name, const char *nearest);
 
 struct px_comm;
-// The communicator of a SyncBatchNorm, a new reference; NULL where it works alone.
+// Returns the communicator of a SyncBatchNorm (a new reference), or NULL without synchronization.
 __attribute__((warn_unused_result)) px_status px__sync_norm_comm(struct px_comm **out,
                                                                  px_module *layer);
 
-// Shorthands for forward functions: an attribute as a number, or the entry's tensor (NULL if none).
+// An attribute as a number; an entry's tensor, or NULL.
 double px__float_of(const px_module *self, const char *name);
 px_tensor *px__tensor_of(const px_module *self, const char *name);
 
-// Forward without hooks: with tensors, and of a kind with methods by the first of them.
+// Runs forward without hooks, with tensor inputs. For a kind with methods: its first method.
 px_status px__forward_bare(px_tensor **out, px_module *self, px_tensor *const *inputs, int count)
     __attribute__((warn_unused_result));
 px_status px__method_forward(px_tensor **out, px_module *self, px_tensor *const *inputs, int count)
     __attribute__((warn_unused_result));
-enum { PX__INPUTS = 8, PX__RESULTS = 8 };  // tensors of a call
+enum { PX__INPUTS = 8, PX__RESULTS = 8 };  // maximum number of tensors of a call
 
-// The tensor of a child, which may be the embedding language's; a new reference, NULL if None.
+// Returns a tensor of a child, which may be a binding's module. A new reference, or NULL for None.
 px_status px__child_tensor(px_tensor **out, px_module *self, const char *child, const char *name)
     __attribute__((warn_unused_result));
-// The child of a name; PX_ATTRIBUTE if there is none.
+// Returns a child by name. Fails with PX_ATTRIBUTE if there is none.
 px_status px__child(px_module **out, const px_module *self, const char *name)
     __attribute__((warn_unused_result));
-// A bool mask as numbers that are added, -inf for true; any other as it is. NULL stays NULL.
-// PX_ASSERTION for integers, a warning where `other` is of another dtype.
+// Converts a bool mask to an additive one, with -inf for true. Float masks are returned unchanged,
+// NULL stays NULL. Fails with PX_ASSERTION for integers. Warns if `other` has a different dtype.
 px_status px__canonical_mask(px_tensor **out, px_tensor *mask, const char *name,
                              const px_tensor *other, const char *other_name, px_dtype dtype)
     __attribute__((warn_unused_result));
 
-// Whether a tensor waits for a size of a lazy layer; as an entry of such a one.
+// True if a tensor has no size yet. px__entry_waits: and it belongs to a lazy layer.
 bool px__tensor_waits(const px_tensor *tensor);
 bool px__entry_waits(const px_module *owner, const px_tensor *tensor);
 
-// Writes a value as Python prints it: 3, 1e-05, True, (3, 3), None.
-void px__value_text(px_value value, char *text, size_t room);
-// Writes numbers, "3, 4", as far as there is room; gives `text`.
-const char *px__comma_text(char *text, size_t room, int count, const int64_t *numbers);
-// A text in which {name} stands for an attribute, and {class} for the kind's name; gives `text`.
-const char *px__filled(const px_module *self, const char *format, char *text, size_t room);
+// Formats a value as Python prints it: 3, 1e-05, True, (3, 3), None.
+void px__value_text(px_value value, char *text, size_t size);
+// Formats integers as "3, 4", truncated to `size`. Returns `text`.
+const char *px__comma_text(char *text, size_t size, int count, const int64_t *numbers);
+// Expands {name} to an attribute and {class} to the kind's name. Returns `text`.
+const char *px__filled(const px_module *self, const char *format, char *text, size_t size);

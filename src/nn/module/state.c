@@ -26,21 +26,21 @@ px_status px_module_state_dict(px_dict **out, px_module *self, const char *prefi
   return PX_OK;
 }
 
-// What is wrong with a state, as text for the error.
+// Differences between a module and a state, as error texts.
 typedef struct load {
   px_dict *state, *names;
   char missing[1024], unexpected[1024], sizes[1536];
 } load;
 
-static void add_name(char *text, size_t room, const char *name) {
+static void add_name(char *text, size_t size, const char *name) {
   size_t used = strlen(text);
-  snprintf(text + used, room - used, "%s\"%s\"", used ? ", " : "", name);
+  snprintf(text + used, size - used, "%s\"%s\"", used ? ", " : "", name);
 }
 
-static void size_text(char *text, size_t room, const px_tensor *t) {
-  size_t used = (size_t)snprintf(text, room, "torch.Size([");
-  used += strlen(px__comma_text(text + used, room - used, px_tensor_ndim(t), px_tensor_sizes(t)));
-  snprintf(text + used, room - used, "])");
+static void size_text(char *text, size_t size, const px_tensor *t) {
+  size_t used = (size_t)snprintf(text, size, "torch.Size([");
+  used += strlen(px__comma_text(text + used, size - used, px_tensor_ndim(t), px_tensor_sizes(t)));
+  snprintf(text + used, size - used, "])");
 }
 
 static bool same_sizes(const px_tensor *a, const px_tensor *b) {
@@ -55,18 +55,18 @@ static px_status compare(const char *name, const px_module_entry *entry, px_modu
   PX_TRY(px_dict_set(l->names, name, entry->tensor));
   if (!value) return add_name(l->missing, sizeof l->missing, name), PX_OK;
   if (same_sizes(value, entry->tensor) || px__entry_waits(owner, entry->tensor)) return PX_OK;
-  char theirs[128], ours[128];
-  size_text(theirs, sizeof theirs, value);
-  size_text(ours, sizeof ours, entry->tensor);
+  char given_text[128], own_text[128];
+  size_text(given_text, sizeof given_text, value);
+  size_text(own_text, sizeof own_text, entry->tensor);
   size_t used = strlen(l->sizes);
   snprintf(l->sizes + used, sizeof l->sizes - used,
            "\n\tsize mismatch for %s: copying a param with shape %s from checkpoint, the shape in "
            "current model is %s.",
-           name, theirs, ours);
+           name, given_text, own_text);
   return PX_OK;
 }
 
-static px_status complain(const px_module *self, const load *l, bool strict) {
+static px_status report_differences(const px_module *self, const load *l, bool strict) {
   char missing[1100] = "", unexpected[1100] = "";
   if (strict && *l->missing)
     snprintf(missing, sizeof missing, "\n\tMissing key(s) in state_dict: %s. ", l->missing);
@@ -84,7 +84,7 @@ static px_status copy_in(const char *name, const px_module_entry *entry, px_modu
   px_tensor *value = px_dict_get(context, name), *own = entry->tensor;
   PX_SCOPED(px_tensor) made = NULL;
   if (!value || !entry->persistent) return PX_OK;
-  if (!same_sizes(value, own)) {  // it waits
+  if (!same_sizes(value, own)) {  // an uninitialized tensor of a lazy layer
     PX_TRY(px_tensor_empty(&made, px_tensor_ndim(value), px_tensor_sizes(value),
                            px_tensor_dtype(own), px_tensor_device(own)));
     PX_TRY(px_tensor_set_data(own, made));
@@ -97,7 +97,7 @@ static px_status load_checked(px_module *self, load *l, bool strict) {
   for (int64_t i = 0; i < px_dict_size(l->state); i++)
     if (!px_dict_get(l->names, px_dict_name(l->state, i)))
       add_name(l->unexpected, sizeof l->unexpected, px_dict_name(l->state, i));
-  PX_TRY(complain(self, l, strict));
+  PX_TRY(report_differences(self, l, strict));
   bool recording = px_grad_enabled();
   px_grad_set_enabled(false);
   px_status status = px_module_each(self, STATE, "", true, true, copy_in, l->state);

@@ -5,56 +5,56 @@
 #include <math.h>
 #include <stdio.h>
 
-// The shortest text that reads back as the same number, as Python prints floats.
-static void float_text(double value, char *text, size_t room) {
+// Shortest text that reads back as the same number, as in Python's repr.
+static void float_text(double value, char *text, size_t size) {
   int precision = 1;
   if (value == floor(value) && fabs(value) < 1e16) {
-    snprintf(text, room, "%.1f", value);
+    snprintf(text, size, "%.1f", value);
     return;
   }
-  do snprintf(text, room, "%.*g", precision, value);
+  do snprintf(text, size, "%.*g", precision, value);
   while (precision++ < 17 && strtod(text, NULL) != value);
 }
 
-const char *px__comma_text(char *text, size_t room, int count, const int64_t *numbers) {
+const char *px__comma_text(char *text, size_t size, int count, const int64_t *numbers) {
   size_t used = 0;
   *text = 0;
-  for (int i = 0; i < count && used < room; i++) {
+  for (int i = 0; i < count && used < size; i++) {
     bool own = numbers[i] == PX_OWN_SIZE;
-    used += (size_t)snprintf(text + used, room - used, own ? "%sNone" : "%s%lld", i ? ", " : "",
+    used += (size_t)snprintf(text + used, size - used, own ? "%sNone" : "%s%lld", i ? ", " : "",
                              (long long)numbers[i]);
   }
   return text;
 }
 
-static void ints_text(px_value value, char *text, size_t room) {
-  size_t used = (size_t)snprintf(text, room, "(");
-  used += strlen(px__comma_text(text + used, room - used, value.n, value.v.ints));
-  snprintf(text + used, room - used, value.n == 1 ? ",)" : ")");
+static void ints_text(px_value value, char *text, size_t size) {
+  size_t used = (size_t)snprintf(text, size, "(");
+  used += strlen(px__comma_text(text + used, size - used, value.n, value.v.ints));
+  snprintf(text + used, size - used, value.n == 1 ? ",)" : ")");
 }
 
-void px__value_text(px_value value, char *text, size_t room) {
+void px__value_text(px_value value, char *text, size_t size) {
   bool truth = value.kind == PX_ARG_BOOL || (value.kind == PX_ARG_SCALAR && value.category == 'b');
   bool real = value.kind == PX_ARG_FLOAT || (value.kind == PX_ARG_SCALAR && value.category == 'f');
   if (value.kind == PX_ARG_NONE)
-    snprintf(text, room, "None");
+    snprintf(text, size, "None");
   else if (truth)
-    snprintf(text, room, value.v.i ? "True" : "False");
+    snprintf(text, size, value.v.i ? "True" : "False");
   else if (real)
-    float_text(value.v.f, text, room);
+    float_text(value.v.f, text, size);
   else if (value.kind == PX_ARG_INTS && value.category == 'i')
-    snprintf(text, room, "%lld", (long long)value.v.ints[0]);
+    snprintf(text, size, "%lld", (long long)value.v.ints[0]);
   else if (value.kind == PX_ARG_INTS)
-    ints_text(value, text, room);
+    ints_text(value, text, size);
   else if (value.kind == PX_ARG_TEXT)
-    snprintf(text, room, "%s", value.v.text);
+    snprintf(text, size, "%s", value.v.text);
   else
-    snprintf(text, room, "%lld", (long long)value.v.i);
+    snprintf(text, size, "%lld", (long long)value.v.i);
 }
 
 // ---- templates
 
-// A text of fixed room; what does not fit is cut off.
+// A text of fixed size; longer output is truncated.
 typedef struct space {
   char *text;
   size_t used, size;
@@ -73,31 +73,32 @@ static const px_param *param_of(const px_module *self, const char *name) {
   return NULL;
 }
 
-// What a name prints as: of a tensor whether there is one, else the attribute.
+// Value to print for a name: whether a tensor exists, else the attribute.
 static px_value named_value(const px_module *self, const char *name) {
   px_module_entry entry;
   if (px_module_entry_find(self, name, &entry)) return PX_B(entry.tensor != NULL);
   return px_module_attribute(self, name);
 }
 
-// Whether a name has its default; a default number stands for lists of it.
-static bool is_usual(const px_module *self, const char *name) {
+// True if a name has its default value. A default number also matches lists of it.
+static bool is_default(const px_module *self, const char *name) {
   px_value value = named_value(self, name);
   const px_param *param = param_of(self, name);
   if (!param) return false;
-  px_value usual = param->fallback;
-  if (value.kind == PX_ARG_TEXT && usual.kind == PX_ARG_TEXT)
-    return !strcmp(value.v.text, usual.v.text);
-  if (value.kind == PX_ARG_INTS && usual.kind == PX_ARG_INTS && usual.n == 1) {
+  px_value default_value = param->fallback;
+  if (value.kind == PX_ARG_TEXT && default_value.kind == PX_ARG_TEXT)
+    return !strcmp(value.v.text, default_value.v.text);
+  if (value.kind == PX_ARG_INTS && default_value.kind == PX_ARG_INTS && default_value.n == 1) {
     for (int i = 0; i < value.n; i++)
-      if (value.v.ints[i] != usual.v.ints[0]) return false;
+      if (value.v.ints[i] != default_value.v.ints[0]) return false;
     return true;
   }
-  if (value.kind == PX_ARG_FLOAT) return px_value_float(usual) == value.v.f;
-  return value.kind == usual.kind && (value.kind == PX_ARG_NONE || value.v.i == usual.v.i);
+  if (value.kind == PX_ARG_FLOAT) return px_value_float(default_value) == value.v.f;
+  return value.kind == default_value.kind &&
+         (value.kind == PX_ARG_NONE || value.v.i == default_value.v.i);
 }
 
-// The name in {name} at `at`, or NULL if it begins none; *end is past the brace.
+// Parses {name} at `at`. Returns NULL if there is none. *end is past the brace.
 static const char *name_in(const char *at, char *name, size_t size, const char **end) {
   size_t n = *at == '{' ? strspn(at + 1, "abcdefghijklmnopqrstuvwxyz_0123456789") : 0;
   if (!n || at[n + 1] != '}' || n >= size) return NULL;
@@ -123,23 +124,23 @@ static void fill_part(space *to, const px_module *self, const char *at, const ch
   }
 }
 
-// Whether a part names something that does not have its default.
-static bool is_worth(const px_module *self, const char *at, const char *end) {
+// True if a part mentions a name with a non-default value.
+static bool has_non_default(const px_module *self, const char *at, const char *end) {
   char name[64];
   for (const char *after; at < end; at = after) {
     after = at + 1;
-    if (name_in(at, name, sizeof name, &after) && !is_usual(self, name)) return true;
+    if (name_in(at, name, sizeof name, &after) && !is_default(self, name)) return true;
   }
   return false;
 }
 
-// [a|b]: the first alternative that is worth printing; `at` is past the bracket.
+// [a|b]: prints the first alternative with a non-default value. `at` is past the bracket.
 static const char *fill_option(space *to, const px_module *self, const char *at) {
   const char *end = strchr(at, ']');
   bool done = false;
   while (at < end) {
     const char *stop = at + strcspn(at, "|]");
-    if (!done && is_worth(self, at, stop)) fill_part(to, self, at, stop), done = true;
+    if (!done && has_non_default(self, at, stop)) fill_part(to, self, at, stop), done = true;
     at = stop + 1;
   }
   return end + 1;
@@ -163,7 +164,7 @@ void px_module_extra_repr(const px_module *self, char *text, size_t size) {
   }
 }
 
-// What a kind of another language says, or the template.
+// Text of a binding's kind, or the expanded template.
 static void extra_text(const px_module *self, char *text, size_t size) {
   *text = 0;
   if (self->kind->repr_fn)
@@ -172,33 +173,33 @@ static void extra_text(const px_module *self, char *text, size_t size) {
     px_module_extra_repr(self, text, size);
 }
 
-// A text that grows; `failed` once memory was short.
+// A growing text. `failed`: out of memory.
 typedef struct growing {
   char *at;
-  size_t length, room;
+  size_t length, capacity;
   bool failed;
 } growing;
 
 static void append(growing *g, const char *text, size_t length) {
   if (g->failed) return;
-  if (g->length + length + 1 > g->room) {
-    size_t room = (g->room + length + 1) * 2;
-    if (px_realloc((void **)&g->at, room) != PX_OK) {
+  if (g->length + length + 1 > g->capacity) {
+    size_t capacity = (g->capacity + length + 1) * 2;
+    if (px_realloc((void **)&g->at, capacity) != PX_OK) {
       g->failed = true;
       return;
     }
-    g->room = room;
+    g->capacity = capacity;
   }
   memcpy(g->at + g->length, text, length);
   g->at[g->length += length] = 0;
 }
 
-// Appends text with every line but the first indented by two.
+// Appends text with all lines but the first indented by two.
 static void append_indented(growing *g, const char *text) {
   for (; *text; text++) append(g, *text == '\n' ? "\n  " : text, *text == '\n' ? 3 : 1);
 }
 
-// One line "(key): child"; `key` holds the parentheses and what follows.
+// Appends a line "(key): child"; `key` includes the parentheses and the colon.
 static px_status child_line(growing *g, const char *key, px_module *child) {
   append(g, "\n  ", 3);
   append(g, key, strlen(key));
@@ -209,7 +210,7 @@ static px_status child_line(growing *g, const char *key, px_module *child) {
   return PX_OK;
 }
 
-// How many of the children after `from` print as it does.
+// *last: the last of the children from `from` on that print identically.
 static px_status run_length(const px_module *self, int from, px_module *child, int *last) {
   char *first, *other;
   px_module_entry next;
@@ -226,7 +227,7 @@ static px_status run_length(const px_module *self, int from, px_module *child, i
   return status;
 }
 
-// Equal neighbours of a ModuleList are printed as one line, "(0-2): 3 x Linear(...)".
+// Identical neighbours of a ModuleList are printed on one line, "(0-2): 3 x Linear(...)".
 static px_status list_lines(growing *g, px_module *self) {
   px_module_entry entry;
   for (int i = 0, last = 0; px_module_entry_at(self, PX_ENTRY_MODULE, i, &entry); i = last + 1) {
@@ -252,7 +253,7 @@ static px_status child_lines(growing *g, px_module *self) {
   return PX_OK;
 }
 
-// What stands before the children: in the same line if it is one and there are none.
+// Text before the children. It is on the same line if it is a single line and there are none.
 static void extra_lines(growing *g, const char *extra, bool inline_) {
   if (inline_) {
     append(g, extra, strlen(extra));

@@ -1,59 +1,59 @@
 // SPDX-License-Identifier: Apache-2.0
-// Walking a module and its children: parameters, buffers, modes, moves.
+// Traversal of a module and its children: parameters, buffers, modes, conversion.
 #include "nn/module/nn_impl.h"
 #include "phlox/ops/copy.h"
 
 #include <stdio.h>
 
-enum { NAME_ROOM = 512 };
+enum { MAX_NAME = 512 };
 
 typedef struct walk {
   int sorts;
   bool recurse, duplicates;
   px_module_visit visit;
   void *context;
-  const void **seen;              // what was visited already: a table by address
-  int64_t seen_count, seen_room;  // the room is a power of two, at least twice the count
+  const void **seen;                  // visited items: a hash table by address
+  int64_t seen_count, seen_capacity;  // capacity: a power of two, at least twice the count
 } walk;
 
-// Where in the table an address is, or belongs.
+// Returns the slot of an address, or the free slot for it.
 static const void **seen_at(const walk *w, const void *item) {
   for (uint64_t at = (uint64_t)(uintptr_t)item * 0x9e3779b97f4a7c15u >> 20;; at++) {
-    const void **place = &w->seen[at & (uint64_t)(w->seen_room - 1)];
-    if (!*place || *place == item) return place;
+    const void **slot = &w->seen[at & (uint64_t)(w->seen_capacity - 1)];
+    if (!*slot || *slot == item) return slot;
   }
 }
 
 static px_status seen_grow(walk *w) {
   const void **old = w->seen, **grown;
-  int64_t room = w->seen_room;
-  PX_TRY(px_alloc((void **)&grown, (size_t)(room ? 2 * room : 32) * sizeof *old));
+  int64_t capacity = w->seen_capacity;
+  PX_TRY(px_alloc((void **)&grown, (size_t)(capacity ? 2 * capacity : 32) * sizeof *old));
   w->seen = grown;
-  w->seen_room = room ? 2 * room : 32;
-  for (int64_t i = 0; i < room; i++)
+  w->seen_capacity = capacity ? 2 * capacity : 32;
+  for (int64_t i = 0; i < capacity; i++)
     if (old[i]) *seen_at(w, old[i]) = old[i];
   px_free(old);
   return PX_OK;
 }
 
-// Whether `item` is new; it is then remembered.
+// Adds an item. *fresh: it was not in the table.
 static px_status seen_add(walk *w, const void *item, bool *fresh) {
   *fresh = true;
   if (w->duplicates) return PX_OK;
-  if (2 * (w->seen_count + 1) > w->seen_room) PX_TRY(seen_grow(w));
-  const void **place = seen_at(w, item);
-  *fresh = !*place;
+  if (2 * (w->seen_count + 1) > w->seen_capacity) PX_TRY(seen_grow(w));
+  const void **slot = seen_at(w, item);
+  *fresh = !*slot;
   w->seen_count += *fresh;
-  *place = item;
+  *slot = item;
   return PX_OK;
 }
 
 static size_t add(char *out, size_t used, const char *text) {
-  size_t length = strnlen(text, NAME_ROOM - 1 - used);
+  size_t length = strnlen(text, MAX_NAME - 1 - used);
   memcpy(out + used, text, length);
   return used + length;
 }
-// Each walk makes the name of each entry; printf would take most of its time.
+// Called for every entry of a walk; printf would dominate its time.
 static void join(char *out, const char *prefix, const char *name) {
   size_t used = add(out, 0, prefix);
   if (*prefix && *name) used = add(out, used, ".");
@@ -67,10 +67,10 @@ static px_status visit_entries(walk *w, px_module *self, const char *prefix, px_
     if (entry->sort != sort || !entry->tensor) continue;
     PX_TRY(seen_add(w, entry->tensor, &fresh));
     if (!fresh) continue;
-    char name[NAME_ROOM];
+    char name[MAX_NAME];
     join(name, prefix, entry->name);
-    px_module_entry shown = {name, sort, entry->persistent, entry->tensor, NULL};
-    PX_TRY(w->visit(name, &shown, self, w->context));
+    px_module_entry seen_entry = {name, sort, entry->persistent, entry->tensor, NULL};
+    PX_TRY(w->visit(name, &seen_entry, self, w->context));
   }
   return PX_OK;
 }
@@ -80,7 +80,7 @@ static px_status walk_module(walk *w, px_module *self, const char *prefix);
 static px_status walk_below(walk *w, px_module *self, const char *prefix) {
   for (int i = 0; w->recurse && i < self->entry_count; i++) {
     if (!self->entries[i].module) continue;
-    char name[NAME_ROOM];
+    char name[MAX_NAME];
     join(name, prefix, self->entries[i].name);
     PX_TRY(walk_module(w, self->entries[i].module, name));
   }
@@ -115,13 +115,13 @@ px_status px_module_each(px_module *self, int sorts, const char *prefix, bool re
 
 typedef struct tensor_array {
   px_tensor **items;
-  int count, room;
+  int count, capacity;
 } tensor_array;
 
 static px_status collect(const char *name, const px_module_entry *entry, px_module *owner,
                          void *context) {
   tensor_array *all = context;
-  PX_TRY(px__nn_grow((void **)&all->items, &all->room, all->count, sizeof(px_tensor *)));
+  PX_TRY(px__nn_grow((void **)&all->items, &all->capacity, all->count, sizeof(px_tensor *)));
   all->items[all->count++] = entry->tensor;
   return PX_OK;
 }
@@ -169,7 +169,7 @@ px_status px_module_zero_grad(px_module *self) {
   return px_module_each(self, PX_ENTRY_PARAMETER, "", true, false, clear_grad, NULL);
 }
 
-// ---- moving
+// ---- conversion of dtype, device and memory format
 
 typedef struct destination {
   px_dtype dtype;
@@ -190,8 +190,8 @@ static px_status moved(px_tensor **out, px_tensor *tensor, const destination *to
                       formed ? px_memory_format_name(to->format) : NULL);
 }
 
-// Moves one tensor in place, with its gradient; both stay the same objects. The gradient is
-// detached from the tensor meanwhile, because it must fit the tensor at every moment.
+// Converts one tensor and its gradient in place; both keep their identity. The gradient is detached
+// during the conversion, because it must always match the tensor.
 static px_status move_entry(const char *name, const px_module_entry *entry, px_module *owner,
                             void *context) {
   PX_SCOPED(px_tensor) value = NULL;

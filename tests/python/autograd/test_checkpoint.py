@@ -74,7 +74,7 @@ class SavedTensors(unittest.TestCase):
         with saved_tensors_hooks(lambda t: t.mul_(2), lambda t: t), self.assertRaisesRegex(RuntimeError, "pack hook is modifying its input in place"):
             x.exp() * 2
         for unpack, kind, text in ((lambda t: 3, TypeError, "Output of saved tensor unpack_hook expected to be a Tensor but got result of type int"),
-                                   (lambda t: t[:1], RuntimeError, "gave a tensor of another shape"), (lambda t: 1 // 0, ZeroDivisionError, "")):
+                                   (lambda t: t[:1], RuntimeError, "expected a tensor with the shape"), (lambda t: 1 // 0, ZeroDivisionError, "")):
             with saved_tensors_hooks(lambda t: t, unpack):
                 y = x.exp()
             with self.assertRaisesRegex(kind, text):

@@ -131,7 +131,7 @@ class Clusters(unittest.TestCase):
             assert dist.simulate(dies, nprocs=4) == told
         dead = [rank for rank, text in enumerate(told) if "has died at its collective number" in text]
         assert len(dead) == 1
-        assert all(f"failed: the connection of rank {dead[0]} has ended" in text for rank, text in enumerate(told) if rank != dead[0])
+        assert all(f"failed: lost the connection to rank {dead[0]}" in text for rank, text in enumerate(told) if rank != dead[0])
 
 
 if __name__ == "__main__":

@@ -136,7 +136,7 @@ class CheckpointTest(unittest.TestCase):
 
     def test_what_is_cut_off_or_damaged_is_told(self):
         with tempfile.TemporaryDirectory() as path:
-            with self.assertRaisesRegex(FileNotFoundError, "no checkpoint was completed there"):
+            with self.assertRaisesRegex(FileNotFoundError, "no complete checkpoint in this folder"):
                 dcp.load({"w": torch.zeros(3)}, checkpoint_id=path)
             dcp.save({"w": torch.arange(3.0)}, checkpoint_id=path)
             self.assertEqual(exit_codes(dies, path), [9, 7])
@@ -152,7 +152,7 @@ class CheckpointTest(unittest.TestCase):
             for name in os.listdir(path):
                 if name.endswith(".safetensors"):
                     os.truncate(os.path.join(path, name), 20)
-            with self.assertRaisesRegex(RuntimeError, "is damaged: its file .* has 20 bytes, where"):
+            with self.assertRaisesRegex(RuntimeError, "is damaged: expected .* bytes in its file .*, got 20"):
                 dcp.load(state, checkpoint_id=path)
 
 

@@ -269,7 +269,7 @@ class Launch(unittest.TestCase):
     def test_what_is_missing_or_wrong_is_named(self):
         for args, text in (("--nope", "unrecognized arguments: --nope"), ("--nnodes=1:2", "MIN:MAX"), ("--nproc-per-node=x", "Unsupported nproc_per_node value: x"),
                            ("--run-path", "option --run-path is not implemented in Phlox"), ("--start-method=fork", "--start-method fork is not implemented"),
-                           ("--rdzv-backend=etcd", "--rdzv-backend etcd is not implemented"), ("--tee=4", "--tee: '4'"), ("--max-restarts=-1", "invalid value: '-1'"),
+                           ("--rdzv-backend=etcd", "--rdzv-backend etcd is not implemented"), ("--tee=4", "RANK:NUMBER,..., got '4'"), ("--max-restarts=-1", "got '-1'"),
                            ("--no-python -m", "Don't use both"), ("--signals-to-handle=SIGKILL", "SIGKILL")):
             self.assertIn(text, self.run_job(args, SAYS, code=2).stderr)
 

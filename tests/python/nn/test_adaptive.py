@@ -72,7 +72,7 @@ class Softmax(unittest.TestCase):
                 (lambda: kind(4, 10, []), ValueError, "cutoffs should be a sequence of length larger than 0"),
                 (lambda: kind(4, 10, [3, 2]), ValueError, ordered), (lambda: kind(4, 10, [2, 2]), ValueError, ordered),
                 (lambda: kind(4, 10, [0, 2]), ValueError, ordered), (lambda: kind(4, 10, [2, 10]), ValueError, ordered),
-                (lambda: kind(4, 10, [2], 0.0), ValueError, "div_value 0 gives cluster 0 no size"),
+                (lambda: kind(4, 10, [2], 0.0), ValueError, "div_value 0 results in an invalid size of cluster 0"),
                 (lambda: kind(4, 99, range(1, 9)), ValueError, "at most"),
                 (lambda: layer(x, torch.tensor([1, 2])), RuntimeError, "Input and target should have the same size in the batch dimension."),
                 (lambda: layer(x, torch.tensor([1, 2, 20])), RuntimeError, r"Target values should be in \[0, 19\], but values in range \[1, 20\] were found. "),
