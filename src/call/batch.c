@@ -191,21 +191,21 @@ static px_status with_ones(px_tensor **out, px_tensor *t, int n) {
   return px_view(out, t, sizes, t->ndim + n);
 }
 
-px_status px__batch_align(px_tensor **out, const px__batching *b, px_tensor *t, int ndim) {
+px_status px__vmap_physical(px_tensor **out, const px__vmap_call *b, px_tensor *t, int ndim) {
   *out = NULL;
   if (px__is_mapped(b, t) && t->ndim < ndim) return with_ones(out, t->beneath, ndim - t->ndim);
   *out = px_retain(px__is_mapped(b, t) ? t->beneath : t);
   return PX_OK;
 }
 
-px_status px__batch_whole(px_tensor **out, const px__batching *b, px_tensor *t) {
+px_status px__vmap_ensure_batch_dim(px_tensor **out, const px__vmap_call *b, px_tensor *t) {
   *out = NULL;
   if (t && !px__is_mapped(b, t)) return repeat(out, t, b->size);
   *out = px_retain(t ? t->beneath : NULL);
   return PX_OK;
 }
 
-px_status px__batch_give(px__batching *b, int i, px_tensor *made_take) {
+px_status px__vmap_set_result(px__vmap_call *b, int i, px_tensor *made_take) {
   PX_SCOPED(px_tensor) made = made_take;
   if (b->call->mode != PX_CALL_INPLACE)
     return px__batched_new(&b->call->results[i], made, b->level);
@@ -241,8 +241,8 @@ static px_status end_beneath(beneath *to, px_status status) {
 }
 
 // Puts for each tensor argument what `make` gives; `mask`: of which parameters.
-typedef px_status (*maker)(px_tensor **out, const px__batching *b, px_tensor *t, int64_t number);
-static px_status put_each(beneath *to, const px__batching *b, uint32_t mask, maker make,
+typedef px_status (*maker)(px_tensor **out, const px__vmap_call *b, px_tensor *t, int64_t number);
+static px_status put_each(beneath *to, const px__vmap_call *b, uint32_t mask, maker make,
                           int64_t number) {
   for (int i = 0; i < b->call->op->param_count; i++) {
     px_value *arg = &to->args[i];
@@ -260,13 +260,13 @@ static px_status put_each(beneath *to, const px__batching *b, uint32_t mask, mak
   return PX_OK;
 }
 
-static px_status call_beneath(px__batching *b, const px_op *op, const px_value *args) {
+static px_status call_beneath(px__vmap_call *b, const px_op *op, const px_value *args) {
   void *results[PX__MAX_RESULTS] = {0};
   PX_TRY(px_op_call(op, b->call->mode, args, results));
   px_status status = PX_OK;
   for (int i = 0; i < op->result_count; i++) {
     if (status == PX_OK && results[i])
-      status = px__batch_give(b, i, results[i]);
+      status = px__vmap_set_result(b, i, results[i]);
     else
       px_release(results[i]);
   }
@@ -275,8 +275,8 @@ static px_status call_beneath(px__batching *b, const px_op *op, const px_value *
 
 // ---- element by element
 
-static px_status make_aligned(px_tensor **out, const px__batching *b, px_tensor *t, int64_t ndim) {
-  return px__batch_align(out, b, t, (int)ndim);
+static px_status make_aligned(px_tensor **out, const px__vmap_call *b, px_tensor *t, int64_t ndim) {
+  return px__vmap_physical(out, b, t, (int)ndim);
 }
 
 static int widest(const px_call *call) {
@@ -291,7 +291,7 @@ static int widest(const px_call *call) {
 // Whether a mapped number (of no dimensions) has another dtype than some operand: beneath it has a
 // dimension, and would count for more in promotion. A number that is changed in place keeps its
 // dtype.
-static bool promotes_otherwise(const px__batching *b) {
+static bool promotes_otherwise(const px__vmap_call *b) {
   const px_call *call = b->call;
   if (call->mode == PX_CALL_INPLACE && call->given[0]->ndim == 0) return false;
   int dtype = -1;
@@ -306,22 +306,22 @@ static bool promotes_otherwise(const px__batching *b) {
   return number && differ;
 }
 
-static px_status make_converted(px_tensor **out, const px__batching *b, px_tensor *t,
+static px_status make_converted(px_tensor **out, const px__vmap_call *b, px_tensor *t,
                                 int64_t dtype) {
   *out = NULL;
   return t ? px_to(out, t, (px_dtype)dtype, PX_DEVICE_NONE, false, false) : PX_OK;
 }
 
 // What an op writes to, or fills, that is not element by element: all places, with self's sizes.
-static px_status whole_self(beneath *to, const px__batching *b) {
+static px_status whole_self(beneath *to, const px__vmap_call *b) {
   px_tensor *self = b->call->args[PX__SELF].v.tensor;
   if (b->call->op->kind == PX_OP_POINTWISE || px__is_mapped(b, self)) return PX_OK;
-  PX_TRY(px__batch_whole(&to->made[to->count], b, self));
+  PX_TRY(px__vmap_ensure_batch_dim(&to->made[to->count], b, self));
   to->args[PX__SELF].v.tensor = to->made[to->count++];
   return PX_OK;
 }
 
-static px_status align_beneath(px__batching *b, beneath *to) {
+static px_status align_beneath(px__vmap_call *b, beneath *to) {
   px_call *call = b->call;
   int ndim = widest(call);
   above a = descend(b->level);
@@ -332,7 +332,7 @@ static px_status align_beneath(px__batching *b, beneath *to) {
 }
 
 // The operands' own level converts them first, all: then they do not differ again.
-static px_status align_converted(px__batching *b, beneath *to) {
+static px_status align_converted(px__vmap_call *b, beneath *to) {
   px_call *call = b->call;
   PX_TRY(px__call_agree(call));
   PX_TRY(px__call_promote(call));
@@ -345,7 +345,7 @@ static px_status align_converted(px__batching *b, beneath *to) {
   return PX_OK;
 }
 
-px_status px__batch_operands(px__batching *b) {
+px_status px__vmap_align(px__vmap_call *b) {
   beneath to;
   bool converts = b->call->op->kind == PX_OP_POINTWISE && promotes_otherwise(b);
   PX_TRY(start_beneath(&to, b->call));
@@ -390,7 +390,7 @@ static px_status shift_sizes(px_value *arg, int64_t size, int64_t *room) {
 }
 
 enum { LISTS = 4 };
-static px_status shift_numbers(px__batching *b, px_value *args, int ndim,
+static px_status shift_numbers(px__vmap_call *b, px_value *args, int ndim,
                                int64_t rooms[LISTS][PX_MAX_DIMS + 1]) {
   const px_op *op = b->call->op;
   int used = 0;
@@ -406,18 +406,18 @@ static px_status shift_numbers(px__batching *b, px_value *args, int ndim,
   return PX_OK;
 }
 
-static px_status make_whole(px_tensor **out, const px__batching *b, px_tensor *t, int64_t unused) {
-  return px__batch_whole(out, b, t);
+static px_status make_whole(px_tensor **out, const px__vmap_call *b, px_tensor *t, int64_t unused) {
+  return px__vmap_ensure_batch_dim(out, b, t);
 }
 
 static uint32_t mask_of(const px_op *op) {
-  return px__impl(op)->batch_mask ? px__impl(op)->batch_mask : UINT32_MAX;
+  return px__impl(op)->vmap_mask ? px__impl(op)->vmap_mask : UINT32_MAX;
 }
 
 // How many dimensions the tensors have that the mapped one comes before: of the first in a list or
 // alone, or of the sizes that are given; and whether one that has none has a dimension all the
 // same, 0 or -1, which does not move.
-static int ndim_of(const px__batching *b, bool *number) {
+static int ndim_of(const px__vmap_call *b, bool *number) {
   const px_call *call = b->call;
   int ndim = -1;
   for (int i = 0; i < call->op->param_count; i++) {
@@ -440,14 +440,14 @@ static bool has_dims(const px_op *op) {
   return false;
 }
 
-static bool list_mapped(const px__batching *b, px_value a) {
+static bool list_mapped(const px__vmap_call *b, px_value a) {
   for (int k = 0; a.kind == PX_ARG_TENSORS && k < a.n; k++)
     if (px__is_mapped(b, a.v.tensors[k])) return true;
   return a.kind == PX_ARG_TENSOR && px__is_mapped(b, a.v.tensor);
 }
 
 // Whether a tensor is mapped that the rule has no place for.
-static bool maps_others(const px__batching *b) {
+static bool maps_others(const px__vmap_call *b) {
   for (int i = 0; i < b->call->op->param_count; i++)
     if (!(mask_of(b->call->op) >> i & 1) && list_mapped(b, b->call->args[i])) return true;
   return false;
@@ -455,19 +455,20 @@ static bool maps_others(const px__batching *b) {
 
 // With the channels last: beneath there is a dimension more than memory formats have. So they are
 // moved there, and what is made row-major is moved back.
-static px_status make_turned(px_tensor **out, const px__batching *b, px_tensor *t, int64_t unused) {
+static px_status make_turned(px_tensor **out, const px__vmap_call *b, px_tensor *t,
+                             int64_t unused) {
   int64_t from = 2, to = -1;
   PX_SCOPED(px_tensor) whole = NULL;
-  PX_TRY(px__batch_whole(&whole, b, t));
+  PX_TRY(px__vmap_ensure_batch_dim(&whole, b, t));
   return px_movedim(out, whole, &from, 1, &to, 1);
 }
-static px_status turn_back(px__batching *b) {
+static px_status turn_back(px__vmap_call *b) {
   int64_t from = -1, to = 2;
   px_tensor *made = NULL, *turned = b->call->results[0]->beneath;
   PX_TRY(px_movedim(&made, turned, &from, 1, &to, 1));
   px_release(b->call->results[0]);
   b->call->results[0] = NULL;
-  return px__batch_give(b, 0, made);
+  return px__vmap_set_result(b, 0, made);
 }
 
 // The parameter that asks for channels_last; -1 if none does.
@@ -479,7 +480,7 @@ static int asks_turned(const px_call *call) {
   return -1;
 }
 
-static px_status shift_beneath(px__batching *b, beneath *to, int ndim) {
+static px_status shift_beneath(px__vmap_call *b, beneath *to, int ndim) {
   int64_t rooms[LISTS][PX_MAX_DIMS + 1];
   int turned = asks_turned(b->call);
   PX_TRY(shift_numbers(b, to->args, ndim, rooms));
@@ -499,37 +500,38 @@ static px_status shift_beneath(px__batching *b, beneath *to, int ndim) {
   return ascend(a, status);
 }
 
-static px_status shift(px__batching *b, bool grow) {
+static px_status shift(px__vmap_call *b, bool grow) {
   beneath to;
   bool number = false;
   int ndim = ndim_of(b, &number) + grow;
-  if (maps_others(b)) return px__batch_loop(b, false);
-  if (number && !grow && has_dims(b->call->op)) return px__batch_loop(b, true);
+  if (maps_others(b)) return px__vmap_loop(b, false);
+  if (number && !grow && has_dims(b->call->op)) return px__vmap_loop(b, true);
   PX_TRY(start_beneath(&to, b->call));
   return end_beneath(&to, shift_beneath(b, &to, ndim));
 }
 
-px_status px__batch_shift(px__batching *b) { return shift(b, false); }
+px_status px__vmap_shift(px__vmap_call *b) { return shift(b, false); }
 
 // ---- the mapped dimension and the first made one
 
-static px_status make_merged(px_tensor **out, const px__batching *b, px_tensor *t, int64_t unused) {
+static px_status make_merged(px_tensor **out, const px__vmap_call *b, px_tensor *t,
+                             int64_t unused) {
   PX_SCOPED(px_tensor) whole = NULL;
-  PX_TRY(px__batch_whole(&whole, b, t));
+  PX_TRY(px__vmap_ensure_batch_dim(&whole, b, t));
   *out = NULL;
   return whole ? px_flatten(out, whole, 0, 1) : PX_OK;
 }
 
-static px_status unmerge(px__batching *b, int i) {
+static px_status unmerge(px__vmap_call *b, int i) {
   px_tensor *made = NULL, *merged = b->call->results[i]->beneath;
   int64_t sizes[2] = {b->size, merged->sizes[0] / b->size};
   PX_TRY(px_unflatten(&made, merged, 0, sizes, 2));
   px_release(b->call->results[i]);
   b->call->results[i] = NULL;
-  return px__batch_give(b, i, made);
+  return px__vmap_set_result(b, i, made);
 }
 
-static px_status merge_beneath(px__batching *b, beneath *to) {
+static px_status merge_beneath(px__vmap_call *b, beneath *to) {
   const px_op *op = b->call->op;
   int64_t room[PX_MAX_DIMS];
   for (int i = 0; i < op->param_count; i++) {
@@ -546,9 +548,9 @@ static px_status merge_beneath(px__batching *b, beneath *to) {
   return ascend(a, status);
 }
 
-px_status px__batch_merge(px__batching *b) {
+px_status px__vmap_merge(px__vmap_call *b) {
   beneath to;
-  if (maps_others(b) || b->size == 0) return px__batch_loop(b, false);
+  if (maps_others(b) || b->size == 0) return px__vmap_loop(b, false);
   PX_TRY(start_beneath(&to, b->call));
   return end_beneath(&to, merge_beneath(b, &to));
 }
@@ -557,7 +559,7 @@ px_status px__batch_merge(px__batching *b) {
 
 // Those without a parameter `dim` are called as another that has it.
 static const px_op *folding_op(const px_op *op) {
-  const char *as = px__impl(op)->batch_as;
+  const char *as = px__impl(op)->vmap_as;
   return as ? px_op_find(as) : op;
 }
 
@@ -612,20 +614,20 @@ static px_status fold_input(px_tensor **out, px_tensor *all, const folding *f) {
 
 // A result of the flat form, or of a number that got a dimension, with the sizes that it should
 // have.
-static px_status fold_result(px__batching *b, const folding *f, px_tensor *made_take, int i) {
+static px_status fold_result(px__vmap_call *b, const folding *f, px_tensor *made_take, int i) {
   PX_SCOPED(px_tensor) made = made_take;
   int64_t sizes[PX_MAX_DIMS + 1] = {b->size};
   const px_tensor *self = px__arg_tensor(b->call, PX__SELF);
   bool number = self->ndim == 0;
-  if (!number && !(f->flat && f->keep)) return px__batch_give(b, i, PX_MOVE(made));
+  if (!number && !(f->flat && f->keep)) return px__vmap_set_result(b, i, PX_MOVE(made));
   int n = number ? 0 : self->ndim;
   for (int d = 0; d < n; d++) sizes[1 + d] = 1;
   px_tensor *shaped = NULL;
   PX_TRY(px_reshape(&shaped, made, sizes, n + 1));
-  return px__batch_give(b, i, shaped);
+  return px__vmap_set_result(b, i, shaped);
 }
 
-static px_status fold_beneath(px__batching *b, folding *f) {
+static px_status fold_beneath(px__vmap_call *b, folding *f) {
   PX_SCOPED(px_tensor) input = NULL;
   void *results[PX__MAX_RESULTS] = {0};
   PX_TRY(fold_input(&input, px__arg_tensor(b->call, PX__SELF)->beneath, f));
@@ -641,7 +643,7 @@ static px_status fold_beneath(px__batching *b, folding *f) {
   return status;
 }
 
-static px_status batch_fold(px__batching *b) {
+static px_status batch_fold(px__vmap_call *b) {
   const px_call *call = b->call;
   folding f = {.op = folding_op(call->op)};
   int ndim = px__arg_tensor(call, PX__SELF)->ndim;
@@ -657,7 +659,7 @@ static px_status batch_fold(px__batching *b) {
 
 // ---- a call for each place
 
-static px_status make_place(px_tensor **out, const px__batching *b, px_tensor *t, int64_t place) {
+static px_status make_place(px_tensor **out, const px__vmap_call *b, px_tensor *t, int64_t place) {
   *out = NULL;
   if (px__is_mapped(b, t)) return px_select(out, t->beneath, 0, place);
   *out = px_retain(t);
@@ -665,7 +667,7 @@ static px_status make_place(px_tensor **out, const px__batching *b, px_tensor *t
 }
 
 // Results of the places: those of result i begin at i * size.
-static px_status call_place(px__batching *b, px_tensor **made, int64_t place) {
+static px_status call_place(px__vmap_call *b, px_tensor **made, int64_t place) {
   void *results[PX__MAX_RESULTS] = {0};
   beneath to;
   PX_TRY(start_beneath(&to, b->call));
@@ -676,16 +678,16 @@ static px_status call_place(px__batching *b, px_tensor **made, int64_t place) {
   return PX_OK;
 }
 
-static px_status join_places(px__batching *b, px_tensor **made) {
+static px_status join_places(px__vmap_call *b, px_tensor **made) {
   for (int i = 0; i < b->call->op->result_count; i++) {
     px_tensor *all = NULL;
     if (b->call->mode == PX_CALL_NEW) PX_TRY(px_stack(&all, made + i * b->size, b->size, 0));
-    PX_TRY(px__batch_give(b, i, all));
+    PX_TRY(px__vmap_set_result(b, i, all));
   }
   return PX_OK;
 }
 
-static px_status call_places(px__batching *b, px_tensor **made) {
+static px_status call_places(px__vmap_call *b, px_tensor **made) {
   above a = descend(b->level);
   px_status status = PX_OK;
   for (int64_t place = 0; status == PX_OK && place < b->size; place++)
@@ -694,7 +696,7 @@ static px_status call_places(px__batching *b, px_tensor **made) {
   return ascend(a, status);
 }
 
-px_status px__batch_loop(px__batching *b, bool quiet) {
+px_status px__vmap_loop(px__vmap_call *b, bool quiet) {
   const px_op *op = b->call->op;
   PX_CHECK(!(op->flags & PX_OP_RETURNS_LIST), PX_UNIMPLEMENTED,
            "Batching rule not implemented for aten::%s. We could not generate a fallback.",
@@ -728,7 +730,7 @@ static px_status refuse_random(void) {
 }
 
 // The same numbers for all places: those of one place are drawn, and the others get copies.
-static px_status draw_same(px__batching *b) {
+static px_status draw_same(px__vmap_call *b) {
   px_call *call = b->call;
   px_value args[PX__MAX_PARAMS];
   px_tensor *self = call->given[0];
@@ -746,13 +748,13 @@ static px_status draw_same(px__batching *b) {
   return PX_OK;
 }
 
-static int mapped_tensors(const px__batching *b) {
+static int mapped_tensors(const px__vmap_call *b) {
   int n = 0;
   for (int i = 0; i < b->call->op->param_count; i++) n += list_mapped(b, b->call->args[i]);
   return n;
 }
 
-static px_status batch_random(px__batching *b, px_randomness randomness) {
+static px_status batch_random(px__vmap_call *b, px_randomness randomness) {
   px_call *call = b->call;
   if (randomness == PX_RANDOMNESS_ERROR) return refuse_random();
   bool inplace = call->mode == PX_CALL_INPLACE;
@@ -763,70 +765,70 @@ static px_status batch_random(px__batching *b, px_randomness randomness) {
            "vmap: Cannot ask for different inplace randomness on an unbatched tensor. This will "
            "appear like same randomness. If this is necessary for your usage, please file an issue "
            "with functorch.");
-  if (!inplace || mapped_tensors(b) > 1) return px__batch_loop(b, true);
-  if (randomness == PX_RANDOMNESS_DIFFERENT) return px__batch_operands(b);
+  if (!inplace || mapped_tensors(b) > 1) return px__vmap_loop(b, true);
+  if (randomness == PX_RANDOMNESS_DIFFERENT) return px__vmap_align(b);
   above a = descend(b->level);
   return ascend(a, draw_same(b));
 }
 
 // ---- the choice of a rule
 
-static px__batch_rule rule_of(const px_op *op) {
-  px__batch_rule rule = (px__batch_rule)px__impl(op)->batch;
-  if (rule != PX__BATCH_BY_KIND) return rule;
+static px__vmap_rule rule_of(const px_op *op) {
+  px__vmap_rule rule = (px__vmap_rule)px__impl(op)->vmap_rule;
+  if (rule != PX__VMAP_BY_KIND) return rule;
   switch (op->kind) {
     case PX_OP_POINTWISE:
-      return PX__BATCH_ALIGN;
+      return PX__VMAP_ALIGN;
     case PX_OP_VIEW:
     case PX_OP_COMPOSITE:
-      return PX__BATCH_ITSELF;
+      return PX__VMAP_ITSELF;
     default:
-      return PX__BATCH_LOOP;
+      return PX__VMAP_LOOP;
   }
 }
 
-static px_status run_rule(px__batching *b) {
+static px_status run_rule(px__vmap_call *b) {
   above a = descend(b->level);
   b->above = &a;
-  return ascend(a, px__impl(b->call->op)->batch_run(b));
+  return ascend(a, px__impl(b->call->op)->vmap_run(b));
 }
 
-px_status px__batch_itself(px__batching *b) {
+px_status px__vmap_itself(px__vmap_call *b) {
   (void)ascend(*b->above, PX_OK);
   px_status status = px__impl(b->call->op)->run(b->call);
   *b->above = descend(b->level);
   return status;
 }
 
-static px_status apply(px__batching *b) {
+static px_status apply(px__vmap_call *b) {
   const px_op *op = b->call->op;
-  if (op->kind == PX_OP_REDUCE && !px__impl(op)->batch) return batch_fold(b);
+  if (op->kind == PX_OP_REDUCE && !px__impl(op)->vmap_rule) return batch_fold(b);
   switch (rule_of(op)) {
-    case PX__BATCH_ALIGN:
-      return px__batch_operands(b);
-    case PX__BATCH_SHIFT:
+    case PX__VMAP_ALIGN:
+      return px__vmap_align(b);
+    case PX__VMAP_SHIFT:
       return shift(b, false);
-    case PX__BATCH_GROW:
+    case PX__VMAP_GROW:
       return shift(b, true);
-    case PX__BATCH_MERGE:
-      return px__batch_merge(b);
-    case PX__BATCH_REFUSE:
-      PX_FAIL(PX_RUNTIME, "%s", px__impl(op)->batch_text);
-    case PX__BATCH_RUN:
+    case PX__VMAP_MERGE:
+      return px__vmap_merge(b);
+    case PX__VMAP_REFUSE:
+      PX_FAIL(PX_RUNTIME, "%s", px__impl(op)->vmap_text);
+    case PX__VMAP_RUN:
       return run_rule(b);
     default:
-      return px__batch_loop(b, false);
+      return px__vmap_loop(b, false);
   }
 }
 
-static void look(px__batching *b, const px_tensor *t) {
+static void look(px__vmap_call *b, const px_tensor *t) {
   if (!t || !px__is_batched(t) || t->level <= b->level) return;
   b->level = t->level;
   b->size = t->beneath->sizes[0];
 }
 
 // The deepest level among the tensors of a call; 0: there is none.
-static void find_level(px__batching *b) {
+static void find_level(px__vmap_call *b) {
   const px_call *call = b->call;
   for (int i = 0; i < call->op->param_count; i++) {
     px_value a = call->args[i];
@@ -838,7 +840,7 @@ static void find_level(px__batching *b) {
 }
 
 // In place, what is written has a place for each of what is read.
-static px_status check_inplace(const px__batching *b) {
+static px_status check_inplace(const px__vmap_call *b) {
   const px_call *call = b->call;
   PX_CHECK(call->mode != PX_CALL_OUT, PX_RUNTIME,
            "Batching rule not implemented for aten::%s.out; the fallback path doesn't work on out= "
@@ -856,7 +858,7 @@ static px_status check_inplace(const px__batching *b) {
 }
 
 // Numbers that no batched tensor asks for, in the innermost mapping.
-static px_status draw_plain(px__batching *b, bool *taken) {
+static px_status draw_plain(px__vmap_call *b, bool *taken) {
   const px_call *call = b->call;
   mapping m = *mapping_at(here.depth);
   // A composite may draw nothing after all (dropout in evaluation): what it calls will tell.
@@ -866,17 +868,17 @@ static px_status draw_plain(px__batching *b, bool *taken) {
   b->level = here.depth, b->size = m.size;
   *taken = true;
   if (m.randomness == PX_RANDOMNESS_ERROR) return refuse_random();
-  return call->mode == PX_CALL_NEW ? px__batch_loop(b, true) : batch_random(b, m.randomness);
+  return call->mode == PX_CALL_NEW ? px__vmap_loop(b, true) : batch_random(b, m.randomness);
 }
 
 static px_status call_batched(px_call *call, bool *taken) {
   const px_op *op = call->op;
-  px__batching b = {.call = call};
+  px__vmap_call b = {.call = call};
   *taken = false;
   find_level(&b);
   bool random = (op->flags & PX_OP_RANDOM) != 0;
   if (!b.level) return random && here.depth ? draw_plain(&b, taken) : PX_OK;
-  if (rule_of(op) == PX__BATCH_ITSELF) return PX_OK;
+  if (rule_of(op) == PX__VMAP_ITSELF) return PX_OK;
   *taken = true;
   PX_TRY(check_inplace(&b));
   const mapping *m = mapping_at(b.level);

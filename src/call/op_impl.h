@@ -85,18 +85,18 @@ typedef struct px__op_texts {
 } px__op_texts;
 
 // What is done for the places of a mapped dimension (batch.c; ops/GRAMMAR.md, `batch`).
-typedef enum px__batch_rule {
-  PX__BATCH_BY_KIND,  // pointwise: align; reduce: its own; view, composite: itself; others: loop
-  PX__BATCH_ITSELF,   // the op is called on the batched tensors
-  PX__BATCH_ALIGN,    // places are aligned as dimensions of operands that are broadcast
-  PX__BATCH_SHIFT,    // the mapped dimension comes before the others
-  PX__BATCH_GROW,     // ... of an op whose result has a dimension more
-  PX__BATCH_MERGE,    // the mapped dimension is made one with the first
-  PX__BATCH_LOOP,     // a call for each place
-  PX__BATCH_REFUSE,   // not possible, as `batch_text` says
-  PX__BATCH_RUN       // `batch_run`
-} px__batch_rule;
-typedef struct px__batching px__batching;  // batch.h
+typedef enum px__vmap_rule {
+  PX__VMAP_BY_KIND,  // pointwise: align; reduce: its own; view, composite: itself; others: loop
+  PX__VMAP_ITSELF,   // the op is called on the batched tensors
+  PX__VMAP_ALIGN,    // places are aligned as dimensions of operands that are broadcast
+  PX__VMAP_SHIFT,    // the mapped dimension comes before the others
+  PX__VMAP_GROW,     // ... of an op whose result has a dimension more
+  PX__VMAP_MERGE,    // the mapped dimension is made one with the first
+  PX__VMAP_LOOP,     // a call for each place
+  PX__VMAP_REFUSE,   // not possible, as `vmap_text` says
+  PX__VMAP_RUN       // `vmap_run`
+} px__vmap_rule;
+typedef struct px__vmap_call px__vmap_call;  // batch.h
 
 // What `complex` is called of.
 typedef enum px__composed {
@@ -146,10 +146,10 @@ typedef struct px__op_impl {
   uint32_t masks;  // pointwise: parameters that select (where's condition), not promoted
   int8_t result_dtypes[PX__MAX_RESULTS];  // pointwise and reduce: PX_DTYPE_NONE follows promotion
   const px__registered *registered;       // of a registered op, or NULL
-  uint8_t batch;                          // px__batch_rule
-  uint32_t batch_mask;                // shift, grow, merge: the tensors that may be mapped; 0: all
-  const char *batch_text, *batch_as;  // refuse: why; the op that is called instead, or NULL
-  px_status (*batch_run)(px__batching *b);
+  uint8_t vmap_rule;                      // px__vmap_rule
+  uint32_t vmap_mask;               // shift, grow, merge: the tensors that may be mapped; 0: all
+  const char *vmap_text, *vmap_as;  // refuse: why; the op that is called instead, or NULL
+  px_status (*vmap_run)(px__vmap_call *b);
   // Of conjugate and negative views: whether the op reads them as they are; and what it does in
   // place instead of a call with copies, or NULL. `done`: that it did.
   bool takes_lazy;

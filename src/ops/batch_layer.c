@@ -21,22 +21,22 @@
 // ---- convolutions
 
 // (N, C, ...) of each place as (N, places * C, ...) of all; NULL stays NULL.
-static px_status as_channels(px_tensor **out, const px__batching *b, px_tensor *t) {
+static px_status as_channels(px_tensor **out, const px__vmap_call *b, px_tensor *t) {
   PX_SCOPED(px_tensor) whole = NULL;
   PX_SCOPED(px_tensor) moved = NULL;
-  PX_TRY(px__batch_whole(&whole, b, t));
+  PX_TRY(px__vmap_ensure_batch_dim(&whole, b, t));
   PX_TRY(px_transpose(&moved, whole, 0, 1));
   return px_flatten(out, moved, 1, 2);
 }
-static px_status as_rows(px_tensor **out, const px__batching *b, px_tensor *t) {
+static px_status as_rows(px_tensor **out, const px__vmap_call *b, px_tensor *t) {
   PX_SCOPED(px_tensor) whole = NULL;
-  PX_TRY(px__batch_whole(&whole, b, t));
+  PX_TRY(px__vmap_ensure_batch_dim(&whole, b, t));
   *out = NULL;
   return whole ? px_flatten(out, whole, 0, 1) : PX_OK;
 }
 
 // A dimension of all places as the places and those of each.
-static px_status apart(px_tensor **out, const px__batching *b, px_tensor *made, int dim) {
+static px_status apart(px_tensor **out, const px__vmap_call *b, px_tensor *made, int dim) {
   int64_t sizes[2] = {b->size, made->sizes[dim] / b->size};
   PX_SCOPED(px_tensor) both = NULL;
   PX_TRY(px_unflatten(&both, made, dim, sizes, 2));
@@ -57,7 +57,7 @@ static bool is_image(const char *name) {
 }
 
 // The tensors of all places, in the place of those of each; `made` has them for the call.
-static px_status of_all(px_tensor **made, const px__batching *b, const convolving *how,
+static px_status of_all(px_tensor **made, const px__vmap_call *b, const convolving *how,
                         px_value *args) {
   const px_op *op = b->call->op;
   for (int i = 0; i < op->param_count; i++) {
@@ -72,7 +72,7 @@ static px_status of_all(px_tensor **made, const px__batching *b, const convolvin
 
 // `sizes`: the parameter that has the sizes of the result, with as many more in its dimension; or
 // NULL.
-static px_status call_all(px__batching *b, const convolving *how, const char *sizes) {
+static px_status call_all(px__vmap_call *b, const convolving *how, const char *sizes) {
   const px_op *op = b->call->op;
   px_value args[PX__MAX_PARAMS];
   px_tensor *given[PX__MAX_PARAMS] = {NULL};
@@ -80,19 +80,19 @@ static px_status call_all(px__batching *b, const convolving *how, const char *si
   void *made[PX__MAX_RESULTS] = {NULL};
   memcpy(args, b->call->args, op->param_count * sizeof *args);
   px_status status = of_all(given, b, how, args);
-  px_value *list = sizes ? px__batch_argument(op, args, sizes) : NULL;
+  px_value *list = sizes ? px__vmap_argument(op, args, sizes) : NULL;
   if (list) {
     px__sizes_copy(all, list->v.ints, list->n);
     all[how->result] *= b->size;
     list->v.ints = all;
   }
-  px_value *groups = px__batch_argument(op, args, "groups");  // a norm has none
+  px_value *groups = px__vmap_argument(op, args, "groups");  // a norm has none
   if (how->groups && groups->kind == PX_ARG_INT) groups->v.i *= b->size;
   if (status == PX_OK) status = px_op_call(op, PX_CALL_NEW, args, made);
   for (int i = 0; i < op->result_count; i++) {
     px_tensor *split = NULL;
     if (status == PX_OK) status = apart(&split, b, made[i], i ? 0 : how->result);
-    if (status == PX_OK) status = px__batch_give(b, i, split);
+    if (status == PX_OK) status = px__vmap_set_result(b, i, split);
     px_release(made[i]);
   }
   for (int i = 0; i < op->param_count; i++) px_release(given[i]);
@@ -102,41 +102,41 @@ static px_status call_all(px__batching *b, const convolving *how, const char *si
 // Mapped images alone are more images; with mapped weights each place is a group of channels.
 static const convolving more_images = {false, 0}, more_channels = {true, 1}, more_rows = {true, 0};
 
-static px_status conv_forward(px__batching *b, const px_tensor *input, const px_tensor *weight,
+static px_status conv_forward(px__vmap_call *b, const px_tensor *input, const px_tensor *weight,
                               const px_tensor *bias) {
-  if (input->ndim < weight->ndim) return px__batch_itself(b);  // without a batch: it makes one
-  if (b->size == 0 || !input->sizes[1]) return px__batch_loop(b, false);
+  if (input->ndim < weight->ndim) return px__vmap_itself(b);  // without a batch: it makes one
+  if (b->size == 0 || !input->sizes[1]) return px__vmap_loop(b, false);
   bool weights = px__is_mapped(b, weight) || px__is_mapped(b, bias);
   return call_all(b, weights ? &more_channels : &more_images, NULL);
 }
-PX_BATCH(conv2d) { return conv_forward(b, args->input, args->weight, args->bias); }
+PX_VMAP_RULE(conv2d) { return conv_forward(b, args->input, args->weight, args->bias); }
 
-PX_BATCH(conv3d_forward) { return conv_forward(b, args->input, args->weight, args->bias); }
+PX_VMAP_RULE(conv3d_forward) { return conv_forward(b, args->input, args->weight, args->bias); }
 
-static px_status conv_input(px__batching *b, const px_tensor *weight) {
-  if (b->size == 0) return px__batch_loop(b, false);
+static px_status conv_input(px__vmap_call *b, const px_tensor *weight) {
+  if (b->size == 0) return px__vmap_loop(b, false);
   return call_all(b, px__is_mapped(b, weight) ? &more_channels : &more_images, "input_size");
 }
-PX_BATCH(conv2d_backward_input) { return conv_input(b, args->weight); }
-PX_BATCH(conv3d_backward_input) { return conv_input(b, args->weight); }
+PX_VMAP_RULE(conv2d_backward_input) { return conv_input(b, args->weight); }
+PX_VMAP_RULE(conv3d_backward_input) { return conv_input(b, args->weight); }
 
-static px_status conv_weight(px__batching *b) {
-  return b->size ? call_all(b, &more_rows, "weight_size") : px__batch_loop(b, false);
+static px_status conv_weight(px__vmap_call *b) {
+  return b->size ? call_all(b, &more_rows, "weight_size") : px__vmap_loop(b, false);
 }
-PX_BATCH(conv2d_backward_weight) { return conv_weight(b); }
-PX_BATCH(conv3d_backward_weight) { return conv_weight(b); }
+PX_VMAP_RULE(conv2d_backward_weight) { return conv_weight(b); }
+PX_VMAP_RULE(conv3d_backward_weight) { return conv_weight(b); }
 
 // ---- images of patches
 
-PX_BATCH(fold) { return args->input->ndim == 3 ? px__batch_merge(b) : px__batch_shift(b); }
+PX_VMAP_RULE(fold) { return args->input->ndim == 3 ? px__vmap_merge(b) : px__vmap_shift(b); }
 
 // ---- batch norm: all places' channels beside each other, each with its statistics
 
-static px_status normalise(px__batching *b) {
-  return b->size ? call_all(b, &more_channels, NULL) : px__batch_loop(b, false);
+static px_status normalise(px__vmap_call *b) {
+  return b->size ? call_all(b, &more_channels, NULL) : px__vmap_loop(b, false);
 }
-PX_BATCH(native_batch_norm) { return normalise(b); }
-PX_BATCH(batch_norm_backward) { return normalise(b); }
+PX_VMAP_RULE(native_batch_norm) { return normalise(b); }
+PX_VMAP_RULE(batch_norm_backward) { return normalise(b); }
 
 // ---- layer_norm
 
@@ -149,28 +149,28 @@ static px_status times(px_tensor **place, px_tensor *other) {
 }
 
 // Weight and bias of each place have the last dimensions of the output, and nothing before.
-static px_status scale(px_tensor **output, const px__batching *b, px_tensor *weight,
+static px_status scale(px_tensor **output, const px__vmap_call *b, px_tensor *weight,
                        px_tensor *bias, int ndim) {
   PX_SCOPED(px_tensor) w = NULL;
   PX_SCOPED(px_tensor) shift = NULL;
   px_tensor *made = NULL;
   if (weight) {
-    PX_TRY(px__batch_align(&w, b, weight, ndim));
+    PX_TRY(px__vmap_physical(&w, b, weight, ndim));
     PX_TRY(times(output, w));
   }
   if (!bias) return PX_OK;
-  PX_TRY(px__batch_align(&shift, b, bias, ndim));
+  PX_TRY(px__vmap_physical(&shift, b, bias, ndim));
   PX_TRY(px_add(&made, *output, shift, px_int(1)));
   px_release(*output);
   *output = made;
   return PX_OK;
 }
 
-static px_status give_three(px__batching *b, px_tensor *made[3]) {
+static px_status give_three(px__vmap_call *b, px_tensor *made[3]) {
   for (int i = 0; i < 3; i++) {
     px_tensor *one = made[i];
     made[i] = NULL;
-    PX_TRY(px__batch_give(b, i, one));
+    PX_TRY(px__vmap_set_result(b, i, one));
   }
   return PX_OK;
 }
@@ -179,12 +179,12 @@ static px_status drop_three(px_tensor *made[3], px_status status) {
   return status;
 }
 
-PX_BATCH(native_layer_norm) {
+PX_VMAP_RULE(native_layer_norm) {
   px_tensor *made[3] = {NULL, NULL, NULL};
   PX_SCOPED(px_tensor) whole = NULL;
   px_value shape = args->normalized_shape;
   bool apart = px__is_mapped(b, args->weight) || px__is_mapped(b, args->bias);
-  PX_TRY(px__batch_whole(&whole, b, args->input));
+  PX_TRY(px__vmap_ensure_batch_dim(&whole, b, args->input));
   PX_TRY(px_native_layer_norm(&made[0], &made[1], &made[2], whole, shape.v.ints, shape.n,
                               apart ? NULL : args->weight, apart ? NULL : args->bias, args->eps));
   px_status status =
@@ -205,18 +205,18 @@ static px_status sum_rows(px_tensor **out, px_tensor *t, int normalised) {
 }
 
 // One number a row of the input, of any shape, as it is broadcast.
-static px_status of_rows(px_tensor **out, const px__batching *b, px_tensor *t,
+static px_status of_rows(px_tensor **out, const px__vmap_call *b, px_tensor *t,
                          const px_tensor *input, int normalised) {
   int64_t sizes[PX_MAX_DIMS + 1] = {b->size};
   PX_SCOPED(px_tensor) whole = NULL;
   for (int d = 0; d < input->ndim; d++)
     sizes[1 + d] = d < input->ndim - normalised ? input->sizes[d] : 1;
-  PX_TRY(px__batch_whole(&whole, b, t));
+  PX_TRY(px__vmap_ensure_batch_dim(&whole, b, t));
   return px_reshape(out, whole, sizes, input->ndim + 1);
 }
 
-static px_status norm_gradients(px_tensor *made[3], const px__batching *b,
-                                const px__layer_norm_backward_batch_args *args) {
+static px_status norm_gradients(px_tensor *made[3], const px__vmap_call *b,
+                                const px__layer_norm_backward_vmap_args *args) {
   px_tensor *unused[2] = {NULL, NULL};
   PX_SCOPED(px_tensor) grad = NULL;
   PX_SCOPED(px_tensor) input = NULL;
@@ -225,8 +225,8 @@ static px_status norm_gradients(px_tensor *made[3], const px__batching *b,
   PX_SCOPED(px_tensor) scaled = NULL;
   PX_SCOPED(px_tensor) normal = NULL;
   px_value shape = args->normalized_shape;
-  PX_TRY(px__batch_whole(&grad, b, args->grad_output));
-  PX_TRY(px__batch_whole(&input, b, args->input));
+  PX_TRY(px__vmap_ensure_batch_dim(&grad, b, args->grad_output));
+  PX_TRY(px__vmap_ensure_batch_dim(&input, b, args->input));
   PX_TRY(of_rows(&mean, b, args->mean, args->input, shape.n));
   PX_TRY(of_rows(&rstd, b, args->rstd, args->input, shape.n));
   scaled = px_retain(grad);
@@ -242,7 +242,7 @@ static px_status norm_gradients(px_tensor *made[3], const px__batching *b,
   PX_TRY(sum_rows(&made[1], normal, shape.n));
   return sum_rows(&made[2], grad, shape.n);
 }
-PX_BATCH(layer_norm_backward) {
+PX_VMAP_RULE(layer_norm_backward) {
   px_tensor *made[3] = {NULL, NULL, NULL};
   px_status status = norm_gradients(made, b, args);
   if (status == PX_OK) status = give_three(b, made);
@@ -252,22 +252,22 @@ PX_BATCH(layer_norm_backward) {
 // ---- nll_loss
 
 // The targets of all places, as many dimensions as those of a place have beside classes.
-static px_status merged_target(px_tensor **out, const px__batching *b, px_tensor *target,
+static px_status merged_target(px_tensor **out, const px__vmap_call *b, px_tensor *target,
                                bool rows) {
   PX_SCOPED(px_tensor) whole = NULL;
-  PX_TRY(px__batch_whole(&whole, b, target));
+  PX_TRY(px__vmap_ensure_batch_dim(&whole, b, target));
   return rows ? px_flatten(out, whole, 0, 1) : px_reshape(out, whole, &b->size, 1);
 }
 
 // What the weight of each place has for the classes of its targets.
-static px_status own_weights(px_tensor **out, const px__batching *b, px_tensor *weight,
+static px_status own_weights(px_tensor **out, const px__vmap_call *b, px_tensor *weight,
                              px_tensor *target, int64_t ignore_index) {
   PX_SCOPED(px_tensor) targets = NULL;
   PX_SCOPED(px_tensor) lines = NULL;
   PX_SCOPED(px_tensor) ignored = NULL;
   PX_SCOPED(px_tensor) known = NULL;
   PX_SCOPED(px_tensor) wide = NULL;
-  PX_TRY(px__batch_whole(&targets, b, target));
+  PX_TRY(px__vmap_ensure_batch_dim(&targets, b, target));
   PX_TRY(px_reshape(&lines, targets, (const int64_t[]){b->size, target->numel}, 2));
   PX_TRY(px_eq_scalar(&ignored, lines, px_int(ignore_index)));
   PX_TRY(px_masked_fill(&known, lines, ignored, px_int(0)));
@@ -275,7 +275,7 @@ static px_status own_weights(px_tensor **out, const px__batching *b, px_tensor *
   return px_gather(out, weight->beneath, 1, wide, false);
 }
 // Numbers of the targets of all places times those; with a weight for all, none.
-static px_status weigh(px_tensor **each, const px__batching *b, px_tensor *weight,
+static px_status weigh(px_tensor **each, const px__vmap_call *b, px_tensor *weight,
                        px_tensor *target, int64_t ignore_index) {
   if (!px__is_mapped(b, weight)) return PX_OK;
   PX_SCOPED(px_tensor) own = NULL;
@@ -284,14 +284,14 @@ static px_status weigh(px_tensor **each, const px__batching *b, px_tensor *weigh
   PX_TRY(px_reshape(&shaped, own, (*each)->sizes, (*each)->ndim));
   return times(each, shaped);
 }
-static px_tensor *common_weight(const px__batching *b, px_tensor *weight) {
+static px_tensor *common_weight(const px__vmap_call *b, px_tensor *weight) {
   return px__is_mapped(b, weight) ? NULL : weight;
 }
 
 // What each example counts, by what the loss of an example with -1 everywhere is; then the sum of
 // a place.
-static px_status each_loss(px_tensor **out, const px__batching *b, px_tensor *self,
-                           px_tensor *target, const px__nll_loss_forward_batch_args *args) {
+static px_status each_loss(px_tensor **out, const px__vmap_call *b, px_tensor *self,
+                           px_tensor *target, const px__nll_loss_forward_vmap_args *args) {
   px_tensor *none = NULL;
   PX_SCOPED(px_tensor) flat = NULL;
   int64_t sizes[PX_MAX_DIMS + 1] = {b->size};
@@ -316,8 +316,8 @@ static px_status sum_places(px_tensor **out, px_tensor *each) {
   return PX_OK;
 }
 
-static px_status losses(px_tensor *made[3], const px__batching *b,
-                        const px__nll_loss_forward_batch_args *args) {
+static px_status losses(px_tensor *made[3], const px__vmap_call *b,
+                        const px__nll_loss_forward_vmap_args *args) {
   bool rows = args->self->ndim > 1;
   PX_SCOPED(px_tensor) self = NULL;
   PX_SCOPED(px_tensor) target = NULL;
@@ -325,7 +325,7 @@ static px_status losses(px_tensor *made[3], const px__batching *b,
   PX_SCOPED(px_tensor) each = NULL;
   PX_SCOPED(px_tensor) counts = NULL;
   PX_SCOPED(px_tensor) total = NULL;
-  PX_TRY((rows ? as_rows : px__batch_whole)(&self, b, args->self));
+  PX_TRY((rows ? as_rows : px__vmap_ensure_batch_dim)(&self, b, args->self));
   PX_TRY(merged_target(&target, b, args->target, rows));
   PX_TRY(px_full(&ones, self->sizes, self->ndim, px_int(-1), (px_dtype)self->dtype,
                  px__tensor_device(self), false, false));
@@ -341,30 +341,29 @@ static px_status losses(px_tensor *made[3], const px__batching *b,
   made[0] = px_retain(total);
   return PX_OK;
 }
-PX_BATCH(nll_loss_forward) {
-  if (b->size == 0 || args->self->numel == 0) return px__batch_loop(b, false);
+PX_VMAP_RULE(nll_loss_forward) {
+  if (b->size == 0 || args->self->numel == 0) return px__vmap_loop(b, false);
   px_tensor *made[3] = {NULL, NULL, NULL};
   px_status status = losses(made, b, args);
   for (int i = 0; status == PX_OK && i < 2; i++) {
     px_tensor *one = made[i];
     made[i] = NULL;
-    status = px__batch_give(b, i, one);
+    status = px__vmap_set_result(b, i, one);
   }
   return drop_three(made, status);
 }
 
 // The gradient of each example, as `like` is shaped.
-static px_status each_gradient(px_tensor **out, const px__batching *b,
-                               const px__nll_loss_backward_batch_args *args,
-                               const px_tensor *like) {
+static px_status each_gradient(px_tensor **out, const px__vmap_call *b,
+                               const px__nll_loss_backward_vmap_args *args, const px_tensor *like) {
   PX_SCOPED(px_tensor) grad = NULL;
   PX_SCOPED(px_tensor) total = NULL;
   PX_SCOPED(px_tensor) part = NULL;
   PX_SCOPED(px_tensor) lines = NULL;
   PX_SCOPED(px_tensor) each = NULL;
   int64_t sizes[2] = {b->size, args->target->numel};
-  PX_TRY(px__batch_whole(&grad, b, args->grad_output));
-  PX_TRY(px__batch_whole(&total, b, args->total_weight));
+  PX_TRY(px__vmap_ensure_batch_dim(&grad, b, args->grad_output));
+  PX_TRY(px__vmap_ensure_batch_dim(&total, b, args->total_weight));
   if (strcmp(args->reduction, "mean") != 0)
     part = px_retain(grad);
   else
@@ -375,8 +374,8 @@ static px_status each_gradient(px_tensor **out, const px__batching *b,
   return px_reshape(out, each, like->sizes, like->ndim);
 }
 
-static px_status loss_gradients(px_tensor **out, const px__batching *b,
-                                const px__nll_loss_backward_batch_args *args) {
+static px_status loss_gradients(px_tensor **out, const px__vmap_call *b,
+                                const px__nll_loss_backward_vmap_args *args) {
   px_value input = args->input_size;
   bool rows = input.n > 1;
   int64_t sizes[PX_MAX_DIMS + 1] = {b->size};
@@ -397,9 +396,9 @@ static px_status loss_gradients(px_tensor **out, const px__batching *b,
                               merged_sizes, rows ? input.n : 2, "none", args->ignore_index));
   return px_reshape(out, made, sizes, input.n + 1);
 }
-PX_BATCH(nll_loss_backward) {
-  if (b->size == 0) return px__batch_loop(b, false);
+PX_VMAP_RULE(nll_loss_backward) {
+  if (b->size == 0) return px__vmap_loop(b, false);
   px_tensor *made = NULL;
   PX_TRY(loss_gradients(&made, b, args));
-  return px__batch_give(b, 0, made);
+  return px__vmap_set_result(b, 0, made);
 }

@@ -369,7 +369,7 @@ SPACED(logspace, _from, end, px_tensor_item, number, number_of, args->base, args
 SPACED(logspace, _to, number, number_of, end, px_tensor_item, args->base, args->base)
 
 // Each place has ends of its own, which the host reads.
-PX_BATCH(ends) { return px__batch_loop(b, true); }
+PX_VMAP_RULE(ends) { return px__vmap_loop(b, true); }
 
 PX_RUN(eye) {
   static px__named_kernel kernel = {.name = "eye"};

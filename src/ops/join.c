@@ -290,13 +290,13 @@ PX_RUN(repeat_interleave_counts) {
   return px__tensor_to(&call->results[0], places, dtype, PX_DEVICE_NONE);
 }
 // How many places there are follows from the numbers of each, so that they have to be told.
-PX_BATCH(repeat_interleave_counts) {
+PX_VMAP_RULE(repeat_interleave_counts) {
   PX_CHECK(px__given(args->output_size), PX_RUNTIME,
            "repeat_interleave: vmapping over the `repeats` tensor requires the `output_size` "
            "argument to be specified, because the size of the output equals the sum of `repeats`, "
            "which is data-dependent and may differ between batch elements. Please pass "
            "output_size, e.g. output_size=int(repeats.sum(-1).max()).");
-  return px__batch_loop(b, true);
+  return px__vmap_loop(b, true);
 }
 
 PX_RUN(repeat_interleave_tensor) {

@@ -96,15 +96,15 @@ PX_RUN(median) {
   PX_TRY(px_reshape(&flat, t, &n, 1));
   return px_median_dim(&call->results[0], &where, flat, 0, false);
 }
-PX_BATCH(median) {
+PX_VMAP_RULE(median) {
   const px_tensor *t = args->self;
   PX_SCOPED(px_tensor) lines = NULL;
   PX_SCOPED(px_tensor) where = NULL;
   px_tensor *made = NULL;
-  if (t->numel == 0) return px__batch_loop(b, true);
+  if (t->numel == 0) return px__vmap_loop(b, true);
   PX_TRY(px_reshape(&lines, t->beneath, (const int64_t[]){b->size, t->numel}, 2));
   PX_TRY(px_median_dim(&made, &where, lines, 1, false));
-  return px__batch_give(b, 0, made);
+  return px__vmap_set_result(b, 0, made);
 }
 
 // ---- places in sorted lines
@@ -122,26 +122,26 @@ static px_status make_alike(px_tensor **a, px_tensor **b, const px_tensor *first
 }
 // A line for all places stays one; one that each place has is a line among others, and the place's
 // values are those that it is searched for.
-PX_BATCH(search_lines) {
+PX_VMAP_RULE(search_lines) {
   px_tensor *made = NULL, *boundaries = args->boundaries, *values = args->values;
   bool line = boundaries->ndim == 1;
   PX_SCOPED(px_tensor) lines = NULL;
   PX_SCOPED(px_tensor) whole = NULL;
   PX_SCOPED(px_tensor) flat = NULL;
   PX_SCOPED(px_tensor) places = NULL;
-  PX_TRY(px__batch_whole(&whole, b, values));
+  PX_TRY(px__vmap_ensure_batch_dim(&whole, b, values));
   if (line && !px__is_mapped(b, boundaries)) {
     PX_TRY(px_search_lines(&made, boundaries, whole, args->right));
-    return px__batch_give(b, 0, made);
+    return px__vmap_set_result(b, 0, made);
   }
-  PX_TRY(px__batch_whole(&lines, b, boundaries));
+  PX_TRY(px__vmap_ensure_batch_dim(&lines, b, boundaries));
   if (line)
     PX_TRY(px_reshape(&flat, whole, (const int64_t[]){b->size, values->numel}, 2));
   else
     flat = px_retain(whole);
   PX_TRY(px_search_lines(&places, lines, flat, args->right));
   PX_TRY(px_reshape(&made, places, whole->sizes, whole->ndim));
-  return px__batch_give(b, 0, made);
+  return px__vmap_set_result(b, 0, made);
 }
 static px_status search(px_tensor **out, const px_tensor *sorted, const px_tensor *values,
                         bool right, bool small) {

@@ -150,7 +150,7 @@ PX_RUN(as_strided_backward) {
 }
 
 // The places lie one behind the other, each as far from the next as what a place spans.
-PX_BATCH(as_strided_backward) {
+PX_VMAP_RULE(as_strided_backward) {
   const px_op *op = b->call->op;
   px_tensor *grad = args->grad_output;
   int64_t length = 0, rooms[4][PX_MAX_DIMS + 1];
@@ -162,14 +162,14 @@ PX_BATCH(as_strided_backward) {
   void *result[1] = {NULL};
   memcpy(given, b->call->args, op->param_count * sizeof *given);
   for (int k = 0; k < 4; k++) {
-    px_value *list = px__batch_argument(op, given, names[k]);
+    px_value *list = px__vmap_argument(op, given, names[k]);
     PX_CHECK(list->n < PX_MAX_DIMS, PX_RUNTIME, "only tensors with up to %d dims are supported",
              PX_MAX_DIMS);
     rooms[k][0] = k < 2 ? b->size : length;
     px__sizes_copy(rooms[k] + 1, list->v.ints, list->n);
     *list = PX_IS(rooms[k], list->n + 1);
   }
-  *px__batch_argument(op, given, "grad_output") = PX_T(grad->beneath);
+  *px__vmap_argument(op, given, "grad_output") = PX_T(grad->beneath);
   PX_TRY(px_op_call(op, PX_CALL_NEW, given, result));
-  return px__batch_give(b, 0, result[0]);
+  return px__vmap_set_result(b, 0, result[0]);
 }

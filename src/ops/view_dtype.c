@@ -126,7 +126,7 @@ static px_status part(px_tensor **out, const px_tensor *self, int which) {
   return PX_OK;
 }
 // The dimension of pairs is each example's own: numbers have none, though all of them have one.
-PX_BATCH(view_as_complex) { return args->self->ndim ? px__batch_shift(b) : px__batch_itself(b); }
+PX_VMAP_RULE(view_as_complex) { return args->self->ndim ? px__vmap_shift(b) : px__vmap_itself(b); }
 
 PX_RUN(real) {
   if (px_dtype_is_complex((px_dtype)args->self->dtype))
