@@ -45,7 +45,7 @@ px_status px__empty_in(px_tensor **out, const px_tensor *t, const char *memory_f
   PX_TRY(format_of(&format, memory_format));
   if (px__is_batched(t)) {
     PX_SCOPED(px_tensor) all = NULL;
-    PX_TRY(px__empty_in(&all, t->beneath, NULL, dtype, device, pin));
+    PX_TRY(px__empty_in(&all, t->physical, NULL, dtype, device, pin));
     return px__batched_new(out, all, t->level);
   }
   if (format == PX_FORMAT_PRESERVE)

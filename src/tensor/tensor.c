@@ -19,7 +19,7 @@ __attribute__((noinline)) static void end_rest(px_tensor *t) {
   px_release(t->version);
   px_release(t->autograd);
   t->base = NULL, t->version = NULL, t->autograd = NULL;
-  if (PX_UNLIKELY(t->beneath != NULL)) px__batched_end(t);
+  if (PX_UNLIKELY(t->physical != NULL)) px__batched_end(t);
 }
 
 // Leaves it as tensor_new has it, but for what tensor_make writes.
@@ -29,7 +29,7 @@ static void tensor_destroy(void *self) {
   if (PX_UNLIKELY(is_kept(t))) kept_release(px_tensor_kept(t));
   px__storage_release(t->storage, here);
   t->user = NULL;
-  if (t->base || t->version || t->autograd || t->beneath) end_rest(t);
+  if (t->base || t->version || t->autograd || t->physical) end_rest(t);
   if (PX_UNLIKELY(t->sizes != t->own)) px__free(t->sizes), own_geometry(t);
   px__pool_give(here, PX__POOL_TENSOR, t);
 }
@@ -140,7 +140,7 @@ PX__WHOLE static inline px_status view_plain(px_tensor **out, const px_tensor *s
 static px_status view_batched(px_tensor **out, const px_tensor *self, int ndim,
                               const int64_t *sizes, const int64_t *strides, int64_t offset) {
   PX_SCOPED(px_tensor) beneath = NULL;
-  PX_TRY(px__batched_view(&beneath, self->beneath, self->level, ndim, sizes, strides, offset));
+  PX_TRY(px__batched_view(&beneath, self->physical, self->level, ndim, sizes, strides, offset));
   PX_TRY(view_plain(out, self, ndim, sizes, strides, offset));
   px__batched_over(*out, beneath, self->level);
   return PX_OK;

@@ -66,7 +66,7 @@ struct px_tensor {
   uint64_t own_version;  // of a view: the version when it was made
   px_tensor *base;       // of a differentiable view: the tensor at the root, owned
   px_autograd_slot *autograd;
-  px_tensor *beneath;  // of a batched tensor: all places, along its first dimension; owned
+  px_tensor *physical;  // of a batched tensor: all places, along its first dimension; owned
   void *user;
   int8_t ndim;
   int8_t dtype;
@@ -97,7 +97,7 @@ extern px_status (*px__batched_view)(px_tensor **out, px_tensor *beneath, int le
 // What lies under all levels of a batched tensor: the elements of all places. Another tensor
 // itself.
 static inline const px_tensor *px__all_places(const px_tensor *t) {
-  while (px__is_batched(t)) t = t->beneath;
+  while (px__is_batched(t)) t = t->physical;
   return t;
 }
 // Fails with PyTorch's text if t is batched: it has no memory of its own to be read or written.

@@ -55,7 +55,7 @@ static px_status same_memory(px_tensor **out, const px_tensor *self) {
   PX_TRY(px__tensor_new(out, self->storage, (px_dtype)self->dtype, self->ndim, self->sizes,
                         self->strides, self->offset));
   (*out)->flags |= self->flags & (PX_TENSOR_INFERENCE | PX_TENSOR_LAZY);
-  if (px__is_batched(self)) px__batched_over(*out, self->beneath, self->level);
+  if (px__is_batched(self)) px__batched_over(*out, self->physical, self->level);
   return PX_OK;
 }
 
@@ -143,7 +143,7 @@ static void take_geometry(px_tensor *self, const px_tensor *value) {
 px_status px__tensor_take_geometry(px_tensor *self, const px_tensor *view) {
   PX_TRY(px__tensor_room(self, view->ndim));
   take_geometry(self, view);
-  if (px__is_batched(view)) px__batched_over(self, view->beneath, view->level);
+  if (px__is_batched(view)) px__batched_over(self, view->physical, view->level);
   return PX_OK;
 }
 
