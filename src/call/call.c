@@ -363,11 +363,11 @@ __attribute__((noinline)) static px_status run_differently(px_call *call) {
   bool taken = false;
   PX_TRY(px__call_batched(call, &taken));
   if (taken) return !call->composed && needs_record(call) ? record(call) : PX_OK;
-  const px_call_keeper *keeper = call->op->kind == PX_OP_COMPOSITE ? NULL : px__keeper();
+  const px_call_keeper *keeper = call->op->kind == PX_OP_COMPOSITE ? NULL : px__dispatch_hook();
   if (!keeper) return run_plain(call);
-  px__keeper_put(NULL);
+  px__dispatch_hook_set(NULL);
   px_status status = run_kept(call, keeper);
-  px__keeper_put(keeper);
+  px__dispatch_hook_set(keeper);
   return status;
 }
 
