@@ -231,11 +231,11 @@ void og_write_impl(FILE *to, const og_op *op) {
   write_fold_places(to, op);
   og_write_batch(to, op);
   if (op->lazy.text && !strcmp(op->lazy.text, "itself")) {
-    fprintf(to, ".takes_lazy = true, ");
+    fprintf(to, ".takes_conj_neg = true, ");
   } else if (op->lazy.text) {
-    og_use("px_status px__lazy_%s(const px_value *args, void **results, bool *done);",
+    og_use("px_status px__conj_neg_%s(const px_value *args, void **results, bool *done);",
            op->lazy.text);
-    fprintf(to, ".lazy = px__lazy_%s, ", op->lazy.text);
+    fprintf(to, ".conj_neg = px__conj_neg_%s, ", op->lazy.text);
   }
   fprintf(to, ".promotion = %s, .mutates = %d, .turned = %d, .masks = 0x%x, .result_dtypes = {",
           promotion_of(op), og_has(op, OG_W_mutates), turned, op->mask_params);

@@ -487,12 +487,13 @@ static px_status call_resolved(const px_op *op, px_call_mode mode, const px_valu
   px_tensor *self = given[PX__SELF].kind == PX_ARG_TENSOR ? given[PX__SELF].v.tensor : NULL;
   bool into = mode == PX_CALL_OUT && (op->flags & PX_OP_HAS_OUT);
   for (int k = 0; into && k < op->result_count; k++)
-    PX_CHECK(!px__is_lazy(results[k]), PX_RUNTIME,
+    PX_CHECK(!px__has_conj_neg(results[k]), PX_RUNTIME,
              "%s(): out= may not be a conjugate or a negative of its memory", op->python_name);
-  if (mode != PX_CALL_INPLACE || !px__is_lazy(self)) return px_op_call(op, mode, args, results);
+  if (mode != PX_CALL_INPLACE || !px__has_conj_neg(self))
+    return px_op_call(op, mode, args, results);
   void *made[PX__MAX_RESULTS];
   PX_TRY(px_op_call(op, mode, args, made));
-  px_status status = px__copy_into_lazy(self, made[0], false);
+  px_status status = px__copy_to_conj_neg(self, made[0], false);
   px_release(made[0]);
   if (status == PX_OK) results[0] = px_retain(self);
   return status;
@@ -509,8 +510,8 @@ __attribute__((noinline)) static px_status call_lazily(const px_op *op, px_call_
                                                        const px_value *args, void **results) {
   px__resolved r;
   bool done = false;
-  if (px__impl(op)->lazy && mode == PX_CALL_INPLACE && has_tensors(op, args))
-    PX_TRY(px__impl(op)->lazy(args, results, &done));
+  if (px__impl(op)->conj_neg && mode == PX_CALL_INPLACE && has_tensors(op, args))
+    PX_TRY(px__impl(op)->conj_neg(args, results, &done));
   if (done) return PX_OK;
   px_status status = px__resolve_begin(&r, op, args);
   if (status == PX_OK) status = call_resolved(op, mode, r.args, args, results);
@@ -576,8 +577,8 @@ static px_status call_op(const px_op *op, px_call_mode mode, const px_value *arg
     if (mode == PX_CALL_OUT && results[0] && leaves_dtype(op, args))
       return call_like_out(op, args, results);
   }
-  if (PX_UNLIKELY(__atomic_load_n(&px__any_lazy, __ATOMIC_RELAXED)) &&
-      px__is_lazy_call(op, mode, args, results))
+  if (PX_UNLIKELY(__atomic_load_n(&px__any_conj_neg, __ATOMIC_RELAXED)) &&
+      px__call_has_conj_neg(op, mode, args, results))
     return call_lazily(op, mode, args, results);
   start(&call, op, mode);
   if (PX_LIKELY(is_exact(op, args))) {

@@ -86,18 +86,21 @@ static inline px_dtype px__result_dtype(const px_op *op, int i, px_dtype promote
 
 // Whether a tensor of the call is a conjugate or a negative of its memory, which kernels do not
 // see. Views and composites pass them on.
-bool px__is_lazy_call(const px_op *op, px_call_mode mode, const px_value *args, void **results);
+bool px__call_has_conj_neg(const px_op *op, px_call_mode mode, const px_value *args,
+                           void **results);
 typedef struct px__resolved {
   px_value args[PX__MAX_PARAMS];
   px_tensor **made;  // owned; then copies of the lists
   int count;
 } px__resolved;
-static inline bool px__is_lazy(const px_tensor *t) { return t && (t->flags & PX_TENSOR_LAZY); }
+static inline bool px__has_conj_neg(const px_tensor *t) {
+  return t && (t->flags & PX_TENSOR_CONJ_NEG);
+}
 // Makes arguments with copies in the place of such tensors. The end comes also after a failure.
 px_status px__resolve_begin(px__resolved *r, const px_op *op, const px_value *args)
     __attribute__((warn_unused_result));
 void px__resolve_end(px__resolved *r);
-px_status px__copy_into_lazy(px_tensor *self, const px_tensor *from, bool non_blocking)
+px_status px__copy_to_conj_neg(px_tensor *self, const px_tensor *from, bool non_blocking)
     __attribute__((warn_unused_result));
 
 // Sets the device of a pointwise call, by PyTorch's rule for element-wise ops: 0-dim CPU tensors

@@ -10,24 +10,25 @@
 px_status px__resolve(px_tensor **out, const px_tensor *self);
 px_status px__neg_view(px_tensor **out, const px_tensor *self);
 
-bool px__is_lazy_call(const px_op *op, px_call_mode mode, const px_value *args, void **results) {
-  if (op->kind == PX_OP_VIEW || op->kind == PX_OP_COMPOSITE || px__impl(op)->takes_lazy)
+bool px__call_has_conj_neg(const px_op *op, px_call_mode mode, const px_value *args,
+                           void **results) {
+  if (op->kind == PX_OP_VIEW || op->kind == PX_OP_COMPOSITE || px__impl(op)->takes_conj_neg)
     return false;
   bool any = false;
   for (int i = 0; i < op->param_count; i++) {
-    if (args[i].kind == PX_ARG_TENSOR) any |= px__is_lazy(args[i].v.tensor);
+    if (args[i].kind == PX_ARG_TENSOR) any |= px__has_conj_neg(args[i].v.tensor);
     for (int k = 0; args[i].kind == PX_ARG_TENSORS && k < args[i].n; k++)
-      any |= px__is_lazy(args[i].v.tensors[k]);
+      any |= px__has_conj_neg(args[i].v.tensors[k]);
   }
   // An op without this form does not say how many the caller gives; it is refused later.
   bool into = mode == PX_CALL_OUT && (op->flags & PX_OP_HAS_OUT);
-  for (int k = 0; into && k < op->result_count; k++) any |= px__is_lazy(results[k]);
+  for (int k = 0; into && k < op->result_count; k++) any |= px__has_conj_neg(results[k]);
   return any;
 }
 
 static px_status resolve_one(px__resolved *r, px_tensor *t, px_tensor **place) {
   *place = t;
-  if (!px__is_lazy(t)) return PX_OK;
+  if (!px__has_conj_neg(t)) return PX_OK;
   PX_TRY(px__resolve(&r->made[r->count], t));
   *place = r->made[r->count++];
   return PX_OK;
@@ -77,7 +78,7 @@ static px_status convert(px_tensor **t, px_dtype dtype) {
 }
 
 // Into a conjugate go the conjugates: what is written to its memory is what it will mean.
-px_status px__copy_into_lazy(px_tensor *self, const px_tensor *from, bool non_blocking) {
+px_status px__copy_to_conj_neg(px_tensor *self, const px_tensor *from, bool non_blocking) {
   PX_SCOPED(px_tensor) memory = px_retain(self);
   PX_SCOPED(px_tensor) value = px_retain((px_tensor *)from);
   if (self->flags & PX_TENSOR_CONJ) {

@@ -152,8 +152,8 @@ typedef struct px__op_impl {
   px_status (*vmap_run)(px__vmap_call *b);
   // Of conjugate and negative views: whether the op reads them as they are; and what it does in
   // place instead of a call with copies, or NULL. `done`: that it did.
-  bool takes_lazy;
-  px_status (*lazy)(const px_value *args, void **results, bool *done);
+  bool takes_conj_neg;
+  px_status (*conj_neg)(const px_value *args, void **results, bool *done);
 } px__op_impl;
 static inline const px__op_impl *px__impl(const px_op *op) { return (const px__op_impl *)op->impl; }
 

@@ -14,10 +14,10 @@ PX_RUN(copy) {
 }
 
 // Into a conjugate or a negative.
-PX_LAZY(copy) {
-  *done = px__is_lazy(args->self);
+PX_CONJ_NEG(copy) {
+  *done = px__has_conj_neg(args->self);
   if (!*done) return PX_OK;
-  PX_TRY(px__copy_into_lazy(args->self, args->src, args->non_blocking));
+  PX_TRY(px__copy_to_conj_neg(args->self, args->src, args->non_blocking));
   results[0] = px_retain(args->self);
   return PX_OK;
 }

@@ -202,7 +202,8 @@ static px_status to_real(px_tensor **out, const px_tensor *t, const transform *f
 static px_status lie_like(px_call *call, const px_tensor *made) {
   px_tensor *given = call->mode == PX_CALL_OUT ? call->given[0] : NULL;
   PX_SCOPED(px_tensor) view = NULL;
-  if (!given || !px__is_lazy(made) || px__has_sizes(given, made->ndim, made->sizes)) return PX_OK;
+  if (!given || !px__has_conj_neg(made) || px__has_sizes(given, made->ndim, made->sizes))
+    return PX_OK;
   PX_TRY(px__call_same_device(call));
   PX_TRY(px__resize_output(given, made->ndim, made->sizes));
   PX_TRY(px_tensor_as_strided(&view, given, made->ndim, made->sizes, made->strides, given->offset));

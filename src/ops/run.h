@@ -20,16 +20,16 @@
   __attribute__((always_inline)) static inline px_status run_##name(px_call *call, \
                                                                     const px__##name##_args *args)
 
-// `PX_LAZY(copy) { ... }` defines what an entry names by `lazy copy`: a call in place of conjugate
-// and negative views (src/call/lazy.c). `done` says that it is made.
-#define PX_LAZY(name) \
-  static px_status lazy_##name(const px__##name##_args *args, void **results, bool *done); \
-  px_status px__lazy_##name(const px_value *values, void **results, bool *done); \
-  px_status px__lazy_##name(const px_value *values, void **results, bool *done) { \
+// `PX_CONJ_NEG(copy) { ... }` defines what an entry names by `lazy copy`: a call in place of
+// conjugate and negative views (src/call/lazy.c). `done` says that it is made.
+#define PX_CONJ_NEG(name) \
+  static px_status conj_neg_##name(const px__##name##_args *args, void **results, bool *done); \
+  px_status px__conj_neg_##name(const px_value *values, void **results, bool *done); \
+  px_status px__conj_neg_##name(const px_value *values, void **results, bool *done) { \
     const px__##name##_args args = px__##name##_args_of(values); \
-    return lazy_##name(&args, results, done); \
+    return conj_neg_##name(&args, results, done); \
   } \
-  static px_status lazy_##name(const px__##name##_args *args, void **results, bool *done)
+  static px_status conj_neg_##name(const px__##name##_args *args, void **results, bool *done)
 
 // Fails unless a tensor can have n dimensions.
 static inline px_status px__check_ndim(int64_t n) {

@@ -25,7 +25,8 @@ px_status px__sorted(px_tensor **out, const px_tensor *self, int64_t dim) {
   PX_SCOPED(px_tensor) places = NULL;
   PX_SCOPED(px_tensor) values = NULL;
   px_device device = px__tensor_device(self);
-  bool plain = !px__needs_grad(self) && !px__is_batched(self) && !(self->flags & PX_TENSOR_LAZY);
+  bool plain =
+      !px__needs_grad(self) && !px__is_batched(self) && !(self->flags & PX_TENSOR_CONJ_NEG);
   if (!plain || self->dtype >= PX_DTYPE_COMPUTED || !self->numel ||
       !px__named_kernel_on(&sorted_kernel, (px_device_type)device.type))
     return px_sort(out, &places, self, dim, false, true);

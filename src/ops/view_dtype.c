@@ -122,7 +122,7 @@ static px_status part(px_tensor **out, const px_tensor *self, int which) {
   g.offset = 2 * g.offset + which;
   PX_TRY(view_as(out, self, &g, px_dtype_to_real((px_dtype)self->dtype)));
   if (which && (self->flags & PX_TENSOR_CONJ)) flags ^= PX_TENSOR_NEG;
-  (*out)->flags = (uint16_t)(((*out)->flags & ~PX_TENSOR_LAZY) | flags);
+  (*out)->flags = (uint16_t)(((*out)->flags & ~PX_TENSOR_CONJ_NEG) | flags);
   return PX_OK;
 }
 // The dimension of pairs is each example's own: numbers have none, though all of them have one.
@@ -141,16 +141,16 @@ PX_RUN(imag) { return part(&call->results[0], args->self, 1); }
 PX_RUN(conj) {
   px_tensor *self = args->self;
   if (px_dtype_is_complex((px_dtype)self->dtype))
-    return px__tensor_lazy_view(&call->results[0], self,
-                                (self->flags & PX_TENSOR_LAZY) ^ PX_TENSOR_CONJ);
+    return px__tensor_conj_neg_view(&call->results[0], self,
+                                    (self->flags & PX_TENSOR_CONJ_NEG) ^ PX_TENSOR_CONJ);
   call->results[0] = px_retain(self);
   return PX_OK;
 }
 
 PX_RUN(_neg_view) {
   px_tensor *self = args->self;
-  return px__tensor_lazy_view(&call->results[0], self,
-                              (self->flags & PX_TENSOR_LAZY) ^ PX_TENSOR_NEG);
+  return px__tensor_conj_neg_view(&call->results[0], self,
+                                  (self->flags & PX_TENSOR_CONJ_NEG) ^ PX_TENSOR_NEG);
 }
 
 PX_RUN(_resolve) {

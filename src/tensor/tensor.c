@@ -123,7 +123,7 @@ PX__WHOLE px_status px__tensor_over(px_tensor **out, px_storage *storage_take, i
 PX__WHOLE static inline px_status view_plain(px_tensor **out, const px_tensor *self, int ndim,
                                              const int64_t *sizes, const int64_t *strides,
                                              int64_t offset) {
-  unsigned marks = px__thread_marks.view, kept = PX_TENSOR_INFERENCE | PX_TENSOR_LAZY;
+  unsigned marks = px__thread_marks.view, kept = PX_TENSOR_INFERENCE | PX_TENSOR_CONJ_NEG;
   if (!(marks & PX_TENSOR_VIEW)) kept |= PX_TENSOR_ALIASED;
   PX_TRY(tensor_make(out, px_retain(self->storage), (px_dtype)self->dtype, ndim,
                      (uint16_t)(marks | (self->flags & kept)), px__tally_here));
