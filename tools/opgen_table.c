@@ -221,7 +221,7 @@ void og_write_impl(FILE *to, const og_op *op) {
     fprintf(to, ".check = check_%s, ", op->name);
   else if (policy.cuda || policy.cpu)
     fprintf(to, ".check = px__unchecked, ");
-  fprintf(to, ".nonempty = %d, .any_scalars = %d, .idempotent = %d, .apart = %d, .faults = %d, ",
+  fprintf(to, ".nonempty = %d, .any_scalars = %d, .idempotent = %d, .overlap = %d, .faults = %d, ",
           og_is_nonempty(op), og_has(op, OG_W_cpuscalars), og_has(op, OG_W_idempotent),
           og_has(op, OG_W_aside) ? 2 : og_has(op, OG_W_apart), og_faults(op));
   fprintf(to, ".tensors = %d, .rows = %d, .format = 0x%x, ", tensor_params(op),

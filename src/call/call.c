@@ -399,7 +399,7 @@ static px_status check_self(const px_op *op, const px_value *args) {
   start(&call, op, PX_CALL_INPLACE);
   call.args = (px_value *)args;  // only read
   call.given[0] = args[PX__SELF].v.tensor;
-  return px__impl(op)->apart && !self_is_batched(&call) ? px__check_written(&call) : PX_OK;
+  return px__impl(op)->overlap && !self_is_batched(&call) ? px__check_written(&call) : PX_OK;
 }
 
 // Computes the result, from a copy of self if there is a graph that keeps it, and copies it into

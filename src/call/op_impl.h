@@ -21,11 +21,11 @@ typedef enum px__promotion {
 enum { PX__DTYPE_OF_PARTS = -2 };
 
 // Which tensors that are read may not share memory with the one that is written.
-typedef enum px__apart {
-  PX__ANYHOW,  // none has to be apart
-  PX__APART,   // all, of the form in place; of `out`, if there is no such form
-  PX__ASIDE    // all but self, of both forms
-} px__apart;
+typedef enum px__overlap_rule {
+  PX__OVERLAP_ALLOWED,  // none has to be apart
+  PX__OVERLAP_NONE,     // all, of the form in place; of `out`, if there is no such form
+  PX__OVERLAP_SELF      // all but self, of both forms
+} px__overlap_rule;
 
 // Which dtypes an out= tensor may have, beside the result's own.
 typedef enum px__out_rule {
@@ -135,9 +135,10 @@ typedef struct px__op_impl {
   bool nonempty;       // reduce: over nothing there is no result
   bool any_scalars;    // pointwise: takes any number of 0-dim CPU tensors to a device
   bool idempotent;     // in place: elements of self may share memory
-  uint8_t apart;       // nothing that is read may share memory with what is written: a px__apart
-  bool faults;         // pointwise: of whole numbers, the kernel may refuse an element
-  uint8_t tensors;     // parameters up to the last that may be a tensor, or a list of them
+  uint8_t
+      overlap;  // nothing that is read may share memory with what is written: a px__overlap_rule
+  bool faults;  // pointwise: of whole numbers, the kernel may refuse an element
+  uint8_t tensors;  // parameters up to the last that may be a tensor, or a list of them
   const px__op_texts *texts;
   bool rows;        // kernel: takes channels_last operands as matrices of places and channels
   uint16_t format;  // bit i: results are channels_last where parameter i is, or says so

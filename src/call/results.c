@@ -84,9 +84,9 @@ static px_status check_reads(const px_call *call, const px_tensor *out, bool apa
 px_status px__check_written(const px_call *call) {
   const px_op *op = call->op;
   const px__op_impl *impl = px__impl(op);
-  if (impl->idempotent && !impl->apart && !impl->texts) return PX_OK;
-  bool apart = impl->apart == PX__ASIDE ||
-               (impl->apart && (call->mode == PX_CALL_INPLACE || !(op->flags & PX_OP_HAS_INPLACE)));
+  if (impl->idempotent && !impl->overlap && !impl->texts) return PX_OK;
+  bool apart = impl->overlap == PX__OVERLAP_SELF ||
+               (impl->overlap && (call->mode == PX_CALL_INPLACE || !(op->flags & PX_OP_HAS_INPLACE)));
   // A value is read before it is written, and reductions write beside what they read.
   bool reads = apart || !(impl->idempotent || op->kind == PX_OP_REDUCE);
   for (int i = 0; i < op->result_count; i++) {
