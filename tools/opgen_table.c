@@ -149,8 +149,8 @@ static const struct {
 } out_rules[] = {{"cast", "PX__OUT_CAST", ""},
                  {"same", "PX__OUT_SAME", " of the result's dtype"},
                  {"any", "PX__OUT_ANY", " of any dtype"},
-                 {"gives", "PX__OUT_GIVES", ", whose dtype it computes in"},
-                 {"alone", "PX__OUT_ALONE", ""}};
+                 {"gives", "PX__OUT_SETS_DTYPE", ", whose dtype it computes in"},
+                 {"alone", "PX__OUT_SAME_IF_UNARY", ""}};
 static int out_rule(const og_op *op) {
   bool casts = og_is(op, "pointwise") || og_is(op, "reduce");
   const char *name = op->out.text ? op->out.text : casts ? "cast" : "same";

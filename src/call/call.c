@@ -452,7 +452,7 @@ static px_status call_op(const px_op *op, px_call_mode mode, const px_value *arg
 
 // Whether out says what nothing else does: the dtype that is computed in, and where.
 static bool leaves_dtype(const px_op *op, const px_value *args) {
-  for (int i = 0; i < op->param_count && px__impl(op)->out == PX__OUT_GIVES; i++)
+  for (int i = 0; i < op->param_count && px__impl(op)->out == PX__OUT_SETS_DTYPE; i++)
     if (op->params[i].kind == PX_ARG_DTYPE) return args[i].kind == PX_ARG_NONE;
   return false;
 }

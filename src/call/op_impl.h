@@ -29,11 +29,11 @@ typedef enum px__overlap_rule {
 
 // Which dtypes an out= tensor may have, beside the result's own.
 typedef enum px__out_rule {
-  PX__OUT_CAST,   // those to which promotion lets the result be cast
-  PX__OUT_SAME,   // none
-  PX__OUT_ANY,    // all
-  PX__OUT_GIVES,  // all: the result has out's, as if the argument dtype said so
-  PX__OUT_ALONE   // none where all other arguments are numbers, else as CAST
+  PX__OUT_CAST,          // those to which promotion lets the result be cast
+  PX__OUT_SAME,          // none
+  PX__OUT_ANY,           // all
+  PX__OUT_SETS_DTYPE,    // all: the result has out's, as if the argument dtype said so
+  PX__OUT_SAME_IF_UNARY  // none where all other arguments are numbers, else as CAST
 } px__out_rule;
 
 // A call in progress. The driver fills in the first fields; the op's run function makes the results

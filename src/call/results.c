@@ -85,8 +85,9 @@ px_status px__check_written(const px_call *call) {
   const px_op *op = call->op;
   const px__op_impl *impl = px__impl(op);
   if (impl->idempotent && !impl->overlap && !impl->texts) return PX_OK;
-  bool apart = impl->overlap == PX__OVERLAP_SELF ||
-               (impl->overlap && (call->mode == PX_CALL_INPLACE || !(op->flags & PX_OP_HAS_INPLACE)));
+  bool apart =
+      impl->overlap == PX__OVERLAP_SELF ||
+      (impl->overlap && (call->mode == PX_CALL_INPLACE || !(op->flags & PX_OP_HAS_INPLACE)));
   // A value is read before it is written, and reductions write beside what they read.
   bool reads = apart || !(impl->idempotent || op->kind == PX_OP_REDUCE);
   for (int i = 0; i < op->result_count; i++) {
@@ -163,7 +164,7 @@ static px_status check_out(const px_call *call, int i, px_dtype made, px_dtype g
   const px__op_texts *texts = px__impl(call->op)->texts;
   px__out_rule rule = (px__out_rule)px__impl(call->op)->out;
   if (made == given || rule == PX__OUT_ANY) return PX_OK;
-  if (rule == PX__OUT_ALONE && !is_alone(call)) rule = PX__OUT_CAST;
+  if (rule == PX__OUT_SAME_IF_UNARY && !is_alone(call)) rule = PX__OUT_CAST;
   bool casts = rule == PX__OUT_CAST && !asks_dtype(call);
   if (casts && px_dtype_can_cast(made, given)) return PX_OK;
   if (texts && texts->of_out.code) {
