@@ -87,7 +87,7 @@ void og_write_params(FILE *to, const og_op *op) {
 static const char *promotion_of(const og_op *op) {
   if (og_has(op, OG_W_float)) return "PX__PROMOTE_FLOAT";
   if (og_has(op, OG_W_compare)) return "PX__PROMOTE_COMPARE";
-  if (og_has(op, OG_W_whole)) return "PX__PROMOTE_WHOLE";
+  if (og_has(op, OG_W_whole)) return "PX__PROMOTE_INTEGER";
   if (og_has(op, OG_W_first)) return "PX__PROMOTE_FIRST";
   return og_has(op, OG_W_sum) ? "PX__PROMOTE_SUM" : "PX__PROMOTE";
 }
@@ -96,7 +96,7 @@ static const char *result_dtype(const og_op *op, int r) {
   const char *name = op->result_names[r];
   if (name && !strcmp(name, "indices")) return "PX_INT64";
   if (og_has(op, OG_W_boolresult) || og_has(op, OG_W_compare)) return "PX_BOOL";
-  if (og_has(op, OG_W_realresult)) return "PX__DTYPE_OF_PARTS";
+  if (og_has(op, OG_W_realresult)) return "PX__DTYPE_REAL";
   return og_has(op, OG_W_longresult) ? "PX_INT64" : "PX_DTYPE_NONE";
 }
 
@@ -197,7 +197,7 @@ static void write_composed(FILE *to, const og_op *op) {
   if (op->unsigned_node)
     fprintf(to, ".complex = unsigned_%s, .composed = PX__OF_UNSIGNED, ", op->name);
   if (og_has(op, OG_W_ordered))
-    fprintf(to, ".complex = px__call_ordered, .composed = PX__OF_LARGE, ");
+    fprintf(to, ".complex = px__call_ordered, .composed = PX__OF_UINT64, ");
 }
 
 void og_write_impl(FILE *to, const og_op *op) {
@@ -237,7 +237,7 @@ void og_write_impl(FILE *to, const og_op *op) {
            op->lazy.text);
     fprintf(to, ".conj_neg = px__conj_neg_%s, ", op->lazy.text);
   }
-  fprintf(to, ".promotion = %s, .mutates = %d, .turned = %d, .masks = 0x%x, .result_dtypes = {",
+  fprintf(to, ".promotion = %s, .mutates = %d, .transposed = %d, .masks = 0x%x, .result_dtypes = {",
           promotion_of(op), og_has(op, OG_W_mutates), turned, op->mask_params);
   for (int r = 0; r < OG_OP_RESULTS; r++)
     fprintf(to, "%s%s", r ? ", " : "",

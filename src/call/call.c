@@ -535,7 +535,7 @@ static bool has_large(const px_op *op, const px_value *args) {
 
 static bool is_composed(const px_op *op, const px_value *args) {
   px__composed of = (px__composed)px__impl(op)->composed;
-  if (of == PX__OF_LARGE) return has_large(op, args);
+  if (of == PX__OF_UINT64) return has_large(op, args);
   for (int i = 0; i < op->param_count; i++) {
     if (args[i].kind != PX_ARG_TENSOR) continue;
     px_dtype dtype = (px_dtype)args[i].v.tensor->dtype;

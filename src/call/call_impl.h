@@ -79,7 +79,7 @@ px_status px__check_cast(px_dtype from, px_dtype to) __attribute__((warn_unused_
 static inline px_dtype px__result_dtype(const px_op *op, int i, px_dtype promoted) {
   px_dtype fixed = (px_dtype)px__impl(op)->result_dtypes[i];
   return fixed >= 0                                       ? fixed
-         : (int)fixed == PX__DTYPE_OF_PARTS               ? px_dtype_to_real(promoted)
+         : (int)fixed == PX__DTYPE_REAL                   ? px_dtype_to_real(promoted)
          : px__impl(op)->promotion == PX__PROMOTE_COMPARE ? PX_BOOL
                                                           : promoted;
 }

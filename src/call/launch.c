@@ -47,7 +47,7 @@ typedef struct listing {
   int n, uses;
   px_operand operands[PX_MAX_OPERANDS];
   px_access accesses[PX_MAX_OPERANDS];
-  int64_t turned[2][2];  // sizes and strides of the operand that is given transposed
+  int64_t transposed[2][2];  // sizes and strides of the operand that is given transposed
 } listing;
 
 // Passes a 0-dim CPU tensor by value to a launch on a device.
@@ -94,14 +94,14 @@ static inline px_status list(listing *x, const char *op, const px_tensor *t, boo
 }
 
 // Transposes the latest operand, a matrix.
-static void turn(listing *x) {
+static void transpose(listing *x) {
   px_operand *o = &x->operands[x->n - 1];
   for (int d = 0; d < 2; d++) {
     // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): the op demands this operand
-    x->turned[0][d] = o->sizes[1 - d];
-    x->turned[1][d] = o->strides[1 - d];
+    x->transposed[0][d] = o->sizes[1 - d];
+    x->transposed[1][d] = o->strides[1 - d];
   }
-  o->sizes = x->turned[0], o->strides = x->turned[1];
+  o->sizes = x->transposed[0], o->strides = x->transposed[1];
 }
 
 static px_status launch_list(px_launch *l, listing *x) {
@@ -131,14 +131,14 @@ px_status px__run_kernel(px__named_kernel *kernel, px_device device, int result_
 
 static px_status list_call(listing *x, const px_call *call) {
   const px_op *op = call->op;
-  int turned = px__impl(op)->turned;
+  int transposed = px__impl(op)->transposed;
   x->device = call->device, x->dtypes = px__impl(op)->dtypes, x->n = x->uses = 0;
   for (int i = 0; i < op->result_count; i++) PX_TRY(list(x, op->name, call->results[i], true));
   for (int i = 0; i < op->param_count; i++) {
     const px_value *a = &call->args[i];
     if (op->params[i].kind == PX_ARG_TENSOR) {
       PX_TRY(list(x, op->name, a->kind == PX_ARG_TENSOR ? a->v.tensor : NULL, false));
-      if (PX_UNLIKELY(turned != 0 && turned == i)) turn(x);
+      if (PX_UNLIKELY(transposed != 0 && transposed == i)) transpose(x);
     }
     for (int k = 0; a->kind == PX_ARG_TENSORS && k < a->n; k++)
       PX_TRY(list(x, op->name, a->v.tensors[k], false));

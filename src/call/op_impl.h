@@ -12,13 +12,13 @@ typedef enum px__promotion {
   PX__PROMOTE,          // result and compute: promotion of the tensor inputs
   PX__PROMOTE_FLOAT,    // ... and integers become the default float type
   PX__PROMOTE_COMPARE,  // compute: promotion; result: bool
-  PX__PROMOTE_WHOLE,    // promotion, and bool becomes int64
+  PX__PROMOTE_INTEGER,  // promotion, and bool becomes int64
   PX__PROMOTE_FIRST,    // as the first tensor
   PX__PROMOTE_SUM       // reduce: integers and bool become int64
 } px__promotion;
 
 // Of result_dtypes: that of the parts of complex numbers, where the others follow promotion.
-enum { PX__DTYPE_OF_PARTS = -2 };
+enum { PX__DTYPE_REAL = -2 };
 
 // Which tensors that are read may not share memory with the one that is written.
 typedef enum px__overlap_rule {
@@ -103,7 +103,7 @@ typedef enum px__composed {
   PX__OF_COMPLEX,   // calls with a complex tensor
   PX__OF_UNSIGNED,  // ... with one of uint16, uint32 or uint64
   PX__OF_BOTH,
-  PX__OF_LARGE  // ... whose tensors are all of uint64: px__call_ordered
+  PX__OF_UINT64  // ... whose tensors are all of uint64: px__call_ordered
 } px__composed;
 
 // What a descriptor's `impl` points to.
@@ -140,9 +140,9 @@ typedef struct px__op_impl {
   bool faults;  // pointwise: of whole numbers, the kernel may refuse an element
   uint8_t tensors;  // parameters up to the last that may be a tensor, or a list of them
   const px__op_texts *texts;
-  bool rows;        // kernel: takes channels_last operands as matrices of places and channels
-  uint16_t format;  // bit i: results are channels_last where parameter i is, or says so
-  uint8_t turned;   // the parameter, a matrix, that the kernel gets transposed; 0: none
+  bool rows;           // kernel: takes channels_last operands as matrices of places and channels
+  uint16_t format;     // bit i: results are channels_last where parameter i is, or says so
+  uint8_t transposed;  // the parameter, a matrix, that the kernel gets transposed; 0: none
   uint8_t dim, keepdim, dtype;  // reduce: the parameters of these names; 0: none
   uint32_t masks;  // pointwise: parameters that select (where's condition), not promoted
   int8_t result_dtypes[PX__MAX_RESULTS];  // pointwise and reduce: PX_DTYPE_NONE follows promotion

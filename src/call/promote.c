@@ -119,9 +119,9 @@ px_status px__call_promote(px_call *call) {
   else
     PX_TRY(promoted(&d, call));
   if (rule == PX__PROMOTE_FLOAT && category(d) < 2) d = px_dtype_default();
-  if (rule == PX__PROMOTE_WHOLE && d == PX_BOOL) d = PX_INT64;
+  if (rule == PX__PROMOTE_INTEGER && d == PX_BOOL) d = PX_INT64;
   if (rule == PX__PROMOTE_SUM && category(d) < 2) d = PX_INT64;
-  bool parts = (int)px__impl(call->op)->result_dtypes[0] == PX__DTYPE_OF_PARTS;
+  bool parts = (int)px__impl(call->op)->result_dtypes[0] == PX__DTYPE_REAL;
   PX_CHECK(!parts || call->mode != PX_CALL_INPLACE || !px_dtype_is_complex(d), PX_RUNTIME,
            "In-place %s is not supported for complex tensors.", call->op->name);
   call->compute = carrier_of(d);

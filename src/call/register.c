@@ -31,7 +31,7 @@ static const struct {
     {"float", PROMOTION, PX__PROMOTE_FLOAT},
     {"compare", PROMOTION, PX__PROMOTE_COMPARE},
     {"first", PROMOTION, PX__PROMOTE_FIRST},
-    {"whole", PROMOTION, PX__PROMOTE_WHOLE},
+    {"whole", PROMOTION, PX__PROMOTE_INTEGER},
     {"inplace", FORM, PX_OP_HAS_INPLACE},
     {"out", FORM, PX_OP_HAS_OUT},
     {"strided", STRIDED, 0},
