@@ -334,7 +334,7 @@ static px_status align_beneath(px__vmap_call *b, beneath *to) {
 // The operands' own level converts them first, all: then they do not differ again.
 static px_status align_converted(px__vmap_call *b, beneath *to) {
   px_call *call = b->call;
-  PX_TRY(px__call_agree(call));
+  PX_TRY(px__call_find_device(call));
   PX_TRY(px__call_promote(call));
   uint32_t mask = UINT32_MAX & ~px__impl(call->op)->masks;
   if (call->mode == PX_CALL_INPLACE) mask &= ~1u;

@@ -245,7 +245,7 @@ static px_status run_function(px_call *call, px_status (*run)(px_call *)) {
 static px_status call_function(px_call *call) {
   return run_function(call, px__impl(call->op)->run);
 }
-px_status px__call_instead(px_call *call, px_status (*run)(px_call *)) {
+px_status px__call_function(px_call *call, px_status (*run)(px_call *)) {
   call->skip_launch = true;
   return run_function(call, run);
 }
@@ -285,7 +285,7 @@ static px_status finish(px_call *call) {
   if (composed && call->mode == PX_CALL_NEW) return PX_OK;
   bool writes = call->mode != PX_CALL_NEW && call->op->kind != PX_OP_COMPOSITE;
   if (call->mode == PX_CALL_OUT || (writes && px__impl(call->op)->faults))
-    PX_TRY(px__call_deliver(call));
+    PX_TRY(px__call_copy_outs(call));
   for (int i = 0; writes && i < call->op->result_count; i++)
     if (call->given[i] && call->results[i] == call->given[i])
       px_tensor_bump_version(call->results[i]);

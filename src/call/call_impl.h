@@ -23,7 +23,7 @@ px_status px__call_reduce(px_call *call) __attribute__((warn_unused_result));
 
 // Memory formats: the one that the entry wants for results; what makes them so after a call that
 // has written them row-major; what launches a kernel that takes rows, and makes its result.
-px_memory_format px__call_wants(const px_call *call);
+px_memory_format px__result_format(const px_call *call);
 px_status px__call_format(px_call *call) __attribute__((warn_unused_result));
 px_status px__launch_rows(px_call *call) __attribute__((warn_unused_result));
 px_status px__call_empty(px_call *call, int i, int ndim, const int64_t *sizes, px_dtype dtype)
@@ -105,7 +105,7 @@ px_status px__copy_to_conj_neg(px_tensor *self, const px_tensor *from, bool non_
 
 // Sets the device of a pointwise call, by PyTorch's rule for element-wise ops: 0-dim CPU tensors
 // may come with tensors of a device.
-px_status px__call_agree(px_call *call) __attribute__((warn_unused_result));
+px_status px__call_find_device(px_call *call) __attribute__((warn_unused_result));
 
 // Whether it is an unsigned dtype that kernels do not compute in, and which is made another first.
 static inline bool px__is_unsigned(px_dtype dtype) {
@@ -146,4 +146,4 @@ px_status px__check_fits_self(const px_op *op, const px_tensor *self, int ndim,
 px_status px__resize_output(px_tensor *out, int ndim, const int64_t *sizes)
     __attribute__((warn_unused_result));
 // After the launch: copies results to what the caller gave and the kernel did not write itself.
-px_status px__call_deliver(px_call *call) __attribute__((warn_unused_result));
+px_status px__call_copy_outs(px_call *call) __attribute__((warn_unused_result));

@@ -60,7 +60,7 @@ static px_device common_device(const px_call *call) {
   return px_cpu();
 }
 
-px_status px__call_agree(px_call *call) {
+px_status px__call_find_device(px_call *call) {
   px_device common = common_device(call);
   call->device = common;
   if (common.type == PX_CPU) return PX_OK;

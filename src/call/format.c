@@ -32,7 +32,7 @@ static inline px_memory_format format_of(px_value a) {
   return format;
 }
 
-px_memory_format px__call_wants(const px_call *call) {
+px_memory_format px__result_format(const px_call *call) {
   for (uint32_t rest = px__impl(call->op)->format; rest; rest &= rest - 1) {
     px_memory_format format = format_of(call->args[__builtin_ctz(rest)]);
     if (format == PX_FORMAT_CHANNELS_LAST || format == PX_FORMAT_CHANNELS_LAST_3D) return format;
@@ -63,7 +63,7 @@ static px_status form(px_call *call, px_tensor **result, px_memory_format format
 }
 
 px_status px__call_format(px_call *call) {
-  px_memory_format format = px__call_wants(call);
+  px_memory_format format = px__result_format(call);
   if (PX_LIKELY(format == PX_FORMAT_CONTIGUOUS) || call->composed) return PX_OK;
   for (int i = 0; i < call->op->result_count; i++) {
     px_tensor *made = call->results[i];
@@ -108,7 +108,7 @@ static px_status launch_rows(px_call *turned, rows *r, px_memory_format format) 
 }
 
 px_status px__launch_rows(px_call *call) {
-  px_memory_format format = px__call_wants(call);
+  px_memory_format format = px__result_format(call);
   if (PX_LIKELY(format == PX_FORMAT_CONTIGUOUS) || !px__arg_tensor(call, PX__SELF)->numel)
     return px__launch_call(call);
   px_call turned = *call;
@@ -122,7 +122,7 @@ px_status px__launch_rows(px_call *call) {
 }
 
 px_status px__call_empty(px_call *call, int i, int ndim, const int64_t *sizes, px_dtype dtype) {
-  px_memory_format format = px__call_wants(call);
+  px_memory_format format = px__result_format(call);
   if (format == PX_FORMAT_CONTIGUOUS || ndim != (format == PX_FORMAT_CHANNELS_LAST ? 4 : 5))
     return px_tensor_empty(&call->results[i], ndim, sizes, dtype, call->device);
   return px_tensor_empty_format(&call->results[i], ndim, sizes, format, dtype, call->device);

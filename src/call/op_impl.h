@@ -164,11 +164,11 @@ px_status px__call_result(px_call *call, int i, int ndim, const int64_t *sizes, 
     __attribute__((warn_unused_result));
 // For run functions of kernels: `run` makes the results as the run function of a function op does,
 // where there is no kernel.
-px_status px__call_instead(px_call *call, px_status (*run)(px_call *))
+px_status px__call_function(px_call *call, px_status (*run)(px_call *))
     __attribute__((warn_unused_result));
 // Checks that all tensor arguments are on one device. The text is PyTorch's: "... but got mat2 is
 // on cuda:1, different from other tensors on cuda:0 (when checking argument in method
-// wrapper_CUDA_mm)". Pointwise ops have a rule of their own (px__call_agree).
+// wrapper_CUDA_mm)". Pointwise ops have a rule of their own (px__call_find_device).
 px_status px__call_same_device(px_call *call) __attribute__((warn_unused_result));
 // Before anything of out= changes: that results of these dtypes can be given by it, with the op's
 // own text where its table has one ("refuse out").

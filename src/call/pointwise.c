@@ -266,7 +266,7 @@ static void make_line(spread *s, const px_call *call) {
 static px_status general_way(px_call *call) {
   spread s;
   s.n = s.uses = 0;
-  PX_TRY(px__call_agree(call));
+  PX_TRY(px__call_find_device(call));
   PX_TRY(px__call_promote(call));
   PX_TRY(broadcast_all(call, &s));
   PX_TRY(general_result(call, &s));

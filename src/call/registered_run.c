@@ -128,7 +128,7 @@ static bool is_empty(const px_call *call) {
 px_status px__registered_pointwise(px_call *call) {
   plain p = {.spread = true};
   int64_t sizes[PX_MAX_DIMS];
-  PX_TRY(px__call_agree(call));
+  PX_TRY(px__call_find_device(call));
   PX_TRY(px__call_promote(call));
   for (int i = 0; i < call->op->param_count; i++) {
     const px_tensor *t = px__arg_tensor(call, i);

@@ -288,7 +288,7 @@ static px_status check_place(const px_call *call, const px_tensor *given) {
   return PX_OK;
 }
 
-px_status px__call_deliver(px_call *call) {
+px_status px__call_copy_outs(px_call *call) {
   if (call->mode == PX_CALL_INPLACE)
     return call->results[0] != call->given[0] ? deliver_one(call, 0) : PX_OK;
   if (call->op->kind != PX_OP_POINTWISE) PX_TRY(px__call_same_device(call));

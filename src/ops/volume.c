@@ -159,7 +159,7 @@ PX_RUN(conv3d_forward) {
   PX_TRY(px__conv_channels(&p, args->bias, args->groups, false));
   PX_TRY(px__call_same_device(call));
   PX_TRY(conv_sizes(x->sizes, w->sizes, by, sizes));
-  if (!has_kernel(call, x)) return px__call_instead(call, forward_of_images);
+  if (!has_kernel(call, x)) return px__call_function(call, forward_of_images);
   return px__call_result(call, 0, 5, sizes, (px_dtype)x->dtype);
 }
 
@@ -202,7 +202,7 @@ PX_RUN(conv3d_backward_input) {
   const px_tensor *g = args->grad_output;
   px_value sizes = args->input_size;
   PX_TRY(check_grad(call, g, sizes, sizes_of(args->weight), PX_CONV_STEPS(args), args->groups));
-  if (!has_kernel(call, g)) return px__call_instead(call, input_of_images);
+  if (!has_kernel(call, g)) return px__call_function(call, input_of_images);
   return px__call_result(call, 0, sizes.n, sizes.v.ints, (px_dtype)g->dtype);
 }
 
@@ -226,7 +226,7 @@ PX_RUN(conv3d_backward_weight) {
   const px_tensor *g = args->grad_output;
   px_value sizes = args->weight_size;
   PX_TRY(check_grad(call, g, sizes_of(args->input), sizes, PX_CONV_STEPS(args), args->groups));
-  if (!has_kernel(call, g)) return px__call_instead(call, weight_of_images);
+  if (!has_kernel(call, g)) return px__call_function(call, weight_of_images);
   return px__call_result(call, 0, sizes.n, sizes.v.ints, (px_dtype)g->dtype);
 }
 
