@@ -174,7 +174,7 @@ static px_status before_write(px_call *call, void **results) {
   }
   px_tensor *self = call->given[0];
   if (op->kind != PX_OP_VIEW && !self_is_batched(call)) PX_TRY(px__check_written(call));
-  if (PX_UNLIKELY(__atomic_load_n(&px__watched, __ATOMIC_ACQUIRE))) {
+  if (PX_UNLIKELY(__atomic_load_n(&px__writes_watched, __ATOMIC_ACQUIRE))) {
     int written = call->mode == PX_CALL_OUT ? op->result_count : 1;
     for (int i = 0; i < written; i++) PX_TRY(px_op_before_write(call->given[i]));
   }

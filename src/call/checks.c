@@ -48,7 +48,7 @@ const char *px__braced_text(char text[136], px__sizes sizes) {
   snprintf(text + used, (size_t)(136 - used), "}");
   return text;
 }
-const char *px__highest_text(char text[32], px_dtype dtype) {
+const char *px__max_text(char text[32], px_dtype dtype) {
   snprintf(text, 32, "%g", px_dtype_about(dtype)->greatest);
   return text;
 }

@@ -7,7 +7,7 @@
 
 static inline bool px__is_tensor(px_value a) { return a.kind == PX_ARG_TENSOR; }
 // Tells the compiler what the driver has seen to.
-static inline void px__surely_tensor(px_value a) {
+static inline void px__assume_tensor(px_value a) {
   if (!px__is_tensor(a)) __builtin_unreachable();
 }
 static inline int64_t px__ndim_of(px_value a) { return px__is_tensor(a) ? a.v.tensor->ndim : 0; }
@@ -56,7 +56,7 @@ __attribute__((always_inline)) static inline int64_t px__size_of(px_value a, int
   return d >= 0 && d < x.n ? x.at[d] : -1;
 }
 // Whether the sizes of b end those of a; the product of the others.
-static inline bool px__suffix(px_value a, px_value b) {
+static inline bool px__has_suffix(px_value a, px_value b) {
   px__sizes x = px__sizes_of(a), y = px__sizes_of(b);
   return y.n <= x.n && (y.n == 0 || !memcmp(x.at + x.n - y.n, y.at, (size_t)y.n * sizeof *y.at));
 }
@@ -65,13 +65,13 @@ static inline int64_t px__rows_of(px_value a, px_value end) {
   return px__sizes_product(x.at, x.n - y.n);
 }
 // Whether all sizes agree but those of the last dimensions.
-static inline bool px__leads(px_value a, px_value b, int64_t last) {
+static inline bool px__same_leading(px_value a, px_value b, int64_t last) {
   px__sizes x = px__sizes_of(a), y = px__sizes_of(b);
   return x.n == y.n && x.n >= last &&
          (x.n == last || !memcmp(x.at, y.at, (size_t)(x.n - last) * sizeof *x.at));
 }
 // Whether all sizes agree but that of dimension d.
-static inline bool px__beside(px_value a, px_value b, int64_t d) {
+static inline bool px__same_except(px_value a, px_value b, int64_t d) {
   px__sizes x = px__sizes_of(a), y = px__sizes_of(b);
   if (d < 0) d += x.n;
   for (int i = 0; x.n == y.n && i < x.n; i++)
@@ -96,13 +96,13 @@ const char *px__exact_text(char text[32], double x);
 // A float as Python prints it; the sizes in braces; the greatest number of a tensor's dtype.
 #define PX__PYTHON_TEXT(a) px__python_text((char[40]){0}, px_value_float(a))
 #define PX__BRACED_TEXT(a) px__braced_text((char[136]){0}, px__sizes_of(a))
-#define PX__HIGHEST_TEXT(a) px__highest_text((char[32]){0}, px__dtype_of(a))
+#define PX__MAX_TEXT(a) px__max_text((char[32]){0}, px__dtype_of(a))
 const char *px__python_text(char text[40], double x);
 const char *px__braced_text(char text[136], px__sizes sizes);
-const char *px__highest_text(char text[32], px_dtype dtype);
+const char *px__max_text(char text[32], px_dtype dtype);
 
 // Whether a number can be written to elements of a tensor, and the C type of these.
-static inline bool px__fits(px_value number, px_value self) {
+static inline bool px__number_fits(px_value number, px_value self) {
   return px_scalar_fits(px_value_scalar(number), px__dtype_of(self));
 }
 const char *px__ctype_of(px_value self);

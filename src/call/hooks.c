@@ -6,9 +6,9 @@
 
 const px_op_hooks *px__hooks;
 
-px_op_counted px__counted;
+px_op_counted px__flop_counter;
 void px_op_tell_operations(px_op_counted counted) {
-  __atomic_store_n(&px__counted, counted, __ATOMIC_RELEASE);
+  __atomic_store_n(&px__flop_counter, counted, __ATOMIC_RELEASE);
   px__watch(PX__WATCH_COUNTED, counted != NULL);
 }
 
@@ -21,7 +21,7 @@ void px_op_set_hooks(const px_op_hooks *hooks) {
 // (src/base/error.c). Threads ask for it once any thread has had one.
 static pthread_key_t watch_key, keeper_key;
 static bool have_keys;
-bool px__watched;
+bool px__writes_watched;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static void make_keys(void) {
   have_keys =
@@ -32,12 +32,12 @@ px_status px_op_watch_writes(const px_write_watch *watch) {
   pthread_once(&once, make_keys);
   PX_CHECK(have_keys && pthread_setspecific(watch_key, watch) == 0, PX_NOMEM,
            "there is no room for a thread's watch of writes");
-  __atomic_store_n(&px__watched, true, __ATOMIC_RELEASE);
+  __atomic_store_n(&px__writes_watched, true, __ATOMIC_RELEASE);
   return PX_OK;
 }
 
 px_status px_op_before_write(px_tensor *written) {
-  if (PX_LIKELY(!__atomic_load_n(&px__watched, __ATOMIC_ACQUIRE)) || !written) return PX_OK;
+  if (PX_LIKELY(!__atomic_load_n(&px__writes_watched, __ATOMIC_ACQUIRE)) || !written) return PX_OK;
   const px_write_watch *watch = pthread_getspecific(watch_key);
   return watch ? watch->seen(written, watch->context) : PX_OK;
 }

@@ -210,8 +210,8 @@ px_status px__call_draws(px_call *call, px_generator *generator, int64_t n, int6
 
 // The hooks of the layer above (phlox/extend.h), or NULL until it sets them.
 extern const px_op_hooks *px__hooks;
-extern px_op_counted px__counted;  // atomic; hooks.c
-extern bool px__watched;           // atomic: a thread has had a watch of writes
+extern px_op_counted px__flop_counter;  // atomic; hooks.c
+extern bool px__writes_watched;         // atomic: a thread has had a watch of writes
 // The calling thread's keeper of calls and another in its place.
 const px_call_keeper *px__dispatch_hook(void);
 void px__dispatch_hook_set(const px_call_keeper *keeper);

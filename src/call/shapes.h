@@ -57,7 +57,7 @@ static inline px_status px__check_dim(px_value a, int64_t dim) {
 }
 
 // Integers and bool become int64.
-static inline px_dtype px__whole_dtype(px_dtype d) {
+static inline px_dtype px__sum_dtype(px_dtype d) {
   return px_dtype_is_differentiable(d) ? d : PX_INT64;
 }
 // What is summed in: float64, or float32.
