@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mixed precision: the settings of each thread, the casts of a call's arguments by the policy of
-// its op, and the cache of cast parameters.
+// Mixed precision: per-thread settings, casts of a call's arguments by the op's policy, and the
+// cache of cast parameters.
 #include "call/autocast.h"
 #include "call/call_impl.h"
 #include "phlox/ops/copy.h"
@@ -9,17 +9,17 @@ _Thread_local px__autocast px__autocast_here = {
     .set = {.cache = true,
             .dtype = {[PX_CPU] = PX_BFLOAT16, [PX_CUDA] = PX_FLOAT16, [PX_META] = PX_FLOAT16}}};
 
-// ---- the cache: a hash table by the address of what was cast. It keeps that, and its memory, so
-// that no other has their address.
+// ---- the cache: a hash table keyed by the address of the source tensor. Holds references to the
+// source and its storage, so that their addresses are not reused.
 
 typedef struct px__cast {
   px_tensor *from, *to;
   px_storage *storage;
   uint64_t version;
-  bool recorded;  // `to` has a history
+  bool recorded;  // `to` has an autograd history
 } px__cast;
 struct px__casts {
-  int64_t count, room;  // room: a power of two, at least twice the count
+  int64_t count, room;  // room: a power of two and at least twice the count
   px__cast *items;
 };
 
@@ -79,21 +79,20 @@ static px_status open_casts(px__casts **out) {
 
 void px_autocast_clear_cache(void) {
   px__casts *casts = px__autocast_here.casts;
-  // What ends may end in a program's code, which may use the cache.
+  // Releasing tensors can run user code that uses the cache.
   px__autocast_here.casts = NULL;
   if (!casts) return;
   (void)pthread_setspecific(at_exit, NULL);
   end_casts(casts);
 }
 
-// Whether the cast of before serves: nothing has changed since, and it has the history that is
-// wanted.
+// True if a cached cast is valid: same dtype, storage and version, and recorded if recording.
 static bool serves(const px__cast *cast, const px_tensor *t, px_dtype dtype, bool recording) {
   return cast->to && cast->to->dtype == dtype && cast->storage == t->storage &&
          cast->version == px_tensor_version(t) && (cast->recorded || !recording);
 }
 
-// Keeps a cast in the place of the one before.
+// Stores a cast and drops the previous one.
 static px_status keep(px_tensor *t, px_tensor *to, bool recorded) {
   px__autocast *here = &px__autocast_here;
   if (!here->casts) PX_TRY(open_casts(&here->casts));
@@ -117,7 +116,7 @@ static px_status cast_once(px_tensor **out, px_tensor *t, px_dtype dtype) {
 
 // ---- casting the arguments of a call
 
-// The tensors that a policy may cast: floating-point ones of the device type, but for float64.
+// True for tensors that a policy may cast: floating-point, of the device type, not float64.
 static bool is_eligible(const px_tensor *t, px_device_type type) {
   return t && px_dtype_is_float((px_dtype)t->dtype) && t->dtype != PX_FLOAT64 &&
          !(t->flags & PX_TENSOR_WRAPPED) && px__tensor_device(t).type == (int)type;
@@ -159,7 +158,7 @@ static px_status cast_all(px__casting *c, const px_op *op) {
   return PX_OK;
 }
 
-// Calls `visit` with each tensor among the arguments until it gives false.
+// Calls `visit` with each tensor argument until it returns false.
 static void each_tensor(const px_op *op, const px_value *args,
                         bool (*visit)(const px_tensor *t, void *context), void *context) {
   for (int i = 0; i < op->param_count; i++) {
@@ -170,13 +169,13 @@ static void each_tensor(const px_op *op, const px_value *args,
   }
 }
 
-// A call is of the CPU if all its tensors are.
+// The device type of a call is CPU if all its tensors are on the CPU.
 static bool find_type(const px_tensor *t, void *type) {
   *(px_device_type *)type = (px_device_type)px__tensor_device(t).type;
   return *(px_device_type *)type == PX_CPU;
 }
 
-// float32 if one of the tensors is that, else the lower dtype, which all must be.
+// Result: float32 if a tensor has it; otherwise the lower dtype, required of all.
 typedef struct widening {
   px_device_type type;
   px_dtype lower, dtype;
@@ -198,7 +197,7 @@ static px_status widest(px__casting *c, const px_op *op) {
   return cast_all(c, op);
 }
 
-// An op with an argument dtype is given that, if the program has not given another.
+// Sets the argument `dtype` to float32 if the op has one and the caller did not set it.
 static px_status float32(px__casting *c, const px_op *op) {
   c->dtype = PX_FLOAT32;
   for (int i = 0; i < op->param_count; i++) {
@@ -225,7 +224,7 @@ static px_status lower(px__casting *c, const px_op *op) {
 
 static px_status plain(px__casting *c, const px_op *op) { return PX_OK; }
 
-// By px_autocast_policy.
+// Indexed by px_autocast_policy.
 static px_status (*const policies[])(px__casting *c, const px_op *op) = {NULL,   lower,   float32,
                                                                          widest, refused, plain};
 

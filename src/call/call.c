@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one path that each call of an op takes.
+// The single path of all op calls.
 //
-// The arguments are filled in and checked; the function of the op's kind makes the results and
-// computes them; the call is recorded for differentiation; and only then does the caller get the
-// results. If anything fails, the caller's tensors have not changed.
+// Fills in and checks the arguments, computes the results by the function of the op's kind, records
+// the call for differentiation and returns the results. A failed call does not change the caller's
+// tensors.
 #include "call/autocast.h"
 #include "call/call_impl.h"
 #include "phlox/ops/copy.h"
@@ -37,8 +37,8 @@ static px_status wrong_kind(const px_op *op, int i, px_value a) {
           px_arg_name(op->params[i].kind), given);
 }
 
-// Accepts what stands for another kind: numbers for each other where nothing is lost, a lone int
-// for a list, an empty list of one kind for another.
+// Converts compatible kinds: numbers to each other without loss, an int to a list of one, an empty
+// list to an empty list of another kind.
 static px_status adapt(px_call *call, int i, const px_value *given) {
   const px_op *op = call->op;
   px_value a = *given, *to = &call->args[i];
@@ -79,8 +79,8 @@ static px_status adapt(px_call *call, int i, const px_value *given) {
   return wrong_kind(op, i, a);
 }
 
-// Whether the caller's arguments are of the schema's kinds, or absent where nothing stands for
-// them, and no lists of tensors: then there is nothing to fill in, to wrap or to look into.
+// True if the arguments have the schema's kinds, or are absent without a default, and none is a
+// list of tensors. Then the arguments need no filling in, wrapping or checks of list elements.
 static inline bool is_exact(const px_op *op, const px_value *args) {
   for (int i = 0; i < op->param_count; i++) {
     const px_param *p = &op->params[i];
@@ -140,7 +140,7 @@ static px_status record(const px_call *call) {
                            call->original);
 }
 
-// Of batched tensors, memory is looked at where what is beneath is written.
+// Memory of batched tensors is checked in the call on their physical tensors.
 static inline bool self_is_batched(const px_call *call) {
   return call->given[0] && px__is_batched(call->given[0]);
 }
@@ -156,7 +156,7 @@ static px_status check_unrecorded(const px_call *call) {
   return PX_OK;
 }
 
-// Before a call that writes tensors of the caller.
+// Checks before a call that writes to tensors of the caller.
 static px_status before_write(px_call *call, void **results) {
   const px_op *op = call->op;
   unsigned form = call->mode == PX_CALL_OUT       ? PX_OP_HAS_OUT
@@ -188,7 +188,7 @@ static px_status before_write(px_call *call, void **results) {
 
 // ---- kinds
 
-// Numbers in the place of tensors become 0-dim tensors, for the ops that are not element-wise.
+// 0-dim tensors made from numbers for Tensor parameters, except of pointwise ops.
 typedef struct numbers {
   px_tensor *made[PX__MAX_PARAMS];
   int n;
@@ -232,7 +232,7 @@ static px_status call_kernel(px_call *call, const px_tensor *first) {
   return px__launch_call(call);
 }
 
-// What a function op calls is neither recorded nor cast.
+// Runs a function op without recording or casting nested calls.
 static px_status run_function(px_call *call, px_status (*run)(px_call *)) {
   bool casts = px__autocast_here.on;
   px__autocast_here.on = false;
@@ -250,7 +250,7 @@ px_status px__call_function(px_call *call, px_status (*run)(px_call *)) {
   return run_function(call, run);
 }
 
-// In place, self takes the geometry of the view. Formulas read what self was.
+// In place, self takes the geometry of the view. Gradient formulas read the original self.
 static px_status call_view(px_call *call) {
   PX_TRY(call_function(call));
   if (call->mode != PX_CALL_INPLACE) return PX_OK;
@@ -312,7 +312,7 @@ static px_status call_unusual(px_call *call) {
   return status;
 }
 
-// A view with nothing to record: there is nothing to wrap, to suspend or to deliver either.
+// A view without recording. It needs no wrapping, suspension or copies to outputs.
 static inline bool is_plain_view(const px_call *call) {
   return call->op->kind == PX_OP_VIEW && !call->wraps && call->mode == PX_CALL_NEW &&
          !needs_record(call);
@@ -330,7 +330,7 @@ __attribute__((always_inline)) static inline px_status run_here(px_call *call) {
   if (call->op->kind == PX_OP_POINTWISE) {
     bool simple = false;
     PX_TRY(px__call_pointwise(call, &simple));
-    // A simple call has nothing to deliver, and knows whether there is anything to record.
+    // The fast path wrote the results and set needs_grad.
     if (PX_LIKELY(simple && call->mode == PX_CALL_NEW && !call->needs_grad)) return PX_OK;
   } else if (call->op->kind == PX_OP_REDUCE) {
     PX_TRY(px__call_reduce(call));
@@ -340,9 +340,9 @@ __attribute__((always_inline)) static inline px_status run_here(px_call *call) {
   return finish(call);
 }
 
-// ---- calls that batched tensors, or the thread's keeper, change
+// ---- calls changed by vmap or by the thread's dispatch hook
 
-// Where calls pass through more than one function, this one stands for them all.
+// The out-of-line copy of run_here, shared by the rare callers.
 static px_status run_plain(px_call *call) { return run_here(call); }
 
 static px_status tell_made(const px_call_keeper *keeper, const px_call *call) {
@@ -385,9 +385,9 @@ static void start(px_call *call, const px_op *op, px_call_mode mode) {
   for (int i = 0; i < PX__MAX_RESULTS; i++) call->results[i] = call->given[i] = NULL;
 }
 
-// ---- in place, of ops that have no such form
+// ---- in-place calls of ops without an in-place form
 
-// The result takes self's place: it must be as large, and of a dtype that self can hold.
+// Copies the result to self. Fails unless sizes match and self's dtype can hold the result.
 static px_status put_result(const px_op *op, px_tensor *self, const px_tensor *made) {
   // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): a call that worked has made a result
   PX_TRY(px__check_fits_self(op, self, made->ndim, made->sizes, (px_dtype)made->dtype));
@@ -402,8 +402,8 @@ static px_status check_self(const px_op *op, const px_value *args) {
   return px__impl(op)->overlap && !self_is_batched(&call) ? px__check_written(&call) : PX_OK;
 }
 
-// Computes the result, from a copy of self if there is a graph that keeps it, and copies it into
-// self. It has a frame of its own, which other calls should not pay for.
+// Computes the result and copies it to self. A graph that saves self gets a copy. noinline, to keep
+// its stack frame out of other calls.
 __attribute__((noinline)) static px_status call_into_self(const px_op *op, const px_value *args,
                                                           void **results) {
   px_value own[PX__MAX_PARAMS];
@@ -418,7 +418,7 @@ __attribute__((noinline)) static px_status call_into_self(const px_op *op, const
     own[PX__SELF] = PX_T(kept);
   }
   void *made = NULL;
-  bool casts = px__autocast_here.on;  // not of a form in place
+  bool casts = px__autocast_here.on;  // autocast does not apply to in-place forms
   px__autocast_here.on = false;
   px_status status = px_op_call(op, PX_CALL_NEW, own, &made);
   px__autocast_here.on = casts;
@@ -429,7 +429,7 @@ __attribute__((noinline)) static px_status call_into_self(const px_op *op, const
   return status;
 }
 
-// One result, which is the rule, goes by itself: compilers make a call of memcpy from the loop.
+// A single result is the common case. Compilers turn the loop alone into a call of memcpy.
 static inline void give_results(const px_call *call, void **results) {
   if (PX_UNLIKELY(call->op->flags & PX_OP_RETURNS_LIST))
     results[0] = call->list;
@@ -439,7 +439,7 @@ static inline void give_results(const px_call *call, void **results) {
     for (int i = 0; i < call->op->result_count; i++) results[i] = call->results[i];
 }
 
-// Ops with one result of their own: no views, no lists. A composite makes a new tensor.
+// Ops with one result: no views, no lists. In-place calls of composites always make a new tensor.
 static inline bool lacks_inplace(const px_op *op) {
   unsigned forms = PX_OP_ONLY_INPLACE | PX_OP_RETURNS_LIST;
   if (op->kind != PX_OP_COMPOSITE) forms |= PX_OP_HAS_INPLACE;
@@ -448,9 +448,9 @@ static inline bool lacks_inplace(const px_op *op) {
 
 static px_status call_op(const px_op *op, px_call_mode mode, const px_value *args, void **results);
 
-// ---- out=, of ops whose argument dtype it gives
+// ---- out= of ops that compute in its dtype
 
-// Whether out says what nothing else does: the dtype that is computed in, and where.
+// True if only out= determines the compute dtype and device.
 static bool leaves_dtype(const px_op *op, const px_value *args) {
   for (int i = 0; i < op->param_count && px__impl(op)->out == PX__OUT_SETS_DTYPE; i++)
     if (op->params[i].kind == PX_ARG_DTYPE) return args[i].kind == PX_ARG_NONE;
@@ -470,7 +470,7 @@ __attribute__((noinline)) static px_status call_like_out(const px_op *op, const 
   return call_op(op, PX_CALL_OUT, own, results);
 }
 
-// In mixed precision.
+// Calls the op with autocast arguments.
 __attribute__((noinline)) static px_status call_cast(const px_op *op, px_call_mode mode,
                                                      const px_value *args, void **results) {
   px__casting c;
@@ -480,7 +480,7 @@ __attribute__((noinline)) static px_status call_cast(const px_op *op, px_call_mo
   return status;
 }
 
-// ---- with conjugates and negatives of memory (lazy.c)
+// ---- conjugate and negative views (lazy.c)
 
 static px_status call_resolved(const px_op *op, px_call_mode mode, const px_value *args,
                                const px_value *given, void **results) {
@@ -499,7 +499,7 @@ static px_status call_resolved(const px_op *op, px_call_mode mode, const px_valu
   return status;
 }
 
-// Whether no number, and nothing, is in the place of a tensor.
+// True if all Tensor parameters have tensor arguments.
 static bool has_tensors(const px_op *op, const px_value *args) {
   for (int i = 0; i < op->param_count; i++)
     if (op->params[i].kind == PX_ARG_TENSOR && args[i].kind != PX_ARG_TENSOR) return false;
@@ -519,10 +519,10 @@ __attribute__((noinline)) static px_status call_lazily(const px_op *op, px_call_
   return status;
 }
 
-// ---- of complex and unsigned numbers, by other ops, and of the order of uint64, by the op itself
+// ---- complex and unsigned numbers composed from other ops; uint64 in the order of int64
 
 static bool is_whole(px_value a) { return px__is_number(a) && px_value_scalar(a).kind != 'f'; }
-// Whether all tensors are of uint64, and all numbers whole.
+// True if all tensors are uint64 and all numbers are integers.
 static bool has_large(const px_op *op, const px_value *args) {
   bool found = false;
   for (int i = 0; i < op->param_count; i++) {
@@ -563,7 +563,7 @@ static px_status call_composed(px_call *call, const px_value *args, void **resul
   return PX_OK;
 }
 
-// Pointwise ops and folds do not tell which op the program called, which the error then lacks.
+// Pointwise and reduce ops do not set px__caller. Adds the op's name to the error.
 __attribute__((noinline, cold)) static void name_op(const px_op *op) {
   bool tells = op->kind != PX_OP_POINTWISE && op->kind != PX_OP_REDUCE;
   if (!tells && !px__caller) PX_NOTE(" The op was %s.", op->python_name);
@@ -582,12 +582,12 @@ static px_status call_op(const px_op *op, px_call_mode mode, const px_value *arg
     return call_lazily(op, mode, args, results);
   start(&call, op, mode);
   if (PX_LIKELY(is_exact(op, args))) {
-    call.args = (px_value *)args;  // only wrap_numbers writes them, which is not called
+    call.args = (px_value *)args;  // written only by wrap_numbers, which is not called
   } else {
     call.args = room;
     PX_TRY(fill(&call, args));
   }
-  // An op with a policy has a check, so that ops without either pay for one test.
+  // Ops with an autocast policy have a check, so ops without either need one test.
   if (PX_UNLIKELY(px__impl(op)->check != NULL)) {
     if ((op->flags & PX_OP_AUTOCASTS) && PX_UNLIKELY(px__autocast_here.on) && px__autocast_due())
       return call_cast(op, mode, args, results);
@@ -607,7 +607,7 @@ static px_status call_op(const px_op *op, px_call_mode mode, const px_value *arg
   return PX_OK;
 }
 
-// Of tensors their sizes, of lists those of their items, of all else none.
+// Sizes of a tensor, sizes of the tensors in a list, or empty brackets.
 static void add_shapes(px__text *text, px_value a, const char *before) {
   px__text_add(text, "%s[", before);
   if (a.kind == PX_ARG_TENSOR)
@@ -624,7 +624,7 @@ static void add_all_shapes(px__text *text, const px_op *op, const px_value *args
   px__text_add(text, "]");
 }
 
-// A range for NVIDIA's tools.
+// Pushes an NVTX range.
 __attribute__((noinline)) static px_status call_emitted(const px_op *op, px_call_mode mode,
                                                         const px_value *args, void **results) {
   px__text text = {0};
@@ -645,7 +645,7 @@ __attribute__((noinline)) static px_status call_profiled(const px_op *op, px_cal
                                                          const px_value *args, void **results) {
   px__text text = {0};
   if (px__call_watched(PX__WATCH_SHAPES)) add_all_shapes(&text, op, args);
-  if (text.failed) px_error_clear();  // without memory they are left out
+  if (text.failed) px_error_clear();  // out of memory: shapes are omitted
   const char *shapes = text.at && !text.failed ? text.at : "";
   int64_t part = px__profile_enter_op(op->python_name, mode == PX_CALL_INPLACE, shapes);
   px__free(text.at);
@@ -654,7 +654,7 @@ __attribute__((noinline)) static px_status call_profiled(const px_op *op, px_cal
   return status;
 }
 
-// Where the histories of memory name ops, those are told too that do not tell it themselves.
+// Sets px__caller for ops that do not set it themselves, for memory histories with op names.
 __attribute__((noinline)) static px_status call_watched(const px_op *op, px_call_mode mode,
                                                         const px_value *args, void **results) {
   const char *above = px__caller;
@@ -669,12 +669,12 @@ __attribute__((noinline)) static px_status call_watched(const px_op *op, px_call
 px_status px_op_call(const px_op *op, px_call_mode mode, const px_value *args, void **results) {
   PX_GIVEN(results);
   PX_GIVEN(args);
-  if (PX_UNLIKELY(!op)) return px__no_op();  // px_op_find did not find it
+  if (PX_UNLIKELY(!op)) return px__no_op();  // px_op_find failed
   return px__call_watched(~0) ? call_watched(op, mode, args, results)
                               : call_op(op, mode, args, results);
 }
 
-// ---- calls in turn
+// ---- several calls
 
 static px_status call_in_turn(const px_op *op, px_call_mode mode, int count, const px_value *args,
                               void **results, int *done) {
@@ -684,7 +684,7 @@ static px_status call_in_turn(const px_op *op, px_call_mode mode, int count, con
   return PX_OK;
 }
 
-// What was collected could not be issued: the calls have not been made.
+// The batched launch failed: none of its calls took place.
 static void take_back(const px_op *op, void **results, int *done) {
   for (int i = 0; i < *done * op->result_count; i++) px_release(results[i]);
   *done = 0;
@@ -703,7 +703,7 @@ static px_status call_together(const px_op *op, px_call_mode mode, int count, co
   return status;
 }
 
-// Kernels of the tables are sure not to wait for what was collected.
+// Kernels from the op tables never wait for batched launches.
 static bool can_collect(const px_op *op) {
   bool kernel = op->kind == PX_OP_KERNEL || op->kind == PX_OP_POINTWISE || op->kind == PX_OP_REDUCE;
   return kernel && !px__impl(op)->registered;

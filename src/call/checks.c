@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names that the texts of checks have.
+// Names in the error texts of checks.
 #include "call/checks.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-// The C type of an element, as PyTorch's texts name it.
+// C type of an element in PyTorch's texts.
 const char *px__ctype_of(px_value self) {
   const px_dtype_info *about = px_dtype_about(px__dtype_of(self));
   return about ? about->c_name : "bool";
 }
-// The same as compilers name it.
+// C type of an element in compilers' texts.
 const char *px__cname_of(px_value self) {
   const px_dtype_info *about = px_dtype_about(px__dtype_of(self));
   return about ? about->type_name : "bool";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Looking up ops by number and by name, and writing a call as text.
+// Op lookup by number and name. Calls as text.
 #include "call/op_impl.h"
 #include "phlox/names.h"
 
@@ -12,7 +12,7 @@ const px_op *px_op_at(int i) {
   return px__registered_at(i - px__op_table_count);
 }
 
-// An open-addressed table of ops by name, built at the first lookup.
+// Open-addressed hash table of ops by name, built at the first lookup.
 enum { SLOTS = 4096 };
 static const px_op *slots[SLOTS];
 static pthread_once_t built = PTHREAD_ONCE_INIT;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Results in channels_last, of ops whose entries say so: where one of the tensors that `format`
-// names lies so, or the memory format that it names is so.
+// channels_last results, for ops with a `format` field: used if one of the named tensors is
+// channels_last, or if the argument memory_format requests it.
 //
-// Kernels get results that lie so, and operands as they lie; the backend copies what its kernel
-// does not take. A kernel that treats all places of a channel alike (`rows`) is given channels_last
-// operands as matrices of places and channels instead. What other kinds of ops make is copied.
+// Kernels get channels_last results and operands in their own layout. The backend copies operands
+// that its kernel does not support. Kernels that treat all pixels of a channel alike (`rows`) get
+// channels_last operands as matrices of (pixels, channels). Results of other kinds are copied.
 #include "call/call_impl.h"
 #include "phlox/ops/copy.h"
 
@@ -18,7 +18,7 @@ static px_memory_format format_of_all(px_value list) {
   return all;
 }
 
-// Of most tensors the channels are further apart than the last dimension: then nothing else counts.
+// Fast path: most tensors have larger strides for channels than for the last dimension.
 static inline bool is_surely_row_major(const px_tensor *t) {
   return t->ndim < 4 || t->strides[1] > t->strides[t->ndim - 1];
 }
@@ -40,12 +40,12 @@ px_memory_format px__result_format(const px_call *call) {
   return PX_FORMAT_CONTIGUOUS;
 }
 
-// Whether a tensor has the dimensions that a format is of.
+// True if a tensor has the number of dimensions of a format.
 static bool has_dims(const px_tensor *t, px_memory_format format) {
   return t->ndim == (format == PX_FORMAT_CHANNELS_LAST ? 4 : 5);
 }
 
-// Composites are recorded by what they call.
+// Copies a result to a memory format. Composites copy by a recorded op.
 static px_status form(px_call *call, px_tensor **result, px_memory_format format) {
   px_tensor *made = NULL;
   if (call->op->kind == PX_OP_COMPOSITE) {
@@ -80,7 +80,7 @@ typedef struct rows {
   int n;
 } rows;
 
-// t as (places, channels): t itself must be in the format, or is copied.
+// Views t as (pixels, channels). Copies t first unless it is in the format.
 static px_status as_rows(rows *r, px_tensor **out, px_tensor *t, px_memory_format format) {
   PX_SCOPED(px_tensor) formed = px_retain(t);
   if (!has_dims(t, format)) return *out = t, PX_OK;

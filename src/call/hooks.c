@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The hooks that a layer above sets around calls (phlox/extend.h).
+// Hooks set by the layer above around calls (phlox/extend.h).
 #include <pthread.h>
 
 #include "call/op_impl.h"
@@ -17,8 +17,8 @@ void px_op_set_hooks(const px_op_hooks *hooks) {
   px__print_suffix = hooks ? hooks->print_suffix : NULL;
 }
 
-// The watch of each thread: a key, not thread-local memory, of which there is little
-// (src/base/error.c). Threads ask for it once any thread has had one.
+// Per-thread write watches. They use a pthread key, because static thread-local memory is scarce
+// (src/base/error.c). Threads read the key only after the first watch of any thread was set.
 static pthread_key_t watch_key, keeper_key;
 static bool have_keys;
 bool px__writes_watched;
@@ -42,14 +42,14 @@ px_status px_op_before_write(px_tensor *written) {
   return watch ? watch->seen(written, watch->context) : PX_OK;
 }
 
-// ---- what keeps results of calls
+// ---- dispatch hooks: keep or replace results of calls
 
 const px_call_keeper *px__dispatch_hook(void) {
   pthread_once(&once, make_keys);
   return have_keys ? pthread_getspecific(keeper_key) : NULL;
 }
 void px__dispatch_hook_set(const px_call_keeper *keeper) {
-  (void)!pthread_setspecific(keeper_key, keeper);  // there is room: the thread has had one
+  (void)!pthread_setspecific(keeper_key, keeper);  // cannot fail: the thread has a slot already
 }
 
 px_status px_op_keep_calls(const px_call_keeper *keeper, const px_call_keeper **before) {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// From a call to a launch: kernels by op and device type, operands, accesses.
+// Launches of calls: kernels by op and device type, operands, memory accesses.
 #include "call/call_impl.h"
 
 const int64_t px__zero_strides[PX_MAX_DIMS];
 
 px_kernel px__op_kernel_find(const px_op *op, px_device_type type) {
-  if (px__kernels_ready(type) != PX_OK) return NULL;  // px__no_kernel tells why
+  if (px__kernels_ready(type) != PX_OK) return NULL;  // px__no_kernel returns the error
   px_kernel k = PX_LIKELY(!px__impl(op)->registered) ? px__kernel_find(type, px__kernel_name(op))
                                                      : px__registered_kernel_find(op, type);
   if (k) __atomic_store_n(&px__impl(op)->found[type], k, __ATOMIC_RELAXED);
@@ -40,14 +40,14 @@ void px__launch_count(px_launch *l, const px_call *call) {
     counted(impl->flops, impl->counted(call), (px_device_type)call->device.type);
 }
 
-// What a launch is put together from.
+// A launch under construction.
 typedef struct listing {
   px_device device;
-  uint32_t dtypes;  // bit: the kernel takes the dtype; of those computed in they are not looked at
+  uint32_t dtypes;  // bit: the kernel supports the dtype; checked only from PX_DTYPE_COMPUTED on
   int n, uses;
   px_operand operands[PX_MAX_OPERANDS];
   px_access accesses[PX_MAX_OPERANDS];
-  int64_t transposed[2][2];  // sizes and strides of the operand that is given transposed
+  int64_t transposed[2][2];  // sizes and strides of the transposed operand
 } listing;
 
 // Passes a 0-dim CPU tensor by value to a launch on a device.
@@ -58,7 +58,7 @@ static px_status list_value(listing *x, const px_tensor *t) {
   return PX_OK;
 }
 
-// Not inline, so that a call on the CPU, where it is rare, saves no registers for it.
+// noinline: rare on the CPU, and would cost the caller saved registers.
 static __attribute__((noinline)) void note(listing *x, const px_tensor *t, bool write) {
   px__note_access(x->accesses, &x->uses, x->device, t, write);
 }
@@ -67,7 +67,7 @@ static inline void list_tensor(listing *x, const px_tensor *t, bool write) {
   if (PX_UNLIKELY(!px__is_quiet(x->device, t))) note(x, t, write);
 }
 
-// An operand at which to look first.
+// Adds an operand with the checks that `list` skips.
 static __attribute__((noinline)) px_status list_other(listing *x, const char *op,
                                                       const px_tensor *t, bool write) {
   PX_CHECK(x->n < PX_MAX_OPERANDS, PX_BUG, "%s has too many operands", op);
@@ -82,7 +82,7 @@ static __attribute__((noinline)) px_status list_other(listing *x, const char *op
   return list_tensor(x, t, write), PX_OK;
 }
 
-// An operand of a kernel that is not element-wise.
+// Adds an operand of a kernel that is not pointwise.
 static inline px_status list(listing *x, const char *op, const px_tensor *t, bool write) {
   bool room = x->n < PX_MAX_OPERANDS;
   if (!t && PX_LIKELY(room))
@@ -93,7 +93,7 @@ static inline px_status list(listing *x, const char *op, const px_tensor *t, boo
   return list_tensor(x, t, write), PX_OK;
 }
 
-// Transposes the latest operand, a matrix.
+// Transposes the last operand, a matrix.
 static void transpose(listing *x) {
   px_operand *o = &x->operands[x->n - 1];
   for (int d = 0; d < 2; d++) {
@@ -164,7 +164,7 @@ px_status px__launch_call_as(px_call *call, px_dtype compute) {
 
 px_status px__launch_call(px_call *call) { return px__launch_call_as(call, PX_DTYPE_NONE); }
 
-// On devices the numbers depend on the number of blocks that PyTorch would launch.
+// Random numbers on devices depend on the number of blocks launched by PyTorch.
 px_status px__call_draws(px_call *call, px_generator *generator, int64_t n, int64_t each) {
   enum { BLOCK = 256 };
   px_device_properties p;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls with tensors that are the conjugates or the negatives of their memory (conj and _neg_view
-// make them). Kernels read memory as it is, so such arguments are copied first, by an op that is
-// recorded. What is to be written is computed in a copy, and written back.
+// Calls with conjugate and negative views (from conj and _neg_view). Kernels read memory as it is
+// stored, so such arguments are first copied by a recorded op. Outputs are computed in a copy and
+// written back.
 #include "call/call_impl.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/view.h"
 
-// Of ops/view.op; px__resolve copies the numbers that a view stands for.
+// From ops/view.op. px__resolve copies the values of a view.
 px_status px__resolve(px_tensor **out, const px_tensor *self);
 px_status px__neg_view(px_tensor **out, const px_tensor *self);
 
@@ -20,7 +20,7 @@ bool px__call_has_conj_neg(const px_op *op, px_call_mode mode, const px_value *a
     for (int k = 0; args[i].kind == PX_ARG_TENSORS && k < args[i].n; k++)
       any |= px__has_conj_neg(args[i].v.tensors[k]);
   }
-  // An op without this form does not say how many the caller gives; it is refused later.
+  // Without an out form `results` is not valid. The call is refused later.
   bool into = mode == PX_CALL_OUT && (op->flags & PX_OP_HAS_OUT);
   for (int k = 0; into && k < op->result_count; k++) any |= px__has_conj_neg(results[k]);
   return any;
@@ -67,8 +67,7 @@ static px_status turn(px_tensor **t, px_status (*view)(px_tensor **out, const px
   return PX_OK;
 }
 
-// Numbers are negated in the dtype that they are written in: bool has no negatives, and those of
-// unsigned ones wrap.
+// Negates in the dtype of the destination: bool has no negatives, and unsigned integers wrap.
 static px_status convert(px_tensor **t, px_dtype dtype) {
   px_tensor *made = NULL;
   PX_TRY(px_to(&made, *t, dtype, PX_DEVICE_NONE, false, false));
@@ -77,7 +76,7 @@ static px_status convert(px_tensor **t, px_dtype dtype) {
   return PX_OK;
 }
 
-// Into a conjugate go the conjugates: what is written to its memory is what it will mean.
+// Writes through a conjugate view by storing conjugates.
 px_status px__copy_to_conj_neg(px_tensor *self, const px_tensor *from, bool non_blocking) {
   PX_SCOPED(px_tensor) memory = px_retain(self);
   PX_SCOPED(px_tensor) value = px_retain((px_tensor *)from);

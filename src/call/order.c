@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The order of unsigned numbers, which kernels compute with as int64: the largest ones of uint64
-// are below zero there. With their highest bits turned over, they have the order of int64.
+// Order of uint64 in int64 kernels: the upper half of uint64 would be negative. Flipping the top
+// bit maps the order of uint64 to that of int64.
 #include "call/call_impl.h"
 #include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"
@@ -22,7 +22,7 @@ px_status px__from_ordered(px_tensor **out, const px_tensor *t, px_dtype dtype) 
   return px_to(out, t, dtype, PX_DEVICE_NONE, false, false);
 }
 
-// What is below zero is below all.
+// Negative numbers are below all uint64 values.
 static int64_t turned_number(px_scalar x) {
   int64_t value = x.kind == 'u' ? x.v.i : px_scalar_int(x);
   return value < 0 && x.kind != 'u' ? INT64_MIN : value ^ INT64_MIN;

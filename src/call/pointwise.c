@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Element-wise calls: broadcast the operands, compute in the promoted dtype, store in the result's.
+// Pointwise calls: broadcast the operands, compute in the promoted dtype, store in the result
+// dtype.
 //
-// In most calls all operands are row-major and have one shape, dtype and device. These take a short
-// way, which only allocates and launches. Kernels convert elements when they load and store them.
+// Fast path: operands are row-major and agree in shape, dtype and device, as in most calls. It only
+// allocates and launches. Kernels convert elements on load and store.
 #include "call/call_impl.h"
 #include "tensor/storage.h"
 
-// The dtype in which a number is handed to a kernel: wide enough not to round it twice.
+// Dtype of a number passed to a kernel: wide enough to avoid double rounding.
 static inline px_dtype number_dtype(px_dtype compute) {
   return compute == PX_FLOAT16 || compute == PX_BFLOAT16 ? PX_FLOAT32 : compute;
 }
@@ -21,7 +22,7 @@ static px_status issue(px_call *call, px_operand *operands, int n, const px_acce
   return px__launch(call->device, &l, accesses, uses);
 }
 
-// ---- the short way
+// ---- the fast path
 
 static inline bool number_fits(px_value a, px_dtype dtype) {
   int c = a.kind == PX_ARG_SCALAR  ? a.category
@@ -39,8 +40,8 @@ static inline bool alike(const px_tensor *a, const px_tensor *b) {
   return px_device_equal(px__tensor_device(a), px__tensor_device(b));
 }
 
-// Finds the tensor that all others are like, and gathers their flags; NULL if the call is not that
-// simple.
+// Returns the common operand if all operands are row-major and agree in shape, dtype and device;
+// NULL otherwise. Sets call->needs_grad from their flags.
 static inline const px_tensor *pattern(px_call *call) {
   const px_op *op = call->op;
   const px_tensor *first = NULL;
@@ -58,7 +59,7 @@ static inline const px_tensor *pattern(px_call *call) {
     if (!t->contiguous || t->numel == 0 || !alike(first, t)) return NULL;
   }
   if (!first || (flags & PX_TENSOR_WRAPPED)) return NULL;
-  // A view may have to be recorded for its base's sake: needs_record looks closer.
+  // A view may need recording because of its base; needs_record decides.
   call->needs_grad = (flags & (PX_TENSOR_NEEDS_GRAD | PX_TENSOR_VIEW)) != 0;
   if (!numbers || px_dtype_is_float((px_dtype)first->dtype)) return first;
   for (int i = 0; i < op->param_count; i++) {
@@ -118,7 +119,7 @@ static px_status short_way(px_call *call, const px_tensor *like) {
   return issue(call, operands, n, accesses, uses);
 }
 
-// ---- the general way
+// ---- the general path
 
 typedef struct spread {
   int ndim, n, uses;
@@ -165,7 +166,7 @@ static px_status spread_argument(const px_call *call, spread *s, int i) {
     return PX_OK;
   }
   const px_tensor *t = a.v.tensor;
-  // Where floats are computed with, whole numbers of any dtype become floats first.
+  // Integers of any dtype are converted if the compute dtype is floating-point.
   bool becomes = px__is_unsigned((px_dtype)t->dtype) && px_dtype_is_float(call->compute);
   if (PX_UNLIKELY(t->dtype >= PX_DTYPE_COMPUTED) && !becomes)
     PX_TRY(px__check_dtype(call->op, (px_dtype)t->dtype, call->device));
@@ -184,7 +185,7 @@ static px_status spread_argument(const px_call *call, spread *s, int i) {
   return PX_OK;
 }
 
-// ---- where the elements of a new result lie
+// ---- strides of a new result
 
 static const px_tensor *tensor_at(const px_call *call, int i) {
   return call->args[i].kind == PX_ARG_TENSOR ? call->args[i].v.tensor : NULL;
@@ -203,7 +204,7 @@ static bool same_strides(const px_tensor *a, const px_tensor *b) {
          !memcmp(a->strides, b->strides, (size_t)a->ndim * sizeof *a->strides);
 }
 
-// The operand that all others lie like, without gaps; NULL if there is none.
+// Returns the operand whose strides all others share, if it is dense; NULL otherwise.
 static const px_tensor *model(const px_call *call) {
   const px_tensor *first = NULL;
   for (int i = 0; i < call->op->param_count; i++) {
@@ -216,7 +217,7 @@ static const px_tensor *model(const px_call *call) {
   return first && px_tensor_is_dense(first) ? first : NULL;
 }
 
-// The strides of t where it is broadcast. A dimension of size 1 that is not repeated keeps its own.
+// Strides of t after broadcasting. Dimensions of size 1 that are not expanded keep their stride.
 static void broadcast_strides(int64_t *strides, const spread *s, const px_tensor *t) {
   int shift = s->ndim - t->ndim;
   for (int d = 0; d < s->ndim; d++)
@@ -224,7 +225,7 @@ static void broadcast_strides(int64_t *strides, const spread *s, const px_tensor
         d < shift || (t->sizes[d - shift] == 1 && s->sizes[d] != 1) ? 0 : t->strides[d - shift];
 }
 
-// Has a frame of its own, which calls of row-major operands should not pay for.
+// noinline, to keep its stack frame out of calls with row-major operands.
 __attribute__((noinline)) static px_status ordered_result(px_call *call, const spread *s) {
   int64_t strides[PX_MAX_OPERANDS][PX_MAX_DIMS], made[PX_MAX_DIMS];
   const px_tensor *like = model(call);
@@ -248,8 +249,8 @@ static px_status general_result(px_call *call, spread *s) {
   return ordered_result(call, s);
 }
 
-// Operands that lie alike and without gaps are one line of elements, but for kernels of programs,
-// which are given them as they lie.
+// Flattens dense operands with equal strides to one dimension. Registered kernels get the original
+// dimensions.
 static void make_line(spread *s, const px_call *call) {
   const px_tensor *out = call->results[0];
   if (px__impl(call->op)->registered) return;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reductions: the dimensions that are reduced, the shape that is left, and the view of the result
-// that kernels write.
+// Reductions: the reduced dimensions, the result's shape, and the view of the result passed to
+// kernels.
 //
-// A kernel gets the result with as many dimensions as the input, with size 1 and stride 0 for those
-// that are reduced. An empty input gives the fold's identity, if it has one.
+// Kernels get the result with the input's number of dimensions; reduced ones have size 1 and stride
+// 0. An empty input yields the fold's identity if it has one.
 #include "call/call_impl.h"
 
 typedef struct shape {
@@ -23,7 +23,7 @@ static px_status choose_dims(const px_call *call, const px_tensor *self, shape *
   const int64_t *dims = dim.kind == PX_ARG_INTS ? dim.v.ints : &one;
   int n = dim.kind == PX_ARG_INTS ? dim.n : dim.kind == PX_ARG_NONE ? 0 : 1;
   s->keep = argument(call, px__impl(call->op)->keepdim).v.i != 0;
-  bool given = dim.kind == PX_ARG_INTS;  // of all and any no dimensions are none, else all
+  bool given = dim.kind == PX_ARG_INTS;  // an empty list: none for all and any, otherwise all
   s->all = n == 0 && !(given && px__impl(call->op)->promotion == PX__PROMOTE_FIRST &&
                        px__impl(call->op)->result_dtypes[0] == PX_BOOL);
   PX_TRY(px__wrap_dims(&s->reduced, dims, n, self->ndim));
@@ -33,13 +33,13 @@ static px_status choose_dims(const px_call *call, const px_tensor *self, shape *
 
 static px_status check_empty(const px_call *call, const px_tensor *self, const shape *s) {
   if (self->numel || !px__impl(call->op)->nonempty) return PX_OK;
-  bool place = px__impl(call->op)->result_dtypes[0] == PX_INT64;  // what is given is where it was
+  bool place = px__impl(call->op)->result_dtypes[0] == PX_INT64;  // the op returns indices
   PX_CHECK(!s->all, place ? PX_INDEX : PX_RUNTIME,
            "%s(): Expected reduction dim to be specified for input.numel() == 0.%s",
            call->op->python_name,
            place ? "" : " Specify the reduction dim with the 'dim' argument.");
   px_value dim = argument(call, px__impl(call->op)->dim);
-  bool list = dim.kind == PX_ARG_INTS;  // its numbers are told as they were given
+  bool list = dim.kind == PX_ARG_INTS;  // errors show dimensions as given
   for (int i = 0; i < (list ? dim.n : self->ndim); i++) {
     long long told = list ? dim.v.ints[i] : i, d = told < 0 ? told + self->ndim : told;
     PX_CHECK(!(s->reduced >> d & 1) || self->sizes[d], PX_INDEX,
@@ -57,7 +57,7 @@ static void result_shape(const px_tensor *self, shape *s) {
   }
 }
 
-// Whether an out= tensor has another floating-point dtype: elements are added up in this one.
+// True if out= has a floating-point dtype. Elements are then accumulated in it.
 static bool takes_other(const px_call *call, px_dtype dtype) {
   const px_tensor *out = call->mode == PX_CALL_OUT ? call->given[0] : NULL;
   return out && px__impl(call->op)->out == PX__OUT_CAST && px_dtype_is_float(dtype) &&
@@ -66,7 +66,7 @@ static bool takes_other(const px_call *call, px_dtype dtype) {
 
 static bool is_whole(px_dtype d) { return !px_dtype_is_float(d) && !px_dtype_is_complex(d); }
 
-// Whether all that it looks at is whether elements are zero (any, all, count_nonzero).
+// True if the op only tests elements for zero (any, all, count_nonzero).
 static bool reads_truth(const px_call *call) {
   int result = px__impl(call->op)->result_dtypes[0];
   return result == PX_BOOL || result == PX_INT64;
@@ -97,7 +97,7 @@ static px_status choose_dtypes(px_call *call, const px_tensor *self) {
   return px__check_dtype(call->op, d, call->device);
 }
 
-// As in PyTorch, whose bool once was uint8, any and all of uint8 are uint8.
+// any and all of uint8 return uint8, as in PyTorch, where bool was once uint8.
 static px_dtype result_dtype(const px_call *call, int i) {
   px_dtype dtype = px__result_dtype(call->op, i, call->dtype);
   return dtype == PX_BOOL && call->dtype == PX_UINT8 ? PX_UINT8 : dtype;
@@ -147,8 +147,8 @@ static px_status launch_fold(px_call *call, const px_tensor *self, const shape *
   return px__launch(call->device, &l, accesses, uses);
 }
 
-// Of bool, elements are true or false before they are added up; unsigned ones are made what is
-// computed in.
+// Converts the input first: to bool before elements are combined, unsigned integers to the compute
+// dtype.
 __attribute__((noinline)) static px_status launch_converted(px_call *call, const px_tensor *self,
                                                             const shape *s) {
   PX_SCOPED(px_tensor) made = NULL;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// PyTorch's texts for dtypes that an op does not take; they come from the op's entry. And that of
-// ops that GPUs lack.
+// PyTorch's error texts for unsupported dtypes, from the op's entry, and our text for ops that GPUs
+// lack.
 #include "call/call_impl.h"
 
 px_status px__refuse_dtype(const px_op *op, px_dtype dtype, px_device device) {
@@ -8,7 +8,7 @@ px_status px__refuse_dtype(const px_op *op, px_dtype dtype, px_device device) {
   const px__op_texts *texts = px__impl(op)->texts ? px__impl(op)->texts : &none;
   const char *class = px_dtype_class(dtype);
   if (dtype == PX_BOOL && texts->of_bool.code) PX_FAIL_AS(texts->of_bool, class);
-  // Such texts tell of complex numbers as if they were taken.
+  // Texts for dtypes list complex numbers as supported.
   if (texts->of_dtype.code && !px_dtype_is_complex(dtype)) PX_FAIL_AS(texts->of_dtype, class);
   const char *name = device.type == PX_CPU ? texts->cpu_kernel : texts->cuda_kernel;
   PX_CHECK(!name, PX_UNIMPLEMENTED, "\"%s\" not implemented for '%s'", name, class);

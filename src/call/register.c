@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Registering ops: a definition becomes a descriptor like those of the op tables.
+// Op registration: converts a definition to a descriptor like those of the op tables.
 #include <dlfcn.h>
 #include <stdio.h>
 
 #include "call/registered.h"
 
-// ---- the words of a definition
+// ---- the words of a definition's kind
 
 typedef struct chosen {
   const char *name;  // of the op, for messages
@@ -13,8 +13,8 @@ typedef struct chosen {
   unsigned flags;
   px__promotion promotion;
   bool strided;
-  const char *pointwise_word;  // one that only pointwise ops have
-  const char *kernel_word;     // one that only ops with kernels have
+  const char *pointwise_word;  // a word valid for pointwise ops only, if any
+  const char *kernel_word;     // a word valid for ops with kernels only, if any
 } chosen;
 
 enum word_class { KIND, PROMOTION, FORM, PYTHON, STRIDED };
@@ -68,7 +68,7 @@ static px_status choose_all(chosen *c, const char *text) {
   return PX_OK;
 }
 
-// Bits of the dtypes that a word stands for; 0 if it is unknown.
+// Mask of the dtypes named by a word; 0 if unknown.
 static uint32_t dtypes_of(const char *word, size_t length) {
   static const struct {
     const char *name, *kinds;
@@ -105,7 +105,7 @@ static px_status choose_dtypes(uint32_t *out, const char *name, const char *text
   return PX_OK;
 }
 
-// ---- whether the parts fit together
+// ---- consistency of a definition
 
 static int tensor_count(const px__schema *s) {
   int n = 0;
@@ -170,9 +170,9 @@ static px_status check_parts(const px_op_definition *d, const px__schema *s, con
   return PX_OK;
 }
 
-// ---- what is saved for the gradient
+// ---- tensors saved for the gradient
 
-// Bits of parameters in the low half, of results in the high one; 0 for a name that is neither.
+// Bit of a tensor parameter (low half) or a result (high half); 0 for other names.
 static uint32_t place_of(const px__schema *s, const char *name, size_t length) {
   for (int i = 0; i < s->param_count; i++) {
     bool tensor = s->params[i].kind == PX_ARG_TENSOR || s->params[i].kind == PX_ARG_TENSORS;
@@ -230,7 +230,7 @@ static const char *copy(texts *t, const char *text) {
   return to;
 }
 
-// "square_plus": "SquarePlusBackward0".
+// Gradient name: "square_plus" becomes "SquarePlusBackward0".
 static const char *name_gradient(texts *t, const char *bare) {
   const char *name = t->at;
   bool first = true;
@@ -326,8 +326,8 @@ px_status px_op_register(const px_op **out, const px_op_definition *definition) 
 
 // ---- libraries of ops
 
-// The lock is held while the library registers its ops, so that a second thread that loads it
-// returns when they are there. A library may load others meanwhile.
+// Held while a library registers its ops, so that a concurrent load of the same library returns
+// only after that. Recursive: a library may load others.
 static pthread_mutex_t loading = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 enum { LIBRARIES = 256 };
 static void *libraries[LIBRARIES];  // guarded by `loading`

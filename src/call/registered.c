@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ops that programs have registered.
+// Ops registered by programs.
 //
-// They are numbered (px_op_at) after those of the op tables. They are published in order: a reader
-// that sees a count sees all ops below it, and these do not change. Only adding one takes the lock.
+// Their indices (px_op_at) follow those of the op tables. Publication is ordered: a reader that
+// loads the count may read all ops below it, which never change. Only adding an op takes the lock.
 #include "call/registered.h"
 
 enum { LIMIT = 1024 };

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // The run functions of registered ops.
 //
-// A kernel that is not `strided` gets row-major operands only. Others are copied before the launch,
-// and the result, if need be, after it, on the same stream. The arguments of the call itself do not
-// change: they are what is recorded.
+// Kernels without `strided` get row-major operands only. Other operands are copied before the
+// launch and results after it, on the same stream. The call's own arguments stay unchanged, because
+// they are recorded.
 #include "call/registered.h"
 
 typedef struct plain {
   px_value args[PX__MAX_PARAMS];
   px_tensor *made[PX_MAX_OPERANDS];     // owned
-  px_tensor *results[PX__MAX_RESULTS];  // where the kernel writes; owned
+  px_tensor *results[PX__MAX_RESULTS];  // written by the kernel; owned
   int made_count;
-  // Of pointwise ops: what every operand is brought to.
+  // Pointwise ops: common shape and dtype of all operands.
   bool spread;
   int ndim;
   const int64_t *sizes;
@@ -66,8 +66,8 @@ static px_status put_argument(plain *p, const px_call *call, int i) {
   return PX_OK;
 }
 
-// Where the kernel writes result i: the result itself, or a tensor that is copied to it. What is
-// changed in place is read elsewhere by a kernel that is not pointwise.
+// Sets the output of the kernel: the result itself, or a tensor to be copied to it. In place,
+// kernels that are not pointwise always get a separate output.
 static px_status put_result(plain *p, const px_call *call, int i) {
   px_tensor *t = call->results[i];
   px_dtype dtype = p->spread ? px__result_dtype(call->op, i, p->dtype) : (px_dtype)t->dtype;
@@ -80,7 +80,7 @@ static px_status put_result(plain *p, const px_call *call, int i) {
 
 // ---- launching
 
-// Launches with the plain operands in the place of the call's own.
+// Launches with the row-major operands instead of the call's own.
 static px_status launch(px_call *call, plain *p) {
   px_value *args = call->args;
   px_tensor *results[PX__MAX_RESULTS];

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tensors that a call writes: new ones, self of an in-place call, or those given by out=.
+// Tensors written by a call: new ones, self of an in-place call, or out= tensors.
 //
-// A kernel writes an out= tensor itself if that has the right form and shares no memory with an
-// argument. Otherwise it writes a new tensor, which is copied to the out= tensor after the launch;
-// so does one that may refuse an element, for self of an in-place call too.
+// Kernels write an out= tensor directly if it has the right form and shares no memory with an
+// argument. Otherwise they write a new tensor, copied to out= after the launch. Kernels that can
+// fail at an element always write a new tensor, in place too.
 #include <stdio.h>
 
 #include "call/call_impl.h"
@@ -14,7 +14,7 @@ static bool is_expanded(const px_tensor *t) {
   return false;
 }
 
-// Elements that share memory are written by few ops, of some with a warning.
+// Fails if elements of an output share memory. Few ops allow it, some of them with a warning.
 static px_status check_expanded(const px_op *op, const px_tensor *out) {
   const px__op_impl *impl = px__impl(op);
   if (!is_expanded(out)) return PX_OK;
@@ -26,7 +26,7 @@ static px_status check_expanded(const px_op *op, const px_tensor *out) {
   return PX_OK;
 }
 
-// Whether t's elements fill their range of memory without gaps.
+// True if t's elements fill their range of memory without gaps.
 static bool is_dense(const px_tensor *t) {
   int64_t last = 0;
   for (int d = 0; d < t->ndim; d++) {
@@ -44,7 +44,7 @@ static bool same_geometry(const px_tensor *a, const px_tensor *b) {
   return true;
 }
 
-// In which way two tensors of one storage share memory. Of tensors with gaps it is not known.
+// Memory overlap of two tensors of one storage. Reported as NOTHING for tensors with gaps.
 typedef enum sharing { NOTHING, A_PART, ALL } sharing;
 static sharing sharing_of(const px_tensor *a, const px_tensor *b) {
   if (a == b || same_geometry(a, b)) return ALL;
@@ -71,7 +71,7 @@ static inline px_status check_read(const px_tensor *out, const px_tensor *in, bo
 
 static px_status check_reads(const px_call *call, const px_tensor *out, bool apart) {
   const px_value *a = call->args, *end = a + call->op->param_count;
-  // `out` may be the memory of self, where there is a form in place.
+  // out= may alias self if the op has an in-place form.
   const px_value *same = apart && (call->op->flags & PX_OP_HAS_INPLACE) ? a : NULL;
   for (a += call->mode == PX_CALL_INPLACE; a < end; a++) {
     if (a->kind == PX_ARG_TENSOR) PX_TRY(check_read(out, a->v.tensor, apart && a != same));
@@ -88,7 +88,7 @@ px_status px__check_written(const px_call *call) {
   bool apart =
       impl->overlap == PX__OVERLAP_SELF ||
       (impl->overlap && (call->mode == PX_CALL_INPLACE || !(op->flags & PX_OP_HAS_INPLACE)));
-  // A value is read before it is written, and reductions write beside what they read.
+  // Idempotent ops read a value before writing it. Reductions write to memory of their own.
   bool reads = apart || !(impl->idempotent || op->kind == PX_OP_REDUCE);
   for (int i = 0; i < op->result_count; i++) {
     const px_tensor *out = call->given[i];
@@ -124,14 +124,14 @@ static bool shares_storage(const px_call *call, const px_tensor *out) {
   return false;
 }
 
-// Whether the argument `dtype` says what the result is: then out= must be of this dtype.
+// True if the argument `dtype` sets the result's dtype. out= must then match it.
 static bool asks_dtype(const px_call *call) {
   for (int i = 0; i < call->op->param_count; i++)
     if (call->args[i].kind == PX_ARG_DTYPE) return true;
   return false;
 }
 
-// Whether all arguments but the first are numbers.
+// True if all arguments but the first are numbers.
 static bool is_alone(const px_call *call) {
   for (int i = 1; i < call->op->param_count; i++)
     if (call->args[i].kind == PX_ARG_TENSOR && !(call->args[i].v.tensor->flags & PX_TENSOR_WRAPPED))
@@ -144,8 +144,8 @@ static const char *self_class(const px_call *call) {
   return has ? px_dtype_class((px_dtype)call->args[PX__SELF].v.tensor->dtype) : "";
 }
 
-// Fails with the text of a refusal, in which %1$s is the first value, and so on. It is no format:
-// those may leave out no number.
+// Fails with a refusal's text, in which %1$s stands for the first value, and so on. Not a printf
+// format, because those may not skip a number.
 static px_status refuse_as(px__refusal refusal, const char *const *values) {
   char text[PX_ERROR_MESSAGE] = "";
   size_t used = 0;
@@ -159,7 +159,7 @@ static px_status refuse_as(px__refusal refusal, const char *const *values) {
   PX_FAIL(refusal.code, "%s", text);
 }
 
-// Whether a result of a dtype can be given by an out= tensor of another.
+// Fails unless an out= tensor of dtype `given` can hold a result of dtype `made`.
 static px_status check_out(const px_call *call, int i, px_dtype made, px_dtype given) {
   const px__op_texts *texts = px__impl(call->op)->texts;
   px__out_rule rule = (px__out_rule)px__impl(call->op)->out;
@@ -189,7 +189,7 @@ px_status px__call_check_outs(const px_call *call, const px_dtype *dtypes) {
   return PX_OK;
 }
 
-// What PyTorch says of ops whose texts tell of the result's dtype, in place as of out=.
+// In-place dtype check. Uses the out= text of ops that have one.
 static px_status check_cast(const px_op *op, px_dtype made, const px_tensor *self) {
   const px__op_texts *texts = px__impl(op)->texts;
   const char *have = px_dtype_class((px_dtype)self->dtype), *want = px_dtype_class(made);
@@ -242,7 +242,7 @@ px_status px__call_result(px_call *call, int i, int ndim, const int64_t *sizes, 
   return px_tensor_empty(&call->results[i], ndim, sizes, dtype, call->device);
 }
 
-// Whether matrices lie by columns, as decompositions give them.
+// True if t consists of column-major matrices, like results of decompositions.
 static bool lies_by_columns(const px_tensor *t) {
   int n = t->ndim;
   if (n < 2 || t->numel == 0 || t->sizes[n - 2] == 1 || t->sizes[n - 1] == 1) return false;
@@ -261,7 +261,7 @@ static px_status deliver_one(px_call *call, int i) {
   px_tensor *given = call->given[i], *made = call->results[i];
   bool columns = call->op->kind == PX_OP_COMPOSITE && px__impl(call->op)->out == PX__OUT_SAME &&
                  lies_by_columns(made) && !px__has_sizes(given, made->ndim, made->sizes);
-  // What has no tensor to read, or draws, resizes without a word.
+  // Factories and random ops resize without a warning.
   if (call->op->flags & (PX_OP_IS_FACTORY | PX_OP_RANDOM))
     PX_TRY(px_tensor_resize(given, made->ndim, made->sizes));
   else
@@ -273,7 +273,7 @@ static px_status deliver_one(px_call *call, int i) {
   return PX_OK;
 }
 
-// A factory writes where out= is, unless it was told another place.
+// Fails if a factory was given another device than that of out=.
 static px_status check_place(const px_call *call, const px_tensor *given) {
   char asked[PX_DEVICE_TEXT], have[PX_DEVICE_TEXT];
   px_device device = px__tensor_device(given);

@@ -3,8 +3,8 @@
 //
 //   [NAMESPACE::]NAME(TYPE NAME[=DEFAULT], ..., *, TYPE NAME, ...) -> RESULT
 //
-// Names and texts are copied to the schema's own memory. An error tells the character at which it
-// was found, counted from 1.
+// Names and texts are copied to the schema's own memory. Errors contain the position of the
+// offending character, counted from 1.
 #include <ctype.h>
 #include <stdio.h>
 
@@ -12,9 +12,9 @@
 
 typedef struct reader {
   px__schema *to;
-  const char *whole;  // the schema as given
-  const char *at;     // where the reader is, in it
-  char *room;         // where the next text goes, in to->text
+  const char *whole;  // the complete schema
+  const char *at;     // read position
+  char *room;         // write position in to->text
 } reader;
 
 static px_status bad(const reader *r, const char *at, const char *format, ...) PX_PRINTF(3, 4);
@@ -34,7 +34,7 @@ static void skip(reader *r) {
   while (*r->at == ' ' || *r->at == '\t' || *r->at == '\n') r->at++;
 }
 
-// Passes over `text` if it is next.
+// Skips `text` and returns true if it comes next.
 static bool take(reader *r, const char *text) {
   skip(r);
   size_t length = strlen(text);
@@ -77,7 +77,7 @@ static px_status word(reader *r, const char **out, const char *what) {
 
 static const struct {
   const char *text;
-  uint8_t kind, list;  // of a list of them; PX_ARG_NONE: there are none
+  uint8_t kind, list;  // list: kind of a list of them; PX_ARG_NONE if unsupported
 } types[] = {
     {"Tensor", PX_ARG_TENSOR, PX_ARG_TENSORS}, {"Scalar", PX_ARG_SCALAR, PX_ARG_NONE},
     {"int", PX_ARG_INT, PX_ARG_INTS},          {"SymInt", PX_ARG_INT, PX_ARG_INTS},
@@ -86,7 +86,7 @@ static const struct {
     {"Device", PX_ARG_DEVICE, PX_ARG_NONE},    {"str", PX_ARG_TEXT, PX_ARG_NONE},
 };
 
-// What a type says of shared memory, "(a)", and of what is changed, "(a!)": the op need not know.
+// Skips aliasing annotations: "(a)" for shared memory, "(a!)" for writes.
 static px_status pass_memory(reader *r) {
   if (*r->at != '(') return PX_OK;
   const char *start = r->at++;
@@ -150,7 +150,7 @@ static px_status read_number(reader *r, px_param *p) {
   return PX_OK;
 }
 
-// "[1, 2]", or a lone number for a list of one.
+// "[1, 2]", or a single number for a list of one.
 static px_status read_ints(reader *r, px_param *p) {
   int64_t *first = r->to->ints + r->to->int_count;
   int count = 0;
@@ -247,7 +247,7 @@ static px_status read_params(reader *r) {
   return PX_OK;
 }
 
-// A result without a name is called by its place.
+// Unnamed results are named by their index.
 static px_status result_name(reader *r, const char **out) {
   static const char *const places[PX__MAX_RESULTS] = {"result0", "result1", "result2", "result3",
                                                       "result4"};
@@ -293,7 +293,7 @@ static px_status read_name(reader *r) {
 
 px_status px__schema_read(px__schema *out, const char *schema) {
   reader r = {.to = out, .whole = schema, .at = schema};
-  // Every character is kept twice at most (a name and a default's text), and each text ends in 0.
+  // Each character is copied at most twice (a name and a default's text). Each text ends in 0.
   PX_TRY(px__alloc((void **)&out->text, 4 * strlen(schema) + 4));
   r.room = out->text;
   PX_TRY(read_name(&r));
