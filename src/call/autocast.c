@@ -71,7 +71,7 @@ static px_status open_casts(px__casts **out) {
   if (status != PX_OK || !have_key || pthread_setspecific(at_exit, casts)) {
     end_casts(casts);
     PX_TRY(status);
-    PX_FAIL(PX_OUT_OF_MEMORY, "autocast: no room for the casts of a thread");
+    PX_FAIL(PX_OUT_OF_MEMORY, "autocast: out of memory for the thread's cache");
   }
   *out = casts;
   return PX_OK;

@@ -162,7 +162,7 @@ static px_status before_write(px_call *call, void **results) {
   unsigned form = call->mode == PX_CALL_OUT       ? PX_OP_HAS_OUT
                   : call->mode == PX_CALL_INPLACE ? PX_OP_HAS_INPLACE | PX_OP_ONLY_INPLACE
                                                   : 0;
-  PX_CHECK(op->flags & form, PX_TYPE, "%s() has no form that writes to %s", op->name,
+  PX_CHECK(op->flags & form, PX_TYPE, "%s() does not support writing to %s", op->name,
            call->mode == PX_CALL_OUT ? "out=" : "self");
   if (call->mode == PX_CALL_INPLACE) {
     PX_CHECK(op->param_count > 0 && px__arg_tensor(call, PX__SELF), PX_TYPE,
@@ -488,7 +488,7 @@ static px_status call_resolved(const px_op *op, px_call_mode mode, const px_valu
   bool into = mode == PX_CALL_OUT && (op->flags & PX_OP_HAS_OUT);
   for (int k = 0; into && k < op->result_count; k++)
     PX_CHECK(!px__has_conj_neg(results[k]), PX_RUNTIME,
-             "%s(): out= may not be a conjugate or a negative of its memory", op->python_name);
+             "%s(): out= may not be a conjugate or negative view", op->python_name);
   if (mode != PX_CALL_INPLACE || !px__has_conj_neg(self))
     return px_op_call(op, mode, args, results);
   void *made[PX__MAX_RESULTS];
@@ -750,7 +750,7 @@ px_status px_together_end(px_status so_far) {
   if (so_far == PX_OK) return px__together_end();
   if ((unsigned)so_far >= PX_STATUS_COUNT) {
     (void)!px__together_end();
-    PX_FAIL(PX_VALUE, "px_together_end: %d is no status", (int)so_far);
+    PX_FAIL(PX_VALUE, "px_together_end: expected a px_status, got %d", (int)so_far);
   }
   px__error_save(&error);
   (void)!px__together_end();

@@ -31,7 +31,7 @@ static void make_keys(void) {
 px_status px_op_watch_writes(const px_write_watch *watch) {
   pthread_once(&once, make_keys);
   PX_CHECK(have_keys && pthread_setspecific(watch_key, watch) == 0, PX_NOMEM,
-           "there is no room for a thread's watch of writes");
+           "out of memory for a thread's write watch");
   __atomic_store_n(&px__writes_watched, true, __ATOMIC_RELEASE);
   return PX_OK;
 }
@@ -55,7 +55,7 @@ void px__dispatch_hook_set(const px_call_keeper *keeper) {
 px_status px_op_keep_calls(const px_call_keeper *keeper, const px_call_keeper **before) {
   const px_call_keeper *had = px__dispatch_hook();
   PX_CHECK(have_keys && pthread_setspecific(keeper_key, keeper) == 0, PX_NOMEM,
-           "there is no room for a thread's keeper of calls");
+           "out of memory for a thread's dispatch hook");
   __atomic_add_fetch(&px__calls_differ, (keeper != NULL) - (had != NULL), __ATOMIC_RELAXED);
   if (before) *before = had;
   return PX_OK;

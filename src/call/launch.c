@@ -75,8 +75,7 @@ static __attribute__((noinline)) px_status list_other(listing *x, const char *op
   PX_CHECK(t->dtype < PX_DTYPE_COMPUTED || x->dtypes >> t->dtype & 1, PX_UNIMPLEMENTED,
            "\"%s\" not implemented for '%s'", op, px_dtype_class((px_dtype)t->dtype));
   if (x->device.type != PX_CPU && px__tensor_device(t).type == PX_CPU && t->ndim == 0) {
-    PX_CHECK(!write, PX_RUNTIME, "%s: a kernel of a device does not write to a number of the host",
-             op);
+    PX_CHECK(!write, PX_RUNTIME, "%s: a device kernel cannot write to a 0-dim CPU tensor", op);
     return list_value(x, t);
   }
   return list_tensor(x, t, write), PX_OK;

@@ -122,8 +122,8 @@ static px_status check_kernels(const px_op_definition *d, const px__schema *s, c
       s->param_count && s->params[PX__SELF].kind == PX_ARG_TENSOR && !s->params[PX__SELF].optional,
       PX_VALUE, "the first parameter of %s, which has kernels, must be a Tensor", s->name);
   PX_CHECK(tensor_count(s) + s->result_count <= PX_MAX_OPERANDS, PX_VALUE,
-           "%s has %d tensors; a kernel can have %d", s->name, tensor_count(s) + s->result_count,
-           PX_MAX_OPERANDS);
+           "%s has %d tensors; a kernel can have at most %d", s->name,
+           tensor_count(s) + s->result_count, PX_MAX_OPERANDS);
   for (int i = 0; i < PX_OP_KERNELS && d->kernels[i].device; i++) {
     PX_CHECK(d->kernels[i].run, PX_VALUE, "the kernel of %s for '%s' is NULL", s->name,
              d->kernels[i].device);
@@ -153,13 +153,13 @@ static px_status check_parts(const px_op_definition *d, const px__schema *s, con
            c->kernel_word);
   bool self = s->param_count && s->params[PX__SELF].kind == PX_ARG_TENSOR;
   PX_CHECK(self || !(c->flags & PX_OP_IS_METHOD), PX_VALUE,
-           "%s cannot be a method: its first parameter is no Tensor", s->name);
+           "%s cannot be a method: its first parameter is not a Tensor", s->name);
   PX_CHECK(c->kind != PX_OP_COMPOSITE || (!d->gradient && !d->saves), PX_VALUE,
            "%s is composite: its gradient is that of the ops it calls", s->name);
   PX_CHECK(d->gradient || !d->saves, PX_VALUE, "%s saves '%s' and has no gradient", s->name,
            d->saves);
   PX_CHECK(s->result_count || c->kind == PX_OP_COMPOSITE, PX_VALUE,
-           "%s has no result, as only composite ops may", s->name);
+           "%s has no result; only composite ops may have none", s->name);
   if (kernels) PX_TRY(check_kernels(d, s, c));
   if (c->kind == PX_OP_POINTWISE) return check_pointwise(d, s);
   if (kernels) return PX_OK;
@@ -294,7 +294,7 @@ static px_status fill(px__registered *r, const px_op_definition *d) {
   chosen c = {0};
   PX_TRY(px__schema_read(&r->schema, d->schema));
   c.name = r->schema.name;
-  PX_CHECK(!px_op_find(c.name), PX_VALUE, "there is an op '%s' already", c.name);
+  PX_CHECK(!px_op_find(c.name), PX_VALUE, "op '%s' is already registered", c.name);
   PX_TRY(choose_all(&c, d->kind));
   PX_TRY(check_parts(d, &r->schema, &c));
   PX_TRY(choose_dtypes(&r->impl.dtypes, c.name, d->dtypes));
@@ -339,7 +339,7 @@ static px_status enter(void *handle, const char *path) {
     if (libraries[i] == handle) return PX_OK;
   *(void **)&entry = dlsym(handle, PX_LIBRARY_ENTRY);
   PX_CHECK(entry, PX_IO, "%s has no function " PX_LIBRARY_ENTRY, path);
-  PX_CHECK(library_count < LIBRARIES, PX_VALUE, "%d libraries can be loaded", LIBRARIES);
+  PX_CHECK(library_count < LIBRARIES, PX_VALUE, "at most %d libraries can be loaded", LIBRARIES);
   PX_TRY(entry());
   libraries[library_count++] = handle;
   return PX_OK;

@@ -23,8 +23,8 @@ const px_op *px__registered_find(const char *name) {
 }
 
 static px_status add(px__registered *r) {
-  PX_CHECK(!px__registered_find(r->op.name), PX_VALUE, "there is an op '%s' already", r->op.name);
-  PX_CHECK(count < LIMIT, PX_VALUE, "%d ops can be registered", LIMIT);
+  PX_CHECK(!px__registered_find(r->op.name), PX_VALUE, "op '%s' is already registered", r->op.name);
+  PX_CHECK(count < LIMIT, PX_VALUE, "at most %d ops can be registered", LIMIT);
   all[count] = r;
   __atomic_store_n(&count, count + 1, __ATOMIC_RELEASE);
   return PX_OK;

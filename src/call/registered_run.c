@@ -41,7 +41,7 @@ static px_status make_plain(px_tensor **out, const plain *p, px_tensor *t, px_de
 }
 
 static px_status put_tensor(plain *p, const px_call *call, px_tensor *t) {
-  PX_CHECK(p->made_count < PX_MAX_OPERANDS, PX_VALUE, "a kernel can have %d tensors",
+  PX_CHECK(p->made_count < PX_MAX_OPERANDS, PX_VALUE, "a kernel can have at most %d tensors",
            PX_MAX_OPERANDS);
   PX_TRY(make_plain(&p->made[p->made_count], p, t, call->device));
   p->made_count++;
@@ -155,7 +155,7 @@ static px_status make_results(px_call *call) {
   if (px__impl(op)->registered->shape) PX_TRY(px__impl(op)->registered->shape(forms, call->args));
   for (int i = 0; i < op->result_count; i++) {
     PX_CHECK(forms[i].ndim >= 0 && forms[i].ndim <= PX_MAX_DIMS, PX_VALUE,
-             "%s gave result %d %d dimensions", op->name, i, forms[i].ndim);
+             "%s: result %d has an invalid number of dimensions, %d", op->name, i, forms[i].ndim);
     PX_TRY(px__call_result(call, i, forms[i].ndim, forms[i].sizes, forms[i].dtype));
   }
   return PX_OK;
@@ -179,6 +179,6 @@ px_status px__registered_function(px_call *call) {
   PX_TRY(r->serve ? r->serve(r->data, call->results, call->args)
                   : r->run(call->results, call->args));
   for (int i = 0; i < op->result_count; i++)
-    PX_CHECK(call->results[i], PX_RUNTIME, "%s gave no result %d", op->name, i);
+    PX_CHECK(call->results[i], PX_RUNTIME, "%s returned no result %d", op->name, i);
   return PX_OK;
 }

@@ -116,7 +116,8 @@ static px_status read_type(reader *r, px_param *p) {
     while (isdigit((unsigned char)*r->at)) r->at++;
     PX_TRY(expect(r, "]"));
     p->kind = types[i].list;
-    if (p->kind == PX_ARG_NONE) return bad(r, start, "there are no lists of %s", types[i].text);
+    if (p->kind == PX_ARG_NONE)
+      return bad(r, start, "lists of %s are not supported", types[i].text);
   }
   p->optional = *r->at == '?';
   r->at += p->optional;
@@ -130,7 +131,7 @@ static px_status read_number(reader *r, px_param *p) {
   bool truth = take(r, "True"), is_bool = truth || take(r, "False");
   if (is_bool) {
     if (p->kind != PX_ARG_BOOL && p->kind != PX_ARG_SCALAR)
-      return bad(r, start, "a truth value is no default of '%s'", p->name);
+      return bad(r, start, "a bool is not a valid default of '%s'", p->name);
     p->fallback = p->kind == PX_ARG_BOOL ? PX_B(truth) : PX_S(px_bool(truth));
     return PX_OK;
   }
@@ -138,10 +139,10 @@ static px_status read_number(reader *r, px_param *p) {
   double real = strtod(start, &end);
   size_t length = (size_t)(end - start);
   if (!length || p->kind == PX_ARG_BOOL)
-    return bad(r, start, "'%.12s' is no default of '%s'", start, p->name);
+    return bad(r, start, "'%.12s' is not a valid default of '%s'", start, p->name);
   bool whole = strspn(start, "+-0123456789") >= length;
   if (p->kind == PX_ARG_INT && !whole)
-    return bad(r, start, "'%.*s' is no whole number", (int)length, start);
+    return bad(r, start, "expected an integer, not '%.*s'", (int)length, start);
   int64_t integer = whole ? strtoll(start, NULL, 10) : 0;
   p->fallback = p->kind == PX_ARG_FLOAT ? PX_F(real)
                 : p->kind == PX_ARG_INT ? PX_I(integer)
@@ -172,7 +173,7 @@ static px_status read_ints(reader *r, px_param *p) {
 static px_status read_text(reader *r, px_param *p) {
   char quote = *r->at;
   const char *end = quote == '\'' || quote == '"' ? strchr(r->at + 1, quote) : NULL;
-  if (!end) return bad(r, r->at, "the default of '%s' is to be a text in quotes", p->name);
+  if (!end) return bad(r, r->at, "the default of '%s' must be a quoted string", p->name);
   p->fallback = PX_TX(keep(r, r->at + 1, (size_t)(end - r->at - 1)));
   r->at = end + 1;
   return PX_OK;
@@ -184,7 +185,7 @@ static px_status read_dtype(reader *r, px_param *p) {
   PX_TRY(word(r, &name, "a dtype"));
   if (px_dtype_parse(&dtype, name) != PX_OK) {
     px_error_clear();
-    return bad(r, start, "there is no dtype '%s'", name);
+    return bad(r, start, "unknown dtype '%s'", name);
   }
   p->fallback = PX_DT(dtype);
   return PX_OK;
@@ -219,7 +220,7 @@ static px_status read_default(reader *r, px_param *p) {
 static px_status read_param(reader *r, bool keyword_only) {
   px__schema *to = r->to;
   if (to->param_count == PX__MAX_PARAMS)
-    return bad(r, r->at, "there can be %d parameters", PX__MAX_PARAMS);
+    return bad(r, r->at, "at most %d parameters are supported", PX__MAX_PARAMS);
   px_param *p = &to->params[to->param_count];
   PX_TRY(read_type(r, p));
   skip(r);
@@ -227,7 +228,7 @@ static px_status read_param(reader *r, bool keyword_only) {
   PX_TRY(word(r, &p->name, "the name of a parameter"));
   for (int i = 0; i < to->param_count; i++)
     if (!strcmp(to->params[i].name, p->name))
-      return bad(r, start, "there are two parameters '%s'", p->name);
+      return bad(r, start, "duplicate parameter '%s'", p->name);
   p->keyword_only = keyword_only;
   to->param_count++;
   return take(r, "=") ? read_default(r, p) : PX_OK;
@@ -270,7 +271,7 @@ static px_status read_results(reader *r) {
   if (take(r, ")")) return PX_OK;
   do {
     if (to->result_count == PX__MAX_RESULTS)
-      return bad(r, r->at, "there can be %d results", PX__MAX_RESULTS);
+      return bad(r, r->at, "at most %d results are supported", PX__MAX_RESULTS);
     PX_TRY(expect(r, "Tensor"));
     PX_TRY(pass_memory(r));
     PX_TRY(result_name(r, &to->result_names[to->result_count]));
@@ -300,7 +301,7 @@ px_status px__schema_read(px__schema *out, const char *schema) {
   PX_TRY(read_params(&r));
   PX_TRY(read_results(&r));
   skip(&r);
-  return *r.at ? bad(&r, r.at, "expected nothing more, not '%.12s'", r.at) : PX_OK;
+  return *r.at ? bad(&r, r.at, "expected the end, not '%.12s'", r.at) : PX_OK;
 }
 
 void px__schema_end(px__schema *schema) {

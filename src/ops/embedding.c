@@ -269,7 +269,7 @@ static px_status check_begins(const px_tensor *weight, const px_tensor *indices,
   const int64_t *at;
   px_device_type type = (px_device_type)px__tensor_device(weight).type;
   PX_CHECK(px__named_kernel_on(kernel, type), PX_UNIMPLEMENTED,
-           "%s is not implemented for GPUs; the CPU has it, and simulated devices", kernel->name);
+           "%s is not implemented for GPUs, only for the CPU and simulated devices", kernel->name);
   PX_CHECK(px_dtype_is_float((px_dtype)weight->dtype), PX_UNIMPLEMENTED,
            "\"embedding_bag\" not implemented for '%s'", px_dtype_class((px_dtype)weight->dtype));
   PX_CHECK(begins->numel > 0, PX_RUNTIME, "where the last bag ends must be told");
