@@ -42,8 +42,8 @@ static px_status wrong_kind(const px_op *op, int i, px_value a) {
 static px_status adapt(px_call *call, int i, const px_value *given) {
   const px_op *op = call->op;
   px_value a = *given, *to = &call->args[i];
-  bool whole = a.kind == PX_ARG_INT || a.kind == PX_ARG_BOOL ||
-               (a.kind == PX_ARG_SCALAR && a.category != 'f');
+  bool integer = a.kind == PX_ARG_INT || a.kind == PX_ARG_BOOL ||
+                 (a.kind == PX_ARG_SCALAR && a.category != 'f');
   switch (op->params[i].kind) {
     case PX_ARG_TENSOR:
       call->wraps = true;
@@ -58,7 +58,7 @@ static px_status adapt(px_call *call, int i, const px_value *given) {
       return PX_OK;
     case PX_ARG_INT:
     case PX_ARG_BOOL:
-      if (!whole) break;
+      if (!integer) break;
       *to = op->params[i].kind == PX_ARG_INT ? PX_I(a.v.i) : PX_B(a.v.i != 0);
       return PX_OK;
     case PX_ARG_INTS:
@@ -66,7 +66,7 @@ static px_status adapt(px_call *call, int i, const px_value *given) {
         *to = PX_IS(NULL, 0);
         return PX_OK;
       }
-      if (!whole) break;
+      if (!integer) break;
       *to = PX_IS(&given->v.i, 1);
       return PX_OK;
     case PX_ARG_TENSORS:
@@ -262,7 +262,7 @@ static px_status call_view(px_call *call) {
   return PX_OK;
 }
 
-static px_status call_other(px_call *call) {
+static px_status call_by_kind(px_call *call) {
   const px_tensor *first = first_tensor(call);
   PX_CHECK(px__impl(call->op)->run, PX_UNIMPLEMENTED, "%s is not implemented", call->op->name);
   call->device = first ? px__tensor_device(first) : px_cpu();
@@ -298,16 +298,16 @@ static void drop(px_call *call) {
   px_release(call->list);
 }
 
-static px_status call_unusual(px_call *call) {
+static px_status call_other_kind(px_call *call) {
   numbers w;
   w.n = 0;
-  const char *above = px__caller;
-  if (!above) px__caller = call->op->python_name;
+  const char *outer = px__caller;
+  if (!outer) px__caller = call->op->python_name;
   px_status status = call->wraps ? wrap_numbers(call, &w) : PX_OK;
-  if (status == PX_OK) status = call_other(call);
+  if (status == PX_OK) status = call_by_kind(call);
   if (status == PX_OK && px__impl(call->op)->format) status = px__call_format(call);
   if (status == PX_OK) status = finish(call);
-  px__caller = above;
+  px__caller = outer;
   for (int i = 0; i < w.n; i++) px_release(w.made[i]);
   return status;
 }
@@ -335,7 +335,7 @@ __attribute__((always_inline)) static inline px_status run_here(px_call *call) {
   } else if (call->op->kind == PX_OP_REDUCE) {
     PX_TRY(px__call_reduce(call));
   } else {
-    return call_unusual(call);
+    return call_other_kind(call);
   }
   return finish(call);
 }
@@ -345,35 +345,35 @@ __attribute__((always_inline)) static inline px_status run_here(px_call *call) {
 // The out-of-line copy of run_here, shared by the rare callers.
 static px_status run_plain(px_call *call) { return run_here(call); }
 
-static px_status tell_made(const px_call_keeper *keeper, const px_call *call) {
+static px_status report_results(const px_call_keeper *hook, const px_call *call) {
   int count = call->list ? (int)px_list_size(call->list) : call->op->result_count;
   px_tensor *const *results = call->list ? px_list_items(call->list) : call->results;
-  bool whole = !call->list && !call->composed && call->mode == PX_CALL_NEW;
-  return keeper->made(call->op, call->mode, call->args, count, results, whole, keeper->context);
+  bool complete = !call->list && !call->composed && call->mode == PX_CALL_NEW;
+  return hook->made(call->op, call->mode, call->args, count, results, complete, hook->context);
 }
-static px_status run_kept(px_call *call, const px_call_keeper *keeper) {
-  bool recalled = false;
-  if (keeper->recall && call->mode == PX_CALL_NEW)
-    PX_TRY(keeper->recall(call->op, call->args, call->results, &recalled, keeper->context));
-  PX_TRY(recalled ? finish(call) : run_plain(call));
-  return keeper->made ? tell_made(keeper, call) : PX_OK;
+static px_status run_hooked(px_call *call, const px_call_keeper *hook) {
+  bool replaced = false;
+  if (hook->recall && call->mode == PX_CALL_NEW)
+    PX_TRY(hook->recall(call->op, call->args, call->results, &replaced, hook->context));
+  PX_TRY(replaced ? finish(call) : run_plain(call));
+  return hook->made ? report_results(hook, call) : PX_OK;
 }
 
-__attribute__((noinline)) static px_status run_differently(px_call *call) {
+__attribute__((noinline)) static px_status run_dispatched(px_call *call) {
   bool taken = false;
   PX_TRY(px__call_batched(call, &taken));
   if (taken) return !call->composed && needs_record(call) ? record(call) : PX_OK;
-  const px_call_keeper *keeper = call->op->kind == PX_OP_COMPOSITE ? NULL : px__dispatch_hook();
-  if (!keeper) return run_plain(call);
+  const px_call_keeper *hook = call->op->kind == PX_OP_COMPOSITE ? NULL : px__dispatch_hook();
+  if (!hook) return run_plain(call);
   px__dispatch_hook_set(NULL);
-  px_status status = run_kept(call, keeper);
-  px__dispatch_hook_set(keeper);
+  px_status status = run_hooked(call, hook);
+  px__dispatch_hook_set(hook);
   return status;
 }
 
 static inline px_status run_call(px_call *call) {
   if (PX_UNLIKELY(__atomic_load_n(&px__calls_differ, __ATOMIC_RELAXED) != 0))
-    return run_differently(call);
+    return run_dispatched(call);
   return run_here(call);
 }
 
@@ -388,7 +388,7 @@ static void start(px_call *call, const px_op *op, px_call_mode mode) {
 // ---- in-place calls of ops without an in-place form
 
 // Copies the result to self. Fails unless sizes match and self's dtype can hold the result.
-static px_status put_result(const px_op *op, px_tensor *self, const px_tensor *made) {
+static px_status copy_to_self(const px_op *op, px_tensor *self, const px_tensor *made) {
   // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): a call that worked has made a result
   PX_TRY(px__check_fits_self(op, self, made->ndim, made->sizes, (px_dtype)made->dtype));
   return px_copy_(self, made, false);
@@ -423,14 +423,14 @@ __attribute__((noinline)) static px_status call_into_self(const px_op *op, const
   px_status status = px_op_call(op, PX_CALL_NEW, own, &made);
   px__autocast_here.on = casts;
   PX_TRY(status);
-  status = put_result(op, self, made);
+  status = copy_to_self(op, self, made);
   px_release(made);
   if (status == PX_OK) results[0] = px_retain(self);
   return status;
 }
 
 // A single result is the common case. Compilers turn the loop alone into a call of memcpy.
-static inline void give_results(const px_call *call, void **results) {
+static inline void return_results(const px_call *call, void **results) {
   if (PX_UNLIKELY(call->op->flags & PX_OP_RETURNS_LIST))
     results[0] = call->list;
   else if (PX_LIKELY(call->op->result_count == 1))
@@ -451,7 +451,7 @@ static px_status call_op(const px_op *op, px_call_mode mode, const px_value *arg
 // ---- out= of ops that compute in its dtype
 
 // True if only out= determines the compute dtype and device.
-static bool leaves_dtype(const px_op *op, const px_value *args) {
+static bool takes_dtype_from_out(const px_op *op, const px_value *args) {
   for (int i = 0; i < op->param_count && px__impl(op)->out == PX__OUT_SETS_DTYPE; i++)
     if (op->params[i].kind == PX_ARG_DTYPE) return args[i].kind == PX_ARG_NONE;
   return false;
@@ -506,8 +506,8 @@ static bool has_tensors(const px_op *op, const px_value *args) {
   return true;
 }
 
-__attribute__((noinline)) static px_status call_lazily(const px_op *op, px_call_mode mode,
-                                                       const px_value *args, void **results) {
+__attribute__((noinline)) static px_status call_conj_neg(const px_op *op, px_call_mode mode,
+                                                         const px_value *args, void **results) {
   px__resolved r;
   bool done = false;
   if (px__impl(op)->conj_neg && mode == PX_CALL_INPLACE && has_tensors(op, args))
@@ -521,21 +521,21 @@ __attribute__((noinline)) static px_status call_lazily(const px_op *op, px_call_
 
 // ---- complex and unsigned numbers composed from other ops; uint64 in the order of int64
 
-static bool is_whole(px_value a) { return px__is_number(a) && px_value_scalar(a).kind != 'f'; }
+static bool is_integer(px_value a) { return px__is_number(a) && px_value_scalar(a).kind != 'f'; }
 // True if all tensors are uint64 and all numbers are integers.
-static bool has_large(const px_op *op, const px_value *args) {
+static bool is_all_uint64(const px_op *op, const px_value *args) {
   bool found = false;
   for (int i = 0; i < op->param_count; i++) {
-    bool large = args[i].kind == PX_ARG_TENSOR && args[i].v.tensor->dtype == PX_UINT64;
-    if (!large && args[i].kind != PX_ARG_NONE && !is_whole(args[i])) return false;
-    found |= large;
+    bool uint64 = args[i].kind == PX_ARG_TENSOR && args[i].v.tensor->dtype == PX_UINT64;
+    if (!uint64 && args[i].kind != PX_ARG_NONE && !is_integer(args[i])) return false;
+    found |= uint64;
   }
   return found;
 }
 
 static bool is_composed(const px_op *op, const px_value *args) {
   px__composed of = (px__composed)px__impl(op)->composed;
-  if (of == PX__OF_UINT64) return has_large(op, args);
+  if (of == PX__OF_UINT64) return is_all_uint64(op, args);
   for (int i = 0; i < op->param_count; i++) {
     if (args[i].kind != PX_ARG_TENSOR) continue;
     px_dtype dtype = (px_dtype)args[i].v.tensor->dtype;
@@ -559,32 +559,32 @@ static px_status call_composed(px_call *call, const px_value *args, void **resul
     drop(call);
     return px_error_pass(status, __FILE__, __LINE__, call->op->name);
   }
-  give_results(call, results);
+  return_results(call, results);
   return PX_OK;
 }
 
 // Pointwise and reduce ops do not set px__caller. Adds the op's name to the error.
 __attribute__((noinline, cold)) static void name_op(const px_op *op) {
-  bool tells = op->kind != PX_OP_POINTWISE && op->kind != PX_OP_REDUCE;
-  if (!tells && !px__caller) PX_NOTE(" The op was %s.", op->python_name);
+  bool sets_caller = op->kind != PX_OP_POINTWISE && op->kind != PX_OP_REDUCE;
+  if (!sets_caller && !px__caller) PX_NOTE(" The op was %s.", op->python_name);
 }
 
 static px_status call_op(const px_op *op, px_call_mode mode, const px_value *args, void **results) {
   px_call call;
-  px_value room[PX__MAX_PARAMS];
+  px_value filled[PX__MAX_PARAMS];
   if (PX_UNLIKELY(mode != PX_CALL_NEW)) {
     if (mode == PX_CALL_INPLACE && lacks_inplace(op)) return call_into_self(op, args, results);
-    if (mode == PX_CALL_OUT && results[0] && leaves_dtype(op, args))
+    if (mode == PX_CALL_OUT && results[0] && takes_dtype_from_out(op, args))
       return call_like_out(op, args, results);
   }
   if (PX_UNLIKELY(__atomic_load_n(&px__any_conj_neg, __ATOMIC_RELAXED)) &&
       px__call_has_conj_neg(op, mode, args, results))
-    return call_lazily(op, mode, args, results);
+    return call_conj_neg(op, mode, args, results);
   start(&call, op, mode);
   if (PX_LIKELY(is_exact(op, args))) {
     call.args = (px_value *)args;  // written only by wrap_numbers, which is not called
   } else {
-    call.args = room;
+    call.args = filled;
     PX_TRY(fill(&call, args));
   }
   // Ops with an autocast policy have a check, so ops without either need one test.
@@ -603,7 +603,7 @@ static px_status call_op(const px_op *op, px_call_mode mode, const px_value *arg
     if (status == PX_OUT_OF_MEMORY) name_op(op);
     return px_error_pass(status, __FILE__, __LINE__, op->name);
   }
-  give_results(&call, results);
+  return_results(&call, results);
   return PX_OK;
 }
 
@@ -657,12 +657,12 @@ __attribute__((noinline)) static px_status call_profiled(const px_op *op, px_cal
 // Sets px__caller for ops that do not set it themselves, for memory histories with op names.
 __attribute__((noinline)) static px_status call_watched(const px_op *op, px_call_mode mode,
                                                         const px_value *args, void **results) {
-  const char *above = px__caller;
-  if (!above && px__call_watched(PX__WATCH_CALLERS)) px__caller = op->python_name;
+  const char *outer = px__caller;
+  if (!outer && px__call_watched(PX__WATCH_CALLERS)) px__caller = op->python_name;
   px_status status = px__profile_on()                   ? call_profiled(op, mode, args, results)
                      : px__call_watched(PX__WATCH_NVTX) ? call_emitted(op, mode, args, results)
                                                         : call_op(op, mode, args, results);
-  px__caller = above;
+  px__caller = outer;
   return status;
 }
 
@@ -676,8 +676,8 @@ px_status px_op_call(const px_op *op, px_call_mode mode, const px_value *args, v
 
 // ---- several calls
 
-static px_status call_in_turn(const px_op *op, px_call_mode mode, int count, const px_value *args,
-                              void **results, int *done) {
+static px_status call_sequentially(const px_op *op, px_call_mode mode, int count,
+                                   const px_value *args, void **results, int *done) {
   for (*done = 0; *done < count; ++*done)
     PX_TRY(
         px_op_call(op, mode, args + *done * op->param_count, results + *done * op->result_count));
@@ -685,26 +685,26 @@ static px_status call_in_turn(const px_op *op, px_call_mode mode, int count, con
 }
 
 // The batched launch failed: none of its calls took place.
-static void take_back(const px_op *op, void **results, int *done) {
+static void discard_results(const px_op *op, void **results, int *done) {
   for (int i = 0; i < *done * op->result_count; i++) px_release(results[i]);
   *done = 0;
 }
 
-static px_status call_together(const px_op *op, px_call_mode mode, int count, const px_value *args,
-                               void **results, int *done) {
+static px_status call_launch_batched(const px_op *op, px_call_mode mode, int count,
+                                     const px_value *args, void **results, int *done) {
   px__error_guard error;
   px__together_begin();
-  px_status status = call_in_turn(op, mode, count, args, results, done);
+  px_status status = call_sequentially(op, mode, count, args, results, done);
   if (status != PX_OK) px__error_save(&error);
   px_status issued = px__together_end();
-  if (issued != PX_OK) take_back(op, results, done);
+  if (issued != PX_OK) discard_results(op, results, done);
   if (status == PX_OK) return issued;
   px__error_restore(&error);
   return status;
 }
 
 // Kernels from the op tables never wait for batched launches.
-static bool can_collect(const px_op *op) {
+static bool can_batch_launches(const px_op *op) {
   bool kernel = op->kind == PX_OP_KERNEL || op->kind == PX_OP_POINTWISE || op->kind == PX_OP_REDUCE;
   return kernel && !px__impl(op)->registered;
 }
@@ -732,13 +732,13 @@ px_status px_op_call_each(const px_op *op, px_call_mode mode, int count, const p
   if (PX_UNLIKELY(!op)) return px__no_op();
   PX_GIVEN_N(args, count);
   PX_GIVEN_N(results, count);
-  if (!can_collect(op)) return call_in_turn(op, mode, count, args, results, done);
+  if (!can_batch_launches(op)) return call_sequentially(op, mode, count, args, results, done);
   px_status status = PX_OK;
   while (*done < count && status == PX_OK) {
-    int some = count - *done < PX__TOGETHER ? count - *done : PX__TOGETHER, now;
-    status = call_together(op, mode, some, args + *done * op->param_count,
-                           results + *done * op->result_count, &now);
-    *done += now;
+    int size = count - *done < PX__TOGETHER ? count - *done : PX__TOGETHER, done_now;
+    status = call_launch_batched(op, mode, size, args + *done * op->param_count,
+                                 results + *done * op->result_count, &done_now);
+    *done += done_now;
   }
   return status;
 }

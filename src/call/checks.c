@@ -32,9 +32,9 @@ const char *px__exact_text(char text[32], double x) {
 }
 const char *px__python_text(char text[40], double x) {
   px__exact_text(text, x);
-  bool whole = text[strspn(text, "-0123456789")] == '\0';
+  bool integer = text[strspn(text, "-0123456789")] == '\0';
   size_t used = strlen(text);
-  if (whole) snprintf(text + used, 40 - used, ".0");
+  if (integer) snprintf(text + used, 40 - used, ".0");
   return text;
 }
 const char *px__braced_text(char text[136], px__sizes sizes) {

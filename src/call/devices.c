@@ -97,7 +97,7 @@ static px_status check_one(const px_call *call, const char *name, const px_tenso
 }
 
 // Fast path: true if every tensor is on the device of the first one, already in call->device.
-static inline bool all_here(const px_call *call) {
+static inline bool is_same_device(const px_call *call) {
   for (int i = 0; i < call->op->param_count; i++) {
     const px_value *a = &call->args[i];
     if (a->kind == PX_ARG_TENSORS) return false;
@@ -110,7 +110,7 @@ static inline bool all_here(const px_call *call) {
 px_status px__call_same_device(px_call *call) {
   if (call->one_device) return PX_OK;
   call->one_device = true;
-  if (PX_LIKELY(all_here(call))) return PX_OK;
+  if (PX_LIKELY(is_same_device(call))) return PX_OK;
   px_device common = call->device;
   bool found = false;
   if (call->mode == PX_CALL_OUT && call->given[0])

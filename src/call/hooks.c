@@ -19,18 +19,17 @@ void px_op_set_hooks(const px_op_hooks *hooks) {
 
 // Per-thread write watches. They use a pthread key, because static thread-local memory is scarce
 // (src/base/error.c). Threads read the key only after the first watch of any thread was set.
-static pthread_key_t watch_key, keeper_key;
-static bool have_keys;
+static pthread_key_t watch_key, hook_key;
+static bool keys_ok;
 bool px__writes_watched;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static void make_keys(void) {
-  have_keys =
-      pthread_key_create(&watch_key, NULL) == 0 && pthread_key_create(&keeper_key, NULL) == 0;
+  keys_ok = pthread_key_create(&watch_key, NULL) == 0 && pthread_key_create(&hook_key, NULL) == 0;
 }
 
 px_status px_op_watch_writes(const px_write_watch *watch) {
   pthread_once(&once, make_keys);
-  PX_CHECK(have_keys && pthread_setspecific(watch_key, watch) == 0, PX_NOMEM,
+  PX_CHECK(keys_ok && pthread_setspecific(watch_key, watch) == 0, PX_NOMEM,
            "out of memory for a thread's write watch");
   __atomic_store_n(&px__writes_watched, true, __ATOMIC_RELEASE);
   return PX_OK;
@@ -46,17 +45,17 @@ px_status px_op_before_write(px_tensor *written) {
 
 const px_call_keeper *px__dispatch_hook(void) {
   pthread_once(&once, make_keys);
-  return have_keys ? pthread_getspecific(keeper_key) : NULL;
+  return keys_ok ? pthread_getspecific(hook_key) : NULL;
 }
-void px__dispatch_hook_set(const px_call_keeper *keeper) {
-  (void)!pthread_setspecific(keeper_key, keeper);  // cannot fail: the thread has a slot already
+void px__dispatch_hook_set(const px_call_keeper *hook) {
+  (void)!pthread_setspecific(hook_key, hook);  // cannot fail: the thread has a slot already
 }
 
-px_status px_op_keep_calls(const px_call_keeper *keeper, const px_call_keeper **before) {
-  const px_call_keeper *had = px__dispatch_hook();
-  PX_CHECK(have_keys && pthread_setspecific(keeper_key, keeper) == 0, PX_NOMEM,
+px_status px_op_keep_calls(const px_call_keeper *hook, const px_call_keeper **before) {
+  const px_call_keeper *previous = px__dispatch_hook();
+  PX_CHECK(keys_ok && pthread_setspecific(hook_key, hook) == 0, PX_NOMEM,
            "out of memory for a thread's dispatch hook");
-  __atomic_add_fetch(&px__calls_differ, (keeper != NULL) - (had != NULL), __ATOMIC_RELAXED);
-  if (before) *before = had;
+  __atomic_add_fetch(&px__calls_differ, (hook != NULL) - (previous != NULL), __ATOMIC_RELAXED);
+  if (before) *before = previous;
   return PX_OK;
 }

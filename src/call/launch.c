@@ -41,17 +41,17 @@ void px__launch_count(px_launch *l, const px_call *call) {
 }
 
 // A launch under construction.
-typedef struct listing {
+typedef struct builder {
   px_device device;
   uint32_t dtypes;  // bit: the kernel supports the dtype; checked only from PX_DTYPE_COMPUTED on
   int n, uses;
   px_operand operands[PX_MAX_OPERANDS];
   px_access accesses[PX_MAX_OPERANDS];
   int64_t transposed[2][2];  // sizes and strides of the transposed operand
-} listing;
+} builder;
 
 // Passes a 0-dim CPU tensor by value to a launch on a device.
-static px_status list_value(listing *x, const px_tensor *t) {
+static px_status add_value(builder *x, const px_tensor *t) {
   px_scalar value;
   PX_TRY(px_tensor_item(&value, t));
   px__immediate(&x->operands[x->n++], value, (px_dtype)t->dtype, 0, t->sizes);
@@ -59,41 +59,41 @@ static px_status list_value(listing *x, const px_tensor *t) {
 }
 
 // noinline: rare on the CPU, and would cost the caller saved registers.
-static __attribute__((noinline)) void note(listing *x, const px_tensor *t, bool write) {
+static __attribute__((noinline)) void note(builder *x, const px_tensor *t, bool write) {
   px__note_access(x->accesses, &x->uses, x->device, t, write);
 }
-static inline void list_tensor(listing *x, const px_tensor *t, bool write) {
+static inline void add_tensor(builder *x, const px_tensor *t, bool write) {
   px__operand_of(&x->operands[x->n++], t);
   if (PX_UNLIKELY(!px__is_quiet(x->device, t))) note(x, t, write);
 }
 
 // Adds an operand with the checks that `list` skips.
-static __attribute__((noinline)) px_status list_other(listing *x, const char *op,
-                                                      const px_tensor *t, bool write) {
+static __attribute__((noinline)) px_status add_checked(builder *x, const char *op,
+                                                       const px_tensor *t, bool write) {
   PX_CHECK(x->n < PX_MAX_OPERANDS, PX_BUG, "%s has too many operands", op);
   PX_TRY(px__refuse_batched(t));
   PX_CHECK(t->dtype < PX_DTYPE_COMPUTED || x->dtypes >> t->dtype & 1, PX_UNIMPLEMENTED,
            "\"%s\" not implemented for '%s'", op, px_dtype_class((px_dtype)t->dtype));
   if (x->device.type != PX_CPU && px__tensor_device(t).type == PX_CPU && t->ndim == 0) {
     PX_CHECK(!write, PX_RUNTIME, "%s: a device kernel cannot write to a 0-dim CPU tensor", op);
-    return list_value(x, t);
+    return add_value(x, t);
   }
-  return list_tensor(x, t, write), PX_OK;
+  return add_tensor(x, t, write), PX_OK;
 }
 
 // Adds an operand of a kernel that is not pointwise.
-static inline px_status list(listing *x, const char *op, const px_tensor *t, bool write) {
-  bool room = x->n < PX_MAX_OPERANDS;
-  if (!t && PX_LIKELY(room))
+static inline px_status add_operand(builder *x, const char *op, const px_tensor *t, bool write) {
+  bool fits = x->n < PX_MAX_OPERANDS;
+  if (!t && PX_LIKELY(fits))
     return x->operands[x->n++] = (px_operand){.dtype = PX_DTYPE_NONE}, PX_OK;
-  bool plain = room && t->dtype < PX_DTYPE_COMPUTED && !px__is_batched(t) &&
-               (x->device.type == PX_CPU || t->ndim > 0);
-  if (PX_UNLIKELY(!plain)) return list_other(x, op, t, write);
-  return list_tensor(x, t, write), PX_OK;
+  bool simple = fits && t->dtype < PX_DTYPE_COMPUTED && !px__is_batched(t) &&
+                (x->device.type == PX_CPU || t->ndim > 0);
+  if (PX_UNLIKELY(!simple)) return add_checked(x, op, t, write);
+  return add_tensor(x, t, write), PX_OK;
 }
 
 // Transposes the last operand, a matrix.
-static void transpose(listing *x) {
+static void transpose(builder *x) {
   px_operand *o = &x->operands[x->n - 1];
   for (int d = 0; d < 2; d++) {
     // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): the op demands this operand
@@ -103,7 +103,7 @@ static void transpose(listing *x) {
   o->sizes = x->transposed[0], o->strides = x->transposed[1];
 }
 
-static px_status launch_list(px_launch *l, listing *x) {
+static px_status launch_built(px_launch *l, builder *x) {
   l->operands = x->operands;
   l->operand_count = x->n;
   return px__launch(x->device, l, x->accesses, x->uses);
@@ -121,26 +121,27 @@ px_status px__run_kernel(px__named_kernel *kernel, px_device device, int result_
   PX_CHECK(l.kernel, PX_UNIMPLEMENTED, "%s has no kernel for device type %s (dtype %s)", name,
            px_device_type_name(device.type),
            result_count && results[0] ? px_dtype_name((px_dtype)results[0]->dtype) : "none");
-  listing x;
+  builder x;
   x.device = device, x.dtypes = kernel->moves ? UINT32_MAX : 0, x.n = x.uses = 0;
-  for (int i = 0; i < result_count; i++) PX_TRY(list(&x, name, results[i], true));
-  for (int i = 0; i < input_count; i++) PX_TRY(list(&x, name, inputs[i], false));
-  return launch_list(&l, &x);
+  for (int i = 0; i < result_count; i++) PX_TRY(add_operand(&x, name, results[i], true));
+  for (int i = 0; i < input_count; i++) PX_TRY(add_operand(&x, name, inputs[i], false));
+  return launch_built(&l, &x);
 }
 
-static px_status list_call(listing *x, const px_call *call) {
+static px_status add_operands(builder *x, const px_call *call) {
   const px_op *op = call->op;
   int transposed = px__impl(op)->transposed;
   x->device = call->device, x->dtypes = px__impl(op)->dtypes, x->n = x->uses = 0;
-  for (int i = 0; i < op->result_count; i++) PX_TRY(list(x, op->name, call->results[i], true));
+  for (int i = 0; i < op->result_count; i++)
+    PX_TRY(add_operand(x, op->name, call->results[i], true));
   for (int i = 0; i < op->param_count; i++) {
     const px_value *a = &call->args[i];
     if (op->params[i].kind == PX_ARG_TENSOR) {
-      PX_TRY(list(x, op->name, a->kind == PX_ARG_TENSOR ? a->v.tensor : NULL, false));
+      PX_TRY(add_operand(x, op->name, a->kind == PX_ARG_TENSOR ? a->v.tensor : NULL, false));
       if (PX_UNLIKELY(transposed != 0 && transposed == i)) transpose(x);
     }
     for (int k = 0; a->kind == PX_ARG_TENSORS && k < a->n; k++)
-      PX_TRY(list(x, op->name, a->v.tensors[k], false));
+      PX_TRY(add_operand(x, op->name, a->v.tensors[k], false));
   }
   return PX_OK;
 }
@@ -152,13 +153,13 @@ px_status px__launch_call_as(px_call *call, px_dtype compute) {
   if (PX_UNLIKELY(!l.kernel))
     return px__no_kernel(op, call->results[0] ? (px_dtype)call->results[0]->dtype : PX_DTYPE_NONE,
                          (px_device_type)call->device.type);
-  listing x;
-  PX_TRY(list_call(&x, call));
+  builder x;
+  PX_TRY(add_operands(&x, call));
   if (call->uses_random) {
     l.blocks = call->blocks;
     PX_TRY(px__generator_use(&l, call->generator, call->device, call->counter));
   }
-  return launch_list(&l, &x);
+  return launch_built(&l, &x);
 }
 
 px_status px__launch_call(px_call *call) { return px__launch_call_as(call, PX_DTYPE_NONE); }
@@ -172,9 +173,10 @@ px_status px__call_draws(px_call *call, px_generator *generator, int64_t n, int6
   call->blocks = 1, call->counter = 0;
   if (call->device.type != PX_CUDA || n <= 0) return PX_OK;
   PX_TRY(px_device_get_properties(&p, call->device.index));
-  int64_t most = (int64_t)p.multi_processor_count * (p.max_threads_per_multi_processor / BLOCK);
+  int64_t max_blocks =
+      (int64_t)p.multi_processor_count * (p.max_threads_per_multi_processor / BLOCK);
   int64_t wanted = (n - 1) / BLOCK + 1;
-  call->blocks = wanted < most ? wanted : most;
+  call->blocks = wanted < max_blocks ? wanted : max_blocks;
   call->counter = (uint64_t)((n - 1) / (BLOCK * call->blocks * each) + 1) * 4;
   return PX_OK;
 }

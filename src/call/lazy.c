@@ -21,16 +21,16 @@ bool px__call_has_conj_neg(const px_op *op, px_call_mode mode, const px_value *a
       any |= px__has_conj_neg(args[i].v.tensors[k]);
   }
   // Without an out form `results` is not valid. The call is refused later.
-  bool into = mode == PX_CALL_OUT && (op->flags & PX_OP_HAS_OUT);
-  for (int k = 0; into && k < op->result_count; k++) any |= px__has_conj_neg(results[k]);
+  bool has_out = mode == PX_CALL_OUT && (op->flags & PX_OP_HAS_OUT);
+  for (int k = 0; has_out && k < op->result_count; k++) any |= px__has_conj_neg(results[k]);
   return any;
 }
 
-static px_status resolve_one(px__resolved *r, px_tensor *t, px_tensor **place) {
-  *place = t;
+static px_status resolve_one(px__resolved *r, px_tensor *t, px_tensor **slot) {
+  *slot = t;
   if (!px__has_conj_neg(t)) return PX_OK;
   PX_TRY(px__resolve(&r->made[r->count], t));
-  *place = r->made[r->count++];
+  *slot = r->made[r->count++];
   return PX_OK;
 }
 
@@ -59,7 +59,7 @@ void px__resolve_end(px__resolved *r) {
   px__free(r->made);
 }
 
-static px_status turn(px_tensor **t, px_status (*view)(px_tensor **out, const px_tensor *self)) {
+static px_status replace(px_tensor **t, px_status (*view)(px_tensor **out, const px_tensor *self)) {
   px_tensor *made = NULL;
   PX_TRY(view(&made, *t));
   px_release(*t);
@@ -68,7 +68,7 @@ static px_status turn(px_tensor **t, px_status (*view)(px_tensor **out, const px
 }
 
 // Negates in the dtype of the destination: bool has no negatives, and unsigned integers wrap.
-static px_status convert(px_tensor **t, px_dtype dtype) {
+static px_status convert_to(px_tensor **t, px_dtype dtype) {
   px_tensor *made = NULL;
   PX_TRY(px_to(&made, *t, dtype, PX_DEVICE_NONE, false, false));
   px_release(*t);
@@ -81,13 +81,13 @@ px_status px__copy_to_conj_neg(px_tensor *self, const px_tensor *from, bool non_
   PX_SCOPED(px_tensor) memory = px_retain(self);
   PX_SCOPED(px_tensor) value = px_retain((px_tensor *)from);
   if (self->flags & PX_TENSOR_CONJ) {
-    PX_TRY(turn(&memory, px_conj));
-    PX_TRY(turn(&value, px_conj));
+    PX_TRY(replace(&memory, px_conj));
+    PX_TRY(replace(&value, px_conj));
   }
   if (self->flags & PX_TENSOR_NEG) {
-    if (value->dtype != self->dtype) PX_TRY(convert(&value, (px_dtype)self->dtype));
-    PX_TRY(turn(&memory, px__neg_view));
-    PX_TRY(turn(&value, px__neg_view));
+    if (value->dtype != self->dtype) PX_TRY(convert_to(&value, (px_dtype)self->dtype));
+    PX_TRY(replace(&memory, px__neg_view));
+    PX_TRY(replace(&value, px__neg_view));
   }
   return px_copy_(memory, value, non_blocking);
 }

@@ -29,10 +29,10 @@ static px_status combine_complex(px_dtype *to, px_dtype higher, px_dtype lower) 
 }
 
 static px_status combine(px_dtype *to, px_dtype higher, px_dtype lower) {
-  bool rises =
+  bool lower_wins =
       higher != PX_DTYPE_NONE && lower != PX_DTYPE_NONE && category(lower) > category(higher);
-  if (rises && category(lower) == 3) return combine_complex(to, higher, lower);
-  if (higher == PX_DTYPE_NONE || rises) return join(to, higher, lower);
+  if (lower_wins && category(lower) == 3) return combine_complex(to, higher, lower);
+  if (higher == PX_DTYPE_NONE || lower_wins) return join(to, higher, lower);
   *to = higher;
   return PX_OK;
 }
@@ -90,7 +90,7 @@ px_status px__promote_tensors(px_dtype *to, px_tensor *const *tensors, int count
 }
 
 // Compute dtype for a dtype without kernels. It can represent all its values.
-static px_dtype carrier_of(px_dtype d) {
+static px_dtype compute_dtype(px_dtype d) {
   if (PX_LIKELY(d < PX_DTYPE_COMPUTED)) return d;
   if (px_dtype_is_complex(d)) return d == PX_COMPLEX32 ? PX_COMPLEX64 : d;
   return px_dtype_is_float(d) ? PX_FLOAT32 : PX_INT64;
@@ -124,11 +124,11 @@ px_status px__call_promote(px_call *call) {
   bool parts = (int)px__impl(call->op)->result_dtypes[0] == PX__DTYPE_REAL;
   PX_CHECK(!parts || call->mode != PX_CALL_INPLACE || !px_dtype_is_complex(d), PX_RUNTIME,
            "In-place %s is not supported for complex tensors.", call->op->name);
-  call->compute = carrier_of(d);
+  call->compute = compute_dtype(d);
   // Ops that write a real number to any dtype (fill, zero) compute in float64 on devices, whose
   // kernels do not support complex numbers.
-  bool any = px__impl(call->op)->dtypes >> PX_FLOAT8_E4M3FN & 1;
-  if (PX_UNLIKELY(px_dtype_is_complex(d)) && any && rule == PX__PROMOTE_FIRST &&
+  bool takes_any = px__impl(call->op)->dtypes >> PX_FLOAT8_E4M3FN & 1;
+  if (PX_UNLIKELY(px_dtype_is_complex(d)) && takes_any && rule == PX__PROMOTE_FIRST &&
       call->device.type == PX_CUDA)
     call->compute = PX_FLOAT64;
   call->dtype = px__result_dtype(call->op, 0, d);

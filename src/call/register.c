@@ -173,7 +173,7 @@ static px_status check_parts(const px_op_definition *d, const px__schema *s, con
 // ---- tensors saved for the gradient
 
 // Bit of a tensor parameter (low half) or a result (high half); 0 for other names.
-static uint32_t place_of(const px__schema *s, const char *name, size_t length) {
+static uint32_t saved_bit(const px__schema *s, const char *name, size_t length) {
   for (int i = 0; i < s->param_count; i++) {
     bool tensor = s->params[i].kind == PX_ARG_TENSOR || s->params[i].kind == PX_ARG_TENSORS;
     const char *param = s->params[i].name;
@@ -189,11 +189,11 @@ static px_status choose_saves(uint32_t *out, const px__schema *s, const char *na
   *out = names ? 0 : (1u << (16 + s->result_count)) - 1;
   for (; names && *names; names += strspn(names, ", ")) {
     size_t length = strcspn(names, ", ");
-    uint32_t place = place_of(s, names, length);
-    PX_CHECK(place || !length, PX_VALUE,
+    uint32_t bit = saved_bit(s, names, length);
+    PX_CHECK(bit || !length, PX_VALUE,
              "%s saves '%.*s', which is neither a tensor parameter nor a result", s->name,
              (int)length, names);
-    *out |= place;
+    *out |= bit;
     names += length;
   }
   return PX_OK;

@@ -45,20 +45,20 @@ static bool same_geometry(const px_tensor *a, const px_tensor *b) {
 }
 
 // Memory overlap of two tensors of one storage. Reported as NOTHING for tensors with gaps.
-typedef enum sharing { NOTHING, A_PART, ALL } sharing;
-static sharing sharing_of(const px_tensor *a, const px_tensor *b) {
-  if (a == b || same_geometry(a, b)) return ALL;
-  if (!is_dense(a) || !is_dense(b)) return NOTHING;
+typedef enum overlap_kind { OVERLAP_NONE, OVERLAP_PARTIAL, OVERLAP_FULL } overlap_kind;
+static overlap_kind overlap_of(const px_tensor *a, const px_tensor *b) {
+  if (a == b || same_geometry(a, b)) return OVERLAP_FULL;
+  if (!is_dense(a) || !is_dense(b)) return OVERLAP_NONE;
   size_t at = (size_t)a->offset * px__item(a), bt = (size_t)b->offset * px__item(b);
   bool apart =
       at + (size_t)a->numel * px__item(a) <= bt || bt + (size_t)b->numel * px__item(b) <= at;
-  return apart ? NOTHING : A_PART;
+  return apart ? OVERLAP_NONE : OVERLAP_PARTIAL;
 }
 
 static px_status check_shared(const px_tensor *out, const px_tensor *in, bool apart) {
   if (!out->numel || !in->numel) return PX_OK;
-  sharing found = sharing_of(out, in);
-  PX_CHECK(found != A_PART && !(apart && found == ALL), PX_RUNTIME,
+  overlap_kind found = overlap_of(out, in);
+  PX_CHECK(found != OVERLAP_PARTIAL && !(apart && found == OVERLAP_FULL), PX_RUNTIME,
            "unsupported operation: some elements of the input tensor and the written-to tensor "
            "refer to a single memory location. Please clone() the tensor before performing the "
            "operation.");
@@ -132,7 +132,7 @@ static bool asks_dtype(const px_call *call) {
 }
 
 // True if all arguments but the first are numbers.
-static bool is_alone(const px_call *call) {
+static bool is_unary(const px_call *call) {
   for (int i = 1; i < call->op->param_count; i++)
     if (call->args[i].kind == PX_ARG_TENSOR && !(call->args[i].v.tensor->flags & PX_TENSOR_WRAPPED))
       return false;
@@ -150,11 +150,11 @@ static px_status refuse_as(px__refusal refusal, const char *const *values) {
   char text[PX_ERROR_MESSAGE] = "";
   size_t used = 0;
   for (const char *c = refusal.text; *c && used < sizeof text;) {
-    bool is_place = c[0] == '%' && c[1] >= '1' && c[1] <= '9' && !strncmp(c + 2, "$s", 2);
-    const char *piece = is_place ? values[c[1] - '1'] : c;
-    size_t length = is_place ? strlen(piece) : 1;
+    bool is_argument = c[0] == '%' && c[1] >= '1' && c[1] <= '9' && !strncmp(c + 2, "$s", 2);
+    const char *piece = is_argument ? values[c[1] - '1'] : c;
+    size_t length = is_argument ? strlen(piece) : 1;
     used += (size_t)snprintf(text + used, sizeof text - used, "%.*s", (int)length, piece);
-    c += is_place ? 4 : 1;
+    c += is_argument ? 4 : 1;
   }
   PX_FAIL(refusal.code, "%s", text);
 }
@@ -164,7 +164,7 @@ static px_status check_out(const px_call *call, int i, px_dtype made, px_dtype g
   const px__op_texts *texts = px__impl(call->op)->texts;
   px__out_rule rule = (px__out_rule)px__impl(call->op)->out;
   if (made == given || rule == PX__OUT_ANY) return PX_OK;
-  if (rule == PX__OUT_SAME_IF_UNARY && !is_alone(call)) rule = PX__OUT_CAST;
+  if (rule == PX__OUT_SAME_IF_UNARY && !is_unary(call)) rule = PX__OUT_CAST;
   bool casts = rule == PX__OUT_CAST && !asks_dtype(call);
   if (casts && px_dtype_can_cast(made, given)) return PX_OK;
   if (texts && texts->of_out.code) {
@@ -243,7 +243,7 @@ px_status px__call_result(px_call *call, int i, int ndim, const int64_t *sizes, 
 }
 
 // True if t consists of column-major matrices, like results of decompositions.
-static bool lies_by_columns(const px_tensor *t) {
+static bool is_column_major(const px_tensor *t) {
   int n = t->ndim;
   if (n < 2 || t->numel == 0 || t->sizes[n - 2] == 1 || t->sizes[n - 1] == 1) return false;
   int64_t step = t->sizes[n - 2] * t->sizes[n - 1];
@@ -252,7 +252,7 @@ static bool lies_by_columns(const px_tensor *t) {
     if (t->sizes[d] != 1 && t->strides[d] != step) return false;
   return true;
 }
-static px_status lie_like(px_tensor *given, const px_tensor *made) {
+static px_status set_geometry_like(px_tensor *given, const px_tensor *made) {
   PX_SCOPED(px_tensor) view = NULL;
   PX_TRY(px_tensor_as_strided(&view, given, made->ndim, made->sizes, made->strides, given->offset));
   return px__tensor_take_geometry(given, view);
@@ -260,13 +260,13 @@ static px_status lie_like(px_tensor *given, const px_tensor *made) {
 static px_status deliver_one(px_call *call, int i) {
   px_tensor *given = call->given[i], *made = call->results[i];
   bool columns = call->op->kind == PX_OP_COMPOSITE && px__impl(call->op)->out == PX__OUT_SAME &&
-                 lies_by_columns(made) && !px__has_sizes(given, made->ndim, made->sizes);
+                 is_column_major(made) && !px__has_sizes(given, made->ndim, made->sizes);
   // Factories and random ops resize without a warning.
   if (call->op->flags & (PX_OP_IS_FACTORY | PX_OP_RANDOM))
     PX_TRY(px_tensor_resize(given, made->ndim, made->sizes));
   else
     PX_TRY(px__resize_output(given, made->ndim, made->sizes));
-  if (columns) PX_TRY(lie_like(given, made));
+  if (columns) PX_TRY(set_geometry_like(given, made));
   PX_TRY(px__tensor_copy(given, made, false));
   px_release(made);
   call->results[i] = px_retain(given);
@@ -274,7 +274,7 @@ static px_status deliver_one(px_call *call, int i) {
 }
 
 // Fails if a factory was given another device than that of out=.
-static px_status check_place(const px_call *call, const px_tensor *given) {
+static px_status check_device(const px_call *call, const px_tensor *given) {
   char asked[PX_DEVICE_TEXT], have[PX_DEVICE_TEXT];
   px_device device = px__tensor_device(given);
   for (int i = 0; i < call->op->param_count; i++) {
@@ -295,7 +295,7 @@ px_status px__call_copy_outs(px_call *call) {
   for (int i = 0; i < call->op->result_count; i++) {
     px_tensor *given = call->given[i], *made = call->results[i];
     if (!given || !made || given == made) continue;
-    if (call->op->flags & PX_OP_IS_FACTORY) PX_TRY(check_place(call, given));
+    if (call->op->flags & PX_OP_IS_FACTORY) PX_TRY(check_device(call, given));
     PX_TRY(check_out(call, i, (px_dtype)made->dtype, (px_dtype)given->dtype));
     PX_TRY(deliver_one(call, i));
   }

@@ -14,18 +14,18 @@ typedef struct reader {
   px__schema *to;
   const char *whole;  // the complete schema
   const char *at;     // read position
-  char *room;         // write position in to->text
+  char *write_at;     // write position in to->text
 } reader;
 
 static px_status bad(const reader *r, const char *at, const char *format, ...) PX_PRINTF(3, 4);
 static px_status bad(const reader *r, const char *at, const char *format, ...) {
-  char what[256];
+  char message[256];
   va_list list;
   va_start(list, format);
-  vsnprintf(what, sizeof what, format, list);
+  vsnprintf(message, sizeof message, format, list);
   va_end(list);
   PX_FAIL(PX_VALUE, "bad schema \"%s\", character %d: %s", r->whole, (int)(at - r->whole) + 1,
-          what);
+          message);
 }
 
 // ---- pieces of text
@@ -50,10 +50,10 @@ static px_status expect(reader *r, const char *text) {
 }
 
 static const char *keep(reader *r, const char *from, size_t length) {
-  char *to = r->room;
+  char *to = r->write_at;
   memcpy(to, from, length);
   to[length] = 0;
-  r->room += length + 1;
+  r->write_at += length + 1;
   return to;
 }
 
@@ -64,10 +64,10 @@ static size_t word_length(const char *at) {
   return n;
 }
 
-static px_status word(reader *r, const char **out, const char *what) {
+static px_status word(reader *r, const char **out, const char *expected) {
   skip(r);
   size_t length = word_length(r->at);
-  if (!length) return bad(r, r->at, "expected %s, not '%.12s'", what, r->at);
+  if (!length) return bad(r, r->at, "expected %s, not '%.12s'", expected, r->at);
   *out = keep(r, r->at, length);
   r->at += length;
   return PX_OK;
@@ -87,7 +87,7 @@ static const struct {
 };
 
 // Skips aliasing annotations: "(a)" for shared memory, "(a!)" for writes.
-static px_status pass_memory(reader *r) {
+static px_status skip_aliasing(reader *r) {
   if (*r->at != '(') return PX_OK;
   const char *start = r->at++;
   r->at += word_length(r->at);
@@ -110,7 +110,7 @@ static px_status read_type(reader *r, px_param *p) {
     return bad(r, start, "unknown type '%.*s'", length ? (int)length : 12, start);
   r->at += length;
   p->kind = types[i].kind;
-  PX_TRY(pass_memory(r));
+  PX_TRY(skip_aliasing(r));
   if (*r->at == '[') {
     r->at++;
     while (isdigit((unsigned char)*r->at)) r->at++;
@@ -128,11 +128,11 @@ static px_status read_type(reader *r, px_param *p) {
 
 static px_status read_number(reader *r, px_param *p) {
   const char *start = r->at;
-  bool truth = take(r, "True"), is_bool = truth || take(r, "False");
+  bool is_true = take(r, "True"), is_bool = is_true || take(r, "False");
   if (is_bool) {
     if (p->kind != PX_ARG_BOOL && p->kind != PX_ARG_SCALAR)
       return bad(r, start, "a bool is not a valid default of '%s'", p->name);
-    p->fallback = p->kind == PX_ARG_BOOL ? PX_B(truth) : PX_S(px_bool(truth));
+    p->fallback = p->kind == PX_ARG_BOOL ? PX_B(is_true) : PX_S(px_bool(is_true));
     return PX_OK;
   }
   char *end;
@@ -140,13 +140,13 @@ static px_status read_number(reader *r, px_param *p) {
   size_t length = (size_t)(end - start);
   if (!length || p->kind == PX_ARG_BOOL)
     return bad(r, start, "'%.12s' is not a valid default of '%s'", start, p->name);
-  bool whole = strspn(start, "+-0123456789") >= length;
-  if (p->kind == PX_ARG_INT && !whole)
+  bool is_integer = strspn(start, "+-0123456789") >= length;
+  if (p->kind == PX_ARG_INT && !is_integer)
     return bad(r, start, "expected an integer, not '%.*s'", (int)length, start);
-  int64_t integer = whole ? strtoll(start, NULL, 10) : 0;
+  int64_t parsed = is_integer ? strtoll(start, NULL, 10) : 0;
   p->fallback = p->kind == PX_ARG_FLOAT ? PX_F(real)
-                : p->kind == PX_ARG_INT ? PX_I(integer)
-                                        : PX_S(whole ? px_int(integer) : px_float(real));
+                : p->kind == PX_ARG_INT ? PX_I(parsed)
+                                        : PX_S(is_integer ? px_int(parsed) : px_float(real));
   r->at = end;
   return PX_OK;
 }
@@ -250,13 +250,13 @@ static px_status read_params(reader *r) {
 
 // Unnamed results are named by their index.
 static px_status result_name(reader *r, const char **out) {
-  static const char *const places[PX__MAX_RESULTS] = {"result0", "result1", "result2", "result3",
-                                                      "result4"};
+  static const char *const names[PX__MAX_RESULTS] = {"result0", "result1", "result2", "result3",
+                                                     "result4"};
   skip(r);
   if (word_length(r->at)) return word(r, out, "the name of a result");
   if (*r->at && !strchr(",)", *r->at))
     return bad(r, r->at, "expected the name of a result, not '%.12s'", r->at);
-  *out = places[r->to->result_count];
+  *out = names[r->to->result_count];
   return PX_OK;
 }
 
@@ -265,7 +265,7 @@ static px_status read_results(reader *r) {
   PX_TRY(expect(r, "->"));
   if (take(r, "Tensor")) {
     to->result_names[to->result_count++] = "result";
-    return pass_memory(r);
+    return skip_aliasing(r);
   }
   PX_TRY(expect(r, "("));
   if (take(r, ")")) return PX_OK;
@@ -273,7 +273,7 @@ static px_status read_results(reader *r) {
     if (to->result_count == PX__MAX_RESULTS)
       return bad(r, r->at, "at most %d results are supported", PX__MAX_RESULTS);
     PX_TRY(expect(r, "Tensor"));
-    PX_TRY(pass_memory(r));
+    PX_TRY(skip_aliasing(r));
     PX_TRY(result_name(r, &to->result_names[to->result_count]));
     to->result_count++;
   } while (take(r, ","));
@@ -296,7 +296,7 @@ px_status px__schema_read(px__schema *out, const char *schema) {
   reader r = {.to = out, .whole = schema, .at = schema};
   // Each character is copied at most twice (a name and a default's text). Each text ends in 0.
   PX_TRY(px__alloc((void **)&out->text, 4 * strlen(schema) + 4));
-  r.room = out->text;
+  r.write_at = out->text;
   PX_TRY(read_name(&r));
   PX_TRY(read_params(&r));
   PX_TRY(read_results(&r));
