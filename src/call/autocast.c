@@ -19,7 +19,7 @@ typedef struct px__cast {
   bool recorded;  // `to` has an autograd history
 } px__cast;
 struct px__casts {
-  int64_t count, capacity;  // room: a power of two and at least twice the count
+  int64_t count, capacity;  // capacity: a power of two and at least twice the count
   px__cast *items;
 };
 
