@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The run function of the scale of gradients: the results are the first two tensors, which the
-// kernel changes in place.
+// Run function of gradient scaling. The results are the first two tensors, which the kernel updates
+// in place.
 #include "ops/run.h"
 #include "run_functions/amp.h"
 

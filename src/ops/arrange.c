@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Composites that rearrange and join: dimensions that are added, planes that are turned, diagonals
-// and slices that are written, blocks, products of sets.
+// Composites that rearrange and join: atleast_nd and stacks, rot90, scatters into views, diagonals,
+// block_diag, cartesian_prod, combinations.
 #include "ops/run.h"
 #include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"
@@ -10,9 +10,9 @@
 #include "run_functions/index.h"
 #include "run_functions/view.h"
 
-// ---- at least so many dimensions
+// ---- minimum number of dimensions
 
-// A line, or a tensor without dimensions, gets n sizes, of which one is all of it.
+// Reshapes a vector or a 0-dim tensor to n dimensions; dimension `at` holds all elements.
 static px_status lined(px_tensor **out, const px_tensor *t, int n, int at) {
   int64_t sizes[3] = {1, 1, 1};
   sizes[at] = t->numel;
@@ -40,7 +40,7 @@ static px_status column(px_tensor **out, const px_tensor *t) {
   return PX_OK;
 }
 
-// Makes a part of each of the tensors, and joins them.
+// Applies `part` to each tensor and joins the results.
 typedef px_status part_fn(px_tensor **out, const px_tensor *t, void *context);
 typedef px_status join_fn(px_tensor **out, px_tensor *const *items, int64_t n, int64_t dim);
 static px_status joined(px_tensor **out, px_value list, part_fn *part, void *context, join_fn *join,
@@ -72,7 +72,7 @@ PX_RUN(vstack) { return cat_widened(&call->results[0], args->tensors, px_atleast
 PX_RUN(dstack) { return cat_widened(&call->results[0], args->tensors, px_atleast_3d, 2); }
 PX_RUN(column_stack) { return cat_widened(&call->results[0], args->tensors, column, 1); }
 
-// ---- turning
+// ---- rotation
 
 PX_RUN(rot90) {
   const px_tensor *self = args->self;
@@ -93,7 +93,7 @@ PX_RUN(rot90) {
 
 // ---- coordinates
 
-// The places in units of the dimensions behind, cut at the dimension's own size.
+// Coordinate along one dimension from flat indices. Multiplies *unit by the dimension's size.
 static px_status coordinate(px_tensor **out, const px_tensor *places, int64_t *unit, int64_t size) {
   PX_SCOPED(px_tensor) whole = NULL;
   PX_TRY(px_floor_divide_scalar(&whole, places, px_int(*unit)));
@@ -101,7 +101,7 @@ static px_status coordinate(px_tensor **out, const px_tensor *places, int64_t *u
            "unravel_index: the shape has too many elements");
   return px_remainder_scalar(out, whole, px_int(size));
 }
-// The coordinates of a place lie beside each other.
+// Stacks the coordinates and returns them as views of one tensor.
 static px_status beside(px_list **out, px_tensor *const *items, int n) {
   PX_SCOPED(px_tensor) all = NULL;
   PX_TRY(px_stack(&all, items, n, -1));
@@ -129,9 +129,9 @@ PX_RUN(unravel_index) {
   return status;
 }
 
-// ---- writing into a part of a copy
+// ---- writes to a view of a copy
 
-// Gives the part, a view of a copy, what src holds.
+// Copies src to `part`, a view of a copy.
 static px_status write_part(px_tensor *part, const px_tensor *src) {
   char have[128], want[128];
   bool same = src->ndim == part->ndim;
@@ -141,7 +141,7 @@ static px_status write_part(px_tensor *part, const px_tensor *src) {
            px__size_text(have, sizeof have, src), px__size_text(want, sizeof want, part));
   return px__tensor_copy(part, src, false);
 }
-// A copy with the strides of t, gaps included; row-major where elements share memory.
+// Copies t with its strides, gaps included. Row-major if elements share memory.
 static px_status clone_as_it_lies(px_tensor **out, const px_tensor *t) {
   for (int d = 0; d < t->ndim; d++)
     if (t->sizes[d] > 1 && t->strides[d] == 0) return px_clone(out, t, NULL);
@@ -182,7 +182,8 @@ PX_RUN(diagonal_scatter) {
   return write_part(part, args->src);
 }
 
-// The diagonal of all dimensions; of a tall matrix it begins anew below, a row left out between.
+// View of the diagonal over all dimensions. `again`: the next diagonal of a tall matrix, starting
+// one row after the end of the first.
 static px_status whole_diagonal(px_tensor **out, const px_tensor *self, bool again) {
   int64_t least = self->sizes[0], stride = 0, offset;
   for (int d = 0; d < self->ndim; d++) {
@@ -213,9 +214,9 @@ PX_RUN(fill_diagonal) {
   return PX_OK;
 }
 
-// ---- blocks and sets
+// ---- blocks and set products
 
-// What all blocks share, and how many columns come before the next one.
+// Common dtype of the blocks, their total columns, and the columns before the next block.
 typedef struct blocks {
   px_dtype dtype;
   int64_t columns, before;
@@ -234,7 +235,7 @@ static px_status measure_blocks(blocks *all, px_value list) {
   }
   return PX_OK;
 }
-// A block with zeros at both sides.
+// Pads a block with zeros on both sides.
 static px_status pad_block(px_tensor **out, const px_tensor *t, void *context) {
   blocks *all = context;
   PX_SCOPED(px_tensor) matrix = NULL;
@@ -255,8 +256,8 @@ PX_RUN(block_diag) {
   return joined(&call->results[0], list, pad_block, &all, px_cat, 0);
 }
 
-// A line of a set, each element as often as there are combinations of what comes behind, all of it
-// as often as of what comes before.
+// One column of the product: each element repeats for all combinations of later sets, and the whole
+// set for all combinations of earlier ones.
 typedef struct rows_of_product {
   int64_t all, before;
 } rows_of_product;
@@ -286,7 +287,8 @@ PX_RUN(cartesian_prod) {
   return joined(&call->results[0], list, product_column, &rows, px_stack, 1);
 }
 
-// The next of the rising rows of r numbers below n, which may repeat; false after the last.
+// Advances to the next ascending row of r numbers below n; false after the last. `repeats`: numbers
+// may repeat.
 static bool next_choice(int64_t *row, int64_t r, int64_t n, bool repeats) {
   int64_t k = r - 1;
   while (k >= 0 && row[k] == (repeats ? n - 1 : n - r + k)) k--;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Run functions of attention: which way it is computed, the composition of other ops, and what is
-// brought to the form that the kernel takes.
+// Run functions of attention: selection of the implementation, composition from other ops, and
+// operands of the tiled kernel.
 #include <math.h>
 
 #include "device/device_impl.h"
@@ -22,8 +22,8 @@ typedef const px__scaled_dot_product_attention_args arguments;
 
 // ---- composed of other ops
 
-// What a query may see, as a mask that hides the rest: bool, or to be added. A query that sees
-// nothing (`blind`) hides nothing either, since a softmax over no places is NaN; its result is 0.
+// Converts a mask to one that hides positions: bool, or additive. Fully masked queries (`blind`)
+// get no mask, because softmax over nothing is NaN. Their output is set to 0 later.
 static px_status open_eyes(px_tensor **hiding, px_tensor **blind, const px_tensor *mask) {
   PX_SCOPED(px_tensor) hidden = NULL;
   PX_SCOPED(px_tensor) all = NULL;
@@ -37,7 +37,7 @@ static px_status open_eyes(px_tensor **hiding, px_tensor **blind, const px_tenso
   *blind = PX_MOVE(all);
   return PX_OK;
 }
-// Hides the places that a mask says, or those behind a query's own.
+// Masks scores by the mask, or by position for causal attention.
 static px_status hide(px_tensor **scores, px_tensor **blind, const px_tensor *mask, bool causal) {
   PX_SCOPED(px_tensor) all = NULL;
   PX_SCOPED(px_tensor) seen = NULL;
@@ -71,7 +71,7 @@ static px_status weigh(px_tensor **out, const px_tensor *scores, const px_tensor
   *out = PX_MOVE(weights);
   return PX_OK;
 }
-// Each head of key and value serves several heads of the query.
+// Repeats key and value heads for groups of query heads.
 static px_status share_heads(px_tensor **out, px_tensor *t, int64_t heads, bool shared) {
   int dim = t->ndim - 3;
   bool none = dim >= 0 && !heads && !t->sizes[dim];
@@ -81,7 +81,7 @@ static px_status share_heads(px_tensor **out, px_tensor *t, int64_t heads, bool 
   int64_t at = dim;
   return px_repeat_interleave(out, t, heads / t->sizes[dim], &at, NULL);
 }
-// The weights that a call of tiled_attention kept, or those that are drawn now.
+// Dropout. With a seed, reuses the mask of a tiled_attention call.
 static px_status drop(px_tensor **out, const px_tensor *weights, double p, const px_tensor *seed) {
   PX_SCOPED(px_tensor) kept = NULL;
   PX_SCOPED(px_tensor) left = NULL;
@@ -112,9 +112,9 @@ PX_RUN(composed_attention) {
   return px_matmul(&call->results[0], kept, value);
 }
 
-// ---- in tiles
+// ---- tiled kernel
 
-// Of what the kernels are given; the sizes of the result.
+// Checks the kernel's operands. Returns the sizes of the result.
 static px_status check_tiles(const px_op *op, const px_tensor *q, const px_tensor *k,
                              const px_tensor *v, const px_tensor *mask, double p,
                              int64_t sizes[4]) {
@@ -131,7 +131,7 @@ static px_status check_tiles(const px_op *op, const px_tensor *q, const px_tenso
   sizes[3] = vs[3];
   return PX_OK;
 }
-// As query lies: what was transposed before is transposed back after. NULL: row-major.
+// Strides of the output: those of query if its sizes match; NULL: row-major.
 static const int64_t *output_strides(int64_t room[4], const px_tensor *query,
                                      const int64_t *sizes) {
   return px__has_sizes(query, 4, sizes) ? px__kept_strides(room, query) : NULL;
@@ -169,19 +169,19 @@ PX_RUN(tiled_attention_backward) {
   return PX_OK;
 }
 
-// What query, key and value share: the sizes before the last two, but for heads of their own.
+// Common sizes of query, key and value before the last two. Heads may differ.
 typedef struct common {
   int64_t sizes[PX_MAX_DIMS];
   int count;
-  bool shared;  // heads: the last of the sizes is query's alone
+  bool shared;  // GQA: the last of the sizes is query's number of heads
 } common;
 
-// The sizes of t before its rows, and, where heads are shared, before those.
+// Number of sizes of t before its rows, and before its heads if heads are shared.
 static int lead_of(const px_tensor *t, bool shared) {
   int count = t->ndim - 2 - shared;
   return count > 0 ? count : 0;
 }
-// False if they do not fit each other.
+// False if the sizes do not match.
 static bool find_common(common *c, arguments *args) {
   const px_tensor *three[] = {args->query, args->key, args->value}, *q = args->query;
   const int64_t *ks = args->key->sizes + args->key->ndim, *vs = args->value->sizes;
@@ -206,7 +206,7 @@ static bool find_common(common *c, arguments *args) {
   c->sizes[c->count++] = heads;
   return ks[-3] && ks[-3] == vs[-3] && heads % ks[-3] == 0 && c->count <= PX_MAX_DIMS - 2;
 }
-// Whether a mask can be repeated to the size of the scores.
+// True if the mask broadcasts to the sizes of the scores.
 static bool mask_fits(const common *c, arguments *args) {
   const px_tensor *m = args->attn_mask;
   int64_t last[] = {args->key->sizes[args->key->ndim - 2],
@@ -220,7 +220,7 @@ static bool mask_fits(const common *c, arguments *args) {
   return true;
 }
 
-// As (batch, heads, rows, columns), repeated where the others have more.
+// Broadcasts and reshapes to (batch, heads, rows, columns).
 static px_status spread(px_tensor **out, px_tensor *t, const common *c, int64_t heads, int64_t rows,
                         int64_t columns) {
   int64_t full[PX_MAX_DIMS], batch = 1, last = c->count ? heads : 1;
@@ -239,7 +239,7 @@ static px_status spread_mask(px_tensor **out, px_tensor *mask, arguments *args, 
   return spread(out, mask, c, heads_of(c), q->sizes[q->ndim - 2], k->sizes[k->ndim - 2]);
 }
 
-// What the kernel is given, of four dimensions each. Mask may be NULL.
+// Operands of the kernel, each of four dimensions. mask may be NULL.
 typedef struct tiles {
   px_tensor *query, *key, *value, *mask;
   bool adds_mask;  // see px_attention_call
@@ -259,9 +259,9 @@ static px_status spread_all(tiles *t, arguments *args, const common *c) {
   return args->attn_mask ? spread_mask(&t->mask, args->attn_mask, args, c) : PX_OK;
 }
 
-// As what a library's kernels add to scores: it hides by the least number,
-// not by infinity, of which differences are NaN. A query that sees nothing (`blind`) sees
-// everything in it.
+// Additive mask for library kernels. Hides by a large negative number, because differences of
+// infinities are NaN. Fully masked queries (`blind`) see everything; their output is set to 0
+// later.
 static px_status as_bias(px_tensor **bias, px_tensor **blind, const px_tensor *mask,
                          px_dtype dtype) {
   PX_SCOPED(px_tensor) hidden = NULL;
@@ -281,7 +281,7 @@ static px_status as_bias(px_tensor **bias, px_tensor **blind, const px_tensor *m
   *blind = PX_MOVE(all);
   return PX_OK;
 }
-// As kernels take it.
+// Converts the mask to the form of the kernel.
 static px_status make_mask(tiles *t, px_tensor **blind, arguments *args, const common *c) {
   PX_SCOPED(px_tensor) given = NULL;
   px_tensor *mask = args->attn_mask;
@@ -317,9 +317,9 @@ static px_status in_tiles(px_tensor **out, tiles *t, arguments *args, const comm
   return PX_OK;
 }
 
-// ---- which way
+// ---- selection of the implementation
 
-// Why kernels do not take the arguments, or NULL.
+// Reason why the kernels do not support the arguments; NULL if they do.
 static const char *unfit(common *c, arguments *args) {
   const px_tensor *three[] = {args->query, args->key, args->value}, *mask = args->attn_mask;
   for (int i = 0; i < 3; i++) {
@@ -332,7 +332,7 @@ static const char *unfit(common *c, arguments *args) {
   if (mask && px_grad_enabled() && px__needs_grad(mask)) return "attn_mask has no gradient there.";
   return NULL;
 }
-// The same, with what the kernel would be given; a real GPU is asked about that.
+// Like `unfit`, but also asks a real GPU's library with the operands of the kernel.
 static px_status find_reason(const char **out, tiles *t, common *c, arguments *args) {
   const px_tensor *q = args->query, *k = args->key, *v = args->value;
   enum { QUERY, KEY, VALUE, MASK, OUTPUT, OPERANDS };
@@ -379,7 +379,7 @@ const char *px_attention_unfit(const px_tensor *query, const px_tensor *key, con
   drop_tiles(&t);
   return reason;
 }
-// On devices the kernel goes by all names of kernels.
+// On devices any of the fused backends' settings enables the kernel.
 static bool is_on(const px_tensor *query) {
   bool flash = px_setting_get(PX_SETTING_SDP_FLASH);
   if (px__tensor_device(query).type != PX_CUDA) return flash;
@@ -400,7 +400,7 @@ static px_status choose(bool *tiled, tiles *t, common *c, arguments *args) {
   PX_TRY(px_warn(PX_WARN_USER, "Flash attention kernel not used because: %s", reason));
   PX_FAIL(PX_RUNTIME, "No available kernel.  Aborting execution.");
 }
-// Not done where the kernel does not take the arguments.
+// *done is false if the kernel does not support the arguments.
 static px_status try_tiles(bool *done, px_tensor **out, arguments *args, double scale) {
   common c;
   tiles t = {0};

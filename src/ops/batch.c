@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rules of ops for mapped dimensions that are no word of an entry: products, which become batched
-// products, and losses, whose reduction leaves the mapped dimension.
+// vmap: batching rules that are functions. Products become batched products. Losses reduce all
+// dimensions but the batch dimension.
 #include "batch_functions/linalg.h"
 #include "batch_functions/loss.h"
 #include "batch_functions/solve.h"
@@ -19,7 +19,7 @@ static px_status give_product(px__vmap_call *b, px_tensor *left, px_tensor *righ
   return px__vmap_set_result(b, 0, made);
 }
 
-// Of matrices, or of batches of them: what is not mapped is broadcast.
+// Matrix products, or batches of them. Tensors without a batch dimension are broadcast.
 static px_status product(px__vmap_call *b, px_tensor *left, px_tensor *right, int ndim) {
   PX_SCOPED(px_tensor) l = NULL;
   PX_SCOPED(px_tensor) r = NULL;
@@ -75,7 +75,7 @@ PX_VMAP_RULE(trace) {
   return px__vmap_set_result(b, 0, made);
 }
 
-// beta * self + alpha * left @ right; where beta is 0, self does not count.
+// beta * self + alpha * left @ right. self is ignored if beta is 0.
 typedef struct sum {
   px_tensor *self, *left, *right;
   px_scalar beta, alpha;
@@ -131,7 +131,7 @@ PX_VMAP_RULE(addmm) {
 PX_VMAP_RULE(baddbmm) {
   return give_sum(b, &(sum){args->self, args->batch1, args->batch2, args->beta, args->alpha, 3});
 }
-// Its second matrix is the transposed one.
+// The second matrix is transposed.
 PX_VMAP_RULE(_linear) {
   PX_SCOPED(px_tensor) turned = NULL;
   PX_TRY(px_transpose(&turned, args->mat2, 0, 1));
@@ -140,14 +140,14 @@ PX_VMAP_RULE(_linear) {
 
 // ---- systems of equations
 
-// With a dimension more, a vector must still be told from a matrix, and batches from each other.
+// With one more dimension, vectors and batches of matrices would be ambiguous.
 PX_VMAP_RULE(_linalg_solve) {
   const px_tensor *A = args->A, *B = args->B;
   bool vector = A->ndim == B->ndim + 1 && px__has_sizes(B, B->ndim, A->sizes);
   return A->ndim == B->ndim || vector ? px__vmap_shift(b) : px__vmap_loop(b, false);
 }
 
-// ---- losses element by element: without their reduction, which follows
+// ---- pointwise losses: computed without reduction, then reduced per sample
 
 static void leave_reduction(const px_call *call, px_value *args) {
   for (int i = 0; i < call->op->param_count; i++) {
@@ -206,7 +206,7 @@ PX_VMAP_RULE(loss) {
   return px__vmap_set_result(b, 0, made);
 }
 
-// The gradient of each element: of a mean, its part.
+// Gradient of each element. For 'mean' it is divided by the number of elements.
 static px_status spread_gradient(px_tensor **out, const px__vmap_call *b, px_tensor *grad,
                                  const px_tensor *self, const px_tensor *like,
                                  const char *reduction) {

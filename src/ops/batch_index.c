@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rules of indexing for mapped dimensions. A mapped dimension of self is one more that is not
-// indexed; if an index tensor is mapped too, it is indexed by the numbers of the places.
+// vmap: batching rules of indexing. A batch dimension of self alone is a dimension without an
+// index. If an index tensor is batched too, the batch dimension is indexed by an arange.
 #include "batch_functions/factory.h"
 #include "batch_functions/index.h"
 #include "batch_functions/arithmetic.h"
@@ -12,16 +12,16 @@
 #include "phlox/ops/index.h"
 #include "phlox/ops/view.h"
 
-// ---- picking by several index tensors
+// ---- advanced indexing by several index tensors
 
 typedef struct picking {
   px_tensor *made[PX_MAX_DIMS + 1];
   int64_t dims[PX_MAX_DIMS + 1];
-  int count;  // of indices, perhaps with the numbers of the places
-  int taken;  // dimensions of a place that they index
-  int ndim;   // of what the indices of a place broadcast to
-  // Where the dimensions of what is picked lie beneath, and where they belong: `moved` from `from`
-  // on to `to` on.
+  int count;  // of index tensors, perhaps with the batch index
+  int taken;  // indexed dimensions of a sample
+  int ndim;   // of the broadcast indices of a sample
+  // Permutation from the dimensions of the physical result to batch-first order: `moved` dimensions
+  // starting at `from` move to `to`.
   int64_t from[PX_MAX_DIMS], to[PX_MAX_DIMS];
   int moved;
 } picking;
@@ -46,7 +46,7 @@ static void move(picking *p, int64_t from, int64_t to, int count) {
   for (int i = 0; i < p->moved; i++) p->from[i] = from + i, p->to[i] = to + i;
 }
 
-// The numbers of the places, with dimensions of size 1 for those of the other indices.
+// Batch index: an arange over the batch, with `ndim` dimensions of size 1 after it.
 static px_status number_places(px_tensor **out, const px__vmap_call *b, const px_tensor *beside,
                                int ndim) {
   int64_t sizes[PX_MAX_DIMS] = {b->size};
@@ -57,7 +57,7 @@ static px_status number_places(px_tensor **out, const px__vmap_call *b, const px
   return px_view(out, line, sizes, 1 + ndim);
 }
 
-// A mask stands for an index of one dimension for each of its own.
+// A mask counts as one 1-d index and indexes as many dimensions as it has.
 static bool measure(picking *p, px_value indices, px_value dims) {
   bool together = true;
   for (int i = 0; i < indices.n; i++) {
@@ -70,7 +70,7 @@ static bool measure(picking *p, px_value indices, px_value dims) {
   return together;
 }
 
-// What is picked of a self that is mapped.
+// Sets up the indices for a batched self.
 static px_status start(picking *p, const px__vmap_call *b, const px_tensor *self, px_value indices,
                        px_value dims) {
   bool mapped = any_mapped(b, indices);
@@ -82,12 +82,12 @@ static px_status start(picking *p, const px__vmap_call *b, const px_tensor *self
     PX_TRY(px__vmap_physical(&p->made[p->count++], b, indices.v.tensors[i], p->ndim));
   }
   int64_t first = dims.v.ints[0];
-  if (mapped && together) move(p, 1, 1 + first, p->ndim);  // [places, indices, rest]
-  if (!mapped && !together) move(p, p->ndim, 0, 1);        // [indices, places, rest]
+  if (mapped && together) move(p, 1, 1 + first, p->ndim);  // [batch, indices, rest]
+  if (!mapped && !together) move(p, p->ndim, 0, 1);        // [indices, batch, rest]
   return PX_OK;
 }
 
-// A mask has no numbers of places beside it, and one without dimensions no index.
+// False for a mask together with a batched index, and for 0-dim masks.
 static bool has_rule(const px__vmap_call *b, px_value indices) {
   for (int i = 0; i < indices.n; i++) {
     const px_tensor *t = indices.v.tensors[i];
@@ -127,7 +127,7 @@ PX_VMAP_RULE(index) {
   return px__vmap_set_result(b, 0, made);
 }
 
-// Values as what is picked lies beneath; `ndim` of them a place.
+// Permutes values to the layout of the physical result. `ndim`: dimensions of a sample's values.
 static px_status values_beneath(px_tensor **out, const picking *p, const px__vmap_call *b,
                                 px_tensor *values, int ndim) {
   int64_t sizes[PX_MAX_DIMS + 1];
@@ -197,7 +197,7 @@ PX_VMAP_RULE(index_backward) {
   return status;
 }
 
-// ---- rows by number: as what is picked by the numbers of the places and these
+// ---- embedding: a batched weight is indexed by (batch index, row)
 
 static const int64_t two_dims[] = {0, 1};
 
@@ -221,7 +221,7 @@ PX_VMAP_RULE(embedding) {
   return px__vmap_set_result(b, 0, made);
 }
 
-// The gradient without that of the padding's rows.
+// Zeroes the gradient of the padding's rows.
 static px_status without_padding(px_tensor **out, px_tensor *grad, const px_tensor *input,
                                  px_value padding) {
   PX_SCOPED(px_tensor) is_padding = NULL;
@@ -255,7 +255,7 @@ PX_VMAP_RULE(embedding_backward) {
   return px__vmap_set_result(b, 0, made);
 }
 
-// ---- elements by a mask that all places share: of each place, as a line
+// ---- masks shared by all samples: each sample is flattened
 
 static px_status check_shared(const px__vmap_call *b, const px_tensor *mask) {
   PX_CHECK(!px__is_mapped(b, mask), PX_RUNTIME,
@@ -310,10 +310,10 @@ PX_VMAP_RULE(masked_select_backward) {
   return px__vmap_set_result(b, 0, made);
 }
 
-// ---- places of a dimension, where each place has numbers of its own: element by element
+// ---- index_select and similar with an index per sample: gather and scatter along dim
 
-// Such numbers for each element of `sizes`, which a place of what is picked or put has but in dim;
-// there it has as many as there are numbers.
+// Expands the index of each sample for gather and scatter: self's sizes, except index->numel along
+// dim.
 static px_status element_indices(px_tensor **out, int64_t *dim, const px__vmap_call *b,
                                  const px_tensor *self, px_tensor *index, int64_t given) {
   int d;
@@ -360,7 +360,7 @@ PX_VMAP_RULE(index_select_backward) {
   return px__vmap_set_result(b, 0, made);
 }
 
-// What is put at those places beneath; `add`: to what is there.
+// Scatters a source to the selected elements. `add`: accumulates.
 typedef struct putting {
   px_tensor *self, *index, *source;
   int64_t dim;
@@ -404,7 +404,7 @@ PX_VMAP_RULE(index_copy) {
   return put_source(b, &p, px_int(1));
 }
 
-// The number as it is broadcast beneath.
+// Aligns the value with the physical tensor and converts it to self's dtype and device.
 static px_status number_of(px_tensor **out, const px__vmap_call *b, px_tensor *value,
                            const px_tensor *self, int ndim) {
   PX_SCOPED(px_tensor) aligned = NULL;
@@ -412,7 +412,7 @@ static px_status number_of(px_tensor **out, const px__vmap_call *b, px_tensor *v
   return px_to(out, aligned, (px_dtype)self->dtype, px__tensor_device(self), false, false);
 }
 
-// A number of each place, or of all.
+// Fills the selected elements with a value per sample, or with one for all.
 static px_status put_number(px__vmap_call *b, const putting *p, px_tensor *value) {
   int64_t dim;
   PX_SCOPED(px_tensor) places = NULL;
@@ -440,7 +440,7 @@ PX_VMAP_RULE(index_fill) {
   return put_number(b, &p, value);
 }
 
-// ---- filling with a number that each place has its own of
+// ---- fills with a value per sample
 
 static px_status give_filled(px__vmap_call *b, px_tensor *self, px_tensor *made_take) {
   PX_SCOPED(px_tensor) made = made_take;
@@ -477,7 +477,7 @@ static px_status fill(px__vmap_call *b, px_tensor *self, px_tensor *value) {
 PX_VMAP_RULE(filled_tensor) { return fill(b, args->self, args->value); }
 PX_VMAP_RULE(fill_tensor) { return fill(b, args->self, args->value); }
 
-// ---- the order and the number of elements
+// ---- roll and repeat
 
 PX_VMAP_RULE(roll) {
   px_tensor *made = NULL;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rules of layers for mapped dimensions: convolutions, of which mapped weights are groups; batch
-// norm, whose channels are those of all places; layer_norm, whose weight follows by itself;
-// nll_loss, whose examples are those of all places.
+// vmap: batching rules of layers. Convolutions turn batched weights into groups. Batch norm treats
+// the channels of all samples as channels. layer_norm applies weight and bias itself. nll_loss
+// merges the examples of all samples.
 #include "batch_functions/conv.h"
 #include "batch_functions/layer.h"
 #include "batch_functions/loss.h"
@@ -20,7 +20,8 @@
 
 // ---- convolutions
 
-// (N, C, ...) of each place as (N, places * C, ...) of all; NULL stays NULL.
+// Merges the batch dimension with the channels: (N, C, ...) becomes (N, B * C, ...). NULL stays
+// NULL.
 static px_status as_channels(px_tensor **out, const px__vmap_call *b, px_tensor *t) {
   PX_SCOPED(px_tensor) whole = NULL;
   PX_SCOPED(px_tensor) moved = NULL;
@@ -35,7 +36,7 @@ static px_status as_rows(px_tensor **out, const px__vmap_call *b, px_tensor *t) 
   return whole ? px_flatten(out, whole, 0, 1) : PX_OK;
 }
 
-// A dimension of all places as the places and those of each.
+// Splits the batch dimension off dimension `dim` and moves it first.
 static px_status apart(px_tensor **out, const px__vmap_call *b, px_tensor *made, int dim) {
   int64_t sizes[2] = {b->size, made->sizes[dim] / b->size};
   PX_SCOPED(px_tensor) both = NULL;
@@ -43,10 +44,10 @@ static px_status apart(px_tensor **out, const px__vmap_call *b, px_tensor *made,
   return px_transpose(out, both, 0, dim);
 }
 
-// How the mapped dimension goes into a convolution, a batch norm or a gradient of one: images
-// alone, with their rows; or all tensors, as groups for each place: images with their channels,
-// weights and what else there is for each channel with their rows. Which dimension of the first
-// result has it then; of the others it is the first one.
+// Layout of the batch dimension in a convolution, a batch norm or one of their gradients. Without
+// `groups` only images are batched, and their rows are merged. With `groups` each sample is a
+// group: images merge channels, weights and per-channel tensors merge rows. `result`: the merged
+// dimension of the first result; other results merge dimension 0.
 typedef struct convolving {
   bool groups;
   int result;
@@ -56,7 +57,7 @@ static bool is_image(const char *name) {
   return !strcmp(name, "input") || !strcmp(name, "grad_output");
 }
 
-// The tensors of all places, in the place of those of each; `made` has them for the call.
+// Merges the batch dimension of all tensor arguments. `made` owns the merged tensors.
 static px_status of_all(px_tensor **made, const px__vmap_call *b, const convolving *how,
                         px_value *args) {
   const px_op *op = b->call->op;
@@ -70,8 +71,8 @@ static px_status of_all(px_tensor **made, const px__vmap_call *b, const convolvi
   return PX_OK;
 }
 
-// `sizes`: the parameter that has the sizes of the result, with as many more in its dimension; or
-// NULL.
+// `sizes`: name of the parameter with the result's sizes, whose merged dimension is scaled by the
+// batch size; or NULL.
 static px_status call_all(px__vmap_call *b, const convolving *how, const char *sizes) {
   const px_op *op = b->call->op;
   px_value args[PX__MAX_PARAMS];
@@ -86,7 +87,7 @@ static px_status call_all(px__vmap_call *b, const convolving *how, const char *s
     all[how->result] *= b->size;
     list->v.ints = all;
   }
-  px_value *groups = px__vmap_argument(op, args, "groups");  // a norm has none
+  px_value *groups = px__vmap_argument(op, args, "groups");  // absent in norms
   if (how->groups && groups->kind == PX_ARG_INT) groups->v.i *= b->size;
   if (status == PX_OK) status = px_op_call(op, PX_CALL_NEW, args, made);
   for (int i = 0; i < op->result_count; i++) {
@@ -99,12 +100,12 @@ static px_status call_all(px__vmap_call *b, const convolving *how, const char *s
   return status;
 }
 
-// Mapped images alone are more images; with mapped weights each place is a group of channels.
+// Batched images alone merge into N. With batched weights each sample is a group of channels.
 static const convolving more_images = {false, 0}, more_channels = {true, 1}, more_rows = {true, 0};
 
 static px_status conv_forward(px__vmap_call *b, const px_tensor *input, const px_tensor *weight,
                               const px_tensor *bias) {
-  if (input->ndim < weight->ndim) return px__vmap_itself(b);  // without a batch: it makes one
+  if (input->ndim < weight->ndim) return px__vmap_itself(b);  // unbatched input: it adds N itself
   if (b->size == 0 || !input->sizes[1]) return px__vmap_loop(b, false);
   bool weights = px__is_mapped(b, weight) || px__is_mapped(b, bias);
   return call_all(b, weights ? &more_channels : &more_images, NULL);
@@ -126,11 +127,11 @@ static px_status conv_weight(px__vmap_call *b) {
 PX_VMAP_RULE(conv2d_backward_weight) { return conv_weight(b); }
 PX_VMAP_RULE(conv3d_backward_weight) { return conv_weight(b); }
 
-// ---- images of patches
+// ---- fold
 
 PX_VMAP_RULE(fold) { return args->input->ndim == 3 ? px__vmap_merge(b) : px__vmap_shift(b); }
 
-// ---- batch norm: all places' channels beside each other, each with its statistics
+// ---- batch norm: the channels of all samples side by side, each with its own statistics
 
 static px_status normalise(px__vmap_call *b) {
   return b->size ? call_all(b, &more_channels, NULL) : px__vmap_loop(b, false);
@@ -148,7 +149,7 @@ static px_status times(px_tensor **place, px_tensor *other) {
   return PX_OK;
 }
 
-// Weight and bias of each place have the last dimensions of the output, and nothing before.
+// Applies a weight and bias per sample to the last dimensions of the output.
 static px_status scale(px_tensor **output, const px__vmap_call *b, px_tensor *weight,
                        px_tensor *bias, int ndim) {
   PX_SCOPED(px_tensor) w = NULL;
@@ -193,7 +194,7 @@ PX_VMAP_RULE(native_layer_norm) {
   return drop_three(made, status);
 }
 
-// The sum over a place's dimensions before the normalised ones.
+// Sums a sample over the dimensions before the normalised ones.
 static px_status sum_rows(px_tensor **out, px_tensor *t, int normalised) {
   int64_t dims[PX_MAX_DIMS];
   int n = 0;
@@ -204,7 +205,7 @@ static px_status sum_rows(px_tensor **out, px_tensor *t, int normalised) {
   return PX_OK;
 }
 
-// One number a row of the input, of any shape, as it is broadcast.
+// Reshapes per-row statistics to broadcast with the input.
 static px_status of_rows(px_tensor **out, const px__vmap_call *b, px_tensor *t,
                          const px_tensor *input, int normalised) {
   int64_t sizes[PX_MAX_DIMS + 1] = {b->size};
@@ -251,7 +252,7 @@ PX_VMAP_RULE(layer_norm_backward) {
 
 // ---- nll_loss
 
-// The targets of all places, as many dimensions as those of a place have beside classes.
+// Merges the targets of all samples. `rows`: self has rows of classes.
 static px_status merged_target(px_tensor **out, const px__vmap_call *b, px_tensor *target,
                                bool rows) {
   PX_SCOPED(px_tensor) whole = NULL;
@@ -259,7 +260,7 @@ static px_status merged_target(px_tensor **out, const px__vmap_call *b, px_tenso
   return rows ? px_flatten(out, whole, 0, 1) : px_reshape(out, whole, &b->size, 1);
 }
 
-// What the weight of each place has for the classes of its targets.
+// Gathers each sample's class weights for its targets.
 static px_status own_weights(px_tensor **out, const px__vmap_call *b, px_tensor *weight,
                              px_tensor *target, int64_t ignore_index) {
   PX_SCOPED(px_tensor) targets = NULL;
@@ -274,7 +275,7 @@ static px_status own_weights(px_tensor **out, const px__vmap_call *b, px_tensor 
   PX_TRY(px_to(&wide, known, PX_INT64, PX_DEVICE_NONE, false, false));
   return px_gather(out, weight->physical, 1, wide, false);
 }
-// Numbers of the targets of all places times those; with a weight for all, none.
+// Multiplies by the weights of each sample. No effect if the weight is shared.
 static px_status weigh(px_tensor **each, const px__vmap_call *b, px_tensor *weight,
                        px_tensor *target, int64_t ignore_index) {
   if (!px__is_mapped(b, weight)) return PX_OK;
@@ -288,8 +289,7 @@ static px_tensor *common_weight(const px__vmap_call *b, px_tensor *weight) {
   return px__is_mapped(b, weight) ? NULL : weight;
 }
 
-// What each example counts, by what the loss of an example with -1 everywhere is; then the sum of
-// a place.
+// Loss of each example. With self = -1 it is the weight of each example, whose sum is total_weight.
 static px_status each_loss(px_tensor **out, const px__vmap_call *b, px_tensor *self,
                            px_tensor *target, const px__nll_loss_forward_vmap_args *args) {
   px_tensor *none = NULL;
@@ -353,7 +353,7 @@ PX_VMAP_RULE(nll_loss_forward) {
   return drop_three(made, status);
 }
 
-// The gradient of each example, as `like` is shaped.
+// Gradient of each example, in the shape of `like`.
 static px_status each_gradient(px_tensor **out, const px__vmap_call *b,
                                const px__nll_loss_backward_vmap_args *args, const px_tensor *like) {
   PX_SCOPED(px_tensor) grad = NULL;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Complex numbers where no kernel knows them: they are put together from their parts, and products
-// of matrices are four products of the parts' matrices on the CPU; GPUs have kernels.
+// Complex numbers without kernels: composed from their parts. Matrix products on the CPU are four
+// products of real matrices. GPUs have kernels.
 #include "hidden/linalg.h"
 #include "hidden/arithmetic.h"
 #include "ops/run.h"
@@ -27,7 +27,7 @@ static void drop(px_tensor **list, int n) {
   for (int i = 0; i < n; i++) px_release(list[i]);
 }
 
-// One part of the product: a c - b d, or a d + b c.
+// One part of the product: ac - bd, or ad + bc.
 static px_status one_part(px_tensor *to, px_tensor *const a[2], px_tensor *const b[2], int which,
                           product of) {
   PX_SCOPED(px_tensor) x = NULL;
@@ -50,7 +50,7 @@ static px_status multiply(px_tensor *to, const px_tensor *a, const px_tensor *b,
   return status;
 }
 
-// alpha times the product, and beta times self, of which nothing is read where beta is 0.
+// alpha * product + beta * self. self is not read if beta is 0.
 typedef struct scaled {
   const px_tensor *self;
   px_scalar beta, alpha;
@@ -78,8 +78,8 @@ static px_status run_product(px_call *call, const px_tensor *a, const px_tensor 
   return PX_OK;
 }
 
-// Comes before the launch, and leaves real numbers to it, as those who are called often do first of
-// all. What it calls is not recorded.
+// Called before the launch; real operands pass through. Callers test is_real first to skip
+// arguments. Nested calls are not recorded.
 static bool is_real(const px_tensor *t) {
   return PX_LIKELY(!px_dtype_is_complex((px_dtype)t->dtype));
 }
@@ -131,7 +131,7 @@ PX_RUN(_linear) {
   return products(call, a, b, 2, (const int64_t[]){a->sizes[0], b->sizes[0]}, times_turned, &s);
 }
 
-// ---- with complex numbers as factors, which go to what they scale
+// ---- complex scalar factors: multiplied into the operands they scale
 
 px_status px__check_complex_scalar(const px_tensor *self) {
   PX_CHECK(px_dtype_is_complex((px_dtype)self->dtype), PX_RUNTIME,
@@ -160,7 +160,7 @@ OF_COMPLEX(addbmm, batch1, batch2)
 
 // ---- softmax
 
-// Numbers whose exponentials do not overflow: those of a line less the greatest real part.
+// Subtracts the maximum real part along dim, so that exp does not overflow.
 static px_status lowered(px_tensor **out, const px_tensor *t, int64_t dim) {
   PX_SCOPED(px_tensor) real = NULL;
   PX_SCOPED(px_tensor) plain = NULL;
@@ -170,7 +170,7 @@ static px_status lowered(px_tensor **out, const px_tensor *t, int64_t dim) {
   PX_TRY(px_amax(&most, plain, &dim, 1, true));
   return px_sub(out, t, most, px_int(1));
 }
-// Of unsigned numbers where dtype is that of floats: they become those first.
+// Unsigned integers, only with a floating-point dtype argument. They are converted first.
 static px_status softmax_of_unsigned(px_call *call, const px_tensor *self, px_dtype dtype,
                                      int64_t dim, bool log) {
   PX_SCOPED(px_tensor) wide = NULL;
@@ -207,7 +207,7 @@ PX_RUN(_softmax_of_complex) {
   return px_to(&call->results[0], made, dtype, PX_DEVICE_NONE, false, false);
 }
 
-// ---- from parts
+// ---- construction from parts
 
 static px_status check_parts(const px_tensor *a, const px_tensor *b, const char *name) {
   PX_CHECK(px_dtype_to_complex((px_dtype)a->dtype) != PX_DTYPE_NONE &&

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Run functions of convolution and pooling: sizes of results, and PyTorch's texts for what does not
-// fit.
+// Run functions of convolution and pooling: sizes of results, and PyTorch's argument checks.
 #include "ops/conv_impl.h"
 
 #include "hidden/conv.h"
@@ -17,7 +16,7 @@
 
 #define LL(x) ((long long)(x))
 
-// The text of a dilation tells those of all dimensions, of which an image has two at least.
+// PyTorch's text lists the dilation of all dimensions, at least two.
 static px_status refuse_dilation(px_value v, int dims) {
   char text[256];
   int64_t all[3] = {1, 1, 1};
@@ -55,7 +54,7 @@ px__pair px__pair_of(const px_tensor *x, const px_tensor *w) {
   memcpy(p.w, w->sizes, (size_t)w->ndim * sizeof *p.w);
   return p;
 }
-// The texts of messages are made where one is needed.
+// Error texts are formatted only when needed.
 static const char *weight_text(char text[128], const px__pair *p) {
   return px__sizes_text(text, 128, p->ndim, p->w);
 }
@@ -63,7 +62,7 @@ static const char *way_text(char text[48], bool transposed, int64_t groups) {
   snprintf(text, 48, transposed ? "transposed=1, " : "groups=%lld, ", LL(groups));
   return text;
 }
-// The first dimension of a weight divides into groups.
+// Checks that the first dimension of a weight is divisible by groups.
 static px_status check_groups(const px__pair *p, int64_t groups) {
   char ws[128];
   PX_CHECK(p->w[0] >= groups, PX_RUNTIME,
@@ -94,7 +93,7 @@ px_status px__conv_channels(const px__pair *p, const px_tensor *bias, int64_t gr
            px__size_text(xs, sizeof xs, bias));
   return PX_OK;
 }
-// A kernel of the sizes w has elements, and sizes of images and kernels can be calculated with.
+// Checks that the kernel is not empty and that sizes of images and kernels are in range.
 static px_status check_kernel(const int64_t *x, const int64_t *w) {
   PX_CHECK(w[2] > 0 && w[3] > 0, PX_RUNTIME,
            "kernel size should be greater than zero, but got kernel_height: %lld kernel_width: "
@@ -129,7 +128,7 @@ static px_status check_conv(const px__conv2d_args *args) {
   px__pair p = px__pair_of(x, w);
   return px__conv_channels(&p, args->bias, args->groups, false);
 }
-// "5 x 5": the sizes of all dimensions.
+// "5 x 5": sizes of all dimensions.
 static const char *by_text(char text[96], int dims, const int64_t *sizes) {
   size_t used = 0;
   for (int k = 0; k < dims; k++)
@@ -156,7 +155,7 @@ px_status px__conv_sizes(int dims, const int64_t *x, const int64_t *w, px__conv_
   }
   return px__conv_inside(dims, padded, kernel);
 }
-// An image without a batch becomes a batch of one for the call.
+// Adds a batch dimension to an image for the call.
 static px_status unbatched(px_call *call, const px__conv2d_args *args) {
   px_value stride = args->stride, padding = args->padding, dilation = args->dilation;
   PX_SCOPED(px_tensor) batch = NULL;
@@ -199,7 +198,7 @@ PX_RUN(conv2d) {
     return px__conv_biased(&call->results[0], made, args->bias, 2);
   }
   if (!x->sizes[1]) {
-    sizes[1] = 0;  // as PyTorch has it
+    sizes[1] = 0;  // as in PyTorch
     call->composed = true;
     return px__conv_nothing(&call->results[0], (const px_tensor *[]){x, w, args->bias}, 3, 4,
                             sizes);
@@ -274,7 +273,7 @@ PX_RUN(conv2d_mode) {
   return px_conv2d(&call->results[0], x, w, args->bias, stride.v.ints, stride.n, padding, 4,
                    dilation.v.ints, dilation.n, args->groups);
 }
-// Lists of one number each, for the one dimension there is; a stride may be left out.
+// Checks that lists have one number, for a signal's only dimension. A stride may be omitted.
 static px_status check_lone(const px_call *call) {
   for (int i = 1; i < call->op->param_count; i++) {
     const px_param *p = &call->op->params[i];
@@ -287,19 +286,19 @@ static px_status check_lone(const px_call *call) {
   }
   return PX_OK;
 }
-// A signal as an image of one row, and back.
+// Converts a signal to an image of one row, and back.
 static px_status as_image(px_tensor **out, const px_tensor *signal) {
   return px_unsqueeze(out, signal, -2);
 }
 static px_status as_signal(px_tensor **out, const px_tensor *image) {
   return px_squeeze_dim(out, image, (int64_t[]){-2}, 1);
 }
-// The number of a list for the one dimension there is, with what the row has: 1 or 0.
+// Lists for an image of one row: {row, the signal's number}. `row` is 1 or 0.
 typedef struct row_pair {
   int64_t of[2];
 } row_pair;
 static row_pair beside(px_value list, int64_t row) { return (row_pair){{row, list.v.ints[0]}}; }
-// What does not fit is told of the signal, before it becomes an image.
+// Checks before the conversion to an image, so that errors refer to the signal.
 static px_status check_signal(const px__conv1d_args *args) {
   px__pair p = px__pair_of(args->input, args->weight);
   int64_t padding = args->padding.v.ints[0], dilation = args->dilation.v.ints[0];
@@ -309,7 +308,7 @@ static px_status check_signal(const px__conv1d_args *args) {
   int64_t padded = p.x[2] + 2 * padding, kernel = dilation * (p.w[2] - 1) + 1;
   return px__conv_inside(1, &padded, &kernel);
 }
-// A signal is an image of one row.
+// Convolves the signal as an image of one row.
 PX_RUN(conv1d) {
   PX_TRY(check_lone(call));
   PX_TRY(check_signal(args));
@@ -399,7 +398,7 @@ px_status px__conv_biased(px_tensor **out, px_tensor *made, const px_tensor *bia
   PX_TRY(px_reshape(&shift, bias, (int64_t[]){-1, 1, 1, 1}, dims + 1));
   return px_add(out, made, shift, px_int(1));
 }
-// The gradient of conv2d with respect to its input, and a bias for each channel.
+// Transposed convolution: the gradient of conv2d by its input, plus a bias per channel.
 static px_status spread_images(px_tensor **out, const px__conv_transpose2d_args *args,
                                const px_tensor *x) {
   const px_tensor *w = args->weight, *bias = args->bias;
@@ -451,7 +450,7 @@ PX_RUN(conv_transpose1d) {
 
 // ---- pooling
 
-// A window over images: what is not given is a dilation of 1, a stride of the kernel's size.
+// A pooling window. Default dilation: 1; default stride: the kernel's size.
 typedef struct window {
   px_value kernel, stride, padding, dilation;
   bool ceiling;
@@ -470,7 +469,7 @@ static px_status check_window(const char *name, const window *w) {
       PX_CHECK(lists[i].v.ints[k] == (int)lists[i].v.ints[k], PX_RUNTIME, "integer out of range");
   return PX_OK;
 }
-// Batches may be empty, images not.
+// Batches may be empty, images may not.
 static px_status check_image(px_value x) {
   char text[128];
   for (int i = x.n - 3; i < x.n; i++)
@@ -480,7 +479,7 @@ static px_status check_image(px_value x) {
              px__sizes_text(text, sizeof text, x.n, x.v.ints));
   return PX_OK;
 }
-// What is looked at before the sizes of the image.
+// Checks that precede those of the image's sizes.
 static px_status check_steps(const window *w, int k) {
   px_value strides = w->stride.n ? w->stride : w->kernel;
   int64_t kernel = px__int_at(w->kernel, k), pad = px__int_at(w->padding, k);
@@ -498,7 +497,7 @@ static px_status check_steps(const window *w, int k) {
            LL(pad), LL(kernel), LL(gap));
   return PX_OK;
 }
-// How many places the window has along dimension k, where the image has `size` elements.
+// Number of outputs along dimension k of `size` elements.
 static px_status pool_places(int64_t *out, const window *w, int k, int64_t size) {
   px_value strides = w->stride.n ? w->stride : w->kernel;
   int64_t gap = w->dilation.n ? px__int_at(w->dilation, k) : 1;
@@ -507,7 +506,7 @@ static px_status pool_places(int64_t *out, const window *w, int k, int64_t size)
                            px__int_at(w->padding, k), gap, w->ceiling);
   return PX_OK;
 }
-// What the window gives of an input whose sizes are x.
+// Sizes of the result for an input of sizes x.
 static px_status pool_sizes(const char *name, px_value x, const window *w, int64_t *sizes) {
   PX_TRY(check_window(name, w));
   PX_CHECK(x.n == 3 || x.n == 4, PX_RUNTIME,
@@ -524,7 +523,7 @@ static px_status pool_sizes(const char *name, px_value x, const window *w, int64
            LL(in[0]), LL(in[1]), LL(in[2]), LL(out[0]), LL(out[1]), LL(out[2]));
   return PX_OK;
 }
-// The windows of both dimensions.
+// The windows along both dimensions.
 static void steps_of(px__window_steps *s, const window *w, const px_tensor *x,
                      const int64_t *sizes) {
   px_value strides = w->stride.n ? w->stride : w->kernel;
@@ -536,7 +535,7 @@ static void steps_of(px__window_steps *s, const window *w, const px_tensor *x,
                               .pad = px__int_at(w->padding, k),
                               .dilation = w->dilation.n ? px__int_at(w->dilation, k) : 1};
 }
-// Channels lie as those of x, as the kernel's do.
+// Copies to the memory format of x, like the kernel's results.
 static px_status like_format(px_tensor **out, const px_tensor *made, const px_tensor *x) {
   return px_clone(out, made, px_memory_format_name(px_tensor_suggest_format(x)));
 }
@@ -610,7 +609,7 @@ PX_RUN(avg_pool2d_backward) {
 static row_pair stride_beside(px_value stride, px_value kernel) {
   return beside(stride.n ? stride : kernel, 1);
 }
-// PyTorch's texts for a window that does not fit a signal.
+// PyTorch's error texts for signal pooling windows.
 static px_status check_signal_window(const px__max_pool1d_args *args) {
   int64_t kernel = args->kernel_size.v.ints[0], pad = args->padding.v.ints[0], span;
   int64_t gap = args->dilation.v.ints[0], size = args->self->sizes[args->self->ndim - 1];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Convolutions of complex numbers, which are linear in images and in weights: put together from
-// four of their parts, whose gradients are theirs.
+// Complex convolutions, which are linear in images and weights: composed from four real
+// convolutions. Their gradients follow from these.
 #include "hidden/conv.h"
 #include "hidden/volume.h"
 #include "ops/conv_impl.h"
@@ -10,7 +10,7 @@
 #include "run_functions/conv.h"
 #include "run_functions/volume.h"
 
-// What is the same for all four: how to convolve, or the sizes of an input and how to spread.
+// Common parameters of the four convolutions. With `sizes` they are gradients of the input.
 typedef struct way {
   int dims;
   px_value stride, padding, dilation;
@@ -28,7 +28,7 @@ static px_status of_reals(px_tensor **out, const px_tensor *a, const px_tensor *
       out, a, b, LIST(w->sizes), LIST(w->stride), LIST(w->padding), LIST(w->dilation), w->groups,
       w->format);
 }
-// One part of the product: a c - b d, or a d + b c.
+// One part of the product: ac - bd, or ad + bc.
 static px_status one_part(px_tensor **out, px_tensor *const a[2], px_tensor *const b[2], int which,
                           const way *w) {
   PX_SCOPED(px_tensor) x = NULL;
