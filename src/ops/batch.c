@@ -13,7 +13,7 @@
 
 // ---- products
 
-static px_status give_product(px__vmap_call *b, px_tensor *left, px_tensor *right) {
+static px_status set_product(px__vmap_call *b, px_tensor *left, px_tensor *right) {
   px_tensor *made = NULL;
   PX_TRY(px_matmul(&made, left, right));
   return px__vmap_set_result(b, 0, made);
@@ -25,7 +25,7 @@ static px_status product(px__vmap_call *b, px_tensor *left, px_tensor *right, in
   PX_SCOPED(px_tensor) r = NULL;
   PX_TRY(px__vmap_physical(&l, b, left, ndim));
   PX_TRY(px__vmap_physical(&r, b, right, ndim));
-  return give_product(b, l, r);
+  return set_product(b, l, r);
 }
 PX_VMAP_RULE(mm) { return product(b, args->self, args->mat2, 2); }
 PX_VMAP_RULE(bmm) { return product(b, args->self, args->mat2, 3); }
@@ -55,12 +55,12 @@ PX_VMAP_RULE(dot) {
   PX_SCOPED(px_tensor) right = NULL;
   PX_SCOPED(px_tensor) both = NULL;
   px_tensor *made = NULL;
-  int64_t place[] = {b->size};
+  int64_t shape[] = {b->size};
   PX_TRY(px__vmap_physical(&left, b, args->self, 1));
   PX_TRY(px_unsqueeze(&row, left, -2));
   PX_TRY(column(&right, b, args->tensor));
   PX_TRY(px_matmul(&both, row, right));
-  PX_TRY(px_reshape(&made, both, place, 1));
+  PX_TRY(px_reshape(&made, both, shape, 1));
   return px__vmap_set_result(b, 0, made);
 }
 
@@ -115,7 +115,7 @@ static px_status sum_of(px_tensor **out, px__vmap_call *b, const sum *s) {
   return add_scaled(out, both, self, s->beta, s->alpha);
 }
 
-static px_status give_sum(px__vmap_call *b, const sum *s) {
+static px_status set_sum(px__vmap_call *b, const sum *s) {
   px_tensor *made = NULL, *self = s->self;
   PX_TRY(sum_of(&made, b, s));
   if (b->call->mode != PX_CALL_INPLACE) return px__vmap_set_result(b, 0, made);
@@ -126,16 +126,16 @@ static px_status give_sum(px__vmap_call *b, const sum *s) {
 }
 
 PX_VMAP_RULE(addmm) {
-  return give_sum(b, &(sum){args->self, args->mat1, args->mat2, args->beta, args->alpha, 2});
+  return set_sum(b, &(sum){args->self, args->mat1, args->mat2, args->beta, args->alpha, 2});
 }
 PX_VMAP_RULE(baddbmm) {
-  return give_sum(b, &(sum){args->self, args->batch1, args->batch2, args->beta, args->alpha, 3});
+  return set_sum(b, &(sum){args->self, args->batch1, args->batch2, args->beta, args->alpha, 3});
 }
 // The second matrix is transposed.
 PX_VMAP_RULE(_linear) {
-  PX_SCOPED(px_tensor) turned = NULL;
-  PX_TRY(px_transpose(&turned, args->mat2, 0, 1));
-  return give_sum(b, &(sum){args->self, args->mat1, turned, args->beta, args->alpha, 2});
+  PX_SCOPED(px_tensor) transposed = NULL;
+  PX_TRY(px_transpose(&transposed, args->mat2, 0, 1));
+  return set_sum(b, &(sum){args->self, args->mat1, transposed, args->beta, args->alpha, 2});
 }
 
 // ---- systems of equations
@@ -149,14 +149,14 @@ PX_VMAP_RULE(_linalg_solve) {
 
 // ---- pointwise losses: computed without reduction, then reduced per sample
 
-static void leave_reduction(const px_call *call, px_value *args) {
+static void drop_reduction(const px_call *call, px_value *args) {
   for (int i = 0; i < call->op->param_count; i++) {
     args[i] = call->args[i];
     if (!strcmp(call->op->params[i].name, "reduction")) args[i] = PX_TX("none");
   }
 }
 
-static void put(const px__vmap_call *b, px_value *args, const char *name, px_tensor *t) {
+static void set_argument(const px__vmap_call *b, px_value *args, const char *name, px_tensor *t) {
   *px__vmap_argument(b->call->op, args, name) = PX_T(t);
 }
 
@@ -193,10 +193,10 @@ PX_VMAP_RULE(loss) {
   px_value given[PX__MAX_PARAMS];
   px_tensor *pair[2] = {NULL, NULL}, *made = NULL;
   void *each = NULL;
-  leave_reduction(b->call, given);
+  drop_reduction(b->call, given);
   px_status status = aligned_pair(pair, b, args->self, args->target);
-  put(b, given, "self", pair[0]);
-  put(b, given, "target", pair[1]);
+  set_argument(b, given, "self", pair[0]);
+  set_argument(b, given, "target", pair[1]);
   if (status == PX_OK) status = px_op_call(b->call->op, PX_CALL_NEW, given, &each);
   if (status == PX_OK) status = reduced(&made, each, args->reduction);
   px_release(each);
@@ -207,7 +207,7 @@ PX_VMAP_RULE(loss) {
 }
 
 // Gradient of each element. For 'mean' it is divided by the number of elements.
-static px_status spread_gradient(px_tensor **out, const px__vmap_call *b, px_tensor *grad,
+static px_status expand_gradient(px_tensor **out, const px__vmap_call *b, px_tensor *grad,
                                  const px_tensor *self, const px_tensor *like,
                                  const char *reduction) {
   PX_SCOPED(px_tensor) aligned = NULL;
@@ -225,13 +225,13 @@ PX_VMAP_RULE(loss_backward) {
   px_tensor *pair[2] = {NULL, NULL};
   PX_SCOPED(px_tensor) grad = NULL;
   void *made = NULL;
-  leave_reduction(b->call, given);
+  drop_reduction(b->call, given);
   px_status status = aligned_pair(pair, b, args->self, args->target);
   if (status == PX_OK)
-    status = spread_gradient(&grad, b, args->grad_output, args->self, pair[0], args->reduction);
-  put(b, given, "grad_output", grad);
-  put(b, given, "self", pair[0]);
-  put(b, given, "target", pair[1]);
+    status = expand_gradient(&grad, b, args->grad_output, args->self, pair[0], args->reduction);
+  set_argument(b, given, "grad_output", grad);
+  set_argument(b, given, "self", pair[0]);
+  set_argument(b, given, "target", pair[1]);
   if (status == PX_OK) status = px_op_call(b->call->op, PX_CALL_NEW, given, &made);
   px_release(pair[0]);
   px_release(pair[1]);

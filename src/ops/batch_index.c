@@ -14,7 +14,7 @@
 
 // ---- advanced indexing by several index tensors
 
-typedef struct picking {
+typedef struct indexing {
   px_tensor *made[PX_MAX_DIMS + 1];
   int64_t dims[PX_MAX_DIMS + 1];
   int count;  // of index tensors, perhaps with the batch index
@@ -24,8 +24,8 @@ typedef struct picking {
   // starting at `from` move to `to`.
   int64_t from[PX_MAX_DIMS], to[PX_MAX_DIMS];
   int moved;
-} picking;
-static void drop(picking *p) {
+} indexing;
+static void drop(indexing *p) {
   for (int i = 0; i < p->count; i++) px_release(p->made[i]);
 }
 
@@ -41,49 +41,49 @@ static bool any_mapped(const px__vmap_call *b, px_value indices) {
   return false;
 }
 
-static void move(picking *p, int64_t from, int64_t to, int count) {
+static void move(indexing *p, int64_t from, int64_t to, int count) {
   p->moved = from == to ? 0 : count;
   for (int i = 0; i < p->moved; i++) p->from[i] = from + i, p->to[i] = to + i;
 }
 
 // Batch index: an arange over the batch, with `ndim` dimensions of size 1 after it.
-static px_status number_places(px_tensor **out, const px__vmap_call *b, const px_tensor *beside,
-                               int ndim) {
+static px_status batch_arange(px_tensor **out, const px__vmap_call *b, const px_tensor *like,
+                              int ndim) {
   int64_t sizes[PX_MAX_DIMS] = {b->size};
   PX_SCOPED(px_tensor) line = NULL;
   for (int d = 0; d < ndim; d++) sizes[1 + d] = 1;
-  PX_TRY(px_arange(&line, px_int(0), px_int(b->size), px_int(1), PX_INT64,
-                   px__tensor_device(beside), false, false));
+  PX_TRY(px_arange(&line, px_int(0), px_int(b->size), px_int(1), PX_INT64, px__tensor_device(like),
+                   false, false));
   return px_view(out, line, sizes, 1 + ndim);
 }
 
 // A mask counts as one 1-d index and indexes as many dimensions as it has.
-static bool measure(picking *p, px_value indices, px_value dims) {
-  bool together = true;
+static bool measure(indexing *p, px_value indices, px_value dims) {
+  bool adjacent = true;
   for (int i = 0; i < indices.n; i++) {
     const px_tensor *t = indices.v.tensors[i];
     int ndim = is_mask(t) ? 1 : t->ndim;
     if (ndim > p->ndim) p->ndim = ndim;
-    together &= i == 0 || dims.v.ints[i] == dims.v.ints[0] + p->taken;
+    adjacent &= i == 0 || dims.v.ints[i] == dims.v.ints[0] + p->taken;
     p->taken += is_mask(t) ? t->ndim : 1;
   }
-  return together;
+  return adjacent;
 }
 
 // Sets up the indices for a batched self.
-static px_status start(picking *p, const px__vmap_call *b, const px_tensor *self, px_value indices,
+static px_status start(indexing *p, const px__vmap_call *b, const px_tensor *self, px_value indices,
                        px_value dims) {
   bool mapped = any_mapped(b, indices);
-  *p = (picking){.count = 0};
-  bool together = measure(p, indices, dims);
-  if (mapped) PX_TRY(number_places(&p->made[p->count++], b, self, p->ndim));
+  *p = (indexing){.count = 0};
+  bool adjacent = measure(p, indices, dims);
+  if (mapped) PX_TRY(batch_arange(&p->made[p->count++], b, self, p->ndim));
   for (int i = 0; i < indices.n; i++) {
     p->dims[p->count] = dims.v.ints[i] + 1;
     PX_TRY(px__vmap_physical(&p->made[p->count++], b, indices.v.tensors[i], p->ndim));
   }
   int64_t first = dims.v.ints[0];
-  if (mapped && together) move(p, 1, 1 + first, p->ndim);  // [batch, indices, rest]
-  if (!mapped && !together) move(p, p->ndim, 0, 1);        // [indices, batch, rest]
+  if (mapped && adjacent) move(p, 1, 1 + first, p->ndim);  // [batch, indices, rest]
+  if (!mapped && !adjacent) move(p, p->ndim, 0, 1);        // [indices, batch, rest]
   return PX_OK;
 }
 
@@ -103,7 +103,7 @@ static px_status refuse_masks(const px__vmap_call *b, px_value indices) {
   return PX_OK;
 }
 
-static px_status pick(px_tensor **out, const picking *p, const px_tensor *whole) {
+static px_status index_physical(px_tensor **out, const indexing *p, const px_tensor *whole) {
   PX_SCOPED(px_tensor) made = NULL;
   PX_TRY(px_index(&made, whole, p->made, p->count, p->dims, p->count));
   *out = NULL;
@@ -115,21 +115,21 @@ static px_status pick(px_tensor **out, const picking *p, const px_tensor *whole)
 PX_VMAP_RULE(index) {
   PX_TRY(refuse_masks(b, args->indices));
   if (!has_rule(b, args->indices)) return px__vmap_loop(b, false);
-  picking p;
+  indexing p;
   PX_SCOPED(px_tensor) whole = NULL;
   px_tensor *made = NULL;
   px_status status = px__vmap_ensure_batch_dim(&whole, b, args->self);
   p.count = 0;
   if (status == PX_OK) status = start(&p, b, args->self, args->indices, args->dims);
-  if (status == PX_OK) status = pick(&made, &p, whole);
+  if (status == PX_OK) status = index_physical(&made, &p, whole);
   drop(&p);
   PX_TRY(status);
   return px__vmap_set_result(b, 0, made);
 }
 
 // Permutes values to the layout of the physical result. `ndim`: dimensions of a sample's values.
-static px_status values_beneath(px_tensor **out, const picking *p, const px__vmap_call *b,
-                                px_tensor *values, int ndim) {
+static px_status physical_values(px_tensor **out, const indexing *p, const px__vmap_call *b,
+                                 px_tensor *values, int ndim) {
   int64_t sizes[PX_MAX_DIMS + 1];
   PX_SCOPED(px_tensor) aligned = NULL;
   PX_SCOPED(px_tensor) whole = NULL;
@@ -147,13 +147,14 @@ static px_status values_beneath(px_tensor **out, const picking *p, const px__vma
   return PX_OK;
 }
 
-static px_status put(px__vmap_call *b, const px__index_put_vmap_args *args, const picking *p) {
+static px_status put_values(px__vmap_call *b, const px__index_put_vmap_args *args,
+                            const indexing *p) {
   PX_SCOPED(px_tensor) whole = NULL;
   PX_SCOPED(px_tensor) values = NULL;
   px_tensor *made = NULL;
   int picked = args->self->ndim - p->taken + p->ndim;
   PX_TRY(px__vmap_ensure_batch_dim(&whole, b, args->self));
-  PX_TRY(values_beneath(&values, p, b, args->values, picked));
+  PX_TRY(physical_values(&values, p, b, args->values, picked));
   if (b->call->mode == PX_CALL_INPLACE)
     PX_TRY(px_index_put_(whole, p->made, p->count, p->dims, p->count, values, args->accumulate));
   else
@@ -164,15 +165,15 @@ static px_status put(px__vmap_call *b, const px__index_put_vmap_args *args, cons
 PX_VMAP_RULE(index_put) {
   PX_TRY(refuse_masks(b, args->indices));
   if (!has_rule(b, args->indices)) return px__vmap_loop(b, false);
-  picking p;
+  indexing p;
   px_status status = start(&p, b, args->self, args->indices, args->dims);
-  if (status == PX_OK) status = put(b, args, &p);
+  if (status == PX_OK) status = put_values(b, args, &p);
   drop(&p);
   return status;
 }
 
 static px_status add_back(px__vmap_call *b, const px__index_backward_vmap_args *args,
-                          const picking *p) {
+                          const indexing *p) {
   int64_t sizes[PX_MAX_DIMS + 1] = {b->size};
   PX_SCOPED(px_tensor) whole = NULL;
   PX_SCOPED(px_tensor) grad = NULL;
@@ -190,7 +191,7 @@ static px_status add_back(px__vmap_call *b, const px__index_backward_vmap_args *
 PX_VMAP_RULE(index_backward) {
   PX_TRY(refuse_masks(b, args->indices));
   if (!has_rule(b, args->indices)) return px__vmap_loop(b, false);
-  picking p;
+  indexing p;
   px_status status = start(&p, b, args->grad_output, args->indices, args->dims);
   if (status == PX_OK) status = add_back(b, args, &p);
   drop(&p);
@@ -202,7 +203,7 @@ PX_VMAP_RULE(index_backward) {
 static const int64_t two_dims[] = {0, 1};
 
 static px_status row_indices(px_tensor *pair[2], const px__vmap_call *b, px_tensor *input) {
-  PX_TRY(number_places(&pair[0], b, input, input->ndim));
+  PX_TRY(batch_arange(&pair[0], b, input, input->ndim));
   return px__vmap_ensure_batch_dim(&pair[1], b, input);
 }
 
@@ -265,7 +266,7 @@ static px_status check_shared(const px__vmap_call *b, const px_tensor *mask) {
            "feature.");
   return PX_OK;
 }
-static px_status mask_line(px_tensor **out, px_tensor *mask, const int64_t *sizes, int ndim) {
+static px_status flat_mask(px_tensor **out, px_tensor *mask, const int64_t *sizes, int ndim) {
   PX_SCOPED(px_tensor) wide = NULL;
   PX_TRY(px_expand(&wide, mask, sizes, ndim));
   return px_reshape(out, wide, (const int64_t[]){px__sizes_product(sizes, ndim)}, 1);
@@ -284,7 +285,7 @@ PX_VMAP_RULE(masked_select) {
   PX_TRY(check_shared(b, args->mask));
   PX_TRY(px__broadcast(&ndim, sizes + 1, args->mask->ndim, args->mask->sizes, self->ndim,
                        self->sizes));
-  PX_TRY(mask_line(&mask, args->mask, sizes + 1, ndim));
+  PX_TRY(flat_mask(&mask, args->mask, sizes + 1, ndim));
   PX_TRY(px__vmap_physical(&aligned, b, args->self, ndim));
   PX_TRY(px_expand(&wide, aligned, sizes, ndim + 1));
   PX_TRY(px_reshape(&lines, wide, (const int64_t[]){b->size, mask->numel}, 2));
@@ -302,7 +303,7 @@ PX_VMAP_RULE(masked_select_backward) {
   PX_TRY(check_shared(b, args->mask));
   PX_TRY(
       px__broadcast(&ndim, sizes + 1, args->mask->ndim, args->mask->sizes, input.n, input.v.ints));
-  PX_TRY(mask_line(&mask, args->mask, sizes + 1, ndim));
+  PX_TRY(flat_mask(&mask, args->mask, sizes + 1, ndim));
   PX_TRY(px__vmap_ensure_batch_dim(&grad, b, args->grad_output));
   PX_TRY(px_index_backward(&lines, grad, (const int64_t[]){b->size, mask->numel}, 2, &mask, 1,
                            &second_dim, 1));
@@ -334,115 +335,115 @@ static px_status element_indices(px_tensor **out, int64_t *dim, const px__vmap_c
 PX_VMAP_RULE(index_select) {
   px_tensor *made = NULL;
   int64_t dim;
-  PX_SCOPED(px_tensor) places = NULL;
+  PX_SCOPED(px_tensor) elements = NULL;
   PX_SCOPED(px_tensor) whole = NULL;
   if (!px__is_mapped(b, args->index)) return px__vmap_shift(b);
   if (!args->self->ndim) return px__vmap_loop(b, true);
-  PX_TRY(element_indices(&places, &dim, b, args->self, args->index, args->dim));
+  PX_TRY(element_indices(&elements, &dim, b, args->self, args->index, args->dim));
   PX_TRY(px__vmap_ensure_batch_dim(&whole, b, args->self));
-  PX_TRY(px_gather(&made, whole, dim, places, false));
+  PX_TRY(px_gather(&made, whole, dim, elements, false));
   return px__vmap_set_result(b, 0, made);
 }
 PX_VMAP_RULE(index_select_backward) {
   px_tensor *made = NULL, *grad = args->grad_output;
   int64_t dim, sizes[PX_MAX_DIMS + 1] = {b->size};
-  PX_SCOPED(px_tensor) places = NULL;
+  PX_SCOPED(px_tensor) elements = NULL;
   PX_SCOPED(px_tensor) whole = NULL;
   PX_SCOPED(px_tensor) zeros = NULL;
   if (!px__is_mapped(b, args->index)) return px__vmap_shift(b);
   if (!args->input_sizes.n) return px__vmap_loop(b, true);
   px__sizes_copy(sizes + 1, args->input_sizes.v.ints, args->input_sizes.n);
-  PX_TRY(element_indices(&places, &dim, b, grad, args->index, args->dim));
+  PX_TRY(element_indices(&elements, &dim, b, grad, args->index, args->dim));
   PX_TRY(px__vmap_ensure_batch_dim(&whole, b, grad));
   PX_TRY(px_zeros(&zeros, sizes, args->input_sizes.n + 1, (px_dtype)grad->dtype,
                   px__tensor_device(grad), false, false));
-  PX_TRY(px_scatter_add(&made, zeros, dim, places, whole));
+  PX_TRY(px_scatter_add(&made, zeros, dim, elements, whole));
   return px__vmap_set_result(b, 0, made);
 }
 
 // Scatters a source to the selected elements. `add`: accumulates.
-typedef struct putting {
+typedef struct scattering {
   px_tensor *self, *index, *source;
   int64_t dim;
   bool add;
-} putting;
+} scattering;
 
-static px_status put_elements(px__vmap_call *b, const putting *p, px_tensor *places, int64_t dim) {
+static px_status scatter(px__vmap_call *b, const scattering *p, px_tensor *elements, int64_t dim) {
   px_tensor *made = NULL;
   PX_SCOPED(px_tensor) self = NULL;
   PX_TRY(px__vmap_ensure_batch_dim(&self, b, p->self));
   if (b->call->mode == PX_CALL_INPLACE)
-    PX_TRY((p->add ? px_scatter_add_ : px_scatter_)(self, dim, places, p->source));
+    PX_TRY((p->add ? px_scatter_add_ : px_scatter_)(self, dim, elements, p->source));
   else
-    PX_TRY((p->add ? px_scatter_add : px_scatter)(&made, self, dim, places, p->source));
+    PX_TRY((p->add ? px_scatter_add : px_scatter)(&made, self, dim, elements, p->source));
   return px__vmap_set_result(b, 0, made);
 }
-static px_status put_source(px__vmap_call *b, putting *p, px_scalar alpha) {
+static px_status scatter_source(px__vmap_call *b, scattering *p, px_scalar alpha) {
   int64_t dim;
   px_tensor *given = p->source;
-  PX_SCOPED(px_tensor) places = NULL;
+  PX_SCOPED(px_tensor) elements = NULL;
   PX_SCOPED(px_tensor) whole = NULL;
   PX_SCOPED(px_tensor) scaled = NULL;
   if (!px__is_mapped(b, p->index)) return px__vmap_shift(b);
   if (!p->self->ndim) return px__vmap_loop(b, true);
-  PX_TRY(element_indices(&places, &dim, b, p->self, p->index, p->dim));
-  if (!px__has_sizes(given, places->ndim - 1, places->sizes + 1)) return px__vmap_loop(b, true);
+  PX_TRY(element_indices(&elements, &dim, b, p->self, p->index, p->dim));
+  if (!px__has_sizes(given, elements->ndim - 1, elements->sizes + 1)) return px__vmap_loop(b, true);
   PX_TRY(px__vmap_ensure_batch_dim(&whole, b, given));
   if (!p->add || px_scalar_float(alpha) == 1)
     scaled = px_retain(whole);
   else
     PX_TRY(px_mul_scalar(&scaled, whole, alpha));
   p->source = scaled;
-  return put_elements(b, p, places, dim);
+  return scatter(b, p, elements, dim);
 }
 PX_VMAP_RULE(index_add) {
-  putting p = {args->self, args->index, args->source, args->dim, true};
-  return put_source(b, &p, args->alpha);
+  scattering p = {args->self, args->index, args->source, args->dim, true};
+  return scatter_source(b, &p, args->alpha);
 }
 PX_VMAP_RULE(index_copy) {
-  putting p = {args->self, args->index, args->source, args->dim, false};
-  return put_source(b, &p, px_int(1));
+  scattering p = {args->self, args->index, args->source, args->dim, false};
+  return scatter_source(b, &p, px_int(1));
 }
 
 // Aligns the value with the physical tensor and converts it to self's dtype and device.
-static px_status number_of(px_tensor **out, const px__vmap_call *b, px_tensor *value,
-                           const px_tensor *self, int ndim) {
+static px_status aligned_value(px_tensor **out, const px__vmap_call *b, px_tensor *value,
+                               const px_tensor *self, int ndim) {
   PX_SCOPED(px_tensor) aligned = NULL;
   PX_TRY(px__vmap_physical(&aligned, b, value, ndim));
   return px_to(out, aligned, (px_dtype)self->dtype, px__tensor_device(self), false, false);
 }
 
 // Fills the selected elements with a value per sample, or with one for all.
-static px_status put_number(px__vmap_call *b, const putting *p, px_tensor *value) {
+static px_status scatter_value(px__vmap_call *b, const scattering *p, px_tensor *value) {
   int64_t dim;
-  PX_SCOPED(px_tensor) places = NULL;
+  PX_SCOPED(px_tensor) elements = NULL;
   PX_SCOPED(px_tensor) number = NULL;
-  PX_SCOPED(px_tensor) spread = NULL;
+  PX_SCOPED(px_tensor) expanded = NULL;
   if (!p->self->ndim) return px__vmap_loop(b, true);
-  PX_TRY(element_indices(&places, &dim, b, p->self, p->index, p->dim));
-  PX_TRY(number_of(&number, b, value, p->self, p->self->ndim));
-  PX_TRY(px_expand(&spread, number, places->sizes, places->ndim));
-  putting all = {p->self, p->index, spread, p->dim, false};
-  return put_elements(b, &all, places, dim);
+  PX_TRY(element_indices(&elements, &dim, b, p->self, p->index, p->dim));
+  PX_TRY(aligned_value(&number, b, value, p->self, p->self->ndim));
+  PX_TRY(px_expand(&expanded, number, elements->sizes, elements->ndim));
+  scattering all = {p->self, p->index, expanded, p->dim, false};
+  return scatter(b, &all, elements, dim);
 }
 PX_VMAP_RULE(index_fill_tensor) {
-  putting p = {args->self, args->index, NULL, args->dim, false};
+  scattering p = {args->self, args->index, NULL, args->dim, false};
   bool index = px__is_mapped(b, args->index);
-  if (index) return put_number(b, &p, args->value);
+  if (index) return scatter_value(b, &p, args->value);
   return px__vmap_shift(b);
 }
 PX_VMAP_RULE(index_fill) {
-  putting p = {args->self, args->index, NULL, args->dim, false};
+  scattering p = {args->self, args->index, NULL, args->dim, false};
   PX_SCOPED(px_tensor) value = NULL;
   if (!px__is_mapped(b, args->index)) return px__vmap_shift(b);
   PX_TRY(px_full(&value, NULL, 0, args->value, (px_dtype)args->self->dtype,
                  px__tensor_device(args->self), false, false));
-  return put_number(b, &p, value);
+  return scatter_value(b, &p, value);
 }
 
 // ---- fills with a value per sample
 
-static px_status give_filled(px__vmap_call *b, px_tensor *self, px_tensor *made_take) {
+static px_status set_filled(px__vmap_call *b, px_tensor *self, px_tensor *made_take) {
   PX_SCOPED(px_tensor) made = made_take;
   if (b->call->mode != PX_CALL_INPLACE) return px__vmap_set_result(b, 0, PX_MOVE(made));
   PX_TRY(px_copy_(self->physical, made, false));
@@ -455,24 +456,24 @@ PX_VMAP_RULE(masked_fill_tensor) {
   PX_SCOPED(px_tensor) number = NULL;
   PX_SCOPED(px_tensor) mask = NULL;
   PX_SCOPED(px_tensor) old = NULL;
-  PX_TRY(number_of(&number, b, args->value, self, ndim));
+  PX_TRY(aligned_value(&number, b, args->value, self, ndim));
   PX_TRY(px__vmap_physical(&mask, b, args->mask, ndim));
   PX_TRY(px__vmap_physical(&old, b, self, ndim));
   PX_TRY(px_where(&made, mask, number, old));
-  return give_filled(b, self, made);
+  return set_filled(b, self, made);
 }
 
 static px_status fill(px__vmap_call *b, px_tensor *self, px_tensor *value) {
   if (!px__is_mapped(b, value)) return px__vmap_align(b);
   px_tensor *made = NULL;
   PX_SCOPED(px_tensor) number = NULL;
-  PX_SCOPED(px_tensor) spread = NULL;
+  PX_SCOPED(px_tensor) expanded = NULL;
   int64_t sizes[PX_MAX_DIMS + 1] = {b->size};
   px__sizes_copy(sizes + 1, self->sizes, self->ndim);
-  PX_TRY(number_of(&number, b, value, self, self->ndim));
-  PX_TRY(px_expand(&spread, number, sizes, self->ndim + 1));
-  PX_TRY(px_clone(&made, spread, "contiguous_format"));
-  return give_filled(b, self, made);
+  PX_TRY(aligned_value(&number, b, value, self, self->ndim));
+  PX_TRY(px_expand(&expanded, number, sizes, self->ndim + 1));
+  PX_TRY(px_clone(&made, expanded, "contiguous_format"));
+  return set_filled(b, self, made);
 }
 PX_VMAP_RULE(filled_tensor) { return fill(b, args->self, args->value); }
 PX_VMAP_RULE(fill_tensor) { return fill(b, args->self, args->value); }

@@ -37,7 +37,7 @@ static px_status as_rows(px_tensor **out, const px__vmap_call *b, px_tensor *t) 
 }
 
 // Splits the batch dimension off dimension `dim` and moves it first.
-static px_status apart(px_tensor **out, const px__vmap_call *b, px_tensor *made, int dim) {
+static px_status split_batch(px_tensor **out, const px__vmap_call *b, px_tensor *made, int dim) {
   int64_t sizes[2] = {b->size, made->sizes[dim] / b->size};
   PX_SCOPED(px_tensor) both = NULL;
   PX_TRY(px_unflatten(&both, made, dim, sizes, 2));
@@ -48,24 +48,24 @@ static px_status apart(px_tensor **out, const px__vmap_call *b, px_tensor *made,
 // `groups` only images are batched, and their rows are merged. With `groups` each sample is a
 // group: images merge channels, weights and per-channel tensors merge rows. `result`: the merged
 // dimension of the first result; other results merge dimension 0.
-typedef struct convolving {
+typedef struct merge_layout {
   bool groups;
   int result;
-} convolving;
+} merge_layout;
 
 static bool is_image(const char *name) {
   return !strcmp(name, "input") || !strcmp(name, "grad_output");
 }
 
 // Merges the batch dimension of all tensor arguments. `made` owns the merged tensors.
-static px_status of_all(px_tensor **made, const px__vmap_call *b, const convolving *how,
-                        px_value *args) {
+static px_status merge_args(px_tensor **made, const px__vmap_call *b, const merge_layout *layout,
+                            px_value *args) {
   const px_op *op = b->call->op;
   for (int i = 0; i < op->param_count; i++) {
     bool image = is_image(op->params[i].name);
     px_tensor *t = px__arg_tensor(b->call, i);
-    if (!t || !(image || how->groups)) continue;
-    PX_TRY((image && how->groups ? as_channels : as_rows)(&made[i], b, t));
+    if (!t || !(image || layout->groups)) continue;
+    PX_TRY((image && layout->groups ? as_channels : as_rows)(&made[i], b, t));
     args[i] = PX_T(made[i]);
   }
   return PX_OK;
@@ -73,26 +73,26 @@ static px_status of_all(px_tensor **made, const px__vmap_call *b, const convolvi
 
 // `sizes`: name of the parameter with the result's sizes, whose merged dimension is scaled by the
 // batch size; or NULL.
-static px_status call_all(px__vmap_call *b, const convolving *how, const char *sizes) {
+static px_status call_merged(px__vmap_call *b, const merge_layout *layout, const char *sizes) {
   const px_op *op = b->call->op;
   px_value args[PX__MAX_PARAMS];
   px_tensor *given[PX__MAX_PARAMS] = {NULL};
-  int64_t all[PX_MAX_DIMS];
+  int64_t merged[PX_MAX_DIMS];
   void *made[PX__MAX_RESULTS] = {NULL};
   memcpy(args, b->call->args, op->param_count * sizeof *args);
-  px_status status = of_all(given, b, how, args);
+  px_status status = merge_args(given, b, layout, args);
   px_value *list = sizes ? px__vmap_argument(op, args, sizes) : NULL;
   if (list) {
-    px__sizes_copy(all, list->v.ints, list->n);
-    all[how->result] *= b->size;
-    list->v.ints = all;
+    px__sizes_copy(merged, list->v.ints, list->n);
+    merged[layout->result] *= b->size;
+    list->v.ints = merged;
   }
   px_value *groups = px__vmap_argument(op, args, "groups");  // absent in norms
-  if (how->groups && groups->kind == PX_ARG_INT) groups->v.i *= b->size;
+  if (layout->groups && groups->kind == PX_ARG_INT) groups->v.i *= b->size;
   if (status == PX_OK) status = px_op_call(op, PX_CALL_NEW, args, made);
   for (int i = 0; i < op->result_count; i++) {
     px_tensor *split = NULL;
-    if (status == PX_OK) status = apart(&split, b, made[i], i ? 0 : how->result);
+    if (status == PX_OK) status = split_batch(&split, b, made[i], i ? 0 : layout->result);
     if (status == PX_OK) status = px__vmap_set_result(b, i, split);
     px_release(made[i]);
   }
@@ -101,14 +101,15 @@ static px_status call_all(px__vmap_call *b, const convolving *how, const char *s
 }
 
 // Batched images alone merge into N. With batched weights each sample is a group of channels.
-static const convolving more_images = {false, 0}, more_channels = {true, 1}, more_rows = {true, 0};
+static const merge_layout merge_images = {false, 0}, merge_channels = {true, 1},
+                          merge_rows = {true, 0};
 
 static px_status conv_forward(px__vmap_call *b, const px_tensor *input, const px_tensor *weight,
                               const px_tensor *bias) {
   if (input->ndim < weight->ndim) return px__vmap_itself(b);  // unbatched input: it adds N itself
   if (b->size == 0 || !input->sizes[1]) return px__vmap_loop(b, false);
   bool weights = px__is_mapped(b, weight) || px__is_mapped(b, bias);
-  return call_all(b, weights ? &more_channels : &more_images, NULL);
+  return call_merged(b, weights ? &merge_channels : &merge_images, NULL);
 }
 PX_VMAP_RULE(conv2d) { return conv_forward(b, args->input, args->weight, args->bias); }
 
@@ -116,13 +117,13 @@ PX_VMAP_RULE(conv3d_forward) { return conv_forward(b, args->input, args->weight,
 
 static px_status conv_input(px__vmap_call *b, const px_tensor *weight) {
   if (b->size == 0) return px__vmap_loop(b, false);
-  return call_all(b, px__is_mapped(b, weight) ? &more_channels : &more_images, "input_size");
+  return call_merged(b, px__is_mapped(b, weight) ? &merge_channels : &merge_images, "input_size");
 }
 PX_VMAP_RULE(conv2d_backward_input) { return conv_input(b, args->weight); }
 PX_VMAP_RULE(conv3d_backward_input) { return conv_input(b, args->weight); }
 
 static px_status conv_weight(px__vmap_call *b) {
-  return b->size ? call_all(b, &more_rows, "weight_size") : px__vmap_loop(b, false);
+  return b->size ? call_merged(b, &merge_rows, "weight_size") : px__vmap_loop(b, false);
 }
 PX_VMAP_RULE(conv2d_backward_weight) { return conv_weight(b); }
 PX_VMAP_RULE(conv3d_backward_weight) { return conv_weight(b); }
@@ -134,18 +135,18 @@ PX_VMAP_RULE(fold) { return args->input->ndim == 3 ? px__vmap_merge(b) : px__vma
 // ---- batch norm: the channels of all samples side by side, each with its own statistics
 
 static px_status normalise(px__vmap_call *b) {
-  return b->size ? call_all(b, &more_channels, NULL) : px__vmap_loop(b, false);
+  return b->size ? call_merged(b, &merge_channels, NULL) : px__vmap_loop(b, false);
 }
 PX_VMAP_RULE(native_batch_norm) { return normalise(b); }
 PX_VMAP_RULE(batch_norm_backward) { return normalise(b); }
 
 // ---- layer_norm
 
-static px_status times(px_tensor **place, px_tensor *other) {
+static px_status times(px_tensor **factor, px_tensor *other) {
   px_tensor *made = NULL;
-  PX_TRY(px_mul(&made, *place, other));
-  px_release(*place);
-  *place = made;
+  PX_TRY(px_mul(&made, *factor, other));
+  px_release(*factor);
+  *factor = made;
   return PX_OK;
 }
 
@@ -167,7 +168,7 @@ static px_status scale(px_tensor **output, const px__vmap_call *b, px_tensor *we
   return PX_OK;
 }
 
-static px_status give_three(px__vmap_call *b, px_tensor *made[3]) {
+static px_status set_results(px__vmap_call *b, px_tensor *made[3]) {
   for (int i = 0; i < 3; i++) {
     px_tensor *one = made[i];
     made[i] = NULL;
@@ -175,7 +176,7 @@ static px_status give_three(px__vmap_call *b, px_tensor *made[3]) {
   }
   return PX_OK;
 }
-static px_status drop_three(px_tensor *made[3], px_status status) {
+static px_status release_results(px_tensor *made[3], px_status status) {
   for (int i = 0; i < 3; i++) px_release(made[i]);
   return status;
 }
@@ -184,14 +185,15 @@ PX_VMAP_RULE(native_layer_norm) {
   px_tensor *made[3] = {NULL, NULL, NULL};
   PX_SCOPED(px_tensor) whole = NULL;
   px_value shape = args->normalized_shape;
-  bool apart = px__is_mapped(b, args->weight) || px__is_mapped(b, args->bias);
+  bool per_sample = px__is_mapped(b, args->weight) || px__is_mapped(b, args->bias);
   PX_TRY(px__vmap_ensure_batch_dim(&whole, b, args->input));
   PX_TRY(px_native_layer_norm(&made[0], &made[1], &made[2], whole, shape.v.ints, shape.n,
-                              apart ? NULL : args->weight, apart ? NULL : args->bias, args->eps));
+                              per_sample ? NULL : args->weight, per_sample ? NULL : args->bias,
+                              args->eps));
   px_status status =
-      apart ? scale(&made[0], b, args->weight, args->bias, args->input->ndim) : PX_OK;
-  if (status == PX_OK) status = give_three(b, made);
-  return drop_three(made, status);
+      per_sample ? scale(&made[0], b, args->weight, args->bias, args->input->ndim) : PX_OK;
+  if (status == PX_OK) status = set_results(b, made);
+  return release_results(made, status);
 }
 
 // Sums a sample over the dimensions before the normalised ones.
@@ -206,8 +208,8 @@ static px_status sum_rows(px_tensor **out, px_tensor *t, int normalised) {
 }
 
 // Reshapes per-row statistics to broadcast with the input.
-static px_status of_rows(px_tensor **out, const px__vmap_call *b, px_tensor *t,
-                         const px_tensor *input, int normalised) {
+static px_status row_statistics(px_tensor **out, const px__vmap_call *b, px_tensor *t,
+                                const px_tensor *input, int normalised) {
   int64_t sizes[PX_MAX_DIMS + 1] = {b->size};
   PX_SCOPED(px_tensor) whole = NULL;
   for (int d = 0; d < input->ndim; d++)
@@ -228,8 +230,8 @@ static px_status norm_gradients(px_tensor *made[3], const px__vmap_call *b,
   px_value shape = args->normalized_shape;
   PX_TRY(px__vmap_ensure_batch_dim(&grad, b, args->grad_output));
   PX_TRY(px__vmap_ensure_batch_dim(&input, b, args->input));
-  PX_TRY(of_rows(&mean, b, args->mean, args->input, shape.n));
-  PX_TRY(of_rows(&rstd, b, args->rstd, args->input, shape.n));
+  PX_TRY(row_statistics(&mean, b, args->mean, args->input, shape.n));
+  PX_TRY(row_statistics(&rstd, b, args->rstd, args->input, shape.n));
   scaled = px_retain(grad);
   PX_TRY(scale(&scaled, b, args->weight, NULL, args->input->ndim));
   px_status status = px_layer_norm_backward(&made[0], &unused[0], &unused[1], scaled, input,
@@ -246,8 +248,8 @@ static px_status norm_gradients(px_tensor *made[3], const px__vmap_call *b,
 PX_VMAP_RULE(layer_norm_backward) {
   px_tensor *made[3] = {NULL, NULL, NULL};
   px_status status = norm_gradients(made, b, args);
-  if (status == PX_OK) status = give_three(b, made);
-  return drop_three(made, status);
+  if (status == PX_OK) status = set_results(b, made);
+  return release_results(made, status);
 }
 
 // ---- nll_loss
@@ -261,8 +263,8 @@ static px_status merged_target(px_tensor **out, const px__vmap_call *b, px_tenso
 }
 
 // Gathers each sample's class weights for its targets.
-static px_status own_weights(px_tensor **out, const px__vmap_call *b, px_tensor *weight,
-                             px_tensor *target, int64_t ignore_index) {
+static px_status sample_weights(px_tensor **out, const px__vmap_call *b, px_tensor *weight,
+                                px_tensor *target, int64_t ignore_index) {
   PX_SCOPED(px_tensor) targets = NULL;
   PX_SCOPED(px_tensor) lines = NULL;
   PX_SCOPED(px_tensor) ignored = NULL;
@@ -281,7 +283,7 @@ static px_status weigh(px_tensor **each, const px__vmap_call *b, px_tensor *weig
   if (!px__is_mapped(b, weight)) return PX_OK;
   PX_SCOPED(px_tensor) own = NULL;
   PX_SCOPED(px_tensor) shaped = NULL;
-  PX_TRY(own_weights(&own, b, weight, target, ignore_index));
+  PX_TRY(sample_weights(&own, b, weight, target, ignore_index));
   PX_TRY(px_reshape(&shaped, own, (*each)->sizes, (*each)->ndim));
   return times(each, shaped);
 }
@@ -304,7 +306,7 @@ static px_status each_loss(px_tensor **out, const px__vmap_call *b, px_tensor *s
   return weigh(out, b, args->weight, args->target, args->ignore_index);
 }
 
-static px_status sum_places(px_tensor **out, px_tensor *each) {
+static px_status sum_samples(px_tensor **out, px_tensor *each) {
   PX_SCOPED(px_tensor) lines = NULL;
   int64_t last = -1;
   *out = NULL;
@@ -331,12 +333,12 @@ static px_status losses(px_tensor *made[3], const px__vmap_call *b,
                  px__tensor_device(self), false, false));
   PX_TRY(each_loss(&each, b, self, target, args));
   PX_TRY(each_loss(&counts, b, ones, target, args));
-  PX_TRY(sum_places(&made[1], counts));
+  PX_TRY(sum_samples(&made[1], counts));
   if (rows && !strcmp(args->reduction, "none")) {
     made[0] = px_retain(each);
     return PX_OK;
   }
-  PX_TRY(sum_places(&total, each));
+  PX_TRY(sum_samples(&total, each));
   if (!strcmp(args->reduction, "mean")) return px_div(&made[0], total, made[1]);
   made[0] = px_retain(total);
   return PX_OK;
@@ -350,7 +352,7 @@ PX_VMAP_RULE(nll_loss_forward) {
     made[i] = NULL;
     status = px__vmap_set_result(b, i, one);
   }
-  return drop_three(made, status);
+  return release_results(made, status);
 }
 
 // Gradient of each example, in the shape of `like`.

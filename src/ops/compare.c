@@ -75,21 +75,21 @@ static px_status detached(px_tensor **out, px_value value) {
 }
 // Warns once, as PyTorch does.
 static px_status warn_of_bytes(void) {
-  static atomic_bool said;
-  if (atomic_exchange_explicit(&said, true, memory_order_relaxed)) return PX_OK;
+  static atomic_bool warned;
+  if (atomic_exchange_explicit(&warned, true, memory_order_relaxed)) return PX_OK;
   return px_warn(PX_WARN_USER,
                  "where received a uint8 condition tensor. This behavior is deprecated and will be "
                  "removed in a future version of PyTorch. Use a boolean condition instead.");
 }
 // The driver records this call; the nested one gets detached operands.
 PX_RUN(where) {
-  px_value by = args->condition;
-  if (by.kind != PX_ARG_TENSOR || by.v.tensor->dtype != PX_UINT8) return PX_OK;
+  px_value selector = args->condition;
+  if (selector.kind != PX_ARG_TENSOR || selector.v.tensor->dtype != PX_UINT8) return PX_OK;
   PX_SCOPED(px_tensor) mask = NULL;
   PX_SCOPED(px_tensor) self = NULL;
   PX_SCOPED(px_tensor) other = NULL;
   PX_TRY(warn_of_bytes());
-  PX_TRY(px_to(&mask, by.v.tensor, PX_BOOL, PX_DEVICE_NONE, false, false));
+  PX_TRY(px_to(&mask, selector.v.tensor, PX_BOOL, PX_DEVICE_NONE, false, false));
   PX_TRY(detached(&self, args->self));
   PX_TRY(detached(&other, args->other));
   PX_TRY(px_where(&call->results[0], mask, self, other));

@@ -78,8 +78,8 @@ static px_status run_product(px_call *call, const px_tensor *a, const px_tensor 
   return PX_OK;
 }
 
-// Called before the launch; real operands pass through. Callers test is_real first to skip
-// arguments. Nested calls are not recorded.
+// Called before the launch; real operands pass through. Callers test is_real first as a fast path.
+// Nested calls are not recorded.
 static bool is_real(const px_tensor *t) {
   return PX_LIKELY(!px_dtype_is_complex((px_dtype)t->dtype));
 }
@@ -119,16 +119,16 @@ PX_RUN(baddbmm) {
   const int64_t sizes[] = {a->sizes[0], a->sizes[1], b->sizes[2]};
   return products(call, a, b, 3, sizes, px_bmm, &s);
 }
-static px_status times_turned(px_tensor **out, const px_tensor *a, const px_tensor *b) {
-  PX_SCOPED(px_tensor) turned = NULL;
-  PX_TRY(px_t(&turned, b));
-  return px_mm(out, a, turned);
+static px_status mm_transposed(px_tensor **out, const px_tensor *a, const px_tensor *b) {
+  PX_SCOPED(px_tensor) transposed = NULL;
+  PX_TRY(px_t(&transposed, b));
+  return px_mm(out, a, transposed);
 }
 PX_RUN(_linear) {
   const px_tensor *a = args->mat1, *b = args->mat2;
   if (is_real(a)) return PX_OK;
   const scaled s = {args->self, args->beta, args->alpha};
-  return products(call, a, b, 2, (const int64_t[]){a->sizes[0], b->sizes[0]}, times_turned, &s);
+  return products(call, a, b, 2, (const int64_t[]){a->sizes[0], b->sizes[0]}, mm_transposed, &s);
 }
 
 // ---- complex scalar factors: multiplied into the operands they scale
@@ -161,14 +161,14 @@ OF_COMPLEX(addbmm, batch1, batch2)
 // ---- softmax
 
 // Subtracts the maximum real part along dim, so that exp does not overflow.
-static px_status lowered(px_tensor **out, const px_tensor *t, int64_t dim) {
+static px_status shifted(px_tensor **out, const px_tensor *t, int64_t dim) {
   PX_SCOPED(px_tensor) real = NULL;
   PX_SCOPED(px_tensor) plain = NULL;
-  PX_SCOPED(px_tensor) most = NULL;
+  PX_SCOPED(px_tensor) max = NULL;
   PX_TRY(px_real(&real, t));
   PX_TRY(px_tensor_detach(&plain, real));
-  PX_TRY(px_amax(&most, plain, &dim, 1, true));
-  return px_sub(out, t, most, px_int(1));
+  PX_TRY(px_amax(&max, plain, &dim, 1, true));
+  return px_sub(out, t, max, px_int(1));
 }
 // Unsigned integers, only with a floating-point dtype argument. They are converted first.
 static px_status softmax_of_unsigned(px_call *call, const px_tensor *self, px_dtype dtype,
@@ -185,7 +185,7 @@ PX_RUN(_softmax_of_complex) {
   if (px__is_unsigned((px_dtype)args->self->dtype))
     return softmax_of_unsigned(call, args->self, args->dtype, args->dim, args->log);
   px_dtype dtype = args->dtype == PX_DTYPE_NONE ? (px_dtype)args->self->dtype : args->dtype;
-  bool half = dtype == PX_COMPLEX32;
+  bool is_complex32 = dtype == PX_COMPLEX32;
   int64_t dim = args->dim;
   PX_SCOPED(px_tensor) wide = NULL;
   PX_SCOPED(px_tensor) low = NULL;
@@ -193,9 +193,10 @@ PX_RUN(_softmax_of_complex) {
   PX_SCOPED(px_tensor) total = NULL;
   PX_SCOPED(px_tensor) logs = NULL;
   PX_SCOPED(px_tensor) made = NULL;
-  PX_TRY(px_to(&wide, args->self, half ? PX_COMPLEX64 : dtype, PX_DEVICE_NONE, false, false));
+  PX_TRY(
+      px_to(&wide, args->self, is_complex32 ? PX_COMPLEX64 : dtype, PX_DEVICE_NONE, false, false));
   if (!wide->numel) return px_clone(&call->results[0], wide, NULL);
-  PX_TRY(lowered(&low, wide, dim));
+  PX_TRY(shifted(&low, wide, dim));
   PX_TRY(px_exp(&each, low));
   PX_TRY(px_sum(&total, each, &dim, 1, true, PX_DTYPE_NONE));
   if (args->log) {

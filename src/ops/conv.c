@@ -58,7 +58,7 @@ px__pair px__pair_of(const px_tensor *x, const px_tensor *w) {
 static const char *weight_text(char text[128], const px__pair *p) {
   return px__sizes_text(text, 128, p->ndim, p->w);
 }
-static const char *way_text(char text[48], bool transposed, int64_t groups) {
+static const char *kind_text(char text[48], bool transposed, int64_t groups) {
   snprintf(text, 48, transposed ? "transposed=1, " : "groups=%lld, ", LL(groups));
   return text;
 }
@@ -77,19 +77,19 @@ static px_status check_groups(const px__pair *p, int64_t groups) {
 }
 px_status px__conv_channels(const px__pair *p, const px_tensor *bias, int64_t groups,
                             bool transposed) {
-  char ws[128], xs[128], way[48];
+  char ws[128], xs[128], buffer[48];
   int64_t channels = px__steps(groups, p->w[1]);
   int64_t wanted = transposed ? p->w[0] : channels, given = transposed ? channels : p->w[0];
   PX_TRY(check_groups(p, groups));
   PX_CHECK(p->x[1] == wanted, PX_RUNTIME,
            "Given %sweight of size %s, expected input%s to have %lld channels, but got %lld "
            "channels instead",
-           way_text(way, transposed, groups), weight_text(ws, p),
+           kind_text(buffer, transposed, groups), weight_text(ws, p),
            px__sizes_text(xs, sizeof xs, p->ndim, p->x), LL(wanted), LL(p->x[1]));
   PX_CHECK(!bias || (bias->ndim == 1 && bias->numel == given), PX_RUNTIME,
            "Given %sweight of size %s, expected bias to be 1-dimensional with %lld elements, but "
            "got bias of size %s instead",
-           transposed ? way_text(way, true, groups) : "", weight_text(ws, p), LL(given),
+           transposed ? kind_text(buffer, true, groups) : "", weight_text(ws, p), LL(given),
            px__size_text(xs, sizeof xs, bias));
   return PX_OK;
 }
@@ -135,7 +135,7 @@ static const char *by_text(char text[96], int dims, const int64_t *sizes) {
     used += (size_t)snprintf(text + used, 96 - used, k ? " x %lld" : "%lld", LL(sizes[k]));
   return text;
 }
-px_status px__conv_inside(int dims, const int64_t *padded, const int64_t *kernel) {
+px_status px__conv_check_kernel(int dims, const int64_t *padded, const int64_t *kernel) {
   char have[96], need[96];
   for (int k = 0; k < dims; k++)
     PX_CHECK(padded[k] >= kernel[k], PX_RUNTIME,
@@ -149,11 +149,11 @@ px_status px__conv_sizes(int dims, const int64_t *x, const int64_t *w, px__conv_
   int64_t padded[3], kernel[3];
   sizes[0] = x[0], sizes[1] = w[0];
   for (int k = 0; k < dims; k++) {
-    padded[k] = x[2 + k] + px__int_at(by.padding, k) + px__pad_behind(by.padding, dims, k);
+    padded[k] = x[2 + k] + px__int_at(by.padding, k) + px__pad_end(by.padding, dims, k);
     kernel[k] = px__int_at(by.dilation, k) * (w[2 + k] - 1) + 1;
     sizes[2 + k] = (padded[k] - kernel[k]) / px__int_at(by.stride, k) + 1;
   }
-  return px__conv_inside(dims, padded, kernel);
+  return px__conv_check_kernel(dims, padded, kernel);
 }
 // Adds a batch dimension to an image for the call.
 static px_status unbatched(px_call *call, const px__conv2d_args *args) {
@@ -166,8 +166,8 @@ static px_status unbatched(px_call *call, const px__conv2d_args *args) {
                    padding.v.ints, padding.n, dilation.v.ints, dilation.n, args->groups));
   return px_squeeze_dim(&call->results[0], result, (int64_t[]){0}, 1);
 }
-px_status px__conv_nothing(px_tensor **out, const px_tensor *const *tensors, int n, int ndim,
-                           const int64_t *sizes) {
+px_status px__conv_empty(px_tensor **out, const px_tensor *const *tensors, int n, int ndim,
+                         const int64_t *sizes) {
   PX_SCOPED(px_tensor) total = NULL;
   PX_SCOPED(px_tensor) none = NULL;
   PX_TRY(px_zeros(&none, sizes, ndim, (px_dtype)tensors[0]->dtype, px__tensor_device(tensors[0]),
@@ -191,7 +191,7 @@ PX_RUN(conv2d) {
   int64_t sizes[4];
   PX_TRY(check_kernel(x->sizes, w->sizes));
   PX_TRY(px__conv_sizes(2, x->sizes, w->sizes, PX_CONV_STEPS(args), sizes));
-  if (px__is_whole(x)) {
+  if (px__has_integers(x)) {
     PX_SCOPED(px_tensor) made = NULL;
     call->composed = true;
     PX_TRY(px__conv_integers(&made, x, w, PX_CONV_STEPS(args), args->groups, sizes));
@@ -200,8 +200,7 @@ PX_RUN(conv2d) {
   if (!x->sizes[1]) {
     sizes[1] = 0;  // as in PyTorch
     call->composed = true;
-    return px__conv_nothing(&call->results[0], (const px_tensor *[]){x, w, args->bias}, 3, 4,
-                            sizes);
+    return px__conv_empty(&call->results[0], (const px_tensor *[]){x, w, args->bias}, 3, 4, sizes);
   }
   return px__call_result(call, 0, 4, sizes, (px_dtype)x->dtype);
 }
@@ -214,7 +213,7 @@ px_status px__conv_grad_fits(const px_call *call, const px_tensor *grad, px_valu
   int n = grad->ndim;
   PX_CHECK(sizes || (x.n == w.n && groups > 0 && w.v.ints[0] % groups == 0 &&
                      x.v.ints[1] == px__product(w.v.ints[1], groups)),
-           PX_RUNTIME, "%s: an input of size %s does not fit a weight of size %s", call->op->name,
+           PX_RUNTIME, "%s: input of size %s does not match weight of size %s", call->op->name,
            px__sizes_text(have, sizeof have, x.n, x.v.ints),
            px__sizes_text(want, sizeof want, w.n, w.v.ints));
   PX_CHECK(!sizes || (n == x.n && !memcmp(sizes, grad->sizes, (size_t)n * sizeof *sizes)),
@@ -227,8 +226,9 @@ static px_status check_conv_grad(const px_call *call, const px_tensor *grad, px_
                                  px__conv_steps by, int64_t groups) {
   int64_t sizes[4];
   PX_TRY(px__conv_lists(by, 2, true));
-  PX_CHECK(x.n == 4 && w.n == 4, PX_RUNTIME, "%s: sizes of images and weights are 4, not %d and %d",
-           call->op->name, x.n, w.n);
+  PX_CHECK(x.n == 4 && w.n == 4, PX_RUNTIME,
+           "%s: expected 4 sizes of the input and of the weight, got %d and %d", call->op->name,
+           x.n, w.n);
   PX_TRY(px__conv_grad_fits(call, grad, x, w, groups, NULL));
   PX_TRY(check_kernel(x.v.ints, w.v.ints));
   PX_TRY(px__conv_sizes(2, x.v.ints, w.v.ints, by, sizes));
@@ -297,7 +297,9 @@ static px_status as_signal(px_tensor **out, const px_tensor *image) {
 typedef struct row_pair {
   int64_t of[2];
 } row_pair;
-static row_pair beside(px_value list, int64_t row) { return (row_pair){{row, list.v.ints[0]}}; }
+static row_pair as_row_pair(px_value list, int64_t row) {
+  return (row_pair){{row, list.v.ints[0]}};
+}
 // Checks before the conversion to an image, so that errors refer to the signal.
 static px_status check_signal(const px__conv1d_args *args) {
   px__pair p = px__pair_of(args->input, args->weight);
@@ -306,7 +308,7 @@ static px_status check_signal(const px__conv1d_args *args) {
   PX_TRY(px__conv_channels(&p, args->bias, args->groups, false));
   PX_TRY(check_kernel((int64_t[]){0, 0, 1, p.x[2]}, (int64_t[]){0, 0, 1, p.w[2]}));
   int64_t padded = p.x[2] + 2 * padding, kernel = dilation * (p.w[2] - 1) + 1;
-  return px__conv_inside(1, &padded, &kernel);
+  return px__conv_check_kernel(1, &padded, &kernel);
 }
 // Convolves the signal as an image of one row.
 PX_RUN(conv1d) {
@@ -317,8 +319,9 @@ PX_RUN(conv1d) {
   PX_SCOPED(px_tensor) wide = NULL;
   PX_TRY(as_image(&image, args->input));
   PX_TRY(as_image(&kernel, args->weight));
-  PX_TRY(px_conv2d(&wide, image, kernel, args->bias, beside(args->stride, 1).of, 2,
-                   beside(args->padding, 0).of, 2, beside(args->dilation, 1).of, 2, args->groups));
+  PX_TRY(px_conv2d(&wide, image, kernel, args->bias, as_row_pair(args->stride, 1).of, 2,
+                   as_row_pair(args->padding, 0).of, 2, as_row_pair(args->dilation, 1).of, 2,
+                   args->groups));
   return as_signal(&call->results[0], wide);
 }
 PX_RUN(conv1d_mode) {
@@ -336,11 +339,11 @@ PX_RUN(conv1d_mode) {
 
 static px_status check_transposed(const px__conv_transpose2d_args *args, const px_tensor *x) {
   const px_tensor *w = args->weight;
-  px_value stride = args->stride, beyond = args->output_padding, dilation = args->dilation;
+  px_value stride = args->stride, extra_padding = args->output_padding, dilation = args->dilation;
   char xs[128];
   PX_TRY(px__conv_list(stride, "stride", 1, 2, false));
   PX_TRY(px__conv_list(args->padding, "padding", 0, 2, false));
-  PX_TRY(px__conv_list(beyond, "output_padding", 0, 2, false));
+  PX_TRY(px__conv_list(extra_padding, "output_padding", 0, 2, false));
   PX_TRY(px__conv_list(dilation, "dilation", 1, 2, false));
   PX_CHECK(x->ndim == 4 && w->ndim == 4, PX_RUNTIME,
            "Expected 3D (unbatched) or 4D (batched) input to conv_transpose2d, but got input of "
@@ -349,14 +352,15 @@ static px_status check_transposed(const px__conv_transpose2d_args *args, const p
   px__pair p = px__pair_of(x, w);
   PX_TRY(px__conv_channels(&p, args->bias, args->groups, true));
   for (int k = 0; k < 2; k++)
-    PX_CHECK(px__int_at(beyond, k) < px__int_at(stride, k) ||
-                 px__int_at(beyond, k) < px__int_at(dilation, k),
+    PX_CHECK(px__int_at(extra_padding, k) < px__int_at(stride, k) ||
+                 px__int_at(extra_padding, k) < px__int_at(dilation, k),
              PX_RUNTIME,
              "output padding must be smaller than either stride or dilation, but got "
              "output_padding_height: %lld output_padding_width: %lld stride_height: %lld "
              "stride_width: %lld dilation_height: %lld dilation_width: %lld",
-             LL(px__int_at(beyond, 0)), LL(px__int_at(beyond, 1)), LL(px__int_at(stride, 0)),
-             LL(px__int_at(stride, 1)), LL(px__int_at(dilation, 0)), LL(px__int_at(dilation, 1)));
+             LL(px__int_at(extra_padding, 0)), LL(px__int_at(extra_padding, 1)),
+             LL(px__int_at(stride, 0)), LL(px__int_at(stride, 1)), LL(px__int_at(dilation, 0)),
+             LL(px__int_at(dilation, 1)));
   return PX_OK;
 }
 static px_status transposed_sizes(const px__conv_transpose2d_args *args, const px_tensor *x,
@@ -377,18 +381,20 @@ static px_status transposed_sizes(const px__conv_transpose2d_args *args, const p
            LL(x->sizes[2]), LL(x->sizes[3]), LL(sizes[2]), LL(sizes[3]));
   return PX_OK;
 }
-int px__beyond_steps(px__beyond *out, int64_t *sizes, int dims, px_value beyond,
-                     px__conv_steps by) {
+int px__split_output_padding(px__output_padding *out, int64_t *sizes, int dims,
+                             px_value extra_padding, px__conv_steps by) {
   bool any = false;
-  *out = (px__beyond){{0}, {0}};
+  *out = (px__output_padding){{0}, {0}};
   for (int k = 0; k < dims; k++) {
     int64_t stride = px__int_at(by.stride, k), pad = px__int_at(by.padding, k);
-    int64_t more = px__int_at(beyond, k), less = more < stride ? 0 : more < pad ? more : pad;
-    int64_t behind = (more - less) / stride * stride;
-    sizes[2 + k] -= behind;
-    out->padding[k] = pad, out->padding[dims + k] = pad - less;
-    out->zeros[2 * (dims - 1 - k) + 1] = behind;
-    any |= less > 0;
+    int64_t extra = px__int_at(extra_padding, k), taken = extra < stride ? 0
+                                                          : extra < pad  ? extra
+                                                                         : pad;
+    int64_t zeros_end = (extra - taken) / stride * stride;
+    sizes[2 + k] -= zeros_end;
+    out->padding[k] = pad, out->padding[dims + k] = pad - taken;
+    out->zeros[2 * (dims - 1 - k) + 1] = zeros_end;
+    any |= taken > 0;
   }
   return any ? 2 * dims : dims;
 }
@@ -399,13 +405,13 @@ px_status px__conv_biased(px_tensor **out, px_tensor *made, const px_tensor *bia
   return px_add(out, made, shift, px_int(1));
 }
 // Transposed convolution: the gradient of conv2d by its input, plus a bias per channel.
-static px_status spread_images(px_tensor **out, const px__conv_transpose2d_args *args,
-                               const px_tensor *x) {
+static px_status transpose_images(px_tensor **out, const px__conv_transpose2d_args *args,
+                                  const px_tensor *x) {
   const px_tensor *w = args->weight, *bias = args->bias;
   px_value stride = args->stride, dilation = args->dilation;
-  PX_SCOPED(px_tensor) spread = NULL;
+  PX_SCOPED(px_tensor) dilated = NULL;
   PX_SCOPED(px_tensor) whole = NULL;
-  px__beyond beyond;
+  px__output_padding extra_padding;
   int64_t sizes[4];
   char text[128];
   PX_TRY(check_transposed(args, x));
@@ -414,21 +420,23 @@ static px_status spread_images(px_tensor **out, const px__conv_transpose2d_args 
            "Only zero batch or zero channel inputs are supported, but got input shape: %s",
            px__size_text(text, sizeof text, x));
   if (!sizes[0] || !sizes[1])
-    return px__conv_nothing(out, (const px_tensor *[]){x, w, bias}, 3, 4, sizes);
-  int paddings = px__beyond_steps(&beyond, sizes, 2, args->output_padding, PX_CONV_STEPS(args));
-  PX_TRY(px_conv2d_backward_input(&spread, x, w, sizes, 4, stride.v.ints, stride.n, beyond.padding,
-                                  paddings, dilation.v.ints, dilation.n, args->groups,
+    return px__conv_empty(out, (const px_tensor *[]){x, w, bias}, 3, 4, sizes);
+  int paddings =
+      px__split_output_padding(&extra_padding, sizes, 2, args->output_padding, PX_CONV_STEPS(args));
+  PX_TRY(px_conv2d_backward_input(&dilated, x, w, sizes, 4, stride.v.ints, stride.n,
+                                  extra_padding.padding, paddings, dilation.v.ints, dilation.n,
+                                  args->groups,
                                   px_memory_format_name(px_tensor_suggest_format(x))));
-  PX_TRY(px_constant_pad_nd(&whole, spread, beyond.zeros, 4, px_int(0)));
+  PX_TRY(px_constant_pad_nd(&whole, dilated, extra_padding.zeros, 4, px_int(0)));
   return px__conv_biased(out, whole, bias, 2);
 }
 PX_RUN(conv_transpose2d) {
   px_tensor *x = args->input;
   PX_SCOPED(px_tensor) batch = NULL;
   PX_SCOPED(px_tensor) made = NULL;
-  if (x->ndim != 3 || args->weight->ndim != 4) return spread_images(&call->results[0], args, x);
+  if (x->ndim != 3 || args->weight->ndim != 4) return transpose_images(&call->results[0], args, x);
   PX_TRY(px_unsqueeze(&batch, x, 0));
-  PX_TRY(spread_images(&made, args, batch));
+  PX_TRY(transpose_images(&made, args, batch));
   return px_squeeze_dim(&call->results[0], made, (int64_t[]){0}, 1);
 }
 
@@ -442,9 +450,10 @@ PX_RUN(conv_transpose1d) {
   PX_TRY(px__conv_channels(&p, args->bias, args->groups, true));
   PX_TRY(as_image(&image, x));
   PX_TRY(as_image(&kernel, w));
-  PX_TRY(px_conv_transpose2d(&wide, image, kernel, args->bias, beside(args->stride, 1).of, 2,
-                             beside(args->padding, 0).of, 2, beside(args->output_padding, 0).of, 2,
-                             args->groups, beside(args->dilation, 1).of, 2));
+  PX_TRY(px_conv_transpose2d(&wide, image, kernel, args->bias, as_row_pair(args->stride, 1).of, 2,
+                             as_row_pair(args->padding, 0).of, 2,
+                             as_row_pair(args->output_padding, 0).of, 2, args->groups,
+                             as_row_pair(args->dilation, 1).of, 2));
   return as_signal(&call->results[0], wide);
 }
 
@@ -498,12 +507,12 @@ static px_status check_steps(const window *w, int k) {
   return PX_OK;
 }
 // Number of outputs along dimension k of `size` elements.
-static px_status pool_places(int64_t *out, const window *w, int k, int64_t size) {
+static px_status pool_outputs(int64_t *out, const window *w, int k, int64_t size) {
   px_value strides = w->stride.n ? w->stride : w->kernel;
   int64_t gap = w->dilation.n ? px__int_at(w->dilation, k) : 1;
   PX_CHECK(size <= INT64_MAX / 4, PX_RUNTIME, "integer out of range");
-  *out = px__window_places(size, px__int_at(w->kernel, k), px__int_at(strides, k),
-                           px__int_at(w->padding, k), gap, w->ceiling);
+  *out = px__window_outputs(size, px__int_at(w->kernel, k), px__int_at(strides, k),
+                            px__int_at(w->padding, k), gap, w->ceiling);
   return PX_OK;
 }
 // Sizes of the result for an input of sizes x.
@@ -516,7 +525,7 @@ static px_status pool_sizes(const char *name, px_value x, const window *w, int64
   for (int i = 0; i < x.n; i++) sizes[i] = x.v.ints[i];
   int64_t *out = &sizes[x.n - 3];
   const int64_t *in = &x.v.ints[x.n - 3];
-  for (int k = 0; k < 2; k++) PX_TRY(pool_places(&out[k + 1], w, k, in[k + 1]));
+  for (int k = 0; k < 2; k++) PX_TRY(pool_outputs(&out[k + 1], w, k, in[k + 1]));
   PX_CHECK(out[1] >= 1 && out[2] >= 1, PX_RUNTIME,
            "Given input size: (%lldx%lldx%lld). Calculated output size: (%lldx%lldx%lld). Output "
            "size is too small",
@@ -529,7 +538,7 @@ static void steps_of(px__window_steps *s, const window *w, const px_tensor *x,
   px_value strides = w->stride.n ? w->stride : w->kernel;
   for (int k = 0; k < 2; k++)
     s[k] = (px__window_steps){.size = x->sizes[x->ndim - 2 + k],
-                              .places = sizes[x->ndim - 2 + k],
+                              .outputs = sizes[x->ndim - 2 + k],
                               .kernel = px__int_at(w->kernel, k),
                               .stride = px__int_at(strides, k),
                               .pad = px__int_at(w->padding, k),
@@ -559,7 +568,7 @@ PX_RUN(max_pool2d_with_indices) {
   int64_t sizes[PX_MAX_DIMS];
   window w = {args->kernel_size, args->stride, args->padding, args->dilation, args->ceil_mode};
   PX_TRY(pool_sizes(call->op->name, sizes_of(x), &w, sizes));
-  if (px__is_whole(x)) return integer_maxima(call, x, &w, sizes);
+  if (px__has_integers(x)) return integer_maxima(call, x, &w, sizes);
   PX_TRY(px__call_result(call, 0, x->ndim, sizes, (px_dtype)x->dtype));
   return px__call_result(call, 1, x->ndim, sizes, PX_INT64);
 }
@@ -606,8 +615,8 @@ PX_RUN(avg_pool2d_backward) {
 
 // ---- pooling of signals
 
-static row_pair stride_beside(px_value stride, px_value kernel) {
-  return beside(stride.n ? stride : kernel, 1);
+static row_pair stride_pair(px_value stride, px_value kernel) {
+  return as_row_pair(stride.n ? stride : kernel, 1);
 }
 // PyTorch's error texts for signal pooling windows.
 static px_status check_signal_window(const px__max_pool1d_args *args) {
@@ -620,10 +629,9 @@ static px_status check_signal_window(const px__max_pool1d_args *args) {
   PX_CHECK(!__builtin_mul_overflow(kernel - 1, gap, &span), PX_RUNTIME,
            "effective kernel size overflows, but got kernel_size=%lld and dilation=%lld",
            LL(kernel), LL(gap));
-  int64_t places =
-      px__window_places(size, kernel, stride_beside(args->stride, args->kernel_size).of[1], pad,
-                        gap, args->ceil_mode);
-  PX_CHECK(places > 0, PX_RUNTIME, "max_pool1d() Invalid computed output size: %lld", LL(places));
+  int64_t outputs = px__window_outputs(
+      size, kernel, stride_pair(args->stride, args->kernel_size).of[1], pad, gap, args->ceil_mode);
+  PX_CHECK(outputs > 0, PX_RUNTIME, "max_pool1d() Invalid computed output size: %lld", LL(outputs));
   return PX_OK;
 }
 PX_RUN(max_pool1d) {
@@ -632,9 +640,9 @@ PX_RUN(max_pool1d) {
   PX_TRY(check_lone(call));
   PX_TRY(check_signal_window(args));
   PX_TRY(as_image(&image, args->self));
-  PX_TRY(px_max_pool2d(&wide, image, beside(args->kernel_size, 1).of, 2,
-                       stride_beside(args->stride, args->kernel_size).of, 2,
-                       beside(args->padding, 0).of, 2, beside(args->dilation, 1).of, 2,
+  PX_TRY(px_max_pool2d(&wide, image, as_row_pair(args->kernel_size, 1).of, 2,
+                       stride_pair(args->stride, args->kernel_size).of, 2,
+                       as_row_pair(args->padding, 0).of, 2, as_row_pair(args->dilation, 1).of, 2,
                        args->ceil_mode));
   return as_signal(&call->results[0], wide);
 }
@@ -643,10 +651,10 @@ PX_RUN(avg_pool1d) {
   PX_SCOPED(px_tensor) wide = NULL;
   PX_TRY(check_lone(call));
   PX_TRY(as_image(&image, args->self));
-  PX_TRY(px_avg_pool2d(&wide, image, beside(args->kernel_size, 1).of, 2,
-                       stride_beside(args->stride, args->kernel_size).of, 2,
-                       beside(args->padding, 0).of, 2, args->ceil_mode, args->count_include_pad,
-                       NULL));
+  PX_TRY(px_avg_pool2d(&wide, image, as_row_pair(args->kernel_size, 1).of, 2,
+                       stride_pair(args->stride, args->kernel_size).of, 2,
+                       as_row_pair(args->padding, 0).of, 2, args->ceil_mode,
+                       args->count_include_pad, NULL));
   return as_signal(&call->results[0], wide);
 }
 PX_RUN(adaptive_avg_pool1d) {
@@ -654,6 +662,6 @@ PX_RUN(adaptive_avg_pool1d) {
   PX_SCOPED(px_tensor) wide = NULL;
   PX_TRY(check_lone(call));
   PX_TRY(as_image(&image, args->self));
-  PX_TRY(px_adaptive_avg_pool2d(&wide, image, beside(args->output_size, 1).of, 2));
+  PX_TRY(px_adaptive_avg_pool2d(&wide, image, as_row_pair(args->output_size, 1).of, 2));
   return as_signal(&call->results[0], wide);
 }

@@ -28,13 +28,13 @@ static px_status window_rows(px_tensor **out, const px_tensor *padded, const px_
   PX_SCOPED(px_tensor) turned = NULL;
   PX_SCOPED(px_tensor) rows = NULL;
   int64_t each = px__product(px__product(w->sizes[1], w->sizes[2]), w->sizes[3]);
-  int64_t places = px__product(px__product(sizes[0], sizes[2]), sizes[3]);
+  int64_t outputs = px__product(px__product(sizes[0], sizes[2]), sizes[3]);
   PX_TRY(
       windows(&tall, padded, 2, w->sizes[2], px__int_at(by.stride, 0), px__int_at(by.dilation, 0)));
   PX_TRY(
       windows(&wide, tall, 3, w->sizes[3], px__int_at(by.stride, 1), px__int_at(by.dilation, 1)));
   PX_TRY(px_permute(&turned, wide, (const int64_t[]){0, 2, 3, 1, 4, 5}, 6));
-  PX_TRY(px_reshape(&rows, turned, (const int64_t[]){places, groups, each}, 3));
+  PX_TRY(px_reshape(&rows, turned, (const int64_t[]){outputs, groups, each}, 3));
   return px_transpose(out, rows, 0, 1);
 }
 px_status px__conv_integers(px_tensor **out, const px_tensor *x, const px_tensor *w,
@@ -42,7 +42,7 @@ px_status px__conv_integers(px_tensor **out, const px_tensor *x, const px_tensor
   int64_t pad[4];
   for (int k = 0; k < 2; k++) {
     pad[2 - 2 * k] = px__int_at(by.padding, k);
-    pad[3 - 2 * k] = px__pad_behind(by.padding, 2, k);
+    pad[3 - 2 * k] = px__pad_end(by.padding, 2, k);
   }
   PX_SCOPED(px_tensor) padded = NULL;
   PX_SCOPED(px_tensor) rows = NULL;
@@ -129,9 +129,9 @@ typedef enum part { BEGIN, END, COUNT } part;
 static px_status column_of(px_tensor **out, const px__window_steps *s, part which, bool count_pad,
                            const px_tensor *x) {
   PX_SCOPED(px_tensor) column = NULL;
-  PX_TRY(px_tensor_empty(&column, 1, &s->places, PX_INT64, px_cpu()));
+  PX_TRY(px_tensor_empty(&column, 1, &s->outputs, PX_INT64, px_cpu()));
   int64_t *to = px__tensor_at(column);
-  for (int64_t i = 0; i < s->places; i++) {
+  for (int64_t i = 0; i < s->outputs; i++) {
     int64_t begin, end, padded;
     extent(s, i, &begin, &end, &padded);
     to[i] = which == BEGIN ? begin : which == END ? end : count_pad ? padded : end - begin;
@@ -194,9 +194,9 @@ static px_status window_table(px_tensor **out, const void *context, int k, const
   int64_t most = (s->size - 1) / s->dilation + 1;
   if (most > s->kernel) most = s->kernel;
   PX_SCOPED(px_tensor) table = NULL;
-  PX_TRY(px_tensor_empty(&table, 2, (int64_t[]){s->places, most}, PX_INT64, px_cpu()));
+  PX_TRY(px_tensor_empty(&table, 2, (int64_t[]){s->outputs, most}, PX_INT64, px_cpu()));
   int64_t *at = px__tensor_at(table);
-  for (int64_t i = 0; i < s->places; i++) {
+  for (int64_t i = 0; i < s->outputs; i++) {
     int64_t first = i * s->stride - s->pad, end = first + (s->kernel - 1) * s->dilation;
     if (first < 0) first += (-first + s->dilation - 1) / s->dilation * s->dilation;
     for (int64_t n = 0, place = first; n < most; n++) {
@@ -208,5 +208,5 @@ static px_status window_table(px_tensor **out, const void *context, int k, const
 }
 px_status px__integer_maxima(px_tensor **out, px_tensor **where, px_tensor *x, int dims,
                              const px__window_steps *s) {
-  return px__tops_of(out, where, x, dims, window_table, s);
+  return px__max_over_windows(out, where, x, dims, window_table, s);
 }

@@ -25,7 +25,7 @@ static px_status change(px_call *call, px_tensor *self, const px_tensor *grad, b
   enum { STATES = 2 };
   const px_op *op = call->op;
   PX_TRY(px__call_same_device(call));
-  PX_CHECK(call->mode == PX_CALL_NEW, PX_RUNTIME, "%s has no out=", op->name);
+  PX_CHECK(call->mode == PX_CALL_NEW, PX_RUNTIME, "%s does not support out=", op->name);
   PX_TRY(same(grad, self, "gradient"));
   for (int k = 0; k < op->result_count - 1; k++) {
     px_tensor *state = call->args[STATES + k].v.tensor;

@@ -42,8 +42,8 @@ static px_status read_window(window *w, px_value kernel, px_value dilation, px_v
 }
 static void count_places(window *w, const int64_t *size) {
   for (int k = 0; k < 2; k++)
-    w->count[k] = px__window_places(size[k], w->kernel[k], w->stride[k], w->padding[k],
-                                    w->dilation[k], false);
+    w->count[k] = px__window_outputs(size[k], w->kernel[k], w->stride[k], w->padding[k],
+                                     w->dilation[k], false);
 }
 #define PAIR(x) LL((x)[0]), LL((x)[1])
 

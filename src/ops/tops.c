@@ -51,8 +51,8 @@ static px_status own_places(px_tensor **out, const px_tensor *x, int dims) {
   PX_TRY(px_view(&shaped, range, x->sizes + x->ndim - dims, dims));
   return px_expand(out, shaped, x->sizes, x->ndim);
 }
-px_status px__tops_of(px_tensor **out, px_tensor **where, px_tensor *x, int dims,
-                      px__window_table *table, const void *context) {
+px_status px__max_over_windows(px_tensor **out, px_tensor **where, px_tensor *x, int dims,
+                               px__window_table *table, const void *context) {
   top t = {.values = px_retain(x)};
   px_status status = own_places(&t.where, x, dims);
   for (int k = dims - 1; status == PX_OK && k >= 0; k--) {

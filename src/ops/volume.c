@@ -120,7 +120,7 @@ static flat flat_of(px__conv_steps by) {
   for (int k = 0; k < 2; k++) {
     f.stride[k] = px__int_at(by.stride, 1 + k), f.dilation[k] = px__int_at(by.dilation, 1 + k);
     f.padding[k] = px__int_at(by.padding, 1 + k);
-    f.padding[2 + k] = px__pad_behind(by.padding, DIMS, 1 + k);
+    f.padding[2 + k] = px__pad_end(by.padding, DIMS, 1 + k);
   }
   return f;
 }
@@ -252,7 +252,7 @@ PX_RUN(conv3d) {
     PX_TRY(px__conv_lists(by, DIMS, true));
     PX_TRY(conv_sizes(x->sizes, w->sizes, by, sizes));
     sizes[1] = 0;  // as PyTorch has it
-    PX_TRY(px__conv_nothing(&made, (const px_tensor *[]){x, w, args->bias}, 3, 5, sizes));
+    PX_TRY(px__conv_empty(&made, (const px_tensor *[]){x, w, args->bias}, 3, 5, sizes));
   } else {
     PX_TRY(px_conv3d_forward(&made, x, w, args->bias, LIST(args->stride), LIST(args->padding),
                              LIST(args->dilation), args->groups));
@@ -318,16 +318,17 @@ PX_RUN(conv_transpose3d) {
   PX_SCOPED(px_tensor) spread = NULL;
   PX_SCOPED(px_tensor) whole = NULL;
   PX_SCOPED(px_tensor) made = NULL;
-  px__beyond beyond;
+  px__output_padding beyond;
   int64_t sizes[5];
   PX_TRY(batch_of(&x, args->input, w));
   PX_TRY(check_transposed(args, x));
   PX_TRY(transposed_sizes(args, x, sizes));
   if (!sizes[0] || !sizes[1] || !x->numel) {
-    PX_TRY(px__conv_nothing(&made, (const px_tensor *[]){x, w, bias}, 3, 5, sizes));
+    PX_TRY(px__conv_empty(&made, (const px_tensor *[]){x, w, bias}, 3, 5, sizes));
     return like_input(&call->results[0], made, args->input);
   }
-  int paddings = px__beyond_steps(&beyond, sizes, DIMS, args->output_padding, PX_CONV_STEPS(args));
+  int paddings =
+      px__split_output_padding(&beyond, sizes, DIMS, args->output_padding, PX_CONV_STEPS(args));
   PX_TRY(px_conv3d_backward_input(&spread, x, w, sizes, 5, LIST(args->stride), beyond.padding,
                                   paddings, LIST(args->dilation), args->groups,
                                   px_memory_format_name(px_tensor_suggest_format(x))));

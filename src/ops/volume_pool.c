@@ -55,11 +55,11 @@ typedef struct window {
   px_value kernel, stride, padding, dilation;
   bool ceiling, means;
 } window;
-static int64_t places(const window *w, int k, int64_t size) {
+static int64_t outputs(const window *w, int k, int64_t size) {
   px_value strides = w->stride.n ? w->stride : w->kernel;
   int64_t pad = px__int_at(w->padding, k), step = px__int_at(strides, k);
   int64_t gap = w->dilation.n ? px__int_at(w->dilation, k) : 1;
-  return px__window_places(size, px__int_at(w->kernel, k), step, pad, gap, w->ceiling);
+  return px__window_outputs(size, px__int_at(w->kernel, k), step, pad, gap, w->ceiling);
 }
 static px_status check_window(const window *w) {
   const px_value lists[] = {w->kernel, w->stride, w->padding, w->dilation};
@@ -102,7 +102,7 @@ static px_status pool_sizes(int64_t *size, const char *name, const window *w, in
   PX_TRY(check_volume(name, ndim, sizes, ndim - DIMS - 1));
   for (int k = 0; k < DIMS; k++) {
     PX_CHECK(s[k] <= INT64_MAX / 4, PX_RUNTIME, "integer out of range");
-    size[k] = places(w, k, s[k]);
+    size[k] = outputs(w, k, s[k]);
   }
   bool fits = size[0] > 0 && size[1] > 0 && size[2] > 0;
   PX_CHECK(fits || !w->means, PX_RUNTIME,
@@ -222,7 +222,7 @@ static px_status integer_means(px_call *call, const px__avg_pool3d_args *args, c
   px__window_steps steps[DIMS];
   for (int k = 0; k < DIMS; k++)
     steps[k] = (px__window_steps){.size = x->sizes[x->ndim - DIMS + k],
-                                  .places = size[k],
+                                  .outputs = size[k],
                                   .kernel = px__int_at(w->kernel, k),
                                   .stride = px__int_at(strides, k),
                                   .pad = px__int_at(w->padding, k)};
@@ -337,7 +337,7 @@ PX_RUN(adaptive_avg_pool3d_backward) {
 // comes again.
 static px_status adaptive_places(px_tensor **out, const void *context, int k, const px_tensor *x) {
   const px__window_steps *s = (const px__window_steps *)context + k;
-  int64_t from = s->size, to = s->places;
+  int64_t from = s->size, to = s->outputs;
   int64_t most = from / to + (from % to ? 2 : 0);
   PX_SCOPED(px_tensor) table = NULL;
   PX_TRY(px_tensor_empty(&table, 2, (int64_t[]){to, most}, PX_INT64, px_cpu()));
@@ -362,8 +362,8 @@ static px_status adaptive_tops(px_call *call, px_tensor *x, px_value output_size
   px__window_steps steps[DIMS];
   for (int k = 0; k < dims; k++) {
     int64_t *size = &sizes[x->ndim - dims + k];
-    steps[k] = (px__window_steps){.size = *size, .places = px__int_at(output_size, k)};
-    *size = steps[k].places;
+    steps[k] = (px__window_steps){.size = *size, .outputs = px__int_at(output_size, k)};
+    *size = steps[k].outputs;
   }
   for (int k = x->ndim - dims; k < x->ndim; k++) {
     PX_CHECK(sizes[k] >= 0, PX_RUNTIME, "Trying to create tensor with negative dimension %lld: %s",
@@ -374,7 +374,8 @@ static px_status adaptive_tops(px_call *call, px_tensor *x, px_value output_size
     PX_TRY(px__call_result(call, 0, x->ndim, sizes, (px_dtype)x->dtype));
     return px__call_result(call, 1, x->ndim, sizes, PX_INT64);
   }
-  return px__tops_of(&call->results[0], &call->results[1], x, dims, adaptive_places, steps);
+  return px__max_over_windows(&call->results[0], &call->results[1], x, dims, adaptive_places,
+                              steps);
 }
 PX_RUN(adaptive_max_pool2d_with_indices) {
   return adaptive_tops(call, args->self, args->output_size, 2, "adaptive_max_pool2d");
@@ -468,7 +469,7 @@ PX_RUN(max_unpool) {
   int64_t size[DIMS], count = 1, sizes[PX_MAX_DIMS];
   PX_SCOPED(px_tensor) none = NULL;
   PX_SCOPED(px_tensor) values = NULL;
-  PX_SCOPED(px_tensor) places = NULL;
+  PX_SCOPED(px_tensor) outputs = NULL;
   PX_SCOPED(px_tensor) spread = NULL;
   for (int i = 2; i < 5; i++) {
     px_value list = i == 2 ? args->kernel_size : i == 3 ? args->stride : args->padding;
@@ -490,8 +491,8 @@ PX_RUN(max_unpool) {
   PX_TRY(check_places(args->indices, count, size, dims));
   PX_TRY(px__zeros_like_sized(&none, x, lead + 1, sizes));
   PX_TRY(px_flatten(&values, x, lead, -1));
-  PX_TRY(px_flatten(&places, args->indices, lead, -1));
-  PX_TRY(px_scatter(&spread, none, -1, places, values));
+  PX_TRY(px_flatten(&outputs, args->indices, lead, -1));
+  PX_TRY(px_scatter(&spread, none, -1, outputs, values));
   memcpy(sizes + lead, size, (size_t)dims * sizeof *sizes);
   return px_reshape(&call->results[0], spread, sizes, x->ndim);
 }
