@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies of what views give, where that is a list, and sums and places of a size that is asked for.
+// Copying variants of list-returning views, sum_to_size and nonzero_static.
 #include "ops/run.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/factory.h"
@@ -8,7 +8,7 @@
 #include "phlox/ops/view.h"
 #include "run_functions/copies.h"
 
-// A list of copies in the place of a list of views.
+// Returns a list of copies instead of views.
 static px_status copy_parts(px_call *call, const px_list *views) {
   int64_t count = px_list_size(views), made = 0;
   px_tensor **items = NULL;
@@ -41,7 +41,7 @@ PX_RUN(split_with_sizes_copy) {
   return copy_parts(call, views);
 }
 
-// ---- chunks of several
+// ---- _chunk_cat
 
 static px_status check_chunks(const px_value list, int64_t dim) {
   PX_CHECK(list.n > 0, PX_RUNTIME, "_chunk_cat expects a non-empty input tensor list");
@@ -59,7 +59,7 @@ static px_status check_chunks(const px_value list, int64_t dim) {
   PX_CHECK(fits, PX_RUNTIME, "_chunk_cat expects dim < ndim for all input tensors");
   return PX_OK;
 }
-// As [sizes before dim, chunks, all the rest], with zeros where the last chunks end.
+// Reshapes to [sizes before dim, chunks, rest]. The last chunk is padded with zeros.
 static px_status chunked(px_tensor **out, const px_tensor *t, int dim, int64_t chunks) {
   int64_t pad[2 * PX_MAX_DIMS] = {0}, sizes[PX_MAX_DIMS + 2], have = t->sizes[dim];
   int64_t each = have / chunks + (have % chunks != 0);
@@ -93,12 +93,12 @@ PX_RUN(_chunk_cat) {
   return status;
 }
 
-// Views, which here are no more.
+// These return views, unlike their names.
 PX_RUN(unsafe_chunk) { return px_chunk(&call->list, args->self, args->chunks, args->dim); }
 PX_RUN(unsafe_split) { return px_split(&call->list, args->self, args->split_size, args->dim); }
 
-// The sizes are those of the last dimensions, or 1; what comes before is summed away. As a sum of
-// all, to no dimensions, it is int64 of whole numbers.
+// Sums over the leading dimensions and those of target size 1. A sum over all dimensions, to a
+// 0-dim tensor, is int64 for integers.
 PX_RUN(sum_to_size) {
   const px_tensor *self = args->self;
   int lead = self->ndim - args->size.n, count = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies as ops. px__tensor_copy of the tensor layer copies; this file decides when self is
-// returned instead, what memory a result has, and what is refused.
+// Copies as ops. px__tensor_copy in the tensor layer does the copying. These functions decide when
+// to return self instead, where to allocate the result, and which calls to refuse.
 #include "hidden/copy.h"
 #include "ops/run.h"
 #include "phlox/ops/copy.h"
@@ -13,7 +13,7 @@ PX_RUN(copy) {
   return PX_OK;
 }
 
-// Into a conjugate or a negative.
+// Copies to a conjugate or negative view.
 PX_CONJ_NEG(copy) {
   *done = px__has_conj_neg(args->self);
   if (!*done) return PX_OK;
@@ -93,8 +93,8 @@ PX_RUN(contiguous_in) {
   return px_clone(&call->results[0], self, args->memory_format);
 }
 
-// From a device to the host without blocking, the target is page-locked: only then is the copy
-// asynchronous. Whoever reads it first waits.
+// A non-blocking copy to the host needs a page-locked destination to be asynchronous. The first
+// reader waits for it.
 PX_RUN(_to_copy) {
   const px_tensor *self = args->self;
   px_device from = px__tensor_device(self), device = from;
@@ -108,7 +108,7 @@ PX_RUN(_to_copy) {
   return copy_to_new(call, made, self, non_blocking);
 }
 
-// Whether self is what a memory format asks for.
+// True if self already has the requested memory format.
 static px_status is_formatted(bool *out, const px_tensor *self, const char *memory_format) {
   px_memory_format format;
   PX_TRY(format_of(&format, memory_format));

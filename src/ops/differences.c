@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The gradient of samples by finite differences. All follows from the slopes between neighbours:
-// a place inside has the mean of its two, an end its one, or where a parabola goes on.
+// torch.gradient by finite differences, based on slopes between neighbours. Inner points combine
+// two slopes. Edges use one slope, or a quadratic extrapolation (edge_order=2).
 #include "ops/run.h"
 #include "phlox/ops/arithmetic.h"
 #include "phlox/ops/index.h"
@@ -8,14 +8,13 @@
 #include "phlox/ops/view.h"
 #include "run_functions/reduce.h"
 
-// A dimension: its slopes, and the widths over which they are, NULL where all are the same.
+// Slopes along a dimension, and the widths of their intervals; NULL if uniform.
 typedef struct line {
   int dim;
   const px_tensor *slopes, *widths;
 } line;
 
-// (one times the width behind + other times the width before) / both widths: the nearer counts
-// more.
+// Average of two slopes, each weighted by the width of the other interval.
 static px_status weighed(px_tensor **out, const px_tensor *before, const px_tensor *behind,
                          const px_tensor *wide_before, const px_tensor *wide_behind) {
   PX_SCOPED(px_tensor) one = NULL;
@@ -40,7 +39,7 @@ static px_status inside(px_tensor **out, const line *l) {
   PX_TRY(px_narrow(&wide_behind, l->widths, l->dim, 1, n));
   return weighed(out, before, behind, wide_before, wide_behind);
 }
-// Half the difference of what is two steps apart.
+// Central difference with uniform spacing.
 static px_status inside_evenly(px_tensor **out, const px_tensor *self, int dim, px_scalar step) {
   int64_t n = self->sizes[dim] - 2;
   PX_SCOPED(px_tensor) before = NULL;
@@ -51,7 +50,7 @@ static px_status inside_evenly(px_tensor **out, const px_tensor *self, int dim, 
   PX_TRY(px_sub(&apart, behind, before, px_int(1)));
   return px_div_scalar(out, apart, px_float(2 * px_scalar_float(step)));
 }
-// The share of two widths that the first of them has.
+// Width of the first of two intervals divided by their sum.
 static px_status share(px_tensor **out, const line *l, int64_t first, int64_t second) {
   PX_SCOPED(px_tensor) one = NULL;
   PX_SCOPED(px_tensor) other = NULL;
@@ -62,7 +61,7 @@ static px_status share(px_tensor **out, const line *l, int64_t first, int64_t se
   PX_TRY(px_add(&both, one, other, px_int(1)));
   return px_div(out, one, both);
 }
-// At an end the slope there, with `next` bent on by as much as the curve bends up to it.
+// Edge value: the slope at the edge, extrapolated by the change to the `next` slope if `bent`.
 static px_status at_end(px_tensor **out, const line *l, int64_t at, int64_t next, bool bent) {
   PX_SCOPED(px_tensor) slope = NULL;
   PX_SCOPED(px_tensor) other = NULL;
@@ -117,7 +116,7 @@ static px_status along(px_tensor **out, const px_tensor *self, int dim, const px
   return joined(out, &l, middle, bent);
 }
 
-// Those that are asked for, or all.
+// Given dimensions, or all.
 static px_status dims_of(int *dims, int *count, const px_tensor *self, px_value dim,
                          int64_t order) {
   uint64_t mask;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tables of vectors: rows that are shortened before they are looked up, gradients scaled by
-// frequency, and bags of rows, which the CPU has kernels for. Elsewhere a bag's rows are added
-// where the bag is; for maxima all rows are laid beside each bag.
+// Embeddings: renormalised rows, gradients scaled by frequency, and bags. The CPU has kernels for
+// bags. Elsewhere sums use index_add, and maxima expand all rows for each bag.
 #include <math.h>
 
 #include "hidden/index.h"
@@ -28,7 +27,7 @@ static px_status ones_for(px_tensor **out, const px_tensor *flat, px_dtype dtype
   return px_ones(out, flat->sizes, 1, dtype, px__tensor_device(flat), false, false);
 }
 
-// ---- gradients by frequency
+// ---- scale_grad_by_freq
 
 PX_RUN(by_frequency) {
   PX_SCOPED(px_tensor) flat = NULL;
@@ -53,7 +52,7 @@ PX_RUN(embedding_by_frequency) {
   return px_embedding(&call->results[0], args->input, args->weight, NULL);
 }
 
-// ---- rows that are shortened
+// ---- max_norm
 
 static px_status shorten(px_tensor *weight, const px_tensor *indices, double most, double p) {
   const int64_t last = -1;
@@ -105,8 +104,8 @@ PX_RUN(embedding_with) {
 // ---- bags
 
 typedef struct bags {
-  px_tensor *flat, *of, *counts;  // indices; the bag of each; how many count in each (float)
-  px_tensor *kept;                // whether an index counts: is not the padding; or NULL
+  px_tensor *flat, *of, *counts;  // indices; bag of each index; counted indices per bag (float)
+  px_tensor *kept;                // 0 for padding, 1 for other indices; NULL without padding
   int64_t count;
   const int64_t *padding;
 } bags;
@@ -114,7 +113,7 @@ static void bags_drop(bags *b) {
   px_release(b->flat), px_release(b->of), px_release(b->counts), px_release(b->kept);
 }
 
-// On the CPU the offsets are looked at.
+// Offsets are validated on the CPU only.
 static px_status check_offsets(const px_tensor *offsets, int64_t length) {
   PX_TRY(check_indices(offsets, "embedding_bag"));
   PX_TRY(px__refuse_batched(offsets));
@@ -138,7 +137,7 @@ static px_status check_offsets(const px_tensor *offsets, int64_t length) {
              LL(i), LL(at[i]), LL(at[i - 1]));
   return PX_OK;
 }
-// The bag of each index: how many bags have begun there, less 1.
+// Bag of each index: the number of bags started at or before it, minus 1.
 static px_status bags_of_offsets(px_tensor **out, const px_tensor *offsets, int64_t length) {
   PX_SCOPED(px_tensor) whole = NULL;
   PX_SCOPED(px_tensor) ones = NULL;
@@ -146,7 +145,7 @@ static px_status bags_of_offsets(px_tensor **out, const px_tensor *offsets, int6
   PX_SCOPED(px_tensor) begun = NULL;
   PX_SCOPED(px_tensor) sums = NULL;
   PX_SCOPED(px_tensor) own = NULL;
-  int64_t places = length + 1;  // an empty last bag begins behind the end
+  int64_t places = length + 1;  // an empty last bag starts past the end
   PX_TRY(px__tensor_to(&whole, offsets, PX_INT64, PX_DEVICE_NONE));
   PX_TRY(ones_for(&ones, whole, PX_INT64));
   PX_TRY(px__zeros_like_sized(&none, whole, 1, &places));
@@ -224,7 +223,7 @@ static px_status sum_bags(px_tensor **out, const bags *b, px_tensor **rows, cons
   PX_TRY(px_unsqueeze(&column, divisors, 1));
   return px_div(out, sums, column);
 }
-// The bags side by side [count, longest, m], filled up by what is below all; an empty one gives 0.
+// Maximum over [count, length, m] with other bags' rows masked. Empty bags yield 0.
 static px_status greatest(px_tensor **out, const bags *b, const px_tensor *rows) {
   PX_SCOPED(px_tensor) wanted = NULL;
   PX_SCOPED(px_tensor) below = NULL;
@@ -241,7 +240,7 @@ static px_status greatest(px_tensor **out, const bags *b, const px_tensor *rows)
   PX_TRY(px_arange(&numbers, px_int(b->count), px_no_scalar(), px_int(1), PX_INT64,
                    px__tensor_device(rows), false, false));
   PX_TRY(px_unsqueeze(&column, numbers, 1));
-  PX_TRY(px_ne(&mine, column, b->of));  // [count, length]: of another bag
+  PX_TRY(px_ne(&mine, column, b->of));  // [count, length]: rows of other bags
   if (b->kept) {
     PX_SCOPED(px_tensor) padding = NULL;
     px_tensor *either;
@@ -263,7 +262,7 @@ static px_status greatest(px_tensor **out, const bags *b, const px_tensor *rows)
 // ---- bags by a kernel
 
 static px__named_kernel sums_kernel = {.name = "bag_sums"}, tops_kernel = {.name = "bag_tops"};
-// Bags begin in order, and have all indices. On a device the kernel keeps to those there are.
+// Fails unless the bags are in order and cover all indices. Device kernels clamp to valid indices.
 static px_status check_begins(const px_tensor *weight, const px_tensor *indices,
                               const px_tensor *begins, px__named_kernel *kernel) {
   const int64_t *at;
@@ -322,7 +321,7 @@ static bool has_kernels(const px__bags_args *args) {
          !px__is_batched(weight) && px_dtype_is_float((px_dtype)weight->dtype) &&
          (!factors || factors->dtype == weight->dtype);
 }
-// Where each bag begins, and where the last one ends.
+// Start of each bag, followed by the end of the last one.
 static px_status begins_of(px_tensor **out, int64_t *end, const px__bags_args *args) {
   const px_tensor *input = args->input, *offsets = args->offsets;
   bool all = offsets && args->include_last_offset;
@@ -345,7 +344,7 @@ static px_status begins_of(px_tensor **out, int64_t *end, const px__bags_args *a
   *out = PX_MOVE(made);
   return PX_OK;
 }
-// How many indices of each bag count, at least 1, as a column.
+// Number of counted indices per bag as a column, at least 1.
 static px_status divisors_of(px_tensor **out, const px_tensor *begins, const px_tensor *indices,
                              int64_t padding, px_dtype dtype) {
   PX_SCOPED(px_tensor) made = NULL;
@@ -361,7 +360,7 @@ static px_status divisors_of(px_tensor **out, const px_tensor *begins, const px_
   }
   return px__tensor_to(out, made, dtype, PX_DEVICE_NONE);
 }
-// The first n elements, as a line.
+// Flattens t and returns its first n elements.
 static px_status line_of(px_tensor **out, const px_tensor *t, int64_t n) {
   PX_SCOPED(px_tensor) all = NULL;
   PX_TRY(px_reshape(&all, t, (int64_t[]){-1}, 1));

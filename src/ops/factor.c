@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Run functions of orthogonal decompositions: those of the kernels make results by columns; the
-// others are composites over them.
+// Run functions of orthogonal decompositions. Kernels write column-major results; the other
+// functions are composites over them.
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
@@ -126,7 +126,7 @@ PX_RUN(_linalg_qr) {
   PX_SCOPED(px_tensor) lower = NULL;
   PX_TRY(px__linalg_geqrf(&factor, &tau, a));
   PX_TRY(px_narrow(&top, factor, -2, 0, complete ? m : k));
-  PX_TRY(turned(&lying, top));  // by rows, so that what is made of it lies by columns
+  PX_TRY(turned(&lying, top));  // tril of the transpose yields a column-major result
   PX_TRY(px_tril(&lower, lying, 0));
   PX_SCOPED(px_tensor) whole = NULL;
   PX_TRY(px_contiguous(&whole, lower));
@@ -244,7 +244,7 @@ PX_RUN(linalg_svd) {
   PX_TRY(check_driver(args->driver));
   return singular(&r[0], &r[1], &r[2], args->A, args->full_matrices, true);
 }
-// Vectors only where a gradient will want them.
+// Computes vectors only if the gradient needs them.
 static px_status singular_values(px_tensor **out, const px_tensor *a) {
   PX_SCOPED(px_tensor) u = NULL;
   PX_SCOPED(px_tensor) vh = NULL;
@@ -280,7 +280,7 @@ PX_RUN(svd) {
 static double epsilon_of(const px_tensor *t) {
   return real_of(t) == PX_FLOAT64 ? DBL_EPSILON : FLT_EPSILON;
 }
-// The sums of squares that are left, where the matrices are of full rank and have more rows.
+// Residual sums of squares, for matrices of full rank with more rows than columns.
 static px_status residuals(px_tensor **out, const px_tensor *a, const px_tensor *raw,
                            const px_tensor *rank, const char *driver) {
   int64_t m = rows_of(a), n = columns_of(a), rows = -2;
@@ -357,9 +357,9 @@ PX_RUN(linalg_lstsq) {
   return PX_OK;
 }
 
-// ---- what counts as zero
+// ---- tolerances
 
-// Numbers become tensors; where there is no rtol, it follows from the size, unless atol is given.
+// Converts numbers to tensors. The default rtol depends on the size, and is 0 if atol > 0 is given.
 static px_status number(px_tensor **out, double value) {
   return px_tensor_from_scalar(out, px_float(value));
 }
@@ -397,7 +397,7 @@ static px_status bounds_of_numbers(px_tensor **atol_out, px_tensor **rtol_out, c
   if (px__given(rtol)) PX_TRY(number(&r, px_value_float(rtol)));
   return bounds(atol_out, rtol_out, t, a, r);
 }
-// Which of the values, of which there are some, are greater than both bounds.
+// Mask of the values greater than both tolerances. values must not be empty.
 static px_status counts(px_tensor **out, const px_tensor *values, const px_tensor *atol,
                         const px_tensor *rtol) {
   int64_t last = -1;
@@ -416,7 +416,7 @@ static px_status counts(px_tensor **out, const px_tensor *values, const px_tenso
 
 // ---- pseudoinverses
 
-// Columns of one matrix, scaled by 1 over the values that count, times the transpose of another.
+// columns * diag(1 / counted values) * rows.
 static px_status joined(px_tensor **out, const px_tensor *columns, const px_tensor *values,
                         const px_tensor *counted, const px_tensor *rows) {
   PX_SCOPED(px_tensor) inverse = NULL;
@@ -577,7 +577,7 @@ static px_status ratio_of_values(px_tensor **out, const px_tensor *self, bool le
   PX_TRY(least_first ? px_div(&ratio, final, first) : px_div(&ratio, first, final));
   return px_squeeze_dim(out, ratio, &last, 1);
 }
-// The inverse, with infinities in the place of one that there is not.
+// The inverse, filled with infinity for singular matrices.
 static px_status inverse_or_infinity(px_tensor **out, const px_tensor *self) {
   int64_t sizes[PX_MAX_DIMS];
   PX_SCOPED(px_tensor) inverse = NULL;
@@ -610,7 +610,7 @@ PX_RUN(linalg_cond) {
   PX_TRY(px_linalg_matrix_norm(&other, inverse, px_float(order), dims, 2, false, PX_DTYPE_NONE));
   return px_mul(&call->results[0], norm, other);
 }
-// The sum of the singular values times the sum of their inverses, infinity where one is 0.
+// Sum of the singular values times the sum of their inverses; infinity if one is 0.
 static px_status nuclear(px_tensor **out, const px_tensor *self) {
   int64_t last = -1;
   PX_SCOPED(px_tensor) values = NULL;

@@ -22,7 +22,7 @@ static px_status check_options(const px__options *o, px_dtype dtype) {
   return PX_OK;
 }
 
-// The result is there: what the options say of it besides.
+// Applies the remaining options to a new result.
 static px_status made(px_call *call, const px__options *o) {
   if (o->requires_grad) call->results[0]->flags |= PX_TENSOR_NEEDS_GRAD;
   call->device = px__tensor_device(call->results[0]);
@@ -39,8 +39,7 @@ static px_status make(px_call *call, const px__options *o, int64_t ndim, const i
   return made(call, o);
 }
 
-// Writes a value into a tensor that nobody else has seen. A few zeros are not worth a kernel, which
-// all threads may share.
+// Fills a new, unshared tensor without recording. memset is faster than a kernel for few zeros.
 enum { FEW = 32768 };
 static px_status fill(px_tensor *t, px_scalar value) {
   bool zero = value.kind == 'f' ? value.v.f == 0 && !signbit(value.v.f) : px_scalar_int(value) == 0;
@@ -48,7 +47,7 @@ static px_status fill(px_tensor *t, px_scalar value) {
   if (t->numel == 0) return PX_OK;
   if (zero && t->contiguous && px__tensor_device(t).type == PX_CPU && t->numel <= FEW)
     return memset(px__tensor_at(t), 0, (size_t)t->numel * px__item(t)), PX_OK;
-  t->flags &= (uint16_t)~PX_TENSOR_NEEDS_GRAD;  // it is no in-place change of a leaf
+  t->flags &= (uint16_t)~PX_TENSOR_NEEDS_GRAD;  // not an in-place change of a leaf
   uint64_t version = t->storage->version;
   px_status status = zero ? px_zero_(t) : px_fill_(t, value);
   t->storage->version = version;
@@ -56,7 +55,7 @@ static px_status fill(px_tensor *t, px_scalar value) {
   return status;
 }
 
-// t without its repetitions: where elements share memory, one of them stands for all.
+// View of t with expanded dimensions reduced to size 1.
 static px_status unexpanded(px_tensor **out, const px_tensor *t) {
   int64_t sizes[PX_MAX_DIMS];
   if (t->contiguous) {
@@ -66,8 +65,8 @@ static px_status unexpanded(px_tensor **out, const px_tensor *t) {
   for (int d = 0; d < t->ndim; d++) sizes[d] = t->strides[d] || !t->sizes[d] ? t->sizes[d] : 1;
   return px__tensor_view(out, t, t->ndim, sizes, t->strides, t->offset);
 }
-// Writes the one element of value everywhere. It is copied where both are on one device, and read
-// by the host otherwise, which waits for it.
+// Fills with a one-element tensor. Copies it if both are on one device or complex; otherwise the
+// host waits for it and reads it.
 static px_status spread(px_tensor *to, const px_tensor *value) {
   px_scalar number;
   PX_SCOPED(px_tensor) each = NULL;
@@ -87,7 +86,7 @@ static px_status spread(px_tensor *to, const px_tensor *value) {
   return px_fill_(to, number);
 }
 
-// ---- of nothing
+// ---- from sizes
 
 static px_status sized(px_call *call, px_value size, px__options o) {
   return make(call, &o, size.n, size.v.ints);
@@ -99,8 +98,7 @@ static px_scalar greatest(px_dtype dtype) {
   return px_int((int64_t)(((uint64_t)1 << bits) - 1));
 }
 
-// Memory that nobody has written may hold anything. Where results are to be the same every time, it
-// holds what shows up in them.
+// Deterministic mode: fills uninitialised memory with NaN or the maximum, to expose reads of it.
 static px_status mark_unset(px_tensor *t) {
   if (!px_setting_get(PX_SETTING_DETERMINISTIC)) return PX_OK;
   if (!px_setting_get(PX_SETTING_FILL_UNINITIALIZED)) return PX_OK;
@@ -108,7 +106,7 @@ static px_status mark_unset(px_tensor *t) {
   return fill(t, real ? px_float(NAN) : greatest(t->dtype));
 }
 
-// A new tensor has no order of dimensions to preserve.
+// Creates a tensor in a memory format. `preserve_format` is invalid without a source.
 static px_status make_in(px_call *call, const px__options *o, px_value size, const char *name) {
   px_memory_format format;
   int64_t strides[PX_MAX_DIMS];
@@ -189,7 +187,7 @@ PX_RUN(full) {
 PX_RUN(full_tensor) {
   const px_tensor *value = args->fill_value;
   px__options o = PX_OPTIONS(args);
-  bool number = px_tensor_is_wrapped(value);  // a complex one
+  bool number = px_tensor_is_wrapped(value);  // a complex number
   if (o.dtype == PX_DTYPE_NONE)
     o.dtype = number ? px_dtype_to_complex(px_dtype_default()) : (px_dtype)value->dtype;
   PX_TRY(make(call, &o, args->size.n, args->size.v.ints));
@@ -208,7 +206,7 @@ static px_status run_filler(px_call *call, px__named_kernel *kernel, const px_va
   return px__run_kernel(kernel, call->device, 1, call->results, 0, NULL, params, count);
 }
 
-// Where the result is int64 the three are integers first, as in PyTorch.
+// For an int64 result the arguments are converted to integers first, as in PyTorch.
 static px_scalar cut(px_scalar s, px_dtype dtype) {
   return dtype == PX_INT64 && px_scalar_fits(s, PX_INT64) ? px_int(px_scalar_int(s)) : s;
 }
@@ -232,14 +230,14 @@ static px_status arange_length(int64_t *out, px_scalar start, px_scalar end, px_
   return PX_OK;
 }
 
-// The fillers by a rule of the place compute in the result's dtype.
+// Fill kernels compute in the result's dtype.
 static px_status check_computed(px_dtype dtype, const char *name) {
   PX_CHECK(dtype < PX_DTYPE_COMPUTED, PX_UNIMPLEMENTED, "\"%s\" not implemented for '%s'", name,
            px_dtype_class(dtype));
   return PX_OK;
 }
 
-// Of an out= tensor that has other elements, and will have so many.
+// Warns if an out= tensor with elements will be resized.
 static px_status tell_length(const px_call *call, int64_t n) {
   const px_tensor *given = call->mode == PX_CALL_OUT ? call->given[0] : NULL;
   char have[256];
@@ -271,7 +269,7 @@ PX_RUN(arange) {
   return run_filler(call, &kernel, params, 2);
 }
 
-// Both parts go from that of one end to that of the other.
+// Real and imaginary parts are each linearly spaced.
 static px_status complex_line(px_call *call, px_complex start, px_complex end, int64_t n,
                               px__options o) {
   PX_TRY(make(call, &o, 1, &n));
@@ -299,13 +297,13 @@ PX_RUN(linspace) {
   PX_TRY(check_computed(o.dtype, "linspace_cpu"));
   PX_TRY(make(call, &o, 1, &n));
   px_value params[2] = {PX_S(args->start), PX_S(args->end)};
-  // Whole numbers go from a whole number to a whole number.
+  // Integer results are spaced between integer ends.
   for (int i = 0; i < 2 && !px_dtype_is_float((px_dtype)call->results[0]->dtype); i++)
     params[i] = PX_S(px_int(px_scalar_int(px_value_scalar(params[i]))));
   return run_filler(call, &kernel, params, 2);
 }
 
-// Where an end is complex, so is the result.
+// The result is complex if one end is.
 static px_status read_complex_end(px_complex *out, const px_tensor *t) {
   if (px_dtype_is_complex((px_dtype)t->dtype)) return px_tensor_item_complex(out, t);
   px_scalar real;
@@ -345,7 +343,7 @@ static px_status complex_logspace(px_call *call, px_complex start, px_complex en
   return px__tensor_copy(to, values, false);
 }
 
-// Ends that are tensors. What they are is read on the host, and has no gradient.
+// Variants with tensor ends. The host reads them; they have no gradient.
 #define SPACED(name, suffix, first, read_start, second, read_end, base_, ...) \
   PX_RUN(name##suffix) { \
     px_scalar start, end; \
@@ -368,7 +366,7 @@ SPACED(logspace, _of_tensors, end, px_tensor_item, end, px_tensor_item, args->ba
 SPACED(logspace, _from, end, px_tensor_item, number, number_of, args->base, args->base)
 SPACED(logspace, _to, number, number_of, end, px_tensor_item, args->base, args->base)
 
-// Each place has ends of its own, which the host reads.
+// Each sample has ends of its own, read by the host.
 PX_VMAP_RULE(ends) { return px__vmap_loop(b, true); }
 
 PX_RUN(eye) {
@@ -382,19 +380,19 @@ PX_RUN(eye) {
   return px__tensor_copy(call->results[0], ones, false);
 }
 
-// ---- places of triangles
+// ---- indices of triangles
 
 static int64_t clamped(int64_t x, int64_t least, int64_t most) {
   return x < least ? least : x > most ? most : x;
 }
 
-// How many places lie on and below a diagonal: r + offset + 1 in row r, until rows are full.
+// Number of elements on and below a diagonal: r + offset + 1 in row r, up to full rows.
 static int64_t places_below(int64_t rows, int64_t cols, int64_t offset) {
   int64_t first = offset < 0 ? -offset : 0, full = clamped(cols - offset - 1, first, rows);
   return (full - first) * (first + full + 2 * offset + 1) / 2 + (rows - full) * cols;
 }
 
-// The rows and the columns of the places below a diagonal, or of those that are not.
+// Row and column indices below a diagonal, or above it.
 static px_status list_places(px_tensor **out, int64_t rows, int64_t cols, int64_t offset,
                              bool above) {
   int64_t all;
@@ -494,7 +492,7 @@ PX_RUN(new_full) {
   return fill(call->results[0], args->fill_value);
 }
 
-// ---- of one value
+// ---- filled with one value
 
 PX_RUN(filled) {
   const px_tensor *self = args->self;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Discrete Fourier transforms: composites over the three kernels, from complex numbers to complex
-// ones, from real ones to the first half of a line, and back. Which of them a transform is, its
-// name tells.
+// Discrete Fourier transforms: composites over three kernels (complex to complex, real to half of a
+// complex line, and back). The op's name selects the transform.
 #include "hidden/fft.h"
 #include "ops/run.h"
 #include "phlox/autograd.h"
@@ -16,7 +15,7 @@
 
 // ---- kernels
 
-// That the dtype is complex, or is not, that dimensions are such, and that there is a library.
+// Checks the kind and support of the dtype, and that the FFT library is loaded.
 static px_status check_kernel(const px_call *call, const px_tensor *t, bool complex) {
   px_dtype dtype = (px_dtype)t->dtype;
   PX_CHECK(px_dtype_is_complex(dtype) == complex, complex ? PX_RUNTIME : PX_TYPE,
@@ -28,7 +27,7 @@ static px_status check_kernel(const px_call *call, const px_tensor *t, bool comp
   return type != PX_META && px__runs_host_kernels(type) ? px__fftw_ready() : PX_OK;
 }
 
-// Dimensions from the outermost to the innermost.
+// Dimensions, outermost first.
 typedef struct order {
   int dims[PX_MAX_DIMS], count;
 } order;
@@ -37,15 +36,15 @@ static bool holds(const order *o, int dim) {
     if (o->dims[i] == dim) return true;
   return false;
 }
-// Puts a dimension behind those of longer steps, but not before the first ones.
+// Inserts a dimension after those of larger strides, but not before index `first`.
 static void put(order *o, int first, const px_tensor *t, int dim) {
   int at = o->count++;
   for (; at > first && t->strides[dim] > t->strides[o->dims[at - 1]]; at--)
     o->dims[at] = o->dims[at - 1];
   o->dims[at] = dim;
 }
-// As PyTorch has it: what is transformed is innermost, and inside of that what `inside` names; the
-// others, and those that are transformed, keep the order that they have in t.
+// PyTorch's layout: transformed dimensions are innermost, those of `inside` the very innermost.
+// Otherwise dimensions keep their order in t.
 static px_status result_in_order(px_call *call, const px_tensor *t, const int64_t *sizes,
                                  px_value dims, px_value inside, px_dtype dtype) {
   order within = {.count = 0}, all = {.count = 0};
@@ -60,7 +59,7 @@ static px_status result_in_order(px_call *call, const px_tensor *t, const int64_
     strides[all.dims[i]] = step;
   return px_tensor_empty_strided(&call->results[0], t->ndim, sizes, strides, dtype, call->device);
 }
-// Along the last of the dimensions the result has n places.
+// Makes a result with size n along the last of the dimensions.
 static px_status result_along(px_call *call, const px_tensor *t, px_value dims, int64_t n,
                               px_dtype dtype) {
   int64_t sizes[PX_MAX_DIMS];
@@ -107,7 +106,7 @@ PX_RUN(_fft_c2r) {
   return result_along(call, t, PX_IS(&args->dim, 1), n, px_dtype_to_real((px_dtype)t->dtype));
 }
 
-// ---- what a transform is
+// ---- kind of a transform
 
 typedef enum from { FROM_ANY, FROM_REAL, FROM_HALF } from;
 typedef struct transform {
@@ -132,7 +131,7 @@ static px_status read_transform(transform *t, const px_call *call, const char *n
   t->from = kind == 'f' ? FROM_ANY : (kind == 'r') == t->forward ? FROM_REAL : FROM_HALF;
   return read_norm(t, norm);
 }
-// That an out= tensor has the kind of numbers that come.
+// Checks that out= has the kind of dtype of the result.
 static px_status check_given(const px_call *call, const transform *t) {
   if (!call->given[0]) return PX_OK;
   px_dtype dtype = (px_dtype)call->given[0]->dtype;
@@ -143,7 +142,7 @@ static px_status check_given(const px_call *call, const transform *t) {
   return PX_OK;
 }
 
-// Whole numbers become the default dtype; real ones complex ones, if it is asked for.
+// Integers become the default dtype, and reals become complex on request.
 static px_status promoted(px_tensor **out, const px_tensor *t, bool complex) {
   px_dtype dtype = (px_dtype)t->dtype;
   if (px_dtype_is_complex(dtype)) return *out = px_retain((px_tensor *)t), PX_OK;
@@ -153,7 +152,7 @@ static px_status promoted(px_tensor **out, const px_tensor *t, bool complex) {
   return px_to(out, t, complex ? px_dtype_to_complex(dtype) : dtype, PX_DEVICE_NONE, false, false);
 }
 
-// Cut, or filled with zeros, to the sizes given in some dimensions.
+// Narrows or zero-pads the given dimensions to the given sizes.
 static px_status resized(px_tensor **out, const px_tensor *t, const int64_t *dims,
                          const int64_t *sizes, int count) {
   int64_t pad[2 * PX_MAX_DIMS] = {0};
@@ -198,7 +197,7 @@ static px_status to_real(px_tensor **out, const px_tensor *t, const transform *f
   return px__fft_c2r(out, turned, dim, f->normalization, n);
 }
 
-// An out= tensor of another size lies as the conjugates do that it is to hold.
+// Resizes out= to the strides of a conjugate-view result.
 static px_status lie_like(px_call *call, const px_tensor *made) {
   px_tensor *given = call->mode == PX_CALL_OUT ? call->given[0] : NULL;
   PX_SCOPED(px_tensor) view = NULL;
@@ -290,7 +289,7 @@ static px_status whole_dims(px_tensor **out, const px_tensor *t, const region *r
   PX_TRY(resized(&sized, t, r->dims, r->sizes, r->count));
   return along(out, sized, r, r->count, f);
 }
-// Of the last dimension half is enough.
+// Transforms half of the last dimension only.
 static px_status real_dims(px_tensor **out, const px_tensor *t, const region *r,
                            const transform *f) {
   int last = r->count - 1;

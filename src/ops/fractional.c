@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fractional max-pooling (Graham 2015): windows stand at steps that random samples place. The
-// places of all elements of all windows are computed as tensors, so every device has it, and the
-// gradient is that of gather.
+// Fractional max-pooling (Graham 2015): random samples set the positions of the windows. Element
+// indices of all windows are computed as tensors, so all devices support it, and the gradient is
+// that of gather.
 #include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/factory.h"
@@ -63,16 +63,15 @@ static px_status range(px_tensor **out, int64_t size, px_dtype dtype, const px_t
                    false);
 }
 
-// What a step is in the samples' dtype, in which PyTorch computes places too.
+// Step between windows, rounded to the samples' dtype as in PyTorch.
 static double step_of(const pool *p, int k) {
   int64_t room = p->in[k] - p->kernel[k], steps = p->out[k] - 1;
   if (p->samples->dtype == PX_FLOAT64) return (double)room / (double)steps;
   return (double)((float)room / (float)steps);
 }
 
-// Where windows begin along a dimension, (N, C, out): a part of what the steps come to with the
-// sample, and the last at the end. The first dimension has the last sample of an image's, and so
-// on.
+// Start of each window along a dimension, (N, C, out). The last window ends at the edge. Samples
+// are in reverse order of dimensions in 2-d.
 static px_status beginnings(px_tensor **out, const pool *p, int k) {
   PX_SCOPED(px_tensor) samples = NULL;
   PX_SCOPED(px_tensor) sample = NULL;
@@ -100,8 +99,7 @@ static px_status beginnings(px_tensor **out, const pool *p, int k) {
   return px_cat(out, (px_tensor *[]){most, last}, 2, 2);
 }
 
-// The places in a plane of the elements of each window, (N, C, out..., kernel...): added up over
-// the dimensions.
+// Adds dimension k to the flat element indices of all windows, (N, C, out..., kernel...).
 static px_status add_places(px_tensor **places, const pool *p, int k) {
   PX_SCOPED(px_tensor) begin = NULL;
   PX_SCOPED(px_tensor) inside = NULL;
@@ -127,7 +125,7 @@ static px_status add_places(px_tensor **places, const pool *p, int k) {
   return PX_OK;
 }
 
-// The place of the greatest element of each window, (N, C, windows).
+// Flat index of the maximum of each window, (N, C, windows).
 static px_status greatest(px_tensor **out, const pool *p, const px_tensor *flat) {
   PX_SCOPED(px_tensor) places = NULL;
   PX_SCOPED(px_tensor) all = NULL;
@@ -139,7 +137,7 @@ static px_status greatest(px_tensor **out, const pool *p, const px_tensor *flat)
   int64_t windows = 1, area = 1;
   for (int k = 0; k < p->dims; k++) {
     PX_TRY(add_places(&places, p, k));
-    windows *= p->out[k], area *= p->kernel[k];  // at most the elements of x, and of a plane
+    windows *= p->out[k], area *= p->kernel[k];  // bounded by the elements of x, and of a plane
   }
   int64_t n = p->x->sizes[0], c = p->x->sizes[1];
   PX_TRY(px_reshape(&line, places, (int64_t[]){n, c, px__product(windows, area)}, 3));

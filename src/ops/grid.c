@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Images read at coordinates. Along each dimension a place has taps: elements, and what each
-// counts. The result is the sum over all combinations of them; an element is found by gathering.
-// Coordinates are in elements, after they were brought back into the image where a mode wants it.
+// Grid sampling. Each output has taps along each dimension: element indices and weights. The result
+// is the weighted sum over all combinations of taps, read by gather. Coordinates are in elements,
+// after clipping or reflection at the borders.
 #include "call/shapes.h"
 #include "ops/run.h"
 #include "phlox/ops/arithmetic.h"
@@ -16,7 +16,7 @@
 
 enum { TAPS = 4, DIMS = 3 };
 
-// Replaces a tensor by what an op makes of it.
+// Replaces a tensor by the result of an op.
 #define STEP(x, call_) \
   do { \
     px_tensor *next_ = NULL; \
@@ -28,13 +28,13 @@ enum { TAPS = 4, DIMS = 3 };
 
 typedef struct taps {
   int count;
-  px_tensor *index[TAPS], *weight[TAPS];  // [N, L]: int64, and what the element counts
+  px_tensor *index[TAPS], *weight[TAPS];  // [N, L]: int64 indices, and weights
 } taps;
 static void taps_drop(taps *t) {
   for (int i = 0; i < TAPS; i++) px_release(t->index[i]), px_release(t->weight[i]);
 }
 
-// How places outside of an image are treated.
+// Treatment of coordinates outside of an image.
 typedef struct border {
   int64_t size;
   bool corners, zeros, reflects;
@@ -44,7 +44,7 @@ static px_status clip(px_tensor **x, const border *b) {
   STEP(*x, px_hardtanh(out_, *x, px_int(0), px_int(b->size - 1)));
   return PX_OK;
 }
-// Mirrored at the middle of the outermost elements, or at their outer ends.
+// Reflects at the centres of the border elements, or at their outer edges.
 static px_status reflect(px_tensor **x, const border *b) {
   double low = b->corners ? 0 : -0.5, span = (double)b->size - (b->corners ? 1 : 0);
   PX_SCOPED(px_tensor) rest = NULL;
@@ -73,7 +73,7 @@ static px_status bring_back(px_tensor **x, const border *b) {
   return b->reflects ? reflect(x, b) : clip(x, b);
 }
 
-// A tap at the whole coordinates `at`; what is outside, or no number, counts nothing.
+// Adds a tap at integer coordinates `at`. Taps outside or at NaN get weight 0 in finish_tap.
 static px_status add_tap(taps *t, const px_tensor *at, px_tensor *weight_take) {
   t->weight[t->count] = weight_take;
   return px_detach(&t->index[t->count++], at);
@@ -113,7 +113,7 @@ static px_status nearest_tap(taps *t, const px_tensor *x) {
   STEP(one, px_add_scalar(out_, one, px_int(1), px_int(1)));
   return add_tap(t, at, PX_MOVE(one));
 }
-// Keys 1981, with a = -0.75, at a distance below 1, or from 1 to 2.
+// Cubic convolution (Keys 1981), a = -0.75, for distances below 1, or from 1 to 2.
 static px_status keys(px_tensor **out, const px_tensor *d, bool far) {
   const double near_factors[] = {1.25, -2.25, 0, 1}, far_factors[] = {-0.75, 3.75, -6, 3};
   const double *a = far ? far_factors : near_factors;
@@ -144,7 +144,7 @@ static px_status four_taps(taps *t, const px_tensor *x, const border *b) {
   }
   return PX_OK;
 }
-// The taps along a dimension; k is the coordinate's place in the grid.
+// Taps along a dimension. k: index of its coordinate in the grid.
 static px_status taps_of(taps *t, const px_tensor *grid, int k, const char *mode, const border *b) {
   PX_SCOPED(px_tensor) x = NULL;
   double size = (double)b->size;
@@ -163,7 +163,7 @@ static px_status taps_of(taps *t, const px_tensor *grid, int k, const char *mode
   return PX_OK;
 }
 
-// Adds the elements of one combination of taps, times their weights, to the sum.
+// Adds the weighted elements of one combination of taps.
 static px_status add_combination(px_tensor **sum, const px_tensor *flat, const taps *all,
                                  const int *chosen, const px_tensor *input) {
   int dims = input->ndim - 2;
@@ -208,7 +208,7 @@ static px_status align(bool *corners, px_value given) {
                  "since 1.3.0. Please specify align_corners=True if the old behavior is desired. "
                  "See the documentation of grid_sample for details.");
 }
-// Places and weights of 16 bits would be a whole element off.
+// fp16 and bf16 coordinates would be off by whole elements.
 static px_status widened(px_tensor **out, const px_tensor *t) {
   px_dtype dtype = (px_dtype)t->dtype;
   return px__tensor_to(out, t, px_dtype_is_float(dtype) ? px__wide_dtype(dtype) : dtype,
@@ -252,8 +252,8 @@ PX_RUN(grid_sample) {
 
 // ---- affine maps
 
-// The coordinates of the elements of a dimension, from -1 to 1: of its ends, or of its elements'
-// middles; each where the dimensions of `sizes` have it.
+// Coordinates of the elements of dimension k, from -1 to 1 at the element centres (`corners`) or at
+// the outer edges. Expanded to `sizes`.
 static px_status coordinates(px_tensor **out, const px_tensor *theta, int64_t size, bool corners,
                              const int64_t *sizes, int dims, int k) {
   PX_SCOPED(px_tensor) line = NULL;
