@@ -46,15 +46,15 @@ PX_RUN(split_with_sizes_copy) {
 static px_status check_chunks(const px_value list, int64_t dim) {
   PX_CHECK(list.n > 0, PX_RUNTIME, "_chunk_cat expects a non-empty input tensor list");
   const px_tensor *first = list.v.tensors[0];
-  bool alike = true, fits = true;
+  bool same_ndim = true, fits = true;
   for (int i = 0; i < list.n; i++) {
     const px_tensor *t = list.v.tensors[i];
     PX_CHECK(t->numel > 0, PX_RUNTIME, "_chunk_cat expects non-empty tensor");
     PX_CHECK(t->dtype == first->dtype, PX_RUNTIME,
              "_chunk_cat expects all input tensors with the same dtype");
-    alike &= t->ndim == first->ndim, fits &= dim < t->ndim;
+    same_ndim &= t->ndim == first->ndim, fits &= dim < t->ndim;
   }
-  PX_CHECK(alike || dim >= 0, PX_RUNTIME,
+  PX_CHECK(same_ndim || dim >= 0, PX_RUNTIME,
            "_chunk_cat expects non-negative dim when input tensors have different ndims");
   PX_CHECK(fits, PX_RUNTIME, "_chunk_cat expects dim < ndim for all input tensors");
   return PX_OK;
@@ -93,7 +93,7 @@ PX_RUN(_chunk_cat) {
   return status;
 }
 
-// These return views, unlike their names.
+// Ordinary views. PyTorch's unsafe variants skip view tracking.
 PX_RUN(unsafe_chunk) { return px_chunk(&call->list, args->self, args->chunks, args->dim); }
 PX_RUN(unsafe_split) { return px_split(&call->list, args->self, args->split_size, args->dim); }
 
@@ -126,13 +126,13 @@ PX_RUN(nonzero_static) {
     return px_tensor_empty(&call->results[0], 2, (const int64_t[]){args->size, args->self->ndim},
                            PX_INT64, px__tensor_device(args->self));
   PX_TRY(px_nonzero(&found, args->self));
-  int64_t have = found->sizes[0], lack = args->size - have;
+  int64_t have = found->sizes[0], missing = args->size - have;
   PX_SCOPED(px_tensor) rest = NULL;
-  if (lack <= 0) {
+  if (missing <= 0) {
     PX_TRY(px_narrow(&rest, found, 0, 0, args->size));
     return px_contiguous(&call->results[0], rest);
   }
-  const int64_t sizes[] = {lack, found->sizes[1]};
+  const int64_t sizes[] = {missing, found->sizes[1]};
   PX_TRY(px_full(&rest, sizes, 2, px_int(args->fill_value), PX_INT64, px_tensor_device(found),
                  false, false));
   PX_SCOPED(px_tensor) rows = NULL;

@@ -39,8 +39,8 @@ px_status px__empty_dense(px_tensor **out, int ndim, const int64_t *sizes, const
 
 px_status px__empty_in(px_tensor **out, const px_tensor *t, const char *memory_format,
                        px_dtype dtype, px_device device, bool pin) {
-  int64_t room[PX_MAX_DIMS];
-  const int64_t *strides = room;
+  int64_t buffer[PX_MAX_DIMS];
+  const int64_t *strides = buffer;
   px_memory_format format;
   PX_TRY(format_of(&format, memory_format));
   if (px__is_batched(t)) {
@@ -49,9 +49,9 @@ px_status px__empty_in(px_tensor **out, const px_tensor *t, const char *memory_f
     return px__batched_new(out, all, t->level);
   }
   if (format == PX_FORMAT_PRESERVE)
-    strides = px__kept_strides(room, t);
+    strides = px__kept_strides(buffer, t);
   else
-    PX_TRY(px__format_strides(room, t->ndim, t->sizes, format));
+    PX_TRY(px__format_strides(buffer, t->ndim, t->sizes, format));
   return px__empty_dense(out, t->ndim, t->sizes, strides, dtype, device, pin);
 }
 

@@ -32,7 +32,7 @@ static px_status ones_for(px_tensor **out, const px_tensor *flat, px_dtype dtype
 PX_RUN(by_frequency) {
   PX_SCOPED(px_tensor) flat = NULL;
   PX_SCOPED(px_tensor) ones = NULL;
-  PX_SCOPED(px_tensor) none = NULL;
+  PX_SCOPED(px_tensor) zeros = NULL;
   PX_SCOPED(px_tensor) counts = NULL;
   PX_SCOPED(px_tensor) own = NULL;
   PX_SCOPED(px_tensor) shaped = NULL;
@@ -42,8 +42,8 @@ PX_RUN(by_frequency) {
   sizes[args->input->ndim] = 1;
   PX_TRY(px_reshape(&flat, args->input, (int64_t[]){-1}, 1));
   PX_TRY(ones_for(&ones, flat, (px_dtype)grad->dtype));
-  PX_TRY(px__zeros_like_sized(&none, grad, 1, &rows));
-  PX_TRY(px_index_add(&counts, none, 0, flat, ones, px_int(1)));
+  PX_TRY(px__zeros_like_sized(&zeros, grad, 1, &rows));
+  PX_TRY(px_index_add(&counts, zeros, 0, flat, ones, px_int(1)));
   PX_TRY(px_index_select(&own, counts, 0, flat));
   PX_TRY(px_reshape(&shaped, own, sizes, args->input->ndim + 1));
   return px_div(&call->results[0], grad, shaped);
@@ -54,34 +54,34 @@ PX_RUN(embedding_by_frequency) {
 
 // ---- max_norm
 
-static px_status shorten(px_tensor *weight, const px_tensor *indices, double most, double p) {
+static px_status clip_norms(px_tensor *weight, const px_tensor *indices, double limit, double p) {
   const int64_t last = -1;
   PX_SCOPED(px_tensor) plain = NULL;
   PX_SCOPED(px_tensor) flat = NULL;
   PX_SCOPED(px_tensor) rows = NULL;
   PX_SCOPED(px_tensor) norms = NULL;
-  PX_SCOPED(px_tensor) more = NULL;
+  PX_SCOPED(px_tensor) stable = NULL;
   PX_SCOPED(px_tensor) inverse = NULL;
   PX_SCOPED(px_tensor) factors = NULL;
-  PX_SCOPED(px_tensor) fits = NULL;
+  PX_SCOPED(px_tensor) within = NULL;
   PX_SCOPED(px_tensor) chosen = NULL;
-  PX_SCOPED(px_tensor) shortened = NULL;
+  PX_SCOPED(px_tensor) clipped = NULL;
   PX_TRY(px_tensor_detach(&plain, weight));
   PX_TRY(px_reshape(&flat, indices, (int64_t[]){-1}, 1));
   PX_TRY(px_index_select(&rows, plain, 0, flat));
   PX_TRY(px_norm(&norms, rows, px_float(p), &last, 1, true, PX_DTYPE_NONE));
-  PX_TRY(px_le_scalar(&fits, norms, px_float(most)));
-  PX_TRY(px_add_scalar(&more, norms, px_float(1e-7), px_int(1)));
-  PX_TRY(px_reciprocal(&inverse, more));
-  PX_TRY(px_mul_scalar(&factors, inverse, px_float(most)));
-  PX_TRY(px_masked_fill(&chosen, factors, fits, px_int(1)));
-  PX_TRY(px_mul(&shortened, rows, chosen));
-  return px_index_copy_(plain, 0, flat, shortened);
+  PX_TRY(px_le_scalar(&within, norms, px_float(limit)));
+  PX_TRY(px_add_scalar(&stable, norms, px_float(1e-7), px_int(1)));
+  PX_TRY(px_reciprocal(&inverse, stable));
+  PX_TRY(px_mul_scalar(&factors, inverse, px_float(limit)));
+  PX_TRY(px_masked_fill(&chosen, factors, within, px_int(1)));
+  PX_TRY(px_mul(&clipped, rows, chosen));
+  return px_index_copy_(plain, 0, flat, clipped);
 }
-static px_status renorm(px_tensor *weight, const px_tensor *indices, double most, double p) {
+static px_status renorm(px_tensor *weight, const px_tensor *indices, double limit, double p) {
   bool recording = px_grad_enabled();
   px_grad_set_enabled(false);
-  px_status status = shorten(weight, indices, most, p);
+  px_status status = clip_norms(weight, indices, limit, p);
   px_grad_set_enabled(recording);
   return status;
 }
@@ -141,16 +141,16 @@ static px_status check_offsets(const px_tensor *offsets, int64_t length) {
 static px_status bags_of_offsets(px_tensor **out, const px_tensor *offsets, int64_t length) {
   PX_SCOPED(px_tensor) whole = NULL;
   PX_SCOPED(px_tensor) ones = NULL;
-  PX_SCOPED(px_tensor) none = NULL;
-  PX_SCOPED(px_tensor) begun = NULL;
+  PX_SCOPED(px_tensor) zeros = NULL;
+  PX_SCOPED(px_tensor) starts = NULL;
   PX_SCOPED(px_tensor) sums = NULL;
   PX_SCOPED(px_tensor) own = NULL;
-  int64_t places = length + 1;  // an empty last bag starts past the end
+  int64_t size = length + 1;  // an empty last bag starts past the end
   PX_TRY(px__tensor_to(&whole, offsets, PX_INT64, PX_DEVICE_NONE));
   PX_TRY(ones_for(&ones, whole, PX_INT64));
-  PX_TRY(px__zeros_like_sized(&none, whole, 1, &places));
-  PX_TRY(px_index_add(&begun, none, 0, whole, ones, px_int(1)));
-  PX_TRY(px_cumsum(&sums, begun, 0, PX_INT64));
+  PX_TRY(px__zeros_like_sized(&zeros, whole, 1, &size));
+  PX_TRY(px_index_add(&starts, zeros, 0, whole, ones, px_int(1)));
+  PX_TRY(px_cumsum(&sums, starts, 0, PX_INT64));
   PX_TRY(px_narrow(&own, sums, 0, 0, length));
   return px_add_scalar(out, own, px_int(-1), px_int(1));
 }
@@ -168,7 +168,7 @@ static px_status bags_read(bags *b, const px__bags_args *args) {
   const px_tensor *input = args->input, *offsets = args->offsets;
   px_dtype dtype = (px_dtype)args->weight->dtype;
   PX_SCOPED(px_tensor) ones = NULL;
-  PX_SCOPED(px_tensor) none = NULL;
+  PX_SCOPED(px_tensor) zeros = NULL;
   PX_TRY(px_reshape(&b->flat, input, (int64_t[]){-1}, 1));
   if (offsets) {
     PX_TRY(check_offsets(offsets, input->numel));
@@ -188,8 +188,8 @@ static px_status bags_read(bags *b, const px__bags_args *args) {
   } else {
     PX_TRY(ones_for(&ones, b->flat, dtype));
   }
-  PX_TRY(px__zeros_like_sized(&none, args->weight, 1, &b->count));
-  return px_index_add(&b->counts, none, 0, b->of, ones, px_int(1));
+  PX_TRY(px__zeros_like_sized(&zeros, args->weight, 1, &b->count));
+  return px_index_add(&b->counts, zeros, 0, b->of, ones, px_int(1));
 }
 
 static px_status times_column(px_tensor **rows, const px_tensor *factors) {
@@ -204,7 +204,7 @@ static px_status times_column(px_tensor **rows, const px_tensor *factors) {
 static px_status sum_bags(px_tensor **out, const bags *b, px_tensor **rows, const char *mode,
                           const px_tensor *factors) {
   int64_t sizes[] = {b->count, (*rows)->sizes[1]};
-  PX_SCOPED(px_tensor) none = NULL;
+  PX_SCOPED(px_tensor) zeros = NULL;
   PX_SCOPED(px_tensor) sums = NULL;
   PX_SCOPED(px_tensor) empty = NULL;
   PX_SCOPED(px_tensor) divisors = NULL;
@@ -215,8 +215,8 @@ static px_status sum_bags(px_tensor **out, const bags *b, px_tensor **rows, cons
     PX_TRY(times_column(rows, flat));
   }
   if (b->kept) PX_TRY(times_column(rows, b->kept));
-  PX_TRY(px__zeros_like_sized(&none, *rows, 2, sizes));
-  PX_TRY(px_index_add(&sums, none, 0, b->of, *rows, px_int(1)));
+  PX_TRY(px__zeros_like_sized(&zeros, *rows, 2, sizes));
+  PX_TRY(px_index_add(&sums, zeros, 0, b->of, *rows, px_int(1)));
   if (!strcmp(mode, "sum")) return *out = PX_MOVE(sums), PX_OK;
   PX_TRY(px_eq_scalar(&empty, b->counts, px_int(0)));
   PX_TRY(px_masked_fill(&divisors, b->counts, empty, px_int(1)));
@@ -224,7 +224,7 @@ static px_status sum_bags(px_tensor **out, const bags *b, px_tensor **rows, cons
   return px_div(out, sums, column);
 }
 // Maximum over [count, length, m] with other bags' rows masked. Empty bags yield 0.
-static px_status greatest(px_tensor **out, const bags *b, const px_tensor *rows) {
+static px_status max_of_bags(px_tensor **out, const bags *b, const px_tensor *rows) {
   PX_SCOPED(px_tensor) wanted = NULL;
   PX_SCOPED(px_tensor) below = NULL;
   PX_SCOPED(px_tensor) top = NULL;
@@ -232,7 +232,7 @@ static px_status greatest(px_tensor **out, const bags *b, const px_tensor *rows)
   PX_SCOPED(px_tensor) empty = NULL;
   PX_SCOPED(px_tensor) column = NULL;
   PX_SCOPED(px_tensor) numbers = NULL;
-  PX_SCOPED(px_tensor) mine = NULL;
+  PX_SCOPED(px_tensor) foreign = NULL;
   PX_SCOPED(px_tensor) every = NULL;
   int64_t length = rows->sizes[0], sizes[] = {b->count, length, rows->sizes[1]};
   if (!length || !b->count)
@@ -240,22 +240,22 @@ static px_status greatest(px_tensor **out, const bags *b, const px_tensor *rows)
   PX_TRY(px_arange(&numbers, px_int(b->count), px_no_scalar(), px_int(1), PX_INT64,
                    px__tensor_device(rows), false, false));
   PX_TRY(px_unsqueeze(&column, numbers, 1));
-  PX_TRY(px_ne(&mine, column, b->of));  // [count, length]: rows of other bags
+  PX_TRY(px_ne(&foreign, column, b->of));  // [count, length]: rows of other bags
   if (b->kept) {
     PX_SCOPED(px_tensor) padding = NULL;
     px_tensor *either;
     PX_TRY(px_eq_scalar(&padding, b->kept, px_int(0)));
-    PX_TRY(px_logical_or(&either, mine, padding));
-    px_release(mine);
-    mine = either;
+    PX_TRY(px_logical_or(&either, foreign, padding));
+    px_release(foreign);
+    foreign = either;
   }
-  PX_TRY(px_unsqueeze(&wanted, mine, 2));
+  PX_TRY(px_unsqueeze(&wanted, foreign, 2));
   PX_TRY(px_expand(&every, rows, sizes, 3));
   PX_TRY(px_masked_fill(&below, every, wanted, px_float(-INFINITY)));
   PX_TRY(px_max_dim(&top, &at, below, 1, false));
-  PX_SCOPED(px_tensor) none = NULL;
-  PX_TRY(px_eq_scalar(&none, b->counts, px_int(0)));
-  PX_TRY(px_unsqueeze(&empty, none, 1));
+  PX_SCOPED(px_tensor) zeros = NULL;
+  PX_TRY(px_eq_scalar(&zeros, b->counts, px_int(0)));
+  PX_TRY(px_unsqueeze(&empty, zeros, 1));
   return px_masked_fill(out, top, empty, px_int(0));
 }
 
@@ -271,13 +271,13 @@ static px_status check_begins(const px_tensor *weight, const px_tensor *indices,
            "%s is not implemented for GPUs, only for the CPU and simulated devices", kernel->name);
   PX_CHECK(px_dtype_is_float((px_dtype)weight->dtype), PX_UNIMPLEMENTED,
            "\"embedding_bag\" not implemented for '%s'", px_dtype_class((px_dtype)weight->dtype));
-  PX_CHECK(begins->numel > 0, PX_RUNTIME, "where the last bag ends must be told");
+  PX_CHECK(begins->numel > 0, PX_RUNTIME, "expected the end of the last bag");
   if (type != PX_CPU) return PX_OK;
   PX_TRY(px__tensor_read(&at, begins));
   for (int64_t i = 1; i < begins->numel; i++)
     PX_CHECK(at[i] >= at[i - 1], PX_RUNTIME, "bags must be in order");
   PX_CHECK(at[0] == 0 && at[begins->numel - 1] == indices->numel, PX_RUNTIME,
-           "bags are of all %lld indices", LL(indices->numel));
+           "bags must cover all %lld indices", LL(indices->numel));
   return PX_OK;
 }
 PX_RUN(_bag_sums) {
@@ -322,10 +322,10 @@ static bool has_kernels(const px__bags_args *args) {
          (!factors || factors->dtype == weight->dtype);
 }
 // Start of each bag, followed by the end of the last one.
-static px_status begins_of(px_tensor **out, int64_t *end, const px__bags_args *args) {
+static px_status starts_of(px_tensor **out, int64_t *end, const px__bags_args *args) {
   const px_tensor *input = args->input, *offsets = args->offsets;
   bool all = offsets && args->include_last_offset;
-  int64_t count = offsets ? offsets->numel - all : input->sizes[0], places = count + 1;
+  int64_t count = offsets ? offsets->numel - all : input->sizes[0], size = count + 1;
   PX_SCOPED(px_tensor) whole = NULL;
   PX_SCOPED(px_tensor) flat = NULL;
   PX_SCOPED(px_tensor) made = NULL;
@@ -337,7 +337,7 @@ static px_status begins_of(px_tensor **out, int64_t *end, const px__bags_args *a
     PX_TRY(px_contiguous(&flat, whole));
     PX_TRY(px__tensor_read(&at, flat));
   }
-  PX_TRY(px_tensor_empty(&made, 1, &places, PX_INT64, px_cpu()));
+  PX_TRY(px_tensor_empty(&made, 1, &size, PX_INT64, px_cpu()));
   int64_t *to = px__tensor_at(made);
   for (int64_t i = 0; i < count; i++) to[i] = at ? at[i] : i * input->sizes[1];
   *end = to[count] = all ? at[count] : input->numel;
@@ -366,20 +366,20 @@ static px_status line_of(px_tensor **out, const px_tensor *t, int64_t n) {
   PX_TRY(px_reshape(&all, t, (int64_t[]){-1}, 1));
   return px_narrow(out, all, 0, 0, n);
 }
-static px_status bags_by_kernels(px_tensor **out, const px__bags_args *args, int64_t padding) {
+static px_status bags_of_kernels(px_tensor **out, const px__bags_args *args, int64_t padding) {
   PX_SCOPED(px_tensor) whole = NULL;
   PX_SCOPED(px_tensor) indices = NULL;
   PX_SCOPED(px_tensor) begins = NULL;
   PX_SCOPED(px_tensor) factors = NULL;
   PX_SCOPED(px_tensor) sums = NULL;
   PX_SCOPED(px_tensor) divisors = NULL;
-  PX_SCOPED(px_tensor) places = NULL;
+  PX_SCOPED(px_tensor) size = NULL;
   int64_t end = 0;
-  PX_TRY(begins_of(&begins, &end, args));
+  PX_TRY(starts_of(&begins, &end, args));
   PX_TRY(px__tensor_to(&whole, args->input, PX_INT64, PX_DEVICE_NONE));
   PX_TRY(line_of(&indices, whole, end));
   if (!strcmp(args->mode, "max"))
-    return px__bag_tops(out, &places, args->weight, indices, begins, padding);
+    return px__bag_tops(out, &size, args->weight, indices, begins, padding);
   if (args->per_sample_weights) PX_TRY(line_of(&factors, args->per_sample_weights, end));
   PX_TRY(px__bag_sums(&sums, args->weight, indices, begins, factors, padding));
   if (!strcmp(args->mode, "sum")) return *out = PX_MOVE(sums), PX_OK;
@@ -396,14 +396,14 @@ PX_RUN(bags) {
   PX_TRY(check_indices(args->input, "embedding_bag"));
   if (px__given(args->max_norm))
     PX_TRY(renorm(weight, args->input, px_value_float(args->max_norm), args->norm_type));
-  if (has_kernels(args)) return bags_by_kernels(&call->results[0], args, b.padding ? padding : -1);
+  if (has_kernels(args)) return bags_of_kernels(&call->results[0], args, b.padding ? padding : -1);
   px_status status = bags_read(&b, args);
   if (status == PX_OK)
     status = (args->scale_grad_by_freq ? px_embedding_by_frequency : px_embedding)(
         &rows, b.flat, weight, b.padding);
   if (status == PX_OK)
     status = !strcmp(args->mode, "max")
-                 ? greatest(&call->results[0], &b, rows)
+                 ? max_of_bags(&call->results[0], &b, rows)
                  : sum_bags(&call->results[0], &b, &rows, args->mode, args->per_sample_weights);
   bags_drop(&b);
   return status;

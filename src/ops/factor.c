@@ -21,7 +21,7 @@
 
 static int64_t rows_of(const px_tensor *t) { return t->sizes[t->ndim - 2]; }
 static int64_t columns_of(const px_tensor *t) { return t->sizes[t->ndim - 1]; }
-static px_status turned(px_tensor **out, const px_tensor *t) {
+static px_status transposed(px_tensor **out, const px_tensor *t) {
   return px_transpose(out, t, -2, -1);
 }
 static bool is_recorded(const px_tensor *t) {
@@ -29,11 +29,11 @@ static bool is_recorded(const px_tensor *t) {
 }
 static px_status adjoint(px_tensor **out, const px_tensor *t) {
   PX_SCOPED(px_tensor) other = NULL;
-  PX_TRY(turned(&other, t));
+  PX_TRY(transposed(&other, t));
   return px_conj(out, other);
 }
 static px_dtype real_of(const px_tensor *t) { return px_dtype_to_real((px_dtype)t->dtype); }
-static px_status nothing_like(px_tensor **out, const px_tensor *t, px_dtype dtype) {
+static px_status empty_like(px_tensor **out, const px_tensor *t, px_dtype dtype) {
   int64_t none = 0;
   return px_tensor_empty(out, 1, &none, dtype, px__tensor_device(t));
 }
@@ -68,7 +68,7 @@ PX_RUN(_linalg_eigh) {
   PX_TRY(px__check_kernel(call, a, true));
   PX_TRY(px__lines_result(call, 0, a, rows_of(a), real_of(a)));
   PX_TRY(args->vectors ? px__matrices_result(call, 1, a, rows_of(a), rows_of(a))
-                       : nothing_like(&call->results[1], a, (px_dtype)a->dtype));
+                       : empty_like(&call->results[1], a, (px_dtype)a->dtype));
   return px__lines_result(call, 2, a, -1, PX_INT32);
 }
 PX_RUN(_linalg_eig) {
@@ -77,7 +77,7 @@ PX_RUN(_linalg_eig) {
   PX_TRY(px__check_kernel(call, a, true));
   PX_TRY(px__lines_result(call, 0, a, rows_of(a), dtype));
   PX_TRY(args->vectors ? px__matrices_result_of(call, 1, a, rows_of(a), rows_of(a), dtype)
-                       : nothing_like(&call->results[1], a, dtype));
+                       : empty_like(&call->results[1], a, dtype));
   return px__lines_result(call, 2, a, -1, PX_INT32);
 }
 PX_RUN(_linalg_svd) {
@@ -88,8 +88,8 @@ PX_RUN(_linalg_svd) {
   PX_TRY(px__lines_result(call, 1, a, k, real_of(a)));
   PX_TRY(px__lines_result(call, 3, a, -1, PX_INT32));
   if (!args->vectors) {
-    PX_TRY(nothing_like(&call->results[0], a, dtype));
-    return nothing_like(&call->results[2], a, dtype);
+    PX_TRY(empty_like(&call->results[0], a, dtype));
+    return empty_like(&call->results[2], a, dtype);
   }
   PX_TRY(px__matrices_result(call, 0, a, m, args->full_matrices ? m : k));
   return px__matrices_result(call, 2, a, args->full_matrices ? n : k, n);
@@ -122,16 +122,16 @@ PX_RUN(_linalg_qr) {
   PX_SCOPED(px_tensor) factor = NULL;
   PX_SCOPED(px_tensor) tau = NULL;
   PX_SCOPED(px_tensor) top = NULL;
-  PX_SCOPED(px_tensor) lying = NULL;
+  PX_SCOPED(px_tensor) by_columns = NULL;
   PX_SCOPED(px_tensor) lower = NULL;
   PX_TRY(px__linalg_geqrf(&factor, &tau, a));
   PX_TRY(px_narrow(&top, factor, -2, 0, complete ? m : k));
-  PX_TRY(turned(&lying, top));  // tril of the transpose yields a column-major result
-  PX_TRY(px_tril(&lower, lying, 0));
+  PX_TRY(transposed(&by_columns, top));  // tril of the transpose yields a column-major result
+  PX_TRY(px_tril(&lower, by_columns, 0));
   PX_SCOPED(px_tensor) whole = NULL;
   PX_TRY(px_contiguous(&whole, lower));
-  PX_TRY(turned(&r[1], whole));
-  if (!strcmp(args->mode, "r")) return nothing_like(&r[0], a, (px_dtype)a->dtype);
+  PX_TRY(transposed(&r[1], whole));
+  if (!strcmp(args->mode, "r")) return empty_like(&r[0], a, (px_dtype)a->dtype);
   return px__linalg_householder(&r[0], factor, tau, complete ? m : k);
 }
 PX_RUN(linalg_qr) {
@@ -201,13 +201,13 @@ static px_status check_finite(const px_tensor *t) {
            "torch.linalg.eig: input tensor should not contain infs or NaNs.");
   return PX_OK;
 }
-static px_status eig(px_tensor **values, px_tensor **vectors, const px_tensor *self, bool wanted,
-                     const char *name) {
+static px_status eig(px_tensor **values, px_tensor **vectors, const px_tensor *self,
+                     bool with_vectors, const char *name) {
   PX_SCOPED(px_tensor) info = NULL;
   PX_TRY(px__check_square(self, name));
   PX_TRY(px__check_numbers(self, name, false));
   PX_TRY(check_finite(self));
-  PX_TRY(px__linalg_eig(values, vectors, &info, self, wanted));
+  PX_TRY(px__linalg_eig(values, vectors, &info, self, with_vectors));
   return px__check_info(info, PX_LINALG, "linalg.eig",
                         "%s: %sThe algorithm failed to converge because the input matrix is "
                         "ill-conditioned or has too many repeated eigenvalues (error code: %d).");
@@ -272,7 +272,7 @@ PX_RUN(svd) {
   PX_TRY(singular_values(&r[1], self));
   PX_TRY(zero_square(&r[0], self, rows_of(self)));
   PX_TRY(zero_square(&vh, self, columns_of(self)));
-  return turned(&r[2], vh);
+  return transposed(&r[2], vh);
 }
 
 // ---- least squares
@@ -294,7 +294,7 @@ static px_status residuals(px_tensor **out, const px_tensor *a, const px_tensor 
     PX_TRY(px_tensor_item(&truth, all));
     full = px_scalar_int(truth) != 0;
   }
-  if (!full) return nothing_like(out, a, real_of(a));
+  if (!full) return empty_like(out, a, real_of(a));
   PX_SCOPED(px_tensor) rest = NULL;
   PX_SCOPED(px_tensor) plain = NULL;
   PX_SCOPED(px_tensor) sizes = NULL;
@@ -347,11 +347,11 @@ PX_RUN(linalg_lstsq) {
   if (ranks)
     r[2] = PX_MOVE(rank);
   else
-    PX_TRY(nothing_like(&r[2], a, PX_INT64));
+    PX_TRY(empty_like(&r[2], a, PX_INT64));
   if (has_values)
     r[3] = PX_MOVE(values);
   else
-    PX_TRY(nothing_like(&r[3], a, real_of(a)));
+    PX_TRY(empty_like(&r[3], a, real_of(a)));
   if (lacks) return px_squeeze_dim(&r[0], part, (const int64_t[]){-1}, 1);
   r[0] = PX_MOVE(part);
   return PX_OK;
@@ -371,19 +371,19 @@ static px_status check_bound(const px_tensor *bound, const char *op, const char 
 }
 static px_status bounds(px_tensor **atol_out, px_tensor **rtol_out, const px_tensor *t,
                         const px_tensor *atol, const px_tensor *rtol) {
-  double usual = epsilon_of(t) * (double)px__most(rows_of(t), columns_of(t));
+  double default_rtol = epsilon_of(t) * (double)px__most(rows_of(t), columns_of(t));
   PX_SCOPED(px_tensor) given = NULL;
   PX_SCOPED(px_tensor) none = NULL;
-  PX_SCOPED(px_tensor) some = NULL;
+  PX_SCOPED(px_tensor) given_default = NULL;
   if (rtol) {
     *rtol_out = px_retain(rtol);
   } else if (!atol) {
-    PX_TRY(number(rtol_out, usual));
+    PX_TRY(number(rtol_out, default_rtol));
   } else {
     PX_TRY(px_gt_scalar(&given, atol, px_int(0)));
     PX_TRY(number(&none, 0));
-    PX_TRY(number(&some, usual));
-    PX_TRY(px_where(rtol_out, given, none, some));
+    PX_TRY(number(&given_default, default_rtol));
+    PX_TRY(px_where(rtol_out, given, none, given_default));
   }
   if (!atol) return number(atol_out, 0);
   *atol_out = px_retain(atol);
@@ -398,8 +398,8 @@ static px_status bounds_of_numbers(px_tensor **atol_out, px_tensor **rtol_out, c
   return bounds(atol_out, rtol_out, t, a, r);
 }
 // Mask of the values greater than both tolerances. values must not be empty.
-static px_status counts(px_tensor **out, const px_tensor *values, const px_tensor *atol,
-                        const px_tensor *rtol) {
+static px_status count_mask(px_tensor **out, const px_tensor *values, const px_tensor *atol,
+                            const px_tensor *rtol) {
   int64_t last = -1;
   PX_SCOPED(px_tensor) greatest = NULL;
   PX_SCOPED(px_tensor) share = NULL;
@@ -417,8 +417,8 @@ static px_status counts(px_tensor **out, const px_tensor *values, const px_tenso
 // ---- pseudoinverses
 
 // columns * diag(1 / counted values) * rows.
-static px_status joined(px_tensor **out, const px_tensor *columns, const px_tensor *values,
-                        const px_tensor *counted, const px_tensor *rows) {
+static px_status scaled_product(px_tensor **out, const px_tensor *columns, const px_tensor *values,
+                                const px_tensor *counted, const px_tensor *rows) {
   PX_SCOPED(px_tensor) inverse = NULL;
   PX_SCOPED(px_tensor) none = NULL;
   PX_SCOPED(px_tensor) factors = NULL;
@@ -440,9 +440,9 @@ static px_status symmetric_pinv(px_tensor **out, const px_tensor *self, const px
   PX_SCOPED(px_tensor) rows = NULL;
   PX_TRY(eigh(&values, &vectors, self, "L", true));
   PX_TRY(px_abs(&sizes, values));
-  PX_TRY(counts(&counted, sizes, atol, rtol));
+  PX_TRY(count_mask(&counted, sizes, atol, rtol));
   PX_TRY(adjoint(&rows, vectors));
-  return joined(out, vectors, values, counted, rows);
+  return scaled_product(out, vectors, values, counted, rows);
 }
 PX_RUN(_linalg_pinv) {
   const px_tensor *self = args->self;
@@ -461,10 +461,10 @@ PX_RUN(_linalg_pinv) {
   }
   if (args->hermitian) return symmetric_pinv(&call->results[0], self, args->atol, args->rtol);
   PX_TRY(singular(&u, &s, &vh, self, false, true));
-  PX_TRY(counts(&counted, s, args->atol, args->rtol));
+  PX_TRY(count_mask(&counted, s, args->atol, args->rtol));
   PX_TRY(adjoint(&columns, vh));
   PX_TRY(adjoint(&rows, u));
-  return joined(&call->results[0], columns, s, counted, rows);
+  return scaled_product(&call->results[0], columns, s, counted, rows);
 }
 static px_status check_constant(const px_tensor *t, const char *name) {
   PX_CHECK(!t || !is_recorded(t), PX_RUNTIME,
@@ -528,7 +528,7 @@ static px_status rank_of(px_tensor **out, const px_tensor *t, const px_tensor *a
     return px_zeros(out, t->sizes, t->ndim - 2, PX_INT64, px__tensor_device(t), false, false);
   PX_TRY(hermitian ? px_linalg_eigvalsh(&values, plain, "L") : singular_values(&values, plain));
   PX_TRY(px_abs(&sizes, values));
-  PX_TRY(counts(&counted, sizes, atol, rtol));
+  PX_TRY(count_mask(&counted, sizes, atol, rtol));
   return px_sum(out, counted, &last, 1, false, PX_DTYPE_NONE);
 }
 PX_RUN(linalg_matrix_rank) {

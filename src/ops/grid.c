@@ -48,9 +48,9 @@ static px_status clip(px_tensor **x, const border *b) {
 static px_status reflect(px_tensor **x, const border *b) {
   double low = b->corners ? 0 : -0.5, span = (double)b->size - (b->corners ? 1 : 0);
   PX_SCOPED(px_tensor) rest = NULL;
-  PX_SCOPED(px_tensor) turns = NULL;
+  PX_SCOPED(px_tensor) periods = NULL;
   PX_SCOPED(px_tensor) odd = NULL;
-  PX_SCOPED(px_tensor) back = NULL;
+  PX_SCOPED(px_tensor) mirrored = NULL;
   if (span <= 0) {
     STEP(*x, px_mul_scalar(out_, *x, px_int(0)));
     return PX_OK;
@@ -58,17 +58,17 @@ static px_status reflect(px_tensor **x, const border *b) {
   STEP(*x, px_add_scalar(out_, *x, px_float(-low), px_int(1)));
   STEP(*x, px_abs(out_, *x));
   PX_TRY(px_fmod_scalar(&rest, *x, px_float(span)));
-  PX_TRY(px_div_scalar(&turns, *x, px_float(span)));
-  STEP(turns, px_floor(out_, turns));
-  STEP(turns, px_fmod_scalar(out_, turns, px_int(2)));
-  PX_TRY(px_ne_scalar(&odd, turns, px_int(0)));
-  PX_TRY(px_neg(&back, rest));
-  STEP(back, px_add_scalar(out_, back, px_float(span), px_int(1)));
-  STEP(*x, px_where(out_, odd, back, rest));
+  PX_TRY(px_div_scalar(&periods, *x, px_float(span)));
+  STEP(periods, px_floor(out_, periods));
+  STEP(periods, px_fmod_scalar(out_, periods, px_int(2)));
+  PX_TRY(px_ne_scalar(&odd, periods, px_int(0)));
+  PX_TRY(px_neg(&mirrored, rest));
+  STEP(mirrored, px_add_scalar(out_, mirrored, px_float(span), px_int(1)));
+  STEP(*x, px_where(out_, odd, mirrored, rest));
   STEP(*x, px_add_scalar(out_, *x, px_float(low), px_int(1)));
   return clip(x, b);
 }
-static px_status bring_back(px_tensor **x, const border *b) {
+static px_status apply_border(px_tensor **x, const border *b) {
   if (b->zeros) return PX_OK;
   return b->reflects ? reflect(x, b) : clip(x, b);
 }
@@ -88,7 +88,7 @@ static px_status finish_tap(px_tensor **index, px_tensor **weight, const border 
   STEP(*index, px__tensor_to(out_, inside, PX_INT64, PX_DEVICE_NONE));
   return PX_OK;
 }
-static px_status whole(px_tensor **out, const px_tensor *x, bool nearest) {
+static px_status rounded(px_tensor **out, const px_tensor *x, bool nearest) {
   PX_SCOPED(px_tensor) plain = NULL;
   PX_TRY(px_detach(&plain, x));
   return nearest ? px_round(out, plain) : px_floor(out, plain);
@@ -98,7 +98,7 @@ static px_status two_taps(taps *t, const px_tensor *x) {
   PX_SCOPED(px_tensor) high = NULL;
   PX_SCOPED(px_tensor) part = NULL;
   PX_SCOPED(px_tensor) rest = NULL;
-  PX_TRY(whole(&low, x, false));
+  PX_TRY(rounded(&low, x, false));
   PX_TRY(px_add_scalar(&high, low, px_int(1), px_int(1)));
   PX_TRY(px_sub(&part, x, low, px_int(1)));
   PX_TRY(px_sub(&rest, high, x, px_int(1)));
@@ -108,7 +108,7 @@ static px_status two_taps(taps *t, const px_tensor *x) {
 static px_status nearest_tap(taps *t, const px_tensor *x) {
   PX_SCOPED(px_tensor) at = NULL;
   PX_SCOPED(px_tensor) one = NULL;
-  PX_TRY(whole(&at, x, true));
+  PX_TRY(rounded(&at, x, true));
   PX_TRY(px_mul_scalar(&one, x, px_int(0)));  // its gradient is 0
   STEP(one, px_add_scalar(out_, one, px_int(1), px_int(1)));
   return add_tap(t, at, PX_MOVE(one));
@@ -129,14 +129,14 @@ static px_status keys(px_tensor **out, const px_tensor *d, bool far) {
 static px_status four_taps(taps *t, const px_tensor *x, const border *b) {
   PX_SCOPED(px_tensor) low = NULL;
   PX_SCOPED(px_tensor) part = NULL;
-  PX_TRY(whole(&low, x, false));
+  PX_TRY(rounded(&low, x, false));
   PX_TRY(px_sub(&part, x, low, px_int(1)));
   for (int k = -1; k < 3; k++) {
     PX_SCOPED(px_tensor) at = NULL;
     PX_SCOPED(px_tensor) distance = NULL;
     PX_SCOPED(px_tensor) weight = NULL;
     PX_TRY(px_add_scalar(&at, low, px_int(k), px_int(1)));
-    PX_TRY(bring_back(&at, b));
+    PX_TRY(apply_border(&at, b));
     PX_TRY(px_mul_scalar(&distance, part, px_int(k > 0 ? -1 : 1)));
     STEP(distance, px_add_scalar(out_, distance, px_int(k > 0 ? k : -k), px_int(1)));
     PX_TRY(keys(&weight, distance, k == -1 || k == 2));
@@ -154,7 +154,7 @@ static px_status taps_of(taps *t, const px_tensor *grid, int k, const char *mode
   STEP(x, px_mul_scalar(out_, x, px_float(b->corners ? (size - 1) / 2 : size / 2)));
   if (!b->corners) STEP(x, px_add_scalar(out_, x, px_float(-0.5), px_int(1)));
   bool cubic = !strcmp(mode, "bicubic");
-  if (!cubic) PX_TRY(bring_back(&x, b));
+  if (!cubic) PX_TRY(apply_border(&x, b));
   if (cubic)
     PX_TRY(four_taps(t, x, b));
   else
@@ -258,12 +258,12 @@ static px_status coordinates(px_tensor **out, const px_tensor *theta, int64_t si
                              const int64_t *sizes, int dims, int k) {
   PX_SCOPED(px_tensor) line = NULL;
   PX_SCOPED(px_tensor) shaped = NULL;
-  int64_t own[DIMS + 1] = {1, 1, 1, 1};
+  int64_t shape[DIMS + 1] = {1, 1, 1, 1};
   double end = size == 1 ? 0 : corners ? 1 : (double)(size - 1) / (double)size;
-  own[k] = size;
+  shape[k] = size;
   PX_TRY(px_linspace(&line, px_float(-end), px_float(end), size, (px_dtype)theta->dtype,
                      px__tensor_device(theta), false, false));
-  PX_TRY(px_view(&shaped, line, own, dims));
+  PX_TRY(px_view(&shaped, line, shape, dims));
   return px_expand(out, shaped, sizes, dims);
 }
 PX_RUN(affine_grid) {
@@ -273,8 +273,8 @@ PX_RUN(affine_grid) {
   px_tensor *columns[DIMS + 1] = {NULL};
   bool corners;
   PX_SCOPED(px_tensor) base = NULL;
-  PX_SCOPED(px_tensor) turned = NULL;
-  PX_SCOPED(px_tensor) places = NULL;
+  PX_SCOPED(px_tensor) transposed = NULL;
+  PX_SCOPED(px_tensor) points = NULL;
   PX_SCOPED(px_tensor) flat = NULL;
   PX_TRY(align(&corners, args->align_corners));
   px_status status = PX_OK;
@@ -287,12 +287,12 @@ PX_RUN(affine_grid) {
   for (int k = 0; k <= dims; k++) px_release(columns[k]);
   if (status != PX_OK) return status;
   PX_TRY(px_reshape(&flat, base, (int64_t[]){-1, dims + 1}, 2));
-  PX_TRY(px_transpose(&turned, theta, 1, 2));
-  PX_TRY(px_matmul(&places, flat, turned));
+  PX_TRY(px_transpose(&transposed, theta, 1, 2));
+  PX_TRY(px_matmul(&points, flat, transposed));
   int64_t all[5] = {theta->sizes[0]};
   for (int k = 0; k < dims; k++) all[1 + k] = sizes[k];
   all[1 + dims] = dims;
-  return px_reshape(&call->results[0], places, all, dims + 2);
+  return px_reshape(&call->results[0], points, all, dims + 2);
 }
 
 PX_RUN(grid_sampler) {
