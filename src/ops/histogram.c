@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Histograms: of elements, and of points, which have a bin in each dimension. A bin has its lower
-// edge, the last one its upper edge too; what is in none, and NaN, is not counted.
+// Histograms of elements and of points; points have a bin in each dimension. Bins include their
+// lower edge, the last one both. Values outside of all bins and NaN are not counted.
 #include <math.h>
 
 #include "ops/run.h"
@@ -18,7 +18,7 @@ typedef struct range {
   double low, high;
 } range;
 
-// The bin of each element: the last edge that it reaches, and the last bin at the upper end.
+// Bin of each element: the last edge not above it. The upper end belongs to the last bin.
 static px_status bins_of(px_tensor **out, const px_tensor *t, const px_tensor *edges) {
   PX_SCOPED(px_tensor) reached = NULL;
   PX_SCOPED(px_tensor) places = NULL;
@@ -30,7 +30,7 @@ static px_status bins_of(px_tensor **out, const px_tensor *t, const px_tensor *e
   PX_TRY(px_tensor_from_scalar(&last, px_int(edges->numel - 2)));
   return px_clamp(out, places, first, last);
 }
-// The range of the elements; of none that from 0 to 1, and so on meta.
+// Range of the elements; (0, 1) if there are none, or on meta.
 static px_status ends_of(range *r, const px_tensor *t) {
   PX_SCOPED(px_tensor) least = NULL;
   PX_SCOPED(px_tensor) most = NULL;
@@ -50,7 +50,7 @@ static px_status edges_between(px_tensor **out, range r, int64_t bins, const px_
 
 // ---- histc
 
-// 1 for elements within the ends, 0 for others, in their dtype.
+// 1 for elements within the range, 0 for others, in their dtype.
 static px_status within(px_tensor **out, const px_tensor *t, range r) {
   PX_SCOPED(px_tensor) above = NULL;
   PX_SCOPED(px_tensor) below = NULL;
@@ -60,7 +60,7 @@ static px_status within(px_tensor **out, const px_tensor *t, range r) {
   PX_TRY(px_logical_and(&both, above, below));
   return px__tensor_to(out, both, (px_dtype)t->dtype, PX_DEVICE_NONE);
 }
-enum { MOST_GUESSED = 65536 };  // bins, the numbers of which a float has
+enum { MOST_GUESSED = 65536 };  // bins; float32 represents their indices exactly
 static px__named_kernel binned = {.name = "binned"};
 static bool is_guessed(const px_tensor *t, int64_t bins) {
   bool real = t->dtype == PX_FLOAT32 || t->dtype == PX_FLOAT64;
@@ -97,7 +97,7 @@ PX_RUN(histc) {
 
 // ---- edges
 
-// The numbers of `given`, two for each dimension, or NULL.
+// Reads the ranges of all dimensions, (low, high) each.
 static px_status read_ranges(double *ends, const px_tensor *given, int dims) {
   PX_CHECK(given->numel == 2 * (int64_t)dims, PX_RUNTIME,
            "torch.histogramdd: for a %d-dimensional histogram range should have %d elements, but "
@@ -138,7 +138,7 @@ static px_status check_kind(const px_tensor *t) {
            "\"histogramdd\" not implemented for '%s'", px_dtype_class((px_dtype)t->dtype));
   return PX_OK;
 }
-// Points are the lines of the last dimension.
+// Flattens t to points; coordinates are in the last dimension.
 static px_status points_of(px_tensor **out, const px_tensor *t) {
   PX_SCOPED(px_tensor) plain = NULL;
   int64_t dims = t->sizes[t->ndim - 1], count = 1;
@@ -198,7 +198,7 @@ static px_status check_edges(const px_tensor *points, px_tensor *const *edges, i
              "torch.histogram(): bins must be > 0, but got 0 for dimension %d", i);
   return PX_OK;
 }
-// The weights as a line, each for a point of a tensor of these sizes; NULL without.
+// Flattens the weights to one per point; NULL if there are none.
 static px_status line_of(px_tensor **out, const px_tensor *weight, const px_tensor *points,
                          const px_tensor *self, int leading) {
   char sizes[128], others[128];
@@ -219,13 +219,13 @@ static px_status line_of(px_tensor **out, const px_tensor *weight, const px_tens
   PX_TRY(px_tensor_detach(&plain, weight));
   return px_reshape(out, plain, &weight->numel, 1);
 }
-// What is counted of points: their bin, of all as row-major numbers, and whether they are in one.
+// Accumulated over the dimensions: row-major bin index of each point, and whether it is in range.
 typedef struct tally {
   px_tensor *places, *counted;
 } tally;
 static void drop(tally *t) { px_release(t->places), px_release(t->counted); }
 
-// Whether elements are between the first edge and the last.
+// Mask of elements between the first and the last edge.
 static px_status between(px_tensor **out, const px_tensor *line, const px_tensor *edges) {
   PX_SCOPED(px_tensor) low = NULL;
   PX_SCOPED(px_tensor) high = NULL;
@@ -237,7 +237,7 @@ static px_status between(px_tensor **out, const px_tensor *line, const px_tensor
   PX_TRY(px_le(&below, line, high));
   return px_logical_and(out, above, below);
 }
-// Takes one more dimension into account.
+// Adds one dimension.
 static px_status tally_along(tally *t, const px_tensor *points, int dim, const px_tensor *edges) {
   PX_SCOPED(px_tensor) column = NULL;
   PX_SCOPED(px_tensor) line = NULL;
@@ -256,7 +256,7 @@ static px_status tally_begin(tally *t, const px_tensor *points) {
   PX_TRY(px_zeros(&t->places, points->sizes, 1, PX_INT64, device, false, false));
   return px_ones(&t->counted, points->sizes, 1, PX_BOOL, device, false, false);
 }
-// The sums of weights, or of ones, by bin.
+// Sums of weights, or counts, by bin.
 static px_status sums(px_tensor **out, const tally *t, const px_tensor *weights, int64_t bins,
                       const px_tensor *like) {
   PX_SCOPED(px_tensor) none = NULL;
@@ -272,7 +272,7 @@ static px_status sums(px_tensor **out, const tally *t, const px_tensor *weights,
   }
   return px_index_add(out, none, 0, t->places, each, px_int(1));
 }
-// Divides by the sum, and by the size of each bin.
+// Divides by the sum and by the volume of each bin.
 static px_status to_density(px_tensor *counts, px_tensor *const *edges, int dims) {
   PX_SCOPED(px_tensor) all = NULL;
   PX_TRY(px_sum_all(&all, counts, PX_DTYPE_NONE));
@@ -327,7 +327,7 @@ PX_RUN(_histogramdd_from_bin_tensors) {
   return count(&call->results[0], points, bins.v.tensors, weights, args->density);
 }
 
-// ---- of elements
+// ---- histograms of elements
 
 static px_status histogram(px_call *call, const px_tensor *self, const px_tensor *points,
                            px_tensor *edges, const px_tensor *weight, bool density) {
@@ -336,7 +336,7 @@ static px_status histogram(px_call *call, const px_tensor *self, const px_tensor
   PX_TRY(line_of(&weights, weight, points, self, -1));
   return count(&call->results[0], points, &edges, weights, density);
 }
-// What out= gives for the edges is resized before that for the counts, as PyTorch does.
+// Resizes the out= tensor of the edges before that of the counts, as PyTorch does.
 static px_status resize_edges(px_call *call, const px_tensor *edges) {
   bool fits = call->mode == PX_CALL_OUT;
   for (int i = 0; i < 2; i++)

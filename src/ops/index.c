@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Indexing by tensors: brings all forms to the one of index_impl.h, and launches its kernels.
+// Indexing by tensors: converts all forms to that of index_impl.h and launches its kernels.
 #include "ops/index_impl.h"
 #include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"
@@ -43,7 +43,7 @@ static bool is_empty(const px__picking *p) {
   return false;
 }
 
-// One part of complex numbers: real ones, two apart.
+// Selects real or imaginary parts of a complex operand, which have doubled strides.
 static void take_part(px_operand *o, int64_t *room, int which) {
   o->dtype = (int)px_dtype_to_real((px_dtype)o->dtype);
   for (int d = 0; d < o->ndim; d++) room[d] = 2 * o->strides[d];
@@ -51,14 +51,14 @@ static void take_part(px_operand *o, int64_t *room, int which) {
   if (which) o->data = (char *)o->data + px_dtype_size((px_dtype)o->dtype);
 }
 
-// part: 0 or 1 of complex numbers, -1 for numbers as they are.
+// part: 0 (real) or 1 (imaginary) of complex numbers; -1 for whole elements.
 static px_status launch(const px__picking *p, const px_tensor *self, const px_tensor *other,
                         const int64_t *other_strides, bool put, px_put_how how, int part) {
   int64_t rooms[2][PX_MAX_DIMS], apart[PX_MAX_DIMS];
   static px__named_kernel kernels[2] = {{.name = "index_get"}, {.name = "index_put"}};
   px__named_kernel *kernel = &kernels[put];
   px_device device = px__tensor_device(self);
-  // Whatever the index is: a device need not be given memory that does not exist to find that.
+  // Checked here for all indices, so that devices never get NULL memory.
   PX_CHECK(self->numel || device.type != PX_CUDA, PX_INDEX,
            "index is out of bounds for dimension with size 0");
   px_operand o[PX_MAX_OPERANDS] = {0};
@@ -104,7 +104,8 @@ px_status px__picking_get(const px__picking *p, px_tensor *out, const px_tensor 
   return is_empty(p) ? PX_OK : launch(p, self, out, strides, false, PX_PUT_STORE, -1);
 }
 
-// Complex numbers are added by their parts, unsigned ones joined as those with a sign.
+// Complex numbers support ADD, by their parts. Unsigned integers support ADD and MULTIPLY, as
+// signed ones.
 px_status px__picking_takes(px_dtype dtype, px_put_how how) {
   bool parts = how == PX_PUT_ADD && px_dtype_is_complex(dtype);
   bool bits = (how == PX_PUT_ADD || how == PX_PUT_MULTIPLY) && px__is_unsigned(dtype);
@@ -143,7 +144,7 @@ static px_status own_index(px__picking *p, const px_tensor *index, const px_tens
   return PX_OK;
 }
 
-// Strides of index tensor i when its dimensions start at `first` of the loop and end before `end`.
+// Sets the strides of index tensor i so that its dimensions end before loop dimension `end`.
 static void place_index(px__picking *p, int i, int end) {
   const px_tensor *t = p->index[i];
   for (int d = 0; d < p->ndim; d++) {
@@ -153,7 +154,7 @@ static void place_index(px__picking *p, int i, int end) {
   }
 }
 
-// Index tensor i, looked at, as distances in memory.
+// Validates index tensor i and converts it to memory offsets.
 static px_status distances_of(px_tensor **out, const px__picking *p, int i) {
   const px_tensor *t = p->index[i];
   px_device device = px__tensor_device(t);
@@ -171,8 +172,8 @@ static px_status distances_of(px_tensor **out, const px__picking *p, int i) {
   return px__picking_get(&one, *out, places);
 }
 
-// Of more index tensors than a launch has room for, the last ones become one: the sum of their
-// distances.
+// Merges the last index tensors into one, the sum of their offsets, if a launch has too few
+// operands.
 static px_status merge_last(px__picking *p) {
   enum { LAST = PX__MAX_INDICES - 1 };
   int64_t span = 1;
@@ -239,7 +240,7 @@ static px_status add_mask(px__picking *p, const px_tensor *self, int dim, const 
   return PX_OK;
 }
 
-// Two indices of one dimension would leave another one unbounded.
+// Fails if a dimension has two indices, because another one would have none.
 static px_status check_distinct(const px__picking *p) {
   bool seen[PX_MAX_DIMS] = {false};
   for (int i = 0; i < p->count; i++) {
@@ -286,8 +287,8 @@ static px_status shape_mismatch(const px__picking *p) {
           "shape mismatch: indexing tensors could not be broadcast together with shapes %s", all);
 }
 
-// Puts the broadcast index dimensions where the indexed ones were if those are neighbours, else
-// first; the other dimensions of self keep their order.
+// Lays out the loop: broadcast index dimensions replace the indexed ones if those are adjacent, and
+// come first otherwise. Other dimensions of self keep their order.
 static px_status lay_out(px__picking *p, const px_tensor *self, int b_ndim, const int64_t *b) {
   bool indexed[PX_MAX_DIMS] = {false}, adjacent = true;
   for (int i = 0; i < p->count; i++) {
@@ -308,8 +309,8 @@ static px_status lay_out(px__picking *p, const px_tensor *self, int b_ndim, cons
   return PX_OK;
 }
 
-// A dimension of size 0 has no place that an index could name, also if another makes the result
-// empty.
+// Fails for a non-empty index into a dimension of size 0, even if the result is empty because of
+// another dimension.
 static px_status check_emptiness(const px__picking *p, int b_ndim, const int64_t *b) {
   for (int k = 0; k < b_ndim; k++)
     if (b[k] == 0) return PX_OK;
@@ -347,7 +348,7 @@ px_status px__pick_dim(px__picking *p, const px_tensor *self, int dim, const px_
     p->strides[d] = d == dim ? 0 : self->strides[d];
     p->index_strides[0][d] = d == dim && index->ndim ? p->index[0]->strides[0] : 0;
   }
-  if (self->ndim == 0 && index->numel != 1) {  // a number, as a tensor of one
+  if (self->ndim == 0 && index->numel != 1) {  // a 0-dim tensor counts as one element
     p->ndim = 1, p->sizes[0] = index->numel, p->strides[0] = 0;
     p->index_strides[0][0] = p->index[0]->strides[0];
   }
@@ -355,7 +356,7 @@ px_status px__pick_dim(px__picking *p, const px_tensor *self, int dim, const px_
 }
 
 px_status px__pick_along(px__picking *p, const px_tensor *self, int dim, const px_tensor *index) {
-  // On the CPU PyTorch raises RuntimeError here; what a device finds is an IndexError for every op.
+  // PyTorch raises RuntimeError here on the CPU. Faults on devices are IndexErrors for all ops.
   bool device = px__tensor_device(self).type != PX_CPU;
   p->count = 0, p->wraps = false, p->fault = device ? PX_FAULT_INDEX : PX_FAULT_PLACE;
   PX_TRY(own_index(p, index, self));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ops that index: shapes and checks. index.c moves the elements.
+// Indexing ops: shapes and checks. index.c moves the elements.
 #include "hidden/view.h"
 #include "ops/index_impl.h"
 #include "phlox/ops/arithmetic.h"
@@ -11,7 +11,7 @@
 #include "phlox/ops/view.h"
 #include "run_functions/index.h"
 
-// ---- getting and putting with a picking that is dropped whatever happens
+// ---- get and put, releasing the indexing state in all cases
 
 static px_status get(px_call *call, px__picking *p, px_status made, const px_tensor *self) {
   // cppcheck-suppress uninitvar ; what was made is filled in
@@ -43,7 +43,7 @@ PX_RUN(index_backward) {
   return put(&p, px__pick_advanced(&p, to, args->indices, args->dims), to, args->grad_output, true);
 }
 
-// A number or a 0-dim value goes to self's device and dtype; others must be there.
+// Converts a number or 0-dim value to self's device and dtype. Other values must match already.
 static px_status value_for(px_tensor **out, const px_tensor *values, const px_tensor *self) {
   px_device d = px__tensor_device(self);
   if (values->flags & PX_TENSOR_WRAPPED)
@@ -72,7 +72,7 @@ PX_RUN(index_put) {
              args->accumulate);
 }
 
-// ---- flat places
+// ---- flat indices
 
 PX_RUN(take) {
   px__picking p;
@@ -89,7 +89,7 @@ PX_RUN(take_backward) {
   return put(&p, px__pick_flat(&p, to, args->index), to, args->grad_output, true);
 }
 
-// Negative places count from the end.
+// Wraps negative indices.
 static px_status from_start(px_tensor **out, const px_tensor *indices, int64_t size) {
   PX_SCOPED(px_tensor) negative = NULL;
   PX_SCOPED(px_tensor) moved = NULL;
@@ -97,7 +97,7 @@ static px_status from_start(px_tensor **out, const px_tensor *indices, int64_t s
   PX_TRY(px_add_scalar(&moved, indices, px_int(size), px_int(1)));
   return px_where(out, negative, moved, indices);
 }
-// Both expanded to each other's sizes but in `dim`.
+// Broadcasts both to each other, except in `dim`.
 static px_status along_each_other(px_tensor **self, px_tensor **indices, int dim) {
   PX_SCOPED(px_tensor) first = PX_MOVE(*self);
   PX_SCOPED(px_tensor) second = PX_MOVE(*indices);
@@ -130,7 +130,7 @@ PX_RUN(take_along_dim) {
   return px_gather(&call->results[0], self, dim, indices, false);
 }
 
-// ---- places of a dimension
+// ---- indices of one dimension
 
 PX_RUN(index_select) {
   px__picking p;
@@ -168,7 +168,7 @@ static px_status check_source(const px_call *call, const px_tensor *self, int di
   return PX_OK;
 }
 
-// `source` is what the caller gave, `values` what is put.
+// `source` is the caller's tensor; `values` are the elements to store.
 typedef struct slices {
   px_tensor *self, *index, *source;
   int64_t dim;
@@ -184,7 +184,7 @@ static px_status put_slices(px_call *call, const slices *s, const px_tensor *val
   return put(&p, px__pick_dim(&p, to, dim, s->index), to, values, add);
 }
 
-// A number as an element of a dtype has it: whole numbers have no fraction.
+// Rounds a number to an element of a dtype. Integers drop the fraction.
 static px_scalar as_element(px_scalar number, px_dtype dtype) {
   char bytes[16];  // the widest elements
   px_scalar_store(number, dtype, bytes);
@@ -231,10 +231,10 @@ PX_RUN(index_fill_tensor) {
   return fill_places(call, args->self, args->dim, args->index, value);
 }
 
-// ---- an index for each element
+// ---- an index per element
 
-// `index` may not reach beyond `self`, which PyTorch calls `name`, but in `dim`, nor beyond `src`,
-// if there is one.
+// Fails unless `index` fits into `self` (called `name` in the text) in all dimensions but `dim`,
+// and into `src` if given.
 static px_status check_along(const px_call *call, const px_tensor *self, int dim,
                              const px_tensor *index, const px_tensor *src, const char *name) {
   char a[256], b[256], e[256];
@@ -263,7 +263,7 @@ static px_status check_along(const px_call *call, const px_tensor *self, int dim
   return PX_OK;
 }
 
-// An index as the kernels take it; one of no elements may have any dtype.
+// Converts an index to int64. An empty one may have any dtype.
 static px_status long_index(px_tensor **out, const px_tensor *index, const char *name) {
   bool whole = index->dtype == PX_INT64 || index->dtype == PX_INT32;
   PX_CHECK(whole || !index->numel, PX_RUNTIME, "%s(): Expected dtype int32/int64 for index", name);
@@ -348,7 +348,7 @@ PX_RUN(scatter_add) {
   return px__scatter(call, &s);
 }
 
-// ---- tables
+// ---- embedding tables
 
 PX_RUN(embedding) {
   px__picking p;
@@ -415,7 +415,7 @@ PX_RUN(one_hot) {
   PX_TRY(px_zeros(&made, sizes, self->ndim + 1, PX_INT64, px__tensor_device(self), false, false));
   PX_TRY(px_unsqueeze(&column, self, -1));
   px_status status = px_scatter_value_(made, -1, column, px_int(1));
-  // A bad index on the CPU; a device reports it later.
+  // An invalid index, on the CPU. A device reports it later.
   if (status == PX_RUNTIME && px__tensor_device(self).type == PX_CPU) {
     PX_SCOPED(px_tensor) least = NULL;
     PX_TRY(px_min(&least, self));
@@ -429,7 +429,7 @@ PX_RUN(one_hot) {
 }
 
 static px__named_kernel tally = {.name = "tally"};
-// The least and the greatest number. Those that the CPU compares as they are do not become int64.
+// Minimum and maximum. Dtypes that the CPU compares directly are not converted to int64.
 static px_status numbers_of(px_scalar *bottom, px_scalar *top, const px_tensor *self) {
   PX_SCOPED(px_tensor) least = NULL;
   PX_SCOPED(px_tensor) most = NULL;

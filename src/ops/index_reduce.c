@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Run functions of ops that make one element of several which go to one place.
+// Run functions of scatter reductions, index_reduce, sparse softmax and segment_reduce.
 #include <math.h>
 #include <string.h>
 
@@ -15,9 +15,9 @@
 #include "phlox/ops/view.h"
 #include "run_functions/index.h"
 
-// ---- the ways
+// ---- the reductions
 
-// The result of no element; of the extremes it is a limit of the dtype.
+// Identity of a reduction; for min and max a limit of the dtype.
 typedef enum unit { ZERO, ONE, LOWEST, HIGHEST } unit;
 typedef struct way {
   const char *name;
@@ -57,7 +57,7 @@ PX_RUN(scatter_value_add_or_multiply) {
   return px__scatter(call, &(px__scattering){args->self, args->index, value, args->dim, how, NULL});
 }
 
-// How many elements go to each place, at least 1: of self's sizes.
+// Number of elements scattered to each element of self, at least 1.
 static px_status counts(px_tensor **out, const px_tensor *self, int64_t dim, const px_tensor *index,
                         bool include_self) {
   px_device device = px__tensor_device(self);
@@ -89,7 +89,7 @@ PX_RUN(scatter_reduce) {
   return px_dtype_is_float(dtype) ? px_div_(result, count) : px_floor_divide_(result, count);
 }
 
-// ---- places of a dimension
+// ---- index_reduce
 
 static px_status check_sizes(const px_tensor *self, int dim, const px_tensor *index,
                              const px_tensor *source) {
@@ -131,8 +131,7 @@ PX_RUN(index_reduce) {
 
 // ---- softmax of sparse tensors
 
-// What lies along a dimension: of each column of indices the number of those that differ from it in
-// `dim` alone.
+// Groups columns of indices that differ only in `dim`. Returns the group of each column.
 static px_status lines_of(px_tensor **which, int64_t *count, const px_tensor *indices,
                           const int64_t *size, int dim) {
   PX_SCOPED(px_tensor) flat = NULL;
@@ -151,7 +150,7 @@ static px_status lines_of(px_tensor **which, int64_t *count, const px_tensor *in
   *count = lines->sizes[0];
   return PX_OK;
 }
-// The values less the greatest of their line, which has no gradient.
+// Subtracts the maximum of each group, without gradient.
 static px_status lowered(px_tensor **out, const px_tensor *values, const px_tensor *which,
                          const int64_t *sizes) {
   px_dtype dtype = (px_dtype)values->dtype;
@@ -203,7 +202,7 @@ PX_RUN(sparse_log_softmax) {
   return sparse_softmax(call, args->indices, args->values, args->size, args->dim, true);
 }
 
-// ---- pieces of a dimension
+// ---- segments of a dimension
 
 static px_status check_lengths(const px_tensor *data, const px_tensor *lengths, int axis,
                                bool offsets) {
@@ -240,8 +239,7 @@ static px_status check_values(const px_tensor *lengths, int64_t n) {
            "data.size(lengths.dim()-1) when !unsafe.");
   return PX_OK;
 }
-// Where pieces end: [*, pieces].
-// PyTorch's text of no offsets: that of a result with -1 pieces.
+// PyTorch's text for empty offsets: a result with -1 segments.
 static px_status check_offsets(const px_tensor *offsets, const px_tensor *data, int axis) {
   int64_t sizes[PX_MAX_DIMS];
   char text[256];
@@ -261,7 +259,7 @@ static px_status ends_of(px_tensor **out, const px_tensor *lengths, const px_ten
   PX_TRY(px_narrow(&ends, offsets, axis, 1, n - 1));
   return px_contiguous(out, ends);
 }
-// The piece that each element of data is of, as many as there are where it is of none.
+// Segment of each element of data; the number of segments if it is in none.
 static px_status pieces_of(px_tensor **out, const px_tensor *data, const px_tensor *ends,
                            int axis) {
   int64_t sizes[PX_MAX_DIMS], n = data->sizes[axis];
@@ -279,7 +277,8 @@ static px_status pieces_of(px_tensor **out, const px_tensor *data, const px_tens
   PX_TRY(px_reshape(&tall, piece, sizes, data->ndim));
   return px_expand(out, tall, data->sizes, data->ndim);
 }
-// Sums by how many elements a piece has: NaN of none, unless there is an initial value.
+// Divides sums by the number of elements. Empty segments yield NaN, unless there is an initial
+// value.
 static px_status means(px_tensor **out, const px_tensor *sums, int axis, const px_tensor *piece,
                        bool initial) {
   PX_SCOPED(px_tensor) count = NULL;
@@ -314,7 +313,7 @@ PX_RUN(segment_reduce) {
   PX_TRY(ends_of(&ends, args->lengths, args->offsets, args->data, axis));
   PX_TRY(pieces_of(&piece, data, ends, axis));
   memcpy(sizes, data->sizes, sizeof *sizes * (size_t)data->ndim);
-  sizes[axis] = ends->sizes[axis] + 1;  // the last is for what is in no piece
+  sizes[axis] = ends->sizes[axis] + 1;  // one more for elements outside of all segments
   PX_TRY(px_full(&room, sizes, data->ndim, start, dtype, px__tensor_device(data), false, false));
   PX_TRY(px_scatter_reduce(&reduced, room, axis, piece, data, reduce, true));
   if (mean) PX_TRY(means(&divided, reduced, axis, piece, initial));

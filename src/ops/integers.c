@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Convolution and pooling of whole numbers, by other ops: windows are taken apart, and summed or
-// compared exactly. So no backend needs a kernel for them. There are no gradients.
+// Integer convolution and pooling composed from other ops, exactly. No backend needs kernels for
+// them. There are no gradients.
 #include "hidden/conv.h"
 #include "ops/conv_impl.h"
 #include "phlox/ops/arithmetic.h"
@@ -13,14 +13,14 @@
 
 // ---- convolution
 
-// [N, C, H, W] with the elements of each window of dimension d behind it: [.., places, .., size].
+// Unfolds dimension d of [N, C, H, W] into windows: [.., outputs, .., size].
 static px_status windows(px_tensor **out, const px_tensor *x, int d, int64_t size, int64_t stride,
                          int64_t dilation) {
   PX_SCOPED(px_tensor) spread = NULL;
   PX_TRY(px_unfold(&spread, x, d, dilation * (size - 1) + 1, stride));
   return px_slice(out, spread, -1, NULL, NULL, dilation);
 }
-// The windows as rows [groups, N * H * W, C / groups * kH * kW].
+// im2col: the windows as rows [groups, N * H * W, C / groups * kH * kW].
 static px_status window_rows(px_tensor **out, const px_tensor *padded, const px_tensor *w,
                              px__conv_steps by, int64_t groups, const int64_t *sizes) {
   PX_SCOPED(px_tensor) tall = NULL;
@@ -65,8 +65,7 @@ px_status px__conv_integers(px_tensor **out, const px_tensor *x, const px_tensor
   return px_contiguous(out, made);
 }
 
-// [.., H, W] with zeros behind each element of both dimensions, so that neighbours are a stride
-// apart.
+// Inserts stride - 1 zeros after each element of the last two dimensions.
 static px_status part_images(px_tensor **out, const px_tensor *x, px__conv_steps by) {
   const int64_t *s = x->sizes;
   int64_t rows = px__int_at(by.stride, 0), columns = px__int_at(by.stride, 1);
@@ -79,7 +78,8 @@ static px_status part_images(px_tensor **out, const px_tensor *x, px__conv_steps
       out, padded,
       (const int64_t[]){s[0], s[1], px__product(s[2], rows), px__product(s[3], columns)}, 4);
 }
-// The kernel that goes back: its channels exchanged in each group, and both dimensions reversed.
+// Kernel of the transposed convolution: channels swapped within each group, both dimensions
+// flipped.
 static px_status turn_kernel(px_tensor **out, const px_tensor *w, int64_t groups) {
   const int64_t *s = w->sizes;
   PX_SCOPED(px_tensor) split = NULL;
@@ -112,8 +112,7 @@ px_status px__conv_integers_back(px_tensor **out, const px_tensor *grad, const p
 
 // ---- pooling
 
-// Where the windows of a dimension begin and end: of the elements, or with padding as far as there
-// is.
+// Range of a window in elements, and its size including padding.
 static void extent(const px__window_steps *s, int64_t at, int64_t *from, int64_t *to,
                    int64_t *with_padding) {
   int64_t first = at * s->stride - s->pad, last = first + s->kernel;
@@ -121,7 +120,7 @@ static void extent(const px__window_steps *s, int64_t at, int64_t *from, int64_t
   *from = first > 0 ? first : 0;
   *to = last < s->size ? last : s->size;
 }
-// A column of numbers, one for each window of a dimension, on a device.
+// Moves a column, with one number per window, to the device of x.
 static px_status to_device(px_tensor **out, px_tensor *column, const px_tensor *x) {
   return px__tensor_to(out, column, PX_INT64, px__tensor_device(x));
 }
@@ -138,7 +137,7 @@ static px_status column_of(px_tensor **out, const px__window_steps *s, part whic
   }
   return to_device(out, column, x);
 }
-// Sums over the windows of dimension d: differences of sums from its begin on.
+// Window sums along dimension d: differences of prefix sums.
 static px_status window_sums(px_tensor **out, const px_tensor *x, int d,
                              const px__window_steps *s) {
   PX_SCOPED(px_tensor) sums = NULL;
@@ -158,7 +157,7 @@ static px_status window_sums(px_tensor **out, const px_tensor *x, int d,
   PX_TRY(px_index_select(&high, from_none, d, ends));
   return px_sub(out, high, low, px_int(1));
 }
-// How many elements the windows have, in all dimensions.
+// Number of elements of each window.
 static px_status window_counts(px_tensor **out, const px_tensor *x, int dims,
                                const px__window_steps *s, bool count_pad) {
   PX_SCOPED(px_tensor) counts = NULL;
@@ -187,8 +186,8 @@ px_status px__integer_means(px_tensor **out, px_tensor *x, int dims, const px__w
   return px_div_mode(out, sums, counts, "trunc");
 }
 
-// A table [places, most] of the elements of each window; the last one of a short window comes
-// again.
+// Table [outputs, taps] of the element indices of each window. Short windows repeat their last
+// element.
 static px_status window_table(px_tensor **out, const void *context, int k, const px_tensor *x) {
   const px__window_steps *s = (const px__window_steps *)context + k;
   int64_t most = (s->size - 1) / s->dilation + 1;

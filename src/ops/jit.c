@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs code for one element (phlox/jit.h) on all elements at once: it is read word by word, and
-// each operation is an op. A branch runs for the places where its condition holds, the mask `live`:
-// what is assigned elsewhere keeps its value. So both branches run, one after the other.
+// Interprets element functions (phlox/jit.h) on whole tensors, one op per operation. A branch runs
+// under the mask `live` of the elements whose condition holds. Assignments keep the old value of
+// other elements. So both branches run, one after the other.
 //
-// A value is a tensor: an argument, a number as a tensor without dimensions, or an op's result.
+// A value is a tensor: an argument, a number as a 0-dim tensor, or the result of an op.
 #include "ops/jit_impl.h"
 
 #include <math.h>
@@ -23,21 +23,21 @@ typedef struct variable {
   px__jit_type type;
   px_tensor *value;  // owned; NULL before the first assignment
 } variable;
-// A call of one function.
+// Activation of one function.
 typedef struct frame {
   const px__jit_function *function;
   variable variables[VARIABLES];
   int count;
-  px_tensor *live;   // owned: where the code runs; NULL: everywhere
-  bool over;         // it runs nowhere: all places have returned
-  px_tensor *given;  // owned: what was returned
+  px_tensor *live;   // owned: mask of running elements; NULL: all
+  bool over;         // all elements have returned
+  px_tensor *given;  // owned: the returned value
 } frame;
 typedef struct run {
   px__words words;
   px_dtype element;
   frame *frame;
-  int deep;    // calls
-  int nested;  // of what is being read
+  int deep;    // call depth
+  int nested;  // nesting depth of the code
 } run;
 typedef struct values {
   px_tensor *items[PX_JIT_ARGS];  // owned
@@ -61,7 +61,7 @@ static void set(px_tensor **place, px_tensor *value_take) {
 }
 static px_status expression(run *r, px_tensor **out);
 
-// Reads what may have itself as a part.
+// Reads a construct that can contain itself.
 static px_status nested(run *r, px_status (*read)(run *r, px_tensor **out), px_tensor **out) {
   PX_CHECK(r->nested < NESTED, PX_RECURSION, "code nests more than %d deep", NESTED);
   r->nested++;
@@ -72,7 +72,7 @@ static px_status nested(run *r, px_status (*read)(run *r, px_tensor **out), px_t
 
 // ---- ops
 
-// An op of one value, or of two.
+// Calls an op with one or two operands.
 static px_status op(const char *name, px_tensor **out, const px_tensor *a, const px_tensor *b) {
   px_value args[16] = {PX_T(a), PX_T(b)};
   void *made = NULL;
@@ -87,7 +87,7 @@ static px_status to_dtype(px_tensor **value, px_dtype dtype) {
   set(value, made);
   return PX_OK;
 }
-// As C++ does before arithmetic.
+// Integer promotion as in C++.
 static px_status promote_bool(px_tensor **value) {
   return px_tensor_dtype(*value) == PX_BOOL ? to_dtype(value, PX_INT32) : PX_OK;
 }
@@ -101,8 +101,8 @@ static px_status truth(px_tensor **value) {
   set(value, made);
   return PX_OK;
 }
-// The quotient or the rest. Places that do not run, or that a condition leaves out, may divide by
-// 0, which of whole numbers fails: they divide by 1.
+// Quotient or remainder. Masked elements may divide by 0, an error for integers. Divisors of 0 are
+// replaced by 1.
 static px_status divide(const char *name, px_tensor **out, const px_tensor *a, const px_tensor *b) {
   PX_SCOPED(px_tensor) zero = NULL;
   PX_SCOPED(px_tensor) one = NULL;
@@ -117,7 +117,7 @@ static px_status divide(const char *name, px_tensor **out, const px_tensor *a, c
 typedef enum rule { LOGICAL, BITS, COMPARES, ARITHMETIC, DIVIDES } rule;
 static const struct {
   char sign[3];
-  int8_t level;  // the higher, the closer it binds
+  int8_t level;  // precedence; higher binds closer
   int8_t rule;
   const char *op;
 } binaries[] = {
@@ -142,7 +142,7 @@ static const struct {
 };
 enum { BINARIES = sizeof binaries / sizeof *binaries };
 
-// Replaces *a by what the operator gives; *b may be converted.
+// Replaces *a by the result of the operator. May convert *b.
 static px_status operate(int i, px_tensor **a, px_tensor **b) {
   px_tensor *made = NULL;
   rule how = (rule)binaries[i].rule;
@@ -219,7 +219,7 @@ static px_status add_variable(run *r, px__word name, px__jit_type type, variable
   **out = (variable){.name = name, .type = type};
   return PX_OK;
 }
-// Where the code does not run, the old value stays.
+// Keeps the old value for elements that are not running.
 static px_status keep_elsewhere(const run *r, px_tensor *old, px_tensor **value) {
   px_tensor *made = NULL;
   if (!r->frame->live || !old) return PX_OK;
@@ -306,14 +306,14 @@ static px_status give(run *r) {
 
 static px_status statement(run *r);
 
-// What a branch leaves: where its places are still running, if that is not as before.
+// State after a branch: the elements still running, if changed.
 typedef struct path {
   px_tensor *live;  // owned
   bool over, changed;
 } path;
 static void release_path(path *p) { px_release(p->live); }
 
-// Runs a statement where `mask` holds, too.
+// Runs a statement with the mask added to `live`.
 static px_status branch(run *r, const px_tensor *mask, path *left) {
   frame *f = r->frame;
   px_tensor *before = f->live, *inside = NULL;
@@ -327,7 +327,7 @@ static px_status branch(run *r, const px_tensor *mask, path *left) {
   f->live = before;
   return status;
 }
-// Goes on where either branch still runs.
+// Continues with the elements still running after either branch.
 static px_status join(frame *f, const path *yes, const path *no) {
   px_tensor *made = NULL;
   f->over = yes->over && no->over;
@@ -391,7 +391,7 @@ static px_status statement(run *r) { return nested(r, statement_inside, NULL); }
 
 // ---- calls
 
-// Binds the parameters: those that are T& come out.
+// Binds the parameters. T& parameters are outputs.
 static px_status bind(run *r, const values *args, variable **outs, int out_count) {
   px__words *w = &r->words;
   int given = 0, wanted = 0;
@@ -421,7 +421,7 @@ static px_status bind(run *r, const values *args, variable **outs, int out_count
            name.length, name.at, wanted, out_count);
   return px__words_expect(w, ")");
 }
-// Calls a function of the code: its result, or what its out_count last parameters have.
+// Calls a function of the code. Returns its result, or the values of its last out_count parameters.
 static px_status call_function(run *r, const px__jit_function *function, const values *args,
                                px_tensor **results, int out_count) {
   __attribute__((cleanup(release_frame))) frame f = {.function = function};
@@ -433,7 +433,7 @@ static px_status call_function(run *r, const px__jit_function *function, const v
   r->deep++, r->frame = &f, r->words.function = function;
   PX_TRY(bind(r, args, outs, out_count));
   PX_TRY(px__words_expect(&r->words, "{"));
-  // Variables of the body are behind the parameters, which block() leaves.
+  // Variables of the body follow the parameters. block() removes the former only.
   PX_TRY(block(r));
   r->deep--, r->frame = before, r->words = words;
   PX_CHECK(out_count || f.given, PX_RUNTIME, "%.*s returns nothing", function->name.length,
@@ -458,7 +458,7 @@ static px_status arguments(run *r, values *args) {
   }
   return PX_OK;
 }
-// name(arguments); the name stands at `at`.
+// name(arguments). `at` is the position of the name.
 static px_status call_by_name(run *r, const px__words *at, px_tensor **out) {
   __attribute__((cleanup(release_values))) values args = {.count = 0};
   const px__jit_code *code = r->words.code;
@@ -494,7 +494,7 @@ static bool constant(const px__word *word, px_scalar *value) {
   }
   return false;
 }
-// Behind T and static_cast<T>: what is converted.
+// Operand of T(...) and static_cast<T>(...).
 static px_status cast(run *r, px_dtype dtype, px_tensor **out) {
   PX_TRY(px__words_expect(&r->words, "("));
   PX_TRY(expression(r, out));
@@ -574,7 +574,7 @@ static px_status unary_inside(run *r, px_tensor **out) {
 }
 static px_status unary(run *r, px_tensor **out) { return nested(r, unary_inside, out); }
 
-// The operator that comes next, if it binds at least as close; -1 if there is none.
+// The next binary operator with at least this precedence; -1 if there is none.
 static int next_binary(const run *r, int level) {
   for (int i = 0; i < BINARIES; i++)
     if (px__word_is(&r->words.word, binaries[i].sign) && binaries[i].level >= level) return i;
@@ -592,7 +592,7 @@ static px_status binary(run *r, int level, px_tensor **out) {
   *out = PX_MOVE(a);
   return PX_OK;
 }
-// c ? a : b, which is all that binds looser.
+// c ? a : b, the only operator of lower precedence.
 static px_status expression_inside(run *r, px_tensor **out) {
   PX_SCOPED(px_tensor) mask = NULL;
   PX_SCOPED(px_tensor) yes = NULL;
@@ -610,9 +610,9 @@ static px_status expression_inside(run *r, px_tensor **out) {
 }
 static px_status expression(run *r, px_tensor **out) { return nested(r, expression_inside, out); }
 
-// ---- a call from outside
+// ---- the entry point
 
-// What all results have.
+// Common form of all results.
 typedef struct shape {
   int ndim;
   int64_t sizes[PX_MAX_DIMS];
@@ -637,7 +637,7 @@ static px_status shape_of(shape *s, px_tensor *const *args, int count) {
   PX_CHECK(found, PX_RUNTIME, "jiterator needs a tensor among its arguments");
   return PX_OK;
 }
-// The result in memory of its own, where none of the arguments or of the other results lies.
+// Converts a result and gives it its own memory, not shared with arguments or other results.
 static px_status finish(px_tensor **result, const shape *s, px_tensor *const *args, int count,
                         px_tensor *const *others, int other_count) {
   px_tensor *made = NULL;
@@ -657,7 +657,7 @@ static px_status finish(px_tensor **result, const shape *s, px_tensor *const *ar
   return PX_OK;
 }
 
-// Without what autograd would record.
+// Detaches the arguments from autograd.
 static px_status detach_all(values *to, px_tensor *const *args, int count) {
   for (; to->count < count; to->count++) {
     px_tensor *t = args[to->count];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What code for one element (phlox/jit.h) is made of: words, types and functions. Words point into
-// the code, which its caller owns.
+// Tokens, types and functions of element functions (phlox/jit.h). Tokens point into the code, owned
+// by the caller.
 #pragma once
 #include "phlox/jit.h"
 
@@ -18,11 +18,11 @@ typedef struct px__word {
 
 typedef struct px__jit_function {
   px__word name;
-  px__word element;     // what its template calls the type
-  bool gives;           // is not void
-  const char *returns;  // where the type of its result is read
-  const char *params;   // the parenthesis
-  const char *body;     // the brace
+  px__word element;     // the template's type parameter
+  bool gives;           // not void
+  const char *returns;  // start of the result type
+  const char *params;   // the opening parenthesis
+  const char *body;     // the opening brace
 } px__jit_function;
 
 enum { PX__JIT_FUNCTIONS = 16 };
@@ -32,14 +32,14 @@ typedef struct px__jit_code {
   int count;
 } px__jit_code;
 
-// Where code is read: `word` is the next word.
+// Read position in the code: `word` is the next token.
 typedef struct px__words {
   const px__jit_code *code;
-  const px__jit_function *function;  // whose code it is
+  const px__jit_function *function;  // the function being read
   px__word word;
 } px__words;
 
-// A type: a dtype, PX_DTYPE_NONE for auto.
+// A type. dtype is PX_DTYPE_NONE for auto.
 typedef struct px__jit_type {
   px_dtype dtype;
   bool out;  // T&
@@ -47,16 +47,16 @@ typedef struct px__jit_type {
 
 bool px__word_is(const px__word *word, const char *text);
 bool px__word_same(const px__word *a, const px__word *b);
-// Goes on at `at`; to the next word.
+// px__words_at moves to `at`, px__words_next to the next token.
 void px__words_at(px__words *w, const char *at);
 void px__words_next(px__words *w);
-// Passes over the next word if it is this one, and tells whether it was.
+// Skips the next token and returns true if it equals `text`.
 bool px__words_take(px__words *w, const char *text);
-// The same; fails if it is another one.
+// As px__words_take, but fails on another token.
 px_status px__words_expect(px__words *w, const char *text) __attribute__((warn_unused_result));
-// Fails with the function, the line, and `what` of the next word: "expected ')', not 'x'".
+// Fails with the function, the line, `what` and the next token: "expected ')', not 'x'".
 px_status px__words_fail(const px__words *w, px_status code, const char *what);
-// Reads a type, of which `element` is the template's. *found: whether there was one.
+// Reads a type. `element`: dtype of the template parameter. *found is false if there is none.
 px_status px__words_type(px__words *w, px_dtype element, px__jit_type *type, bool *found)
     __attribute__((warn_unused_result));
 // Finds the functions of the code.

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads code for one element (phlox/jit.h): words, types, and where its functions begin. Nothing is
-// kept but places in the text.
+// Tokenizer for element functions (phlox/jit.h): tokens, types, and positions of functions. Keeps
+// only pointers into the text.
 #include "ops/jit_impl.h"
 
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
-// ---- words
+// ---- tokens
 
 bool px__word_is(const px__word *word, const char *text) {
   return word->kind != PX__WORD_END && (size_t)word->length == strlen(text) &&
@@ -17,7 +17,7 @@ bool px__word_same(const px__word *a, const px__word *b) {
   return a->length == b->length && memcmp(a->at, b->at, (size_t)a->length) == 0;
 }
 
-// Passes over blanks and comments.
+// Skips blanks and comments.
 static const char *past_blanks(const char *at) {
   for (;;) {
     while (isspace((unsigned char)*at)) at++;
@@ -37,7 +37,7 @@ static int name_length(const char *at) {
   while (in_name(at[n])) n++;
   return n;
 }
-// With its exponent, whose sign is a part of it, and what tells its type: 1.5e-3f.
+// Includes the exponent with its sign, and the suffix: 1.5e-3f.
 static int number_length(const char *at) {
   bool hex = at[0] == '0' && (at[1] == 'x' || at[1] == 'X');
   int n = 1;
@@ -137,7 +137,7 @@ px_status px__words_type(px__words *w, px_dtype element, px__jit_type *type, boo
 
 // ---- functions
 
-// Passes over what stands between two signs, with all that they enclose in turn.
+// Skips a pair of signs with everything between them, nested pairs included.
 static bool past_pair(px__words *w, const char *open, const char *close) {
   int depth = 0;
   if (!px__word_is(&w->word, open)) return false;
@@ -148,7 +148,7 @@ static bool past_pair(px__words *w, const char *open, const char *close) {
   } while (depth > 0);
   return true;
 }
-// `template <typename T> T name(...) {...}`; what stands before the name is its type.
+// Parses `template <typename T> T name(...) {...}`. The result type precedes the name.
 static bool find_function(px__words *w, px__jit_function *f) {
   if (!px__words_take(w, "template") || !px__words_take(w, "<")) return false;
   if (!px__words_take(w, "typename") && !px__words_take(w, "class")) return false;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ops that concatenate tensors, repeat them or rearrange their elements, by copies into views.
+// Ops that concatenate, repeat or rearrange, by copies into views.
 #include "batch_functions/index.h"
 #include "call/batch.h"
 #include "hidden/view.h"
@@ -11,7 +11,7 @@
 
 // ---- cat and stack
 
-// A 1-D tensor without elements is joined with anything: an old habit of programs.
+// Empty 1-d tensors join with any shape, a legacy rule of PyTorch.
 static bool is_nothing(const px_tensor *t) { return t->ndim == 1 && t->numel == 0; }
 
 static px_status joint_dtype(px_dtype *out, px_value list) {
@@ -52,10 +52,10 @@ static px_status cat_shape(px_value list, int64_t given, int *out_dim, int *out_
   return PX_OK;
 }
 
-// On the CPU parts of short rows come into the result row by row, where all lie row-major and are
-// of one dtype. Truths are made 0 or 1 by copies.
+// Fast path on the CPU: interleaves short rows of row-major tensors of one dtype. Not for bool,
+// whose elements are normalised to 0 or 1 by copies.
 static px__named_kernel joined = {.name = "joined", .moves = true};
-enum { SHORT = 65536, AT_ONCE = PX_MAX_OPERANDS - 1 };  // bytes of a row; tensors of a launch
+enum { SHORT = 65536, AT_ONCE = PX_MAX_OPERANDS - 1 };  // max bytes of a row; tensors per launch
 static bool has_short_rows(const px_tensor *result, px_value list, int64_t rows) {
   if (px__tensor_device(result).type != PX_CPU || rows < 2 || !result->numel) return false;
   bool plain = result->contiguous && result->dtype != PX_BOOL;
@@ -76,7 +76,7 @@ static px_status join_rows(px_tensor *result, px_value list, int64_t rows) {
   return PX_OK;
 }
 
-// Several copies into parts of a result go to a device together.
+// Several copies to a device are batched in one launch.
 static bool has_parts(const px_call *call, px_value list) {
   return list.n > 2 && px__tensor_device(call->results[0]).type == PX_CUDA;
 }
@@ -158,7 +158,7 @@ PX_RUN(stack) {
 
 // ---- repeating
 
-// The result seen with two dimensions for each one: the repeats, then self's.
+// Views the result with two dimensions per dimension: repeats and self's size.
 static px_status repeat_into(px_tensor *to, const px_tensor *self, const int64_t *repeats) {
   int64_t sizes[2 * PX_MAX_DIMS], strides[2 * PX_MAX_DIMS], own[2 * PX_MAX_DIMS];
   int n = 0, lead = to->ndim - self->ndim;
@@ -237,11 +237,11 @@ PX_RUN(repeat_interleave) {
            "repeat_interleave: Invalid output_size, expected %lld but got %lld",
            (long long)sizes[dim], (long long)args->output_size.v.i);
   PX_SCOPED(px_tensor) copy = NULL;
-  PX_TRY(px_clone(&copy, wide, "contiguous_format"));  // never a view, not even of one element
+  PX_TRY(px_clone(&copy, wide, "contiguous_format"));  // never a view, not even for one element
   return px_reshape(&call->results[0], copy, sizes, flat->ndim);
 }
 
-// How often each place occurs is read on the host: the result's size depends on it.
+// The host reads the repeats, because the size of the result depends on them.
 static px_status sum_repeats(int64_t *total, const int64_t *times, int64_t n, px_value wanted) {
   size_t bytes;
   *total = 0;
@@ -289,7 +289,7 @@ PX_RUN(repeat_interleave_counts) {
   PX_TRY(spread_places(&places, repeats, wanted));
   return px__tensor_to(&call->results[0], places, dtype, PX_DEVICE_NONE);
 }
-// How many places there are follows from the numbers of each, so that they have to be told.
+// The output size depends on values, so callers must pass it.
 PX_VMAP_RULE(repeat_interleave_counts) {
   PX_CHECK(px__given(args->output_size), PX_RUNTIME,
            "repeat_interleave: vmapping over the `repeats` tensor requires the `output_size` "
@@ -328,9 +328,9 @@ PX_RUN(repeat_interleave_tensor) {
   return px_index_select(&call->results[0], flat, dim, places);
 }
 
-// ---- moving elements
+// ---- flip and roll
 
-// The kernel "copy" with a source that runs backwards.
+// Runs the kernel "copy" with negative source strides.
 static px_status copy_flipped(px_tensor *to, const px_tensor *self, uint64_t dims) {
   static px__named_kernel copy = {.name = "copy"};
   px_device device = px__tensor_device(self);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Run functions for layers that are made of several ops: gates, channel-wise dropout and
-// normalisation, resizing images.
+// Run functions of layers composed of several ops: activations, channel-wise dropout,
+// normalisation, pixel shuffles.
 #include <math.h>
 #include <stdio.h>
 
@@ -50,9 +50,9 @@ PX_RUN(prelu) {
   return px_where(&call->results[0], positive, x, scaled);
 }
 
-// ---- noise
+// ---- hardshrink and dropout
 
-// lambd is rounded as self's elements are.
+// lambd is rounded to self's dtype.
 PX_RUN(hardshrink) {
   char element[8];
   px_scalar lambd = args->lambd;
@@ -69,7 +69,7 @@ PX_RUN(hardshrink) {
   return px_masked_fill(&call->results[0], args->self, small, px_int(0));
 }
 
-// What dropout2d and dropout3d take beside images and volumes, in PyTorch's words.
+// PyTorch's warnings for unusual numbers of dimensions.
 static px_status warn_of_dims(const px_tensor *x, int dims) {
   if (dims == 2 && x->ndim == 3)
     return px_warn(
@@ -88,8 +88,8 @@ static px_status warn_of_dims(const px_tensor *x, int dims) {
                  "and an optional batch dimension (i.e. %dD or %dD inputs).",
                  dims, x->ndim, dims, dims, dims, dims + 1, dims + 2);
 }
-// A mask of one number a channel. A signal of two dimensions has no batch; for dropout3d nothing
-// has one but what has five.
+// Multiplies by a mask with one number per channel. 2-d signals have no batch dimension. dropout3d
+// expects one for 5-d inputs only.
 PX_RUN(channel_dropout) {
   const px_tensor *x = args->input;
   double p = args->p;
@@ -111,7 +111,7 @@ PX_RUN(channel_dropout) {
 
 // ---- normalisation
 
-// Examples become channels of one example; the statistics of a channel are the means over examples.
+// Merges examples into channels of one example. Running statistics become means over examples.
 static px_status fold_batch(px_tensor **out, const px_tensor *t, int64_t times) {
   if (!t) return *out = NULL, PX_OK;
   return px_repeat(out, t, &times, 1);
@@ -155,7 +155,7 @@ PX_RUN(instance_norm) {
   return px_reshape(&call->results[0], result, x->sizes, x->ndim);
 }
 
-// Squares of short floats overflow: they are computed in float32, weight too.
+// fp16 and bf16 squares would overflow, so they are computed in float32, including the weight.
 static px_status scale_by_rms(px_tensor **out, const px_tensor *x, const px_tensor *weight,
                               px_value shape, double eps) {
   PX_SCOPED(px_tensor) square = NULL;
@@ -188,9 +188,9 @@ PX_RUN(rms_norm) {
   return px_to(&call->results[0], made, dtype, PX_DEVICE_NONE, false, false);
 }
 
-// ---- sizes of images
+// ---- pixel shuffles
 
-// (.., C r r, H, W) as (.., C, r, r, H, W) becomes (.., C, H, r, W, r), and back.
+// Reshapes (.., C r r, H, W) to (.., C, r, r, H, W) and permutes to (.., C, H, r, W, r), or back.
 static px_status reorder(px_tensor **out, const px_tensor *x, const int64_t *parts,
                          const int64_t *order, const int64_t *last) {
   PX_SCOPED(px_tensor) split = NULL;
@@ -235,7 +235,7 @@ PX_RUN(pixel_unshuffle) {
              "pixel_unshuffle expects %s to be divisible by downscale_factor, but input.size(%d)="
              "%lld is not divisible by %lld",
              k == 1 ? "height" : "width", k - 3, LL(end[k]), LL(r));
-  if (!x->numel) return px_clone(&call->results[0], x, NULL);  // as it is, as in PyTorch
+  if (!x->numel) return px_clone(&call->results[0], x, NULL);  // sizes unchanged, as in PyTorch
   return reorder(&call->results[0], x, (int64_t[]){end[0], end[1] / r, r, end[2] / r, r},
                  (int64_t[]){0, 2, 4, 1, 3},
                  (int64_t[]){px__product(px__product(end[0], r), r), end[1] / r, end[2] / r});
