@@ -18,22 +18,23 @@
 // ---- the reductions
 
 // Identity of a reduction; for min and max a limit of the dtype.
-typedef enum unit { ZERO, ONE, LOWEST, HIGHEST } unit;
-typedef struct way {
+typedef enum identity { ZERO, ONE, LOWEST, HIGHEST } identity;
+typedef struct reduction {
   const char *name;
   px_put_how how;
-  unit unit;
-} way;
-static const way ways[] = {{"sum", PX_PUT_ADD, ZERO},          {"mean", PX_PUT_ADD, ZERO},
-                           {"add", PX_PUT_ADD, ZERO},          {"prod", PX_PUT_MULTIPLY, ONE},
-                           {"multiply", PX_PUT_MULTIPLY, ONE}, {"amax", PX_PUT_GREATEST, LOWEST},
-                           {"amin", PX_PUT_LEAST, HIGHEST}};
-static const way *way_of(const char *name) {
-  const way *w = ways;
+  identity identity;
+} reduction;
+static const reduction reductions[] = {
+    {"sum", PX_PUT_ADD, ZERO},          {"mean", PX_PUT_ADD, ZERO},
+    {"add", PX_PUT_ADD, ZERO},          {"prod", PX_PUT_MULTIPLY, ONE},
+    {"multiply", PX_PUT_MULTIPLY, ONE}, {"amax", PX_PUT_GREATEST, LOWEST},
+    {"amin", PX_PUT_LEAST, HIGHEST}};
+static const reduction *reduction_named(const char *name) {
+  const reduction *w = reductions;
   while (strcmp(w->name, name) != 0) w++;
   return w;
 }
-static px_scalar unit_of(unit u, px_dtype dtype) {
+static px_scalar identity_of(identity u, px_dtype dtype) {
   if (u == ZERO || u == ONE) return px_int(u);
   if (px_dtype_is_float(dtype)) return px_float(u == LOWEST ? -INFINITY : INFINITY);
   if (dtype == PX_BOOL) return px_int(u == HIGHEST);
@@ -46,15 +47,16 @@ static px_scalar unit_of(unit u, px_dtype dtype) {
 // ---- scatter
 
 PX_RUN(scatter_add_or_multiply) {
-  px_put_how how = way_of(args->reduce)->how;
+  px_put_how how = reduction_named(args->reduce)->how;
   return px__scatter(call,
-                     &(px__scattering){args->self, args->index, args->src, args->dim, how, NULL});
+                     &(px__scatter_call){args->self, args->index, args->src, args->dim, how, NULL});
 }
 PX_RUN(scatter_value_add_or_multiply) {
   PX_SCOPED(px_tensor) value = NULL;
   PX_TRY(px__value_like(&value, args->self, args->value));
-  px_put_how how = way_of(args->reduce)->how;
-  return px__scatter(call, &(px__scattering){args->self, args->index, value, args->dim, how, NULL});
+  px_put_how how = reduction_named(args->reduce)->how;
+  return px__scatter(call,
+                     &(px__scatter_call){args->self, args->index, value, args->dim, how, NULL});
 }
 
 // Number of elements scattered to each element of self, at least 1.
@@ -72,7 +74,7 @@ static px_status counts(px_tensor **out, const px_tensor *self, int64_t dim, con
 PX_RUN(scatter_reduce) {
   px_tensor *self = args->self;
   px_dtype dtype = (px_dtype)self->dtype;
-  const way *w = way_of(args->reduce);
+  const reduction *w = reduction_named(args->reduce);
   bool mean = !strcmp(args->reduce, "mean");
   bool divides = dtype != PX_BOOL && !px_dtype_is_complex(dtype) && !px__is_unsigned(dtype);
   PX_CHECK(!mean || divides, PX_UNIMPLEMENTED,
@@ -80,9 +82,9 @@ PX_RUN(scatter_reduce) {
            px_dtype_class(dtype));
   PX_SCOPED(px_tensor) first = NULL;
   PX_SCOPED(px_tensor) count = NULL;
-  if (!args->include_self) PX_TRY(px__value_like(&first, self, unit_of(w->unit, dtype)));
-  PX_TRY(
-      px__scatter(call, &(px__scattering){self, args->index, args->src, args->dim, w->how, first}));
+  if (!args->include_self) PX_TRY(px__value_like(&first, self, identity_of(w->identity, dtype)));
+  PX_TRY(px__scatter(call,
+                     &(px__scatter_call){self, args->index, args->src, args->dim, w->how, first}));
   if (!mean) return PX_OK;
   PX_TRY(counts(&count, self, args->dim, args->index, args->include_self));
   px_tensor *result = call->results[0];
@@ -102,8 +104,9 @@ static px_status check_sizes(const px_tensor *self, int dim, const px_tensor *in
            "Got self.shape = %s source.shape = %s",
            px__sizes_text(a, sizeof a, self->ndim, self->sizes),
            px__sizes_text(b, sizeof b, source->ndim, source->sizes));
-  bool whole = index->dtype == PX_INT64 || index->dtype == PX_INT32;
-  PX_CHECK(whole, PX_RUNTIME, "index_reduce_(): Expected dtype int32/int64 for index but got: %s",
+  bool is_integer = index->dtype == PX_INT64 || index->dtype == PX_INT32;
+  PX_CHECK(is_integer, PX_RUNTIME,
+           "index_reduce_(): Expected dtype int32/int64 for index but got: %s",
            px_dtype_class((px_dtype)index->dtype));
   int64_t n = source->ndim ? source->sizes[dim] : 1;
   PX_CHECK(index->numel == n || source->ndim, PX_INDEX,
@@ -132,11 +135,11 @@ PX_RUN(index_reduce) {
 // ---- softmax of sparse tensors
 
 // Groups columns of indices that differ only in `dim`. Returns the group of each column.
-static px_status lines_of(px_tensor **which, int64_t *count, const px_tensor *indices,
-                          const int64_t *size, int dim) {
+static px_status groups_of(px_tensor **groups, int64_t *count, const px_tensor *indices,
+                           const int64_t *size, int dim) {
   PX_SCOPED(px_tensor) flat = NULL;
   PX_SCOPED(px_tensor) lines = NULL;
-  PX_SCOPED(px_tensor) often = NULL;
+  PX_SCOPED(px_tensor) group_counts = NULL;
   PX_TRY(
       px_zeros(&flat, &indices->sizes[1], 1, PX_INT64, px__tensor_device(indices), false, false));
   for (int d = 0; d < (int)indices->sizes[0]; d++) {
@@ -146,23 +149,23 @@ static px_status lines_of(px_tensor **which, int64_t *count, const px_tensor *in
     PX_TRY(px_mul_scalar_(flat, px_int(size[d])));
     PX_TRY(px_add_(flat, row, px_int(1)));
   }
-  PX_TRY(px_unique(&lines, which, &often, flat, true, true, false));
+  PX_TRY(px_unique(&lines, groups, &group_counts, flat, true, true, false));
   *count = lines->sizes[0];
   return PX_OK;
 }
 // Subtracts the maximum of each group, without gradient.
-static px_status lowered(px_tensor **out, const px_tensor *values, const px_tensor *which,
-                         const int64_t *sizes) {
+static px_status subtract_max(px_tensor **out, const px_tensor *values, const px_tensor *groups,
+                              const int64_t *sizes) {
   px_dtype dtype = (px_dtype)values->dtype;
   PX_SCOPED(px_tensor) detached = NULL;
-  PX_SCOPED(px_tensor) least = NULL;
-  PX_SCOPED(px_tensor) most = NULL;
+  PX_SCOPED(px_tensor) lowest_values = NULL;
+  PX_SCOPED(px_tensor) maxima = NULL;
   PX_SCOPED(px_tensor) each = NULL;
   PX_TRY(px_detach(&detached, values));
-  PX_TRY(px_full(&least, sizes, values->ndim, px_float(-INFINITY), dtype, px__tensor_device(values),
-                 false, false));
-  PX_TRY(px_index_reduce(&most, least, 0, which, detached, "amax", true));
-  PX_TRY(px_index_select(&each, most, 0, which));
+  PX_TRY(px_full(&lowest_values, sizes, values->ndim, px_float(-INFINITY), dtype,
+                 px__tensor_device(values), false, false));
+  PX_TRY(px_index_reduce(&maxima, lowest_values, 0, groups, detached, "amax", true));
+  PX_TRY(px_index_select(&each, maxima, 0, groups));
   return px_sub(out, values, each, px_int(1));
 }
 static px_status sparse_softmax(px_call *call, const px_tensor *indices, const px_tensor *values,
@@ -177,7 +180,7 @@ static px_status sparse_softmax(px_call *call, const px_tensor *indices, const p
     return log ? px_log_softmax(out, values, dim - sparse + 1, PX_DTYPE_NONE)
                : px_softmax(out, values, dim - sparse + 1, PX_DTYPE_NONE);
   if (!values->numel) return px_clone(out, values, NULL);
-  PX_SCOPED(px_tensor) which = NULL;
+  PX_SCOPED(px_tensor) groups = NULL;
   PX_SCOPED(px_tensor) low = NULL;
   PX_SCOPED(px_tensor) shares = NULL;
   PX_SCOPED(px_tensor) none = NULL;
@@ -185,14 +188,14 @@ static px_status sparse_softmax(px_call *call, const px_tensor *indices, const p
   PX_SCOPED(px_tensor) logs = NULL;
   PX_SCOPED(px_tensor) each = NULL;
   px__sizes_copy(sizes, values->sizes, values->ndim);
-  PX_TRY(lines_of(&which, &sizes[0], indices, size.v.ints, dim));
-  PX_TRY(lowered(&low, values, which, sizes));
+  PX_TRY(groups_of(&groups, &sizes[0], indices, size.v.ints, dim));
+  PX_TRY(subtract_max(&low, values, groups, sizes));
   PX_TRY(px_exp(&shares, low));
   PX_TRY(px_zeros(&none, sizes, values->ndim, (px_dtype)values->dtype, px__tensor_device(values),
                   false, false));
-  PX_TRY(px_index_add(&totals, none, 0, which, shares, px_int(1)));
+  PX_TRY(px_index_add(&totals, none, 0, groups, shares, px_int(1)));
   if (log) PX_TRY(px_log(&logs, totals));
-  PX_TRY(px_index_select(&each, log ? logs : totals, 0, which));
+  PX_TRY(px_index_select(&each, log ? logs : totals, 0, groups));
   return log ? px_sub(out, low, each, px_int(1)) : px_div(out, shares, each);
 }
 PX_RUN(sparse_softmax) {
@@ -206,13 +209,13 @@ PX_RUN(sparse_log_softmax) {
 
 static px_status check_lengths(const px_tensor *data, const px_tensor *lengths, int axis,
                                bool offsets) {
-  bool leads = lengths->ndim == axis + 1;
-  PX_CHECK(leads, PX_RUNTIME,
+  bool matches = lengths->ndim == axis + 1;
+  PX_CHECK(matches, PX_RUNTIME,
            "segment_reduce(): Expected axis to be the last dimension of %s but got %d.",
            offsets ? "offsets" : "lengths", axis);
-  for (int d = 0; d < axis; d++) leads = leads && data->sizes[d] == lengths->sizes[d];
-  PX_CHECK(leads, PX_RUNTIME,
-           "segment_reduce(): Expected the sizes of %s before axis to be those of data",
+  for (int d = 0; d < axis; d++) matches = matches && data->sizes[d] == lengths->sizes[d];
+  PX_CHECK(matches, PX_RUNTIME,
+           "segment_reduce(): Expected the sizes of %s before axis to match those of data",
            offsets ? "offsets" : "lengths");
   PX_CHECK(!px_dtype_is_float((px_dtype)lengths->dtype) && lengths->dtype != PX_BOOL,
            PX_UNIMPLEMENTED, "\"_segment_reduce_%s_cpu_kernel1\" not implemented for '%s'",
@@ -220,14 +223,14 @@ static px_status check_lengths(const px_tensor *data, const px_tensor *lengths, 
   return PX_OK;
 }
 static px_status check_values(const px_tensor *lengths, int64_t n) {
-  PX_SCOPED(px_tensor) least = NULL;
+  PX_SCOPED(px_tensor) lowest_values = NULL;
   PX_SCOPED(px_tensor) sums = NULL;
   PX_SCOPED(px_tensor) wrong = NULL;
   px_scalar found;
   int64_t last = -1;
   if (px__lacks_values(lengths)) return PX_OK;
-  PX_TRY(px_min(&least, lengths));
-  PX_TRY(px_tensor_item(&found, least));
+  PX_TRY(px_min(&lowest_values, lengths));
+  PX_TRY(px_tensor_item(&found, lowest_values));
   PX_CHECK(px_scalar_int(found) >= 0, PX_RUNTIME, "lengths contains negative value!");
   PX_TRY(px_sum(&sums, lengths, &last, 1, false, PX_DTYPE_NONE));
   PX_TRY(px_ne_scalar(&wrong, sums, px_int(n)));
@@ -250,8 +253,8 @@ static px_status check_offsets(const px_tensor *offsets, const px_tensor *data, 
            px__sizes_text(text, sizeof text, data->ndim, sizes));
   return PX_OK;
 }
-static px_status ends_of(px_tensor **out, const px_tensor *lengths, const px_tensor *offsets,
-                         const px_tensor *data, int axis) {
+static px_status segment_ends(px_tensor **out, const px_tensor *lengths, const px_tensor *offsets,
+                              const px_tensor *data, int axis) {
   if (!offsets) return px_cumsum(out, lengths, axis, PX_INT64);
   PX_SCOPED(px_tensor) ends = NULL;
   int64_t n = offsets->sizes[axis];
@@ -260,33 +263,33 @@ static px_status ends_of(px_tensor **out, const px_tensor *lengths, const px_ten
   return px_contiguous(out, ends);
 }
 // Segment of each element of data; the number of segments if it is in none.
-static px_status pieces_of(px_tensor **out, const px_tensor *data, const px_tensor *ends,
-                           int axis) {
+static px_status segments_of(px_tensor **out, const px_tensor *data, const px_tensor *ends,
+                             int axis) {
   int64_t sizes[PX_MAX_DIMS], n = data->sizes[axis];
   PX_SCOPED(px_tensor) line = NULL;
   PX_SCOPED(px_tensor) lines = NULL;
   PX_SCOPED(px_tensor) dense = NULL;
-  PX_SCOPED(px_tensor) piece = NULL;
+  PX_SCOPED(px_tensor) segment = NULL;
   PX_SCOPED(px_tensor) tall = NULL;
   px_device device = px__tensor_device(data);
   PX_TRY(px_arange(&line, px_int(0), px_int(n), px_int(1), PX_INT64, device, false, false));
   PX_TRY(px_expand(&lines, line, data->sizes, axis + 1));
   PX_TRY(px_contiguous(&dense, lines));
-  PX_TRY(px_searchsorted(&piece, ends, dense, false, true, NULL, NULL));
+  PX_TRY(px_searchsorted(&segment, ends, dense, false, true, NULL, NULL));
   for (int d = 0; d < data->ndim; d++) sizes[d] = d <= axis ? data->sizes[d] : 1;
-  PX_TRY(px_reshape(&tall, piece, sizes, data->ndim));
+  PX_TRY(px_reshape(&tall, segment, sizes, data->ndim));
   return px_expand(out, tall, data->sizes, data->ndim);
 }
 // Divides sums by the number of elements. Empty segments yield NaN, unless there is an initial
 // value.
-static px_status means(px_tensor **out, const px_tensor *sums, int axis, const px_tensor *piece,
-                       bool initial) {
+static px_status mean_of(px_tensor **out, const px_tensor *sums, int axis, const px_tensor *segment,
+                         bool initial) {
   PX_SCOPED(px_tensor) count = NULL;
   PX_SCOPED(px_tensor) one = NULL;
   px_device device = px__tensor_device(sums);
   PX_TRY(px_zeros(&count, sums->sizes, sums->ndim, PX_INT64, device, false, false));
   PX_TRY(px_full(&one, NULL, 0, px_int(1), PX_INT64, device, false, false));
-  PX_TRY(px_scatter_add_(count, axis, piece, one));
+  PX_TRY(px_scatter_add_(count, axis, segment, one));
   if (initial) PX_TRY(px_clamp_min_(count, one));
   return px_div(out, sums, count);
 }
@@ -302,21 +305,23 @@ PX_RUN(segment_reduce) {
   if (!strcmp(reduce, "max")) reduce = "amax";
   if (!strcmp(reduce, "min")) reduce = "amin";
   px_dtype dtype = (px_dtype)data->dtype;
-  px_scalar start = initial ? px_value_scalar(args->initial) : unit_of(way_of(reduce)->unit, dtype);
+  px_scalar start = initial ? px_value_scalar(args->initial)
+                            : identity_of(reduction_named(reduce)->identity, dtype);
   PX_SCOPED(px_tensor) ends = NULL;
-  PX_SCOPED(px_tensor) piece = NULL;
-  PX_SCOPED(px_tensor) room = NULL;
+  PX_SCOPED(px_tensor) segment = NULL;
+  PX_SCOPED(px_tensor) initial_values = NULL;
   PX_SCOPED(px_tensor) reduced = NULL;
   PX_SCOPED(px_tensor) divided = NULL;
   PX_SCOPED(px_tensor) known = NULL;
   int64_t sizes[PX_MAX_DIMS];
-  PX_TRY(ends_of(&ends, args->lengths, args->offsets, args->data, axis));
-  PX_TRY(pieces_of(&piece, data, ends, axis));
+  PX_TRY(segment_ends(&ends, args->lengths, args->offsets, args->data, axis));
+  PX_TRY(segments_of(&segment, data, ends, axis));
   memcpy(sizes, data->sizes, sizeof *sizes * (size_t)data->ndim);
   sizes[axis] = ends->sizes[axis] + 1;  // one more for elements outside of all segments
-  PX_TRY(px_full(&room, sizes, data->ndim, start, dtype, px__tensor_device(data), false, false));
-  PX_TRY(px_scatter_reduce(&reduced, room, axis, piece, data, reduce, true));
-  if (mean) PX_TRY(means(&divided, reduced, axis, piece, initial));
+  PX_TRY(px_full(&initial_values, sizes, data->ndim, start, dtype, px__tensor_device(data), false,
+                 false));
+  PX_TRY(px_scatter_reduce(&reduced, initial_values, axis, segment, data, reduce, true));
+  if (mean) PX_TRY(mean_of(&divided, reduced, axis, segment, initial));
   PX_TRY(px_narrow(&known, mean ? divided : reduced, axis, 0, ends->sizes[axis]));
   return px_contiguous(&call->results[0], known);
 }

@@ -24,17 +24,17 @@
 PX_RUN(glu) {
   const px_tensor *x = args->input;
   PX_SCOPED(px_tensor) value = NULL;
-  PX_SCOPED(px_tensor) door = NULL;
-  PX_SCOPED(px_tensor) open = NULL;
+  PX_SCOPED(px_tensor) gate = NULL;
+  PX_SCOPED(px_tensor) opened = NULL;
   int dim;
   PX_TRY(px__wrap_dim(&dim, args->dim, x->ndim));
-  int64_t half = x->sizes[dim] / 2;
+  int64_t gate_size = x->sizes[dim] / 2;
   PX_CHECK(x->sizes[dim] % 2 == 0, PX_RUNTIME,
            "Halving dimension must be even, but dimension %d is size %lld", dim, LL(x->sizes[dim]));
-  PX_TRY(px_narrow(&value, x, dim, 0, half));
-  PX_TRY(px_narrow(&door, x, dim, half, half));
-  PX_TRY(px_sigmoid(&open, door));
-  return px_mul(&call->results[0], value, open);
+  PX_TRY(px_narrow(&value, x, dim, 0, gate_size));
+  PX_TRY(px_narrow(&gate, x, dim, gate_size, gate_size));
+  PX_TRY(px_sigmoid(&opened, gate));
+  return px_mul(&call->results[0], value, opened);
 }
 
 PX_RUN(prelu) {
@@ -94,7 +94,7 @@ PX_RUN(channel_dropout) {
   const px_tensor *x = args->input;
   double p = args->p;
   int dims = call->op->name[strlen("dropout")] - '0';
-  int given = (dims == 1 && x->ndim == 2) || (dims == 3 && x->ndim != 5) ? 1 : 2;
+  int leading = (dims == 1 && x->ndim == 2) || (dims == 3 && x->ndim != 5) ? 1 : 2;
   if (dims > 1) PX_TRY(warn_of_dims(x, dims));
   PX_SCOPED(px_tensor) ones = NULL;
   PX_SCOPED(px_tensor) mask = NULL;
@@ -103,7 +103,7 @@ PX_RUN(channel_dropout) {
     call->results[0] = px_retain((px_tensor *)x);
     return PX_OK;
   }
-  for (int d = 0; d < x->ndim; d++) sizes[d] = d < given ? x->sizes[d] : 1;
+  for (int d = 0; d < x->ndim; d++) sizes[d] = d < leading ? x->sizes[d] : 1;
   PX_TRY(px_ones(&ones, sizes, x->ndim, (px_dtype)x->dtype, px__tensor_device(x), false, false));
   PX_TRY(px_dropout(&mask, ones, p, true));
   return px_mul(&call->results[0], x, mask);
@@ -123,10 +123,10 @@ static px_status unfold_batch(px_tensor *to, const px_tensor *many, int64_t time
   PX_TRY(px_mean(&mean, rows, (int64_t[]){0}, 1, false, PX_DTYPE_NONE));
   return px_copy_(to, mean, false);
 }
-static px_status check_places(const px_tensor *x, bool own) {
+static px_status check_spatial(const px_tensor *x, bool use_input) {
   char text[128];
-  int64_t places = x->ndim > 2 ? px__sizes_product(x->sizes + 2, x->ndim - 2) : 1;
-  PX_CHECK(!own || places != 1, PX_VALUE,
+  int64_t spatial = x->ndim > 2 ? px__sizes_product(x->sizes + 2, x->ndim - 2) : 1;
+  PX_CHECK(!use_input || spatial != 1, PX_VALUE,
            "Expected more than 1 spatial element when training, got input size torch.Size(%s)",
            px__size_text(text, sizeof text, x));
   return PX_OK;
@@ -139,8 +139,8 @@ PX_RUN(instance_norm) {
   PX_SCOPED(px_tensor) weight = NULL;
   PX_SCOPED(px_tensor) bias = NULL;
   PX_SCOPED(px_tensor) result = NULL;
-  bool own = args->use_input_stats;
-  PX_TRY(check_places(x, own));
+  bool use_input = args->use_input_stats;
+  PX_TRY(check_spatial(x, use_input));
   int64_t sizes[PX_MAX_DIMS] = {1, px__product(x->sizes[0], x->sizes[1])}, n = x->sizes[0];
   for (int d = 2; d < x->ndim; d++) sizes[d] = x->sizes[d];
   px_tensor *kept_mean = args->running_mean, *kept_var = args->running_var;
@@ -149,9 +149,10 @@ PX_RUN(instance_norm) {
   PX_TRY(fold_batch(&var, kept_var, n));
   PX_TRY(fold_batch(&weight, args->weight, n));
   PX_TRY(fold_batch(&bias, args->bias, n));
-  PX_TRY(px_batch_norm(&result, flat, mean, var, weight, bias, own, args->momentum, args->eps));
-  if (own && kept_mean) PX_TRY(unfold_batch(kept_mean, mean, n));
-  if (own && kept_var) PX_TRY(unfold_batch(kept_var, var, n));
+  PX_TRY(
+      px_batch_norm(&result, flat, mean, var, weight, bias, use_input, args->momentum, args->eps));
+  if (use_input && kept_mean) PX_TRY(unfold_batch(kept_mean, mean, n));
+  if (use_input && kept_var) PX_TRY(unfold_batch(kept_var, var, n));
   return px_reshape(&call->results[0], result, x->sizes, x->ndim);
 }
 
@@ -176,12 +177,12 @@ static px_status scale_by_rms(px_tensor **out, const px_tensor *x, const px_tens
 PX_RUN(rms_norm) {
   const px_tensor *x = args->input;
   px_dtype dtype = (px_dtype)x->dtype;
-  bool is_short = dtype == PX_FLOAT16 || dtype == PX_BFLOAT16;
-  double least = dtype == PX_FLOAT64 ? 0x1p-52 : 0x1p-23;
-  double eps = args->eps.kind == PX_ARG_NONE ? least : px_value_float(args->eps);
+  bool is_16_bit = dtype == PX_FLOAT16 || dtype == PX_BFLOAT16;
+  double epsilon = dtype == PX_FLOAT64 ? 0x1p-52 : 0x1p-23;
+  double eps = args->eps.kind == PX_ARG_NONE ? epsilon : px_value_float(args->eps);
   PX_SCOPED(px_tensor) wide = NULL;
   PX_SCOPED(px_tensor) made = NULL;
-  if (!is_short)
+  if (!is_16_bit)
     return scale_by_rms(&call->results[0], x, args->weight, args->normalized_shape, eps);
   PX_TRY(px_to(&wide, x, PX_FLOAT32, PX_DEVICE_NONE, false, false));
   PX_TRY(scale_by_rms(&made, wide, args->weight, args->normalized_shape, eps));

@@ -104,10 +104,10 @@ PX_RUN(masked_select) {
 }
 
 static px_status put_flat(px_tensor *to, const px_tensor *places, px_tensor *values, bool add) {
-  px__picking p;
-  px_status status = px__pick_flat(&p, to, places);
-  if (status == PX_OK) status = px__picking_put(&p, to, values, add);
-  px__picking_drop(&p);
+  px__index_loop p;
+  px_status status = px__index_flat(&p, to, places);
+  if (status == PX_OK) status = px__index_loop_put(&p, to, values, add);
+  px__index_loop_release(&p);
   return status;
 }
 
