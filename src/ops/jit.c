@@ -543,10 +543,10 @@ static px_status with_op(run *r, const char *name, bool arithmetic, px_tensor **
 static px_status parenthesis(run *r, px_tensor **out) {
   px__jit_type type;
   bool found;
-  px__tokens masked = r->words;
-  PX_TRY(px__tokens_type(&masked, r->element, &type, &found));
-  if (found && px__tokens_take(&masked, ")")) {
-    r->words = masked;
+  px__tokens lookahead = r->words;
+  PX_TRY(px__tokens_type(&lookahead, r->element, &type, &found));
+  if (found && px__tokens_take(&lookahead, ")")) {
+    r->words = lookahead;
     PX_TRY(unary(r, out));
     return to_dtype(out, type.dtype);
   }

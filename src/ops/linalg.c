@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Run functions of the matrix ops that call others. The composites (matmul, linear) choose between
-// the kernels as PyTorch does, because the names of the recorded nodes show it.
+// Run functions of matrix ops. Composites (matmul, linear) select kernels as PyTorch does, because
+// the names of the recorded nodes expose the selection.
 #include <math.h>
 #include <string.h>
 
@@ -33,7 +33,7 @@ PX_RUN(outer) {
   return px_mul(&call->results[0], column, b);
 }
 
-// Of no elements there is no greatest one, nor a sum of negative powers.
+// Fails for orders without an identity (inf, negative) over an empty dimension.
 static px_status check_identity(const px__linalg_vector_norm_args *args) {
   const px_tensor *x = args->self;
   double order = px_scalar_float(args->ord);
@@ -52,7 +52,7 @@ PX_RUN(linalg_vector_norm) {
   return px_norm(&call->results[0], args->self, args->ord, args->dim.v.ints, args->dim.n,
                  args->keepdim, args->dtype);
 }
-// Of all dimensions where none is named.
+// Reduces all dimensions if none is given.
 PX_RUN(norm_named) {
   int64_t all[PX_MAX_DIMS] = {0};
   const px_tensor *self = args->self;
@@ -75,7 +75,7 @@ static px_status two_dims(int *pair, const px_tensor *self, const int64_t *dim) 
            "linalg.matrix_norm: dims must be different. Got (%d, %d)", pair[0], pair[1]);
   return PX_OK;
 }
-// The sums of absolute values along `over`, and the greatest or the least of them along `of`.
+// Sums absolute values along `over`, then takes the maximum or minimum along `of`.
 static px_status extreme_sum(px_tensor **out, const px_tensor *self, int64_t over, int64_t of,
                              bool most, bool keepdim, px_dtype dtype) {
   PX_SCOPED(px_tensor) sizes = NULL;
@@ -85,7 +85,7 @@ static px_status extreme_sum(px_tensor **out, const px_tensor *self, int64_t ove
   if (!keepdim && of > over) of--;
   return most ? px_amax(out, sums, &of, 1, keepdim) : px_amin(out, sums, &of, 1, keepdim);
 }
-// The greatest singular value (order 2), the least one (-2), or the sum of all (0).
+// Maximum singular value (order 2), minimum (-2), or their sum (0).
 static px_status norm_of_values(px_tensor **out, const px_tensor *self, const int pair[2],
                                 double order, bool keepdim, px_dtype dtype) {
   int64_t from[2] = {pair[0], pair[1]}, to[2] = {-2, -1}, last = -1, sizes[PX_MAX_DIMS];
@@ -131,9 +131,9 @@ PX_RUN(linalg_matrix_norm_named) {
                            args->keepdim, args->dtype);
 }
 
-// ---- norms of what the dimensions make of self
+// ---- vector or matrix norms by the number of dimensions
 
-// The dimensions given; without any those of a vector or a matrix.
+// The given dimensions; by default those of a vector or a matrix.
 static const int64_t last[2] = {-2, -1};
 static px_status norm_dims(px_value *out, px_value dim, const px_tensor *self) {
   char text[128];
@@ -187,7 +187,7 @@ PX_RUN(linalg_diagonal) {
 
 // ---- matmul
 
-// a of three or more dimensions times a vector or matrix: one product of all its rows.
+// a of at least three dimensions times a vector or matrix: one product of all rows.
 static px_status fold_left(px_tensor **out, const px_tensor *a, const px_tensor *b) {
   PX_SCOPED(px_tensor) flat = NULL;
   PX_SCOPED(px_tensor) product = NULL;
@@ -202,7 +202,7 @@ static px_status fold_left(px_tensor **out, const px_tensor *a, const px_tensor 
   return px__unsafe_view(out, product, sizes, ndim);
 }
 
-// t as a batch of matrices: expanded to `ndim` batch sizes, flattened to three dimensions.
+// Expands t to the batch sizes and flattens it to three dimensions.
 static px_status to_batch(px_tensor **out, const px_tensor *t, int ndim, const int64_t *batch,
                           int64_t rows, int64_t cols) {
   int64_t sizes[PX_MAX_DIMS], count = px__sizes_product(batch, ndim);
@@ -214,8 +214,7 @@ static px_status to_batch(px_tensor **out, const px_tensor *t, int ndim, const i
   return px_reshape(out, wide, flat, 3);
 }
 
-// Both have at least one dimension and one has three: a batch of products. A vector stands for a
-// row (left) or a column (right).
+// Batched product. A 1-d operand is a row (left) or a column (right).
 static px_status batched(px_tensor **out, const px_tensor *a, const px_tensor *b) {
   PX_SCOPED(px_tensor) column = NULL;
   PX_SCOPED(px_tensor) left = NULL;
@@ -299,7 +298,7 @@ PX_RUN(linear) {
 
 // ---- float8
 
-// Whether both scales are one number, or one for each row and for each column.
+// True for one scale per tensor, or one per row of a and one per column of b.
 static bool scales_fit(const px_tensor *a, const px_tensor *b, const px_tensor *by_a,
                        const px_tensor *by_b) {
   bool rows = by_a->ndim == 2 && by_a->sizes[0] == a->sizes[0] && by_a->sizes[1] == 1 &&
@@ -331,7 +330,7 @@ static px_status check_scaled(const px_tensor *a, const px_tensor *b, const px_t
            px__sizes_text(at[3], sizeof at[3], by_b->ndim, by_b->strides));
   return PX_OK;
 }
-// The product by a scale, which may be one number of any shape.
+// Multiplies by a scale; a single number may have any shape.
 static px_status scaled_by(px_tensor **out, const px_tensor *product, const px_tensor *scale) {
   PX_SCOPED(px_tensor) number = NULL;
   if (scale->numel > 1) return px_mul(out, product, scale);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// einsum: multiplies the operands from left to right. Each pair is one batch of matrix products,
-// which sums over the labels that are not needed later. A label is a letter (0 to 51), or a
-// dimension of an ellipsis (from 52 on, counted from the last dimension).
+// einsum: multiplies operands from left to right. Each pair is one batched matrix product over the
+// labels not needed later. Labels 0 to 51 are letters; from 52 on they are ellipsis dimensions,
+// counted from the last one.
 #include "ops/run.h"
 #include "phlox/ops/arithmetic.h"
 #include "phlox/ops/linalg.h"
@@ -12,7 +12,7 @@
 #define LL(x) ((long long)(x))
 enum { LETTERS = 52, LABELS = LETTERS + PX_MAX_DIMS };
 
-// A tensor whose dimensions have labels.
+// A tensor with labelled dimensions.
 typedef struct factor {
   px_tensor *t;  // owned
   int8_t labels[PX_MAX_DIMS];
@@ -20,10 +20,10 @@ typedef struct factor {
 typedef struct plan {
   const char *equation;
   factor *factors;
-  int64_t sizes[LABELS];  // -1: not seen
-  int remaining[LABELS];  // how many operands still have it; the result counts as one
+  int64_t sizes[LABELS];  // -1: unused
+  int remaining[LABELS];  // remaining operands with the label, counting the result
   int8_t output[LABELS];
-  int count, output_count, ellipsis;  // ellipsis: the most dimensions that one stands for
+  int count, output_count, ellipsis;  // ellipsis: max number of dimensions it represents
 } plan;
 
 static int letter(char c) {
@@ -33,7 +33,7 @@ static char letter_text(int label) {
   return (char)(label < 26 ? 'A' + label : label < LETTERS ? 'a' + label - 26 : '.');
 }
 
-// Replaces f's tensor.
+// Replaces f's tensor and takes ownership.
 static void put(factor *f, px_tensor *take) {
   px_release(f->t);
   f->t = take;
@@ -75,7 +75,7 @@ static px_status read_labels(plan *p, int i, const char *at, const char *end) {
   return PX_OK;
 }
 
-// Labels that an operand has twice: takes the diagonal.
+// Takes the diagonal for labels repeated in an operand.
 static px_status take_diagonals(factor *f, int operand) {
   for (int i = 0; i < f->t->ndim; i++)
     for (int j = i + 1; j < f->t->ndim; j++) {
@@ -111,7 +111,7 @@ static px_status note_sizes(plan *p, int operand) {
   return PX_OK;
 }
 
-// The labels of the result: given after "->", or those that occur once, in order.
+// Labels of the result: given after "->", or those that occur once, in alphabetical order.
 static px_status read_output(plan *p, const char *at, const int *times) {
   if (!at) {
     for (int k = p->ellipsis - 1; k >= 0; k--) p->output[p->output_count++] = (int8_t)(LETTERS + k);
@@ -165,7 +165,7 @@ static px_status parse(plan *p) {
   return PX_OK;
 }
 
-// Sums the dimensions of f that nobody else has.
+// Sums dimensions with labels of no other operand or the result.
 static px_status sum_private(const plan *p, factor *f) {
   int64_t dims[PX_MAX_DIMS];
   int n = 0, kept = 0, ndim = f->t->ndim;
@@ -186,7 +186,7 @@ static int dim_of(const factor *f, int label) {
     if (f->labels[i] == label) return i;
   return -1;
 }
-// f as a batch of matrices: its labels in three groups, expanded to their full sizes.
+// Permutes and expands f to a batch of matrices with labels in three groups.
 static px_status as_matrices(px_tensor **out, const plan *p, const factor *f, const int8_t *order,
                              const int *counts) {
   int64_t dims[PX_MAX_DIMS], sizes[PX_MAX_DIMS], three[3] = {1, 1, 1};
@@ -214,7 +214,7 @@ static int group(int8_t *to, const factor *from, const factor *other, const plan
   return n;
 }
 
-// a = a times b, summed over the labels that only they have.
+// a = a * b, summed over the labels not needed later.
 static px_status multiply(plan *p, factor *a, factor *b) {
   int8_t batch[PX_MAX_DIMS], left[PX_MAX_DIMS], summed[PX_MAX_DIMS], right[PX_MAX_DIMS];
   int8_t order[2 * PX_MAX_DIMS];
@@ -231,7 +231,7 @@ static px_status multiply(plan *p, factor *a, factor *b) {
   PX_TRY(as_matrices(&x, p, a, order, (int[3]){nb, nl, ns}));
   memcpy(order + nb, summed, (size_t)ns), memcpy(order + nb + ns, right, (size_t)nr);
   PX_TRY(as_matrices(&y, p, b, order, (int[3]){nb, ns, nr}));
-  // Without a sum it is no matrix product, which devices have of floating types alone.
+  // Without a contraction use mul: devices have bmm for floating-point dtypes only.
   PX_TRY(ns ? px_bmm(&product, x, y) : px_mul(&product, x, y));
   memcpy(order + nb, left, (size_t)nl), memcpy(order + nb + nl, right, (size_t)nr);
   int64_t sizes[PX_MAX_DIMS];

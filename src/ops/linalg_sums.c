@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Composites of products: sums of a scaled tensor and a product, inner and outer products of
-// tensors of any shape, vector products.
+// Composites of products: addmv and similar sums, inner, kron, tensordot and cross products.
 #include "ops/run.h"
 #include "phlox/ops/arithmetic.h"
 #include "phlox/ops/index.h"
@@ -13,8 +12,8 @@ static bool is_number(px_scalar s, double value) { return px_scalar_float(s) == 
 
 static px_scalar as_whole(px_scalar x) { return x.kind == 'f' ? px_int((int64_t)x.v.f) : x; }
 
-// beta * self + alpha * product; of whole numbers these are whole, too. What is multiplied by 0 is
-// not read, NaN neither.
+// beta * self + alpha * product. For integers, alpha and beta are truncated. A tensor multiplied by
+// 0 is not read, so its NaNs are ignored.
 static px_status sum_of(px_tensor **out, const px_tensor *self, const px_tensor *product,
                         px_scalar beta, px_scalar alpha) {
   PX_SCOPED(px_tensor) scaled = NULL;
@@ -35,7 +34,7 @@ PX_RUN(addmv) {
   PX_TRY(px_mv(&product, args->mat, args->vec));
   return sum_of(&call->results[0], args->self, product, args->beta, args->alpha);
 }
-// Of bools: whether self or the product holds, of those whose number is not 0.
+// bool: self or product, each only if its factor is not 0.
 static px_status either(px_tensor **out, const px_tensor *self, const px_tensor *product,
                         px_scalar beta, px_scalar alpha) {
   px_scalar by_self = px_int(!is_number(beta, 0)), by_product = px_int(!is_number(alpha, 0));
@@ -43,7 +42,7 @@ static px_status either(px_tensor **out, const px_tensor *self, const px_tensor 
   PX_TRY(sum_of(&count, self, product, by_self, by_product));
   return px__tensor_to(out, count, PX_BOOL, PX_DEVICE_NONE);
 }
-// Of halves a matrix product, which rounds once.
+// fp16 and bf16 use a matrix product, which rounds once.
 static px_status addr_of_halves(px_call *call, const px__addr_args *args) {
   PX_SCOPED(px_tensor) column = NULL;
   PX_SCOPED(px_tensor) row = NULL;
@@ -64,7 +63,7 @@ PX_RUN(addr) {
   return sum_of(&call->results[0], args->self, product, args->beta, args->alpha);
 }
 
-// A batch of products, summed, is one product of rows and columns that are as long as the batch.
+// The sum of a batch of products is one product with the batch in the inner dimension.
 PX_RUN(addbmm) {
   const px_tensor *a = args->batch1, *b = args->batch2;
   int64_t inner = px__product(a->sizes[0], a->sizes[2]);
@@ -78,7 +77,7 @@ PX_RUN(addbmm) {
   return px_addmm(&call->results[0], args->self, rows, columns, args->beta, args->alpha);
 }
 
-// ---- any shapes
+// ---- operands of any shape
 
 PX_RUN(inner) {
   const px_tensor *a = args->self, *b = args->other;
@@ -87,7 +86,7 @@ PX_RUN(inner) {
   return px_tensordot(&call->results[0], a, b, &last, 1, &last, 1);
 }
 
-// t with sizes of 1 between its own, in front of them (odd 1) or behind.
+// Reshapes t with a size of 1 before (odd = 1) or after (odd = 0) each of its own.
 static px_status spaced(px_tensor **out, const px_tensor *t, int ndim, int odd) {
   int64_t sizes[2 * PX_MAX_DIMS];
   for (int d = 0; d < 2 * ndim; d++) sizes[d] = 1;
@@ -115,11 +114,11 @@ PX_RUN(kron) {
 
 // ---- tensordot
 
-// The dimensions that are summed, and the others, of one tensor.
+// Contracted and free dimensions of one operand.
 typedef struct sides {
   uint64_t taken;
-  int64_t order[PX_MAX_DIMS];  // summed ones behind (of the left) or in front
-  int64_t own, summed;         // products of sizes
+  int64_t order[PX_MAX_DIMS];  // permutation; contracted ones last (left) or first (right)
+  int64_t own, summed;         // products of the free and contracted sizes
 } sides;
 static px_status take_dims(sides *s, const px_tensor *t, px_value dims) {
   s->taken = 0;
@@ -151,7 +150,7 @@ static px_status flat_matrix(px_tensor **out, const px_tensor *t, const sides *s
   PX_TRY(px_permute(&turned, t, s->order, t->ndim));
   return px_reshape(out, turned, sizes, 2);
 }
-// Sizes of a pair are equal, or the other one's dimension, which is then summed by itself, is 1.
+// Requires equal contracted sizes, or 1 for one operand; the other is then summed first.
 static px_status match_sizes(px_tensor **a, px_tensor **b, px_value dims_a, px_value dims_b) {
   for (int i = 0; i < dims_a.n; i++) {
     int64_t da = dims_a.v.ints[i], db = dims_b.v.ints[i];
@@ -196,7 +195,7 @@ PX_RUN(tensordot) {
 
 // ---- vector products
 
-// The products of a, moved on by one place, and b, moved on by two.
+// a rolled by one times b rolled by two.
 static px_status turned_product(px_tensor **out, const px_tensor *a, const px_tensor *b,
                                 int64_t dim) {
   PX_SCOPED(px_tensor) next = NULL;
@@ -216,7 +215,7 @@ PX_RUN(cross) {
   const px_tensor *self = args->self;
   if (px__given(args->dim))
     return px_linalg_cross(&call->results[0], self, args->other, args->dim.v.i);
-  static bool told;  // by whichever thread comes first
+  static bool told;  // set by the first thread
   if (!__atomic_exchange_n(&told, true, __ATOMIC_RELAXED))
     PX_TRY(
         px_warn(PX_WARN_USER,

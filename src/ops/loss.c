@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Run functions of the losses: checks with PyTorch's texts, and the composites in PyTorch's steps.
+// Run functions of losses: PyTorch's argument checks, and composites with PyTorch's steps.
 #include <math.h>
 #include <string.h>
 
@@ -93,7 +93,7 @@ PX_RUN(nll_loss) {
 
 // ---- cross_entropy
 
-// The weights of classes as [1, C, 1...].
+// Reshapes class weights to [1, C, 1...].
 static px_status along_classes(px_tensor **out, const px_tensor *weight, int ndim, int dim) {
   int64_t sizes[PX_MAX_DIMS];
   for (int i = 0; i < ndim; i++) sizes[i] = i == dim ? weight->numel : 1;
@@ -110,7 +110,7 @@ static px_status times_weight(px_tensor **out, const px_tensor *t, const px_tens
   return px_mul(out, t, wide);
 }
 
-// Targets that are probabilities.
+// Class probabilities as targets.
 static px_status soft_targets(px_tensor **out, const px_tensor *log_p, const px_tensor *target,
                               const px_tensor *weight, reduction how, double smoothing) {
   int64_t dim = log_p->ndim > 1 ? 1 : 0, classes = log_p->sizes[dim];
@@ -139,7 +139,7 @@ static px_status soft_targets(px_tensor **out, const px_tensor *log_p, const px_
   return px_div_scalar(out, scaled, px_float((double)rows));
 }
 
-// Adds to the loss of the classes the loss against all classes alike.
+// Label smoothing: adds the mean loss over all classes.
 static px_status smoothed(px_tensor **out, const px_tensor *log_p, const nll *n, reduction how,
                           double smoothing) {
   int64_t dim = log_p->ndim > 1 ? 1 : 0, classes = log_p->sizes[dim];
@@ -171,19 +171,19 @@ static px_status smoothed(px_tensor **out, const px_tensor *log_p, const nll *n,
   return px_sub(out, part, even, px_float(smoothing / (double)classes));
 }
 
-// Targets that are probabilities.
+// True if targets are class probabilities.
 static bool is_soft(const px_tensor *x, const px_tensor *target) {
   bool soft = x->ndim == target->ndim && px_dtype_is_float((px_dtype)target->dtype);
   for (int i = 0; soft && i < x->ndim; i++) soft = x->sizes[i] == target->sizes[i];
   return soft;
 }
-// Whether autocast would cast.
+// True if autocast applies.
 static bool casts(const px_tensor *x) {
   return px__autocast_here.on && px__autocast_here.set.enabled[px__tensor_device(x).type];
 }
 
-// Rows by classes, so many that a matrix of logarithms costs more than calls: of one device, with
-// nothing mapped.
+// True for (rows, classes) inputs large enough for the fused kernel, which avoids the matrix of log
+// probabilities. Requires one device and no batched tensors.
 static bool is_large(const px_tensor *x, const nll *n, double smoothing) {
   enum { LARGE = 1 << 20 };
   const px_tensor *t = n->target;
@@ -193,7 +193,7 @@ static bool is_large(const px_tensor *x, const nll *n, double smoothing) {
          px_device_equal(px__tensor_device(x), px__tensor_device(t)) && !px__is_batched(x) &&
          !px__is_batched(t);
 }
-// In mixed precision the losses are float32, as if the input had been cast.
+// With autocast the losses are float32, as if the input had been cast.
 static px_status large_classes(px_tensor **out, const px_tensor *x, const nll *n, reduction how) {
   PX_SCOPED(px_tensor) losses = NULL;
   PX_SCOPED(px_tensor) logsumexp = NULL;
@@ -245,7 +245,7 @@ PX_RUN(cross_entropy) {
                                    smoothing);
 }
 
-// Sizes as Python writes a tuple.
+// Sizes in the format of a Python tuple.
 static const char *tuple_text(char *room, size_t bytes, const int64_t *sizes, int ndim) {
   px__sizes_text(room, bytes - 2, ndim, sizes);
   char *last = strrchr(room, ']');
@@ -253,7 +253,7 @@ static const char *tuple_text(char *room, size_t bytes, const int64_t *sizes, in
   room[0] = '(';
   return room;
 }
-// linear_bias has the sizes of linear_weight but the last one.
+// Checks that linear_bias has the leading sizes of linear_weight.
 static px_status check_linear_bias(const px_tensor *bias, const px_tensor *weight) {
   char have[128], want[128];
   int ndim = weight->ndim - 1;
@@ -299,9 +299,9 @@ PX_RUN(linear_cross_entropy) {
                           args->reduction, args->label_smoothing);
 }
 
-// ---- element-wise losses
+// ---- pointwise losses
 
-// Input and target in one shape: PyTorch broadcasts, and warns.
+// Broadcasts input and target to one shape, with PyTorch's warning.
 typedef struct pair {
   px_tensor *a, *b;  // owned
 } pair;
@@ -332,14 +332,14 @@ PX_RUN(element_loss) {
   return reduction_of(&how, args->reduction);
 }
 
-// Weighs the losses of the elements, then reduces them.
+// Applies weights, then reduces.
 static px_status weigh(px_tensor **out, const px_tensor *each, const px_tensor *weight,
                        reduction how) {
   PX_SCOPED(px_tensor) weighted = NULL;
   PX_TRY(px_mul(&weighted, each, weight));
   return reduce(out, weighted, how);
 }
-// The same; the mean is one of the weights.
+// Like `weigh`, but 'mean' is the weighted mean.
 static px_status weigh_mean(px_tensor **out, const px_tensor *each, const px_tensor *weight,
                             reduction how) {
   PX_SCOPED(px_tensor) sum = NULL;
@@ -402,8 +402,7 @@ PX_RUN(binary_cross_entropy) {
   return weigh(&call->results[0], each, weight, how);
 }
 
-// With weights of the positive answers: (1 - t) x + (1 + (w - 1) t) (log(1 + exp(-|x|)) + max(-x,
-// 0)).
+// With pos_weight w: (1 - t) x + (1 + (w - 1) t) (log(1 + exp(-|x|)) + max(-x, 0)).
 static px_status positive_logits(px_tensor **out, const px_tensor *x, const px_tensor *target,
                                  const px_tensor *pos_weight) {
   PX_SCOPED(px_tensor) no = NULL;
@@ -460,7 +459,7 @@ PX_RUN(kl_div) {
   return px_div_scalar(&call->results[0], sum, px_float(x->ndim ? (double)x->sizes[0] : 1));
 }
 
-// ---- put together
+// ---- composed losses
 
 PX_RUN(reduced) {
   reduction how;
@@ -530,7 +529,7 @@ PX_RUN(poisson_nll_loss) {
   PX_TRY(px_add(&full, each, count, px_int(1)));
   return reduce(&call->results[0], full, how);
 }
-// A variance for each element, or one along a dimension; if that is the last, it may be lacking.
+// Variance per element, or per row of one dimension. The last dimension may be missing.
 static px_status variance_of(px_tensor **out, px_tensor *var, const px_tensor *x) {
   int lead = x->ndim - 1;
   if (lead >= 0 && px__has_sizes(var, lead, x->sizes)) return px_unsqueeze(out, var, -1);

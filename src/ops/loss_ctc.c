@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Connectionist temporal classification (Graves et al. 2006). The states of an example are its
-// classes with blanks between and around them; the logarithms of the probabilities of all ways
-// that end in a state are carried from time to time, for all examples and states at once, by ops
-// that record themselves.
+// labels with blanks around them. Log probabilities of all paths to each state advance one time
+// step at a time, for all examples and states at once, by recorded ops.
 #include <math.h>
 
 #include "hidden/loss.h"
@@ -17,17 +16,17 @@
 #include "run_functions/loss.h"
 
 #define LL(x) ((long long)(x))
-// The logarithm of what cannot be, far enough below all that can; and where an infinite loss
-// begins.
+// Log probability of impossible paths, far below all possible ones. Losses above -NEVER / 10 count
+// as infinite.
 #define NEVER (-1e30)
 
-// What the lengths and targets say, on the host and then where log_probs is.
+// Lengths and targets, prepared on the host, then moved to the device of log_probs.
 typedef struct ctc {
   const px_tensor *log_probs;  // [T, N, C]
   int64_t times, batch, classes, states, blank;
   px_tensor *input_lengths, *target_lengths;  // int64 on the CPU
-  px_tensor *labels, *skips, *lasts;          // [1, N, states], [N, states] bool, [N, 2] the ends
-  px_tensor *begin;                           // [N, states]
+  px_tensor *labels, *skips, *lasts;  // [1, N, states], [N, states] bool, [N, 2] final states
+  px_tensor *begin;                   // [N, states]
 } ctc;
 static void ctc_drop(ctc *c) {
   px_tensor *all[] = {c->input_lengths, c->target_lengths, c->labels, c->skips, c->lasts, c->begin};
@@ -35,7 +34,7 @@ static void ctc_drop(ctc *c) {
 }
 
 static px_status on_host(px_tensor **out, const px_tensor *t) {
-  const int64_t *read;  // before others do
+  const int64_t *read;  // declares a read, so that pending writes finish
   PX_SCOPED(px_tensor) whole = NULL;
   PX_TRY(px__refuse_batched(t));
   PX_TRY(px__tensor_to(&whole, t, PX_INT64, px_cpu()));
@@ -63,7 +62,7 @@ static px_status check_lengths(const ctc *c) {
   }
   return PX_OK;
 }
-// The targets have as many classes as their lengths say.
+// Checks the size of targets against the target lengths.
 static px_status check_targets(const ctc *c, const px_tensor *targets) {
   const int64_t *of = px__tensor_at(c->target_lengths);
   int64_t sum = 0, most = 0;
@@ -84,7 +83,8 @@ static px_status check_targets(const ctc *c, const px_tensor *targets) {
   return PX_OK;
 }
 
-// Writes the states of each example: blank, class, blank, ...; those of shorter ones end in blanks.
+// Writes the states of each example: blank, label, blank, ... Shorter examples are padded with
+// blanks.
 static px_status write_states(ctc *c, const px_tensor *targets) {
   const int64_t *of = px__tensor_at(c->target_lengths), *from = px__tensor_at(targets);
   int64_t most = 0, begin = 0, states[3] = {1, c->batch, 0};
@@ -136,13 +136,13 @@ static px_status prepare(ctc *c, const px_tensor *targets, const px_tensor *inpu
   return px_zero_(first);
 }
 
-// The states as they were `back` places before.
+// Shifts the states by `back`.
 static px_status moved(px_tensor **out, const px_tensor *alpha, int64_t back, int64_t states) {
   PX_SCOPED(px_tensor) padded = NULL;
   PX_TRY(px_constant_pad_nd(&padded, alpha, (int64_t[]){back, 0}, 2, px_float(NEVER)));
   return px_narrow(out, padded, 1, 0, states);
 }
-// One time: a state stays, comes from the one before, or from the class before the blank.
+// One time step: each state continues itself, the previous one, or the previous label if different.
 static px_status step(px_tensor **alpha, const ctc *c, const px_tensor *emission,
                       const px_tensor *runs) {
   PX_SCOPED(px_tensor) one = NULL;
@@ -166,7 +166,7 @@ static px_status step(px_tensor **alpha, const ctc *c, const px_tensor *emission
   *alpha = kept;
   return PX_OK;
 }
-// The logarithms of all states at the end of each example.
+// Log probabilities of all states at the end of each example.
 static px_status walk(px_tensor **alpha, const ctc *c) {
   PX_SCOPED(px_tensor) labels = NULL;
   PX_SCOPED(px_tensor) emissions = NULL;
@@ -186,7 +186,7 @@ static px_status walk(px_tensor **alpha, const ctc *c) {
   }
   return PX_OK;
 }
-// The loss of each example: it ends in the last class or the blank behind it.
+// Loss of each example. Paths end in the last label or the blank after it.
 static px_status losses(px_tensor **out, const ctc *c, bool zero_infinity) {
   PX_SCOPED(px_tensor) alpha = NULL;
   PX_SCOPED(px_tensor) ends = NULL;
@@ -203,14 +203,14 @@ static px_status losses(px_tensor **out, const ctc *c, bool zero_infinity) {
   PX_TRY(px_select(&blank, ends, 1, 0));
   PX_TRY(px_select(&class, ends, 1, 1));
   PX_TRY(px_select(&lasts, c->lasts, 1, 0));
-  PX_TRY(px_eq_scalar(&empty, lasts, px_int(0)));  // then both are the one blank
+  PX_TRY(px_eq_scalar(&empty, lasts, px_int(0)));  // no labels: both ends are the same blank
   PX_TRY(px_masked_fill(&without, class, empty, px_float(NEVER)));
   PX_TRY(px_logaddexp(&sum, blank, without));
   PX_TRY(px_neg(&loss, sum));
   PX_TRY(px_gt_scalar(&infinite, loss, px_float(-NEVER / 10)));
   return px_masked_fill(out, loss, infinite, px_float(zero_infinity ? 0 : INFINITY));
 }
-// A mean is first one over the classes of each target.
+// 'mean' divides by the target lengths first.
 static px_status reduced(px_tensor **out, const px_tensor *loss, const ctc *c,
                          const char *reduction) {
   PX_SCOPED(px_tensor) lengths = NULL;
@@ -238,7 +238,7 @@ PX_RUN(ctc_loss) {
   PX_SCOPED(px_tensor) made = NULL;
   PX_CHECK(px_dtype_is_float((px_dtype)x->dtype), PX_UNIMPLEMENTED,
            "\"ctc_loss_cpu\" not implemented for '%s'", px_dtype_class((px_dtype)x->dtype));
-  // Halves cannot hold what never is.
+  // fp16 and bf16 cannot represent NEVER.
   px_dtype dtype = (px_dtype)x->dtype, wide = dtype == PX_FLOAT64 ? PX_FLOAT64 : PX_FLOAT32;
   PX_TRY(px__tensor_to(&whole, x, wide, PX_DEVICE_NONE));
   if (alone)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Losses of classes by margins, and of sets of classes, put together from other ops. Classes are
-// checked at once on the CPU; on devices the kernels that pick by them do.
+// Margin losses over class labels and label sets, composed from other ops. Labels are checked at
+// once on the CPU. On devices the gather kernels check them.
 #include "hidden/loss.h"
 #include "ops/run.h"
 #include "phlox/ops/arithmetic.h"
@@ -23,14 +23,14 @@ static px_status check_classes(const px_tensor *target, int64_t least, int64_t c
     PX_CHECK(at[i] >= least && at[i] < classes, PX_RUNTIME, "%s", text);
   return PX_OK;
 }
-// A lone example becomes a batch of one, and a lone class a row; its loss has no dimensions.
+// Adds a batch dimension to a single example. Its loss is 0-dim.
 static px_status as_batch(px_tensor **out, px_tensor *t, int ndim) {
   if (t->ndim < ndim) return px_reshape(out, t, (const int64_t[]){1, -1}, ndim);
   *out = px_retain(t);
   return PX_OK;
 }
 static int64_t classes_of(const px_tensor *x) { return x->ndim ? x->sizes[x->ndim - 1] : 1; }
-// Sums over classes become means, and then are reduced.
+// Divides by the number of classes and reduces.
 static px_status finish(px_tensor **out, const px_tensor *sums, int64_t classes, bool alone,
                         const char *reduction) {
   PX_SCOPED(px_tensor) means = NULL;
@@ -79,7 +79,7 @@ PX_RUN(multi_margin_loss) {
   return finish(&call->results[0], sums, classes, args->input->ndim < 2, args->reduction);
 }
 
-// Of a target's classes, those before the first -1: `valid`; which classes are among them: `mine`.
+// valid: labels before the first -1 of a row. mine: mask of the classes among them.
 typedef struct labels {
   px_tensor *safe, *valid, *mine;
 } labels;
@@ -101,7 +101,7 @@ static px_status labels_read(labels *l, const px_tensor *target, px_dtype dtype)
   PX_TRY(px_scatter_add(&times, none, 1, l->safe, l->valid));
   return px_gt_scalar(&l->mine, times, px_int(0));
 }
-// The sums over pairs of one of the target's classes and one of the others.
+// Sums over pairs of a target class and another class.
 static px_status sum_pairs(px_tensor **out, const px_tensor *x, const labels *l) {
   const int64_t both[] = {1, 2};
   PX_SCOPED(px_tensor) own = NULL;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ops over masks, triangles and diagonals. Only the device knows how many elements a mask selects,
-// so these ops wait for it.
+// Ops over masks, triangles and diagonals. The number of elements selected by a mask is read back
+// from the device, so these ops wait for it.
 #include "call/checks.h"
 #include "hidden/index.h"
 #include "ops/index_impl.h"
@@ -40,7 +40,7 @@ static px_status count_nonzero(int64_t *out, const px_tensor *self) {
   return PX_OK;
 }
 
-// The indices of each dimension lie beside each other, as in PyTorch.
+// Column-major, as in PyTorch: indices of one dimension are contiguous.
 px_status px__nonzero(px_tensor **out, const px_tensor *self) {
   px_device device = px__tensor_device(self);
   PX_SCOPED(px_tensor) rows = NULL;
@@ -56,7 +56,7 @@ px_status px__nonzero(px_tensor **out, const px_tensor *self) {
 
 PX_RUN(nonzero) { return px__nonzero(&call->results[0], args->self); }
 
-// The places in row-major order, of the shape that a and mask broadcast to, where mask is true.
+// Row-major indices of the true elements of mask, expanded to the sizes.
 static px_status flat_places(px_tensor **out, const px_tensor *mask, int ndim,
                              const int64_t *sizes) {
   PX_SCOPED(px_tensor) wide = NULL;
@@ -68,7 +68,7 @@ static px_status flat_places(px_tensor **out, const px_tensor *mask, int ndim,
   return px_reshape(out, rows, (const int64_t[]){-1}, 1);
 }
 
-// By a kernel of its own, where the backend has one.
+// masked_select by its own kernel, if the backend has one.
 static px_status select_masked(px_tensor **out, px_tensor *wide, const px_tensor *mask) {
   px_device device = px__tensor_device(wide);
   PX_SCOPED(px_tensor) mask_wide = NULL;
@@ -92,7 +92,7 @@ PX_RUN(masked_select) {
   PX_SCOPED(px_tensor) wide = NULL;
   PX_TRY(px__call_same_device(call));
   px_device a = px__tensor_device(self), b = px__tensor_device(mask);
-  // A number is on the host.
+  // No exception for 0-dim CPU tensors here.
   PX_CHECK(px__device_reaches(a, b) && px__device_reaches(b, a), PX_RUNTIME,
            "expected self and mask to be on the same device");
   PX_TRY(px__broadcast(&ndim, sizes, mask->ndim, mask->sizes, self->ndim, self->sizes));
@@ -118,13 +118,13 @@ PX_RUN(masked_select_backward) {
   PX_SCOPED(px_tensor) places = NULL;
   PX_TRY(px__broadcast(&ndim, sizes, args->input_sizes.n, args->input_sizes.v.ints, mask->ndim,
                        mask->sizes));
-  // Memory comes first: sizes for which there is none are not walked through.
+  // Allocate first: fails before expanding to sizes without memory.
   PX_TRY(px__zeros_of(&call->results[0], grad, PX_IS(sizes, ndim)));
   PX_TRY(flat_places(&places, mask, ndim, sizes));
   return put_flat(call->results[0], places, grad, true);
 }
 
-// Source's elements, in order, go to where mask is true; on meta none do.
+// Writes source's elements in order to the true elements of mask; none on meta.
 static px_status put_masked(px_tensor *to, const px_tensor *mask, const px_tensor *source) {
   PX_SCOPED(px_tensor) wide = NULL;
   PX_SCOPED(px_tensor) places = NULL;
@@ -138,7 +138,7 @@ static px_status put_masked(px_tensor *to, const px_tensor *mask, const px_tenso
   PX_TRY(px__part_slice(&part, flat, 0, 0, places->numel, 1));
   return put_flat(to, places, part, false);
 }
-// Self becomes as large as the mask; in place it cannot.
+// Copies self, expanded to the mask's sizes. In place the mask must not be larger.
 static px_status as_large(px_tensor **out, const px_call *call, const px_tensor *self,
                           const px_tensor *mask) {
   int ndim;
@@ -173,7 +173,7 @@ PX_RUN(masked_scatter) {
   return PX_OK;
 }
 
-// Source's first elements went to the places, in order; the others went nowhere.
+// Gradient by source: gathers the masked elements and pads with zeros.
 PX_RUN(masked_scatter_backward) {
   const px_tensor *grad = args->grad_output;
   PX_SCOPED(px_tensor) wide = NULL;
@@ -188,7 +188,7 @@ PX_RUN(masked_scatter_backward) {
   return px_reshape(&call->results[0], padded, args->sizes.v.ints, args->sizes.n);
 }
 
-// In place, where self may have elements that share memory: these are written where mask holds.
+// In-place masked_fill. Writes only masked elements, because elements of self may share memory.
 static px_status fill_masked(px_call *call, px_tensor *self, const px_tensor *mask,
                              const px_tensor *value) {
   px_scalar number;
@@ -198,7 +198,7 @@ static px_status fill_masked(px_call *call, px_tensor *self, const px_tensor *ma
   return PX_OK;
 }
 
-// A number with an imaginary part is none of self's.
+// Fails if a value with an imaginary part is written to a real tensor.
 static px_status check_real(const px_tensor *self, const px_tensor *value) {
   px_complex number = {0};
   if (px_dtype_is_complex((px_dtype)self->dtype) || !px_dtype_is_complex((px_dtype)value->dtype) ||
@@ -258,7 +258,7 @@ PX_RUN(diag_embed) {
 PX_RUN(diag) {
   px_tensor *self = args->self;
   PX_SCOPED(px_tensor) part = NULL;
-  // PyTorch says it of dtypes that cannot be cast; of those that can it says what it says of all.
+  // PyTorch's text for impossible casts; other dtypes get the general one.
   const px_tensor *out = call->mode == PX_CALL_OUT ? call->given[0] : NULL;
   PX_CHECK(!out || px_dtype_can_cast((px_dtype)self->dtype, (px_dtype)out->dtype), PX_RUNTIME,
            "diag: result type %s can't be cast to the desired out= type %s",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// torch.masked: each takes for an element that its mask leaves out the number that changes nothing,
-// and calls the op of the same name.
+// torch.masked: fills masked-out elements with the identity of the op, then calls the op of the
+// same name.
 #include <math.h>
 
 #include "ops/run.h"
@@ -22,9 +22,9 @@ static px_status keep(px_tensor **out, const px_tensor *self) {
   return PX_OK;
 }
 
-// ---- what is left out
+// ---- fills
 
-// The mask in the size of a tensor.
+// Expands the mask to the sizes of a tensor.
 static px_status mask_of(px_tensor **out, const px_tensor *mask, const px_tensor *self) {
   PX_CHECK(mask->ndim <= self->ndim, PX_INDEX,
            "_input_mask expected broadcastable mask (got mask dimensionality higher than of the "
@@ -44,8 +44,8 @@ static px_status fill(px_tensor **out, const px_tensor *self, const px_tensor *m
   return px_masked_fill(out, self, left_out, number);
 }
 
-// The least number of a dtype, or the greatest: infinite where there is one. Complex numbers have
-// no order, and the op that is called refuses them.
+// Minimum or maximum of a dtype, infinite if it has infinities. 0 for complex dtypes, which the
+// called op refuses.
 static px_scalar extreme(px_dtype dtype, bool least) {
   int bits = (int)px_dtype_size(dtype) * 8;
   if (px_dtype_is_float(dtype)) return px_float(least ? -INFINITY : INFINITY);
@@ -56,12 +56,12 @@ static px_scalar extreme(px_dtype dtype, bool least) {
   return px_int(least ? 0 : INT64_MAX >> (bits < 64 ? 63 - bits : 0));
 }
 
-// The dtype that is asked for, or else the tensor's own.
+// The requested dtype, or the tensor's own.
 static px_dtype own(const px_tensor *self, px_dtype asked) {
   return asked == PX_DTYPE_NONE ? self->dtype : asked;
 }
 
-// In the dtype that is asked for.
+// Converts to the requested dtype.
 static px_status in_dtype(px_tensor **out, const px_tensor *self, px_dtype dtype) {
   if (dtype == PX_DTYPE_NONE || dtype == self->dtype) return keep(out, self);
   return px_to(out, self, dtype, PX_DEVICE_NONE, false, false);
@@ -77,7 +77,7 @@ typedef struct dims {
   int n;
 } dims;
 
-// All of them where none are told. A 0-dim tensor is taken for one of one element.
+// Given dimensions; all if none are given. A 0-dim tensor has none.
 static px_status dims_of(dims *d, px_value given, const px_tensor *self) {
   d->n = 0;
   for (int i = 0; i < given.n && given.kind == PX_ARG_INTS; i++) {
@@ -133,7 +133,7 @@ PX_RUN(masked_amin) {
   return extremum(call, args->self, args->dim, args->keepdim, args->dtype, args->mask, false);
 }
 
-// The place has the dtype of the elements.
+// Indices are returned in the dtype of the elements.
 static px_status place(px_call *call, const px_tensor *self, px_value dim, bool keepdim,
                        px_dtype dtype, const px_tensor *mask, bool greatest) {
   PX_SCOPED(px_tensor) x = NULL;
@@ -176,7 +176,7 @@ PX_RUN(masked_median) {
   return give(call, values, own(args->self, args->dtype));
 }
 
-// No less than a number.
+// max(self, number).
 static px_status at_least(px_tensor **out, const px_tensor *self, px_scalar number) {
   PX_SCOPED(px_tensor) least = NULL;
   PX_TRY(px_full(&least, NULL, 0, number, self->dtype, px_tensor_device(self), false, false));
@@ -212,7 +212,7 @@ PX_RUN(masked_normalize) {
 
 // ---- means and variances
 
-// How many elements the mask keeps, as int64.
+// Number of elements kept by the mask, as int64.
 static px_status count_of(px_tensor **out, const px_tensor *self, const dims *d, bool keepdim,
                           const px_tensor *mask) {
   PX_SCOPED(px_tensor) kept = NULL;
@@ -244,7 +244,7 @@ PX_RUN(masked_mean) {
   return mean_of(&call->results[0], args->self, &d, args->keepdim, args->dtype, args->mask);
 }
 
-// Squares of what is left beside the mean, over the count without the correction.
+// Sum of squared deviations divided by (count - correction).
 static px_status variance(px_tensor **out, const px_tensor *given, const dims *d,
                           px_scalar correction, bool keepdim, px_dtype dtype,
                           const px_tensor *mask) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks, results and batches of the ops of matrices.
+// Checks, results and batches of matrix ops.
 #include "ops/matrices.h"
 
 #include <stdio.h>

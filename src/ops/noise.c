@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Run functions of layers that draw random numbers and are put together from other ops.
+// Run functions of random layers composed from other ops.
 #include <math.h>
 
 #include "ops/run.h"
@@ -16,7 +16,7 @@
 #include "phlox/ops/view.h"
 #include "run_functions/layer.h"
 
-// Ones and zeros, 1 with probability `keep`: for each element of x, or for each channel.
+// Mask of ones with probability `keep`, per element or per channel.
 static px_status draw_kept(px_tensor **out, const px_tensor *x, double keep, bool channels) {
   PX_SCOPED(px_tensor) like = NULL;
   int64_t sizes[PX_MAX_DIMS];
@@ -25,7 +25,7 @@ static px_status draw_kept(px_tensor **out, const px_tensor *x, double keep, boo
   return px_bernoulli_like(out, like, keep, NULL);
 }
 
-// What is dropped becomes -1.758..., what selu has far below zero; then all are scaled and shifted.
+// Sets dropped elements to -1.758, the negative limit of selu, then scales and shifts.
 PX_RUN(alpha_dropout) {
   const px_tensor *x = args->input;
   const double alpha = 1.7580993408473766, p = args->p;
@@ -51,8 +51,8 @@ PX_RUN(alpha_dropout) {
   return px_add(&call->results[0], product, shift, px_int(1));
 }
 
-// Random slopes where x is not above zero, else 1. On the CPU only those that are needed are drawn,
-// one after the other and in double precision, as PyTorch does.
+// Random slopes for x <= 0, otherwise 1. On the CPU only the needed slopes are drawn, in order and
+// in double precision, as in PyTorch.
 static px_status draw_slopes(px_tensor **out, const px_tensor *x, double lower, double upper) {
   px_dtype dtype = x->dtype == PX_FLOAT64 ? PX_FLOAT64 : PX_FLOAT32;
   PX_SCOPED(px_tensor) below = NULL;
@@ -87,7 +87,7 @@ PX_RUN(rrelu) {
   return px_rrelu_with_noise(&call->results[0], x, slopes);
 }
 
-// With `hard` the result is 0 and 1, and its gradient that of the soft one.
+// Hard samples in the forward pass, with the gradient of the soft ones.
 static px_status harden(px_tensor **out, const px_tensor *soft, int64_t dim) {
   PX_SCOPED(px_tensor) best = NULL;
   PX_SCOPED(px_tensor) at = NULL;

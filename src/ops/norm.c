@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Run functions of the normalisations, and of dropout.
+// Run functions of normalisations and dropout.
 #include "hidden/norm.h"
 #include "hidden/random.h"
 #include "ops/run.h"
@@ -32,8 +32,8 @@ static px_status per_channel(px_tensor **out, const px_tensor *t, int ndim) {
   for (int i = 0; i < ndim; i++) sizes[i] = i == 1 ? t->numel : 1;
   return px_reshape(out, t, sizes, ndim);
 }
-// Scales and shifts a batch of nothing, which has no statistics, as PyTorch does: by what is there
-// for the first channel.
+// Scales and shifts an empty batch, which has no statistics, by the first channel's weight and
+// bias, as PyTorch does.
 static px_status first_of(px_tensor **out, const px_tensor *t) {
   char text[128];
   PX_CHECK(t->numel, PX_INDEX,
@@ -59,8 +59,7 @@ static px_status scale_nothing(px_call *call, const px__batch_norm_args *args) {
   }
   return px__tensor_to(&call->results[0], y, (px_dtype)x->dtype, PX_DEVICE_NONE);
 }
-// Moves the running statistics: the variance that is kept is the unbiased one.
-// They are no part of the graph.
+// Updates running statistics without recording. `now` is the unbiased variance.
 static px_status update_running(px_tensor *running, const px_tensor *now, double momentum) {
   if (!running) return PX_OK;
   if (px__hooks) px__hooks->suspend(true);
@@ -68,7 +67,7 @@ static px_status update_running(px_tensor *running, const px_tensor *now, double
   if (px__hooks) px__hooks->suspend(false);
   return status;
 }
-// What is written in place has a place for each of the input's.
+// Fails if the input is batched and running statistics, written in place, are not.
 static px_status check_running(const px_tensor *x, const px_tensor *running, bool training) {
   PX_CHECK(!training || !running || px_tensor_batch_level(running) >= px_tensor_batch_level(x),
            PX_RUNTIME,
@@ -96,7 +95,8 @@ PX_RUN(batch_norm) {
   PX_SCOPED(px_tensor) save_mean = NULL;
   PX_SCOPED(px_tensor) invstd = NULL;
   PX_SCOPED(px_tensor) variance = NULL;
-  // In training the statistics are only written: what is saved for the gradient must not change.
+  // In training the running statistics are output only, so the tensors saved for the gradient stay
+  // unchanged.
   PX_TRY(px_native_batch_norm(&call->results[0], &save_mean, &invstd, &variance, x, args->weight,
                               args->bias, training ? NULL : mean, training ? NULL : var, training,
                               args->eps));
@@ -105,8 +105,8 @@ PX_RUN(batch_norm) {
   return update_running(var, variance, momentum);
 }
 
-// The statistics have no gradient. On the CPU they are of the parameters' dtype, on devices as they
-// were computed, as in PyTorch.
+// Returns statistics without gradient. Their dtype is that of the parameters on the CPU, and the
+// compute dtype on devices, as in PyTorch.
 static px_status plain(px_tensor **out, const px_tensor *t, px_dtype dtype) {
   PX_SCOPED(px_tensor) apart = NULL;
   PX_TRY(px_tensor_detach(&apart, t));
@@ -150,10 +150,10 @@ PX_RUN(batch_norm_without_running) {
                                        args->eps);
 }
 
-// ---- cosines
+// ---- cosine similarity
 
-// t with all dimensions of the shape that the two broadcast to, and its size in dimension dim: what
-// is summed along it. The others broadcast when the sums meet.
+// Expands t to all dimensions of the broadcast shape, and to its size in `dim`. Other sizes
+// broadcast later.
 static px_status as_wide(px_tensor **out, const px_tensor *t, int ndim, const int64_t *sizes,
                          int dim) {
   int64_t own[PX_MAX_DIMS];
@@ -176,10 +176,10 @@ PX_RUN(cosine_similarity) {
   return px_cosine_along(&call->results[0], x1, x2, args->dim, args->eps);
 }
 
-// ---- length and direction apart
+// ---- weight normalisation
 
-// Norms over all dimensions but one, which keep them; of a vector, over a dimension of size 1 that
-// it is given, since no dimensions would mean all.
+// Norms over all dimensions but one, with keepdim. Vectors get a dimension of size 1, because an
+// empty list means all dimensions.
 PX_RUN(norm_except_dim) {
   const px_tensor *v = args->v;
   px_scalar p = px_int(args->pow);
@@ -195,7 +195,7 @@ PX_RUN(norm_except_dim) {
   return px_norm(&call->results[0], column, p, (int64_t[]){1}, 1, false, PX_DTYPE_NONE);
 }
 
-// ---- group_norm: layers of the channels of a group, then one scale and shift a channel
+// ---- group_norm: layer_norm over the channels of a group, then scale and shift per channel
 
 static px_status check_group_sizes(const px_tensor *x, int64_t groups) {
   int64_t each = px__sizes_product(x->sizes + 2, x->ndim - 2);
@@ -208,7 +208,7 @@ static px_status check_group_sizes(const px_tensor *x, int64_t groups) {
            px__size_text(text, sizeof text, x), (long long)groups);
   return PX_OK;
 }
-// Of one value there is no deviation. PyTorch tells the sizes of the groups of all examples.
+// A single value has no deviation. PyTorch's text has the sizes of all groups.
 static px_status check_group_values(const px_tensor *x, int64_t groups) {
   int64_t sizes[PX_MAX_DIMS];
   char text[128];
@@ -219,7 +219,7 @@ static px_status check_group_values(const px_tensor *x, int64_t groups) {
            px__sizes_text(text, sizeof text, x->ndim, sizes));
   return PX_OK;
 }
-// What the kernel takes: no mapped examples, and one dtype.
+// True if the kernel supports the arguments: no batched tensors, and one dtype.
 static bool is_grouped(const px_tensor *x, const px_tensor *w, const px_tensor *b) {
   const px_tensor *all[] = {x, w, b};
   for (int i = 0; i < 3; i++)
@@ -261,7 +261,7 @@ PX_RUN(group_norm) {
   return PX_OK;
 }
 
-// Computed in float32 at least. The statistics are ops' too, and so have a gradient.
+// Computes in float32 or float64. The statistics come from recorded ops and have gradients.
 PX_RUN(native_group_norm) {
   const px_tensor *x = args->input;
   int64_t n = args->N, groups = args->group, each = n ? x->numel / (n * groups) : 0, last = -1;
@@ -313,8 +313,8 @@ PX_RUN(native_group_norm) {
 
 // ---- dropout
 
-// How many neighbours a thread of PyTorch's kernel takes: 16 bytes, or less where that leaves a
-// remainder; 1 where the memory of x has gaps, so that the mask lies otherwise.
+// Elements per thread of PyTorch's kernel: 16 bytes' worth, halved until it divides numel. 1 if x
+// has gaps, because the mask then has other strides.
 static int64_t lanes_of(const px_tensor *x, const px_tensor *mask) {
   int64_t lanes = 16 / (int64_t)px_dtype_size((px_dtype)x->dtype);
   for (int d = 0; d < x->ndim; d++)
@@ -322,7 +322,7 @@ static int64_t lanes_of(const px_tensor *x, const px_tensor *mask) {
   while (x->numel % lanes) lanes /= 2;
   return lanes;
 }
-// Neighbours are neighbours in memory: with several lanes the mask is drawn as one row.
+// Lanes are adjacent in memory, so with several lanes the mask is drawn as one row.
 static px_status draw_mask(px_tensor **out, const px_tensor *x, double keep) {
   PX_SCOPED(px_tensor) mask = NULL;
   PX_SCOPED(px_tensor) row = NULL;
@@ -347,9 +347,9 @@ PX_RUN(dropout) {
   return px_mul(&call->results[0], x, mask);
 }
 
-// ---- softmax along a dimension that follows from their number
+// ---- softmax with an implicit dimension
 
-// The dimension given, or the one that PyTorch takes for its old callers.
+// The given dimension, or PyTorch's legacy default.
 static px_status implicit_dim(int64_t *dim, px_value given, const px_tensor *t, const char *name) {
   *dim = px__given(given) ? given.v.i : t->ndim == 2 || t->ndim > 3;
   if (px__given(given)) return PX_OK;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The run functions of all updates of optimisers (optim/*.optim): the results are the parameter and
-// its states, which the kernel changes in place. And that of their numbers, made on the device.
+// Run functions of optimizer updates (optim/*.optim). The results are the parameter and its states,
+// updated in place by the kernel. Also the update's scalars, computed on the device.
 #include "ops/run.h"
 #include "run_functions/optimizers.h"
 
-// A number may stand for a tensor without dimensions: it lies on the host.
+// Checks a state's size and device.
 static px_status same(const px_tensor *t, const px_tensor *param, const char *name) {
   PX_CHECK(px__has_sizes(t, param->ndim, param->sizes), PX_RUNTIME,
            "an optimizer's %s must have the parameter's size", name);
@@ -19,8 +19,8 @@ static px_status one(const px_tensor *t, const char *name) {
   return PX_OK;
 }
 
-// Behind the parameter and its gradient come the states, one for each result after the first;
-// scalars among them only where the numbers lie on the device, too.
+// The arguments after parameter and gradient are states, one for each result after the first.
+// Scalar states are tensors only if the update's numbers are on the device too.
 static px_status change(px_call *call, px_tensor *self, const px_tensor *grad, bool scalars) {
   enum { STATES = 2 };
   const px_op *op = call->op;
@@ -42,7 +42,7 @@ static px_status change(px_call *call, px_tensor *self, const px_tensor *grad, b
 }
 PX_RUN(optimizer_step) { return change(call, args->param, args->grad, false); }
 
-// The last arguments are the numbers, and which of their lines is meant.
+// The last two arguments are the numbers and the index of a row.
 PX_RUN(optimizer_step_by) {
   const px_value *last = &call->args[call->op->param_count - 2];
   const px_tensor *numbers = last->v.tensor;

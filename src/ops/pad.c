@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Padding with a value: the tensor is copied into a larger one. Padding with what is at the edges:
-// by a kernel, or, where a backend has none, by indexing one dimension after the other. Sizes come
-// in pairs, the last dimension first.
+// Constant padding copies into a larger tensor. Other modes use a kernel, or index_select along one
+// dimension at a time if a backend lacks it. Pad sizes come in pairs, last dimension first.
 #include "hidden/index.h"
 #include "ops/run.h"
 #include "phlox/ops/copy.h"
@@ -12,7 +11,7 @@
 
 #define LL(x) ((long long)(x))
 
-// ---- a value
+// ---- constant padding
 
 PX_RUN(constant_pad_nd_of_complex) {
   const px_tensor *self = args->self;
@@ -31,14 +30,14 @@ typedef struct frame {
   int64_t sizes[PX_MAX_DIMS], first[PX_MAX_DIMS], from[PX_MAX_DIMS], count[PX_MAX_DIMS];
 } frame;
 
-// Where the tensor comes to lie; negative pads cut it.
+// Position of the tensor in the result. Negative padding crops.
 static px_status lay_out(frame *f, const px_tensor *self, px_value pad) {
   for (int d = 0; d < self->ndim; d++) {
     int pair = 2 * (self->ndim - 1 - d);
     int64_t before = pair < pad.n ? pad.v.ints[pair] : 0;
     int64_t behind = pair < pad.n ? pad.v.ints[pair + 1] : 0;
     int64_t kept = self->sizes[d] + (before < 0 ? before : 0);
-    // What the first cut leaves is not less than 0, so the second one cannot overflow either.
+    // kept is at least 0 after the first crop, so the second one cannot overflow either.
     if (kept >= 0 && behind < 0) kept += behind;
     PX_CHECK(kept >= 0, PX_RUNTIME, "narrow(): length must be non-negative.");
     PX_CHECK(!__builtin_add_overflow(kept, before > 0 ? before : 0, &f->sizes[d]) &&
@@ -51,7 +50,7 @@ static px_status lay_out(frame *f, const px_tensor *self, px_value pad) {
   return PX_OK;
 }
 
-// The part of t that starts at `first` and has the frame's counts.
+// Part of t of the frame's counts, starting at `first`.
 static px_status part(px_tensor **out, const px_tensor *t, const int64_t *first, const frame *f) {
   PX_SCOPED(px_tensor) now = px_retain((px_tensor *)t);
   for (int d = 0; d < t->ndim; d++) {
@@ -81,9 +80,9 @@ PX_RUN(constant_pad_nd) {
   return PX_OK;
 }
 
-// ---- what lies at the edges
+// ---- padding with elements of the tensor
 
-// The place that stands for place i, which may be outside.
+// Source index for an index i that may be outside of [0, size).
 static int64_t mirrored(int64_t i, int64_t size) {
   return i < 0 ? -i : i >= size ? 2 * (size - 1) - i : i;
 }
@@ -93,7 +92,7 @@ static int64_t around(int64_t i, int64_t size) { return (i % size + size) % size
 static const struct {
   const char *name;
   int64_t (*place)(int64_t i, int64_t size);
-  int64_t most;  // of a pad, beside the size; 1: as much as you like
+  int64_t most;  // max padding minus the size; 1: unlimited
   const char *text;
 } modes[] = {{"reflect", mirrored, -1,
               "Padding size should be less than the corresponding input dimension, but got: "
@@ -109,11 +108,11 @@ static bool leaves_some(int64_t size, int64_t before, int64_t behind) {
          !__builtin_add_overflow(size, before + behind, &padded) && padded > 0;
 }
 
-// A dimension that is padded.
+// Padding of a dimension.
 typedef struct edges {
   int dim;
   int64_t before, behind, size;
-  int64_t first, kept;  // what has a part in it
+  int64_t first, kept;  // range of source elements
 } edges;
 
 static px_status edges_of(edges *e, int ndim, const int64_t *sizes, px_value pad, int k, int mode) {
@@ -132,7 +131,7 @@ static px_status edges_of(edges *e, int ndim, const int64_t *sizes, px_value pad
   PX_CHECK(leaves_some(size, before, behind), PX_RUNTIME,
            "padding (%lld, %lld) leaves nothing of dimension %d of size %lld", LL(before),
            LL(behind), dim, LL(size));
-  // What a negative pad cuts off has no part in what goes around.
+  // Circular padding does not wrap to cropped elements.
   bool cuts = modes[mode].place == around;
   int64_t first = cuts && before < 0 ? -before : 0, last = cuts && behind < 0 ? -behind : 0;
   *e = (edges){dim, before, behind, size + before + behind, first, size - first - last};
@@ -144,7 +143,7 @@ static void list_places(int64_t *to, const edges *e, int mode) {
     to[i] = e->first + modes[mode].place(i - e->before - e->first, e->kept);
 }
 
-// All but the batch have elements, unless what goes around is nothing.
+// Fails for empty dimensions other than the batch, except in circular mode.
 static px_status check_inner(const px_tensor *x, int dims, int mode) {
   char text[128];
   bool empty = false;
@@ -179,7 +178,7 @@ PX_RUN(_pad_edges) {
   return pad_edges(&call->results[0], args->input, args->pad, mode);
 }
 
-// Where the places of all padded dimensions come from, the outermost one first.
+// Source indices of all padded dimensions, the outermost first.
 static px_status places_of(px_tensor **out, const edges *e, int dims, int mode, px_device device) {
   PX_SCOPED(px_tensor) places = NULL;
   int64_t total = 0;
@@ -227,7 +226,7 @@ PX_RUN(_pad_near) {
   return px__run_kernel(&kernel, call->device, 1, &call->results[0], 2, given, &count, 1);
 }
 
-// What came from places [first, first + n) of a dimension is added up there.
+// Adds gradients of indices [first, first + n) to their sources.
 static px_status add_back(px_tensor *to, const px_tensor *grad, const px_tensor *places, int dim,
                           int64_t first, int64_t n) {
   PX_SCOPED(px_tensor) at = NULL;
@@ -237,7 +236,7 @@ static px_status add_back(px_tensor *to, const px_tensor *grad, const px_tensor 
   PX_TRY(px_narrow(&part, grad, dim, first, n));
   return px_index_add_(to, dim, at, part, px_int(1));
 }
-// What has its own place is copied, and what is from the edges is added to it.
+// Copies the gradient of the unpadded range and adds that of the padding.
 static px_status edges_back(px_tensor **out, const px_tensor *grad, const edges *e, int mode) {
   int64_t inner = e->size - e->before - e->behind, sizes[PX_MAX_DIMS];
   px_device device = px__tensor_device(grad);

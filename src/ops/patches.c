@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Run functions over windows of images and of channels: patches as columns, and back; means of
-// neighbouring channels. And products and distances of rows.
+// Run functions over windows of images and channels: im2col, col2im, local_response_norm. Also
+// bilinear, and pdist.
 #include "ops/conv_impl.h"
 #include "phlox/ops/arithmetic.h"
 #include "phlox/ops/conv.h"
@@ -15,7 +15,7 @@
 
 #define LL(x) ((long long)(x))
 
-// A window over an image, and how many places it has.
+// A window over an image, and its number of positions.
 typedef struct window {
   int64_t kernel[2], dilation[2], padding[2], stride[2], count[2];
 } window;
@@ -47,7 +47,7 @@ static void count_places(window *w, const int64_t *size) {
 }
 #define PAIR(x) LL((x)[0]), LL((x)[1])
 
-// The places of a dimension that the window's k-th sees, as a dimension of their own behind.
+// Unfolds dimension `dim` by the window's k-th dimension, as a new last dimension.
 static px_status windows_of(px_tensor **out, const px_tensor *x, int dim, const window *w, int k) {
   PX_SCOPED(px_tensor) all = NULL;
   PX_TRY(px_unfold(&all, x, dim, w->dilation[k] * (w->kernel[k] - 1) + 1, w->stride[k]));
@@ -111,7 +111,7 @@ static px_status check_columns(const px_tensor *x, const window *w, const int64_
            PAIR(w->count), LL(px__steps(w->count[0], w->count[1])), LL(x->sizes[n - 1]));
   return PX_OK;
 }
-// Adds the column's elements of place (i, j) of the window to the padded images.
+// Adds the columns of tap (i, j) to the padded images.
 static px_status add_place(px_tensor *images, const px_tensor *columns, const window *w, int64_t i,
                            int64_t j) {
   PX_SCOPED(px_tensor) row = NULL;
@@ -154,7 +154,7 @@ PX_RUN(fold) {
   return PX_OK;
 }
 
-// The mean of the squares of `size` channels is one over rows of an image, of a column each.
+// The mean square of `size` channels is an average pool over the channels, as rows of an image.
 PX_RUN(local_response_norm) {
   const px_tensor *x = args->input;
   int64_t n = args->size, one = 1, none = 0;
@@ -180,9 +180,9 @@ PX_RUN(local_response_norm) {
   return px_div(&call->results[0], x, power);
 }
 
-// ---- rows
+// ---- products and distances of rows
 
-// input1 times each matrix, times input2, summed.
+// input1 @ weight, times input2, summed.
 PX_RUN(bilinear) {
   PX_SCOPED(px_tensor) row = NULL;
   PX_SCOPED(px_tensor) left = NULL;

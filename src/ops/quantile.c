@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Run functions of quantiles: lines are sorted, and what is at a rank between two elements is
-// interpolated.
+// Quantiles: sorts along the dimension and interpolates between neighbouring ranks.
 #include <string.h>
 
 #include "ops/run.h"
@@ -21,7 +20,7 @@ typedef struct quantiles {
   const char *interpolation;
 } quantiles;
 
-// The lines as the last dimension, which the sizes of the result with keepdim precede, sorted.
+// Moves the reduced dimension last, keeping its place with size 1, and sorts.
 static px_status sorted_lines(px_tensor **out, const quantiles *s) {
   const px_tensor *self = s->self;
   int64_t sizes[PX_MAX_DIMS];
@@ -44,8 +43,8 @@ static px_status sorted_lines(px_tensor **out, const quantiles *s) {
   return px__sorted(out, lines, -1);
 }
 
-// The ranks of q, one or some, in each line. A line with a NaN has it last, and all its ranks are
-// there; if NaN are skipped, ranks are among the other elements.
+// Ranks of q in each row. NaNs sort last: a row with a NaN gets the last rank only. With skips_nan
+// the ranks are among the other elements.
 static px_status ranks_of(px_tensor **out, const px_tensor *sorted, const px_tensor *q,
                           bool skips_nan) {
   int64_t last = -1, n = sorted->sizes[sorted->ndim - 1];
@@ -66,7 +65,7 @@ static px_status ranks_of(px_tensor **out, const px_tensor *sorted, const px_ten
   PX_TRY(px_sum(&count, known, &last, 1, true, PX_DTYPE_NONE));
   PX_TRY(px_sub_scalar(&highest, count, px_int(1), px_int(1)));
   PX_TRY(px_mul(&ranks, q, highest));
-  PX_TRY(px_lt_scalar(&first, ranks, px_int(0)));  // of a line that has NaN alone
+  PX_TRY(px_lt_scalar(&first, ranks, px_int(0)));  // for rows of NaNs only
   return px_masked_fill(out, ranks, first, px_int(0));
 }
 
@@ -103,7 +102,7 @@ static px_status interpolated(px_tensor **out, const px_tensor *sorted, const px
   return px_lerp(out, below, above, share);
 }
 
-// Without the reduced dimensions, and with those of q in front.
+// Removes reduced dimensions and moves q's dimension first.
 static px_status in_shape(px_tensor **out, const px_tensor *values, const quantiles *s) {
   PX_SCOPED(px_tensor) less = NULL;
   int64_t dims[PX_MAX_DIMS], count = 0, last = -1;
@@ -146,7 +145,7 @@ static px_status quantiles_of(px_call *call, const quantiles *s) {
   PX_TRY(interpolated(&values, sorted, ranks, s->interpolation));
   return in_shape(&call->results[0], values, s);
 }
-// Whether q lies on self's device is looked at before its values, which the host waits for.
+// Checks q's device before its values, because reading those waits for the device.
 static px_status by_tensor(px_call *call, const quantiles *s) {
   PX_CHECK(px_device_equal(px__tensor_device(s->self), px__tensor_device(s->q)), PX_RUNTIME,
            "quantile() q tensor must be on the same device as the input tensor");
