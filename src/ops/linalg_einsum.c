@@ -34,7 +34,7 @@ static char letter_text(int label) {
 }
 
 // Replaces f's tensor and takes ownership.
-static void put(factor *f, px_tensor *take) {
+static void replace(factor *f, px_tensor *take) {
   px_release(f->t);
   f->t = take;
 }
@@ -46,17 +46,17 @@ static void drop_label(factor *f, int dim) {
 static px_status read_labels(plan *p, int i, const char *at, const char *end) {
   factor *f = &p->factors[i];
   int named = 0, n = 0;
-  bool dots = false;
+  bool has_ellipsis = false;
   for (const char *c = at; c < end; c++) named += letter(*c) >= 0;
   for (; at < end; at++) {
     if (*at == ' ') continue;
     if (*at == '.') {
-      PX_CHECK(!dots && end - at >= 3 && at[1] == '.' && at[2] == '.', PX_RUNTIME,
+      PX_CHECK(!has_ellipsis && end - at >= 3 && at[1] == '.' && at[2] == '.', PX_RUNTIME,
                "einsum(): found '.' for operand %d that is not part of any ellipsis", i);
-      dots = true, at += 2;
-      int stands = f->t->ndim - named;
-      if (stands > p->ellipsis) p->ellipsis = stands;
-      for (int k = stands - 1; k >= 0 && n < PX_MAX_DIMS; k--)
+      has_ellipsis = true, at += 2;
+      int missing = f->t->ndim - named;
+      if (missing > p->ellipsis) p->ellipsis = missing;
+      for (int k = missing - 1; k >= 0 && n < PX_MAX_DIMS; k--)
         f->labels[n++] = (int8_t)(LETTERS + k);
       continue;
     }
@@ -67,11 +67,11 @@ static px_status read_labels(plan *p, int i, const char *at, const char *end) {
         (int)(at - p->equation));
     if (n < PX_MAX_DIMS) f->labels[n++] = (int8_t)letter(*at);
   }
-  PX_CHECK(dots ? named <= f->t->ndim : named == f->t->ndim, PX_RUNTIME,
+  PX_CHECK(has_ellipsis ? named <= f->t->ndim : named == f->t->ndim, PX_RUNTIME,
            "einsum(): the number of subscripts in the equation (%d) %s the number of dimensions "
            "(%d) for operand %d%s",
-           named, dots ? "is more than" : "does not match", f->t->ndim, i,
-           dots ? "" : " and no ellipsis was given");
+           named, has_ellipsis ? "is more than" : "does not match", f->t->ndim, i,
+           has_ellipsis ? "" : " and no ellipsis was given");
   return PX_OK;
 }
 
@@ -87,7 +87,7 @@ static px_status take_diagonals(factor *f, int operand) {
                letter_text(label), operand, LL(f->t->sizes[j]), LL(f->t->sizes[i]));
       px_tensor *diagonal = NULL;
       PX_TRY(px_diagonal(&diagonal, f->t, 0, i, j));
-      put(f, diagonal);
+      replace(f, diagonal);
       drop_label(f, j);
       drop_label(f, i);
       f->labels[f->t->ndim - 1] = label;  // the diagonal comes last
@@ -97,7 +97,7 @@ static px_status take_diagonals(factor *f, int operand) {
   return PX_OK;
 }
 
-static px_status note_sizes(plan *p, int operand) {
+static px_status record_sizes(plan *p, int operand) {
   const factor *f = &p->factors[operand];
   for (int i = 0; i < f->t->ndim; i++) {
     int64_t *size = &p->sizes[f->labels[i]];
@@ -154,7 +154,7 @@ static px_status parse(plan *p) {
     for (const char *c = at; c < stop; c++)
       if (letter(*c) >= 0) times[letter(*c)]++;
     PX_TRY(take_diagonals(&p->factors[i], i));
-    PX_TRY(note_sizes(p, i));
+    PX_TRY(record_sizes(p, i));
     at = stop + 1;
   }
   PX_CHECK(at > end, PX_RUNTIME,
@@ -166,7 +166,7 @@ static px_status parse(plan *p) {
 }
 
 // Sums dimensions with labels of no other operand or the result.
-static px_status sum_private(const plan *p, factor *f) {
+static px_status sum_unshared(const plan *p, factor *f) {
   int64_t dims[PX_MAX_DIMS];
   int n = 0, kept = 0, ndim = f->t->ndim;
   for (int i = 0; i < ndim; i++) {
@@ -178,7 +178,7 @@ static px_status sum_private(const plan *p, factor *f) {
   if (n == 0) return PX_OK;
   px_tensor *sum = NULL;
   PX_TRY(px_sum(&sum, f->t, dims, n, false, PX_DTYPE_NONE));
-  put(f, sum);
+  replace(f, sum);
   return PX_OK;
 }
 static int dim_of(const factor *f, int label) {
@@ -197,10 +197,10 @@ static px_status as_matrices(px_tensor **out, const plan *p, const factor *f, co
     int64_t *of = &three[i < counts[0] ? 0 : i < counts[0] + counts[1] ? 1 : 2];
     *of = px__steps(sizes[i], *of);
   }
-  PX_SCOPED(px_tensor) turned = NULL;
+  PX_SCOPED(px_tensor) permuted = NULL;
   PX_SCOPED(px_tensor) wide = NULL;
-  PX_TRY(px_permute(&turned, f->t, dims, n));
-  PX_TRY(px_expand(&wide, turned, sizes, n));
+  PX_TRY(px_permute(&permuted, f->t, dims, n));
+  PX_TRY(px_expand(&wide, permuted, sizes, n));
   return px_reshape(out, wide, three, 3);
 }
 static int group(int8_t *to, const factor *from, const factor *other, const plan *p, bool shared,
@@ -218,8 +218,8 @@ static int group(int8_t *to, const factor *from, const factor *other, const plan
 static px_status multiply(plan *p, factor *a, factor *b) {
   int8_t batch[PX_MAX_DIMS], left[PX_MAX_DIMS], summed[PX_MAX_DIMS], right[PX_MAX_DIMS];
   int8_t order[2 * PX_MAX_DIMS];
-  PX_TRY(sum_private(p, a));
-  PX_TRY(sum_private(p, b));
+  PX_TRY(sum_unshared(p, a));
+  PX_TRY(sum_unshared(p, b));
   int nb = group(batch, a, b, p, true, true), nl = group(left, a, b, p, false, true);
   int ns = group(summed, a, b, p, true, false), nr = group(right, b, a, p, false, true);
   PX_CHECK(nb + nl + nr <= PX_MAX_DIMS, PX_RUNTIME, "einsum(): too many dimensions");
@@ -238,7 +238,7 @@ static px_status multiply(plan *p, factor *a, factor *b) {
   for (int i = 0; i < nb + nl + nr; i++) sizes[i] = p->sizes[order[i]];
   px_tensor *result = NULL;
   PX_TRY(px_reshape(&result, product, sizes, nb + nl + nr));
-  put(a, result);
+  replace(a, result);
   memcpy(a->labels, order, (size_t)(nb + nl + nr));
   for (int i = 0; i < nb; i++) p->remaining[batch[i]]--;
   return PX_OK;
@@ -247,7 +247,7 @@ static px_status multiply(plan *p, factor *a, factor *b) {
 static px_status contract(px_tensor **out, plan *p) {
   PX_TRY(parse(p));
   for (int i = 1; i < p->count; i++) PX_TRY(multiply(p, &p->factors[0], &p->factors[i]));
-  PX_TRY(sum_private(p, &p->factors[0]));
+  PX_TRY(sum_unshared(p, &p->factors[0]));
   int64_t dims[PX_MAX_DIMS];
   for (int i = 0; i < p->output_count; i++) dims[i] = dim_of(&p->factors[0], p->output[i]);
   return px_permute(out, p->factors[0].t, dims, p->output_count);

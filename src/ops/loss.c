@@ -150,25 +150,25 @@ static px_status smoothed(px_tensor **out, const px_tensor *log_p, const nll *n,
   PX_SCOPED(px_tensor) ignored = NULL;
   PX_SCOPED(px_tensor) kept = NULL;
   PX_SCOPED(px_tensor) whole = NULL;
-  PX_SCOPED(px_tensor) even = NULL;
-  PX_SCOPED(px_tensor) part = NULL;
+  PX_SCOPED(px_tensor) uniform = NULL;
+  PX_SCOPED(px_tensor) scaled_hard = NULL;
   PX_TRY(nll_of(&hard, &weights, log_p, n));
   PX_TRY(times_weight(&weighted, log_p, n->weight, (int)dim));
   PX_TRY(px_sum(&sum, weighted, &dim, 1, false, PX_DTYPE_NONE));
   PX_TRY(px_eq_scalar(&ignored, n->target, px_int(n->ignore)));
   PX_TRY(px_masked_fill(&kept, sum, ignored, px_float(0)));
   if (how == NONE)
-    even = px_retain(kept);
+    uniform = px_retain(kept);
   else
     PX_TRY(px_sum_all(&whole, kept, PX_DTYPE_NONE));
-  if (how == SUM) even = px_retain(whole);
+  if (how == SUM) uniform = px_retain(whole);
   if (how == MEAN) {
     PX_SCOPED(px_tensor) plain = NULL;  // a number, not part of the graph
     PX_TRY(px_tensor_detach(&plain, weights));
-    PX_TRY(px_div(&even, whole, plain));
+    PX_TRY(px_div(&uniform, whole, plain));
   }
-  PX_TRY(px_mul_scalar(&part, hard, px_float(1 - smoothing)));
-  return px_sub(out, part, even, px_float(smoothing / (double)classes));
+  PX_TRY(px_mul_scalar(&scaled_hard, hard, px_float(1 - smoothing)));
+  return px_sub(out, scaled_hard, uniform, px_float(smoothing / (double)classes));
 }
 
 // True if targets are class probabilities.
@@ -246,12 +246,12 @@ PX_RUN(cross_entropy) {
 }
 
 // Sizes in the format of a Python tuple.
-static const char *tuple_text(char *room, size_t bytes, const int64_t *sizes, int ndim) {
-  px__sizes_text(room, bytes - 2, ndim, sizes);
-  char *last = strrchr(room, ']');
+static const char *tuple_text(char *buffer, size_t bytes, const int64_t *sizes, int ndim) {
+  px__sizes_text(buffer, bytes - 2, ndim, sizes);
+  char *last = strrchr(buffer, ']');
   memcpy(last, ndim == 1 ? ",)" : ")", ndim == 1 ? 3 : 2);
-  room[0] = '(';
-  return room;
+  buffer[0] = '(';
+  return buffer;
 }
 // Checks that linear_bias has the leading sizes of linear_weight.
 static px_status check_linear_bias(const px_tensor *bias, const px_tensor *weight) {
@@ -305,11 +305,11 @@ PX_RUN(linear_cross_entropy) {
 typedef struct pair {
   px_tensor *a, *b;  // owned
 } pair;
-static void pair_end(pair *p) {
+static void pair_release(pair *p) {
   px_release(p->a);
   px_release(p->b);
 }
-#define PAIR __attribute__((cleanup(pair_end))) pair
+#define PAIR __attribute__((cleanup(pair_release))) pair
 static px_status pair_of(pair *out, const px_tensor *a, const px_tensor *b) {
   if (px__has_sizes(a, b->ndim, b->sizes)) {
     out->a = px_retain(a), out->b = px_retain(b);
@@ -492,21 +492,21 @@ static px_status stirling(px_tensor **out, const px_tensor *t) {
   PX_SCOPED(px_tensor) small = NULL;
   PX_SCOPED(px_tensor) product = NULL;
   PX_SCOPED(px_tensor) difference = NULL;
-  PX_SCOPED(px_tensor) circle = NULL;
+  PX_SCOPED(px_tensor) tau_scaled = NULL;
   PX_SCOPED(px_tensor) half = NULL;
   PX_SCOPED(px_tensor) sum = NULL;
   PX_TRY(px_le_scalar(&small, t, px_int(1)));
   PX_TRY(px_xlogy(&product, t, t));
   PX_TRY(px_sub(&difference, product, t, px_int(1)));
-  PX_TRY(px_mul_scalar(&circle, t, px_float(2 * M_PI)));
-  PX_TRY(px_log(&half, circle));
+  PX_TRY(px_mul_scalar(&tau_scaled, t, px_float(2 * M_PI)));
+  PX_TRY(px_log(&half, tau_scaled));
   PX_TRY(px_add(&sum, difference, half, px_float(0.5)));
   return px_masked_fill(out, sum, small, px_int(0));
 }
 PX_RUN(poisson_nll_loss) {
   const px_tensor *x = args->input, *target = args->target;
   PX_SCOPED(px_tensor) rate = NULL;
-  PX_SCOPED(px_tensor) likely = NULL;
+  PX_SCOPED(px_tensor) likelihood = NULL;
   PX_SCOPED(px_tensor) each = NULL;
   PX_SCOPED(px_tensor) shifted = NULL;
   PX_SCOPED(px_tensor) logarithm = NULL;
@@ -515,13 +515,13 @@ PX_RUN(poisson_nll_loss) {
   PX_TRY(reduction_of(&how, args->reduction));
   if (is_log) {
     PX_TRY(px_exp(&rate, x));
-    PX_TRY(px_mul(&likely, target, x));
+    PX_TRY(px_mul(&likelihood, target, x));
   } else {
     PX_TRY(px_add_scalar(&shifted, x, px_float(args->eps), px_int(1)));
     PX_TRY(px_log(&logarithm, shifted));
-    PX_TRY(px_mul(&likely, target, logarithm));
+    PX_TRY(px_mul(&likelihood, target, logarithm));
   }
-  PX_TRY(px_sub(&each, is_log ? rate : x, likely, px_int(1)));
+  PX_TRY(px_sub(&each, is_log ? rate : x, likelihood, px_int(1)));
   if (!args->full) return reduce(&call->results[0], each, how);
   PX_SCOPED(px_tensor) count = NULL;
   PX_SCOPED(px_tensor) full = NULL;
@@ -553,7 +553,7 @@ PX_RUN(gaussian_nll_loss) {
   PX_SCOPED(px_tensor) sum = NULL;
   PX_SCOPED(px_tensor) half = NULL;
   PX_SCOPED(px_tensor) full = NULL;
-  px_scalar least = px_float(args->eps);
+  px_scalar floor_value = px_float(args->eps);
   reduction how;
   PX_TRY(reduction_of(&how, args->reduction));
   PX_SCOPED(px_tensor) var = NULL;
@@ -563,7 +563,7 @@ PX_RUN(gaussian_nll_loss) {
   PX_SCOPED(px_tensor) floor = NULL;
   PX_SCOPED(px_tensor) gap = NULL;
   PX_TRY(px_tensor_detach(&plain, var));
-  PX_TRY(px_threshold(&floor, plain, least, least));
+  PX_TRY(px_threshold(&floor, plain, floor_value, floor_value));
   PX_TRY(px_sub(&gap, floor, plain, px_int(1)));
   PX_TRY(px_add(&safe, var, gap, px_int(1)));
   PX_TRY(px_sub(&difference, x, target, px_int(1)));

@@ -17,12 +17,12 @@ static px__named_kernel index_max = {.name = "index_max"}, nonzero = {.name = "n
 
 px_status px__index_max(px_tensor **out, const px_tensor *self) {
   PX_SCOPED(px_tensor) wide = NULL;
-  PX_SCOPED(px_tensor) most = NULL;
+  PX_SCOPED(px_tensor) max = NULL;
   px_device device = px__tensor_device(self);
   PX_TRY(px__tensor_to(&wide, self, PX_INT64, PX_DEVICE_NONE));
-  PX_TRY(px_tensor_empty(&most, 0, NULL, PX_INT64, device));
-  PX_TRY(px__run_kernel(&index_max, device, 1, &most, 1, &wide, NULL, 0));
-  *out = PX_MOVE(most);
+  PX_TRY(px_tensor_empty(&max, 0, NULL, PX_INT64, device));
+  PX_TRY(px__run_kernel(&index_max, device, 1, &max, 1, &wide, NULL, 0));
+  *out = PX_MOVE(max);
   return PX_OK;
 }
 
@@ -57,8 +57,8 @@ px_status px__nonzero(px_tensor **out, const px_tensor *self) {
 PX_RUN(nonzero) { return px__nonzero(&call->results[0], args->self); }
 
 // Row-major indices of the true elements of mask, expanded to the sizes.
-static px_status flat_places(px_tensor **out, const px_tensor *mask, int ndim,
-                             const int64_t *sizes) {
+static px_status flat_indices(px_tensor **out, const px_tensor *mask, int ndim,
+                              const int64_t *sizes) {
   PX_SCOPED(px_tensor) wide = NULL;
   PX_SCOPED(px_tensor) flat = NULL;
   PX_SCOPED(px_tensor) rows = NULL;
@@ -88,7 +88,7 @@ PX_RUN(masked_select) {
   px_tensor *self = args->self, *mask = args->mask;
   int ndim;
   int64_t sizes[PX_MAX_DIMS];
-  PX_SCOPED(px_tensor) places = NULL;
+  PX_SCOPED(px_tensor) indices = NULL;
   PX_SCOPED(px_tensor) wide = NULL;
   PX_TRY(px__call_same_device(call));
   px_device a = px__tensor_device(self), b = px__tensor_device(mask);
@@ -99,13 +99,13 @@ PX_RUN(masked_select) {
   PX_TRY(px_expand(&wide, self, sizes, ndim));
   if (px__named_kernel_on(&selected, (px_device_type)a.type))
     return select_masked(&call->results[0], wide, mask);
-  PX_TRY(flat_places(&places, mask, ndim, sizes));
-  return px_take(&call->results[0], wide, places);
+  PX_TRY(flat_indices(&indices, mask, ndim, sizes));
+  return px_take(&call->results[0], wide, indices);
 }
 
-static px_status put_flat(px_tensor *to, const px_tensor *places, px_tensor *values, bool add) {
+static px_status put_indices(px_tensor *to, const px_tensor *indices, px_tensor *values, bool add) {
   px__index_loop p;
-  px_status status = px__index_flat(&p, to, places);
+  px_status status = px__index_flat(&p, to, indices);
   if (status == PX_OK) status = px__index_loop_put(&p, to, values, add);
   px__index_loop_release(&p);
   return status;
@@ -115,32 +115,32 @@ PX_RUN(masked_select_backward) {
   px_tensor *grad = args->grad_output, *mask = args->mask;
   int ndim;
   int64_t sizes[PX_MAX_DIMS];
-  PX_SCOPED(px_tensor) places = NULL;
+  PX_SCOPED(px_tensor) indices = NULL;
   PX_TRY(px__broadcast(&ndim, sizes, args->input_sizes.n, args->input_sizes.v.ints, mask->ndim,
                        mask->sizes));
   // Allocate first: fails before expanding to sizes without memory.
   PX_TRY(px__zeros_of(&call->results[0], grad, PX_IS(sizes, ndim)));
-  PX_TRY(flat_places(&places, mask, ndim, sizes));
-  return put_flat(call->results[0], places, grad, true);
+  PX_TRY(flat_indices(&indices, mask, ndim, sizes));
+  return put_indices(call->results[0], indices, grad, true);
 }
 
 // Writes source's elements in order to the true elements of mask; none on meta.
-static px_status put_masked(px_tensor *to, const px_tensor *mask, const px_tensor *source) {
+static px_status scatter_masked(px_tensor *to, const px_tensor *mask, const px_tensor *source) {
   PX_SCOPED(px_tensor) wide = NULL;
-  PX_SCOPED(px_tensor) places = NULL;
+  PX_SCOPED(px_tensor) indices = NULL;
   PX_SCOPED(px_tensor) flat = NULL;
   PX_SCOPED(px_tensor) part = NULL;
   if (px__lacks_values(mask)) return px_expand(&wide, mask, to->sizes, to->ndim);
-  PX_TRY(flat_places(&places, mask, to->ndim, to->sizes));
-  PX_CHECK(places->numel <= source->numel, PX_RUNTIME,
+  PX_TRY(flat_indices(&indices, mask, to->ndim, to->sizes));
+  PX_CHECK(indices->numel <= source->numel, PX_RUNTIME,
            "masked_scatter: Number of elements of source < number of ones in mask");
   PX_TRY(px_reshape(&flat, source, (const int64_t[]){-1}, 1));
-  PX_TRY(px__part_slice(&part, flat, 0, 0, places->numel, 1));
-  return put_flat(to, places, part, false);
+  PX_TRY(px__part_slice(&part, flat, 0, 0, indices->numel, 1));
+  return put_indices(to, indices, part, false);
 }
 // Copies self, expanded to the mask's sizes. In place the mask must not be larger.
-static px_status as_large(px_tensor **out, const px_call *call, const px_tensor *self,
-                          const px_tensor *mask) {
+static px_status expand_to_mask(px_tensor **out, const px_call *call, const px_tensor *self,
+                                const px_tensor *mask) {
   int ndim;
   int64_t sizes[PX_MAX_DIMS];
   char have[256], want[256];
@@ -162,8 +162,8 @@ PX_RUN(masked_scatter) {
   px_tensor *self = args->self;
   PX_SCOPED(px_tensor) made = NULL;
   PX_TRY(px__call_same_device(call));
-  PX_TRY(as_large(&made, call, self, args->mask));
-  PX_TRY(put_masked(made, args->mask, args->source));
+  PX_TRY(expand_to_mask(&made, call, self, args->mask));
+  PX_TRY(scatter_masked(made, args->mask, args->source));
   if (call->mode != PX_CALL_INPLACE) {
     call->results[0] = PX_MOVE(made);
     return PX_OK;
@@ -177,14 +177,14 @@ PX_RUN(masked_scatter) {
 PX_RUN(masked_scatter_backward) {
   const px_tensor *grad = args->grad_output;
   PX_SCOPED(px_tensor) wide = NULL;
-  PX_SCOPED(px_tensor) taken = NULL;
+  PX_SCOPED(px_tensor) gathered = NULL;
   PX_SCOPED(px_tensor) padded = NULL;
-  int64_t rest[2] = {0, px__sizes_product(args->sizes.v.ints, (int)args->sizes.n)};
+  int64_t pads[2] = {0, px__sizes_product(args->sizes.v.ints, (int)args->sizes.n)};
   PX_TRY(px_expand(&wide, args->mask, grad->sizes, grad->ndim));
   if (px__lacks_values(wide)) return px__zeros_of(&call->results[0], grad, args->sizes);
-  PX_TRY(px_masked_select(&taken, grad, wide));
-  rest[1] = (int64_t)((uint64_t)rest[1] - (uint64_t)taken->numel);
-  PX_TRY(px_constant_pad_nd(&padded, taken, rest, 2, px_int(0)));
+  PX_TRY(px_masked_select(&gathered, grad, wide));
+  pads[1] = (int64_t)((uint64_t)pads[1] - (uint64_t)gathered->numel);
+  PX_TRY(px_constant_pad_nd(&padded, gathered, pads, 2, px_int(0)));
   return px_reshape(&call->results[0], padded, args->sizes.v.ints, args->sizes.n);
 }
 
@@ -213,14 +213,14 @@ static px_status check_real(const px_tensor *self, const px_tensor *value) {
 PX_RUN(masked_fill_tensor) {
   px_tensor *self = args->self, *mask = args->mask;
   const px_tensor *value = args->value;
-  PX_SCOPED(px_tensor) here = NULL;
+  PX_SCOPED(px_tensor) converted = NULL;
   PX_SCOPED(px_tensor) made = NULL;
   PX_TRY(px__check_value(value, px__tensor_device(self)));
   PX_TRY(check_real(self, value));
   if (call->mode == PX_CALL_INPLACE && !self->contiguous)
     return fill_masked(call, self, mask, value);
-  PX_TRY(px__tensor_to(&here, value, (px_dtype)self->dtype, px__tensor_device(self)));
-  PX_TRY(px_where(&made, mask, here, self));
+  PX_TRY(px__tensor_to(&converted, value, (px_dtype)self->dtype, px__tensor_device(self)));
+  PX_TRY(px_where(&made, mask, converted, self));
   if (call->mode != PX_CALL_INPLACE) {
     call->results[0] = PX_MOVE(made);
     return PX_OK;
@@ -238,7 +238,7 @@ PX_RUN(diag_embed) {
   PX_SCOPED(px_tensor) made = NULL;
   PX_SCOPED(px_tensor) part = NULL;
   PX_CHECK(self->ndim > 0 && n <= PX_MAX_DIMS, PX_RUNTIME,
-           "diag_embed wants a tensor with 1 to %d dimensions", PX_MAX_DIMS - 1);
+           "diag_embed: expected a tensor with 1 to %d dimensions", PX_MAX_DIMS - 1);
   PX_TRY(px__wrap_dim(&a, args->dim1, n));
   PX_TRY(px__wrap_dim(&b, args->dim2, n));
   PX_CHECK(a != b, PX_RUNTIME, "diagonal dimensions cannot be identical %lld, %lld",
