@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Run functions of powers, products and exponentials of matrices, and of tensors as matrices:
-// composites over products and systems.
+// Run functions of matrix powers, products and exponentials, and of linear algebra on tensors
+// reshaped to matrices. They are composites of products, decompositions and solves.
 #include <math.h>
 
 #include "hidden/powers.h"
@@ -32,7 +32,7 @@ static void replace(px_tensor **place, px_tensor **value) {
   px_release(*place);
   *place = PX_MOVE(*value);
 }
-// t to the n-th power, n being 1 or more: squares of squares, of which n's digits choose some.
+// t to the n-th power for n >= 1, by repeated squaring.
 static px_status power(px_tensor **out, const px_tensor *t, uint64_t n) {
   PX_SCOPED(px_tensor) square = px_retain(t);
   PX_SCOPED(px_tensor) product = NULL;
@@ -66,7 +66,7 @@ PX_RUN(linalg_matrix_power) {
 
 // ---- roots
 
-// The columns of x times s, times the conjugate transpose of y.
+// x diag(s) y^H.
 static px_status scaled_product(px_tensor **out, const px_tensor *x, const px_tensor *s,
                                 const px_tensor *y) {
   PX_SCOPED(px_tensor) row = NULL;
@@ -101,12 +101,12 @@ PX_RUN(linalg_polar) {
 
 // ---- products of several
 
-// Matrices, the first and last of which may have been vectors, and for each pair of first and last
-// one where their product is best cut in two.
+// The operands of multi_dot as matrices, with vectors at the ends unsqueezed, and the dynamic
+// programming tables: the minimum cost of the product of items i to j, and its best split.
 typedef struct chain {
   px_tensor **items;  // owned
   int n;
-  int64_t *sizes;  // n + 1 of them
+  int64_t *sizes;  // n + 1 sizes
   double *cost;    // n by n
   int *cut;
 } chain;
@@ -207,9 +207,9 @@ PX_RUN(linalg_multi_dot) {
 // ---- exponentials
 
 enum { DEGREE = 16, STEP = 4 };
-static const double greatest_norm = 0.78;  // that the polynomial is right to the last digit for
+static const double greatest_norm = 0.78;  // the polynomial has full float64 accuracy up to here
 
-// How often a matrix is to be halved.
+// The number of halvings of t before the polynomial, from the greatest 1-norm of its matrices.
 static px_status halvings(int *out, const px_tensor *t) {
   int64_t rows = -2;
   PX_SCOPED(px_tensor) sizes = NULL;
@@ -226,7 +226,7 @@ static px_status halvings(int *out, const px_tensor *t) {
   if (isfinite(value) && value > greatest_norm) *out = (int)ceil(log2(value / greatest_norm));
   return PX_OK;
 }
-// c[0] + c[1] A + ... + c[STEP - 1] A^(STEP-1), and `more` if there is one; powers[k] is A^k.
+// c[0] + c[1] A + ... + c[STEP - 1] A^(STEP-1), plus `more` if it is not NULL. powers[k] is A^k.
 static px_status block(px_tensor **out, px_tensor *const *powers, const double *c,
                        const px_tensor *more) {
   PX_SCOPED(px_tensor) sum = NULL;
@@ -240,7 +240,7 @@ static px_status block(px_tensor **out, px_tensor *const *powers, const double *
   *out = PX_MOVE(sum);
   return PX_OK;
 }
-// Horner's rule, in the fourth power of A.
+// The Taylor polynomial by Horner's rule in the fourth power of A.
 static px_status polynomial(px_tensor **out, px_tensor *const *powers) {
   double c[DEGREE + 1] = {1};
   for (int k = 1; k <= DEGREE; k++) c[k] = c[k - 1] / k;
@@ -273,7 +273,7 @@ static px_status exponential(px_tensor **out, px_tensor **powers, const px_tenso
   *out = PX_MOVE(result);
   return PX_OK;
 }
-// Halves are squared so often that they are so in float32.
+// fp16 and bf16 matrices are computed in float32: repeated squaring accumulates rounding errors.
 PX_RUN(_linalg_matrix_exp) {
   px_tensor *powers[STEP + 1] = {NULL};
   px_dtype dtype = (px_dtype)args->self->dtype;
@@ -344,7 +344,7 @@ PX_RUN(linalg_tensorsolve) {
   return px_reshape(&call->results[0], found, self->sizes + leading, kept);
 }
 
-// The powers of x from 0 to n - 1, in a last dimension.
+// The powers of x from 0 to n - 1 in a new last dimension.
 static px_status powers_of(px_tensor **out, const px_tensor *x, int64_t n) {
   int64_t sizes[PX_MAX_DIMS];
   int ndim = x->ndim + 1;

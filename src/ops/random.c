@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Run functions of the random ops: what their entries cannot say of how far a generator advances,
-// and tensors that are made and filled.
+// Run functions of the random ops: checks, the advance of the generator where it depends on
+// arguments, and factories of random tensors.
 #include <math.h>
 
 #include "hidden/random.h"
@@ -15,7 +15,7 @@
 
 #define LL(x) ((long long)(x))
 
-// A double has no room for the greatest int64, which both are.
+// int64 needs no check: `from` and `to` are int64, and a double cannot represent INT64_MAX.
 static px_status check_range(px_dtype dtype, int64_t from, int64_t to) {
   const px_dtype_info *info = px_dtype_about(dtype);
   if (dtype == PX_INT64) return PX_OK;
@@ -25,7 +25,7 @@ static px_status check_range(px_dtype dtype, int64_t from, int64_t to) {
            info->type_name);
   return PX_OK;
 }
-// Kernels draw what they compute with.
+// Draws int64 numbers and converts them: kernels draw in their compute type.
 static px_status random_unsigned(px_call *call, px_tensor *self, const int64_t *from,
                                  const int64_t *to, px_generator *generator) {
   PX_SCOPED(px_tensor) wide = NULL;
@@ -34,7 +34,7 @@ static px_status random_unsigned(px_call *call, px_tensor *self, const int64_t *
   call->skip_launch = true;
   return px__tensor_copy(self, wide, false);
 }
-// Without `to`, `from` is where the range ends.
+// Without `to`, `from` is the end of the range.
 PX_RUN(random) {
   px_value from = px__given(args->to) ? args->from : PX_I(0);
   px_value to = px__given(args->to) ? args->to : args->from;
@@ -47,11 +47,11 @@ PX_RUN(random) {
   if (px__is_unsigned(dtype) && ranged)
     return random_unsigned(call, args->self, &from.v.i, &to.v.i, args->generator);
   uint64_t range = ranged ? (uint64_t)to.v.i - (uint64_t)from.v.i : 0;
-  int narrow = call->device.type == PX_CPU ? 32 : 28;  // bits that one word serves, as in PyTorch
+  int narrow = call->device.type == PX_CPU ? 32 : 28;  // bits of a range served by one 32-bit draw
   bool wide = ranged ? range >= UINT64_C(1) << narrow : dtype == PX_INT64 || dtype == PX_FLOAT64;
   return px__call_draws(call, args->generator, args->self->numel, wide ? 2 : 4);
 }
-// Room for both parts of numbers like t.
+// An uninitialised real tensor of the sizes of t plus a last dimension of 2: real and imaginary.
 static px_status parts_like(px_tensor **out, const px_tensor *t) {
   int64_t sizes[PX_MAX_DIMS];
   PX_TRY(px__check_ndim(t->ndim + 1));
@@ -74,10 +74,11 @@ PX_RUN(_normal_parts) {
 }
 PX_RUN(bernoulli) {
   PX_TRY(px__call_draws(call, args->generator, args->self->numel, 4));
-  if (call->device.type != PX_CPU) call->counter = 12;  // a thread draws once; PyTorch reserves ten
+  // A thread draws once. PyTorch reserves 10 numbers, rounded up to a multiple of 4.
+  if (call->device.type != PX_CPU) call->counter = 12;
   return PX_OK;
 }
-// Each element draws from a subsequence of its own until it accepts; few draw ten times.
+// Rejection samplers: each element has its own subsequence and rarely draws more than ten times.
 static px_status until_accepted(px_call *call, px_generator *generator, const px_tensor *like) {
   PX_TRY(px__call_draws(call, generator, like->numel, 1));
   if (call->device.type != PX_CPU) call->counter = 400;
@@ -101,7 +102,7 @@ PX_RUN(binomial) {
   PX_TRY(px_expand(&prob, b, sizes, ndim));
   return px_binomial_draw(&call->results[0], count, prob, args->generator);
 }
-// In double: shares of small concentrations are smaller than floats.
+// Computed in float64: with small concentrations, shares underflow in float32.
 PX_RUN(_sample_dirichlet) {
   px_tensor *self = args->self;
   PX_SCOPED(px_tensor) wide = NULL;
@@ -119,17 +120,17 @@ PX_RUN(_sample_dirichlet) {
 }
 PX_RUN(randperm_fill) {
   PX_TRY(px__call_draws(call, args->generator, args->self->numel, 2));
-  // Each thread may draw as many numbers again as there are elements, to order equal keys.
+  // Reserves up to numel further draws for each thread, to order elements with equal keys.
   if (call->device.type != PX_CPU) call->counter += (uint64_t)(args->self->numel + 3) / 4 * 4;
   return PX_OK;
 }
 
-// ---- makers: an empty tensor, filled
+// ---- factories: an empty tensor, then filled
 
 static px_status made(px_call *call, int64_t n, const int64_t *sizes, px__options o) {
   return px_empty(&call->results[0], sizes, n, o.dtype, o.device, o.pin_memory, false, NULL);
 }
-// What is not asked for, like a tensor.
+// Options that are not given are taken from t.
 static px_status made_like(px_call *call, const px_tensor *t, px__options o,
                            const char *memory_format) {
   if (o.dtype == PX_DTYPE_NONE) o.dtype = (px_dtype)t->dtype;
@@ -140,7 +141,7 @@ static px__options or_int64(px__options o) {
   if (o.dtype == PX_DTYPE_NONE) o.dtype = PX_INT64;
   return o;
 }
-// Marks the result as a leaf that needs a gradient, if that is wanted, after it was filled.
+// Sets requires_grad on the filled result if requested.
 static px_status marked(px_call *call, bool requires_grad, px_status status) {
   px_tensor *t = call->results[0];
   PX_TRY(status);
@@ -206,7 +207,7 @@ PX_RUN(bernoulli_tensor) {
   return px__tensor_copy(self, drawn, false);
 }
 
-// ---- normal(): standard numbers of the shape of mean and std, then scaled, then moved
+// ---- normal(): standard normal numbers of the broadcast shape, then scaled and shifted
 
 static px_status standard_normal(px_call *call, int ndim, const int64_t *sizes,
                                  const px_tensor *like, double std, px_generator *generator) {
@@ -215,7 +216,7 @@ static px_status standard_normal(px_call *call, int ndim, const int64_t *sizes,
                          px__tensor_device(like)));
   return px_normal_(call->results[0], 0, std, generator);
 }
-// The last step: `out` is resized when nothing can be refused any more.
+// The last step. It resizes `out`, so no check may follow.
 static px_status move(px_call *call, const px_tensor *mean) {
   px_tensor *made = call->results[0];
   PX_TRY(px_add_(made, mean, px_int(1)));

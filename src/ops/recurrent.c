@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// One layer of a recurrent net in one direction, and its gradients. The products of all inputs with
-// their weights are one product; then each time takes a product with the state and one kernel.
+// Run functions of one recurrent layer in one direction, and of its gradient. One matrix product
+// computes the input part of the gates for all time steps. Each step then runs one product with the
+// hidden state and one kernel.
 //
-// The rows of a time lie beside each other. A sequence that ends early leaves its state where it
-// is, and one that joins late (of a packed batch, read from the end) finds its own there: the state
-// of `count` sequences is always the first rows. Backward the same rows are walked the other way.
+// The rows of a time step are contiguous. The states of the `count` sequences of a step are the
+// first rows of h and c. A sequence that ends early keeps its final state in its row. A sequence
+// that starts late (a packed batch in reverse) finds its initial state there. The backward pass
+// visits the steps in the opposite order.
 #include "hidden/recurrent.h"
 #include "ops/run.h"
 #include "phlox/ops/arithmetic.h"
@@ -17,9 +19,9 @@ typedef struct layer layer;
 typedef struct moment moment;
 typedef px_status (*stepper)(layer *x, const moment *m);
 
-// A kind of cell: how many gates it has; whether it has a second state, keeps another number of
-// each element for the backward pass, and takes the product with the state apart from the sum; and
-// whether its gates are opened by relu.
+// A cell type: the number of gates; has_c: a second state; keeps: one more saved element per
+// hidden element for the backward pass; apart: the product with the state is not added to the input
+// part of the gates; relu: the activation is relu.
 typedef struct cell {
   const char *mode;
   int gates;
@@ -27,28 +29,28 @@ typedef struct cell {
   stepper step, back;
 } cell;
 
-// The times, from the first to the last or the other way round.
+// An iterator over the time steps, forward or backward.
 typedef struct walk {
-  const int64_t *counts;  // rows of each time; NULL: `batch` of all
+  const int64_t *counts;  // rows of each step; NULL: `batch` rows in every step
   int64_t times, batch, rows;
   bool back;
-  int64_t time, first, count;  // the time that is looked at, and its rows
+  int64_t time, first, count;  // the current step, its first row and its number of rows
 } walk;
 
-// Tensors are owned but for the weights.
+// The state of a run. Tensors are owned, except the weights and biases.
 struct layer {
   const cell *cell;
   const px_tensor *w_hh, *w_hr;
   px_device device;
   px_dtype dtype;
-  int64_t size, width;  // of the state, and of what comes out of it: the same without w_hr
+  int64_t size, width;  // of the cell and of its output; equal without a projection w_hr
   walk walk;
-  px_tensor *saved, *h_before, *raw, *gates, *kept;  // `saved` and its parts
+  px_tensor *saved, *h_before, *raw, *gates, *kept;  // `saved` and views of its parts
   px_tensor *h, *c, *output, *w_hr_turned;
-  px_tensor *weight, *packed;  // what the state is multiplied with; in the backend's form, or NULL
+  px_tensor *weight, *packed;  // the recurrent weight; in the backend's packed format, or NULL
   px_tensor *grad_output, *grad_gates, *grad_h, *grad_c, *grad_other;
   const px_tensor *b_hh;
-  px_tensor *work;  // of one time: the hidden gates, or the gradient of what is projected
+  px_tensor *work;  // of one step: the hidden part of the gates, or the gradient of `raw`
 };
 
 static void layer_end(layer *x) {
@@ -59,7 +61,7 @@ static void layer_end(layer *x) {
   for (int i = 0; i < PX_COUNT_OF(all); i++) px_release(all[i]);
 }
 
-// ---- times
+// ---- time steps
 
 static bool next(walk *w) {
   if (w->back ? w->time == 0 : w->time + 1 >= w->times) return false;
@@ -76,7 +78,7 @@ static walk begin(walk w, bool back) {
   return w;
 }
 
-// Rows of one time, of those tensors that the layer has; NULL of others.
+// The rows of one time step in each tensor of the layer; NULL for missing tensors.
 struct moment {
   px_tensor *gates, *kept, *h_before, *raw, *output, *h, *c, *work;
   px_tensor *grad_output, *grad_gates, *grad_h, *grad_c, *grad_other;
@@ -92,7 +94,7 @@ static void moment_end(moment *m) {
 static px_status moment_at(moment *m, const layer *x, const walk *w) {
   const struct {
     px_tensor *of, **to;
-    bool state;  // has rows of one time
+    bool state;  // has the rows of one step only
   } parts[] = {{x->gates, &m->gates, false},
                {x->kept, &m->kept, false},
                {x->h_before, &m->h_before, false},
@@ -127,7 +129,7 @@ static px_status each_time(layer *x, bool back, stepper step) {
 
 // ---- the cells
 
-// Writes to `to`, or adds to it, the product with the weight that every time takes one with.
+// Writes or adds to `to` the product of rows and the recurrent weight.
 static px_status product(const layer *x, px_tensor *to, px_tensor *rows, bool add) {
   static px__named_kernel kernel = {.name = "weight_product"};
   px_tensor *inputs[] = {rows, x->packed};
@@ -137,7 +139,8 @@ static px_status product(const layer *x, px_tensor *to, px_tensor *rows, bool ad
              : px_mm_out(to, rows, x->weight);
 }
 
-// Packs that weight where it pays: products of few rows take less time than packing does.
+// Packs the recurrent weight if it is large and used by several steps. Otherwise packing costs more
+// than it saves.
 static px_status open_weight(layer *x, const px_tensor *weight) {
   enum { UNIT = 64, LEAST = 1 << 15 };
   static px__named_kernel kernel = {.name = "weight_pack"};
@@ -166,7 +169,7 @@ static px_status lstm_step(layer *x, const moment *m) {
 static px_status lstm_back(layer *x, const moment *m) {
   static px__named_kernel kernel = {.name = "lstm_step_back"};
   px_tensor *grad_h = m->grad_h, *grad_output = m->grad_output;
-  if (x->w_hr) {  // what comes to the projected state goes through the projection first
+  if (x->w_hr) {  // the gradient of the projected state passes through the projection first
     PX_TRY(px_copy_(m->grad_other, m->grad_h, false));
     if (grad_output) PX_TRY(px_add_(m->grad_other, grad_output, px_int(1)));
     PX_TRY(px_mm_out(m->work, m->grad_other, x->w_hr));
@@ -178,8 +181,8 @@ static px_status lstm_back(layer *x, const moment *m) {
   return product(x, m->grad_h, m->grad_gates, false);
 }
 
-// A GRU's reset gate comes between the product with the state and the sum, so the product has a
-// place of its own.
+// A GRU applies its reset gate to the product with the state before the sum, so the product is
+// written to a buffer.
 static px_status gru_step(layer *x, const moment *m) {
   static px__named_kernel kernel = {.name = "gru_step"};
   if (x->b_hh) PX_TRY(px_copy_(m->work, x->b_hh, false));
@@ -218,7 +221,7 @@ static const cell cells[] = {
     {"rnn_tanh", 1, .step = rnn_step, .back = rnn_back},
     {"rnn_relu", 1, .relu = true, .step = rnn_step, .back = rnn_back}};
 
-// ---- what a layer is given
+// ---- checks of the arguments
 
 static px_status check_sizes(const px_tensor *t, const char *name, int64_t rows, int64_t columns) {
   PX_CHECK(t->ndim == 2 && t->sizes[0] == rows && t->sizes[1] == columns, PX_RUNTIME,
@@ -280,7 +283,7 @@ static px_status read_times(layer *x, const px_tensor *sizes, int64_t rows, int6
   return check_counts(x->walk.counts, x->walk.times, rows, batch);
 }
 
-// A tensor beside the weights: of their dtype, and on their device.
+// Checks that t, unless NULL, has the dtype and the device of the weights.
 static px_status check_beside(const layer *x, const px_tensor *t, const char *name) {
   char mine[PX_DEVICE_TEXT], theirs[PX_DEVICE_TEXT];
   if (!t) return PX_OK;
@@ -301,7 +304,7 @@ static px_status check_beside(const layer *x, const px_tensor *t, const char *na
 static px_status matrix(px_tensor **out, const layer *x, int64_t rows, int64_t columns) {
   return px_tensor_empty(out, 2, (int64_t[]){rows, columns}, x->dtype, x->device);
 }
-// The next rows x columns elements of `saved`.
+// A view of the next rows x columns elements of `saved`.
 static px_status part_of_saved(px_tensor **out, const layer *x, int64_t *at, int64_t rows,
                                int64_t columns) {
   PX_TRY(px__tensor_view(out, x->saved, 2, (int64_t[]){rows, columns}, (int64_t[]){columns, 1},
@@ -312,7 +315,7 @@ static px_status part_of_saved(px_tensor **out, const layer *x, int64_t *at, int
 static int64_t saved_numel(const layer *x) {
   int64_t parts = x->cell->gates + x->cell->keeps + (x->w_hr ? 1 : 0);
   int64_t all, each = px__sum(x->width, px__product(parts, x->size));
-  return __builtin_mul_overflow(x->walk.rows, each, &all) ? -1 : all;  // -1: no tensor has so many
+  return __builtin_mul_overflow(x->walk.rows, each, &all) ? -1 : all;  // -1: overflow
 }
 static px_status open_saved(layer *x) {
   int64_t at = 0, rows = x->walk.rows;
@@ -322,7 +325,7 @@ static px_status open_saved(layer *x) {
   if (x->cell->keeps) PX_TRY(part_of_saved(&x->kept, x, &at, rows, x->size));
   return PX_OK;
 }
-// A state that the steps change: a copy, or zeros.
+// A state updated by the steps: a copy of `from`, or zeros.
 static px_status state(px_tensor **out, const layer *x, const px_tensor *from, int64_t columns) {
   PX_TRY(matrix(out, x, x->walk.batch, columns));
   return from ? px_copy_(*out, from, false) : px_zero_(*out);
@@ -333,8 +336,8 @@ static px_status nothing(px_tensor **out, const layer *x) {
 
 // ---- forward
 
-// The part of the gates that comes from the inputs: one product for all times. A cell that adds up
-// both parts gets both biases here.
+// Computes the input part of the gates of all time steps in one product. Cells without `apart` add
+// both biases here.
 static px_status open_gates(layer *x, const px__recurrent_layer_args *args) {
   PX_SCOPED(px_tensor) turned = NULL;
   PX_SCOPED(px_tensor) both = NULL;

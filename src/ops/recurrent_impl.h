@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What recurrent nets, which are run layer by layer or by a library as a whole, share.
+// Declarations shared by the two implementations of recurrent nets: layer by layer, and by a
+// backend library (cuDNN).
 #pragma once
 #include "tensor/tensor_impl.h"
 
-// A net: all times' rows, and the tensors of recurrent_whole. Borrowed.
+// The arguments of recurrent_whole: the rows of all time steps and the tensors of the net. All are
+// borrowed.
 typedef struct px__whole {
   const px_tensor *rows, *h, *c, *batch_sizes;
   px_tensor *const *params;
@@ -12,9 +14,9 @@ typedef struct px__whole {
   bool has_biases, bidirectional, tf32;
 } px__whole;
 
-// How many params a layer has in one direction.
+// The number of parameters of a layer in one direction.
 static inline int px__recurrent_each(const px_recurrent_net *net) {
   return 2 + 2 * net->has_biases + net->projected;
 }
-// Whether a library of the backend runs it; not if something does not fit.
+// True if a library of the backend supports the net. False if the arguments are inconsistent.
 bool px__recurrent_serves(const px__whole *w);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Recurrent nets: layers over layers, in one direction or two, and single steps. Both are put
-// together from recurrent_layer, but for nets that a library of the device runs as a whole.
+// Run functions of recurrent nets (stacked layers in one or two directions) and of single steps.
+// They are composites of recurrent_layer, or call a library of the device for the whole net.
 #include "hidden/recurrent.h"
 #include "ops/recurrent_impl.h"
 #include "ops/run.h"
@@ -10,8 +10,8 @@
 #include "phlox/ops/view.h"
 #include "run_functions/recurrent.h"
 
-// What the ops of this file have in common. `input` is (L, N, features), or with batch_sizes the
-// rows of a packed sequence; `flat`, it is rows anyway. c is an LSTM's.
+// The arguments common to the ops of this file. `input` is (L, N, features), or rows for a packed
+// sequence (batch_sizes) or if `flat`. c is the cell state of an LSTM, otherwise NULL.
 typedef struct net {
   const char *mode;
   const px_tensor *input, *batch_sizes, *h, *c;
@@ -47,7 +47,8 @@ static px_status check_state(const net *n, const px_tensor *state) {
   return PX_OK;
 }
 
-// Reads what follows from the arguments. States of different sizes tell that an LSTM is projected.
+// Checks the arguments and sets the derived fields. An LSTM has a projection if the sizes of h and
+// c differ.
 static px_status check(net *n) {
   int ndim = n->batch_sizes || n->flat ? 2 : 3;
   n->directions = n->bidirectional ? 2 : 1;
@@ -66,7 +67,7 @@ static px_status check(net *n) {
   return PX_OK;
 }
 
-// The input as rows: those of one time beside each other.
+// The input as a matrix of rows ordered by time step.
 static px_status rows_of(px_tensor **out, const net *n) {
   PX_SCOPED(px_tensor) turned = NULL;
   const px_tensor *input = n->input;
@@ -85,7 +86,8 @@ static px_status rows_of(px_tensor **out, const net *n) {
 
 // ---- layers
 
-// What is there of a net while it runs: references to the rows, and the states at the end.
+// The state of a running net: the rows of the current layer, and the final states of each layer and
+// direction. References are owned.
 typedef struct progress {
   px_tensor *rows;
   px_tensor **h, **c;
@@ -149,10 +151,10 @@ static px_status all_layers(px_call *call, const net *n, progress *p) {
   return n->c ? px_stack(&call->results[2], p->c, states, 0) : PX_OK;
 }
 
-// ---- a net as a whole
+// ---- nets run by a library
 
-// Whether a library may run the net. Its dropout would draw other numbers than ours, and what it
-// sums is not always summed in one order.
+// True if a library may run the net. Its dropout uses another random sequence than Phlox, and its
+// sums are not deterministic.
 static bool may_be_whole(const net *n) {
   return px__tensor_device(n->input).type == PX_CUDA && px_setting_get(PX_SETTING_CUDNN_ENABLED) &&
          !px_setting_get(PX_SETTING_DETERMINISTIC) &&
@@ -165,7 +167,7 @@ static bool wants_gradient(const net *n) {
   return wants && px_grad_enabled();
 }
 
-// *done is false where no library takes the net.
+// Sets *done to false if no library supports the net.
 static px_status run_whole(px_call *call, const net *n, progress *p, bool *done) {
   PX_SCOPED(px_tensor) c_n = NULL;
   PX_SCOPED(px_tensor) output = NULL;

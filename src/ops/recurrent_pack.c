@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sequences of different lengths: padded ones, and packed ones, whose rows of one time lie beside
-// each other. Both ways are one selection of rows.
+// Run functions of padded and packed sequences of different lengths. In a packed sequence the rows
+// of a time step are contiguous. Both conversions are one index_select of rows.
 #include "ops/run.h"
 #include "phlox/ops/factory.h"
 #include "phlox/ops/index.h"
@@ -29,7 +29,7 @@ PX_RUN(pad_sequence) {
   PX_TRY(px_alloc((void **)&padded, (size_t)count * sizeof *padded));
   px_status status = PX_OK;
   for (; made < count && status == PX_OK; made++) {
-    int last = 2 * all[made]->ndim - 1;  // those of dimension 0 come last
+    int last = 2 * all[made]->ndim - 1;  // pads are listed from the last dimension to the first
     pads[last - left] = longest - all[made]->sizes[0];
     status =
         px_pad(&padded[made], all[made], pads, last + 1, "constant", px_float(args->padding_value));
@@ -57,7 +57,7 @@ static px_status check_host(const px_tensor *t, const char *name) {
   return PX_OK;
 }
 
-// Rows of a tensor, by numbers that lie on the host.
+// Selects rows of a tensor by CPU indices.
 static px_status rows_of(px_tensor **out, const px_tensor *from, const px_tensor *places) {
   PX_SCOPED(px_tensor) here = NULL;
   PX_TRY(px__tensor_to(&here, places, PX_DTYPE_NONE, px__tensor_device(from)));
@@ -125,7 +125,7 @@ static px_status check_batch_sizes(const int64_t *sizes, int64_t times, int64_t 
   return PX_OK;
 }
 
-// The data with a row of padding behind it.
+// The data with one row of the padding value appended.
 static px_status with_padding(px_tensor **out, const px_tensor *data, px_scalar value) {
   PX_SCOPED(px_tensor) row = NULL;
   int64_t sizes[PX_MAX_DIMS];

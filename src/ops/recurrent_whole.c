@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Recurrent nets that a library of the backend runs as a whole.
+// Run functions of recurrent nets executed by a library of the backend (cuDNN).
 //
-// The library has the weights in one piece, in an order of its own, and leaves in memory of a size
-// of its own what its backward pass needs. Both lie in one tensor, `saved`, the weights first. The
-// backend tells the sizes and the places (px_backend.recurrent_plan); its kernels do the rest.
+// The library requires all weights in one buffer in its own layout, and saves data for the backward
+// pass in a buffer of its own size. Both are parts of one tensor, `saved`, with the weights first.
+// The backend returns the sizes and the offsets (px_backend.recurrent_plan). Its kernels run the
+// net.
 #include "ops/recurrent_impl.h"
 #include "hidden/recurrent.h"
 #include "ops/run.h"
@@ -11,20 +12,20 @@
 #include "phlox/ops/copy.h"
 #include "run_functions/recurrent.h"
 
-enum { UNIT = 512 };  // bytes: where what is kept begins
+enum { UNIT = 512 };  // bytes: alignment of the data for the backward pass
 
-// A net with the library's plan for it.
+// A net and the library's plan for it.
 typedef struct plan {
   px_recurrent_net net;
-  int64_t *places, params;  // owned; of the weights
-  int64_t weights, all;     // elements of saved: of the weights, and with what is kept
+  int64_t *places, params;  // owned: the offset of each weight, in elements; their number
+  int64_t weights, all;     // elements of saved: of the weights, and in total
   px_device device;
   px_dtype dtype;
 } plan;
 
 static void plan_end(plan *p) { px__free(p->places); }
 
-// ---- what the library is asked
+// ---- arguments of the library
 
 static int gates_of(const char *mode) {
   static const struct {
@@ -36,7 +37,7 @@ static int gates_of(const char *mode) {
   return 0;
 }
 
-// Whether the tensor lies beside the rows and has these sizes.
+// True if t has the given sizes and the dtype and device of the rows.
 static bool beside(const px_tensor *t, const px_tensor *rows, int ndim, int64_t a, int64_t b,
                    int64_t c) {
   const int64_t sizes[] = {a, b, c};
@@ -44,7 +45,7 @@ static bool beside(const px_tensor *t, const px_tensor *rows, int ndim, int64_t 
          px_device_equal(px__tensor_device(t), px__tensor_device(rows));
 }
 
-// The sizes of the k-th parameter, of those of a layer in one direction; returns how many.
+// Sets the sizes of the k-th parameter and returns its number of dimensions.
 static int param_sizes(int64_t sizes[2], const px_recurrent_net *net, int64_t k) {
   int each = px__recurrent_each(net);
   int64_t gates = gates_of(net->mode), which = k % each, layer = k / each / net->directions;
@@ -57,14 +58,15 @@ static int param_sizes(int64_t sizes[2], const px_recurrent_net *net, int64_t k)
   return hr || which < 2 ? 2 : 1;
 }
 
-// The times of a packed batch.
+// Sets the number of time steps and the rows of each. Returns false if they are inconsistent.
 static bool read_counts(px_recurrent_net *net, const px_tensor *sizes, int64_t rows) {
   if (!sizes) return net->times = rows / net->batch, rows % net->batch == 0;
   if (sizes->ndim != 1 || sizes->dtype != PX_INT64 || !sizes->contiguous ||
       px__tensor_device(sizes).type != PX_CPU)
     return false;
   const int64_t *counts;
-  if (px__tensor_read(&counts, sizes) != PX_OK) return px_error_clear(), false;  // told elsewhere
+  if (px__tensor_read(&counts, sizes) != PX_OK)
+    return px_error_clear(), false;  // recurrent_layer reports the error
   net->counts = counts;
   int64_t sum = 0, before = net->batch;
   net->times = sizes->numel;
@@ -80,8 +82,8 @@ static bool fits_in_int(int64_t a, int64_t b) {
   return !__builtin_mul_overflow(a, b, &all) && all <= INT32_MAX;
 }
 
-// Whether what is given makes a net that the library may be asked about. What does not fit, the
-// layers tell.
+// Describes the net for the library. Returns false if the arguments are inconsistent.
+// recurrent_layer then reports the error.
 static bool describe(px_recurrent_net *net, const px__whole *w) {
   const px_tensor *rows = w->rows, *h = w->h, *c = w->c;
   int directions = w->bidirectional ? 2 : 1, gates = gates_of(w->mode);
@@ -127,7 +129,7 @@ bool px__recurrent_serves(const px__whole *w) {
          px__recurrent_plan(px__tensor_device(w->rows), &net, NULL, NULL);
 }
 
-// *out says whether there is a plan; if so, plan_end is to be called.
+// Sets *out to true if there is a plan. The caller must then call plan_end.
 static px_status make_plan(plan *p, const px__whole *w, bool *out) {
   px_recurrent_room room;
   *p = (plan){.device = px__tensor_device(w->rows), .dtype = (px_dtype)w->rows->dtype};
@@ -145,7 +147,7 @@ static px_status make_plan(plan *p, const px__whole *w, bool *out) {
 
 // ---- the weights
 
-// A view of the k-th parameter where it lies in the weights.
+// A view of the k-th parameter in the buffer of weights.
 static px_status param_at(px_tensor **out, const plan *p, const px_tensor *weights, int64_t k) {
   int64_t sizes[2], strides[2] = {1, 1};
   int ndim = param_sizes(sizes, &p->net, k);
@@ -165,7 +167,7 @@ static px_status fill_weights(const plan *p, const px_tensor *weights, px_tensor
 static px_status flat(px_tensor **out, const plan *p, int64_t numel) {
   return px_tensor_empty(out, 1, &numel, p->dtype, p->device);
 }
-// The two parts of what is saved.
+// Views of the weights and of the data for the backward pass.
 static px_status parts(px_tensor **weights, px_tensor **kept, const plan *p, const px_tensor *all) {
   PX_TRY(px__part_slice(weights, all, 0, 0, p->weights, 1));
   return px__part_slice(kept, all, 0, p->weights, p->all - p->weights, 1);
@@ -173,7 +175,7 @@ static px_status parts(px_tensor **weights, px_tensor **kept, const plan *p, con
 
 // ---- forward
 
-// What kernels are told of the net beside its tensors.
+// The non-tensor arguments of the kernels.
 enum { TOLD = 4 };
 static void tell(px_value told[TOLD], const plan *p) {
   told[0] = p->net.counts ? PX_IS(p->net.counts, p->net.times) : PX_IS(NULL, 0);
@@ -276,7 +278,7 @@ static px_status grad_weights(px_call *call, const plan *p,
   return px__run_kernel(&kernel, p->device, 2, written, 4, read, told, TOLD);
 }
 
-// What is kept is changed on the way; another backward pass may come, so it is a copy that is.
+// The library overwrites the saved data. It gets a copy, since a second backward pass may follow.
 static px_status backward(px_call *call, const plan *p,
                           const px__recurrent_whole_backward_args *args) {
   static px__named_kernel kernel = {.name = "recurrent_whole_back"};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Run functions of differences and integrals along a dimension. They are made of views of
-// neighbours: all elements but the last, and all but the first.
+// Run functions of differences and integrals along a dimension, and of hashes. Differences and
+// integrals combine two views of neighbours: all elements but the last and all but the first.
 #include "hidden/reduce.h"
 #include "ops/run.h"
 #include "phlox/ops/arithmetic.h"
@@ -52,7 +52,7 @@ PX_RUN(diff) {
 
 // ---- integrals
 
-// The widths between the places x, which is a line along the dimension of y or like y.
+// The intervals between the points x: a 1-D tensor along dim, or a tensor like y.
 static px_status widths(px_tensor **out, const px_tensor *y, const px_tensor *x, int64_t dim) {
   int at;
   PX_TRY(px__wrap_dim(&at, dim, y->ndim));
@@ -65,7 +65,7 @@ static px_status widths(px_tensor **out, const px_tensor *y, const px_tensor *x,
   for (int d = 0; d < y->ndim; d++) sizes[d] = d == at ? line->numel : 1;
   return px_reshape(out, line, sizes, y->ndim);
 }
-// The areas between neighbours, but for a half: of widths, or of the width dx.
+// Twice the areas of the trapezoids between neighbours. Without x the spacing is 1.
 static px_status areas(px_tensor **out, const px_tensor *y, const px_tensor *x, int64_t dim) {
   PX_SCOPED(px_tensor) left = NULL;
   PX_SCOPED(px_tensor) right = NULL;
@@ -88,8 +88,8 @@ static px_status integrate(px_tensor **out, const px_tensor *y, const px_tensor 
     PX_TRY(px_sum(&whole, parts, &dim, 1, false, PX_DTYPE_NONE));
   return px_mul_scalar(out, whole, px_float(dx / 2));
 }
-// All of the line but a half of each end. A sum of whole numbers is int64; the ends are added in
-// the line's own dtype, as in PyTorch.
+// The sum of all elements minus half of both ends. Sums of integers are int64, and the ends are
+// added in the dtype of y, as in PyTorch.
 PX_RUN(trapezoid) {
   const px_tensor *y = args->y;
   PX_SCOPED(px_tensor) first = NULL;

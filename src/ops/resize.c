@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Resizing signals, images and volumes, one dimension after the other. Each place of the result is
-// a weighted sum of a few places of the input, its taps, which are taken by indexing. Places are
-// computed in float, of float64 in double, as in PyTorch. Sums of uint8 are rounded, those of each
-// dimension.
+// Run functions of resizing signals, images and volumes, one dimension at a time. Each output
+// element is a weighted sum of a few input elements, its taps, read with index_select. Source
+// positions are computed in float32, or float64 for float64 input, as in PyTorch. uint8 sums are
+// rounded after each dimension.
 #include <math.h>
 #include <stdio.h>
 
@@ -26,11 +26,11 @@ static int64_t within(int64_t i, int64_t size) { return i < 0 ? 0 : i >= size ? 
 
 static const struct mode {
   const char *name;
-  int dims;  // spatial dimensions; 0: any
+  int dims;  // number of spatial dimensions; 0: any
   int taps;
-  float centre;  // of a place: what is added before scaling, and taken off again if there are taps
-  bool corners;  // takes align_corners
-  const char *cpu, *cuda;  // PyTorch's kernels
+  float centre;  // centre of an element: added before scaling, subtracted after it if taps > 1
+  bool corners;  // supports align_corners
+  const char *cpu, *cuda;  // PyTorch's kernel names, for errors
 } modes[] = {
     {"nearest", 0, 1, 0, false, "", ""},
     {"nearest-exact", 0, 1, 0.5f, false, "", ""},
@@ -41,7 +41,7 @@ static const struct mode {
      "upsample_trilinear3d_out_frame"},
     {"bicubic", 2, 4, 0.5f, true, "compute_indices_weights_cubic", "upsample_bicubic2d_out_frame"}};
 
-// `from` places become `to`, by a scale, if that is not 0.
+// The sizes of a dimension before and after. The scale is 0 if it is given by the sizes.
 typedef struct span {
   int64_t from, to;
   double scale;
@@ -78,7 +78,7 @@ static px_status tables_fill(tables *t, const struct mode *m, const span *s, boo
   return PX_OK;
 }
 
-// The taps of one k: the places picked, times their weights.
+// Tap k of every output element: the selected input elements times their weights.
 static px_status tap(px_tensor **out, const px_tensor *x, int dim, const tables *t, int k,
                      bool weighed) {
   PX_SCOPED(px_tensor) places = NULL;
@@ -89,7 +89,7 @@ static px_status tap(px_tensor **out, const px_tensor *x, int dim, const tables 
   px_device device = px__tensor_device(x);
   PX_TRY(px__tensor_to(&places, t->places[k], PX_INT64, device));
   if (!weighed) return px_index_select(out, x, dim, places);
-  // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): what weighs has weights
+  // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): weighed taps have weights
   for (int d = 0; d < x->ndim; d++) sizes[d] = d == dim ? t->weights[k]->numel : 1;
   PX_TRY(px_index_select(&picked, x, dim, places));
   PX_TRY(px__tensor_to(&weights, t->weights[k], (px_dtype)x->dtype, device));
@@ -124,16 +124,16 @@ static px_status resize_dim(px_tensor **x, const struct mode *m, int dim, const 
   return PX_OK;
 }
 
-// ---- with antialias
+// ---- antialias
 
-// The filters' reach at scale 1; 0: no such mode.
+// The support radius of the filter at scale 1; 0: unsupported mode.
 static int reach_of(const char *mode) {
   return !strcmp(mode, "bilinear")  ? 1
          : !strcmp(mode, "bicubic") ? 2
          : !strcmp(mode, "lanczos") ? 3
                                     : 0;
 }
-// How many places count at most for an element of the result.
+// The maximum number of taps of an output element.
 static int64_t most_places(const span *s, int reach) {
   double scale = s->corners     ? (s->to > 1 ? (double)(s->from - 1) / (double)(s->to - 1) : 0)
                  : s->scale > 0 ? 1 / s->scale
@@ -141,7 +141,7 @@ static int64_t most_places(const span *s, int reach) {
   double support = scale >= 1 ? reach * scale : reach, most = ceil(support) * 2 + 2;
   return most > (double)s->from ? s->from : (int64_t)most;
 }
-// The k-th place of each element, and what it counts.
+// Adds tap k of each output element, times its weight, to the sum.
 static px_status add_places(px_tensor **sum, const px_tensor *x, int dim, const px_tensor *places,
                             const px_tensor *weights, int64_t k) {
   PX_SCOPED(px_tensor) at = NULL;
@@ -207,7 +207,7 @@ static px_status mode_of(const struct mode **out, const px_tensor *x, const char
   PX_FAIL(PX_UNIMPLEMENTED, "interpolate: mode '%s' is not implemented", name);
 }
 
-// The size asked for, of a spatial dimension, and its scale; 0: none was given.
+// The output size of a spatial dimension, and its scale (0: none given).
 static px_status size_of(int64_t *to, double *scale, const px_tensor *x, px_value size,
                          px_value given, int k) {
   int64_t from = x->sizes[2 + k];
@@ -223,13 +223,13 @@ static px_status size_of(int64_t *to, double *scale, const px_tensor *x, px_valu
            px__sizes_text(have, sizeof have, x->ndim - 2, x->sizes + 2),
            px__sizes_text(want, sizeof want, size.n, size.v.ints));
   double wide = (double)from * *scale;
-  // cppcheck-suppress incorrectLogicOperator ; it does not read 0x1p53
+  // cppcheck-suppress incorrectLogicOperator ; it does not parse 0x1p53
   PX_CHECK(wide < 0x1p53 && wide > -0x1p53, PX_RUNTIME, "interpolate: scale_factor is too large");
   *to = size.kind == PX_ARG_NONE ? (int64_t)floor(wide) : px__int_at(size, k);
   return PX_OK;
 }
 
-// "D: 2, H: 3, W: 4": the sizes, or the sizes asked for.
+// "D: 2, H: 3, W: 4": the input sizes, or the output sizes if `to`.
 static const char *span_text(char text[96], const span *s, int dims, bool to) {
   size_t used = 0;
   for (int k = 0; k < dims; k++)
@@ -237,7 +237,7 @@ static const char *span_text(char text[96], const span *s, int dims, bool to) {
                              "DHW"[3 - dims + k], LL(to ? s[k].to : s[k].from));
   return text;
 }
-// Images have channels, and neither they nor the results are empty; the batch may be.
+// Channels, input sizes and output sizes must not be 0. The batch may be empty.
 static px_status check_spans(const px_tensor *x, const span *s) {
   char text[128], have[96], want[96];
   int dims = x->ndim - 2;
@@ -252,8 +252,8 @@ static px_status check_spans(const px_tensor *x, const span *s) {
   return PX_OK;
 }
 
-// Bytes and, but for antialias, short floats are summed as floats; other whole numbers are refused
-// where there are weights.
+// Converts input with weights to the dtype of the sums: uint8 to float32, and without antialias
+// fp16 and bf16 as well. Other integers fail if the mode has weights.
 static px_status as_floats(px_tensor **out, px_tensor *x, const struct mode *m, bool antialias) {
   const char *host = antialias ? "compute_index_ranges_weights" : m->cpu;
   bool on_device = px__tensor_device(x).type == PX_CUDA;
@@ -266,7 +266,7 @@ static px_status as_floats(px_tensor **out, px_tensor *x, const struct mode *m, 
   *out = px_retain(x);
   return PX_OK;
 }
-// The CPU of PyTorch keeps what a pass over a dimension gives as bytes, halves rounded up.
+// PyTorch's CPU kernels store each pass as uint8, rounded half up.
 static px_status round_bytes(px_tensor **x) {
   PX_SCOPED(px_tensor) above = NULL;
   PX_SCOPED(px_tensor) whole = NULL;
@@ -279,7 +279,7 @@ static px_status round_bytes(px_tensor **x) {
   return PX_OK;
 }
 
-// Means of the parts that come to lie in a place.
+// Mode "area": means over the input of each output element.
 static px_status means_of(px_tensor **out, const px_tensor *x, const span *s) {
   int64_t sizes[DIMS];
   int dims = x->ndim - 2;
@@ -289,7 +289,7 @@ static px_status means_of(px_tensor **out, const px_tensor *x, const span *s) {
   return mean[dims - 1](out, x, sizes, dims);
 }
 
-// Mixed precision casts what an op is given, and averages of areas are not cast.
+// Autocast applies to the input of the interpolating modes, but not to mode "area".
 PX_RUN(_sampled) {
   call->results[0] = px_retain(args->input);
   return PX_OK;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a place of the result of a resize lies in the input, and the weights of the places beside
-// it. Included once for each type in which places are computed: T, and NAME(x), its name of x, and
-// M(x), libm's name.
+// The taps of a resized output element: input indices and weights. Included once for each type of
+// positions, with the macros T (the type), NAME(x) (the name of x for T) and M(x) (the libm
+// function).
 
 static void NAME(two_taps)(T at, int64_t size, int64_t *places, T *weights) {
   T inside = at < 0 ? 0 : at;
@@ -10,7 +10,7 @@ static void NAME(two_taps)(T at, int64_t size, int64_t *places, T *weights) {
   weights[1] = inside - (T)places[0];
   weights[0] = 1 - weights[1];
 }
-// Keys 1981, with a = -0.75.
+// Cubic convolution (Keys 1981), a = -0.75.
 static T NAME(keys)(T x) {
   const T a = (T)-0.75;
   x = M(fabs)(x);
@@ -24,7 +24,7 @@ static void NAME(four_taps)(T at, int64_t size, int64_t *places, T *weights) {
     weights[k] = NAME(keys)(rest + 1 - (T)k);
   }
 }
-// The places and weights of place i of `to` among `from` places.
+// The indices and weights of the taps of output element i.
 static void NAME(spread)(const struct mode *m, const span *s, int64_t i, int64_t *places,
                          T *weights) {
   T centre = (T)m->centre;
@@ -42,18 +42,18 @@ static void NAME(fill)(const struct mode *m, const span *s, int64_t *const *plac
   T weight[TAPS] = {1};
   for (int64_t i = 0; i < s->to; i++) {
     NAME(spread)(m, s, i, one, weight);
-    // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): there are as many places as taps
+    // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): one table of indices for each tap
     for (int k = 0; k < m->taps; k++) places[k][i] = one[k], ((T *)weights[k])[i] = weight[k];
   }
 }
 
-// ---- with antialias: an element of the result is a mean over as many places as it stands for
+// ---- antialias: the filter is widened by the scale when shrinking
 
 static T NAME(triangle)(T x) {
   x = M(fabs)(x);
   return x < 1 ? 1 - x : 0;
 }
-// Keys 1981, with a = -0.5.
+// Cubic convolution (Keys 1981), a = -0.5.
 static T NAME(cubic)(T x) {
   x = M(fabs)(x);
   if (x < 1) return (T)((1.5 * x - 2.5) * x * x + 1);
@@ -61,7 +61,8 @@ static T NAME(cubic)(T x) {
 }
 static T NAME(sinc)(T x) { return x == 0 ? 1 : M(sin)((T)PI * x) / ((T)PI * x); }
 static T NAME(lanczos)(T x) { return -3 <= x && x < 3 ? NAME(sinc)(x) * NAME(sinc)(x / 3) : 0; }
-// `reach` is that of the filter at scale 1; places and weights have `most` rows of s->to.
+// `reach` is the filter's radius at scale 1. Indices and weights have `most` rows of s->to
+// elements.
 static void NAME(fill_wide)(int reach, const span *s, int64_t most, int64_t *places,
                             void *numbers) {
   T *weights = numbers;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Run functions of systems of linear equations: those of the kernels make results by columns; the
-// others are composites over them.
+// Run functions of systems of linear equations. Ops with kernels allocate column-major results. The
+// others are composites of them.
 #include <math.h>
 
 #include "ops/matrices.h"
@@ -40,7 +40,7 @@ PX_RUN(_linalg_lu) {
   PX_TRY(px__lines_result(call, 1, a, px__least(rows_of(a), columns_of(a)), PX_INT32));
   return px__lines_result(call, 2, a, -1, PX_INT32);
 }
-// That b and pivots go with the decompositions of square matrices, and the result, which is as b.
+// Checks that b and pivots match the square decompositions a. The result has the sizes of b.
 static px_status solved_by(px_call *call, const px_tensor *a, const px_tensor *pivots,
                            const px_tensor *b) {
   PX_TRY(px__check_kernel(call, a, true));
@@ -111,7 +111,7 @@ static px_status adjoint(px_tensor **out, const px_tensor *t) {
   PX_TRY(turned(&other, t));
   return px_conj(out, other);
 }
-// Both triangular systems that the decomposition makes of one: L y = b, then L' x = y.
+// Solves A x = b by the two triangular systems of its Cholesky factor: L y = b, then L^H x = y.
 static px_status solve_twice(px_tensor **out, const px_tensor *b, const px_tensor *triangle,
                              bool upper) {
   PX_SCOPED(px_tensor) other = NULL;
@@ -157,7 +157,7 @@ PX_RUN(linalg_lu_factor) {
                         "consider calling linalg.lu(A, pivot) or linalg.lu_factor_ex(A, pivot)");
 }
 
-// The lower triangle with a diagonal of ones, and the upper one, of a decomposition.
+// The unit lower triangular and the upper triangular factor of an LU decomposition.
 static px_status lower_of(px_tensor **out, const px_tensor *lu) {
   int64_t m = rows_of(lu), k = px__least(m, columns_of(lu));
   PX_SCOPED(px_tensor) part = NULL;
@@ -209,7 +209,7 @@ static px_status check_fits(const px_tensor *a, const px_tensor *b, bool left, c
            (long long)rows_of(b), (long long)columns_of(b));
   return PX_OK;
 }
-// X in A X = B, or with `adjoint` A' X = B, batches broadcast.
+// Solves A X = B, or A^H X = B if `adjoint`, with broadcast batch dimensions.
 static px_status lu_solve(px_tensor **out, const px_tensor *lu, const px_tensor *pivots,
                           const px_tensor *b, bool adjoint) {
   PX_SCOPED(px_tensor) wide_lu = NULL;
@@ -219,7 +219,7 @@ static px_status lu_solve(px_tensor **out, const px_tensor *lu, const px_tensor 
   PX_TRY(px__expand_batch(&wide_pivots, pivots, 1, wide_b));
   return px__linalg_lu_solve(out, wide_lu, wide_pivots, wide_b, adjoint);
 }
-// The same for X A = B too, whose transpose is A.T X.T = B.T, and A.T the adjoint of conj A.
+// Also solves X A = B, by its transpose A^T X^T = B^T with A^T = (conj A)^H.
 static px_status lu_solve_side(px_tensor **out, const px_tensor *lu, const px_tensor *pivots,
                                const px_tensor *b, bool left, bool adjoint) {
   if (left) return lu_solve(out, lu, pivots, b, adjoint);
@@ -266,7 +266,7 @@ PX_RUN(triangular_solve) {
 
 // ---- systems and inverses
 
-// Whether B is a vector for each matrix of A, rather than a matrix.
+// True if B has one vector for each matrix of A.
 static bool is_vector(const px_tensor *a, const px_tensor *b) {
   return b->ndim == 1 || (a->ndim - 1 == b->ndim && px__has_sizes(b, a->ndim - 1, a->sizes));
 }
@@ -278,7 +278,7 @@ PX_RUN(_linalg_solve) {
   PX_TRY(px__linalg_lu(&r[1], &r[2], &r[3], args->A, true));
   return lu_solve_side(&r[0], r[1], r[2], args->B, args->left, false);
 }
-// Columns as vectors, of which PyTorch lays several out as a matrix by columns.
+// Removes the column dimension. PyTorch returns batches of vectors as column-major matrices.
 static px_status vectors_of(px_tensor **out, const px_tensor *columns) {
   PX_SCOPED(px_tensor) rows = NULL;
   PX_SCOPED(px_tensor) other = NULL;
@@ -345,7 +345,7 @@ PX_RUN(linalg_inv) {
 
 // ---- determinants
 
-// -1 for each matrix whose rows were exchanged an odd number of times, 1 for the others.
+// The sign of each row permutation: -1 after an odd number of exchanges, otherwise 1.
 static px_status parity(px_tensor **out, const px_tensor *pivots, px_dtype dtype) {
   int64_t last = -1, n = pivots->sizes[pivots->ndim - 1];
   px_device device = px__tensor_device(pivots);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Run functions of sorting and choosing.
+// Run functions of sorting, medians, binary search and membership.
 #include <math.h>
 #include <string.h>
 
@@ -35,7 +35,7 @@ px_status px__sorted(px_tensor **out, const px_tensor *self, int64_t dim) {
                         (px_value[]){PX_I(dim)}, 1));
   return *out = PX_MOVE(values), PX_OK;
 }
-// Where a line holds a NaN, its first one is the median: the maximum finds it.
+// The median of a line with NaN is its first NaN, found by the maximum.
 static px_status nan_first(px_call *call, const px_tensor *t, int dim, bool keepdim) {
   PX_SCOPED(px_tensor) most = NULL;
   PX_SCOPED(px_tensor) place = NULL;
@@ -108,9 +108,9 @@ PX_VMAP_RULE(median) {
   return px__vmap_set_result(b, 0, made);
 }
 
-// ---- places in sorted lines
+// ---- binary search
 
-// Both of the dtype that they promote to, on the device of the first.
+// Converts both tensors to the promoted dtype, on the device of the first.
 static px_status make_alike(px_tensor **a, px_tensor **b, const px_tensor *first,
                             const px_tensor *second) {
   px_dtype one = (px_dtype)first->dtype, other = (px_dtype)second->dtype;
@@ -121,8 +121,8 @@ static px_status make_alike(px_tensor **a, px_tensor **b, const px_tensor *first
   PX_TRY(px__tensor_to(a, first, dtype, PX_DEVICE_NONE));
   return px__tensor_to(b, second, dtype, px__tensor_device(first));
 }
-// A line for all places stays one; one that each place has is a line among others, and the place's
-// values are those that it is searched for.
+// Boundaries shared by the whole batch stay 1-D. Batched 1-D boundaries become rows, and the values
+// of each batch entry become the row to search for.
 PX_VMAP_RULE(search_lines) {
   px_tensor *made = NULL, *boundaries = args->boundaries, *values = args->values;
   bool line = boundaries->ndim == 1;
@@ -191,7 +191,7 @@ PX_RUN(bucketize_number) {
   return search(&call->results[0], args->boundaries, value, args->right, args->out_int32);
 }
 
-// ---- being among others
+// ---- membership
 
 static px_status put_in_order(px_tensor **t) {
   PX_SCOPED(px_tensor) given = *t;
@@ -200,7 +200,7 @@ static px_status put_in_order(px_tensor **t) {
   return px__to_ordered(t, given);
 }
 
-// The element at the place where one would go is equal to it, if any is.
+// An element is a member if it equals the sorted element at its lower bound.
 static px_status among(px_tensor **out, const px_tensor *given, const px_tensor *tests,
                        bool invert) {
   PX_SCOPED(px_tensor) flat = NULL;

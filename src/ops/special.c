@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Composites of special functions and powers.
+// Run functions of special functions and powers, as composites.
 #include <math.h>
 
 #include "hidden/special.h"
@@ -12,7 +12,7 @@
 #include "phlox/ops/view.h"
 #include "run_functions/special.h"
 
-// The sum of lgamma at self, self - 1/2, ... of p terms, and the constant of the integral.
+// The sum of lgamma(self - k/2) for k < p, plus the constant term.
 PX_RUN(mvlgamma) {
   const double log_pi = 1.14472988584940017414;
   const px_tensor *self = args->self;
@@ -34,7 +34,7 @@ PX_RUN(mvlgamma) {
   return px_add_scalar(&call->results[0], sum, px_float(log_pi * p * (p - 1) / 4), px_int(1));
 }
 
-// The exponents have no gradient.
+// The exponents are not differentiable.
 PX_RUN(frexp) {
   PX_SCOPED(px_tensor) plain = NULL;
   PX_SCOPED(px_tensor) exponent = NULL;
@@ -44,7 +44,7 @@ PX_RUN(frexp) {
   return px_to(&call->results[1], exponent, PX_INT32, PX_DEVICE_NONE, false, false);
 }
 
-// ---- powers of float64
+// ---- powers in float64
 
 static px_status doubled(px_tensor **out, const px_tensor *t) {
   bool complex = px_dtype_is_complex((px_dtype)t->dtype);

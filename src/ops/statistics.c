@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Run functions of figures of samples. They call other ops; where they only look for places, they
-// look at a tensor without a history, and pick from the one that has it.
+// Run functions of statistics, as composites. Indices are computed from a detached tensor, and the
+// values are then gathered from the original one to record the gradient.
 #include <math.h>
 #include <string.h>
 
@@ -28,7 +28,7 @@ static px_status at_most(px_tensor **out, const px_tensor *t, int64_t most) {
   return px_clamp_max(out, t, bound);
 }
 
-// ---- two at once
+// ---- pairs of statistics
 
 PX_RUN(aminmax) {
   int64_t dim = px__given(args->dim) ? args->dim.v.i : 0, n = px__given(args->dim);
@@ -69,7 +69,7 @@ static px_status with_mean(px_call *call, const px_tensor *self, px_value dim, p
 WITH_MEAN(var, px_var)
 WITH_MEAN(std, px_std)
 
-// ---- of what is not NaN
+// ---- statistics without NaN
 
 static px_status numbers_in(px_tensor **out, const px_tensor *t) {
   PX_SCOPED(px_tensor) nans = NULL;
@@ -87,7 +87,7 @@ PX_RUN(nanmean) {
   return px_div(&call->results[0], total, count);
 }
 
-// What is at the places of a dimension, which has size 1 in them.
+// Gathers self at indices along dim (size 1 there), and returns the values and the indices.
 static px_status pick(px_call *call, const px_tensor *self, const px_tensor *places, int64_t dim,
                       bool keepdim) {
   PX_SCOPED(px_tensor) values = NULL;
@@ -131,7 +131,7 @@ PX_RUN(nanmedian) {
 
 // ---- order
 
-// Where each run of equal neighbours of a sorted dimension begins, at all places of the run.
+// For each element of a sorted dimension, the index of the start of its run of equal elements.
 static px_status run_starts(px_tensor **out, const px_tensor *sorted, const px_tensor *line,
                             int64_t dim) {
   PX_SCOPED(px_tensor) shifted = NULL;
@@ -143,7 +143,7 @@ static px_status run_starts(px_tensor **out, const px_tensor *sorted, const px_t
   PX_TRY(px_mul(&starts, differs, line));
   return px_cummax(out, &where, starts, dim);
 }
-// The last place of the first of the longest runs of a sorted dimension.
+// The index of the last element of the first longest run of a sorted dimension.
 static px_status longest_run(px_tensor **out, const px_tensor *sorted, int64_t dim) {
   PX_SCOPED(px_tensor) line = NULL;
   PX_SCOPED(px_tensor) along = NULL;
@@ -173,7 +173,7 @@ PX_RUN(mode) {
   PX_TRY(longest_run(&most, sorted, args->dim));
   PX_TRY(px_gather(&places, order, args->dim, most, false));
   PX_TRY(pick(call, args->self, places, args->dim, args->keepdim));
-  return px__resize_reduced(call, plain, args->dim, args->keepdim);  // self may be one of them
+  return px__resize_reduced(call, plain, args->dim, args->keepdim);  // out= may alias self
 }
 PX_RUN(msort) { return px__sorted(&call->results[0], args->self, 0); }
 
@@ -193,7 +193,7 @@ static px_status check_weights(const px_tensor *weights, const char *name, int64
   PX_CHECK(px_scalar_float(value) >= 0, PX_RUNTIME, "cov(): %s cannot be negative", name);
   return PX_OK;
 }
-// The product of what is given of two kinds of weights, NULL for neither.
+// The product of the given weights; NULL if there are none.
 static px_status joint_weights(px_tensor **out, px_tensor *times, px_tensor *weights) {
   if (times && weights) return px_mul(out, times, weights);
   *out = times || weights ? px_retain(times ? times : weights) : NULL;
@@ -208,7 +208,7 @@ static px_status warn_of_degrees(const px_tensor *left) {
                  "cov(): degrees of freedom is <= 0. Correction should be strictly less than "
                  "the number of observations.");
 }
-// What the products are divided by: the weights' sum without the correction.
+// The divisor of the products: the sum of the weights minus the correction, at least 0.
 static px_status degrees(px_tensor **out, const px_tensor *total, const px_tensor *joint,
                          const px_tensor *weights, int64_t correction) {
   PX_SCOPED(px_tensor) squares = NULL;
@@ -244,7 +244,7 @@ static px_status weighed(px_tensor **out, const px_tensor *rows, const px_tensor
   *out = px_retain((px_tensor *)rows);
   return PX_OK;
 }
-// The rows without their means.
+// The rows minus their means.
 static px_status centred(px_tensor **out, const px_tensor *rows, const px_tensor *joint,
                          const px_tensor *total) {
   PX_SCOPED(px_tensor) parts = NULL;
@@ -267,7 +267,7 @@ static px_status products(px_tensor **out, const px_tensor *rows, const px_tenso
   PX_TRY(px_div(&each, product, divisor));
   return px_squeeze(out, each);
 }
-// One or two dimensions of floating-point numbers as rows of observations.
+// A 1-D or 2-D tensor as rows of floating-point observations.
 static px_status rows_of(px_tensor **out, const px_tensor *t) {
   PX_SCOPED(px_tensor) rows = NULL;
   px_dtype dtype = (px_dtype)t->dtype;
@@ -298,7 +298,7 @@ PX_RUN(cov) {
   PX_TRY(centred(&about, rows, cast, total));
   return products(&call->results[0], about, cast, divisor);
 }
-// Both parts, from -1 to 1.
+// Clamps the real and imaginary parts to [-1, 1].
 static px_status within_ones(px_tensor **out, const px_tensor *t) {
   PX_SCOPED(px_tensor) pairs = NULL;
   PX_SCOPED(px_tensor) least = NULL;
@@ -338,7 +338,7 @@ static px_status differences(px_tensor **out, const px_tensor *x1, const px_tens
   return px_sub(out, a, b, px_int(1));
 }
 PX_RUN(cdist) {
-  enum { MANY = 25 };  // rows
+  enum { MANY = 25 };  // rows above which products are faster, as in PyTorch
   const px_tensor *x1 = args->x1, *x2 = args->x2;
   const char *mode = args->compute_mode ? args->compute_mode : "";
   int64_t last = -1;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fourier transforms of short times: windows of a signal, each transformed, and back.
+// Run functions of the short-time Fourier transform and its inverse.
 #include "hidden/fft.h"
 #include "hidden/view.h"
 #include "ops/run.h"
@@ -15,11 +15,11 @@
 #include <stdio.h>
 #include <string.h>
 
-// The sizes of a call.
+// The parameters of a call.
 typedef struct frames {
   int64_t n_fft, hop, win, count;
   const px_tensor *window;  // or NULL
-  char text[512];           // the call, for errors
+  char text[512];           // text of the call, for errors
 } frames;
 
 static int64_t number_or(px_value v, int64_t otherwise) {
@@ -29,9 +29,10 @@ static const char *flag_text(px_value v) {
   return !px__given(v) ? "None" : px_value_int(v) ? "1" : "0";
 }
 
-// ---- texts
+// ---- texts of calls
 
-// "torch.FloatTensor[2, 40]"; the sizes in braces of a window, and of complex numbers another name.
+// PyTorch's text of a tensor: "torch.FloatTensor[2, 40]". `around` holds braces for the sizes of a
+// window. Complex dtypes have another type name.
 static const char *tensor_text(char *room, size_t bytes, const px_tensor *t, const char *around) {
   char sizes[256];
   if (!t) return "None";
@@ -82,7 +83,7 @@ static px_status warn_of_no_window(const px_tensor *window, const char *why) {
                  why);
 }
 
-// The window, or ones in its place, in the middle of n_fft places.
+// The window, or ones, centred in n_fft elements.
 static px_status whole_window(px_tensor **out, const frames *f, px_dtype dtype, px_device device) {
   int64_t left = (f->n_fft - f->win) / 2, pad[] = {left, f->n_fft - f->win - left};
   PX_SCOPED(px_tensor) window = NULL;
@@ -101,7 +102,7 @@ static px_status retained(px_tensor **out, const px_tensor *t) {
 
 // ---- forward
 
-// The signal with half a window of more at both ends. Modes but "constant" want three dimensions.
+// Pads the signal by `pad` at both ends. Modes other than constant require three dimensions.
 static px_status surrounded(px_tensor **out, const px_tensor *t, int64_t pad, const char *mode) {
   int64_t sizes[3] = {1, 1, 1}, pads[] = {pad, pad};
   PX_SCOPED(px_tensor) wide = NULL;
@@ -132,7 +133,7 @@ static px_status check_stft(const px_tensor *self, frames *f, int64_t length) {
             text, (long long)f->win, px__size_text(sizes, sizeof sizes, f->window));
   return PX_OK;
 }
-// The windows of a signal of two dimensions, multiplied: (batch, count, n_fft).
+// The windowed frames of a 2-D signal: (batch, count, n_fft).
 static px_status cut(px_tensor **out, const px_tensor *signal, const frames *f, bool aligned) {
   int64_t left = (f->n_fft - f->win) / 2, pad[] = {left, f->n_fft - f->win - left};
   PX_SCOPED(px_tensor) wide = NULL;
@@ -166,7 +167,7 @@ static px_status give_stft(px_tensor **out, const px_tensor *made, stft_way way)
   PX_TRY(way.line ? px_select(&one, turned, 0, 0) : retained(&one, turned));
   return way.as_complex ? retained(out, one) : px_view_as_real(out, one);
 }
-// Whether complex numbers are wanted; of real input it has to be said.
+// True if the result is complex. Real input requires an explicit return_complex.
 static px_status read_complex(bool *out, const px_tensor *self, const px_tensor *window,
                               px_value said) {
   bool complex = px_dtype_is_complex((px_dtype)self->dtype) ||
@@ -218,7 +219,7 @@ PX_RUN(stft) {
   return give_stft(&call->results[0], made, way);
 }
 
-// ---- back
+// ---- inverse
 
 static px_status check_istft(const px_tensor *self, frames *f, px_value onesided, bool *half) {
   const char *text = f->text;
@@ -244,7 +245,7 @@ static px_status check_istft(const px_tensor *self, frames *f, px_value onesided
   return PX_OK;
 }
 
-// The signals in the windows: (batch, count, n_fft).
+// The inverse transforms of the frames: (batch, count, n_fft).
 static px_status transform_back(px_tensor **out, const px_tensor *t, const frames *f, bool half,
                                 bool normalized, bool complex) {
   const int64_t dim = 2;
@@ -260,7 +261,7 @@ static px_status transform_back(px_tensor **out, const px_tensor *t, const frame
   return px__fft_c2r(out, first, dim, norm, f->n_fft);
 }
 
-// Adds up the windows of (batch, count, n_fft) where they were, and takes a part of it.
+// Overlap-add of the frames (batch, count, n_fft), sliced to [start, end).
 static px_status overlapped(px_tensor **out, const px_tensor *cuts, const frames *f, int64_t length,
                             int64_t start, int64_t end) {
   int64_t sizes[] = {cuts->sizes[0], length};
@@ -293,7 +294,7 @@ static px_status check_envelope(const px_tensor *t, const frames *f) {
   return PX_OK;
 }
 
-// What the windows add up to, by what they have been multiplied with.
+// The overlap-add of the windowed frames, divided by the overlap-add of the squared window.
 static px_status put_together(px_tensor **out, const px_tensor *cuts, const px_tensor *window,
                               const frames *f, bool center, px_value wanted) {
   int64_t length = f->n_fft + f->hop * (f->count - 1), start = center ? f->n_fft / 2 : 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Maxima over windows that tables tell, and where they are: one dimension after the other, the last
-// one first, so that of equal elements the first in row-major order is found.
+// Maxima over windows given by index tables, with their indices. Dimensions are reduced from the
+// last to the first. Ties thereby resolve to the first element in row-major order.
 #include "ops/conv_impl.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/factory.h"
@@ -8,14 +8,13 @@
 #include "phlox/ops/reduce.h"
 #include "phlox/ops/view.h"
 
-// What stands at the places of the windows of a dimension: its maximum, and its place in the volume
-// of the input, of which `where` has that of each element (NULL: each is at its own).
+// The maxima after reducing some dimensions, and the flat index of each in the input volume.
 typedef struct top {
   px_tensor *values, *where;
 } top;
 static void top_drop(top *t) { px_release(t->values), px_release(t->where); }
 
-// [.., to, most, ..] from the elements at the places, in dimension dim.
+// Gathers the elements of the windows along dim: [.., outputs, window size, ..].
 static px_status windows_of(px_tensor **out, const px_tensor *x, int dim, px_tensor *table) {
   PX_SCOPED(px_tensor) flat = NULL;
   PX_SCOPED(px_tensor) picked = NULL;
@@ -41,7 +40,7 @@ static px_status top_of_dim(top *t, int dim, px_tensor *table) {
   *t = next;
   return status;
 }
-// The places of the elements of a volume in it: 0, 1, ..., as large as the input.
+// The flat index of each element in its volume: 0, 1, ..., expanded to the sizes of x.
 static px_status own_places(px_tensor **out, const px_tensor *x, int dims) {
   PX_SCOPED(px_tensor) range = NULL;
   PX_SCOPED(px_tensor) shaped = NULL;

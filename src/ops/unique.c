@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Run functions of unique. They call other ops, so they run wherever those do. Sorting brings equal
-// rows together (unique_consecutive does not sort); a row that differs from the one before begins a
-// group. A NaN is equal to nothing, as in PyTorch.
+// Run functions of unique, as composites. Sorting makes equal rows adjacent (unique_consecutive
+// does not sort). A row different from its predecessor starts a group. NaN is not equal to NaN, as
+// in PyTorch.
 #include "ops/run.h"
 #include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"
@@ -12,13 +12,13 @@
 #include "phlox/ops/view.h"
 #include "run_functions/sort.h"
 
-// Rows, sizes[0] of them: elements of a flat tensor, or rows of a matrix. `order`: where each was
-// before they were sorted; NULL if they were not.
+// Rows to group: the elements of a flat tensor, or the rows of a matrix. `order` holds the index of
+// each row before sorting; NULL if the rows are not sorted.
 typedef struct groups {
   px_tensor *rows, *order;  // owned
   int inverse_ndim;
   const int64_t *inverse_sizes;
-  bool inverse, counts;  // wanted
+  bool inverse, counts;  // requested results
 } groups;
 static void groups_end(groups *g) {
   px_release(g->rows);
@@ -31,7 +31,7 @@ static px_status filled(px_tensor **out, const px_tensor *like, int64_t n, px_sc
   return px_full(out, &n, 1, value, dtype, px__tensor_device(like), false, false);
 }
 
-// Whether each row begins a group.
+// True for each row that starts a group.
 static px_status beginnings(px_tensor **out, const px_tensor *rows) {
   int64_t n = rows->sizes[0], columns = 1;
   PX_SCOPED(px_tensor) one = NULL;
@@ -76,8 +76,8 @@ static px_status counts_of(px_tensor **out, const groups *g, const px_tensor *pl
   return px_sub(out, ends, places, px_int(1));
 }
 
-// The first row of each group, the group of each row, the rows of each group; empty ones in the
-// place of those that are not wanted.
+// Sets the results: the first row of each group, the group of each row and the size of each group.
+// Results not requested are empty.
 static px_status give(px_call *call, const groups *g) {
   PX_SCOPED(px_tensor) begins = NULL;
   PX_SCOPED(px_tensor) found = NULL;
@@ -97,9 +97,8 @@ static px_status flat(px_tensor **out, const px_tensor *t) {
   return px_reshape(out, t, &t->numel, 1);
 }
 
-// Where no inverse is wanted, by a kernel that need not sort what occurs often.
-// The first n elements of one of ours: as they lie, unless more than half of the memory would be
-// kept for nothing.
+// The first n elements of a fresh tensor. Shrinks the tensor in place, unless more than half of its
+// memory would be unused. Then it is copied.
 static px_status first_of(px_tensor **out, px_tensor *values, int64_t n) {
   PX_SCOPED(px_tensor) part = NULL;
   PX_TRY(px_narrow(&part, values, 0, 0, n));
@@ -109,6 +108,7 @@ static px_status first_of(px_tensor **out, px_tensor *values, int64_t n) {
   return PX_OK;
 }
 
+// Without an inverse, a kernel avoids sorting repeated elements.
 static px__named_kernel distinct_kernel = {.name = "distinct"};
 static px_status distinct(px_call *call, px_tensor *elements, bool wants_counts) {
   px_device device = px__tensor_device(elements);
@@ -128,7 +128,7 @@ static px_status distinct(px_call *call, px_tensor *elements, bool wants_counts)
   return first_of(&call->results[2], counts, px_scalar_int(n));
 }
 
-// Unsigned numbers that are not computed in are sorted as int64 of the same order.
+// Unsigned dtypes without arithmetic are mapped to int64 of the same order.
 static px_status unique_unsigned(px_call *call, const px_tensor *t, const int64_t *dim,
                                  bool inverse, bool counts) {
   PX_SCOPED(px_tensor) signed_ = NULL;
@@ -159,7 +159,7 @@ PX_RUN(unique) {
 
 // ---- along a dimension
 
-// The tensor as a matrix, a row for each place along dim; *rest: the sizes of a row's slice.
+// Reshapes t to a matrix with one row for each index along dim. *turned is t with dim first.
 static px_status as_rows(px_tensor **out, px_tensor **turned, const px_tensor *t, int dim) {
   int64_t zero = 0, from = dim, empties = 0;
   for (int d = 0; d < t->ndim; d++) empties += t->sizes[d] == 0;
@@ -171,7 +171,7 @@ static px_status as_rows(px_tensor **out, px_tensor **turned, const px_tensor *t
   return px_reshape(out, *turned, (int64_t[]){n, columns}, 2);
 }
 
-// The order of rows by their elements: stable sorts from the last column to the first.
+// The lexicographic order of the rows: stable sorts from the last column to the first.
 static px_status order_of(px_tensor **out, const px_tensor *rows) {
   for (int64_t c = rows->sizes[1]; c-- > 0;) {
     PX_SCOPED(px_tensor) column = NULL;
@@ -192,7 +192,7 @@ static px_status order_of(px_tensor **out, const px_tensor *rows) {
   return PX_OK;
 }
 
-// What give made of rows, in the tensor's own dimensions.
+// Reshapes the resulting rows back to the dimensions of the tensor.
 static px_status turn_back(px_call *call, const px_tensor *turned, int dim) {
   int64_t sizes[PX_MAX_DIMS], zero = 0, to = dim;
   PX_SCOPED(px_tensor) slices = NULL;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// View ops: sizes and strides over the same memory. Shapes and the order of dimensions; parts and
-// lists of parts are in view_part.c, what gradients need in view_backward.c.
+// Run functions of view ops on shapes and orders of dimensions. Parts and lists of parts are in
+// view_part.c, gradients in view_backward.c.
 #include "hidden/view.h"
 #include "ops/run.h"
 #include "phlox/ops/copy.h"
@@ -179,8 +179,7 @@ static px_status expand_size(const px_tensor *self, px_value size, int d, int64_
   return PX_OK;
 }
 
-// How PyTorch's expand calls the type of a tensor: dtypes that had no class in its first versions
-// otherwise.
+// PyTorch's type name of a tensor in errors of expand. Newer dtypes have another format.
 static const char *type_name(const px_tensor *t, char text[48]) {
   const px_dtype dtype = (px_dtype)t->dtype;
   bool newer = dtype == PX_BOOL || dtype == PX_BFLOAT16 || px_dtype_is_complex(dtype) ||
@@ -280,7 +279,7 @@ PX_RUN(adjoint) {
   return px_conj(&call->results[0], turned);
 }
 
-// The dimensions of a list as bits.
+// Adds the dimensions of a list to a bit mask. Fails on duplicates.
 static px_status each_once(uint64_t *seen, px_value dims, int ndim, const char *name) {
   char text[256];
   for (int i = 0; i < dims.n; i++) {
@@ -313,7 +312,7 @@ PX_RUN(movedim) {
   return px_permute(&call->results[0], self, dims, self->ndim);
 }
 
-// ---- any geometry
+// ---- arbitrary strides
 
 PX_RUN(as_strided) {
   px_tensor *self = args->self;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of views: the part's gradient among zeros. Parts that overlap (windows, strided views)
-// add up.
+// Run functions of the gradients of views: zeros with the gradient written to the viewed elements.
+// Gradients of overlapping views (windows, strided views) are summed.
 #include "batch_functions/view.h"
 #include "call/batch.h"
 #include "ops/run.h"
@@ -48,7 +48,7 @@ PX_RUN(diagonal_backward) {
   return px__tensor_copy(part, args->grad_output, false);
 }
 
-// Place k of every window is a slice of the input.
+// Element k of all windows is a slice of the input.
 PX_RUN(unfold_backward) {
   px_tensor *grad = args->grad_in;
   int64_t size = args->size, step = args->step;
@@ -73,7 +73,7 @@ PX_RUN(unfold_backward) {
   return PX_OK;
 }
 
-// Whether two places of the geometry may be one element of memory.
+// True if two indices of the geometry may be the same element of memory.
 static bool may_overlap(int ndim, const int64_t *sizes, const int64_t *strides) {
   bool used[PX_MAX_DIMS] = {false};
   int64_t reach = 0;
@@ -100,7 +100,7 @@ static px_status flat_index(px_tensor **out, const px_tensor *memory, int ndim,
   return px_reshape(out, view, (const int64_t[]){-1}, 1);
 }
 
-// Adds grad up in `memory` at the places of a view that overlaps itself.
+// Adds grad to `memory` at the elements of a view with internal overlap.
 static px_status add_strided(px_tensor *memory, px_tensor *grad, const int64_t *strides,
                              int64_t offset) {
   PX_SCOPED(px_tensor) index = NULL;
@@ -110,7 +110,7 @@ static px_status add_strided(px_tensor *memory, px_tensor *grad, const int64_t *
   return px_index_add_(memory, 0, index, flat, px_int(1));
 }
 
-// The number of elements of memory that a geometry spans; *most grows to it.
+// Raises *most to the number of elements of memory spanned by a geometry.
 static px_status span(int64_t *most, int ndim, const int64_t *sizes, px_value strides,
                       int64_t offset) {
   int64_t last = offset, step;
@@ -149,7 +149,7 @@ PX_RUN(as_strided_backward) {
   return px_clone(&call->results[0], whole, "contiguous_format");
 }
 
-// The places lie one behind the other, each as far from the next as what a place spans.
+// Batch entries are stored one after the other. The batch stride is the span of one entry.
 PX_VMAP_RULE(as_strided_backward) {
   const px_op *op = b->call->op;
   px_tensor *grad = args->grad_output;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Views of the same memory in another dtype: bits as they are, and complex numbers as pairs of
-// their parts. Elements of another size make the last dimension longer or shorter.
+// Run functions of views with another dtype: reinterpreted bits, and complex numbers as pairs of
+// real numbers. If the element size differs, the last dimension changes its size.
 #include "batch_functions/view.h"
 #include "call/batch.h"
 #include "ops/run.h"
@@ -28,14 +28,14 @@ static px_status view_as(px_tensor **out, const px_tensor *self, const geometry 
   return PX_OK;
 }
 
-// Each element becomes `by` of them.
+// Splits each element into `by` elements.
 static void divide_elements(geometry *g, int64_t by) {
   for (int d = 0; d < g->ndim - 1; d++) g->strides[d] = px__product(g->strides[d], by);
   g->offset *= by;
   g->sizes[g->ndim - 1] *= by;
 }
 
-// `by` neighbours become one element. `what` tells of which dtypes, in PyTorch's texts.
+// Joins `by` neighbours to one element. `what` describes the operation in PyTorch's errors.
 static px_status join_elements(geometry *g, int64_t by, const char *what) {
   int last = g->ndim - 1;
   PX_CHECK(g->sizes[last] % by == 0, PX_RUNTIME,
@@ -76,7 +76,7 @@ PX_RUN(view_dtype) {
   return view_as(&call->results[0], self, &g, to);
 }
 
-// ---- the parts of complex numbers
+// ---- real and imaginary parts
 
 PX_RUN(view_as_real) {
   const px_tensor *self = args->self;
@@ -114,7 +114,7 @@ PX_RUN(view_as_complex) {
   return view_as(&call->results[0], self, &g, pair);
 }
 
-// The imaginary parts of a conjugate are the negatives of those in memory.
+// The real or imaginary part. The imaginary part of a conjugated tensor is a negative view.
 static px_status part(px_tensor **out, const px_tensor *self, int which) {
   geometry g = geometry_of(self);
   unsigned flags = self->flags & PX_TENSOR_NEG;
@@ -125,7 +125,8 @@ static px_status part(px_tensor **out, const px_tensor *self, int which) {
   (*out)->flags = (uint16_t)(((*out)->flags & ~PX_TENSOR_CONJ_NEG) | flags);
   return PX_OK;
 }
-// The dimension of pairs is each example's own: numbers have none, though all of them have one.
+// The dimension of pairs belongs to each batch entry. Entries without dimensions fail, although the
+// physical tensor has the batch dimension.
 PX_VMAP_RULE(view_as_complex) { return args->self->ndim ? px__vmap_shift(b) : px__vmap_itself(b); }
 
 PX_RUN(real) {
@@ -136,7 +137,7 @@ PX_RUN(real) {
 }
 PX_RUN(imag) { return part(&call->results[0], args->self, 1); }
 
-// ---- conjugates and negatives, which views are by a flag
+// ---- conjugate and negative views, marked by flags
 
 PX_RUN(conj) {
   px_tensor *self = args->self;
@@ -159,7 +160,7 @@ PX_RUN(_resolve) {
   return px__tensor_copy(call->results[0], self, false);
 }
 
-// The driver has made a copy of what is lazy.
+// The call path has resolved conj and neg before.
 PX_RUN(resolve_conj) {
   call->results[0] = px_retain(args->self);
   return PX_OK;

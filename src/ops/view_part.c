@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// View ops that take parts of a tensor: one place or a slice of a dimension, diagonals, windows,
-// and lists of parts.
+// Run functions of views of parts of a tensor: select, slices, diagonals and windows, and lists of
+// parts.
 #include "ops/run.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/view.h"
 #include "run_functions/view.h"
 
-// Where a view begins that is so many steps of a dimension away. A tensor without elements may have
-// any strides, and places beyond the memory that nobody goes to.
+// The offset of a view that starts `steps` elements along dim. Empty tensors may have arbitrary
+// strides; if the offset would overflow or be out of range, it stays the offset of self.
 static int64_t begin_at(const px_tensor *self, int dim, int64_t steps) {
   const int64_t beyond = (int64_t)1 << 56;
   int64_t at;
@@ -16,7 +16,7 @@ static int64_t begin_at(const px_tensor *self, int dim, int64_t steps) {
   return far ? self->offset : at;
 }
 
-// ---- one part
+// ---- single parts
 
 static px_status dim_of_nonscalar(int *dim, const px_tensor *self, int64_t given,
                                   const char *what) {
@@ -72,7 +72,7 @@ px_status px__part_slice(px_tensor **out, const px_tensor *self, int dim, int64_
   px__sizes_copy(sizes, self->sizes, self->ndim);
   px__sizes_copy(strides, self->strides, self->ndim);
   sizes[dim] = count;
-  // One place or none has any stride; a step beyond the memory must not overflow.
+  // The stride of a dimension of size 0 or 1 is unused, and its product with step might overflow.
   strides[dim] = count > 1 ? px__steps(step, strides[dim]) : strides[dim];
   return px__tensor_view(out, self, self->ndim, sizes, strides, begin_at(self, dim, first));
 }
@@ -118,7 +118,7 @@ PX_RUN(diagonal) {
   PX_CHECK(a != b && self->ndim >= 2, PX_RUNTIME,
            "diagonal dimensions cannot be identical %lld, %lld", (long long)args->dim1,
            (long long)args->dim2);
-  if (shift < -INT64_MAX) shift = -INT64_MAX;  // as far away
+  if (shift < -INT64_MAX) shift = -INT64_MAX;  // -shift must not overflow
   int64_t rows = self->sizes[a] - (shift < 0 ? -shift : 0);
   int64_t columns = self->sizes[b] - (shift > 0 ? shift : 0);
   int64_t length = rows < columns ? rows : columns, offset = self->offset;
@@ -194,7 +194,7 @@ PX_RUN(unbind) {
   return parts_give(call, &p, unbind_into(&p, self, dim));
 }
 
-// Pieces of `each` places; `sizes`, if given, says otherwise.
+// Pieces of `each` elements, or of the given sizes.
 static px_status split_into(parts *p, const px_tensor *self, int dim, int64_t each,
                             const int64_t *sizes) {
   int64_t at = 0, n = self->sizes[dim];
@@ -251,7 +251,7 @@ PX_RUN(chunk) {
   PX_TRY(px__wrap_dim(&dim, args->dim, self->ndim));
   int64_t n = self->sizes[dim], each = n / chunks + (n % chunks != 0);
   if (each > 0) return px_split(&call->list, self, each, dim);
-  // An empty dimension gives as many empty pieces as were asked for.
+  // An empty dimension yields `chunks` empty pieces.
   int64_t *sizes = NULL;
   PX_CHECK(chunks < 1 << 20, PX_RUNTIME, "too many chunks");
   PX_TRY(px__alloc((void **)&sizes, (size_t)chunks * sizeof *sizes));
@@ -273,7 +273,7 @@ PX_RUN(tensor_split) {
   return status;
 }
 
-// Cuts before the places, which are as those of slices.
+// Splits at the given indices. Indices are clamped like those of slices.
 static px_status cut_into(parts *p, const px_tensor *self, int64_t dim, px_value places) {
   int64_t n = self->sizes[dim], start = 0;
   for (; p->count < p->room; p->count++) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Convolution of volumes: on the CPU by kernels, elsewhere, and of whole numbers, by convolutions
-// of images. What a kernel of kD planes sees at a depth of the result are kD planes of each
-// channel: they become kD channels of an image, and the kernel's planes likewise. So a volume costs
-// one convolution of images, with kD times the input's memory, and its gradients are those of that
-// convolution, added up where the planes came from.
+// Run functions of 3-D convolutions. The CPU has kernels for floating-point dtypes. Other devices
+// and integers use 2-D convolutions. An output depth of a kernel with kD planes reads kD input
+// planes of each channel. They become C * kD channels of an image, and the weight is reshaped
+// likewise. The image takes kD times the memory of the input. Gradients are those of the 2-D
+// convolution, summed over the copies of each plane.
 #include "hidden/conv.h"
 #include "hidden/volume.h"
 #include "ops/conv_impl.h"
@@ -30,7 +30,7 @@ static px_status check_volume(const char *name, const px_tensor *x, const px_ten
   return PX_OK;
 }
 
-// The sizes that a convolution of a volume of sizes x by a kernel of sizes w gives.
+// The output sizes for an input of sizes x and a weight of sizes w.
 static px_status conv_sizes(const int64_t *x, const int64_t *w, px__conv_steps by, int64_t *sizes) {
   for (int k = 2; k < 2 + DIMS; k++) {
     PX_CHECK(w[k] > 0, PX_RUNTIME,
@@ -43,10 +43,10 @@ static px_status conv_sizes(const int64_t *x, const int64_t *w, px__conv_steps b
 
 // ---- planes as channels
 
-// The planes of a volume that are the k-th of a kernel, and where they are among the results'.
+// The input planes read by kernel plane k, and their output depths.
 typedef struct planes {
-  int64_t first, count, step;  // in the volume
-  int64_t at;                  // the first result that sees one
+  int64_t first, count, step;  // input planes
+  int64_t at;                  // first output depth
 } planes;
 static planes planes_of(int64_t depth, int64_t out, px__conv_steps by, int64_t k) {
   int64_t step = px__int_at(by.stride, 0);
@@ -58,8 +58,8 @@ static planes planes_of(int64_t depth, int64_t out, px__conv_steps by, int64_t k
   if (p.count < 0) p.count = 0;
   return p;
 }
-// The two sides of what is copied for place k: [N, count, C, H, W] of the columns, which are
-// [N, out, C, kD, H, W], and of the volume.
+// The source and destination of the copy of kernel plane k, both [N, count, C, H, W]: parts of the
+// columns [N, out, C, kD, H, W] and of the volume.
 static px_status sides(px_tensor **columns_part, px_tensor **volume_part, const px_tensor *columns,
                        const px_tensor *volume, planes p, int64_t k) {
   PX_SCOPED(px_tensor) some = NULL;
@@ -69,7 +69,7 @@ static px_status sides(px_tensor **columns_part, px_tensor **volume_part, const 
   PX_TRY(px__part_slice(&range, volume, 2, p.first, p.count, p.step));
   return px_permute(volume_part, range, (int64_t[]){0, 2, 1, 3, 4}, 5);
 }
-// Copies the planes into columns, or adds the columns to the planes.
+// Copies planes to the columns, or adds the columns to the planes if `back`.
 static px_status move_planes(px_tensor *columns, px_tensor *volume, px__conv_steps by, bool back) {
   int64_t out = columns->sizes[1], places = columns->sizes[3];
   for (int64_t k = 0; k < places; k++) {
@@ -82,7 +82,7 @@ static px_status move_planes(px_tensor *columns, px_tensor *volume, px__conv_ste
   }
   return PX_OK;
 }
-// The images [N * out, C * kD, H, W] that a volume is for a kernel of kD planes.
+// The input volume as images [N * out, C * kD, H, W] for a kernel of kD planes.
 static px_status as_images(px_tensor **out, px_tensor *x, int64_t places, int64_t depths,
                            px__conv_steps by) {
   const int64_t *s = x->sizes;
@@ -92,12 +92,12 @@ static px_status as_images(px_tensor **out, px_tensor *x, int64_t places, int64_
   int64_t sizes[4] = {px__product(s[0], depths), px__product(s[1], places), s[3], s[4]};
   return px_reshape(out, columns, sizes, 4);
 }
-// A kernel [O, C, kD, kH, kW] as [O, C * kD, kH, kW].
+// A weight [O, C, kD, kH, kW] as [O, C * kD, kH, kW].
 static px_status as_kernel(px_tensor **out, const px_tensor *w) {
   const int64_t *s = w->sizes;
   return px_reshape(out, w, (int64_t[]){s[0], px__product(s[1], s[2]), s[3], s[4]}, 4);
 }
-// A result [N, O, D, H, W] as images [N * D, O, H, W], and back.
+// An output [N, O, D, H, W] as images [N * D, O, H, W], and back.
 static px_status results_as_images(px_tensor **out, const px_tensor *y) {
   const int64_t *s = y->sizes;
   PX_SCOPED(px_tensor) turned = NULL;
@@ -111,7 +111,7 @@ static px_status results_as_volume(px_tensor **out, const px_tensor *images, con
   PX_TRY(px_permute(&turned, split, (int64_t[]){0, 2, 1, 3, 4}, 5));
   return px_contiguous(out, turned);
 }
-// What of the steps is the images'.
+// The parameters of the 2-D convolution.
 typedef struct flat {
   int64_t stride[2], padding[4], dilation[2];
 } flat;
@@ -230,7 +230,7 @@ PX_RUN(conv3d_backward_weight) {
   return px__call_result(call, 0, sizes.n, sizes.v.ints, (px_dtype)g->dtype);
 }
 
-// A volume without a batch becomes a batch of one.
+// Adds a batch dimension of 1 to unbatched input.
 static px_status batch_of(px_tensor **out, px_tensor *x, const px_tensor *w) {
   if (x->ndim == 4 && w->ndim == 5) return px_unsqueeze(out, x, 0);
   *out = px_retain(x);
@@ -251,7 +251,7 @@ PX_RUN(conv3d) {
     int64_t sizes[5];
     PX_TRY(px__conv_lists(by, DIMS, true));
     PX_TRY(conv_sizes(x->sizes, w->sizes, by, sizes));
-    sizes[1] = 0;  // as PyTorch has it
+    sizes[1] = 0;  // as in PyTorch
     PX_TRY(px__conv_empty(&made, (const px_tensor *[]){x, w, args->bias}, 3, 5, sizes));
   } else {
     PX_TRY(px_conv3d_forward(&made, x, w, args->bias, LIST(args->stride), LIST(args->padding),
@@ -337,7 +337,7 @@ PX_RUN(conv_transpose3d) {
   return like_input(&call->results[0], made, args->input);
 }
 
-// By the dimensions of the weight.
+// Dispatches by the number of dimensions of the weight.
 PX_RUN(convolution) {
   const px_tensor *x = args->input, *w = args->weight, *b = args->bias;
   px_value stride = args->stride, padding = args->padding, dilation = args->dilation;
@@ -359,9 +359,9 @@ PX_RUN(convolution) {
                                args->groups);
 }
 
-// ---- what lies around
+// ---- padding
 
-// F.pad's list: the last dimension first, before and behind.
+// The padding list of F.pad: from the last dimension to the first, start and end of each.
 PX_RUN(pad_around) {
   px_value padding = args->padding;
   int64_t pad[2 * DIMS];

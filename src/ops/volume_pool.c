@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pooling of volumes by that of images: first over each plane, then over the depth, where the
-// places of a plane are one row. Maxima, sums and sizes of windows come out the same. Adaptive
-// windows over maxima take one dimension after the other, by tables of the places in each window.
+// Run functions of 3-D pooling by two 2-D pools: over the planes and then over the depth with each
+// plane as one row. Maxima, sums and window sizes equal those of a direct 3-D pool. Adaptive max
+// pooling reduces one dimension at a time with tables of window indices.
 #include "hidden/conv.h"
 #include "hidden/volume.h"
 #include "ops/conv_impl.h"
@@ -21,7 +21,7 @@
 #define LIST(list) (list).v.ints, (list).n
 enum { DIMS = 3 };
 
-// ---- a volume as images: its planes; and its depth by the places of a plane
+// ---- volumes as images: planes, and depths by the elements of a plane
 
 // [.., C, D, H, W] as [.., C * D, H, W].
 static px_status as_planes(px_tensor **out, const px_tensor *volume) {
@@ -42,7 +42,7 @@ static px_status as_volume(px_tensor **out, const px_tensor *depths, const int64
   return px_reshape(out, depths, sizes + from, 5 - from);
 }
 
-// One dimension, or two, of a window's numbers.
+// The parameters of the two 2-D pools.
 typedef struct numbers {
   int64_t plane[2], depth[2];
 } numbers;
@@ -50,7 +50,7 @@ static numbers numbers_of(px_value list, int64_t beside) {
   return (numbers){{px__int_at(list, 1), px__int_at(list, 2)}, {px__int_at(list, 0), beside}};
 }
 
-// How many places a window has in each dimension, in `size`; PyTorch's texts for what does not fit.
+// The parameters of a pool.
 typedef struct window {
   px_value kernel, stride, padding, dilation;
   bool ceiling, means;
@@ -85,7 +85,7 @@ static px_status check_window(const window *w) {
   }
   return PX_OK;
 }
-// The first dimensions may be empty, volumes not.
+// Checks that the dimensions from `first` on are not empty.
 static px_status check_volume(const char *name, int ndim, const int64_t *sizes, int first) {
   char text[128];
   for (int d = first; d < ndim; d++)
@@ -120,9 +120,9 @@ static px_status pool_sizes(int64_t *size, const char *name, const window *w, in
 
 // ---- maxima
 
-// Of the maxima over planes (where they are in their planes: `inner`) those over depths were taken
-// (`outer`: their places in [D, H * W] of those): where they are in the volume, whose planes have
-// so many elements.
+// Indices of maxima in the volume. `inner` are the indices of the maxima over planes in their
+// plane, `outer` the indices of the maxima over depths in [D, H * W]. `plane` is the number of
+// elements of an input plane, `row` of a pooled plane.
 static px_status places_in_volume(px_tensor **out, const px_tensor *inner, const px_tensor *outer,
                                   int64_t plane, int64_t row) {
   PX_SCOPED(px_tensor) from = NULL;
@@ -176,7 +176,7 @@ PX_RUN(max_pool3d) {
                                     LIST(args->kernel_size), LIST(args->stride),
                                     LIST(args->padding), LIST(args->dilation), args->ceil_mode);
 }
-// A plane of all depths, one below another, in which an index means the same place.
+// The planes of a volume stacked to one image: flat indices do not change.
 PX_RUN(max_volume_backward) {
   const int64_t *s = args->input_size.v.ints + args->input_size.n - DIMS;
   const int64_t *lead = args->input_size.v.ints;
@@ -192,7 +192,7 @@ PX_RUN(max_volume_backward) {
   return px_reshape(&call->results[0], made, lead, args->input_size.n);
 }
 
-// A signal is an image of one row.
+// A 1-D signal is an image of one row.
 PX_RUN(max_pool1d_with_indices) {
   px_value strides = args->stride.n ? args->stride : args->kernel_size;
   const px_value lists[] = {args->kernel_size, strides, args->padding, args->dilation};
@@ -213,7 +213,7 @@ PX_RUN(max_pool1d_with_indices) {
 
 // ---- means
 
-// Means of whole numbers have no fractions, so they are not means of means.
+// Integer means are rounded, so means of means would differ.
 static px_status integer_means(px_call *call, const px__avg_pool3d_args *args, const window *w,
                                const int64_t *size) {
   px_tensor *x = args->self;
@@ -252,8 +252,8 @@ PX_RUN(avg_pool3d) {
                        args->ceil_mode, args->count_include_pad, divisor ? &divisor : NULL));
   return as_volume(&call->results[0], made, size);
 }
-// The steps backward: the sizes of what the second one was given, as depths and as planes, and of
-// what the first one was. Without a batch they begin at 1.
+// The input sizes of the two backward steps: of the pool over depths (as depths and as planes) and
+// of the pool over planes. Without a batch they start at index 1.
 typedef struct back_sizes {
   int64_t depths[4], means[4], planes[4];
   int from;
@@ -333,8 +333,8 @@ PX_RUN(adaptive_avg_pool3d_backward) {
 
 // ---- maxima of adaptive windows
 
-// A table [to, most] of the places in the windows of a dimension; the last place of a short one
-// comes again.
+// An index table [outputs, maximum window size] of a dimension. Short windows repeat their last
+// index.
 static px_status adaptive_places(px_tensor **out, const void *context, int k, const px_tensor *x) {
   const px__window_steps *s = (const px__window_steps *)context + k;
   int64_t from = s->size, to = s->outputs;
@@ -409,7 +409,7 @@ PX_RUN(adaptive_max_pool3d) {
                                              LIST(args->output_size));
 }
 
-// ---- back from maxima
+// ---- unpooling
 
 static const char *tuple_text(char text[128], int n, const int64_t *items) {
   px__sizes_text(text, 128, n, items);
@@ -417,9 +417,9 @@ static const char *tuple_text(char text[128], int n, const int64_t *items) {
   if (n == 1) snprintf(text, 128, "(%lld,)", LL(items[0]));
   return text;
 }
-// A few of these can be added up.
+// True if sums of a few such numbers cannot overflow.
 static bool is_modest(int64_t n) { return -INT64_MAX / 8 <= n && n <= INT64_MAX / 8; }
-// The sizes that pooling had, or those asked for, if they are near.
+// The default unpooled sizes, or output_size if it differs by less than a stride.
 static px_status unpooled(int64_t *size, const px__max_unpool_args *args, int dims) {
   px_value wanted = args->output_size,
            strides = px__given(args->stride) && args->stride.n ? args->stride : args->kernel_size;
@@ -447,7 +447,7 @@ static px_status unpooled(int64_t *size, const px__max_unpool_args *args, int di
   }
   return PX_OK;
 }
-// On the CPU an index is checked at once; on devices the kernel reports it.
+// Checks indices on the CPU. On devices the kernel reports errors.
 static px_status check_places(const px_tensor *indices, int64_t count, const int64_t *size,
                               int dims) {
   char text[128] = "";
@@ -499,7 +499,7 @@ PX_RUN(max_unpool) {
 
 // ---- norms of windows
 
-// The root of so many times the mean of the powers.
+// The norm: the root of the window size times the mean of the powers.
 PX_RUN(lp_pool) {
   int dims = call->op->name[strlen("lp_pool")] - '0';
   px_value strides = px__given(args->stride) ? args->stride : PX_IS(NULL, 0);

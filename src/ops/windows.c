@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Windows of signals, and logarithmic steps. A window is computed on the host, in double.
+// Run functions of window functions and logspace. Windows are computed on the host in float64.
 #include <math.h>
 
 #include "ops/run.h"
@@ -12,9 +12,9 @@
 #define TAU 6.28318530717958647692
 
 typedef struct shape {
-  double constant, first, second;  // the weights of cos(0), cos(x) and cos(2 x)
+  double constant, first, second;  // coefficients of cos(0), cos(x) and cos(2 x)
 } shape;
-// An uninitialised result, and a line of doubles for its values.
+// Creates the uninitialised result, and a float64 tensor for its values.
 static px_status start(px_call *call, px_tensor **values, const char *name, int64_t length,
                        px__options o) {
   px_dtype dtype = o.dtype == PX_DTYPE_NONE ? px_dtype_default() : o.dtype;
@@ -31,7 +31,7 @@ static px_status give(px_call *call, const px_tensor *values) {
   call->device = px__tensor_device(call->results[0]);
   return px__tensor_copy(call->results[0], values, false);
 }
-// How many steps a whole turn has: one more than there are places in it, if the window repeats.
+// The number of intervals of a period: `length` for periodic windows, otherwise length - 1.
 static double steps(int64_t length, bool periodic) {
   return (double)(periodic ? length : length - 1);
 }
