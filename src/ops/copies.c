@@ -122,7 +122,7 @@ PX_RUN(sum_to_size) {
 
 PX_RUN(nonzero_static) {
   PX_SCOPED(px_tensor) found = NULL;
-  if (px__lacks_values(args->self))
+  if (px__is_meta(args->self))
     return px_tensor_empty(&call->results[0], 2, (const int64_t[]){args->size, args->self->ndim},
                            PX_INT64, px__tensor_device(args->self));
   PX_TRY(px_nonzero(&found, args->self));

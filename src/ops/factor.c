@@ -193,7 +193,7 @@ static px_status check_finite(const px_tensor *t) {
   px_scalar truth;
   PX_SCOPED(px_tensor) finite = NULL;
   PX_SCOPED(px_tensor) all = NULL;
-  if (px__lacks_values(t)) return PX_OK;
+  if (px__is_meta(t)) return PX_OK;
   PX_TRY(px_isfinite(&finite, px__all_places(t)));
   PX_TRY(px_all(&all, finite, NULL, 0, false));
   PX_TRY(px_tensor_item(&truth, all));
@@ -285,7 +285,7 @@ static px_status residuals(px_tensor **out, const px_tensor *a, const px_tensor 
                            const px_tensor *rank, const char *driver) {
   int64_t m = rows_of(a), n = columns_of(a), rows = -2;
   bool full = m > n && strcmp(driver, "gelsy") != 0;
-  if (full && strcmp(driver, "gels") != 0 && !px__lacks_values(a)) {
+  if (full && strcmp(driver, "gels") != 0 && !px__is_meta(a)) {
     PX_SCOPED(px_tensor) fits = NULL;
     PX_SCOPED(px_tensor) all = NULL;
     px_scalar truth;

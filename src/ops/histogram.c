@@ -36,7 +36,7 @@ static px_status range_of(range *r, const px_tensor *t) {
   PX_SCOPED(px_tensor) max_tensor = NULL;
   px_scalar low, high;
   *r = (range){0, 1};
-  if (!t->numel || px__lacks_values(t)) return PX_OK;
+  if (!t->numel || px__is_meta(t)) return PX_OK;
   PX_TRY(px_aminmax(&min_tensor, &max_tensor, t, NULL, false));
   PX_TRY(px_tensor_item(&low, min_tensor));
   PX_TRY(px_tensor_item(&high, max_tensor));
@@ -77,7 +77,7 @@ PX_RUN(histc) {
   PX_SCOPED(px_tensor) zeros = NULL;
   PX_CHECK(args->bins < INT64_MAX, PX_RUNTIME, "torch.histc: too many bins");
   PX_TRY(px_reshape(&flat, self, &self->numel, 1));
-  if (r.low == r.high && self->numel && !px__lacks_values(self)) PX_TRY(range_of(&r, flat));
+  if (r.low == r.high && self->numel && !px__is_meta(self)) PX_TRY(range_of(&r, flat));
   if (r.low == r.high) --r.low, ++r.high;
   PX_CHECK(isfinite(r.low) && isfinite(r.high), PX_RUNTIME,
            "torch.histc: range of [%g, %g] is not finite", r.low, r.high);

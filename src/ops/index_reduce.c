@@ -228,7 +228,7 @@ static px_status check_values(const px_tensor *lengths, int64_t n) {
   PX_SCOPED(px_tensor) wrong = NULL;
   px_scalar found;
   int64_t last = -1;
-  if (px__lacks_values(lengths)) return PX_OK;
+  if (px__is_meta(lengths)) return PX_OK;
   PX_TRY(px_min(&lowest_values, lengths));
   PX_TRY(px_tensor_item(&found, lowest_values));
   PX_CHECK(px_scalar_int(found) >= 0, PX_RUNTIME, "lengths contains negative value!");

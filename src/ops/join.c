@@ -283,7 +283,7 @@ PX_RUN(repeat_interleave_counts) {
   PX_CHECK(!px__given(wanted) || wanted.v.i >= 0, PX_RUNTIME,
            "Trying to create tensor with negative dimension %lld: [%lld]", (long long)wanted.v.i,
            (long long)wanted.v.i);
-  bool lacks = px__lacks_values(repeats);
+  bool lacks = px__is_meta(repeats);
   PX_CHECK(!lacks || px__given(wanted), PX_RUNTIME,
            "cannot repeat_interleave a meta tensor without output_size");
   int64_t size = px__given(wanted) && repeats->numel ? wanted.v.i : 0;

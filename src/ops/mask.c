@@ -130,7 +130,7 @@ static px_status scatter_masked(px_tensor *to, const px_tensor *mask, const px_t
   PX_SCOPED(px_tensor) indices = NULL;
   PX_SCOPED(px_tensor) flat = NULL;
   PX_SCOPED(px_tensor) part = NULL;
-  if (px__lacks_values(mask)) return px_expand(&wide, mask, to->sizes, to->ndim);
+  if (px__is_meta(mask)) return px_expand(&wide, mask, to->sizes, to->ndim);
   PX_TRY(flat_indices(&indices, mask, to->ndim, to->sizes));
   PX_CHECK(indices->numel <= source->numel, PX_RUNTIME,
            "masked_scatter: Number of elements of source < number of ones in mask");
@@ -181,7 +181,7 @@ PX_RUN(masked_scatter_backward) {
   PX_SCOPED(px_tensor) padded = NULL;
   int64_t pads[2] = {0, px__sizes_product(args->sizes.v.ints, (int)args->sizes.n)};
   PX_TRY(px_expand(&wide, args->mask, grad->sizes, grad->ndim));
-  if (px__lacks_values(wide)) return px__zeros_of(&call->results[0], grad, args->sizes);
+  if (px__is_meta(wide)) return px__zeros_of(&call->results[0], grad, args->sizes);
   PX_TRY(px_masked_select(&gathered, grad, wide));
   pads[1] = (int64_t)((uint64_t)pads[1] - (uint64_t)gathered->numel);
   PX_TRY(px_constant_pad_nd(&padded, gathered, pads, 2, px_int(0)));
@@ -202,7 +202,7 @@ static px_status fill_masked(px_call *call, px_tensor *self, const px_tensor *ma
 static px_status check_real(const px_tensor *self, const px_tensor *value) {
   px_complex number = {0};
   if (px_dtype_is_complex((px_dtype)self->dtype) || !px_dtype_is_complex((px_dtype)value->dtype) ||
-      px__lacks_values(value))
+      px__is_meta(value))
     return PX_OK;
   PX_TRY(px_tensor_item_complex(&number, value));
   PX_CHECK(number.imag == 0, PX_RUNTIME, "value cannot be converted to type %s without overflow",

@@ -40,7 +40,7 @@ static px_status sorted_lines(px_tensor **out, const quantiles *s) {
     sizes[self->ndim] = self->numel;
     PX_TRY(px_reshape(&lines, self, sizes, self->ndim + 1));
   }
-  return px__sorted(out, lines, -1);
+  return px__sorted_values(out, lines, -1);
 }
 
 // Ranks of q in each row. NaNs sort last: a row with a NaN gets the last rank only. With skips_nan

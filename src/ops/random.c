@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Run functions of the random ops: checks, the advance of the generator where it depends on
-// arguments, and factories of random tensors.
+// Run functions of the random ops: checks, generator advances computed from arguments, and factories
+// of random tensors.
 #include <math.h>
 
 #include "hidden/random.h"
@@ -79,17 +79,17 @@ PX_RUN(bernoulli) {
   return PX_OK;
 }
 // Rejection samplers: each element has its own subsequence and rarely draws more than ten times.
-static px_status until_accepted(px_call *call, px_generator *generator, const px_tensor *like) {
+static px_status reserve_rejection(px_call *call, px_generator *generator, const px_tensor *like) {
   PX_TRY(px__call_draws(call, generator, like->numel, 1));
   if (call->device.type != PX_CPU) call->counter = 400;
   return PX_OK;
 }
-PX_RUN(geometric) { return until_accepted(call, args->generator, args->self); }
-PX_RUN(cauchy) { return until_accepted(call, args->generator, args->self); }
-PX_RUN(log_normal) { return until_accepted(call, args->generator, args->self); }
-PX_RUN(_standard_gamma) { return until_accepted(call, args->generator, args->self); }
-PX_RUN(poisson_draw) { return until_accepted(call, args->generator, args->self); }
-PX_RUN(binomial_draw) { return until_accepted(call, args->generator, args->count); }
+PX_RUN(geometric) { return reserve_rejection(call, args->generator, args->self); }
+PX_RUN(cauchy) { return reserve_rejection(call, args->generator, args->self); }
+PX_RUN(log_normal) { return reserve_rejection(call, args->generator, args->self); }
+PX_RUN(_standard_gamma) { return reserve_rejection(call, args->generator, args->self); }
+PX_RUN(poisson_draw) { return reserve_rejection(call, args->generator, args->self); }
+PX_RUN(binomial_draw) { return reserve_rejection(call, args->generator, args->count); }
 PX_RUN(poisson) { return px_poisson_draw(&call->results[0], args->self, args->generator); }
 PX_RUN(binomial) {
   PX_SCOPED(px_tensor) count = NULL;
@@ -109,13 +109,13 @@ PX_RUN(_sample_dirichlet) {
   PX_SCOPED(px_tensor) drawn = NULL;
   PX_SCOPED(px_tensor) sum = NULL;
   PX_SCOPED(px_tensor) shares = NULL;
-  PX_SCOPED(px_tensor) least = NULL;
+  PX_SCOPED(px_tensor) minimum = NULL;
   PX_TRY(px_to(&wide, self, PX_FLOAT64, PX_DEVICE_NONE, false, false));
   PX_TRY(px__standard_gamma(&drawn, wide, args->generator));
   PX_TRY(px_sum(&sum, drawn, (const int64_t[]){-1}, 1, true, PX_DTYPE_NONE));
   PX_TRY(px_div(&shares, drawn, sum));
-  PX_TRY(px_tensor_from_scalar(&least, px_float(px_dtype_about((px_dtype)self->dtype)->tiny)));
-  PX_TRY(px_clamp_(shares, least, NULL));
+  PX_TRY(px_tensor_from_scalar(&minimum, px_float(px_dtype_about((px_dtype)self->dtype)->tiny)));
+  PX_TRY(px_clamp_(shares, minimum, NULL));
   return px_to(&call->results[0], shares, (px_dtype)self->dtype, PX_DEVICE_NONE, false, false);
 }
 PX_RUN(randperm_fill) {
@@ -127,12 +127,12 @@ PX_RUN(randperm_fill) {
 
 // ---- factories: an empty tensor, then filled
 
-static px_status made(px_call *call, int64_t n, const int64_t *sizes, px__options o) {
+static px_status create(px_call *call, int64_t n, const int64_t *sizes, px__options o) {
   return px_empty(&call->results[0], sizes, n, o.dtype, o.device, o.pin_memory, false, NULL);
 }
-// Options that are not given are taken from t.
-static px_status made_like(px_call *call, const px_tensor *t, px__options o,
-                           const char *memory_format) {
+// Missing options default to those of t.
+static px_status create_like(px_call *call, const px_tensor *t, px__options o,
+                             const char *memory_format) {
   if (o.dtype == PX_DTYPE_NONE) o.dtype = (px_dtype)t->dtype;
   if (o.device.type < 0) o.device = px__tensor_device(t);
   return px__empty_in(&call->results[0], t, memory_format, o.dtype, o.device, o.pin_memory);
@@ -142,7 +142,7 @@ static px__options or_int64(px__options o) {
   return o;
 }
 // Sets requires_grad on the filled result if requested.
-static px_status marked(px_call *call, bool requires_grad, px_status status) {
+static px_status set_requires_grad(px_call *call, bool requires_grad, px_status status) {
   px_tensor *t = call->results[0];
   PX_TRY(status);
   if (!requires_grad) return PX_OK;
@@ -151,45 +151,51 @@ static px_status marked(px_call *call, bool requires_grad, px_status status) {
   return PX_OK;
 }
 PX_RUN(rand) {
-  PX_TRY(made(call, args->size.n, args->size.v.ints, PX_OPTIONS(args)));
-  return marked(call, args->requires_grad, px_uniform_(call->results[0], 0, 1, args->generator));
+  PX_TRY(create(call, args->size.n, args->size.v.ints, PX_OPTIONS(args)));
+  return set_requires_grad(call, args->requires_grad,
+                           px_uniform_(call->results[0], 0, 1, args->generator));
 }
 PX_RUN(randn) {
-  PX_TRY(made(call, args->size.n, args->size.v.ints, PX_OPTIONS(args)));
-  return marked(call, args->requires_grad, px_normal_(call->results[0], 0, 1, args->generator));
+  PX_TRY(create(call, args->size.n, args->size.v.ints, PX_OPTIONS(args)));
+  return set_requires_grad(call, args->requires_grad,
+                           px_normal_(call->results[0], 0, 1, args->generator));
 }
-static px_status whole(px_call *call, int64_t low, int64_t high, px_value size, px__options o,
-                       px_generator *generator) {
-  PX_TRY(made(call, size.n, size.v.ints, or_int64(o)));
-  return marked(call, o.requires_grad, px_random_(call->results[0], &low, &high, generator));
+static px_status random_integers(px_call *call, int64_t low, int64_t high, px_value size,
+                                 px__options o, px_generator *generator) {
+  PX_TRY(create(call, size.n, size.v.ints, or_int64(o)));
+  return set_requires_grad(call, o.requires_grad,
+                           px_random_(call->results[0], &low, &high, generator));
 }
 PX_RUN(randint) {
-  return whole(call, args->low, args->high, args->size, PX_OPTIONS(args), args->generator);
+  return random_integers(call, args->low, args->high, args->size, PX_OPTIONS(args),
+                         args->generator);
 }
 PX_RUN(randint_below) {
-  return whole(call, 0, args->high, args->size, PX_OPTIONS(args), args->generator);
+  return random_integers(call, 0, args->high, args->size, PX_OPTIONS(args), args->generator);
 }
 PX_RUN(randperm) {
-  PX_TRY(made(call, 1, &args->n, or_int64(PX_OPTIONS(args))));
-  return marked(call, args->requires_grad, px_randperm_fill_(call->results[0], args->generator));
+  PX_TRY(create(call, 1, &args->n, or_int64(PX_OPTIONS(args))));
+  return set_requires_grad(call, args->requires_grad,
+                           px_randperm_fill_(call->results[0], args->generator));
 }
 PX_RUN(rand_like) {
-  PX_TRY(made_like(call, args->self, PX_OPTIONS(args), args->memory_format));
-  return marked(call, args->requires_grad, px_uniform_(call->results[0], 0, 1, NULL));
+  PX_TRY(create_like(call, args->self, PX_OPTIONS(args), args->memory_format));
+  return set_requires_grad(call, args->requires_grad, px_uniform_(call->results[0], 0, 1, NULL));
 }
 PX_RUN(randn_like) {
-  PX_TRY(made_like(call, args->self, PX_OPTIONS(args), args->memory_format));
-  return marked(call, args->requires_grad, px_normal_(call->results[0], 0, 1, NULL));
+  PX_TRY(create_like(call, args->self, PX_OPTIONS(args), args->memory_format));
+  return set_requires_grad(call, args->requires_grad, px_normal_(call->results[0], 0, 1, NULL));
 }
 PX_RUN(randint_like) {
-  PX_TRY(made_like(call, args->self, PX_OPTIONS(args), args->memory_format));
-  return marked(call, args->requires_grad,
-                px_random_(call->results[0], &args->low, &args->high, NULL));
+  PX_TRY(create_like(call, args->self, PX_OPTIONS(args), args->memory_format));
+  return set_requires_grad(call, args->requires_grad,
+                           px_random_(call->results[0], &args->low, &args->high, NULL));
 }
 PX_RUN(randint_like_below) {
   int64_t low = 0;
-  PX_TRY(made_like(call, args->self, PX_OPTIONS(args), args->memory_format));
-  return marked(call, args->requires_grad, px_random_(call->results[0], &low, &args->high, NULL));
+  PX_TRY(create_like(call, args->self, PX_OPTIONS(args), args->memory_format));
+  return set_requires_grad(call, args->requires_grad,
+                           px_random_(call->results[0], &low, &args->high, NULL));
 }
 PX_RUN(bernoulli_like) {
   const px_tensor *self = args->self;
@@ -217,19 +223,19 @@ static px_status standard_normal(px_call *call, int ndim, const int64_t *sizes,
   return px_normal_(call->results[0], 0, std, generator);
 }
 // The last step. It resizes `out`, so no check may follow.
-static px_status move(px_call *call, const px_tensor *mean) {
-  px_tensor *made = call->results[0];
-  PX_TRY(px_add_(made, mean, px_int(1)));
+static px_status add_mean(px_call *call, const px_tensor *mean) {
+  px_tensor *result = call->results[0];
+  PX_TRY(px_add_(result, mean, px_int(1)));
   if (call->mode != PX_CALL_OUT) return PX_OK;
   PX_TRY(px__call_same_device(call));
-  return px__resize_output(call->given[0], made->ndim, made->sizes);
+  return px__resize_output(call->given[0], result->ndim, result->sizes);
 }
 static px_status check_deviations(const px_tensor *std) {
-  PX_SCOPED(px_tensor) least = NULL;
+  PX_SCOPED(px_tensor) minimum = NULL;
   px_scalar value;
-  if (std->numel == 0 || px__lacks_values(std)) return PX_OK;
-  PX_TRY(px_min(&least, std));
-  PX_TRY(px_tensor_item(&value, least));
+  if (std->numel == 0 || px__is_meta(std)) return PX_OK;
+  PX_TRY(px_min(&minimum, std));
+  PX_TRY(px_tensor_item(&value, minimum));
   PX_CHECK(px_scalar_float(value) >= 0, PX_RUNTIME, "normal expects all elements of std >= 0.0");
   return PX_OK;
 }
@@ -241,12 +247,12 @@ PX_RUN(normal_of) {
   PX_TRY(px__broadcast(&ndim, sizes, mean->ndim, mean->sizes, std->ndim, std->sizes));
   PX_TRY(standard_normal(call, ndim, sizes, mean, 1, args->generator));
   PX_TRY(px_mul_(call->results[0], std));
-  return move(call, mean);
+  return add_mean(call, mean);
 }
 PX_RUN(normal_around) {
   const px_tensor *mean = args->mean;
   PX_TRY(standard_normal(call, mean->ndim, mean->sizes, mean, args->std, args->generator));
-  return move(call, mean);
+  return add_mean(call, mean);
 }
 PX_RUN(normal_wide) {
   const px_tensor *std = args->std;
@@ -255,10 +261,10 @@ PX_RUN(normal_wide) {
   PX_SCOPED(px_tensor) mean = NULL;
   PX_TRY(px_tensor_from_scalar(&mean, px_float(args->mean)));
   PX_TRY(px_mul_(call->results[0], std));
-  return move(call, mean);
+  return add_mean(call, mean);
 }
 PX_RUN(normal_sized) {
-  PX_TRY(made(call, args->size.n, args->size.v.ints, PX_OPTIONS(args)));
-  return marked(call, args->requires_grad,
-                px_normal_(call->results[0], args->mean, args->std, args->generator));
+  PX_TRY(create(call, args->size.n, args->size.v.ints, PX_OPTIONS(args)));
+  return set_requires_grad(call, args->requires_grad,
+                           px_normal_(call->results[0], args->mean, args->std, args->generator));
 }

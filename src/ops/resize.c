@@ -22,7 +22,7 @@
 enum { TAPS = 4, DIMS = 3 };
 #define PI 3.14159265358979323846
 
-static int64_t within(int64_t i, int64_t size) { return i < 0 ? 0 : i >= size ? size - 1 : i; }
+static int64_t clamp_index(int64_t i, int64_t size) { return i < 0 ? 0 : i >= size ? size - 1 : i; }
 
 static const struct mode {
   const char *name;
@@ -58,43 +58,43 @@ typedef struct span {
 #include "ops/resize_taps.h"
 
 typedef struct tables {
-  px_tensor *places[TAPS], *weights[TAPS];
+  px_tensor *indices[TAPS], *weights[TAPS];
 } tables;
 
 static void tables_drop(tables *t) {
-  for (int k = 0; k < TAPS; k++) px_release(t->places[k]), px_release(t->weights[k]);
+  for (int k = 0; k < TAPS; k++) px_release(t->indices[k]), px_release(t->weights[k]);
 }
 static px_status tables_fill(tables *t, const struct mode *m, const span *s, bool wide) {
-  int64_t *places[TAPS];
+  int64_t *indices[TAPS];
   void *weights[TAPS];
   px_dtype dtype = wide ? PX_FLOAT64 : PX_FLOAT32;
   const int taps = m->taps;
   for (int k = 0; k < taps; k++) {
-    PX_TRY(px_tensor_empty(&t->places[k], 1, &s->to, PX_INT64, px_cpu()));
+    PX_TRY(px_tensor_empty(&t->indices[k], 1, &s->to, PX_INT64, px_cpu()));
     PX_TRY(px_tensor_empty(&t->weights[k], 1, &s->to, dtype, px_cpu()));
-    places[k] = px__tensor_at(t->places[k]), weights[k] = px__tensor_at(t->weights[k]);
+    indices[k] = px__tensor_at(t->indices[k]), weights[k] = px__tensor_at(t->weights[k]);
   }
-  (wide ? fill_f64 : fill_f32)(m, s, places, weights);
+  (wide ? fill_f64 : fill_f32)(m, s, indices, weights);
   return PX_OK;
 }
 
 // Tap k of every output element: the selected input elements times their weights.
 static px_status tap(px_tensor **out, const px_tensor *x, int dim, const tables *t, int k,
                      bool weighed) {
-  PX_SCOPED(px_tensor) places = NULL;
-  PX_SCOPED(px_tensor) picked = NULL;
+  PX_SCOPED(px_tensor) indices = NULL;
+  PX_SCOPED(px_tensor) gathered = NULL;
   PX_SCOPED(px_tensor) weights = NULL;
   PX_SCOPED(px_tensor) shaped = NULL;
   int64_t sizes[PX_MAX_DIMS];
   px_device device = px__tensor_device(x);
-  PX_TRY(px__tensor_to(&places, t->places[k], PX_INT64, device));
-  if (!weighed) return px_index_select(out, x, dim, places);
+  PX_TRY(px__tensor_to(&indices, t->indices[k], PX_INT64, device));
+  if (!weighed) return px_index_select(out, x, dim, indices);
   // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): weighed taps have weights
   for (int d = 0; d < x->ndim; d++) sizes[d] = d == dim ? t->weights[k]->numel : 1;
-  PX_TRY(px_index_select(&picked, x, dim, places));
+  PX_TRY(px_index_select(&gathered, x, dim, indices));
   PX_TRY(px__tensor_to(&weights, t->weights[k], (px_dtype)x->dtype, device));
   PX_TRY(px_reshape(&shaped, weights, sizes, x->ndim));
-  return px_mul(out, picked, shaped);
+  return px_mul(out, gathered, shaped);
 }
 static px_status sum_taps(px_tensor **out, const px_tensor *x, int dim, const tables *t, int taps) {
   PX_SCOPED(px_tensor) sum = NULL;
@@ -127,35 +127,35 @@ static px_status resize_dim(px_tensor **x, const struct mode *m, int dim, const 
 // ---- antialias
 
 // The support radius of the filter at scale 1; 0: unsupported mode.
-static int reach_of(const char *mode) {
+static int radius_of(const char *mode) {
   return !strcmp(mode, "bilinear")  ? 1
          : !strcmp(mode, "bicubic") ? 2
          : !strcmp(mode, "lanczos") ? 3
                                     : 0;
 }
 // The maximum number of taps of an output element.
-static int64_t most_places(const span *s, int reach) {
+static int64_t max_taps(const span *s, int radius) {
   double scale = s->corners     ? (s->to > 1 ? (double)(s->from - 1) / (double)(s->to - 1) : 0)
                  : s->scale > 0 ? 1 / s->scale
                                 : (double)s->from / (double)s->to;
-  double support = scale >= 1 ? reach * scale : reach, most = ceil(support) * 2 + 2;
+  double support = scale >= 1 ? radius * scale : radius, most = ceil(support) * 2 + 2;
   return most > (double)s->from ? s->from : (int64_t)most;
 }
 // Adds tap k of each output element, times its weight, to the sum.
-static px_status add_places(px_tensor **sum, const px_tensor *x, int dim, const px_tensor *places,
-                            const px_tensor *weights, int64_t k) {
+static px_status add_tap(px_tensor **sum, const px_tensor *x, int dim, const px_tensor *indices,
+                         const px_tensor *weights, int64_t k) {
   PX_SCOPED(px_tensor) at = NULL;
   PX_SCOPED(px_tensor) factors = NULL;
   PX_SCOPED(px_tensor) shaped = NULL;
-  PX_SCOPED(px_tensor) picked = NULL;
+  PX_SCOPED(px_tensor) gathered = NULL;
   PX_SCOPED(px_tensor) product = NULL;
   int64_t sizes[PX_MAX_DIMS];
-  for (int d = 0; d < x->ndim; d++) sizes[d] = d == dim ? places->sizes[1] : 1;
-  PX_TRY(px_select(&at, places, 0, k));
+  for (int d = 0; d < x->ndim; d++) sizes[d] = d == dim ? indices->sizes[1] : 1;
+  PX_TRY(px_select(&at, indices, 0, k));
   PX_TRY(px_select(&factors, weights, 0, k));
   PX_TRY(px_reshape(&shaped, factors, sizes, x->ndim));
-  PX_TRY(px_index_select(&picked, x, dim, at));
-  PX_TRY(px_mul(&product, picked, shaped));
+  PX_TRY(px_index_select(&gathered, x, dim, at));
+  PX_TRY(px_mul(&product, gathered, shaped));
   px_tensor *next = NULL;
   if (*sum)
     PX_TRY(px_add(&next, *sum, product, px_int(1)));
@@ -165,23 +165,23 @@ static px_status add_places(px_tensor **sum, const px_tensor *x, int dim, const 
   *sum = next;
   return PX_OK;
 }
-static px_status resize_wide(px_tensor **x, int reach, int dim, const span *s) {
+static px_status resize_antialias(px_tensor **x, int radius, int dim, const span *s) {
   bool wide = (*x)->dtype == PX_FLOAT64;
   px_device device = px__tensor_device(*x);
-  int64_t sizes[] = {most_places(s, reach), s->to};
-  PX_SCOPED(px_tensor) places = NULL;
+  int64_t sizes[] = {max_taps(s, radius), s->to};
+  PX_SCOPED(px_tensor) indices = NULL;
   PX_SCOPED(px_tensor) weights = NULL;
   PX_SCOPED(px_tensor) at = NULL;
   PX_SCOPED(px_tensor) factors = NULL;
   PX_SCOPED(px_tensor) sum = NULL;
   if (s->from == s->to && !s->scale) return PX_OK;
-  PX_TRY(px_tensor_empty(&places, 2, sizes, PX_INT64, px_cpu()));
+  PX_TRY(px_tensor_empty(&indices, 2, sizes, PX_INT64, px_cpu()));
   PX_TRY(px_tensor_empty(&weights, 2, sizes, wide ? PX_FLOAT64 : PX_FLOAT32, px_cpu()));
-  (wide ? fill_wide_f64 : fill_wide_f32)(reach, s, sizes[0], px__tensor_at(places),
-                                         px__tensor_at(weights));
-  PX_TRY(px__tensor_to(&at, places, PX_INT64, device));
+  (wide ? fill_antialias_f64 : fill_antialias_f32)(radius, s, sizes[0], px__tensor_at(indices),
+                                                   px__tensor_at(weights));
+  PX_TRY(px__tensor_to(&at, indices, PX_INT64, device));
   PX_TRY(px__tensor_to(&factors, weights, (px_dtype)(*x)->dtype, device));
-  for (int64_t k = 0; k < sizes[0]; k++) PX_TRY(add_places(&sum, *x, dim, at, factors, k));
+  for (int64_t k = 0; k < sizes[0]; k++) PX_TRY(add_tap(&sum, *x, dim, at, factors, k));
   px_release(*x);
   *x = PX_MOVE(sum);
   return PX_OK;
@@ -269,18 +269,18 @@ static px_status as_floats(px_tensor **out, px_tensor *x, const struct mode *m, 
 // PyTorch's CPU kernels store each pass as uint8, rounded half up.
 static px_status round_bytes(px_tensor **x) {
   PX_SCOPED(px_tensor) above = NULL;
-  PX_SCOPED(px_tensor) whole = NULL;
+  PX_SCOPED(px_tensor) floored = NULL;
   px_tensor *bounded;
   PX_TRY(px_add_scalar(&above, *x, px_float(0.5), px_int(1)));
-  PX_TRY(px_floor(&whole, above));
-  PX_TRY(px_hardtanh(&bounded, whole, px_int(0), px_int(255)));
+  PX_TRY(px_floor(&floored, above));
+  PX_TRY(px_hardtanh(&bounded, floored, px_int(0), px_int(255)));
   px_release(*x);
   *x = bounded;
   return PX_OK;
 }
 
 // Mode "area": means over the input of each output element.
-static px_status means_of(px_tensor **out, const px_tensor *x, const span *s) {
+static px_status area_means(px_tensor **out, const px_tensor *x, const span *s) {
   int64_t sizes[DIMS];
   int dims = x->ndim - 2;
   for (int k = 0; k < dims; k++) sizes[k] = s[k].to;
@@ -303,11 +303,11 @@ PX_RUN(resize_images) {
   const struct mode *m = NULL;
   span spans[DIMS];
   int dims = input->ndim - 2;
-  int reach = args->antialias ? reach_of(args->mode) : 0;
-  PX_CHECK(!args->antialias || (reach && input->ndim == 4), PX_VALUE,
+  int radius = args->antialias ? radius_of(args->mode) : 0;
+  PX_CHECK(!args->antialias || (radius && input->ndim == 4), PX_VALUE,
            "Anti-alias option is restricted to bilinear, bicubic, and lanczos modes and requires a "
            "4-D tensor as input");
-  PX_TRY(mode_of(&m, input, area ? "nearest" : reach == 3 ? "bicubic" : args->mode, corners));
+  PX_TRY(mode_of(&m, input, area ? "nearest" : radius == 3 ? "bicubic" : args->mode, corners));
   for (int k = 0; k < dims; k++) {
     bool deep = dims == 3 && k == 0 && px__given(args->scale_depth);
     px_value given = deep            ? args->scale_depth
@@ -317,12 +317,13 @@ PX_RUN(resize_images) {
     PX_TRY(size_of(&spans[k].to, &spans[k].scale, input, args->size, given, k));
   }
   PX_TRY(check_spans(input, spans));
-  if (area) return means_of(&call->results[0], input, spans);
+  if (area) return area_means(&call->results[0], input, spans);
   PX_TRY(px__sampled(&sampled, input));
-  PX_TRY(as_floats(&x, sampled, m, reach > 0));
+  PX_TRY(as_floats(&x, sampled, m, radius > 0));
   bool bytes = sampled->dtype == PX_UINT8;
   for (int k = dims - 1; k >= 0; k--) {
-    PX_TRY(reach ? resize_wide(&x, reach, 2 + k, &spans[k]) : resize_dim(&x, m, 2 + k, &spans[k]));
+    PX_TRY(radius ? resize_antialias(&x, radius, 2 + k, &spans[k])
+                  : resize_dim(&x, m, 2 + k, &spans[k]));
     if (bytes && x->dtype != PX_UINT8) PX_TRY(round_bytes(&x));
   }
   return px_to(&call->results[0], x, (px_dtype)sampled->dtype, PX_DEVICE_NONE, false, false);

@@ -44,20 +44,18 @@ static inline px_status px__check_ndim(int64_t n) {
 px_status px__resize_reduced(px_call *call, const px_tensor *self, int64_t dim, bool keepdim)
     __attribute__((warn_unused_result));
 // A 0-d NaN of t's dtype, or its integer conversion: the median of an empty tensor (sort.c).
-px_status px__nan_of(px_tensor **out, const px_tensor *t) __attribute__((warn_unused_result));
+px_status px__nan_scalar(px_tensor **out, const px_tensor *t) __attribute__((warn_unused_result));
 // The values of px_sort along dim. Indices are computed only if the gradient needs them.
-px_status px__sorted(px_tensor **out, const px_tensor *self, int64_t dim)
+px_status px__sorted_values(px_tensor **out, const px_tensor *self, int64_t dim)
     __attribute__((warn_unused_result));
 // True if t is on meta and has no data. Checks of values are then skipped.
-static inline bool px__lacks_values(const px_tensor *t) {
-  return px__tensor_device(t).type == PX_META;
-}
+static inline bool px__is_meta(const px_tensor *t) { return px__tensor_device(t).type == PX_META; }
 // True if the argument was given.
 static inline bool px__given(px_value value) { return value.kind != PX_ARG_NONE; }
 // Element k of a list argument. A list of one element is broadcast to any length.
 static inline int64_t px__int_at(px_value list, int k) { return list.v.ints[list.n == 1 ? 0 : k]; }
-static inline const char *px__size_text(char *room, size_t bytes, const px_tensor *t) {
-  return px__sizes_text(room, bytes, t->ndim, t->sizes);
+static inline const char *px__size_text(char *buffer, size_t bytes, const px_tensor *t) {
+  return px__sizes_text(buffer, bytes, t->ndim, t->sizes);
 }
 
 // The last four parameters of every factory: the options of the new tensor.

@@ -19,7 +19,7 @@
 
 static int64_t rows_of(const px_tensor *t) { return t->sizes[t->ndim - 2]; }
 static int64_t columns_of(const px_tensor *t) { return t->sizes[t->ndim - 1]; }
-static px_status turned(px_tensor **out, const px_tensor *t) {
+static px_status transposed(px_tensor **out, const px_tensor *t) {
   return px_transpose(out, t, -2, -1);
 }
 
@@ -41,15 +41,15 @@ PX_RUN(_linalg_lu) {
   return px__lines_result(call, 2, a, -1, PX_INT32);
 }
 // Checks that b and pivots match the square decompositions a. The result has the sizes of b.
-static px_status solved_by(px_call *call, const px_tensor *a, const px_tensor *pivots,
-                           const px_tensor *b) {
+static px_status solve_result(px_call *call, const px_tensor *a, const px_tensor *pivots,
+                              const px_tensor *b) {
   PX_TRY(px__check_kernel(call, a, true));
   PX_TRY(px__check_beside(call, a, b, 2, (px_dtype)a->dtype));
   PX_TRY(px__check_beside(call, a, pivots, 1, PX_INT32));
   PX_TRY(px__check_fits(call, rows_of(b) == rows_of(a) && columns_of(pivots) == rows_of(a)));
   return px__matrices_result(call, 0, b, rows_of(b), columns_of(b));
 }
-PX_RUN(_linalg_lu_solve) { return solved_by(call, args->LU, args->pivots, args->B); }
+PX_RUN(_linalg_lu_solve) { return solve_result(call, args->LU, args->pivots, args->B); }
 PX_RUN(_linalg_inverse) {
   const px_tensor *a = args->A;
   PX_TRY(px__check_kernel(call, a, true));
@@ -80,7 +80,7 @@ PX_RUN(_linalg_ldl) {
   PX_TRY(px__lines_result(call, 1, a, rows_of(a), PX_INT32));
   return px__lines_result(call, 2, a, -1, PX_INT32);
 }
-PX_RUN(_linalg_ldl_solve) { return solved_by(call, args->LD, args->pivots, args->B); }
+PX_RUN(_linalg_ldl_solve) { return solve_result(call, args->LD, args->pivots, args->B); }
 
 // ---- positive-definite matrices
 
@@ -108,20 +108,20 @@ PX_RUN(linalg_cholesky) {
 
 static px_status adjoint(px_tensor **out, const px_tensor *t) {
   PX_SCOPED(px_tensor) other = NULL;
-  PX_TRY(turned(&other, t));
+  PX_TRY(transposed(&other, t));
   return px_conj(out, other);
 }
 // Solves A x = b by the two triangular systems of its Cholesky factor: L y = b, then L^H x = y.
-static px_status solve_twice(px_tensor **out, const px_tensor *b, const px_tensor *triangle,
-                             bool upper) {
+static px_status solve_cholesky(px_tensor **out, const px_tensor *b, const px_tensor *triangle,
+                                bool upper) {
   PX_SCOPED(px_tensor) other = NULL;
-  PX_SCOPED(px_tensor) half = NULL;
+  PX_SCOPED(px_tensor) partial = NULL;
   PX_TRY(adjoint(&other, triangle));
-  PX_TRY(px_linalg_solve_triangular(&half, upper ? other : triangle, b, false, true, false));
-  return px_linalg_solve_triangular(out, upper ? triangle : other, half, true, true, false);
+  PX_TRY(px_linalg_solve_triangular(&partial, upper ? other : triangle, b, false, true, false));
+  return px_linalg_solve_triangular(out, upper ? triangle : other, partial, true, true, false);
 }
 PX_RUN(cholesky_solve) {
-  return solve_twice(&call->results[0], args->self, args->input2, args->upper);
+  return solve_cholesky(&call->results[0], args->self, args->input2, args->upper);
 }
 static px_status identity_like(px_tensor **out, const px_tensor *t) {
   return px_eye(out, rows_of(t), NULL, (px_dtype)t->dtype, px__tensor_device(t), false, false);
@@ -134,7 +134,7 @@ PX_RUN(cholesky_inverse) {
     PX_FAIL(PX_UNIMPLEMENTED, "\"cholesky_inverse_out_cpu\" not implemented for '%s'",
             px_dtype_class((px_dtype)self->dtype));
   PX_TRY(identity_like(&identity, self));
-  return solve_twice(&call->results[0], identity, self, args->upper);
+  return solve_cholesky(&call->results[0], identity, self, args->upper);
 }
 
 // ---- LU
@@ -223,13 +223,13 @@ static px_status lu_solve(px_tensor **out, const px_tensor *lu, const px_tensor 
 static px_status lu_solve_side(px_tensor **out, const px_tensor *lu, const px_tensor *pivots,
                                const px_tensor *b, bool left, bool adjoint) {
   if (left) return lu_solve(out, lu, pivots, b, adjoint);
-  PX_SCOPED(px_tensor) given = NULL;
-  PX_SCOPED(px_tensor) found = NULL;
+  PX_SCOPED(px_tensor) rhs = NULL;
+  PX_SCOPED(px_tensor) solution = NULL;
   PX_SCOPED(px_tensor) conjugate = NULL;
-  PX_TRY(turned(&given, b));
+  PX_TRY(transposed(&rhs, b));
   PX_TRY(px_conj(&conjugate, lu));
-  PX_TRY(lu_solve(&found, conjugate, pivots, given, !adjoint));
-  return turned(out, found);
+  PX_TRY(lu_solve(&solution, conjugate, pivots, rhs, !adjoint));
+  return transposed(out, solution);
 }
 PX_RUN(linalg_lu_solve) {
   PX_TRY(check_fits(args->LU, args->B, args->left, "linalg.lu_solve"));
@@ -255,13 +255,13 @@ PX_RUN(triangular_solve) {
   PX_SCOPED(px_tensor) a = NULL;
   PX_SCOPED(px_tensor) b = NULL;
   PX_SCOPED(px_tensor) other = NULL;
-  PX_SCOPED(px_tensor) lying = NULL;
+  PX_SCOPED(px_tensor) packed = NULL;
   PX_TRY(px__match_batches(&a, &b, args->A, args->self));
-  PX_TRY(turned(&other, a));
+  PX_TRY(transposed(&other, a));
   PX_TRY(px__linalg_triangular(&call->results[0], args->transpose ? other : a, b,
                                args->upper != args->transpose, true, args->unitriangular));
-  PX_TRY(px_clone(&lying, other, "contiguous_format"));
-  return turned(&call->results[1], lying);
+  PX_TRY(px_clone(&packed, other, "contiguous_format"));
+  return transposed(&call->results[1], packed);
 }
 
 // ---- systems and inverses
@@ -282,12 +282,12 @@ PX_RUN(_linalg_solve) {
 static px_status vectors_of(px_tensor **out, const px_tensor *columns) {
   PX_SCOPED(px_tensor) rows = NULL;
   PX_SCOPED(px_tensor) other = NULL;
-  PX_SCOPED(px_tensor) lying = NULL;
+  PX_SCOPED(px_tensor) packed = NULL;
   if (columns->ndim == 2) return px_squeeze_dim(out, columns, (const int64_t[]){-1}, 1);
   PX_TRY(px_squeeze_dim(&rows, columns, (const int64_t[]){-1}, 1));
-  PX_TRY(turned(&other, rows));
-  PX_TRY(px_contiguous(&lying, other));
-  return turned(out, lying);
+  PX_TRY(transposed(&other, rows));
+  PX_TRY(px_contiguous(&packed, other));
+  return transposed(out, packed);
 }
 static px_status solve(px_tensor **out, px_tensor **info, const px_tensor *a, const px_tensor *b,
                        bool left, bool check) {
@@ -302,14 +302,14 @@ static px_status solve(px_tensor **out, px_tensor **info, const px_tensor *a, co
            px_dtype_class((px_dtype)a->dtype), px_dtype_class((px_dtype)b->dtype));
   bool vector = a->ndim >= 2 && is_vector(a, b);
   if (vector) PX_TRY(px_unsqueeze(&column, b, -1));
-  const px_tensor *given = vector ? column : b;
+  const px_tensor *rhs = vector ? column : b;
   PX_TRY(px__check_square(a, "linalg.solve"));
-  PX_TRY(px__check_matrices(given, "linalg.solve", "B"));
-  PX_TRY(check_fits(a, given, left, "linalg.solve"));
+  PX_TRY(px__check_matrices(rhs, "linalg.solve", "B"));
+  PX_TRY(check_fits(a, rhs, left, "linalg.solve"));
   PX_CHECK(left || !vector, PX_RUNTIME,
            "linalg.solve: Vector broadcasting of the left hand side is not supported for "
            "left=False. In this case linalg.solve is equivalent to B / A.squeeze(-1)");
-  PX_TRY(px__linalg_solve(&result, &lu, &pivots, info, a, given, left));
+  PX_TRY(px__linalg_solve(&result, &lu, &pivots, info, a, rhs, left));
   if (check)
     PX_TRY(px__check_info(*info, PX_LINALG, "torch.linalg.solve",
                           "%s: %sThe solver failed because the input matrix is singular."));
@@ -349,14 +349,14 @@ PX_RUN(linalg_inv) {
 static px_status parity(px_tensor **out, const px_tensor *pivots, px_dtype dtype) {
   int64_t last = -1, n = pivots->sizes[pivots->ndim - 1];
   px_device device = px__tensor_device(pivots);
-  PX_SCOPED(px_tensor) places = NULL;
+  PX_SCOPED(px_tensor) expected = NULL;
   PX_SCOPED(px_tensor) moved = NULL;
   PX_SCOPED(px_tensor) count = NULL;
   PX_SCOPED(px_tensor) odd = NULL;
   PX_SCOPED(px_tensor) twice = NULL;
   PX_SCOPED(px_tensor) sign = NULL;
-  PX_TRY(px_arange(&places, px_int(1), px_int(n + 1), px_int(1), PX_INT32, device, false, false));
-  PX_TRY(px_ne(&moved, pivots, places));
+  PX_TRY(px_arange(&expected, px_int(1), px_int(n + 1), px_int(1), PX_INT32, device, false, false));
+  PX_TRY(px_ne(&moved, pivots, expected));
   PX_TRY(px_sum(&count, moved, &last, 1, false, PX_INT64));
   PX_TRY(px_remainder_scalar(&odd, count, px_int(2)));
   PX_TRY(px_mul_scalar(&twice, odd, px_int(-2)));

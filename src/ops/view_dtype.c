@@ -36,18 +36,18 @@ static void divide_elements(geometry *g, int64_t by) {
 }
 
 // Joins `by` neighbours to one element. `what` describes the operation in PyTorch's errors.
-static px_status join_elements(geometry *g, int64_t by, const char *what) {
+static px_status join_elements(geometry *g, int64_t by, const char *operation) {
   int last = g->ndim - 1;
   PX_CHECK(g->sizes[last] % by == 0, PX_RUNTIME,
-           "self.size(-1) must be divisible by %lld to %s, but got %lld", (long long)by, what,
+           "self.size(-1) must be divisible by %lld to %s, but got %lld", (long long)by, operation,
            (long long)g->sizes[last]);
   PX_CHECK(g->offset % by == 0, PX_RUNTIME,
            "self.storage_offset() must be divisible by %lld to %s, but got %lld", (long long)by,
-           what, (long long)g->offset);
+           operation, (long long)g->offset);
   for (int d = 0; d < last; d++) {
     PX_CHECK(g->strides[d] % by == 0, PX_RUNTIME,
              "self.stride(%d) must be divisible by %lld to %s, but got %lld", d, (long long)by,
-             what, (long long)g->strides[d]);
+             operation, (long long)g->strides[d]);
     g->strides[d] /= by;
   }
   g->sizes[last] /= by, g->offset /= by;
@@ -60,18 +60,18 @@ PX_RUN(view_dtype) {
   PX_CHECK(to != PX_DTYPE_NONE, PX_TYPE, "view(): argument 'dtype' must be torch.dtype");
   geometry g = geometry_of(self);
   int64_t a = (int64_t)px_dtype_size(from), b = (int64_t)px_dtype_size(to);
-  char what[128];
-  snprintf(what, sizeof what, "view %s as %s (different element sizes)", px_dtype_class(from),
-           px_dtype_class(to));
+  char operation[128];
+  snprintf(operation, sizeof operation, "view %s as %s (different element sizes)",
+           px_dtype_class(from), px_dtype_class(to));
   if (a != b) {
-    PX_CHECK(g.ndim > 0, PX_RUNTIME, "self.dim() cannot be 0 to %s", what);
+    PX_CHECK(g.ndim > 0, PX_RUNTIME, "self.dim() cannot be 0 to %s", operation);
     PX_CHECK(g.strides[g.ndim - 1] == 1, PX_RUNTIME,
-             "self.stride(-1) must be 1 to %s, but got %lld", what,
+             "self.stride(-1) must be 1 to %s, but got %lld", operation,
              (long long)g.strides[g.ndim - 1]);
     if (a > b)
       divide_elements(&g, a / b);
     else
-      PX_TRY(join_elements(&g, b / a, what));
+      PX_TRY(join_elements(&g, b / a, operation));
   }
   return view_as(&call->results[0], self, &g, to);
 }
@@ -115,13 +115,13 @@ PX_RUN(view_as_complex) {
 }
 
 // The real or imaginary part. The imaginary part of a conjugated tensor is a negative view.
-static px_status part(px_tensor **out, const px_tensor *self, int which) {
+static px_status part(px_tensor **out, const px_tensor *self, int is_imag) {
   geometry g = geometry_of(self);
   unsigned flags = self->flags & PX_TENSOR_NEG;
   for (int d = 0; d < g.ndim; d++) g.strides[d] = px__product(g.strides[d], 2);
-  g.offset = 2 * g.offset + which;
+  g.offset = 2 * g.offset + is_imag;
   PX_TRY(view_as(out, self, &g, px_dtype_to_real((px_dtype)self->dtype)));
-  if (which && (self->flags & PX_TENSOR_CONJ)) flags ^= PX_TENSOR_NEG;
+  if (is_imag && (self->flags & PX_TENSOR_CONJ)) flags ^= PX_TENSOR_NEG;
   (*out)->flags = (uint16_t)(((*out)->flags & ~PX_TENSOR_CONJ_NEG) | flags);
   return PX_OK;
 }

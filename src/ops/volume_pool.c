@@ -43,11 +43,11 @@ static px_status as_volume(px_tensor **out, const px_tensor *depths, const int64
 }
 
 // The parameters of the two 2-D pools.
-typedef struct numbers {
+typedef struct pool_lists {
   int64_t plane[2], depth[2];
-} numbers;
-static numbers numbers_of(px_value list, int64_t beside) {
-  return (numbers){{px__int_at(list, 1), px__int_at(list, 2)}, {px__int_at(list, 0), beside}};
+} pool_lists;
+static pool_lists pool_lists_of(px_value list, int64_t second) {
+  return (pool_lists){{px__int_at(list, 1), px__int_at(list, 2)}, {px__int_at(list, 0), second}};
 }
 
 // The parameters of a pool.
@@ -123,20 +123,20 @@ static px_status pool_sizes(int64_t *size, const char *name, const window *w, in
 // Indices of maxima in the volume. `inner` are the indices of the maxima over planes in their
 // plane, `outer` the indices of the maxima over depths in [D, H * W]. `plane` is the number of
 // elements of an input plane, `row` of a pooled plane.
-static px_status places_in_volume(px_tensor **out, const px_tensor *inner, const px_tensor *outer,
-                                  int64_t plane, int64_t row) {
+static px_status volume_indices(px_tensor **out, const px_tensor *inner, const px_tensor *outer,
+                                int64_t plane, int64_t row) {
   PX_SCOPED(px_tensor) from = NULL;
   PX_SCOPED(px_tensor) at = NULL;
-  PX_SCOPED(px_tensor) within = NULL;
+  PX_SCOPED(px_tensor) plane_index = NULL;
   PX_SCOPED(px_tensor) depth = NULL;
   PX_SCOPED(px_tensor) base = NULL;
   PX_SCOPED(px_tensor) sum = NULL;
   PX_TRY(px_flatten(&from, inner, -2, -1));
   PX_TRY(px_flatten(&at, outer, -2, -1));
-  PX_TRY(px_gather(&within, from, -1, at, false));
+  PX_TRY(px_gather(&plane_index, from, -1, at, false));
   PX_TRY(px_floor_divide_scalar(&depth, at, px_int(row)));
   PX_TRY(px_mul_scalar(&base, depth, px_int(plane)));
-  PX_TRY(px_add(&sum, within, base, px_int(1)));
+  PX_TRY(px_add(&sum, plane_index, base, px_int(1)));
   return px_reshape(out, sum, outer->sizes, outer->ndim);
 }
 
@@ -148,27 +148,27 @@ PX_RUN(max_pool3d_with_indices) {
               args->dilation,    args->ceil_mode, false};
   int64_t size[DIMS];
   PX_TRY(pool_sizes(size, "max_pool3d_with_indices_out_cpu_template", &w, x->ndim, x->sizes));
-  numbers kernel = numbers_of(args->kernel_size, 1), stride = numbers_of(strides, 1);
-  numbers padding = numbers_of(args->padding, 0), dilation = numbers_of(args->dilation, 1);
+  pool_lists kernel = pool_lists_of(args->kernel_size, 1), stride = pool_lists_of(strides, 1);
+  pool_lists padding = pool_lists_of(args->padding, 0), dilation = pool_lists_of(args->dilation, 1);
   PX_SCOPED(px_tensor) planes = NULL;
-  PX_SCOPED(px_tensor) top = NULL;
+  PX_SCOPED(px_tensor) maxima = NULL;
   PX_SCOPED(px_tensor) inner = NULL;
   PX_SCOPED(px_tensor) depths = NULL;
   PX_SCOPED(px_tensor) inner_depths = NULL;
   PX_SCOPED(px_tensor) made = NULL;
   PX_SCOPED(px_tensor) outer = NULL;
-  PX_SCOPED(px_tensor) where = NULL;
+  PX_SCOPED(px_tensor) index = NULL;
   PX_TRY(as_planes(&planes, x));
-  PX_TRY(px_max_pool2d_with_indices(&top, &inner, planes, kernel.plane, 2, stride.plane, 2,
+  PX_TRY(px_max_pool2d_with_indices(&maxima, &inner, planes, kernel.plane, 2, stride.plane, 2,
                                     padding.plane, 2, dilation.plane, 2, args->ceil_mode));
-  PX_TRY(as_depths(&depths, top, s[-1]));
+  PX_TRY(as_depths(&depths, maxima, s[-1]));
   PX_TRY(as_depths(&inner_depths, inner, s[-1]));
   PX_TRY(px_max_pool2d_with_indices(&made, &outer, depths, kernel.depth, 2, stride.depth, 2,
                                     padding.depth, 2, dilation.depth, 2, args->ceil_mode));
-  PX_TRY(places_in_volume(&where, inner_depths, outer, px__product(s[1], s[2]),
-                          px__product(size[1], size[2])));
+  PX_TRY(volume_indices(&index, inner_depths, outer, px__product(s[1], s[2]),
+                        px__product(size[1], size[2])));
   PX_TRY(as_volume(&call->results[0], made, size));
-  return as_volume(&call->results[1], where, size);
+  return as_volume(&call->results[1], index, size);
 }
 PX_RUN(max_pool3d) {
   PX_SCOPED(px_tensor) indices = NULL;
@@ -199,16 +199,16 @@ PX_RUN(max_pool1d_with_indices) {
   int64_t row[4][2] = {{1, 0}, {1, 0}, {0, 0}, {1, 0}};
   PX_SCOPED(px_tensor) image = NULL;
   PX_SCOPED(px_tensor) made = NULL;
-  PX_SCOPED(px_tensor) where = NULL;
+  PX_SCOPED(px_tensor) index = NULL;
   for (int i = 0; i < 4; i++) {
-    PX_CHECK(lists[i].n == 1, PX_RUNTIME, "max_pool1d() takes one number for the one dimension");
+    PX_CHECK(lists[i].n == 1, PX_RUNTIME, "max_pool1d(): expected one integer for each parameter");
     row[i][1] = lists[i].v.ints[0];
   }
   PX_TRY(px_unsqueeze(&image, args->self, -2));
-  PX_TRY(px_max_pool2d_with_indices(&made, &where, image, row[0], 2, row[1], 2, row[2], 2, row[3],
+  PX_TRY(px_max_pool2d_with_indices(&made, &index, image, row[0], 2, row[1], 2, row[2], 2, row[3],
                                     2, args->ceil_mode));
   PX_TRY(px_squeeze_dim(&call->results[0], made, (int64_t[]){-2}, 1));
-  return px_squeeze_dim(&call->results[1], where, (int64_t[]){-2}, 1);
+  return px_squeeze_dim(&call->results[1], index, (int64_t[]){-2}, 1);
 }
 
 // ---- means
@@ -238,8 +238,8 @@ PX_RUN(avg_pool3d) {
       divisor = px__given(args->divisor_override) ? px_value_int(args->divisor_override) : 0;
   PX_TRY(pool_sizes(size, "avg_pool3d", &w, x->ndim, x->sizes));
   if (x->dtype == PX_INT64) return integer_means(call, args, &w, size);
-  numbers kernel = numbers_of(args->kernel_size, 1), stride = numbers_of(strides, 1);
-  numbers padding = numbers_of(args->padding, 0);
+  pool_lists kernel = pool_lists_of(args->kernel_size, 1), stride = pool_lists_of(strides, 1);
+  pool_lists padding = pool_lists_of(args->padding, 0);
   PX_SCOPED(px_tensor) planes = NULL;
   PX_SCOPED(px_tensor) means = NULL;
   PX_SCOPED(px_tensor) depths = NULL;
@@ -271,8 +271,8 @@ PX_RUN(avg_pool3d_backward) {
   px_value strides = args->stride.n ? args->stride : args->kernel_size;
   int64_t one = 1,
           divisor = px__given(args->divisor_override) ? px_value_int(args->divisor_override) : 0;
-  numbers kernel = numbers_of(args->kernel_size, 1), stride = numbers_of(strides, 1);
-  numbers padding = numbers_of(args->padding, 0);
+  pool_lists kernel = pool_lists_of(args->kernel_size, 1), stride = pool_lists_of(strides, 1);
+  pool_lists padding = pool_lists_of(args->padding, 0);
   back_sizes size = back_sizes_of(args->input_size, grad);
   PX_SCOPED(px_tensor) rows = NULL;
   PX_SCOPED(px_tensor) depths = NULL;
@@ -335,22 +335,22 @@ PX_RUN(adaptive_avg_pool3d_backward) {
 
 // An index table [outputs, maximum window size] of a dimension. Short windows repeat their last
 // index.
-static px_status adaptive_places(px_tensor **out, const void *context, int k, const px_tensor *x) {
+static px_status adaptive_table(px_tensor **out, const void *context, int k, const px_tensor *x) {
   const px__window_steps *s = (const px__window_steps *)context + k;
   int64_t from = s->size, to = s->outputs;
-  int64_t most = from / to + (from % to ? 2 : 0);
+  int64_t max_size = from / to + (from % to ? 2 : 0);
   PX_SCOPED(px_tensor) table = NULL;
-  PX_TRY(px_tensor_empty(&table, 2, (int64_t[]){to, most}, PX_INT64, px_cpu()));
+  PX_TRY(px_tensor_empty(&table, 2, (int64_t[]){to, max_size}, PX_INT64, px_cpu()));
   int64_t *at = px__tensor_at(table);
   for (int64_t i = 0; i < to; i++) {
     int64_t first = i * from / to, last = ((i + 1) * from + to - 1) / to - 1;
-    for (int64_t n = 0; n < most; n++) *at++ = first + n < last ? first + n : last;
+    for (int64_t n = 0; n < max_size; n++) *at++ = first + n < last ? first + n : last;
   }
   return px__tensor_to(out, table, PX_INT64, px__tensor_device(x));
 }
 
-static px_status adaptive_tops(px_call *call, px_tensor *x, px_value output_size, int dims,
-                               const char *name) {
+static px_status adaptive_max_pool(px_call *call, px_tensor *x, px_value output_size, int dims,
+                                   const char *name) {
   int64_t sizes[PX_MAX_DIMS];
   char text[128];
   bool none = false;
@@ -374,24 +374,23 @@ static px_status adaptive_tops(px_call *call, px_tensor *x, px_value output_size
     PX_TRY(px__call_result(call, 0, x->ndim, sizes, (px_dtype)x->dtype));
     return px__call_result(call, 1, x->ndim, sizes, PX_INT64);
   }
-  return px__max_over_windows(&call->results[0], &call->results[1], x, dims, adaptive_places,
-                              steps);
+  return px__max_over_windows(&call->results[0], &call->results[1], x, dims, adaptive_table, steps);
 }
 PX_RUN(adaptive_max_pool2d_with_indices) {
-  return adaptive_tops(call, args->self, args->output_size, 2, "adaptive_max_pool2d");
+  return adaptive_max_pool(call, args->self, args->output_size, 2, "adaptive_max_pool2d");
 }
 PX_RUN(adaptive_max_pool3d_with_indices) {
-  return adaptive_tops(call, args->self, args->output_size, 3, "adaptive_max_pool3d");
+  return adaptive_max_pool(call, args->self, args->output_size, 3, "adaptive_max_pool3d");
 }
 PX_RUN(adaptive_max_pool1d_with_indices) {
   PX_SCOPED(px_tensor) image = NULL;
   PX_SCOPED(px_tensor) made = NULL;
-  PX_SCOPED(px_tensor) where = NULL;
+  PX_SCOPED(px_tensor) index = NULL;
   PX_TRY(px_unsqueeze(&image, args->self, -2));
-  PX_TRY(px_adaptive_max_pool2d_with_indices(&made, &where, image,
+  PX_TRY(px_adaptive_max_pool2d_with_indices(&made, &index, image,
                                              (int64_t[]){1, args->output_size.v.ints[0]}, 2));
   PX_TRY(px_squeeze_dim(&call->results[0], made, (int64_t[]){-2}, 1));
-  return px_squeeze_dim(&call->results[1], where, (int64_t[]){-2}, 1);
+  return px_squeeze_dim(&call->results[1], index, (int64_t[]){-2}, 1);
 }
 PX_RUN(adaptive_max_pool1d) {
   PX_SCOPED(px_tensor) indices = NULL;
@@ -418,38 +417,39 @@ static const char *tuple_text(char text[128], int n, const int64_t *items) {
   return text;
 }
 // True if sums of a few such numbers cannot overflow.
-static bool is_modest(int64_t n) { return -INT64_MAX / 8 <= n && n <= INT64_MAX / 8; }
+static bool is_safe(int64_t n) { return -INT64_MAX / 8 <= n && n <= INT64_MAX / 8; }
 // The default unpooled sizes, or output_size if it differs by less than a stride.
-static px_status unpooled(int64_t *size, const px__max_unpool_args *args, int dims) {
-  px_value wanted = args->output_size,
+static px_status unpool_sizes(int64_t *size, const px__max_unpool_args *args, int dims) {
+  px_value requested = args->output_size,
            strides = px__given(args->stride) && args->stride.n ? args->stride : args->kernel_size;
   const int64_t *s = args->input->sizes + args->input->ndim - dims;
   char text[128];
-  bool given = px__given(wanted);
-  int skipped = given && wanted.n == dims + 2 ? 2 : 0;
-  PX_CHECK(!given || wanted.n == dims || skipped, PX_VALUE,
+  bool given = px__given(requested);
+  int skipped = given && requested.n == dims + 2 ? 2 : 0;
+  PX_CHECK(!given || requested.n == dims || skipped, PX_VALUE,
            "output_size should be a sequence containing %d or %d elements, but it has a length of "
            "'%d'",
-           dims, dims + 2, wanted.n);
+           dims, dims + 2, requested.n);
   for (int k = 0; k < dims; k++) {
     int64_t step = px__int_at(strides, k), kernel = px__int_at(args->kernel_size, k);
     int64_t pad = px__int_at(args->padding, k), span;
-    PX_CHECK(!px__mul_size(s[k] - 1, step, &span) && is_modest(span) && is_modest(step) &&
-                 is_modest(kernel) && is_modest(pad),
+    PX_CHECK(!px__mul_size(s[k] - 1, step, &span) && is_safe(span) && is_safe(step) &&
+                 is_safe(kernel) && is_safe(pad),
              PX_RUNTIME, "integer out of range");
-    int64_t usual = span + kernel - 2 * pad;
-    size[k] = given ? wanted.v.ints[skipped + k] : usual;
-    PX_CHECK(!given || (usual - step < size[k] && size[k] < usual + step), PX_VALUE,
+    int64_t default_size = span + kernel - 2 * pad;
+    size[k] = given ? requested.v.ints[skipped + k] : default_size;
+    PX_CHECK(!given || (default_size - step < size[k] && size[k] < default_size + step), PX_VALUE,
              "invalid output_size \"%s\" (dim %d must be between %lld and %lld)",
-             tuple_text(text, wanted.n, wanted.v.ints), k, LL(usual - step), LL(usual + step));
+             tuple_text(text, requested.n, requested.v.ints), k, LL(default_size - step),
+             LL(default_size + step));
     PX_CHECK(size[k] >= 0 && size[k] <= INT32_MAX, PX_RUNTIME,
-             "max_unpool: the result would have a size of %lld", LL(size[k]));
+             "max_unpool: output size %lld is out of range", LL(size[k]));
   }
   return PX_OK;
 }
 // Checks indices on the CPU. On devices the kernel reports errors.
-static px_status check_places(const px_tensor *indices, int64_t count, const int64_t *size,
-                              int dims) {
+static px_status check_indices(const px_tensor *indices, int64_t count, const int64_t *size,
+                               int dims) {
   char text[128] = "";
   if (px__tensor_device(indices).type != PX_CPU) return PX_OK;
   PX_SCOPED(px_tensor) flat = NULL;
@@ -470,11 +470,11 @@ PX_RUN(max_unpool) {
   PX_SCOPED(px_tensor) none = NULL;
   PX_SCOPED(px_tensor) values = NULL;
   PX_SCOPED(px_tensor) outputs = NULL;
-  PX_SCOPED(px_tensor) spread = NULL;
+  PX_SCOPED(px_tensor) result = NULL;
   for (int i = 2; i < 5; i++) {
     px_value list = i == 2 ? args->kernel_size : i == 3 ? args->stride : args->padding;
     PX_CHECK(list.kind != PX_ARG_INTS || list.n == 1 || list.n == dims || (i == 3 && !list.n),
-             PX_RUNTIME, "%s: kernel_size, stride and padding have one number, or %d",
+             PX_RUNTIME, "%s: expected kernel_size, stride and padding of 1 or %d integers",
              call->op->name, dims);
   }
   for (int k = 0; dims == DIMS && args->stride.n && k < DIMS; k++)
@@ -482,19 +482,19 @@ PX_RUN(max_unpool) {
              "strides should be greater than zero, but got stride: [%lld, %lld, %lld]",
              LL(px__int_at(args->stride, 0)), LL(px__int_at(args->stride, 1)),
              LL(px__int_at(args->stride, 2)));
-  PX_TRY(unpooled(size, args, dims));
+  PX_TRY(unpool_sizes(size, args, dims));
   for (int k = 0; k < dims; k++)
     PX_CHECK(!px__mul_size(count, size[k], &count), PX_RUNTIME,
              "numel: integer multiplication overflow");
   memcpy(sizes, x->sizes, (size_t)lead * sizeof *sizes);
   sizes[lead] = count;
-  PX_TRY(check_places(args->indices, count, size, dims));
+  PX_TRY(check_indices(args->indices, count, size, dims));
   PX_TRY(px__zeros_like_sized(&none, x, lead + 1, sizes));
   PX_TRY(px_flatten(&values, x, lead, -1));
   PX_TRY(px_flatten(&outputs, args->indices, lead, -1));
-  PX_TRY(px_scatter(&spread, none, -1, outputs, values));
+  PX_TRY(px_scatter(&result, none, -1, outputs, values));
   memcpy(sizes + lead, size, (size_t)dims * sizeof *sizes);
-  return px_reshape(&call->results[0], spread, sizes, x->ndim);
+  return px_reshape(&call->results[0], result, sizes, x->ndim);
 }
 
 // ---- norms of windows

@@ -348,14 +348,14 @@ PX_TEST(backward_ops_check_their_sizes) {
         "0-dim tensor");
   FAILS(HIDDEN(as_strided_backward, (&y), PX_T(x), PX_IS(negative, 2), PX_IS(sizes, 2), PX_I(0),
                PX_IS(sizes, 2), PX_IS(sizes, 2), PX_I(0)),
-        PX_RUNTIME, "do not fit any memory");
+        PX_RUNTIME, "within 64-bit memory");
   FAILS(HIDDEN(as_strided_backward, (&y), PX_T(x), PX_IS(sizes, 2), PX_IS(sizes, 1), PX_I(0),
                PX_IS(sizes, 2), PX_IS(sizes, 2), PX_I(0)),
         PX_RUNTIME, "mismatch in length");
   FAILS(HIDDEN(masked_select_backward, (&y), PX_T(x), PX_IS(sizes, 2), PX_T(x)), PX_RUNTIME,
         "expected BoolTensor");
   FAILS(HIDDEN(_unsafe_view, (&y), PX_T(turned), PX_IS((int64_t[]){20}, 1)), PX_RUNTIME,
-        "has to be copied");
+        "not compatible with the strides");
   FAILS(HIDDEN(max_pool2d_pick, (&y), PX_T(plane), PX_T(far)), PX_INDEX, "index 9, size 4");
   FAILS(HIDDEN(max_pool2d_backward, (&y), PX_T(far_grad), PX_T(far), PX_IS(window, 4)), PX_INDEX,
         "index 9, size 4");
