@@ -123,12 +123,12 @@ px_status px_unbatch(px_tensor **out, px_tensor *self, int64_t dim) {
   PX_TRY(check_inside("px_unbatch"));
   PX_TRY(px__wrap_dim(&d, dim, self->ndim + 1));
   bool mapped = px_tensor_batch_level(self) == level;
-  PX_SCOPED(px_tensor) whole = mapped ? px_retain(self->physical) : NULL;
+  PX_SCOPED(px_tensor) batched = mapped ? px_retain(self->physical) : NULL;
   saved_level a = enter_level(level);
-  px_status status = mapped ? PX_OK : repeat(&whole, self, frame_at(level)->size);
-  if (status == PX_OK && d) status = px_movedim(out, whole, &first, 1, &dim, 1);
+  px_status status = mapped ? PX_OK : repeat(&batched, self, frame_at(level)->size);
+  if (status == PX_OK && d) status = px_movedim(out, batched, &first, 1, &dim, 1);
   PX_TRY(leave_level(a, status));
-  if (!d) *out = PX_MOVE(whole);
+  if (!d) *out = PX_MOVE(batched);
   return PX_OK;
 }
 
@@ -162,10 +162,10 @@ static px_status view_as(px_tensor **out, px_tensor *t, int ndim, const int64_t 
   if (same_offset && is_permuted(t, ndim, sizes, strides, dims))
     return px_permute(out, t, dims, ndim);
   bool possible = false;
-  int64_t wanted[PX_MAX_DIMS], found[PX_MAX_DIMS];
-  px__sizes_copy(wanted, sizes, ndim);
+  int64_t view_sizes[PX_MAX_DIMS], found[PX_MAX_DIMS];
+  px__sizes_copy(view_sizes, sizes, ndim);
   if (same_offset && t->numel == px__sizes_product(sizes, ndim) && t->numel)
-    PX_TRY(px__view_strides(&possible, t, ndim, wanted, found));
+    PX_TRY(px__view_strides(&possible, t, ndim, view_sizes, found));
   if (possible && (!ndim || !memcmp(found, strides, (size_t)ndim * sizeof *found)))
     return px_view(out, t, sizes, ndim);
   return px_as_strided(out, t, sizes, ndim, strides, ndim, &offset);
@@ -462,9 +462,9 @@ static bool maps_unlisted(const px__vmap_call *b) {
 static px_status move_channels_last(px_tensor **out, const px__vmap_call *b, px_tensor *t,
                                     int64_t unused) {
   int64_t from = 2, to = -1;
-  PX_SCOPED(px_tensor) whole = NULL;
-  PX_TRY(px__vmap_ensure_batch_dim(&whole, b, t));
-  return px_movedim(out, whole, &from, 1, &to, 1);
+  PX_SCOPED(px_tensor) batched = NULL;
+  PX_TRY(px__vmap_ensure_batch_dim(&batched, b, t));
+  return px_movedim(out, batched, &from, 1, &to, 1);
 }
 static px_status move_channels_back(px__vmap_call *b) {
   int64_t from = -1, to = 2;
@@ -520,10 +520,10 @@ px_status px__vmap_shift(px__vmap_call *b) { return shift(b, false); }
 
 static px_status make_merged(px_tensor **out, const px__vmap_call *b, px_tensor *t,
                              int64_t unused) {
-  PX_SCOPED(px_tensor) whole = NULL;
-  PX_TRY(px__vmap_ensure_batch_dim(&whole, b, t));
+  PX_SCOPED(px_tensor) batched = NULL;
+  PX_TRY(px__vmap_ensure_batch_dim(&batched, b, t));
   *out = NULL;
-  return whole ? px_flatten(out, whole, 0, 1) : PX_OK;
+  return batched ? px_flatten(out, batched, 0, 1) : PX_OK;
 }
 
 static px_status unmerge(px__vmap_call *b, int i) {

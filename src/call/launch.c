@@ -175,8 +175,8 @@ px_status px__call_draws(px_call *call, px_generator *generator, int64_t n, int6
   PX_TRY(px_device_get_properties(&p, call->device.index));
   int64_t max_blocks =
       (int64_t)p.multi_processor_count * (p.max_threads_per_multi_processor / BLOCK);
-  int64_t wanted = (n - 1) / BLOCK + 1;
-  call->blocks = wanted < max_blocks ? wanted : max_blocks;
+  int64_t needed = (n - 1) / BLOCK + 1;
+  call->blocks = needed < max_blocks ? needed : max_blocks;
   call->counter = (uint64_t)((n - 1) / (BLOCK * call->blocks * each) + 1) * 4;
   return PX_OK;
 }

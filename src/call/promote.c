@@ -37,7 +37,7 @@ static px_status combine(px_dtype *to, px_dtype higher, px_dtype lower) {
   return PX_OK;
 }
 
-// Dtype of a wrapped number, which is stored as float64 or complex128.
+// Dtype of a wrapped number. Its storage is float64 or complex128.
 static px_dtype number_dtype(px_dtype d) {
   if (px_dtype_is_complex(d)) return px_dtype_to_complex(px_dtype_default());
   return px_dtype_is_float(d) ? px_dtype_default() : d;
@@ -125,8 +125,8 @@ px_status px__call_promote(px_call *call) {
   PX_CHECK(!parts || call->mode != PX_CALL_INPLACE || !px_dtype_is_complex(d), PX_RUNTIME,
            "In-place %s is not supported for complex tensors.", call->op->name);
   call->compute = compute_dtype(d);
-  // Ops that write a real number to any dtype (fill, zero) compute in float64 on devices, whose
-  // kernels do not support complex numbers.
+  // Ops that write a real number to any dtype (fill, zero) compute in float64 on devices:
+  // their kernels do not support complex numbers.
   bool takes_any = px__impl(call->op)->dtypes >> PX_FLOAT8_E4M3FN & 1;
   if (PX_UNLIKELY(px_dtype_is_complex(d)) && takes_any && rule == PX__PROMOTE_FIRST &&
       call->device.type == PX_CUDA)

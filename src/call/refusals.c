@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// PyTorch's error texts for unsupported dtypes, from the op's entry, and our text for ops that GPUs
-// lack.
+// Errors for unsupported dtypes, with PyTorch's texts from the op's entry. Ops without a GPU kernel
+// have a text of Phlox.
 #include "call/call_impl.h"
 
 px_status px__refuse_dtype(const px_op *op, px_dtype dtype, px_device device) {

@@ -326,8 +326,8 @@ px_status px_op_register(const px_op **out, const px_op_definition *definition) 
 
 // ---- libraries of ops
 
-// Held while a library registers its ops, so that a concurrent load of the same library returns
-// only after that. Recursive: a library may load others.
+// Held while a library registers its ops. A concurrent load of the same library returns only after
+// that. Recursive: a library may load others.
 static pthread_mutex_t loading = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 enum { LIBRARIES = 256 };
 static void *libraries[LIBRARIES];  // guarded by `loading`

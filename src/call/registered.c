@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ops registered by programs.
 //
-// Their indices (px_op_at) follow those of the op tables. Publication is ordered: a reader that
-// loads the count may read all ops below it, which never change. Only adding an op takes the lock.
+// Their indices (px_op_at) follow those of the op tables. Publication is ordered: after
+// loading the count, readers may read all ops below it. These never change. Only adding an op takes
+// the lock.
 #include "call/registered.h"
 
 enum { LIMIT = 1024 };

@@ -50,33 +50,33 @@ static overlap_kind overlap_of(const px_tensor *a, const px_tensor *b) {
   if (a == b || same_geometry(a, b)) return OVERLAP_FULL;
   if (!is_dense(a) || !is_dense(b)) return OVERLAP_NONE;
   size_t at = (size_t)a->offset * px__item(a), bt = (size_t)b->offset * px__item(b);
-  bool apart =
+  bool disjoint =
       at + (size_t)a->numel * px__item(a) <= bt || bt + (size_t)b->numel * px__item(b) <= at;
-  return apart ? OVERLAP_NONE : OVERLAP_PARTIAL;
+  return disjoint ? OVERLAP_NONE : OVERLAP_PARTIAL;
 }
 
-static px_status check_shared(const px_tensor *out, const px_tensor *in, bool apart) {
+static px_status check_shared(const px_tensor *out, const px_tensor *in, bool disjoint) {
   if (!out->numel || !in->numel) return PX_OK;
   overlap_kind found = overlap_of(out, in);
-  PX_CHECK(found != OVERLAP_PARTIAL && !(apart && found == OVERLAP_FULL), PX_RUNTIME,
+  PX_CHECK(found != OVERLAP_PARTIAL && !(disjoint && found == OVERLAP_FULL), PX_RUNTIME,
            "unsupported operation: some elements of the input tensor and the written-to tensor "
            "refer to a single memory location. Please clone() the tensor before performing the "
            "operation.");
   return PX_OK;
 }
 
-static inline px_status check_read(const px_tensor *out, const px_tensor *in, bool apart) {
-  return PX_UNLIKELY(in && out->storage == in->storage) ? check_shared(out, in, apart) : PX_OK;
+static inline px_status check_read(const px_tensor *out, const px_tensor *in, bool disjoint) {
+  return PX_UNLIKELY(in && out->storage == in->storage) ? check_shared(out, in, disjoint) : PX_OK;
 }
 
-static px_status check_reads(const px_call *call, const px_tensor *out, bool apart) {
+static px_status check_reads(const px_call *call, const px_tensor *out, bool disjoint) {
   const px_value *a = call->args, *end = a + call->op->param_count;
   // out= may alias self if the op has an in-place form.
-  const px_value *same = apart && (call->op->flags & PX_OP_HAS_INPLACE) ? a : NULL;
+  const px_value *same = disjoint && (call->op->flags & PX_OP_HAS_INPLACE) ? a : NULL;
   for (a += call->mode == PX_CALL_INPLACE; a < end; a++) {
-    if (a->kind == PX_ARG_TENSOR) PX_TRY(check_read(out, a->v.tensor, apart && a != same));
+    if (a->kind == PX_ARG_TENSOR) PX_TRY(check_read(out, a->v.tensor, disjoint && a != same));
     for (int i = 0; a->kind == PX_ARG_TENSORS && i < a->n; i++)
-      PX_TRY(check_read(out, a->v.tensors[i], apart));
+      PX_TRY(check_read(out, a->v.tensors[i], disjoint));
   }
   return PX_OK;
 }
@@ -85,16 +85,16 @@ px_status px__check_written(const px_call *call) {
   const px_op *op = call->op;
   const px__op_impl *impl = px__impl(op);
   if (impl->idempotent && !impl->overlap && !impl->texts) return PX_OK;
-  bool apart =
+  bool disjoint =
       impl->overlap == PX__OVERLAP_SELF ||
       (impl->overlap && (call->mode == PX_CALL_INPLACE || !(op->flags & PX_OP_HAS_INPLACE)));
   // Idempotent ops read a value before writing it. Reductions write to memory of their own.
-  bool reads = apart || !(impl->idempotent || op->kind == PX_OP_REDUCE);
+  bool reads = disjoint || !(impl->idempotent || op->kind == PX_OP_REDUCE);
   for (int i = 0; i < op->result_count; i++) {
     const px_tensor *out = call->given[i];
     if (!out) continue;
     if (PX_UNLIKELY(!out->contiguous)) PX_TRY(check_expanded(op, out));
-    if (reads) PX_TRY(check_reads(call, out, apart));
+    if (reads) PX_TRY(check_reads(call, out, disjoint));
   }
   return PX_OK;
 }
@@ -144,8 +144,8 @@ static const char *self_class(const px_call *call) {
   return has ? px_dtype_class((px_dtype)call->args[PX__SELF].v.tensor->dtype) : "";
 }
 
-// Fails with a refusal's text, in which %1$s stands for the first value, and so on. Not a printf
-// format, because those may not skip a number.
+// Fails with a refusal's text. %1$s is replaced by the first value, and so on. Unlike printf
+// formats, a text may skip a number.
 static px_status refuse_as(px__refusal refusal, const char *const *values) {
   char text[PX_ERROR_MESSAGE] = "";
   size_t used = 0;
@@ -273,17 +273,17 @@ static px_status deliver_one(px_call *call, int i) {
   return PX_OK;
 }
 
-// Fails if a factory was given another device than that of out=.
+// Fails if a factory's device argument differs from the device of out=.
 static px_status check_device(const px_call *call, const px_tensor *given) {
   char asked[PX_DEVICE_TEXT], have[PX_DEVICE_TEXT];
   px_device device = px__tensor_device(given);
   for (int i = 0; i < call->op->param_count; i++) {
     if (call->args[i].kind != PX_ARG_DEVICE || call->args[i].v.device.type < 0) continue;
-    px_device wanted;
-    PX_TRY(px_device_resolve(&wanted, call->args[i].v.device));
-    PX_CHECK(px_device_equal(wanted, device), PX_RUNTIME,
+    px_device requested;
+    PX_TRY(px_device_resolve(&requested, call->args[i].v.device));
+    PX_CHECK(px_device_equal(requested, device), PX_RUNTIME,
              "device %s does not match device of out parameter (%s)",
-             px_device_format(wanted, asked), px_device_format(device, have));
+             px_device_format(requested, asked), px_device_format(device, have));
   }
   return PX_OK;
 }

@@ -12,9 +12,9 @@
 
 typedef struct reader {
   px__schema *to;
-  const char *whole;  // the complete schema
-  const char *at;     // read position
-  char *write_at;     // write position in to->text
+  const char *schema_text;  // the complete schema
+  const char *at;           // read position
+  char *write_at;           // write position in to->text
 } reader;
 
 static px_status bad(const reader *r, const char *at, const char *format, ...) PX_PRINTF(3, 4);
@@ -24,8 +24,8 @@ static px_status bad(const reader *r, const char *at, const char *format, ...) {
   va_start(list, format);
   vsnprintf(message, sizeof message, format, list);
   va_end(list);
-  PX_FAIL(PX_VALUE, "bad schema \"%s\", character %d: %s", r->whole, (int)(at - r->whole) + 1,
-          message);
+  PX_FAIL(PX_VALUE, "bad schema \"%s\", character %d: %s", r->schema_text,
+          (int)(at - r->schema_text) + 1, message);
 }
 
 // ---- pieces of text
@@ -293,7 +293,7 @@ static px_status read_name(reader *r) {
 }
 
 px_status px__schema_read(px__schema *out, const char *schema) {
-  reader r = {.to = out, .whole = schema, .at = schema};
+  reader r = {.to = out, .schema_text = schema, .at = schema};
   // Each character is copied at most twice (a name and a default's text). Each text ends in 0.
   PX_TRY(px__alloc((void **)&out->text, 4 * strlen(schema) + 4));
   r.write_at = out->text;

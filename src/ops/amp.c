@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Run function of gradient scaling. The results are the first two tensors, which the kernel updates
-// in place.
+// Run function of gradient scaling. The kernel updates its first two tensors in place. They are
+// also the results.
 #include "ops/run.h"
 #include "run_functions/amp.h"
 

@@ -96,11 +96,11 @@ PX_RUN(rot90) {
 // Coordinate along one dimension from flat indices. Multiplies *unit by the dimension's size.
 static px_status coordinate(px_tensor **out, const px_tensor *flat_index, int64_t *unit,
                             int64_t size) {
-  PX_SCOPED(px_tensor) whole = NULL;
-  PX_TRY(px_floor_divide_scalar(&whole, flat_index, px_int(*unit)));
+  PX_SCOPED(px_tensor) quotient = NULL;
+  PX_TRY(px_floor_divide_scalar(&quotient, flat_index, px_int(*unit)));
   PX_CHECK(!px__mul_size(*unit, size ? size : 1, unit), PX_RUNTIME,
            "unravel_index: the shape has too many elements");
-  return px_remainder_scalar(out, whole, px_int(size));
+  return px_remainder_scalar(out, quotient, px_int(size));
 }
 // Stacks the coordinates and returns them as views of one tensor.
 static px_status stack_coordinates(px_list **out, px_tensor *const *items, int n) {

@@ -216,8 +216,8 @@ static bool mask_fits(const common *c, arguments *args) {
   if (m->ndim > c->count + 2) return false;
   for (int d = 1; d <= m->ndim; d++) {
     int64_t size = m->sizes[m->ndim - d],
-            wanted = d <= 2 ? last[d - 1] : c->sizes[c->count + 2 - d];
-    if (size != wanted && size != 1) return false;
+            expected = d <= 2 ? last[d - 1] : c->sizes[c->count + 2 - d];
+    if (size != expected && size != 1) return false;
   }
   return true;
 }

@@ -32,9 +32,9 @@ PX_VMAP_RULE(bmm) { return product(b, args->self, args->mat2, 3); }
 
 // A vector as a matrix of one column.
 static px_status column(px_tensor **out, const px__vmap_call *b, px_tensor *vec) {
-  PX_SCOPED(px_tensor) whole = NULL;
-  PX_TRY(px__vmap_physical(&whole, b, vec, 1));
-  return px_unsqueeze(out, whole, -1);
+  PX_SCOPED(px_tensor) batched = NULL;
+  PX_TRY(px__vmap_physical(&batched, b, vec, 1));
+  return px_unsqueeze(out, batched, -1);
 }
 
 PX_VMAP_RULE(mv) {

@@ -103,9 +103,9 @@ static px_status refuse_masks(const px__vmap_call *b, px_value indices) {
   return PX_OK;
 }
 
-static px_status index_physical(px_tensor **out, const indexing *p, const px_tensor *whole) {
+static px_status index_physical(px_tensor **out, const indexing *p, const px_tensor *batched) {
   PX_SCOPED(px_tensor) made = NULL;
-  PX_TRY(px_index(&made, whole, p->made, p->count, p->dims, p->count));
+  PX_TRY(px_index(&made, batched, p->made, p->count, p->dims, p->count));
   *out = NULL;
   if (p->moved) return px_movedim(out, made, p->from, p->moved, p->to, p->moved);
   *out = PX_MOVE(made);
@@ -116,12 +116,12 @@ PX_VMAP_RULE(index) {
   PX_TRY(refuse_masks(b, args->indices));
   if (!has_rule(b, args->indices)) return px__vmap_loop(b, false);
   indexing p;
-  PX_SCOPED(px_tensor) whole = NULL;
+  PX_SCOPED(px_tensor) batched = NULL;
   px_tensor *made = NULL;
-  px_status status = px__vmap_ensure_batch_dim(&whole, b, args->self);
+  px_status status = px__vmap_ensure_batch_dim(&batched, b, args->self);
   p.count = 0;
   if (status == PX_OK) status = start(&p, b, args->self, args->indices, args->dims);
-  if (status == PX_OK) status = index_physical(&made, &p, whole);
+  if (status == PX_OK) status = index_physical(&made, &p, batched);
   drop(&p);
   PX_TRY(status);
   return px__vmap_set_result(b, 0, made);
@@ -132,34 +132,34 @@ static px_status physical_values(px_tensor **out, const indexing *p, const px__v
                                  px_tensor *values, int ndim) {
   int64_t sizes[PX_MAX_DIMS + 1];
   PX_SCOPED(px_tensor) aligned = NULL;
-  PX_SCOPED(px_tensor) whole = NULL;
+  PX_SCOPED(px_tensor) batched = NULL;
   PX_TRY(px__vmap_physical(&aligned, b, values, ndim));
   *out = NULL;
   int missing = ndim + 1 - aligned->ndim;
   for (int d = 0; d < missing; d++) sizes[d] = 1;
   px__sizes_copy(sizes + (missing > 0 ? missing : 0), aligned->sizes, aligned->ndim);
   if (missing > 0)
-    PX_TRY(px_view(&whole, aligned, sizes, ndim + 1));
+    PX_TRY(px_view(&batched, aligned, sizes, ndim + 1));
   else
-    whole = px_retain(aligned);
-  if (p->moved) return px_movedim(out, whole, p->to, p->moved, p->from, p->moved);
-  *out = PX_MOVE(whole);
+    batched = px_retain(aligned);
+  if (p->moved) return px_movedim(out, batched, p->to, p->moved, p->from, p->moved);
+  *out = PX_MOVE(batched);
   return PX_OK;
 }
 
 static px_status put_values(px__vmap_call *b, const px__index_put_vmap_args *args,
                             const indexing *p) {
-  PX_SCOPED(px_tensor) whole = NULL;
+  PX_SCOPED(px_tensor) batched = NULL;
   PX_SCOPED(px_tensor) values = NULL;
   px_tensor *made = NULL;
   int picked = args->self->ndim - p->taken + p->ndim;
-  PX_TRY(px__vmap_ensure_batch_dim(&whole, b, args->self));
+  PX_TRY(px__vmap_ensure_batch_dim(&batched, b, args->self));
   PX_TRY(physical_values(&values, p, b, args->values, picked));
   if (b->call->mode == PX_CALL_INPLACE)
-    PX_TRY(px_index_put_(whole, p->made, p->count, p->dims, p->count, values, args->accumulate));
+    PX_TRY(px_index_put_(batched, p->made, p->count, p->dims, p->count, values, args->accumulate));
   else
-    PX_TRY(
-        px_index_put(&made, whole, p->made, p->count, p->dims, p->count, values, args->accumulate));
+    PX_TRY(px_index_put(&made, batched, p->made, p->count, p->dims, p->count, values,
+                        args->accumulate));
   return px__vmap_set_result(b, 0, made);
 }
 PX_VMAP_RULE(index_put) {
@@ -175,16 +175,16 @@ PX_VMAP_RULE(index_put) {
 static px_status add_back(px__vmap_call *b, const px__index_backward_vmap_args *args,
                           const indexing *p) {
   int64_t sizes[PX_MAX_DIMS + 1] = {b->size};
-  PX_SCOPED(px_tensor) whole = NULL;
+  PX_SCOPED(px_tensor) batched = NULL;
   PX_SCOPED(px_tensor) grad = NULL;
   px_tensor *made = NULL;
   int n = args->input_sizes.n;
   px__sizes_copy(sizes + 1, args->input_sizes.v.ints, n);
-  PX_TRY(px__vmap_ensure_batch_dim(&whole, b, args->grad_output));
+  PX_TRY(px__vmap_ensure_batch_dim(&batched, b, args->grad_output));
   if (p->moved)
-    PX_TRY(px_movedim(&grad, whole, p->to, p->moved, p->from, p->moved));
+    PX_TRY(px_movedim(&grad, batched, p->to, p->moved, p->from, p->moved));
   else
-    grad = px_retain(whole);
+    grad = px_retain(batched);
   PX_TRY(px_index_backward(&made, grad, sizes, n + 1, p->made, p->count, p->dims, p->count));
   return px__vmap_set_result(b, 0, made);
 }
@@ -240,10 +240,10 @@ static px_status without_padding(px_tensor **out, px_tensor *grad, const px_tens
 static px_status add_rows(px_tensor **out, const px__vmap_call *b,
                           const px__embedding_backward_vmap_args *args, px_tensor *pair[2]) {
   int64_t sizes[3] = {b->size, args->weight_sizes.v.ints[0], args->weight_sizes.v.ints[1]};
-  PX_SCOPED(px_tensor) whole = NULL;
+  PX_SCOPED(px_tensor) batched = NULL;
   PX_SCOPED(px_tensor) grad = NULL;
-  PX_TRY(px__vmap_ensure_batch_dim(&whole, b, args->grad_output));
-  PX_TRY(without_padding(&grad, whole, pair[1], args->padding_idx));
+  PX_TRY(px__vmap_ensure_batch_dim(&batched, b, args->grad_output));
+  PX_TRY(without_padding(&grad, batched, pair[1], args->padding_idx));
   return px_index_backward(out, grad, sizes, 3, pair, 2, two_dims, 2);
 }
 PX_VMAP_RULE(embedding_backward) {
@@ -336,28 +336,28 @@ PX_VMAP_RULE(index_select) {
   px_tensor *made = NULL;
   int64_t dim;
   PX_SCOPED(px_tensor) elements = NULL;
-  PX_SCOPED(px_tensor) whole = NULL;
+  PX_SCOPED(px_tensor) batched = NULL;
   if (!px__is_mapped(b, args->index)) return px__vmap_shift(b);
   if (!args->self->ndim) return px__vmap_loop(b, true);
   PX_TRY(element_indices(&elements, &dim, b, args->self, args->index, args->dim));
-  PX_TRY(px__vmap_ensure_batch_dim(&whole, b, args->self));
-  PX_TRY(px_gather(&made, whole, dim, elements, false));
+  PX_TRY(px__vmap_ensure_batch_dim(&batched, b, args->self));
+  PX_TRY(px_gather(&made, batched, dim, elements, false));
   return px__vmap_set_result(b, 0, made);
 }
 PX_VMAP_RULE(index_select_backward) {
   px_tensor *made = NULL, *grad = args->grad_output;
   int64_t dim, sizes[PX_MAX_DIMS + 1] = {b->size};
   PX_SCOPED(px_tensor) elements = NULL;
-  PX_SCOPED(px_tensor) whole = NULL;
+  PX_SCOPED(px_tensor) batched = NULL;
   PX_SCOPED(px_tensor) zeros = NULL;
   if (!px__is_mapped(b, args->index)) return px__vmap_shift(b);
   if (!args->input_sizes.n) return px__vmap_loop(b, true);
   px__sizes_copy(sizes + 1, args->input_sizes.v.ints, args->input_sizes.n);
   PX_TRY(element_indices(&elements, &dim, b, grad, args->index, args->dim));
-  PX_TRY(px__vmap_ensure_batch_dim(&whole, b, grad));
+  PX_TRY(px__vmap_ensure_batch_dim(&batched, b, grad));
   PX_TRY(px_zeros(&zeros, sizes, args->input_sizes.n + 1, (px_dtype)grad->dtype,
                   px__tensor_device(grad), false, false));
-  PX_TRY(px_scatter_add(&made, zeros, dim, elements, whole));
+  PX_TRY(px_scatter_add(&made, zeros, dim, elements, batched));
   return px__vmap_set_result(b, 0, made);
 }
 
@@ -382,17 +382,17 @@ static px_status scatter_source(px__vmap_call *b, scattering *p, px_scalar alpha
   int64_t dim;
   px_tensor *given = p->source;
   PX_SCOPED(px_tensor) elements = NULL;
-  PX_SCOPED(px_tensor) whole = NULL;
+  PX_SCOPED(px_tensor) batched = NULL;
   PX_SCOPED(px_tensor) scaled = NULL;
   if (!px__is_mapped(b, p->index)) return px__vmap_shift(b);
   if (!p->self->ndim) return px__vmap_loop(b, true);
   PX_TRY(element_indices(&elements, &dim, b, p->self, p->index, p->dim));
   if (!px__has_sizes(given, elements->ndim - 1, elements->sizes + 1)) return px__vmap_loop(b, true);
-  PX_TRY(px__vmap_ensure_batch_dim(&whole, b, given));
+  PX_TRY(px__vmap_ensure_batch_dim(&batched, b, given));
   if (!p->add || px_scalar_float(alpha) == 1)
-    scaled = px_retain(whole);
+    scaled = px_retain(batched);
   else
-    PX_TRY(px_mul_scalar(&scaled, whole, alpha));
+    PX_TRY(px_mul_scalar(&scaled, batched, alpha));
   p->source = scaled;
   return scatter(b, p, elements, dim);
 }

@@ -23,17 +23,17 @@
 // Merges the batch dimension with the channels: (N, C, ...) becomes (N, B * C, ...). NULL stays
 // NULL.
 static px_status as_channels(px_tensor **out, const px__vmap_call *b, px_tensor *t) {
-  PX_SCOPED(px_tensor) whole = NULL;
+  PX_SCOPED(px_tensor) batched = NULL;
   PX_SCOPED(px_tensor) moved = NULL;
-  PX_TRY(px__vmap_ensure_batch_dim(&whole, b, t));
-  PX_TRY(px_transpose(&moved, whole, 0, 1));
+  PX_TRY(px__vmap_ensure_batch_dim(&batched, b, t));
+  PX_TRY(px_transpose(&moved, batched, 0, 1));
   return px_flatten(out, moved, 1, 2);
 }
 static px_status as_rows(px_tensor **out, const px__vmap_call *b, px_tensor *t) {
-  PX_SCOPED(px_tensor) whole = NULL;
-  PX_TRY(px__vmap_ensure_batch_dim(&whole, b, t));
+  PX_SCOPED(px_tensor) batched = NULL;
+  PX_TRY(px__vmap_ensure_batch_dim(&batched, b, t));
   *out = NULL;
-  return whole ? px_flatten(out, whole, 0, 1) : PX_OK;
+  return batched ? px_flatten(out, batched, 0, 1) : PX_OK;
 }
 
 // Splits the batch dimension off dimension `dim` and moves it first.
@@ -183,11 +183,11 @@ static px_status release_results(px_tensor *made[3], px_status status) {
 
 PX_VMAP_RULE(native_layer_norm) {
   px_tensor *made[3] = {NULL, NULL, NULL};
-  PX_SCOPED(px_tensor) whole = NULL;
+  PX_SCOPED(px_tensor) batched = NULL;
   px_value shape = args->normalized_shape;
   bool per_sample = px__is_mapped(b, args->weight) || px__is_mapped(b, args->bias);
-  PX_TRY(px__vmap_ensure_batch_dim(&whole, b, args->input));
-  PX_TRY(px_native_layer_norm(&made[0], &made[1], &made[2], whole, shape.v.ints, shape.n,
+  PX_TRY(px__vmap_ensure_batch_dim(&batched, b, args->input));
+  PX_TRY(px_native_layer_norm(&made[0], &made[1], &made[2], batched, shape.v.ints, shape.n,
                               per_sample ? NULL : args->weight, per_sample ? NULL : args->bias,
                               args->eps));
   px_status status =
@@ -211,11 +211,11 @@ static px_status sum_rows(px_tensor **out, px_tensor *t, int normalised) {
 static px_status row_statistics(px_tensor **out, const px__vmap_call *b, px_tensor *t,
                                 const px_tensor *input, int normalised) {
   int64_t sizes[PX_MAX_DIMS + 1] = {b->size};
-  PX_SCOPED(px_tensor) whole = NULL;
+  PX_SCOPED(px_tensor) batched = NULL;
   for (int d = 0; d < input->ndim; d++)
     sizes[1 + d] = d < input->ndim - normalised ? input->sizes[d] : 1;
-  PX_TRY(px__vmap_ensure_batch_dim(&whole, b, t));
-  return px_reshape(out, whole, sizes, input->ndim + 1);
+  PX_TRY(px__vmap_ensure_batch_dim(&batched, b, t));
+  return px_reshape(out, batched, sizes, input->ndim + 1);
 }
 
 static px_status norm_gradients(px_tensor *made[3], const px__vmap_call *b,
@@ -257,9 +257,9 @@ PX_VMAP_RULE(layer_norm_backward) {
 // Merges the targets of all samples. `rows`: self has rows of classes.
 static px_status merged_target(px_tensor **out, const px__vmap_call *b, px_tensor *target,
                                bool rows) {
-  PX_SCOPED(px_tensor) whole = NULL;
-  PX_TRY(px__vmap_ensure_batch_dim(&whole, b, target));
-  return rows ? px_flatten(out, whole, 0, 1) : px_reshape(out, whole, &b->size, 1);
+  PX_SCOPED(px_tensor) batched = NULL;
+  PX_TRY(px__vmap_ensure_batch_dim(&batched, b, target));
+  return rows ? px_flatten(out, batched, 0, 1) : px_reshape(out, batched, &b->size, 1);
 }
 
 // Gathers each sample's class weights for its targets.

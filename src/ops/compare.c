@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions called before the launch of pointwise ops. Most operands pass through. Complex equality
-// on devices, which have no kernel for it, compares both parts. `where` accepts uint8 conditions.
+// Functions called before the launch of pointwise ops. Most operands pass through. Devices have no
+// kernel for complex equality: the ops compare both parts. `where` accepts uint8 conditions.
 #include <stdatomic.h>
 
 #include "ops/run.h"

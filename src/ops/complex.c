@@ -28,14 +28,14 @@ static void drop(px_tensor **list, int n) {
 }
 
 // One part of the product: ac - bd, or ad + bc.
-static px_status one_part(px_tensor *to, px_tensor *const a[2], px_tensor *const b[2], int which,
-                          product of) {
+static px_status one_part(px_tensor *to, px_tensor *const a[2], px_tensor *const b[2],
+                          int part_index, product of) {
   PX_SCOPED(px_tensor) x = NULL;
   PX_SCOPED(px_tensor) y = NULL;
   PX_SCOPED(px_tensor) sum = NULL;
-  PX_TRY(of(&x, a[0], b[which]));
-  PX_TRY(of(&y, a[1], b[!which]));
-  PX_TRY(which ? px_add(&sum, x, y, px_int(1)) : px_sub(&sum, x, y, px_int(1)));
+  PX_TRY(of(&x, a[0], b[part_index]));
+  PX_TRY(of(&y, a[1], b[!part_index]));
+  PX_TRY(part_index ? px_add(&sum, x, y, px_int(1)) : px_sub(&sum, x, y, px_int(1)));
   return px__tensor_copy(to, sum, false);
 }
 
@@ -44,8 +44,8 @@ static px_status multiply(px_tensor *to, const px_tensor *a, const px_tensor *b,
   px_status status = parts_of(parts, a);
   if (status == PX_OK) status = parts_of(parts + 2, b);
   if (status == PX_OK) status = parts_of(parts + 4, to);
-  for (int which = 0; which < 2 && status == PX_OK; which++)
-    status = one_part(parts[4 + which], parts, parts + 2, which, of);
+  for (int part_index = 0; part_index < 2 && status == PX_OK; part_index++)
+    status = one_part(parts[4 + part_index], parts, parts + 2, part_index, of);
   drop(parts, 6);
   return status;
 }
@@ -56,12 +56,12 @@ typedef struct scaled {
   px_scalar beta, alpha;
 } scaled;
 static px_status add_scaled(px_tensor **out, const px_tensor *made, const scaled *s) {
-  PX_SCOPED(px_tensor) rest = NULL;
+  PX_SCOPED(px_tensor) scaled_self = NULL;
   PX_SCOPED(px_tensor) times = NULL;
   PX_TRY(px_mul_scalar(&times, made, s->alpha));
   if (px_scalar_float(s->beta) == 0) return *out = PX_MOVE(times), PX_OK;
-  PX_TRY(px_mul_scalar(&rest, s->self, s->beta));
-  return px_add(out, times, rest, px_int(1));
+  PX_TRY(px_mul_scalar(&scaled_self, s->self, s->beta));
+  return px_add(out, times, scaled_self, px_int(1));
 }
 
 static px_status run_product(px_call *call, const px_tensor *a, const px_tensor *b, int ndim,

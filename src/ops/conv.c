@@ -27,16 +27,16 @@ static px_status refuse_dilation(px_value v, int dims) {
   PX_FAIL(PX_RUNTIME, "dilation should be greater than zero, but got %s",
           px__sizes_text(text, sizeof text, count, all));
 }
-px_status px__conv_list(px_value v, const char *name, int64_t least, int dims, bool both) {
+px_status px__conv_list(px_value v, const char *name, int64_t min, int dims, bool both) {
   char text[256];
   PX_CHECK(v.n == 1 || v.n == dims || (both && v.n == 2 * dims), PX_RUNTIME,
            "expected %s to be a single integer value or a list of %d values to match the "
            "convolution dimensions, but got %s=%s",
            name, dims, name, px__sizes_text(text, sizeof text, v.n, v.v.ints));
   for (int i = 0; i < v.n; i++) {
-    if (v.v.ints[i] < least && !strcmp(name, "dilation")) return refuse_dilation(v, dims);
-    PX_CHECK(v.v.ints[i] >= least, PX_RUNTIME, "%s %s is not supported",
-             least ? "non-positive" : "negative", name);
+    if (v.v.ints[i] < min && !strcmp(name, "dilation")) return refuse_dilation(v, dims);
+    PX_CHECK(v.v.ints[i] >= min, PX_RUNTIME, "%s %s is not supported",
+             min ? "non-positive" : "negative", name);
     PX_CHECK(v.v.ints[i] <= INT32_MAX, PX_RUNTIME, "integer out of range");
   }
   return PX_OK;
@@ -79,13 +79,13 @@ px_status px__conv_channels(const px__pair *p, const px_tensor *bias, int64_t gr
                             bool transposed) {
   char ws[128], xs[128], buffer[48];
   int64_t channels = px__steps(groups, p->w[1]);
-  int64_t wanted = transposed ? p->w[0] : channels, given = transposed ? channels : p->w[0];
+  int64_t expected = transposed ? p->w[0] : channels, given = transposed ? channels : p->w[0];
   PX_TRY(check_groups(p, groups));
-  PX_CHECK(p->x[1] == wanted, PX_RUNTIME,
+  PX_CHECK(p->x[1] == expected, PX_RUNTIME,
            "Given %sweight of size %s, expected input%s to have %lld channels, but got %lld "
            "channels instead",
            kind_text(buffer, transposed, groups), weight_text(ws, p),
-           px__sizes_text(xs, sizeof xs, p->ndim, p->x), LL(wanted), LL(p->x[1]));
+           px__sizes_text(xs, sizeof xs, p->ndim, p->x), LL(expected), LL(p->x[1]));
   PX_CHECK(!bias || (bias->ndim == 1 && bias->numel == given), PX_RUNTIME,
            "Given %sweight of size %s, expected bias to be 1-dimensional with %lld elements, but "
            "got bias of size %s instead",
@@ -107,8 +107,9 @@ static px_status check_kernel(const int64_t *x, const int64_t *w) {
 
 px_status px__conv_types(const px_tensor *x, const px_tensor *w, const px_tensor *bias) {
   char name_x[48], name_w[48];
-  bool elsewhere = px__tensor_device(x).type == PX_CUDA && px__tensor_device(w).type == PX_CPU;
-  PX_CHECK(x->dtype == w->dtype && !elsewhere, PX_RUNTIME,
+  bool device_mismatch =
+      px__tensor_device(x).type == PX_CUDA && px__tensor_device(w).type == PX_CPU;
+  PX_CHECK(x->dtype == w->dtype && !device_mismatch, PX_RUNTIME,
            "Input type (%s) and weight type (%s) should be the same",
            px_tensor_type_name(x, name_x), px_tensor_type_name(w, name_w));
   PX_CHECK(!bias || bias->dtype == x->dtype, PX_RUNTIME,
@@ -410,7 +411,7 @@ static px_status transpose_images(px_tensor **out, const px__conv_transpose2d_ar
   const px_tensor *w = args->weight, *bias = args->bias;
   px_value stride = args->stride, dilation = args->dilation;
   PX_SCOPED(px_tensor) dilated = NULL;
-  PX_SCOPED(px_tensor) whole = NULL;
+  PX_SCOPED(px_tensor) padded_result = NULL;
   px__output_padding extra_padding;
   int64_t sizes[4];
   char text[128];
@@ -427,8 +428,8 @@ static px_status transpose_images(px_tensor **out, const px__conv_transpose2d_ar
                                   extra_padding.padding, paddings, dilation.v.ints, dilation.n,
                                   args->groups,
                                   px_memory_format_name(px_tensor_suggest_format(x))));
-  PX_TRY(px_constant_pad_nd(&whole, dilated, extra_padding.zeros, 4, px_int(0)));
-  return px__conv_biased(out, whole, bias, 2);
+  PX_TRY(px_constant_pad_nd(&padded_result, dilated, extra_padding.zeros, 4, px_int(0)));
+  return px__conv_biased(out, padded_result, bias, 2);
 }
 PX_RUN(conv_transpose2d) {
   px_tensor *x = args->input;

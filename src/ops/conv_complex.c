@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Complex convolutions, which are linear in images and weights: composed from four real
-// convolutions. Their gradients follow from these.
+// Complex convolutions, composed from four real ones: convolution is linear in images and weights.
+// Their gradients follow from the composition.
 #include "hidden/conv.h"
 #include "hidden/volume.h"
 #include "ops/conv_impl.h"
@@ -30,13 +30,13 @@ static px_status real_conv(px_tensor **out, const px_tensor *a, const px_tensor 
       w->format);
 }
 // One part of the product: ac - bd, or ad + bc.
-static px_status one_part(px_tensor **out, px_tensor *const a[2], px_tensor *const b[2], int which,
-                          const conv_params *w) {
+static px_status one_part(px_tensor **out, px_tensor *const a[2], px_tensor *const b[2],
+                          int part_index, const conv_params *w) {
   PX_SCOPED(px_tensor) x = NULL;
   PX_SCOPED(px_tensor) y = NULL;
-  PX_TRY(real_conv(&x, a[0], b[which], w));
-  PX_TRY(real_conv(&y, a[1], b[!which], w));
-  return which ? px_add(out, x, y, px_int(1)) : px_sub(out, x, y, px_int(1));
+  PX_TRY(real_conv(&x, a[0], b[part_index], w));
+  PX_TRY(real_conv(&y, a[1], b[!part_index], w));
+  return part_index ? px_add(out, x, y, px_int(1)) : px_sub(out, x, y, px_int(1));
 }
 static px_status complex_conv(px_tensor **out, const px_tensor *a, const px_tensor *b,
                               const conv_params *w) {

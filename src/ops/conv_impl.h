@@ -13,7 +13,7 @@ typedef struct px__pair {
 px__pair px__pair_of(const px_tensor *x, const px_tensor *w);
 
 // Checks a list with one number for all dimensions, or one each. `both`: or two each (begin, end).
-px_status px__conv_list(px_value v, const char *name, int64_t least, int dims, bool both)
+px_status px__conv_list(px_value v, const char *name, int64_t min, int dims, bool both)
     __attribute__((warn_unused_result));
 // Stride, padding and dilation. `both`: padding may differ at begin and end.
 typedef struct px__conv_steps {

@@ -127,16 +127,16 @@ PX_RUN(nonzero_static) {
                            PX_INT64, px__tensor_device(args->self));
   PX_TRY(px_nonzero(&found, args->self));
   int64_t have = found->sizes[0], missing = args->size - have;
-  PX_SCOPED(px_tensor) rest = NULL;
+  PX_SCOPED(px_tensor) padding = NULL;
   if (missing <= 0) {
-    PX_TRY(px_narrow(&rest, found, 0, 0, args->size));
-    return px_contiguous(&call->results[0], rest);
+    PX_TRY(px_narrow(&padding, found, 0, 0, args->size));
+    return px_contiguous(&call->results[0], padding);
   }
   const int64_t sizes[] = {missing, found->sizes[1]};
-  PX_TRY(px_full(&rest, sizes, 2, px_int(args->fill_value), PX_INT64, px_tensor_device(found),
+  PX_TRY(px_full(&padding, sizes, 2, px_int(args->fill_value), PX_INT64, px_tensor_device(found),
                  false, false));
   PX_SCOPED(px_tensor) rows = NULL;
   PX_TRY(px_contiguous(&rows, found));
-  px_tensor *const both[] = {rows, rest};
+  px_tensor *const both[] = {rows, padding};
   return px_cat(&call->results[0], both, 2, 0);
 }

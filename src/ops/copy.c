@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies as ops. px__tensor_copy in the tensor layer does the copying. These functions decide when
-// to return self instead, where to allocate the result, and which calls to refuse.
+// Run functions of copies and conversions. px__tensor_copy in the tensor layer copies the data.
+// These functions reject invalid calls, allocate the result, or return self if no copy is needed.
 #include "hidden/copy.h"
 #include "ops/run.h"
 #include "phlox/ops/copy.h"

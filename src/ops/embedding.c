@@ -118,10 +118,10 @@ static px_status check_offsets(const px_tensor *offsets, int64_t length) {
   PX_TRY(check_indices(offsets, "embedding_bag"));
   PX_TRY(px__refuse_batched(offsets));
   if (px__tensor_device(offsets).type != PX_CPU || !offsets->numel) return PX_OK;
-  PX_SCOPED(px_tensor) whole = NULL;
+  PX_SCOPED(px_tensor) converted = NULL;
   PX_SCOPED(px_tensor) flat = NULL;
-  PX_TRY(px__tensor_to(&whole, offsets, PX_INT64, PX_DEVICE_NONE));
-  PX_TRY(px_contiguous(&flat, whole));
+  PX_TRY(px__tensor_to(&converted, offsets, PX_INT64, PX_DEVICE_NONE));
+  PX_TRY(px_contiguous(&flat, converted));
   const int64_t *at;
   PX_TRY(px__tensor_read(&at, flat));
   PX_CHECK(at[0] == 0, PX_RUNTIME,
@@ -139,17 +139,17 @@ static px_status check_offsets(const px_tensor *offsets, int64_t length) {
 }
 // Bag of each index: the number of bags started at or before it, minus 1.
 static px_status bags_of_offsets(px_tensor **out, const px_tensor *offsets, int64_t length) {
-  PX_SCOPED(px_tensor) whole = NULL;
+  PX_SCOPED(px_tensor) converted = NULL;
   PX_SCOPED(px_tensor) ones = NULL;
   PX_SCOPED(px_tensor) zeros = NULL;
   PX_SCOPED(px_tensor) starts = NULL;
   PX_SCOPED(px_tensor) sums = NULL;
   PX_SCOPED(px_tensor) own = NULL;
   int64_t size = length + 1;  // an empty last bag starts past the end
-  PX_TRY(px__tensor_to(&whole, offsets, PX_INT64, PX_DEVICE_NONE));
-  PX_TRY(ones_for(&ones, whole, PX_INT64));
-  PX_TRY(px__zeros_like_sized(&zeros, whole, 1, &size));
-  PX_TRY(px_index_add(&starts, zeros, 0, whole, ones, px_int(1)));
+  PX_TRY(px__tensor_to(&converted, offsets, PX_INT64, PX_DEVICE_NONE));
+  PX_TRY(ones_for(&ones, converted, PX_INT64));
+  PX_TRY(px__zeros_like_sized(&zeros, converted, 1, &size));
+  PX_TRY(px_index_add(&starts, zeros, 0, converted, ones, px_int(1)));
   PX_TRY(px_cumsum(&sums, starts, 0, PX_INT64));
   PX_TRY(px_narrow(&own, sums, 0, 0, length));
   return px_add_scalar(out, own, px_int(-1), px_int(1));
@@ -225,7 +225,7 @@ static px_status sum_bags(px_tensor **out, const bags *b, px_tensor **rows, cons
 }
 // Maximum over [count, length, m] with other bags' rows masked. Empty bags yield 0.
 static px_status max_of_bags(px_tensor **out, const bags *b, const px_tensor *rows) {
-  PX_SCOPED(px_tensor) wanted = NULL;
+  PX_SCOPED(px_tensor) excluded = NULL;
   PX_SCOPED(px_tensor) below = NULL;
   PX_SCOPED(px_tensor) top = NULL;
   PX_SCOPED(px_tensor) at = NULL;
@@ -249,9 +249,9 @@ static px_status max_of_bags(px_tensor **out, const bags *b, const px_tensor *ro
     px_release(foreign);
     foreign = either;
   }
-  PX_TRY(px_unsqueeze(&wanted, foreign, 2));
+  PX_TRY(px_unsqueeze(&excluded, foreign, 2));
   PX_TRY(px_expand(&every, rows, sizes, 3));
-  PX_TRY(px_masked_fill(&below, every, wanted, px_float(-INFINITY)));
+  PX_TRY(px_masked_fill(&below, every, excluded, px_float(-INFINITY)));
   PX_TRY(px_max_dim(&top, &at, below, 1, false));
   PX_SCOPED(px_tensor) zeros = NULL;
   PX_TRY(px_eq_scalar(&zeros, b->counts, px_int(0)));
@@ -326,15 +326,15 @@ static px_status starts_of(px_tensor **out, int64_t *end, const px__bags_args *a
   const px_tensor *input = args->input, *offsets = args->offsets;
   bool all = offsets && args->include_last_offset;
   int64_t count = offsets ? offsets->numel - all : input->sizes[0], size = count + 1;
-  PX_SCOPED(px_tensor) whole = NULL;
+  PX_SCOPED(px_tensor) converted = NULL;
   PX_SCOPED(px_tensor) flat = NULL;
   PX_SCOPED(px_tensor) made = NULL;
   const int64_t *at = NULL;
   if (offsets) {
     PX_TRY(check_offsets(offsets, input->numel));
     PX_CHECK(count >= 0, PX_RUNTIME, "include_last_offset: number of offset should be at least 1");
-    PX_TRY(px__tensor_to(&whole, offsets, PX_INT64, PX_DEVICE_NONE));
-    PX_TRY(px_contiguous(&flat, whole));
+    PX_TRY(px__tensor_to(&converted, offsets, PX_INT64, PX_DEVICE_NONE));
+    PX_TRY(px_contiguous(&flat, converted));
     PX_TRY(px__tensor_read(&at, flat));
   }
   PX_TRY(px_tensor_empty(&made, 1, &size, PX_INT64, px_cpu()));
@@ -367,7 +367,7 @@ static px_status line_of(px_tensor **out, const px_tensor *t, int64_t n) {
   return px_narrow(out, all, 0, 0, n);
 }
 static px_status bags_of_kernels(px_tensor **out, const px__bags_args *args, int64_t padding) {
-  PX_SCOPED(px_tensor) whole = NULL;
+  PX_SCOPED(px_tensor) converted = NULL;
   PX_SCOPED(px_tensor) indices = NULL;
   PX_SCOPED(px_tensor) begins = NULL;
   PX_SCOPED(px_tensor) factors = NULL;
@@ -376,8 +376,8 @@ static px_status bags_of_kernels(px_tensor **out, const px__bags_args *args, int
   PX_SCOPED(px_tensor) size = NULL;
   int64_t end = 0;
   PX_TRY(starts_of(&begins, &end, args));
-  PX_TRY(px__tensor_to(&whole, args->input, PX_INT64, PX_DEVICE_NONE));
-  PX_TRY(line_of(&indices, whole, end));
+  PX_TRY(px__tensor_to(&converted, args->input, PX_INT64, PX_DEVICE_NONE));
+  PX_TRY(line_of(&indices, converted, end));
   if (!strcmp(args->mode, "max"))
     return px__bag_tops(out, &size, args->weight, indices, begins, padding);
   if (args->per_sample_weights) PX_TRY(line_of(&factors, args->per_sample_weights, end));

@@ -44,7 +44,7 @@ PX_RUN(_linalg_geqrf) {
   const px_tensor *a = args->self;
   PX_TRY(px__check_kernel(call, a, false));
   PX_TRY(px__matrices_result(call, 0, a, rows_of(a), columns_of(a)));
-  return px__lines_result(call, 1, a, px__least(rows_of(a), columns_of(a)), (px_dtype)a->dtype);
+  return px__lines_result(call, 1, a, px__min(rows_of(a), columns_of(a)), (px_dtype)a->dtype);
 }
 PX_RUN(_linalg_householder) {
   const px_tensor *a = args->input, *tau = args->tau;
@@ -84,7 +84,7 @@ PX_RUN(_linalg_svd) {
   const px_tensor *a = args->A;
   px_dtype dtype = (px_dtype)a->dtype;
   PX_TRY(px__check_kernel(call, a, false));
-  int64_t m = rows_of(a), n = columns_of(a), k = px__least(m, n);
+  int64_t m = rows_of(a), n = columns_of(a), k = px__min(m, n);
   PX_TRY(px__lines_result(call, 1, a, k, real_of(a)));
   PX_TRY(px__lines_result(call, 3, a, -1, PX_INT32));
   if (!args->vectors) {
@@ -105,9 +105,9 @@ PX_RUN(_linalg_lstsq) {
   PX_TRY(px__check_kernel(call, a, false));
   PX_TRY(px__check_beside(call, a, b, 2, (px_dtype)a->dtype));
   PX_TRY(px__check_fits(call, rows_of(a) == rows_of(b) && args->driver && driver_of(args->driver)));
-  PX_TRY(px__matrices_result(call, 0, b, px__most(rows_of(a), columns_of(a)), columns_of(b)));
+  PX_TRY(px__matrices_result(call, 0, b, px__max(rows_of(a), columns_of(a)), columns_of(b)));
   PX_TRY(px__lines_result(call, 1, a, -1, PX_INT64));
-  PX_TRY(px__lines_result(call, 2, a, px__least(rows_of(a), columns_of(a)), real_of(a)));
+  PX_TRY(px__lines_result(call, 2, a, px__min(rows_of(a), columns_of(a)), real_of(a)));
   return px__lines_result(call, 3, a, -1, PX_INT32);
 }
 
@@ -117,7 +117,7 @@ PX_RUN(_linalg_qr) {
   const px_tensor *a = args->A;
   px_tensor **r = call->results;
   PX_TRY(px__check_matrices(a, "linalg.qr", "A"));
-  int64_t m = rows_of(a), n = columns_of(a), k = px__least(m, n);
+  int64_t m = rows_of(a), n = columns_of(a), k = px__min(m, n);
   bool complete = !strcmp(args->mode, "complete");
   PX_SCOPED(px_tensor) factor = NULL;
   PX_SCOPED(px_tensor) tau = NULL;
@@ -128,9 +128,9 @@ PX_RUN(_linalg_qr) {
   PX_TRY(px_narrow(&top, factor, -2, 0, complete ? m : k));
   PX_TRY(transposed(&by_columns, top));  // tril of the transpose yields a column-major result
   PX_TRY(px_tril(&lower, by_columns, 0));
-  PX_SCOPED(px_tensor) whole = NULL;
-  PX_TRY(px_contiguous(&whole, lower));
-  PX_TRY(transposed(&r[1], whole));
+  PX_SCOPED(px_tensor) packed_lower = NULL;
+  PX_TRY(px_contiguous(&packed_lower, lower));
+  PX_TRY(transposed(&r[1], packed_lower));
   if (!strcmp(args->mode, "r")) return empty_like(&r[0], a, (px_dtype)a->dtype);
   return px__linalg_householder(&r[0], factor, tau, complete ? m : k);
 }
@@ -146,13 +146,13 @@ PX_RUN(linalg_qr) {
 }
 PX_RUN(geqrf) { return px__linalg_geqrf(&call->results[0], &call->results[1], args->self); }
 static px_status same_batches(const px_tensor *t, int last, const px_tensor *other, int other_last,
-                              const char *name, const char *what) {
+                              const char *name, const char *role) {
   int ndim = t->ndim - last;
   bool same = ndim == other->ndim - other_last;
   for (int d = 0; same && d < ndim; d++) same = t->sizes[d] == other->sizes[d];
   char have[128];
   PX_CHECK(same, PX_RUNTIME, "%s: Expected batch dimensions of %s to be those of input, but got %s",
-           name, what, px__sizes_text(have, sizeof have, other->ndim - other_last, other->sizes));
+           name, role, px__sizes_text(have, sizeof have, other->ndim - other_last, other->sizes));
   return PX_OK;
 }
 PX_RUN(linalg_householder_product) {
@@ -295,13 +295,13 @@ static px_status residuals(px_tensor **out, const px_tensor *a, const px_tensor 
     full = px_scalar_int(truth) != 0;
   }
   if (!full) return empty_like(out, a, real_of(a));
-  PX_SCOPED(px_tensor) rest = NULL;
+  PX_SCOPED(px_tensor) residual_rows = NULL;
   PX_SCOPED(px_tensor) plain = NULL;
   PX_SCOPED(px_tensor) sizes = NULL;
   PX_SCOPED(px_tensor) squares = NULL;
   PX_TRY(px_tensor_detach(&plain, raw));
-  PX_TRY(px_narrow(&rest, plain, -2, n, m - n));
-  PX_TRY(px_abs(&sizes, rest));
+  PX_TRY(px_narrow(&residual_rows, plain, -2, n, m - n));
+  PX_TRY(px_abs(&sizes, residual_rows));
   PX_TRY(px_mul(&squares, sizes, sizes));
   return px_sum(out, squares, &rows, 1, false, PX_DTYPE_NONE);
 }
@@ -311,7 +311,7 @@ PX_RUN(linalg_lstsq) {
   px_device_type type = (px_device_type)px__tensor_device(self).type;
   bool gpu = type == PX_CUDA && !px__runs_host_kernels(type);
   const char *driver = driver_of(args->driver ? args->driver : gpu ? "gels" : "gelsy");
-  int lacks = self->ndim - given->ndim;
+  int missing = self->ndim - given->ndim;
   PX_SCOPED(px_tensor) column = NULL;
   PX_SCOPED(px_tensor) a = NULL;
   PX_SCOPED(px_tensor) b = NULL;
@@ -320,22 +320,22 @@ PX_RUN(linalg_lstsq) {
   PX_SCOPED(px_tensor) values = NULL;
   PX_SCOPED(px_tensor) info = NULL;
   PX_SCOPED(px_tensor) part = NULL;
-  PX_CHECK(lacks == 0 || lacks == 1, PX_RUNTIME,
+  PX_CHECK(missing == 0 || missing == 1, PX_RUNTIME,
            "torch.linalg.lstsq: input.dim() must be greater or equal to other.dim() and "
            "(input.dim() - other.dim()) <= 1");
   PX_CHECK(px__is_lapacks(self), PX_RUNTIME,
            "This function doesn't handle types other than float and double");
-  if (lacks) PX_TRY(px_unsqueeze(&column, given, -1));
-  const px_tensor *sides = lacks ? column : given;
+  if (missing) PX_TRY(px_unsqueeze(&column, given, -1));
+  const px_tensor *sides = missing ? column : given;
   PX_CHECK(rows_of(self) == rows_of(sides), PX_RUNTIME,
-           "torch.linalg.lstsq: input.size(-2) should match other.size(-%d)", lacks ? 1 : 2);
+           "torch.linalg.lstsq: input.size(-2) should match other.size(-%d)", missing ? 1 : 2);
   PX_CHECK(driver, PX_RUNTIME,
            "torch.linalg.lstsq: parameter `driver` should be one of (gels, gelsy, gelsd, gelss)");
   PX_CHECK(!gpu || !strcmp(driver, "gels"), PX_RUNTIME,
            "torch.linalg.lstsq: `driver` other than `gels` is not supported on CUDA");
   double limit = px__given(args->rcond)
                      ? px_value_float(args->rcond)
-                     : epsilon_of(self) * (double)px__most(rows_of(self), columns_of(self));
+                     : epsilon_of(self) * (double)px__max(rows_of(self), columns_of(self));
   PX_TRY(px__match_batches(&a, &b, self, sides));
   PX_TRY(px__linalg_lstsq(&raw, &rank, &values, &info, a, b, limit, driver));
   PX_TRY(px__check_info(info, PX_LINALG, "torch.linalg.lstsq",
@@ -352,7 +352,7 @@ PX_RUN(linalg_lstsq) {
     r[3] = PX_MOVE(values);
   else
     PX_TRY(empty_like(&r[3], a, real_of(a)));
-  if (lacks) return px_squeeze_dim(&r[0], part, (const int64_t[]){-1}, 1);
+  if (missing) return px_squeeze_dim(&r[0], part, (const int64_t[]){-1}, 1);
   r[0] = PX_MOVE(part);
   return PX_OK;
 }
@@ -371,7 +371,7 @@ static px_status check_bound(const px_tensor *bound, const char *op, const char 
 }
 static px_status bounds(px_tensor **atol_out, px_tensor **rtol_out, const px_tensor *t,
                         const px_tensor *atol, const px_tensor *rtol) {
-  double default_rtol = epsilon_of(t) * (double)px__most(rows_of(t), columns_of(t));
+  double default_rtol = epsilon_of(t) * (double)px__max(rows_of(t), columns_of(t));
   PX_SCOPED(px_tensor) given = NULL;
   PX_SCOPED(px_tensor) none = NULL;
   PX_SCOPED(px_tensor) given_default = NULL;
@@ -561,10 +561,10 @@ PX_RUN(linalg_matrix_rank_tol_tensor) {
 
 // ---- condition numbers
 
-static px_status norms_of_nothing(px_tensor **out, const px_tensor *t) {
+static px_status norms_of_empty(px_tensor **out, const px_tensor *t) {
   return px_zeros(out, t->sizes, t->ndim - 2, real_of(t), px__tensor_device(t), false, false);
 }
-static px_status ratio_of_values(px_tensor **out, const px_tensor *self, bool least_first) {
+static px_status ratio_of_values(px_tensor **out, const px_tensor *self, bool ascending) {
   int64_t last = -1;
   PX_SCOPED(px_tensor) values = NULL;
   PX_SCOPED(px_tensor) first = NULL;
@@ -574,7 +574,7 @@ static px_status ratio_of_values(px_tensor **out, const px_tensor *self, bool le
   int64_t n = columns_of(values);
   PX_TRY(px_narrow(&first, values, -1, 0, 1));
   PX_TRY(px_narrow(&final, values, -1, n - 1, 1));
-  PX_TRY(least_first ? px_div(&ratio, final, first) : px_div(&ratio, first, final));
+  PX_TRY(ascending ? px_div(&ratio, final, first) : px_div(&ratio, first, final));
   return px_squeeze_dim(out, ratio, &last, 1);
 }
 // The inverse, filled with infinity for singular matrices.
@@ -603,7 +603,7 @@ PX_RUN(linalg_cond) {
   PX_CHECK(known, PX_VALUE, "linalg.cond got an invalid norm type: %g", order);
   snprintf(name, sizeof name, "linalg.cond(ord=%g)", order);
   if (fabs(order) != 2) PX_TRY(px__check_square(self, name));
-  if (!self->numel) return norms_of_nothing(&call->results[0], self);
+  if (!self->numel) return norms_of_empty(&call->results[0], self);
   if (fabs(order) == 2) return ratio_of_values(&call->results[0], self, order < 0);
   PX_TRY(inverse_or_infinity(&inverse, self));
   PX_TRY(px_linalg_matrix_norm(&norm, self, px_float(order), dims, 2, false, PX_DTYPE_NONE));
@@ -635,7 +635,7 @@ PX_RUN(linalg_cond_named) {
   bool nuc = !strcmp(args->p, "nuc");
   PX_CHECK(nuc || !strcmp(args->p, "fro"), PX_VALUE, "linalg.cond got an invalid norm type: %s",
            args->p);
-  if (!self->numel) return norms_of_nothing(&call->results[0], self);
+  if (!self->numel) return norms_of_empty(&call->results[0], self);
   if (nuc) return nuclear(&call->results[0], self);
   PX_TRY(inverse_or_infinity(&inverse, self));
   PX_TRY(px_linalg_matrix_norm_named(&norm, self, "fro", dims, 2, false, PX_DTYPE_NONE));

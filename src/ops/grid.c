@@ -47,7 +47,7 @@ static px_status clip(px_tensor **x, const border *b) {
 // Reflects at the centres of the border elements, or at their outer edges.
 static px_status reflect(px_tensor **x, const border *b) {
   double low = b->corners ? 0 : -0.5, span = (double)b->size - (b->corners ? 1 : 0);
-  PX_SCOPED(px_tensor) rest = NULL;
+  PX_SCOPED(px_tensor) remainder = NULL;
   PX_SCOPED(px_tensor) periods = NULL;
   PX_SCOPED(px_tensor) odd = NULL;
   PX_SCOPED(px_tensor) mirrored = NULL;
@@ -57,14 +57,14 @@ static px_status reflect(px_tensor **x, const border *b) {
   }
   STEP(*x, px_add_scalar(out_, *x, px_float(-low), px_int(1)));
   STEP(*x, px_abs(out_, *x));
-  PX_TRY(px_fmod_scalar(&rest, *x, px_float(span)));
+  PX_TRY(px_fmod_scalar(&remainder, *x, px_float(span)));
   PX_TRY(px_div_scalar(&periods, *x, px_float(span)));
   STEP(periods, px_floor(out_, periods));
   STEP(periods, px_fmod_scalar(out_, periods, px_int(2)));
   PX_TRY(px_ne_scalar(&odd, periods, px_int(0)));
-  PX_TRY(px_neg(&mirrored, rest));
+  PX_TRY(px_neg(&mirrored, remainder));
   STEP(mirrored, px_add_scalar(out_, mirrored, px_float(span), px_int(1)));
-  STEP(*x, px_where(out_, odd, mirrored, rest));
+  STEP(*x, px_where(out_, odd, mirrored, remainder));
   STEP(*x, px_add_scalar(out_, *x, px_float(low), px_int(1)));
   return clip(x, b);
 }
@@ -97,12 +97,12 @@ static px_status two_taps(taps *t, const px_tensor *x) {
   PX_SCOPED(px_tensor) low = NULL;
   PX_SCOPED(px_tensor) high = NULL;
   PX_SCOPED(px_tensor) part = NULL;
-  PX_SCOPED(px_tensor) rest = NULL;
+  PX_SCOPED(px_tensor) remainder = NULL;
   PX_TRY(rounded(&low, x, false));
   PX_TRY(px_add_scalar(&high, low, px_int(1), px_int(1)));
   PX_TRY(px_sub(&part, x, low, px_int(1)));
-  PX_TRY(px_sub(&rest, high, x, px_int(1)));
-  PX_TRY(add_tap(t, low, PX_MOVE(rest)));
+  PX_TRY(px_sub(&remainder, high, x, px_int(1)));
+  PX_TRY(add_tap(t, low, PX_MOVE(remainder)));
   return add_tap(t, high, PX_MOVE(part));
 }
 static px_status nearest_tap(taps *t, const px_tensor *x) {
@@ -193,8 +193,8 @@ static px_status add_all(px_tensor **sum, const px_tensor *input, const taps *al
   PX_TRY(px_reshape(&flat, input, (int64_t[]){input->sizes[0], input->sizes[1], -1}, 3));
   for (int k = 0; k < dims; k++) combinations *= each;
   for (int i = 0; i < combinations; i++) {
-    int chosen[DIMS], rest = i;
-    for (int k = 0; k < dims; k++) chosen[k] = rest % each, rest /= each;
+    int chosen[DIMS], remainder = i;
+    for (int k = 0; k < dims; k++) chosen[k] = remainder % each, remainder /= each;
     PX_TRY(add_combination(sum, flat, all, chosen, input));
   }
   return PX_OK;

@@ -43,7 +43,7 @@ static bool is_empty(const px__index_loop *p) {
   return false;
 }
 
-// Selects real or imaginary parts of a complex operand, which have doubled strides.
+// Selects the real or imaginary parts of a complex operand. Their strides are doubled.
 static void select_part(px_operand *o, int64_t *buffer, int imaginary) {
   o->dtype = (int)px_dtype_to_real((px_dtype)o->dtype);
   for (int d = 0; d < o->ndim; d++) buffer[d] = 2 * o->strides[d];

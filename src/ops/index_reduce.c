@@ -169,13 +169,13 @@ static px_status subtract_max(px_tensor **out, const px_tensor *values, const px
   return px_sub(out, values, each, px_int(1));
 }
 static px_status sparse_softmax(px_call *call, const px_tensor *indices, const px_tensor *values,
-                                px_value size, int64_t wanted, bool log) {
+                                px_value size, int64_t dim_arg, bool log) {
   int dim, sparse = (int)indices->sizes[0];
   int64_t sizes[PX_MAX_DIMS];
   px_tensor **out = &call->results[0];
   PX_CHECK(size.n == sparse + values->ndim - 1, PX_RUNTIME, "%s(): expected %d sizes, but got %d",
            call->op->name, sparse + values->ndim - 1, (int)size.n);
-  PX_TRY(px__wrap_dim(&dim, wanted, (int)size.n));
+  PX_TRY(px__wrap_dim(&dim, dim_arg, (int)size.n));
   if (dim >= sparse)
     return log ? px_log_softmax(out, values, dim - sparse + 1, PX_DTYPE_NONE)
                : px_softmax(out, values, dim - sparse + 1, PX_DTYPE_NONE);

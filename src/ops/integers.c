@@ -125,7 +125,7 @@ static px_status to_device(px_tensor **out, px_tensor *column, const px_tensor *
   return px__tensor_to(out, column, PX_INT64, px__tensor_device(x));
 }
 typedef enum part { BEGIN, END, COUNT } part;
-static px_status column_of(px_tensor **out, const px__window_steps *s, part which, bool count_pad,
+static px_status column_of(px_tensor **out, const px__window_steps *s, part kind, bool count_pad,
                            const px_tensor *x) {
   PX_SCOPED(px_tensor) column = NULL;
   PX_TRY(px_tensor_empty(&column, 1, &s->outputs, PX_INT64, px_cpu()));
@@ -133,7 +133,7 @@ static px_status column_of(px_tensor **out, const px__window_steps *s, part whic
   for (int64_t i = 0; i < s->outputs; i++) {
     int64_t begin, end, padded;
     window_range(s, i, &begin, &end, &padded);
-    to[i] = which == BEGIN ? begin : which == END ? end : count_pad ? padded : end - begin;
+    to[i] = kind == BEGIN ? begin : kind == END ? end : count_pad ? padded : end - begin;
   }
   return to_device(out, column, x);
 }

@@ -293,7 +293,8 @@ static px_status return_statement(run *r) {
   px__jit_type type;
   bool found;
   PX_TRY(expression(r, &value));
-  if (!f->function->gives) return px__tokens_fail(&returns, PX_RUNTIME, "a void function returns");
+  if (!f->function->returns_value)
+    return px__tokens_fail(&returns, PX_RUNTIME, "a void function returns");
   px__tokens_at(&returns, f->function->returns);
   PX_TRY(px__tokens_type(&returns, r->element, &type, &found));
   if (!found) return px__tokens_fail(&returns, PX_RUNTIME, "expected a type, not");
@@ -397,7 +398,7 @@ static px_status statement(run *r) { return nested(r, statement_inside, NULL); }
 // Binds the parameters. T& parameters are outputs.
 static px_status bind(run *r, const values *args, variable **outs, int out_count) {
   px__tokens *w = &r->words;
-  int given = 0, wanted = 0;
+  int given = 0, references = 0;
   px__tokens_at(w, r->frame->function->params);
   PX_TRY(px__tokens_expect(w, "("));
   while (!px__token_is(&w->word, ")")) {
@@ -409,8 +410,8 @@ static px_status bind(run *r, const values *args, variable **outs, int out_count
     PX_TRY(add_variable(r, w->word, type, &made));
     px__tokens_next(w);
     if (type.out) {
-      if (wanted < out_count) outs[wanted] = made;
-      wanted++;
+      if (references < out_count) outs[references] = made;
+      references++;
     } else if (given++ < args->count) {
       made->value = px_retain(args->items[given - 1]);
       PX_TRY(to_dtype(&made->value, type.dtype));
@@ -420,8 +421,8 @@ static px_status bind(run *r, const values *args, variable **outs, int out_count
   px__token name = r->frame->function->name;
   PX_CHECK(given == args->count, PX_RUNTIME, "%.*s takes %d arguments, but %d were given",
            name.length, name.at, given, args->count);
-  PX_CHECK(wanted == out_count, PX_RUNTIME, "%.*s has %d reference parameters, expected %d",
-           name.length, name.at, wanted, out_count);
+  PX_CHECK(references == out_count, PX_RUNTIME, "%.*s has %d reference parameters, expected %d",
+           name.length, name.at, references, out_count);
   return px__tokens_expect(w, ")");
 }
 // Calls a function of the code. Returns its result, or the values of its last out_count parameters.
@@ -688,7 +689,7 @@ px_status px_jit_call(px_tensor **results, int result_count, const char *code,
   PX_TRY(detach_all(&inputs, args, count));
   run r = {.words.code = &read, .element = s.dtype};
   const px__jit_function *last = &read.functions[read.count - 1];
-  bool by_reference = !last->gives;
+  bool by_reference = !last->returns_value;
   PX_CHECK(by_reference || result_count == 1, PX_RUNTIME,
            "Return by value only works for single output.");
   PX_TRY(call_function(&r, last, &inputs, made.items, by_reference ? result_count : 0));

@@ -19,7 +19,7 @@ typedef struct px__token {
 typedef struct px__jit_function {
   px__token name;
   px__token element;    // the template's type parameter
-  bool gives;           // not void
+  bool returns_value;   // not void
   const char *returns;  // start of the result type
   const char *params;   // the opening parenthesis
   const char *body;     // the opening brace
@@ -54,8 +54,8 @@ void px__tokens_next(px__tokens *w);
 bool px__tokens_take(px__tokens *w, const char *text);
 // Like px__tokens_take, but fails on another token.
 px_status px__tokens_expect(px__tokens *w, const char *text) __attribute__((warn_unused_result));
-// Fails with the function, the line, `what` and the next token: "expected ')', not 'x'".
-px_status px__tokens_fail(const px__tokens *w, px_status code, const char *what);
+// Fails with the function, the line, `message` and the next token: "expected ')', not 'x'".
+px_status px__tokens_fail(const px__tokens *w, px_status code, const char *message);
 // Reads a type. `element`: dtype of the template parameter. *found is false if there is none.
 px_status px__tokens_type(px__tokens *w, px_dtype element, px__jit_type *type, bool *found)
     __attribute__((warn_unused_result));

@@ -159,7 +159,7 @@ static bool find_function(px__tokens *w, px__jit_function *f) {
          px__tokens_take(w, "static")) {
   }
   f->returns = w->word.at;
-  f->gives = !px__token_is(&w->word, "void");
+  f->returns_value = !px__token_is(&w->word, "void");
   f->name = w->word;
   px__tokens_next(w);
   while (w->word.kind == PX__TOKEN_NAME) {

@@ -52,8 +52,8 @@ static px_status cat_shape(px_value list, int64_t given, int *out_dim, int *out_
   return PX_OK;
 }
 
-// Fast path on the CPU: interleaves short rows of row-major tensors of one dtype. Not for bool,
-// whose elements are normalised to 0 or 1 by copies.
+// Fast path on the CPU: interleaves short rows of row-major tensors of one dtype. Not for bool:
+// copies normalise its elements to 0 or 1.
 static px__named_kernel joined = {.name = "joined", .moves = true};
 enum {
   MAX_SHORT_ROW = 65536,
@@ -245,7 +245,7 @@ PX_RUN(repeat_interleave) {
 }
 
 // The host reads the repeats, because the size of the result depends on them.
-static px_status sum_repeats(int64_t *total, const int64_t *times, int64_t n, px_value wanted) {
+static px_status sum_repeats(int64_t *total, const int64_t *times, int64_t n, px_value size_arg) {
   size_t bytes;
   *total = 0;
   for (int64_t i = 0; i < n; i++) {
@@ -253,17 +253,17 @@ static px_status sum_repeats(int64_t *total, const int64_t *times, int64_t n, px
     PX_CHECK(!px__add_size(*total, times[i], total), PX_RUNTIME,
              "repeat_interleave: the sum of repeats is too large");
   }
-  PX_CHECK(!px__given(wanted) || wanted.v.i == *total, PX_RUNTIME,
+  PX_CHECK(!px__given(size_arg) || size_arg.v.i == *total, PX_RUNTIME,
            "allocated size does not match required size");
   return px__row_major_bytes(&bytes, 1, total, PX_INT64);
 }
-static px_status repeated_indices(px_tensor **out, const px_tensor *repeats, px_value wanted) {
+static px_status repeated_indices(px_tensor **out, const px_tensor *repeats, px_value size_arg) {
   PX_SCOPED(px_tensor) wide = NULL;
   int64_t *times = NULL, *indices = NULL, n = repeats->numel, total = 0;
   PX_TRY(px__tensor_to(&wide, repeats, PX_INT64, PX_DEVICE_NONE));
   PX_TRY(px__alloc((void **)&times, (size_t)n * sizeof *times));
   px_status status = px_tensor_read(wide, times, (size_t)n * sizeof *times);
-  if (status == PX_OK) status = sum_repeats(&total, times, n, wanted);
+  if (status == PX_OK) status = sum_repeats(&total, times, n, size_arg);
   if (status == PX_OK)
     status = px__alloc((void **)&indices, (size_t)(total ? total : 1) * sizeof *indices);
   for (int64_t i = 0, current = 0; i < n && status == PX_OK; i++)
@@ -277,19 +277,19 @@ static px_status repeated_indices(px_tensor **out, const px_tensor *repeats, px_
 
 PX_RUN(repeat_interleave_counts) {
   const px_tensor *repeats = args->repeats;
-  px_value wanted = args->output_size;
+  px_value size_arg = args->output_size;
   px_dtype dtype = (px_dtype)repeats->dtype;
   PX_SCOPED(px_tensor) indices = NULL;
-  PX_CHECK(!px__given(wanted) || wanted.v.i >= 0, PX_RUNTIME,
-           "Trying to create tensor with negative dimension %lld: [%lld]", (long long)wanted.v.i,
-           (long long)wanted.v.i);
-  bool lacks = px__is_meta(repeats);
-  PX_CHECK(!lacks || px__given(wanted), PX_RUNTIME,
+  PX_CHECK(!px__given(size_arg) || size_arg.v.i >= 0, PX_RUNTIME,
+           "Trying to create tensor with negative dimension %lld: [%lld]", (long long)size_arg.v.i,
+           (long long)size_arg.v.i);
+  bool is_meta = px__is_meta(repeats);
+  PX_CHECK(!is_meta || px__given(size_arg), PX_RUNTIME,
            "cannot repeat_interleave a meta tensor without output_size");
-  int64_t size = px__given(wanted) && repeats->numel ? wanted.v.i : 0;
-  if (lacks || !repeats->numel)
+  int64_t size = px__given(size_arg) && repeats->numel ? size_arg.v.i : 0;
+  if (is_meta || !repeats->numel)
     return px_tensor_empty(&call->results[0], 1, &size, dtype, px__tensor_device(repeats));
-  PX_TRY(repeated_indices(&indices, repeats, wanted));
+  PX_TRY(repeated_indices(&indices, repeats, size_arg));
   return px__tensor_to(&call->results[0], indices, dtype, PX_DEVICE_NONE);
 }
 // The output size depends on values, so callers must pass it.

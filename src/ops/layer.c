@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Run functions of layers composed of several ops: activations, channel-wise dropout,
-// normalisation, pixel shuffles.
+// Run functions of layers composed of several ops: activations, channel-wise dropout, normalisation
+// and pixel shuffles.
 #include <math.h>
 #include <stdio.h>
 

@@ -131,25 +131,25 @@ static px_status read_dims(contraction *s, const px_tensor *t, px_value dims) {
   }
   return PX_OK;
 }
-static void order_dims(contraction *s, const px_tensor *t, px_value dims, bool behind) {
+static void order_dims(contraction *s, const px_tensor *t, px_value dims, bool contracted_last) {
   int n = 0, free_dims = t->ndim - dims.n;
   s->free_size = s->contracted_size = 1;
   for (int d = 0; d < t->ndim; d++) {
     if (s->contracted >> d & 1) continue;
-    s->order[(behind ? 0 : dims.n) + n++] = d;
+    s->order[(contracted_last ? 0 : dims.n) + n++] = d;
     s->free_size = px__product(s->free_size, t->sizes[d]);
   }
   for (int i = 0; i < dims.n; i++) {
     int64_t d = dims.v.ints[i] < 0 ? dims.v.ints[i] + t->ndim : dims.v.ints[i];
-    s->order[(behind ? free_dims : 0) + i] = d;
+    s->order[(contracted_last ? free_dims : 0) + i] = d;
     s->contracted_size = px__product(s->contracted_size, t->sizes[d]);
   }
 }
 static px_status flat_matrix(px_tensor **out, const px_tensor *t, const contraction *s,
-                             bool behind) {
+                             bool contracted_last) {
   PX_SCOPED(px_tensor) permuted = NULL;
-  int64_t sizes[2] = {behind ? s->free_size : s->contracted_size,
-                      behind ? s->contracted_size : s->free_size};
+  int64_t sizes[2] = {contracted_last ? s->free_size : s->contracted_size,
+                      contracted_last ? s->contracted_size : s->free_size};
   PX_TRY(px_permute(&permuted, t, s->order, t->ndim));
   return px_reshape(out, permuted, sizes, 2);
 }

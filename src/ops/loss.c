@@ -47,10 +47,10 @@ static px_status check_target(const px_tensor *x, const px_tensor *target,
   for (int i = 0; same && x->ndim > 1 && i < target->ndim; i++)
     same = target->sizes[i] == x->sizes[i ? i + 1 : 0];
   if (!same && (x->ndim == 3 || x->ndim > 4) && target->ndim == x->ndim - 1) {
-    int64_t wanted[PX_MAX_DIMS];
-    for (int i = 0; i < target->ndim; i++) wanted[i] = x->sizes[i ? i + 1 : 0];
+    int64_t expected[PX_MAX_DIMS];
+    for (int i = 0; i < target->ndim; i++) expected[i] = x->sizes[i ? i + 1 : 0];
     PX_FAIL(PX_RUNTIME, "Expected target size %s, got %s",
-            px__sizes_text(a, sizeof a, target->ndim, wanted),
+            px__sizes_text(a, sizeof a, target->ndim, expected),
             px__sizes_text(b, sizeof b, target->ndim, target->sizes));
   }
   PX_CHECK(same, PX_RUNTIME, "size mismatch (got input: %s, target: %s)", a, b);
@@ -149,7 +149,7 @@ static px_status smoothed(px_tensor **out, const px_tensor *log_p, const nll *n,
   PX_SCOPED(px_tensor) sum = NULL;
   PX_SCOPED(px_tensor) ignored = NULL;
   PX_SCOPED(px_tensor) kept = NULL;
-  PX_SCOPED(px_tensor) whole = NULL;
+  PX_SCOPED(px_tensor) loss_sum = NULL;
   PX_SCOPED(px_tensor) uniform = NULL;
   PX_SCOPED(px_tensor) scaled_hard = NULL;
   PX_TRY(nll_of(&hard, &weights, log_p, n));
@@ -160,12 +160,12 @@ static px_status smoothed(px_tensor **out, const px_tensor *log_p, const nll *n,
   if (how == NONE)
     uniform = px_retain(kept);
   else
-    PX_TRY(px_sum_all(&whole, kept, PX_DTYPE_NONE));
-  if (how == SUM) uniform = px_retain(whole);
+    PX_TRY(px_sum_all(&loss_sum, kept, PX_DTYPE_NONE));
+  if (how == SUM) uniform = px_retain(loss_sum);
   if (how == MEAN) {
     PX_SCOPED(px_tensor) plain = NULL;  // a number, not part of the graph
     PX_TRY(px_tensor_detach(&plain, weights));
-    PX_TRY(px_div(&uniform, whole, plain));
+    PX_TRY(px_div(&uniform, loss_sum, plain));
   }
   PX_TRY(px_mul_scalar(&scaled_hard, hard, px_float(1 - smoothing)));
   return px_sub(out, scaled_hard, uniform, px_float(smoothing / (double)classes));
@@ -266,7 +266,7 @@ static px_status check_linear_bias(const px_tensor *bias, const px_tensor *weigh
 }
 PX_RUN(linear_cross_entropy) {
   const px_tensor *x = args->input, *weight = args->linear_weight, *bias = args->linear_bias;
-  int64_t sizes[PX_MAX_DIMS], features = weight->sizes[weight->ndim - 1], rest = -1;
+  int64_t sizes[PX_MAX_DIMS], features = weight->sizes[weight->ndim - 1], inferred = -1;
   int64_t rows = 1;
   int ndim = 0, lead = x->ndim - 1;
   if (bias) PX_TRY(check_linear_bias(bias, weight));
@@ -291,7 +291,7 @@ PX_RUN(linear_cross_entropy) {
   PX_SCOPED(px_tensor) flat = NULL;
   PX_SCOPED(px_tensor) logits = NULL;
   PX_TRY(px_reshape(&matrix, weight, (const int64_t[]){rows, features}, 2));
-  if (bias) PX_TRY(px_reshape(&shift, bias, &rest, 1));
+  if (bias) PX_TRY(px_reshape(&shift, bias, &inferred, 1));
   PX_TRY(px_linear(&flat, x, matrix, shift));
   PX_TRY(px_reshape(&logits, flat, sizes, ndim));
   return px_cross_entropy(&call->results[0], logits, target, args->weight,

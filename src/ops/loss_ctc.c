@@ -74,12 +74,12 @@ static px_status check_targets(const ctc *c, const px_tensor *targets) {
            "(while checking arguments for ctc_loss_allocate_outputs)",
            targets->ndim);
   for (int d = 0; d < targets->ndim; d++) {
-    int64_t wanted = !rows ? sum : d == 0 ? c->batch : longest;
-    bool fits = d == 0 ? targets->sizes[d] == wanted : targets->sizes[d] >= wanted;
+    int64_t expected = !rows ? sum : d == 0 ? c->batch : longest;
+    bool fits = d == 0 ? targets->sizes[d] == expected : targets->sizes[d] >= expected;
     PX_CHECK(fits, PX_RUNTIME,
              "Expected tensor to have size %s%lld at dimension %d, but got size %lld for argument "
              "#2 'targets' (while checking arguments for ctc_loss_allocate_outputs)",
-             d ? "at least " : "", LL(wanted), d, LL(targets->sizes[d]));
+             d ? "at least " : "", LL(expected), d, LL(targets->sizes[d]));
   }
   return PX_OK;
 }
@@ -217,15 +217,15 @@ static px_status reduced(px_tensor **out, const px_tensor *loss, const ctc *c,
                          const char *reduction) {
   PX_SCOPED(px_tensor) lengths = NULL;
   PX_SCOPED(px_tensor) none = NULL;
-  PX_SCOPED(px_tensor) least = NULL;
+  PX_SCOPED(px_tensor) at_least_one = NULL;
   PX_SCOPED(px_tensor) shaped = NULL;
   PX_SCOPED(px_tensor) each = NULL;
   if (strcmp(reduction, "mean") != 0) return px_reduced(out, loss, reduction);
   PX_TRY(
       px__tensor_to(&lengths, c->target_lengths, (px_dtype)loss->dtype, px__tensor_device(loss)));
   PX_TRY(px_eq_scalar(&none, lengths, px_int(0)));
-  PX_TRY(px_masked_fill(&least, lengths, none, px_int(1)));
-  PX_TRY(px_reshape(&shaped, least, loss->sizes, loss->ndim));
+  PX_TRY(px_masked_fill(&at_least_one, lengths, none, px_int(1)));
+  PX_TRY(px_reshape(&shaped, at_least_one, loss->sizes, loss->ndim));
   PX_TRY(px_div(&each, loss, shaped));
   return px_reduced(out, each, reduction);
 }

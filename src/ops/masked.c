@@ -177,7 +177,7 @@ PX_RUN(masked_median) {
 }
 
 // max(self, number).
-static px_status at_least(px_tensor **out, const px_tensor *self, px_scalar number) {
+static px_status max_with(px_tensor **out, const px_tensor *self, px_scalar number) {
   PX_SCOPED(px_tensor) minimum = NULL;
   PX_TRY(px_full(&minimum, NULL, 0, number, self->dtype, px_tensor_device(self), false, false));
   return px_maximum(out, self, minimum);
@@ -205,7 +205,7 @@ PX_RUN(masked_normalize) {
   PX_SCOPED(px_tensor) x = NULL;
   PX_TRY(in_dtype(&self, args->self, args->dtype));
   PX_TRY(norm_of(&norm, self, args->ord, &d, true, PX_DTYPE_NONE, args->mask));
-  PX_TRY(at_least(&minimum, norm, px_float(args->eps)));
+  PX_TRY(max_with(&minimum, norm, px_float(args->eps)));
   PX_TRY(fill(&x, self, args->mask, px_int(0)));
   return px_div(&call->results[0], x, minimum);
 }
@@ -267,7 +267,7 @@ static px_status variance(px_tensor **out, const px_tensor *given, const dims *d
   PX_TRY(px_sum(&sum, kept, d->at, d->n, keepdim, PX_DTYPE_NONE));
   PX_TRY(count_of(&count, self, d, keepdim, mask));
   PX_TRY(px_sub_scalar(&divisor, count, correction, px_int(1)));
-  PX_TRY(at_least(&minimum, divisor, px_int(0)));
+  PX_TRY(max_with(&minimum, divisor, px_int(0)));
   return px_div(out, sum, minimum);
 }
 static px_dtype real_dtype(const px_tensor *self, px_dtype asked) {

@@ -9,9 +9,9 @@
 
 // ---- checks
 
-px_status px__check_matrices(const px_tensor *t, const char *name, const char *what) {
+px_status px__check_matrices(const px_tensor *t, const char *name, const char *role) {
   PX_CHECK(t->ndim >= 2, PX_RUNTIME, "%s: The input tensor %s must have at least 2 dimensions.",
-           name, what);
+           name, role);
   return PX_OK;
 }
 px_status px__check_square(const px_tensor *t, const char *name) {

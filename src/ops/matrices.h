@@ -5,12 +5,12 @@
 #include "ops/run.h"
 
 // Minimum and maximum of two sizes.
-static inline int64_t px__least(int64_t a, int64_t b) { return a < b ? a : b; }
-static inline int64_t px__most(int64_t a, int64_t b) { return a > b ? a : b; }
+static inline int64_t px__min(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t px__max(int64_t a, int64_t b) { return a > b ? a : b; }
 
 // ---- checks; `name` is the op's name in error texts
 
-px_status px__check_matrices(const px_tensor *t, const char *name, const char *what)
+px_status px__check_matrices(const px_tensor *t, const char *name, const char *role)
     __attribute__((warn_unused_result));
 px_status px__check_square(const px_tensor *t, const char *name)
     __attribute__((warn_unused_result));

@@ -91,7 +91,7 @@ static int64_t circular(int64_t i, int64_t size) { return (i % size + size) % si
 
 static const struct {
   const char *name;
-  int64_t (*place)(int64_t i, int64_t size);
+  int64_t (*source)(int64_t i, int64_t size);
   int64_t max_pad;  // max padding minus the size; 1: unlimited
   const char *text;
 } modes[] = {{"reflect", reflect, -1,
@@ -134,7 +134,7 @@ static px_status padding_of(padding *e, int ndim, const int64_t *sizes, px_value
            "padding (%lld, %lld) results in an empty dimension %d, from size %lld", LL(before),
            LL(after), dim, LL(size));
   // Circular padding does not wrap to cropped elements.
-  bool crops = modes[mode].place == circular;
+  bool crops = modes[mode].source == circular;
   int64_t first = crops && before < 0 ? -before : 0, last = crops && after < 0 ? -after : 0;
   *e = (padding){dim, before, after, size + before + after, first, size - first - last};
   PX_CHECK(e->kept > 0, PX_RUNTIME, "Negative padding value is resulting in an empty dimension");
@@ -142,7 +142,7 @@ static px_status padding_of(padding *e, int ndim, const int64_t *sizes, px_value
 }
 static void list_sources(int64_t *to, const padding *e, int mode) {
   for (int64_t i = 0; i < e->size; i++)
-    to[i] = e->first + modes[mode].place(i - e->before - e->first, e->kept);
+    to[i] = e->first + modes[mode].source(i - e->before - e->first, e->kept);
 }
 
 // Fails for empty dimensions other than the batch, except in circular mode.
@@ -150,7 +150,7 @@ static px_status check_inner(const px_tensor *x, int dims, int mode) {
   char text[128];
   bool empty = false;
   for (int d = x->ndim == dims + 2; d < x->ndim; d++) empty |= x->sizes[d] == 0;
-  PX_CHECK(!empty || modes[mode].place == circular, PX_RUNTIME,
+  PX_CHECK(!empty || modes[mode].source == circular, PX_RUNTIME,
            "Expected %dD or %dD (batch mode) tensor with possibly 0 batch size and other non-zero "
            "dimensions for input, but got: %s",
            dims + 1, dims + 2, px__size_text(text, sizeof text, x));
@@ -294,7 +294,7 @@ PX_RUN(pad) {
            "Padding mode \"%s\" doesn't take in value argument", mode);
   for (int i = 0; i < PX_COUNT_OF(modes); i++)
     if (!strcmp(mode, modes[i].name))
-      return modes[i].place == circular
+      return modes[i].source == circular
                  ? pad_edges(&call->results[0], input, pad, i)
                  : px__pad_edges(&call->results[0], input, pad.v.ints, pad.n, mode);
   PX_FAIL(PX_UNIMPLEMENTED, "Unrecognised padding mode %s", mode);

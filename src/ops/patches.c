@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Run functions over windows of images and channels: im2col, col2im, local_response_norm. Also
-// bilinear, and pdist.
+// Run functions over windows of images and channels (im2col, col2im, local_response_norm), of
+// bilinear and of pdist.
 #include "ops/conv_impl.h"
 #include "phlox/ops/arithmetic.h"
 #include "phlox/ops/conv.h"
@@ -21,13 +21,13 @@ typedef struct window {
 } window;
 
 static px_status read_list(int64_t to[2], px_value list, const char *name, const char *kind,
-                           int64_t least) {
+                           int64_t min) {
   PX_CHECK(list.n == 1 || list.n == 2, PX_RUNTIME, "It is expected %s equals to 2, but got size %d",
            name, list.n);
   to[0] = px__int_at(list, 0), to[1] = px__int_at(list, 1);
-  bool pads = !least;
+  bool pads = !min;
   const char *part = pads ? "pad" : *name == 'k' ? "kernel" : name;
-  PX_CHECK(to[0] >= least && to[1] >= least, PX_RUNTIME,
+  PX_CHECK(to[0] >= min && to[1] >= min, PX_RUNTIME,
            "%s should be %s, but got %s_height: %lld %s_width: %lld", pads ? "padding" : kind,
            pads ? "non-negative" : "greater than zero", part, LL(to[0]), part, LL(to[1]));
   PX_CHECK(to[0] <= INT32_MAX && to[1] <= INT32_MAX, PX_RUNTIME, "integer out of range");
@@ -158,7 +158,7 @@ PX_RUN(fold) {
 PX_RUN(local_response_norm) {
   const px_tensor *x = args->input;
   int64_t n = args->size, one = 1, none = 0;
-  int64_t rest = px__sizes_product(x->sizes + 2, x->ndim - 2);
+  int64_t pixels = px__sizes_product(x->sizes + 2, x->ndim - 2);
   const int64_t around[] = {0, 0, n / 2, (n - 1) / 2};
   if (!x->numel) return px_clone(&call->results[0], x, NULL);
   PX_SCOPED(px_tensor) squares = NULL;
@@ -170,7 +170,7 @@ PX_RUN(local_response_norm) {
   PX_SCOPED(px_tensor) shifted = NULL;
   PX_SCOPED(px_tensor) power = NULL;
   PX_TRY(px_mul(&squares, x, x));
-  PX_TRY(px_reshape(&image, squares, (int64_t[]){x->sizes[0], 1, x->sizes[1], rest}, 4));
+  PX_TRY(px_reshape(&image, squares, (int64_t[]){x->sizes[0], 1, x->sizes[1], pixels}, 4));
   PX_TRY(px_constant_pad_nd(&padded, image, around, 4, px_int(0)));
   PX_TRY(px_avg_pool2d(&means, padded, (int64_t[]){n, 1}, 2, &one, 1, &none, 1, false, true, NULL));
   PX_TRY(px_reshape(&shaped, means, x->sizes, x->ndim));

@@ -299,7 +299,7 @@ PX_RUN(linalg_matrix_exp) {
 
 PX_RUN(linalg_tensorinv) {
   const px_tensor *self = args->self;
-  int ind = (int)px__least(args->ind, self->ndim);
+  int ind = (int)px__min(args->ind, self->ndim);
   int64_t sizes[PX_MAX_DIMS], rows = px__sizes_product(self->sizes, ind);
   int64_t columns = px__sizes_product(self->sizes + ind, self->ndim - ind);
   PX_SCOPED(px_tensor) matrix = NULL;
@@ -332,7 +332,7 @@ PX_RUN(linalg_tensorsolve) {
   PX_SCOPED(px_tensor) flat = NULL;
   PX_SCOPED(px_tensor) solution = NULL;
   PX_TRY(move_dims_last(&self, args->self, args->dims));
-  int leading = (int)px__least(other->ndim, self->ndim), kept = self->ndim - leading;
+  int leading = (int)px__min(other->ndim, self->ndim), kept = self->ndim - leading;
   int64_t n = px__sizes_product(self->sizes + leading, kept), all = other->numel;
   PX_CHECK(n == all, PX_RUNTIME,
            "Expected self to satisfy the requirement prod(self.shape[other.ndim:]) == "

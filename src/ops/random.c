@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Run functions of the random ops: checks, generator advances computed from arguments, and factories
-// of random tensors.
+// Run functions of the random ops: checks, generator advances computed from arguments, and
+// factories of random tensors.
 #include <math.h>
 
 #include "hidden/random.h"

@@ -20,8 +20,8 @@ typedef struct step_rows step_rows;
 typedef px_status (*stepper)(layer *x, const step_rows *m);
 
 // A cell type: the number of gates; has_c: a second state; keeps: one more saved element per
-// hidden element for the backward pass; apart: the product with the state is not added to the input
-// part of the gates; relu: the activation is relu.
+// hidden element for the backward pass; separate: the product with the state is not added to the
+// input part of the gates; relu: the activation is relu.
 typedef struct cell {
   const char *mode;
   int gates;
@@ -338,8 +338,8 @@ static px_status empty(px_tensor **out, const layer *x) {
 
 // ---- forward
 
-// Computes the input part of the gates of all time steps in one product. Cells without `apart` add
-// both biases here.
+// Computes the input part of the gates of all time steps in one product. Cells without `separate`
+// add both biases here.
 static px_status open_gates(layer *x, const px__recurrent_layer_args *args) {
   PX_SCOPED(px_tensor) w_ih_t = NULL;
   PX_SCOPED(px_tensor) both = NULL;

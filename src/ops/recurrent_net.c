@@ -23,9 +23,9 @@ typedef struct net {
   bool projected;
 } net;
 
-#define NET(which, a) \
+#define NET(mode_name, a) \
   { \
-    .mode = which, .params = (a)->params.v.tensors, .param_count = (a)->params.n, \
+    .mode = mode_name, .params = (a)->params.v.tensors, .param_count = (a)->params.n, \
     .layers = (a)->num_layers, .dropout = (a)->dropout, .has_biases = (a)->has_biases, \
     .train = (a)->train, .bidirectional = (a)->bidirectional \
   }
@@ -305,9 +305,9 @@ static px_status run_step(px_call *call, const step *s) {
   return PX_OK;
 }
 
-#define STEP(which, count, a) \
+#define STEP(mode_name, count, a) \
   { \
-    .mode = which, .gates = count, .input = (a)->input, .w_ih = (a)->w_ih, .w_hh = (a)->w_hh, \
+    .mode = mode_name, .gates = count, .input = (a)->input, .w_ih = (a)->w_ih, .w_hh = (a)->w_hh, \
     .b_ih = (a)->b_ih, .b_hh = (a)->b_hh \
   }
 

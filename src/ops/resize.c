@@ -138,8 +138,8 @@ static int64_t max_taps(const span *s, int radius) {
   double scale = s->corners     ? (s->to > 1 ? (double)(s->from - 1) / (double)(s->to - 1) : 0)
                  : s->scale > 0 ? 1 / s->scale
                                 : (double)s->from / (double)s->to;
-  double support = scale >= 1 ? radius * scale : radius, most = ceil(support) * 2 + 2;
-  return most > (double)s->from ? s->from : (int64_t)most;
+  double support = scale >= 1 ? radius * scale : radius, max_count = ceil(support) * 2 + 2;
+  return max_count > (double)s->from ? s->from : (int64_t)max_count;
 }
 // Adds tap k of each output element, times its weight, to the sum.
 static px_status add_tap(px_tensor **sum, const px_tensor *x, int dim, const px_tensor *indices,

@@ -18,10 +18,10 @@ static T NAME(keys)(T x) {
   return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a;
 }
 static void NAME(four_taps)(T at, int64_t size, int64_t *indices, T *weights) {
-  T low = M(floor)(at), rest = at - low;
+  T low = M(floor)(at), fraction = at - low;
   for (int k = 0; k < 4; k++) {
     indices[k] = clamp_index((int64_t)low - 1 + k, size);
-    weights[k] = NAME(keys)(rest + 1 - (T)k);
+    weights[k] = NAME(keys)(fraction + 1 - (T)k);
   }
 }
 // The indices and weights of the taps of output element i.
@@ -63,7 +63,7 @@ static T NAME(sinc)(T x) { return x == 0 ? 1 : M(sin)((T)PI * x) / ((T)PI * x); 
 static T NAME(lanczos)(T x) { return -3 <= x && x < 3 ? NAME(sinc)(x) * NAME(sinc)(x / 3) : 0; }
 // `reach` is the filter's radius at scale 1. Indices and weights have `most` rows of s->to
 // elements.
-static void NAME(fill_antialias)(int radius, const span *s, int64_t most, int64_t *indices,
+static void NAME(fill_antialias)(int radius, const span *s, int64_t max_taps, int64_t *indices,
                                  void *numbers) {
   T *weights = numbers;
   T (*filter)(T) = radius == 1 ? NAME(triangle) : radius == 2 ? NAME(cubic) : NAME(lanczos);
@@ -77,13 +77,13 @@ static void NAME(fill_antialias)(int radius, const span *s, int64_t most, int64_
             end = (int64_t)(centre + support + (T)0.5);
     if (first < 0) first = 0;
     if (end > s->from) end = s->from;
-    for (int64_t k = 0; k < most; k++) {
+    for (int64_t k = 0; k < max_taps; k++) {
       bool covered = first + k < end;
       T w = covered ? filter(((T)(first + k) - centre + (T)0.5) * inverse) : 0;
       indices[k * s->to + i] = covered ? first + k : clamp_index(end - 1, s->from);
       weights[k * s->to + i] = w, sum += w;
     }
-    for (int64_t k = 0; k < most && sum != 0; k++) weights[k * s->to + i] /= sum;
+    for (int64_t k = 0; k < max_taps && sum != 0; k++) weights[k * s->to + i] /= sum;
   }
 }
 #undef T

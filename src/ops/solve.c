@@ -37,7 +37,7 @@ PX_RUN(_linalg_lu) {
            "linalg.lu_factor: LU without pivoting is not implemented on the CPU");
   PX_TRY(px__check_kernel(call, a, false));
   PX_TRY(px__matrices_result(call, 0, a, rows_of(a), columns_of(a)));
-  PX_TRY(px__lines_result(call, 1, a, px__least(rows_of(a), columns_of(a)), PX_INT32));
+  PX_TRY(px__lines_result(call, 1, a, px__min(rows_of(a), columns_of(a)), PX_INT32));
   return px__lines_result(call, 2, a, -1, PX_INT32);
 }
 // Checks that b and pivots match the square decompositions a. The result has the sizes of b.
@@ -159,7 +159,7 @@ PX_RUN(linalg_lu_factor) {
 
 // The unit lower triangular and the upper triangular factor of an LU decomposition.
 static px_status lower_of(px_tensor **out, const px_tensor *lu) {
-  int64_t m = rows_of(lu), k = px__least(m, columns_of(lu));
+  int64_t m = rows_of(lu), k = px__min(m, columns_of(lu));
   PX_SCOPED(px_tensor) part = NULL;
   PX_SCOPED(px_tensor) below = NULL;
   PX_SCOPED(px_tensor) ones = NULL;
@@ -171,7 +171,7 @@ static px_status lower_of(px_tensor **out, const px_tensor *lu) {
 static px_status upper_of(px_tensor **out, const px_tensor *lu) {
   PX_SCOPED(px_tensor) part = NULL;
   PX_SCOPED(px_tensor) above = NULL;
-  PX_TRY(px_narrow(&part, lu, -2, 0, px__least(rows_of(lu), columns_of(lu))));
+  PX_TRY(px_narrow(&part, lu, -2, 0, px__min(rows_of(lu), columns_of(lu))));
   PX_TRY(px_triu(&above, part, 0));
   return px_contiguous(out, above);
 }

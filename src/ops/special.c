@@ -18,7 +18,7 @@ PX_RUN(mvlgamma) {
   const px_tensor *self = args->self;
   PX_SCOPED(px_tensor) column = NULL;
   PX_SCOPED(px_tensor) steps = NULL;
-  PX_SCOPED(px_tensor) places = NULL;
+  PX_SCOPED(px_tensor) points = NULL;
   PX_SCOPED(px_tensor) terms = NULL;
   PX_SCOPED(px_tensor) sum = NULL;
   double p = (double)args->p;
@@ -28,8 +28,8 @@ PX_RUN(mvlgamma) {
   PX_TRY(px_unsqueeze(&column, self, -1));
   PX_TRY(px_arange(&steps, px_float(0), px_float(-p / 2), px_float(-0.5), dtype,
                    px__tensor_device(self), false, false));
-  PX_TRY(px_add(&places, column, steps, px_int(1)));
-  PX_TRY(px_lgamma(&terms, places));
+  PX_TRY(px_add(&points, column, steps, px_int(1)));
+  PX_TRY(px_lgamma(&terms, points));
   PX_TRY(px_sum(&sum, terms, &last, 1, false, PX_DTYPE_NONE));
   return px_add_scalar(&call->results[0], sum, px_float(log_pi * p * (p - 1) / 4), px_int(1));
 }

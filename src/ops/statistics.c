@@ -347,11 +347,11 @@ PX_RUN(cdist) {
   bool never = !strncmp(mode, "donot", 5), always = !strcmp(mode, "use_mm_for_euclid_dist");
   if (args->p == 2 && !never && (many || always))
     return px_cdist_of_products(&call->results[0], x1, x2);
-  PX_SCOPED(px_tensor) apart = NULL;
-  PX_TRY(differences(&apart, x1, x2));
+  PX_SCOPED(px_tensor) difference = NULL;
+  PX_TRY(differences(&difference, x1, x2));
   if (x1->sizes[x1->ndim - 1] == 0)
-    return px_sum(&call->results[0], apart, &last, 1, false, PX_DTYPE_NONE);
-  return px_norm(&call->results[0], apart, px_float(args->p), &last, 1, false, PX_DTYPE_NONE);
+    return px_sum(&call->results[0], difference, &last, 1, false, PX_DTYPE_NONE);
+  return px_norm(&call->results[0], difference, px_float(args->p), &last, 1, false, PX_DTYPE_NONE);
 }
 static px_status squares(px_tensor **out, const px_tensor *rows, int64_t at) {
   PX_SCOPED(px_tensor) scaled = NULL;
@@ -366,15 +366,15 @@ PX_RUN(cdist_of_products) {
   PX_SCOPED(px_tensor) adjoint = NULL;
   PX_SCOPED(px_tensor) product = NULL;
   PX_SCOPED(px_tensor) both = NULL;
-  PX_SCOPED(px_tensor) apart = NULL;
+  PX_SCOPED(px_tensor) difference = NULL;
   PX_SCOPED(px_tensor) clamped = NULL;
   PX_TRY(squares(&a, args->x1, -1));
   PX_TRY(squares(&b, args->x2, -2));
   PX_TRY(px_transpose(&adjoint, args->x2, -2, -1));
   PX_TRY(px_matmul(&product, args->x1, adjoint));
   PX_TRY(px_add(&both, a, b, px_int(1)));
-  PX_TRY(px_sub(&apart, both, product, px_int(2)));
-  PX_TRY(clamp_min(&clamped, apart, 0));
+  PX_TRY(px_sub(&difference, both, product, px_int(2)));
+  PX_TRY(clamp_min(&clamped, difference, 0));
   return px_sqrt(&call->results[0], clamped);
 }
 PX_RUN(renorm) {

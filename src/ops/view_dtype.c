@@ -35,7 +35,7 @@ static void divide_elements(geometry *g, int64_t by) {
   g->sizes[g->ndim - 1] *= by;
 }
 
-// Joins `by` neighbours to one element. `what` describes the operation in PyTorch's errors.
+// Joins `by` neighbours to one element. `operation` describes the operation in PyTorch's errors.
 static px_status join_elements(geometry *g, int64_t by, const char *operation) {
   int last = g->ndim - 1;
   PX_CHECK(g->sizes[last] % by == 0, PX_RUNTIME,
