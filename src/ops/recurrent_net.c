@@ -10,8 +10,8 @@
 #include "phlox/ops/view.h"
 #include "run_functions/recurrent.h"
 
-// The arguments common to the ops of this file. `input` is (L, N, features), or rows for a packed
-// sequence (batch_sizes) or if `flat`. c is the cell state of an LSTM, otherwise NULL.
+// The arguments common to the ops of this file. `input` is (L, N, features); with batch_sizes (a
+// packed sequence) or if `flat`, it is a matrix of rows. c is the cell state of an LSTM, or NULL.
 typedef struct net {
   const char *mode;
   const px_tensor *input, *batch_sizes, *h, *c;
