@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mixed precision: the settings of each thread, the casts of a call's arguments by the policy of
-// its op, and the cache of cast parameters.
+// Mixed precision: per-thread settings, casts of a call's arguments by the op's policy, and the
+// cache of cast parameters.
 #include "call/autocast.h"
 #include "call/call_impl.h"
 #include "phlox/ops/copy.h"
@@ -9,17 +9,17 @@ _Thread_local px__autocast px__autocast_here = {
     .set = {.cache = true,
             .dtype = {[PX_CPU] = PX_BFLOAT16, [PX_CUDA] = PX_FLOAT16, [PX_META] = PX_FLOAT16}}};
 
-// ---- the cache: a hash table by the address of what was cast. It keeps that, and its memory, so
-// that no other has their address.
+// ---- the cache: a hash table keyed by the address of the source tensor. Holds references to the
+// source and its storage, so that their addresses are not reused.
 
 typedef struct px__cast {
   px_tensor *from, *to;
   px_storage *storage;
   uint64_t version;
-  bool recorded;  // `to` has a history
+  bool recorded;  // `to` has an autograd history
 } px__cast;
 struct px__casts {
-  int64_t count, room;  // room: a power of two, at least twice the count
+  int64_t count, capacity;  // capacity: a power of two and at least twice the count
   px__cast *items;
 };
 
@@ -32,46 +32,46 @@ static void drop(const px__cast *cast) {
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_key_t at_exit;
 static bool have_key;
-static void end_casts(void *casts_) {
+static void free_cache(void *casts_) {
   px__casts *casts = casts_;
-  for (int64_t i = 0; i < casts->room; i++) drop(&casts->items[i]);
+  for (int64_t i = 0; i < casts->capacity; i++) drop(&casts->items[i]);
   px__free(casts->items);
   px__free(casts);
 }
 static void end_of_thread(void *casts) {
   px__autocast_here.casts = NULL;
-  end_casts(casts);
+  free_cache(casts);
 }
 static void make_key(void) { have_key = pthread_key_create(&at_exit, end_of_thread) == 0; }
 
-static px__cast *place_of(px__cast *items, int64_t room, const px_tensor *from) {
+static px__cast *find_slot(px__cast *items, int64_t capacity, const px_tensor *from) {
   uint64_t hash = ((uint64_t)(uintptr_t)from >> 5) * 0x9e3779b97f4a7c15u >> 20;
-  int64_t i = (int64_t)hash & (room - 1);
-  while (items[i].from && items[i].from != from) i = (i + 1) & (room - 1);
+  int64_t i = (int64_t)hash & (capacity - 1);
+  while (items[i].from && items[i].from != from) i = (i + 1) & (capacity - 1);
   return &items[i];
 }
 
-static px_status make_room(px__casts *casts) {
+static px_status grow(px__casts *casts) {
   px__cast *items;
-  if (casts->room > 2 * casts->count) return PX_OK;
-  int64_t room = casts->room ? 2 * casts->room : 64;
-  PX_TRY(px__alloc((void **)&items, (size_t)room * sizeof *items));
-  for (int64_t i = 0; i < casts->room; i++)
-    if (casts->items[i].from) *place_of(items, room, casts->items[i].from) = casts->items[i];
+  if (casts->capacity > 2 * casts->count) return PX_OK;
+  int64_t capacity = casts->capacity ? 2 * casts->capacity : 64;
+  PX_TRY(px__alloc((void **)&items, (size_t)capacity * sizeof *items));
+  for (int64_t i = 0; i < casts->capacity; i++)
+    if (casts->items[i].from) *find_slot(items, capacity, casts->items[i].from) = casts->items[i];
   px__free(casts->items);
-  casts->items = items, casts->room = room;
+  casts->items = items, casts->capacity = capacity;
   return PX_OK;
 }
 
-static px_status open_casts(px__casts **out) {
+static px_status new_cache(px__casts **out) {
   px__casts *casts;
   pthread_once(&once, make_key);
   PX_TRY(PX_NEW(&casts));
-  px_status status = make_room(casts);
+  px_status status = grow(casts);
   if (status != PX_OK || !have_key || pthread_setspecific(at_exit, casts)) {
-    end_casts(casts);
+    free_cache(casts);
     PX_TRY(status);
-    PX_FAIL(PX_OUT_OF_MEMORY, "autocast: no room for the casts of a thread");
+    PX_FAIL(PX_OUT_OF_MEMORY, "autocast: out of memory for the thread's cache");
   }
   *out = casts;
   return PX_OK;
@@ -79,45 +79,44 @@ static px_status open_casts(px__casts **out) {
 
 void px_autocast_clear_cache(void) {
   px__casts *casts = px__autocast_here.casts;
-  // What ends may end in a program's code, which may use the cache.
+  // Releasing tensors can run user code that uses the cache.
   px__autocast_here.casts = NULL;
   if (!casts) return;
   (void)pthread_setspecific(at_exit, NULL);
-  end_casts(casts);
+  free_cache(casts);
 }
 
-// Whether the cast of before serves: nothing has changed since, and it has the history that is
-// wanted.
-static bool serves(const px__cast *cast, const px_tensor *t, px_dtype dtype, bool recording) {
+// True if a cached cast is valid: same dtype, storage and version, and recorded if recording.
+static bool is_valid(const px__cast *cast, const px_tensor *t, px_dtype dtype, bool recording) {
   return cast->to && cast->to->dtype == dtype && cast->storage == t->storage &&
          cast->version == px_tensor_version(t) && (cast->recorded || !recording);
 }
 
-// Keeps a cast in the place of the one before.
-static px_status keep(px_tensor *t, px_tensor *to, bool recorded) {
+// Stores a cast and drops the previous one.
+static px_status store(px_tensor *t, px_tensor *to, bool recorded) {
   px__autocast *here = &px__autocast_here;
-  if (!here->casts) PX_TRY(open_casts(&here->casts));
-  PX_TRY(make_room(here->casts));
-  px__cast *place = place_of(here->casts->items, here->casts->room, t), before = *place;
+  if (!here->casts) PX_TRY(new_cache(&here->casts));
+  PX_TRY(grow(here->casts));
+  px__cast *slot = find_slot(here->casts->items, here->casts->capacity, t), before = *slot;
   here->casts->count += !before.from;
-  *place = (px__cast){px_retain(t), px_retain(to), px_retain(t->storage), px_tensor_version(t),
-                      recorded};
+  *slot = (px__cast){px_retain(t), px_retain(to), px_retain(t->storage), px_tensor_version(t),
+                     recorded};
   drop(&before);
   return PX_OK;
 }
 
-static px_status cast_once(px_tensor **out, px_tensor *t, px_dtype dtype) {
+static px_status cast_cached(px_tensor **out, px_tensor *t, px_dtype dtype) {
   bool recording = px__hooks && px__hooks->recording();
   const px__casts *casts = px__autocast_here.casts;
-  const px__cast *found = casts ? place_of(casts->items, casts->room, t) : NULL;
-  if (found && serves(found, t, dtype, recording)) return *out = px_retain(found->to), PX_OK;
+  const px__cast *found = casts ? find_slot(casts->items, casts->capacity, t) : NULL;
+  if (found && is_valid(found, t, dtype, recording)) return *out = px_retain(found->to), PX_OK;
   PX_TRY(px_to(out, t, dtype, PX_DEVICE_NONE, false, false));
-  return keep(t, *out, recording);
+  return store(t, *out, recording);
 }
 
 // ---- casting the arguments of a call
 
-// The tensors that a policy may cast: floating-point ones of the device type, but for float64.
+// True for tensors that a policy may cast: floating-point, of the device type, not float64.
 static bool is_eligible(const px_tensor *t, px_device_type type) {
   return t && px_dtype_is_float((px_dtype)t->dtype) && t->dtype != PX_FLOAT64 &&
          !(t->flags & PX_TENSOR_WRAPPED) && px__tensor_device(t).type == (int)type;
@@ -134,7 +133,7 @@ static px_status cast_one(px__casting *c, px_tensor *t) {
   px_tensor **out = &c->made[c->count++];
   *out = NULL;
   if (!is_eligible(t, c->type) || t->dtype == c->dtype) return *out = px_retain(t), PX_OK;
-  if (is_cached(t, c->dtype, c->type)) return cast_once(out, t, c->dtype);
+  if (is_cached(t, c->dtype, c->type)) return cast_cached(out, t, c->dtype);
   return px_to(out, t, c->dtype, PX_DEVICE_NONE, false, false);
 }
 
@@ -159,7 +158,7 @@ static px_status cast_all(px__casting *c, const px_op *op) {
   return PX_OK;
 }
 
-// Calls `visit` with each tensor among the arguments until it gives false.
+// Calls `visit` with each tensor argument until it returns false.
 static void each_tensor(const px_op *op, const px_value *args,
                         bool (*visit)(const px_tensor *t, void *context), void *context) {
   for (int i = 0; i < op->param_count; i++) {
@@ -170,35 +169,35 @@ static void each_tensor(const px_op *op, const px_value *args,
   }
 }
 
-// A call is of the CPU if all its tensors are.
+// The device type of a call is CPU if all its tensors are on the CPU.
 static bool find_type(const px_tensor *t, void *type) {
   *(px_device_type *)type = (px_device_type)px__tensor_device(t).type;
   return *(px_device_type *)type == PX_CPU;
 }
 
-// float32 if one of the tensors is that, else the lower dtype, which all must be.
+// Result: float32 if a tensor has it; otherwise the lower dtype, required of all.
 typedef struct widening {
   px_device_type type;
   px_dtype lower, dtype;
-  bool strange;
+  bool mismatched;
 } widening;
 static bool widen(const px_tensor *t, void *context) {
   widening *w = context;
   if (!is_eligible(t, w->type)) return true;
   if (t->dtype == PX_FLOAT32) w->dtype = PX_FLOAT32;
-  w->strange |= w->dtype != PX_FLOAT32 && t->dtype != w->lower;
+  w->mismatched |= w->dtype != PX_FLOAT32 && t->dtype != w->lower;
   return true;
 }
 static px_status widest(px__casting *c, const px_op *op) {
   px_dtype lower = (px_dtype)px__autocast_here.set.dtype[c->type];
   widening w = {c->type, lower, lower, false};
   each_tensor(op, c->args, widen, &w);
-  PX_CHECK(!w.strange, PX_RUNTIME, "Unexpected floating ScalarType in at::autocast::prioritize");
+  PX_CHECK(!w.mismatched, PX_RUNTIME, "Unexpected floating ScalarType in at::autocast::prioritize");
   c->dtype = w.dtype;
   return cast_all(c, op);
 }
 
-// An op with an argument dtype is given that, if the program has not given another.
+// Sets the argument `dtype` to float32 if the op has one and the caller did not set it.
 static px_status float32(px__casting *c, const px_op *op) {
   c->dtype = PX_FLOAT32;
   for (int i = 0; i < op->param_count; i++) {
@@ -223,11 +222,11 @@ static px_status lower(px__casting *c, const px_op *op) {
   return cast_all(c, op);
 }
 
-static px_status plain(px__casting *c, const px_op *op) { return PX_OK; }
+static px_status keep_dtypes(px__casting *c, const px_op *op) { return PX_OK; }
 
-// By px_autocast_policy.
-static px_status (*const policies[])(px__casting *c, const px_op *op) = {NULL,   lower,   float32,
-                                                                         widest, refused, plain};
+// Indexed by px_autocast_policy.
+static px_status (*const policies[])(px__casting *c, const px_op *op) = {
+    NULL, lower, float32, widest, refused, keep_dtypes};
 
 px_status px__unchecked(const px_call *call) { return PX_OK; }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one path that each call of an op takes.
+// The single path of all op calls.
 //
-// The arguments are filled in and checked; the function of the op's kind makes the results and
-// computes them; the call is recorded for differentiation; and only then does the caller get the
-// results. If anything fails, the caller's tensors have not changed.
+// Fills in and checks the arguments, computes the results by the function of the op's kind, records
+// the call for differentiation and returns the results. A failed call does not change the caller's
+// tensors.
 #include "call/autocast.h"
 #include "call/call_impl.h"
 #include "phlox/ops/copy.h"
@@ -37,13 +37,13 @@ static px_status wrong_kind(const px_op *op, int i, px_value a) {
           px_arg_name(op->params[i].kind), given);
 }
 
-// Accepts what stands for another kind: numbers for each other where nothing is lost, a lone int
-// for a list, an empty list of one kind for another.
+// Converts compatible kinds: numbers to each other without loss, an int to a list of one, an empty
+// list to an empty list of another kind.
 static px_status adapt(px_call *call, int i, const px_value *given) {
   const px_op *op = call->op;
   px_value a = *given, *to = &call->args[i];
-  bool whole = a.kind == PX_ARG_INT || a.kind == PX_ARG_BOOL ||
-               (a.kind == PX_ARG_SCALAR && a.category != 'f');
+  bool integer = a.kind == PX_ARG_INT || a.kind == PX_ARG_BOOL ||
+                 (a.kind == PX_ARG_SCALAR && a.category != 'f');
   switch (op->params[i].kind) {
     case PX_ARG_TENSOR:
       call->wraps = true;
@@ -58,7 +58,7 @@ static px_status adapt(px_call *call, int i, const px_value *given) {
       return PX_OK;
     case PX_ARG_INT:
     case PX_ARG_BOOL:
-      if (!whole) break;
+      if (!integer) break;
       *to = op->params[i].kind == PX_ARG_INT ? PX_I(a.v.i) : PX_B(a.v.i != 0);
       return PX_OK;
     case PX_ARG_INTS:
@@ -66,7 +66,7 @@ static px_status adapt(px_call *call, int i, const px_value *given) {
         *to = PX_IS(NULL, 0);
         return PX_OK;
       }
-      if (!whole) break;
+      if (!integer) break;
       *to = PX_IS(&given->v.i, 1);
       return PX_OK;
     case PX_ARG_TENSORS:
@@ -79,8 +79,8 @@ static px_status adapt(px_call *call, int i, const px_value *given) {
   return wrong_kind(op, i, a);
 }
 
-// Whether the caller's arguments are of the schema's kinds, or absent where nothing stands for
-// them, and no lists of tensors: then there is nothing to fill in, to wrap or to look into.
+// True if the arguments have the schema's kinds, or are absent without a default, and none is a
+// list of tensors. Then the arguments need no filling in, wrapping or checks of list elements.
 static inline bool is_exact(const px_op *op, const px_value *args) {
   for (int i = 0; i < op->param_count; i++) {
     const px_param *p = &op->params[i];
@@ -140,7 +140,7 @@ static px_status record(const px_call *call) {
                            call->original);
 }
 
-// Of batched tensors, memory is looked at where what is beneath is written.
+// Memory of batched tensors is checked in the call on their physical tensors.
 static inline bool self_is_batched(const px_call *call) {
   return call->given[0] && px__is_batched(call->given[0]);
 }
@@ -156,13 +156,13 @@ static px_status check_unrecorded(const px_call *call) {
   return PX_OK;
 }
 
-// Before a call that writes tensors of the caller.
+// Checks before a call that writes to tensors of the caller.
 static px_status before_write(px_call *call, void **results) {
   const px_op *op = call->op;
   unsigned form = call->mode == PX_CALL_OUT       ? PX_OP_HAS_OUT
                   : call->mode == PX_CALL_INPLACE ? PX_OP_HAS_INPLACE | PX_OP_ONLY_INPLACE
                                                   : 0;
-  PX_CHECK(op->flags & form, PX_TYPE, "%s() has no form that writes to %s", op->name,
+  PX_CHECK(op->flags & form, PX_TYPE, "%s() does not support writing to %s", op->name,
            call->mode == PX_CALL_OUT ? "out=" : "self");
   if (call->mode == PX_CALL_INPLACE) {
     PX_CHECK(op->param_count > 0 && px__arg_tensor(call, PX__SELF), PX_TYPE,
@@ -174,7 +174,7 @@ static px_status before_write(px_call *call, void **results) {
   }
   px_tensor *self = call->given[0];
   if (op->kind != PX_OP_VIEW && !self_is_batched(call)) PX_TRY(px__check_written(call));
-  if (PX_UNLIKELY(__atomic_load_n(&px__watched, __ATOMIC_ACQUIRE))) {
+  if (PX_UNLIKELY(__atomic_load_n(&px__writes_watched, __ATOMIC_ACQUIRE))) {
     int written = call->mode == PX_CALL_OUT ? op->result_count : 1;
     for (int i = 0; i < written; i++) PX_TRY(px_op_before_write(call->given[i]));
   }
@@ -188,7 +188,7 @@ static px_status before_write(px_call *call, void **results) {
 
 // ---- kinds
 
-// Numbers in the place of tensors become 0-dim tensors, for the ops that are not element-wise.
+// 0-dim tensors made from numbers for Tensor parameters, except of pointwise ops.
 typedef struct numbers {
   px_tensor *made[PX__MAX_PARAMS];
   int n;
@@ -232,7 +232,7 @@ static px_status call_kernel(px_call *call, const px_tensor *first) {
   return px__launch_call(call);
 }
 
-// What a function op calls is neither recorded nor cast.
+// Runs a function op without recording or casting nested calls.
 static px_status run_function(px_call *call, px_status (*run)(px_call *)) {
   bool casts = px__autocast_here.on;
   px__autocast_here.on = false;
@@ -245,12 +245,12 @@ static px_status run_function(px_call *call, px_status (*run)(px_call *)) {
 static px_status call_function(px_call *call) {
   return run_function(call, px__impl(call->op)->run);
 }
-px_status px__call_instead(px_call *call, px_status (*run)(px_call *)) {
+px_status px__call_function(px_call *call, px_status (*run)(px_call *)) {
   call->skip_launch = true;
   return run_function(call, run);
 }
 
-// In place, self takes the geometry of the view. Formulas read what self was.
+// In place, self takes the geometry of the view. Gradient formulas read the original self.
 static px_status call_view(px_call *call) {
   PX_TRY(call_function(call));
   if (call->mode != PX_CALL_INPLACE) return PX_OK;
@@ -262,7 +262,7 @@ static px_status call_view(px_call *call) {
   return PX_OK;
 }
 
-static px_status call_other(px_call *call) {
+static px_status call_by_kind(px_call *call) {
   const px_tensor *first = first_tensor(call);
   PX_CHECK(px__impl(call->op)->run, PX_UNIMPLEMENTED, "%s is not implemented", call->op->name);
   call->device = first ? px__tensor_device(first) : px_cpu();
@@ -285,7 +285,7 @@ static px_status finish(px_call *call) {
   if (composed && call->mode == PX_CALL_NEW) return PX_OK;
   bool writes = call->mode != PX_CALL_NEW && call->op->kind != PX_OP_COMPOSITE;
   if (call->mode == PX_CALL_OUT || (writes && px__impl(call->op)->faults))
-    PX_TRY(px__call_deliver(call));
+    PX_TRY(px__call_copy_outs(call));
   for (int i = 0; writes && i < call->op->result_count; i++)
     if (call->given[i] && call->results[i] == call->given[i])
       px_tensor_bump_version(call->results[i]);
@@ -298,21 +298,21 @@ static void drop(px_call *call) {
   px_release(call->list);
 }
 
-static px_status call_unusual(px_call *call) {
+static px_status call_other_kind(px_call *call) {
   numbers w;
   w.n = 0;
-  const char *above = px__caller;
-  if (!above) px__caller = call->op->python_name;
+  const char *outer = px__caller;
+  if (!outer) px__caller = call->op->python_name;
   px_status status = call->wraps ? wrap_numbers(call, &w) : PX_OK;
-  if (status == PX_OK) status = call_other(call);
+  if (status == PX_OK) status = call_by_kind(call);
   if (status == PX_OK && px__impl(call->op)->format) status = px__call_format(call);
   if (status == PX_OK) status = finish(call);
-  px__caller = above;
+  px__caller = outer;
   for (int i = 0; i < w.n; i++) px_release(w.made[i]);
   return status;
 }
 
-// A view with nothing to record: there is nothing to wrap, to suspend or to deliver either.
+// A view without recording. It needs no wrapping, suspension or copies to outputs.
 static inline bool is_plain_view(const px_call *call) {
   return call->op->kind == PX_OP_VIEW && !call->wraps && call->mode == PX_CALL_NEW &&
          !needs_record(call);
@@ -330,50 +330,50 @@ __attribute__((always_inline)) static inline px_status run_here(px_call *call) {
   if (call->op->kind == PX_OP_POINTWISE) {
     bool simple = false;
     PX_TRY(px__call_pointwise(call, &simple));
-    // A simple call has nothing to deliver, and knows whether there is anything to record.
+    // The fast path wrote the results and set needs_grad.
     if (PX_LIKELY(simple && call->mode == PX_CALL_NEW && !call->needs_grad)) return PX_OK;
   } else if (call->op->kind == PX_OP_REDUCE) {
     PX_TRY(px__call_reduce(call));
   } else {
-    return call_unusual(call);
+    return call_other_kind(call);
   }
   return finish(call);
 }
 
-// ---- calls that batched tensors, or the thread's keeper, change
+// ---- calls changed by vmap or by the thread's dispatch hook
 
-// Where calls pass through more than one function, this one stands for them all.
+// The out-of-line copy of run_here, shared by the rare callers.
 static px_status run_plain(px_call *call) { return run_here(call); }
 
-static px_status tell_made(const px_call_keeper *keeper, const px_call *call) {
+static px_status report_results(const px_call_keeper *hook, const px_call *call) {
   int count = call->list ? (int)px_list_size(call->list) : call->op->result_count;
   px_tensor *const *results = call->list ? px_list_items(call->list) : call->results;
-  bool whole = !call->list && !call->composed && call->mode == PX_CALL_NEW;
-  return keeper->made(call->op, call->mode, call->args, count, results, whole, keeper->context);
+  bool complete = !call->list && !call->composed && call->mode == PX_CALL_NEW;
+  return hook->made(call->op, call->mode, call->args, count, results, complete, hook->context);
 }
-static px_status run_kept(px_call *call, const px_call_keeper *keeper) {
-  bool recalled = false;
-  if (keeper->recall && call->mode == PX_CALL_NEW)
-    PX_TRY(keeper->recall(call->op, call->args, call->results, &recalled, keeper->context));
-  PX_TRY(recalled ? finish(call) : run_plain(call));
-  return keeper->made ? tell_made(keeper, call) : PX_OK;
+static px_status run_hooked(px_call *call, const px_call_keeper *hook) {
+  bool replaced = false;
+  if (hook->recall && call->mode == PX_CALL_NEW)
+    PX_TRY(hook->recall(call->op, call->args, call->results, &replaced, hook->context));
+  PX_TRY(replaced ? finish(call) : run_plain(call));
+  return hook->made ? report_results(hook, call) : PX_OK;
 }
 
-__attribute__((noinline)) static px_status run_differently(px_call *call) {
+__attribute__((noinline)) static px_status run_dispatched(px_call *call) {
   bool taken = false;
   PX_TRY(px__call_batched(call, &taken));
   if (taken) return !call->composed && needs_record(call) ? record(call) : PX_OK;
-  const px_call_keeper *keeper = call->op->kind == PX_OP_COMPOSITE ? NULL : px__keeper();
-  if (!keeper) return run_plain(call);
-  px__keeper_put(NULL);
-  px_status status = run_kept(call, keeper);
-  px__keeper_put(keeper);
+  const px_call_keeper *hook = call->op->kind == PX_OP_COMPOSITE ? NULL : px__dispatch_hook();
+  if (!hook) return run_plain(call);
+  px__dispatch_hook_set(NULL);
+  px_status status = run_hooked(call, hook);
+  px__dispatch_hook_set(hook);
   return status;
 }
 
 static inline px_status run_call(px_call *call) {
   if (PX_UNLIKELY(__atomic_load_n(&px__calls_differ, __ATOMIC_RELAXED) != 0))
-    return run_differently(call);
+    return run_dispatched(call);
   return run_here(call);
 }
 
@@ -385,10 +385,10 @@ static void start(px_call *call, const px_op *op, px_call_mode mode) {
   for (int i = 0; i < PX__MAX_RESULTS; i++) call->results[i] = call->given[i] = NULL;
 }
 
-// ---- in place, of ops that have no such form
+// ---- in-place calls of ops without an in-place form
 
-// The result takes self's place: it must be as large, and of a dtype that self can hold.
-static px_status put_result(const px_op *op, px_tensor *self, const px_tensor *made) {
+// Copies the result to self. Fails unless sizes match and self's dtype can hold the result.
+static px_status copy_to_self(const px_op *op, px_tensor *self, const px_tensor *made) {
   // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): a call that worked has made a result
   PX_TRY(px__check_fits_self(op, self, made->ndim, made->sizes, (px_dtype)made->dtype));
   return px_copy_(self, made, false);
@@ -399,11 +399,11 @@ static px_status check_self(const px_op *op, const px_value *args) {
   start(&call, op, PX_CALL_INPLACE);
   call.args = (px_value *)args;  // only read
   call.given[0] = args[PX__SELF].v.tensor;
-  return px__impl(op)->apart && !self_is_batched(&call) ? px__check_written(&call) : PX_OK;
+  return px__impl(op)->overlap && !self_is_batched(&call) ? px__check_written(&call) : PX_OK;
 }
 
-// Computes the result, from a copy of self if there is a graph that keeps it, and copies it into
-// self. It has a frame of its own, which other calls should not pay for.
+// Computes the result and copies it to self. A graph that saves self gets a copy. noinline, to keep
+// its stack frame out of other calls.
 __attribute__((noinline)) static px_status call_into_self(const px_op *op, const px_value *args,
                                                           void **results) {
   px_value own[PX__MAX_PARAMS];
@@ -418,19 +418,19 @@ __attribute__((noinline)) static px_status call_into_self(const px_op *op, const
     own[PX__SELF] = PX_T(kept);
   }
   void *made = NULL;
-  bool casts = px__autocast_here.on;  // not of a form in place
+  bool casts = px__autocast_here.on;  // autocast does not apply to in-place forms
   px__autocast_here.on = false;
   px_status status = px_op_call(op, PX_CALL_NEW, own, &made);
   px__autocast_here.on = casts;
   PX_TRY(status);
-  status = put_result(op, self, made);
+  status = copy_to_self(op, self, made);
   px_release(made);
   if (status == PX_OK) results[0] = px_retain(self);
   return status;
 }
 
-// One result, which is the rule, goes by itself: compilers make a call of memcpy from the loop.
-static inline void give_results(const px_call *call, void **results) {
+// A single result is the common case. Compilers turn the loop alone into a call of memcpy.
+static inline void return_results(const px_call *call, void **results) {
   if (PX_UNLIKELY(call->op->flags & PX_OP_RETURNS_LIST))
     results[0] = call->list;
   else if (PX_LIKELY(call->op->result_count == 1))
@@ -439,7 +439,7 @@ static inline void give_results(const px_call *call, void **results) {
     for (int i = 0; i < call->op->result_count; i++) results[i] = call->results[i];
 }
 
-// Ops with one result of their own: no views, no lists. A composite makes a new tensor.
+// Ops with one result: no views, no lists. In-place calls of composites always make a new tensor.
 static inline bool lacks_inplace(const px_op *op) {
   unsigned forms = PX_OP_ONLY_INPLACE | PX_OP_RETURNS_LIST;
   if (op->kind != PX_OP_COMPOSITE) forms |= PX_OP_HAS_INPLACE;
@@ -448,11 +448,11 @@ static inline bool lacks_inplace(const px_op *op) {
 
 static px_status call_op(const px_op *op, px_call_mode mode, const px_value *args, void **results);
 
-// ---- out=, of ops whose argument dtype it gives
+// ---- out= of ops that compute in its dtype
 
-// Whether out says what nothing else does: the dtype that is computed in, and where.
-static bool leaves_dtype(const px_op *op, const px_value *args) {
-  for (int i = 0; i < op->param_count && px__impl(op)->out == PX__OUT_GIVES; i++)
+// True if only out= determines the compute dtype and device.
+static bool takes_dtype_from_out(const px_op *op, const px_value *args) {
+  for (int i = 0; i < op->param_count && px__impl(op)->out == PX__OUT_SETS_DTYPE; i++)
     if (op->params[i].kind == PX_ARG_DTYPE) return args[i].kind == PX_ARG_NONE;
   return false;
 }
@@ -470,7 +470,7 @@ __attribute__((noinline)) static px_status call_like_out(const px_op *op, const 
   return call_op(op, PX_CALL_OUT, own, results);
 }
 
-// In mixed precision.
+// Calls the op with autocast arguments.
 __attribute__((noinline)) static px_status call_cast(const px_op *op, px_call_mode mode,
                                                      const px_value *args, void **results) {
   px__casting c;
@@ -480,37 +480,38 @@ __attribute__((noinline)) static px_status call_cast(const px_op *op, px_call_mo
   return status;
 }
 
-// ---- with conjugates and negatives of memory (lazy.c)
+// ---- conjugate and negative views (lazy.c)
 
 static px_status call_resolved(const px_op *op, px_call_mode mode, const px_value *args,
                                const px_value *given, void **results) {
   px_tensor *self = given[PX__SELF].kind == PX_ARG_TENSOR ? given[PX__SELF].v.tensor : NULL;
   bool into = mode == PX_CALL_OUT && (op->flags & PX_OP_HAS_OUT);
   for (int k = 0; into && k < op->result_count; k++)
-    PX_CHECK(!px__is_lazy(results[k]), PX_RUNTIME,
-             "%s(): out= may not be a conjugate or a negative of its memory", op->python_name);
-  if (mode != PX_CALL_INPLACE || !px__is_lazy(self)) return px_op_call(op, mode, args, results);
+    PX_CHECK(!px__has_conj_neg(results[k]), PX_RUNTIME,
+             "%s(): out= may not be a conjugate or negative view", op->python_name);
+  if (mode != PX_CALL_INPLACE || !px__has_conj_neg(self))
+    return px_op_call(op, mode, args, results);
   void *made[PX__MAX_RESULTS];
   PX_TRY(px_op_call(op, mode, args, made));
-  px_status status = px__copy_into_lazy(self, made[0], false);
+  px_status status = px__copy_to_conj_neg(self, made[0], false);
   px_release(made[0]);
   if (status == PX_OK) results[0] = px_retain(self);
   return status;
 }
 
-// Whether no number, and nothing, is in the place of a tensor.
+// True if all Tensor parameters have tensor arguments.
 static bool has_tensors(const px_op *op, const px_value *args) {
   for (int i = 0; i < op->param_count; i++)
     if (op->params[i].kind == PX_ARG_TENSOR && args[i].kind != PX_ARG_TENSOR) return false;
   return true;
 }
 
-__attribute__((noinline)) static px_status call_lazily(const px_op *op, px_call_mode mode,
-                                                       const px_value *args, void **results) {
+__attribute__((noinline)) static px_status call_conj_neg(const px_op *op, px_call_mode mode,
+                                                         const px_value *args, void **results) {
   px__resolved r;
   bool done = false;
-  if (px__impl(op)->lazy && mode == PX_CALL_INPLACE && has_tensors(op, args))
-    PX_TRY(px__impl(op)->lazy(args, results, &done));
+  if (px__impl(op)->conj_neg && mode == PX_CALL_INPLACE && has_tensors(op, args))
+    PX_TRY(px__impl(op)->conj_neg(args, results, &done));
   if (done) return PX_OK;
   px_status status = px__resolve_begin(&r, op, args);
   if (status == PX_OK) status = call_resolved(op, mode, r.args, args, results);
@@ -518,23 +519,23 @@ __attribute__((noinline)) static px_status call_lazily(const px_op *op, px_call_
   return status;
 }
 
-// ---- of complex and unsigned numbers, by other ops, and of the order of uint64, by the op itself
+// ---- complex and unsigned numbers composed from other ops; uint64 in the order of int64
 
-static bool is_whole(px_value a) { return px__is_number(a) && px_value_scalar(a).kind != 'f'; }
-// Whether all tensors are of uint64, and all numbers whole.
-static bool has_large(const px_op *op, const px_value *args) {
+static bool is_integer(px_value a) { return px__is_number(a) && px_value_scalar(a).kind != 'f'; }
+// True if all tensors are uint64 and all numbers are integers.
+static bool is_all_uint64(const px_op *op, const px_value *args) {
   bool found = false;
   for (int i = 0; i < op->param_count; i++) {
-    bool large = args[i].kind == PX_ARG_TENSOR && args[i].v.tensor->dtype == PX_UINT64;
-    if (!large && args[i].kind != PX_ARG_NONE && !is_whole(args[i])) return false;
-    found |= large;
+    bool uint64 = args[i].kind == PX_ARG_TENSOR && args[i].v.tensor->dtype == PX_UINT64;
+    if (!uint64 && args[i].kind != PX_ARG_NONE && !is_integer(args[i])) return false;
+    found |= uint64;
   }
   return found;
 }
 
 static bool is_composed(const px_op *op, const px_value *args) {
   px__composed of = (px__composed)px__impl(op)->composed;
-  if (of == PX__OF_LARGE) return has_large(op, args);
+  if (of == PX__OF_UINT64) return is_all_uint64(op, args);
   for (int i = 0; i < op->param_count; i++) {
     if (args[i].kind != PX_ARG_TENSOR) continue;
     px_dtype dtype = (px_dtype)args[i].v.tensor->dtype;
@@ -558,35 +559,35 @@ static px_status call_composed(px_call *call, const px_value *args, void **resul
     drop(call);
     return px_error_pass(status, __FILE__, __LINE__, call->op->name);
   }
-  give_results(call, results);
+  return_results(call, results);
   return PX_OK;
 }
 
-// Pointwise ops and folds do not tell which op the program called, which the error then lacks.
+// Pointwise and reduce ops do not set px__caller. Adds the op's name to the error.
 __attribute__((noinline, cold)) static void name_op(const px_op *op) {
-  bool tells = op->kind != PX_OP_POINTWISE && op->kind != PX_OP_REDUCE;
-  if (!tells && !px__caller) PX_NOTE(" The op was %s.", op->python_name);
+  bool sets_caller = op->kind != PX_OP_POINTWISE && op->kind != PX_OP_REDUCE;
+  if (!sets_caller && !px__caller) PX_NOTE(" The op was %s.", op->python_name);
 }
 
 static px_status call_op(const px_op *op, px_call_mode mode, const px_value *args, void **results) {
   px_call call;
-  px_value room[PX__MAX_PARAMS];
+  px_value filled[PX__MAX_PARAMS];
   if (PX_UNLIKELY(mode != PX_CALL_NEW)) {
     if (mode == PX_CALL_INPLACE && lacks_inplace(op)) return call_into_self(op, args, results);
-    if (mode == PX_CALL_OUT && results[0] && leaves_dtype(op, args))
+    if (mode == PX_CALL_OUT && results[0] && takes_dtype_from_out(op, args))
       return call_like_out(op, args, results);
   }
-  if (PX_UNLIKELY(__atomic_load_n(&px__any_lazy, __ATOMIC_RELAXED)) &&
-      px__is_lazy_call(op, mode, args, results))
-    return call_lazily(op, mode, args, results);
+  if (PX_UNLIKELY(__atomic_load_n(&px__any_conj_neg, __ATOMIC_RELAXED)) &&
+      px__call_has_conj_neg(op, mode, args, results))
+    return call_conj_neg(op, mode, args, results);
   start(&call, op, mode);
   if (PX_LIKELY(is_exact(op, args))) {
-    call.args = (px_value *)args;  // only wrap_numbers writes them, which is not called
+    call.args = (px_value *)args;  // written only by wrap_numbers, which is not called
   } else {
-    call.args = room;
+    call.args = filled;
     PX_TRY(fill(&call, args));
   }
-  // An op with a policy has a check, so that ops without either pay for one test.
+  // Ops with an autocast policy have a check, so ops without either need one test.
   if (PX_UNLIKELY(px__impl(op)->check != NULL)) {
     if ((op->flags & PX_OP_AUTOCASTS) && PX_UNLIKELY(px__autocast_here.on) && px__autocast_due())
       return call_cast(op, mode, args, results);
@@ -602,11 +603,11 @@ static px_status call_op(const px_op *op, px_call_mode mode, const px_value *arg
     if (status == PX_OUT_OF_MEMORY) name_op(op);
     return px_error_pass(status, __FILE__, __LINE__, op->name);
   }
-  give_results(&call, results);
+  return_results(&call, results);
   return PX_OK;
 }
 
-// Of tensors their sizes, of lists those of their items, of all else none.
+// Sizes of a tensor, sizes of the tensors in a list, or empty brackets.
 static void add_shapes(px__text *text, px_value a, const char *before) {
   px__text_add(text, "%s[", before);
   if (a.kind == PX_ARG_TENSOR)
@@ -623,7 +624,7 @@ static void add_all_shapes(px__text *text, const px_op *op, const px_value *args
   px__text_add(text, "]");
 }
 
-// A range for NVIDIA's tools.
+// Pushes an NVTX range.
 __attribute__((noinline)) static px_status call_emitted(const px_op *op, px_call_mode mode,
                                                         const px_value *args, void **results) {
   px__text text = {0};
@@ -644,7 +645,7 @@ __attribute__((noinline)) static px_status call_profiled(const px_op *op, px_cal
                                                          const px_value *args, void **results) {
   px__text text = {0};
   if (px__call_watched(PX__WATCH_SHAPES)) add_all_shapes(&text, op, args);
-  if (text.failed) px_error_clear();  // without memory they are left out
+  if (text.failed) px_error_clear();  // out of memory: shapes are omitted
   const char *shapes = text.at && !text.failed ? text.at : "";
   int64_t part = px__profile_enter_op(op->python_name, mode == PX_CALL_INPLACE, shapes);
   px__free(text.at);
@@ -653,57 +654,57 @@ __attribute__((noinline)) static px_status call_profiled(const px_op *op, px_cal
   return status;
 }
 
-// Where the histories of memory name ops, those are told too that do not tell it themselves.
+// Sets px__caller for ops that do not set it themselves, for memory histories with op names.
 __attribute__((noinline)) static px_status call_watched(const px_op *op, px_call_mode mode,
                                                         const px_value *args, void **results) {
-  const char *above = px__caller;
-  if (!above && px__call_watched(PX__WATCH_CALLERS)) px__caller = op->python_name;
+  const char *outer = px__caller;
+  if (!outer && px__call_watched(PX__WATCH_CALLERS)) px__caller = op->python_name;
   px_status status = px__profile_on()                   ? call_profiled(op, mode, args, results)
                      : px__call_watched(PX__WATCH_NVTX) ? call_emitted(op, mode, args, results)
                                                         : call_op(op, mode, args, results);
-  px__caller = above;
+  px__caller = outer;
   return status;
 }
 
 px_status px_op_call(const px_op *op, px_call_mode mode, const px_value *args, void **results) {
   PX_GIVEN(results);
   PX_GIVEN(args);
-  if (PX_UNLIKELY(!op)) return px__no_op();  // px_op_find did not find it
+  if (PX_UNLIKELY(!op)) return px__no_op();  // px_op_find failed
   return px__call_watched(~0) ? call_watched(op, mode, args, results)
                               : call_op(op, mode, args, results);
 }
 
-// ---- calls in turn
+// ---- several calls
 
-static px_status call_in_turn(const px_op *op, px_call_mode mode, int count, const px_value *args,
-                              void **results, int *done) {
+static px_status call_sequentially(const px_op *op, px_call_mode mode, int count,
+                                   const px_value *args, void **results, int *done) {
   for (*done = 0; *done < count; ++*done)
     PX_TRY(
         px_op_call(op, mode, args + *done * op->param_count, results + *done * op->result_count));
   return PX_OK;
 }
 
-// What was collected could not be issued: the calls have not been made.
-static void take_back(const px_op *op, void **results, int *done) {
+// The batched launch failed: none of its calls took place.
+static void discard_results(const px_op *op, void **results, int *done) {
   for (int i = 0; i < *done * op->result_count; i++) px_release(results[i]);
   *done = 0;
 }
 
-static px_status call_together(const px_op *op, px_call_mode mode, int count, const px_value *args,
-                               void **results, int *done) {
+static px_status call_launch_batched(const px_op *op, px_call_mode mode, int count,
+                                     const px_value *args, void **results, int *done) {
   px__error_guard error;
   px__together_begin();
-  px_status status = call_in_turn(op, mode, count, args, results, done);
+  px_status status = call_sequentially(op, mode, count, args, results, done);
   if (status != PX_OK) px__error_save(&error);
   px_status issued = px__together_end();
-  if (issued != PX_OK) take_back(op, results, done);
+  if (issued != PX_OK) discard_results(op, results, done);
   if (status == PX_OK) return issued;
   px__error_restore(&error);
   return status;
 }
 
-// Kernels of the tables are sure not to wait for what was collected.
-static bool can_collect(const px_op *op) {
+// Kernels from the op tables never wait for batched launches.
+static bool can_batch_launches(const px_op *op) {
   bool kernel = op->kind == PX_OP_KERNEL || op->kind == PX_OP_POINTWISE || op->kind == PX_OP_REDUCE;
   return kernel && !px__impl(op)->registered;
 }
@@ -731,13 +732,13 @@ px_status px_op_call_each(const px_op *op, px_call_mode mode, int count, const p
   if (PX_UNLIKELY(!op)) return px__no_op();
   PX_GIVEN_N(args, count);
   PX_GIVEN_N(results, count);
-  if (!can_collect(op)) return call_in_turn(op, mode, count, args, results, done);
+  if (!can_batch_launches(op)) return call_sequentially(op, mode, count, args, results, done);
   px_status status = PX_OK;
   while (*done < count && status == PX_OK) {
-    int some = count - *done < PX__TOGETHER ? count - *done : PX__TOGETHER, now;
-    status = call_together(op, mode, some, args + *done * op->param_count,
-                           results + *done * op->result_count, &now);
-    *done += now;
+    int size = count - *done < PX__TOGETHER ? count - *done : PX__TOGETHER, done_now;
+    status = call_launch_batched(op, mode, size, args + *done * op->param_count,
+                                 results + *done * op->result_count, &done_now);
+    *done += done_now;
   }
   return status;
 }
@@ -749,7 +750,7 @@ px_status px_together_end(px_status so_far) {
   if (so_far == PX_OK) return px__together_end();
   if ((unsigned)so_far >= PX_STATUS_COUNT) {
     (void)!px__together_end();
-    PX_FAIL(PX_VALUE, "px_together_end: %d is no status", (int)so_far);
+    PX_FAIL(PX_VALUE, "px_together_end: expected a px_status, got %d", (int)so_far);
   }
   px__error_save(&error);
   (void)!px__together_end();

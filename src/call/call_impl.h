@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the driver's files share: the steps of a call.
+// Steps of a call, shared by the driver's files.
 //
-// The arguments are filled in (call.c), device (devices.c) and dtype (promote.c) are agreed on, the
-// results are made (results.c), the kernel is launched (launch.c), and the call is recorded
-// (call.c). Steps before the launch do not change a tensor that the caller can see.
+// The driver fills in arguments (call.c), finds the common device (devices.c) and dtype
+// (promote.c), makes the results (results.c), launches the kernel (launch.c) and records the call
+// (call.c). Steps before the launch do not change tensors visible to the caller.
 #pragma once
 #include "call/op_impl.h"
 
-// Fails with the code and text of a refusal; the arguments are for the text.
+// Fails with the code and text of a refusal, formatted with the arguments.
 #define PX_FAIL_AS(refusal, ...) \
   do { \
     _Pragma("GCC diagnostic push") _Pragma("GCC diagnostic ignored \"-Wformat-nonliteral\"") \
@@ -16,24 +16,24 @@
     _Pragma("GCC diagnostic pop") \
   } while (0)
 
-// The kinds.
-// *simple: the call took the short way, and call->needs_grad tells whether an argument needs grad.
+// Calls by kind of op.
+// *simple: the call took the fast path, and call->needs_grad is set.
 px_status px__call_pointwise(px_call *call, bool *simple) __attribute__((warn_unused_result));
 px_status px__call_reduce(px_call *call) __attribute__((warn_unused_result));
 
-// Memory formats: the one that the entry wants for results; what makes them so after a call that
-// has written them row-major; what launches a kernel that takes rows, and makes its result.
-px_memory_format px__call_wants(const px_call *call);
+// Memory formats: the format of the results by the op's entry; conversion of row-major results
+// after a call; launch of a kernel that takes channels_last operands as matrices; empty results.
+px_memory_format px__result_format(const px_call *call);
 px_status px__call_format(px_call *call) __attribute__((warn_unused_result));
 px_status px__launch_rows(px_call *call) __attribute__((warn_unused_result));
 px_status px__call_empty(px_call *call, int i, int ndim, const int64_t *sizes, px_dtype dtype)
     __attribute__((warn_unused_result));
 
-// Calls of batched tensors, set by batch.c: *taken: the call was made on what is beneath, and what
-// is left is to record it. False of calls that are made on the batched tensors themselves.
+// vmap, set by batch.c. *taken: the call was made on the physical tensors and remains to be
+// recorded. False if the op runs on the batched tensors themselves.
 extern px_status (*px__call_batched)(px_call *call, bool *taken);
 
-// Launching.
+// Launches.
 px_status px__launch_call(px_call *call) __attribute__((warn_unused_result));
 px_status px__launch_call_as(px_call *call, px_dtype compute) __attribute__((warn_unused_result));
 px_kernel px__op_kernel_find(const px_op *op, px_device_type type);
@@ -44,9 +44,9 @@ static inline px_kernel px__op_kernel(const px_op *op, px_device_type type) {
 static inline const char *px__kernel_name(const px_op *op) {
   return px__impl(op)->kernel ? px__impl(op)->kernel : op->name;
 }
-// Fills in the launch of a call, except its operands. Writing field by field is cheaper than
-// clearing the struct.
-void px__launch_count(px_launch *l, const px_call *call);  // fills in its work
+// Fills in the launch of a call except its operands. Assigning fields is cheaper than clearing the
+// struct.
+void px__launch_count(px_launch *l, const px_call *call);  // sets `work`
 static inline void px__launch_start(px_launch *l, const px_call *call, px_dtype compute) {
   l->op = px__kernel_name(call->op);
   l->kernel = px__op_kernel(call->op, (px_device_type)call->device.type);
@@ -61,9 +61,9 @@ static inline void px__launch_start(px_launch *l, const px_call *call, px_dtype 
 px_status px__no_kernel(const px_op *op, px_dtype dtype, px_device_type type)
     __attribute__((warn_unused_result));
 
-// Sets the dtypes of a pointwise call: tensor arguments and numbers are promoted by PyTorch's rule.
+// Sets the dtypes of a pointwise call: promotes tensors and numbers by PyTorch's rule.
 px_status px__call_promote(px_call *call) __attribute__((warn_unused_result));
-// The dtype to which tensors promote; numbers among them do not count.
+// Dtype to which tensors promote. Wrapped numbers are ignored.
 px_status px__promote_tensors(px_dtype *to, px_tensor *const *tensors, int count)
     __attribute__((warn_unused_result));
 __attribute__((warn_unused_result)) static inline px_status px__check_dtype(const px_op *op,
@@ -75,40 +75,43 @@ __attribute__((warn_unused_result)) static inline px_status px__check_dtype(cons
 }
 px_status px__check_cast(px_dtype from, px_dtype to) __attribute__((warn_unused_result));
 
-// The dtype of result i where promotion gives `promoted`.
+// Dtype of result i if promotion yields `promoted`.
 static inline px_dtype px__result_dtype(const px_op *op, int i, px_dtype promoted) {
   px_dtype fixed = (px_dtype)px__impl(op)->result_dtypes[i];
   return fixed >= 0                                       ? fixed
-         : (int)fixed == PX__DTYPE_OF_PARTS               ? px_dtype_to_real(promoted)
+         : (int)fixed == PX__DTYPE_REAL                   ? px_dtype_to_real(promoted)
          : px__impl(op)->promotion == PX__PROMOTE_COMPARE ? PX_BOOL
                                                           : promoted;
 }
 
-// Whether a tensor of the call is a conjugate or a negative of its memory, which kernels do not
-// see. Views and composites pass them on.
-bool px__is_lazy_call(const px_op *op, px_call_mode mode, const px_value *args, void **results);
+// True if a tensor of the call is a conjugate or negative view and the op cannot read it. Views and
+// composites can.
+bool px__call_has_conj_neg(const px_op *op, px_call_mode mode, const px_value *args,
+                           void **results);
 typedef struct px__resolved {
   px_value args[PX__MAX_PARAMS];
-  px_tensor **made;  // owned; then copies of the lists
+  px_tensor **made;  // owned, followed by copies of the lists
   int count;
 } px__resolved;
-static inline bool px__is_lazy(const px_tensor *t) { return t && (t->flags & PX_TENSOR_LAZY); }
-// Makes arguments with copies in the place of such tensors. The end comes also after a failure.
+static inline bool px__has_conj_neg(const px_tensor *t) {
+  return t && (t->flags & PX_TENSOR_CONJ_NEG);
+}
+// Replaces conjugate and negative views by copies. Requires px__resolve_end, also after a failure.
 px_status px__resolve_begin(px__resolved *r, const px_op *op, const px_value *args)
     __attribute__((warn_unused_result));
 void px__resolve_end(px__resolved *r);
-px_status px__copy_into_lazy(px_tensor *self, const px_tensor *from, bool non_blocking)
+px_status px__copy_to_conj_neg(px_tensor *self, const px_tensor *from, bool non_blocking)
     __attribute__((warn_unused_result));
 
-// Sets the device of a pointwise call, by PyTorch's rule for element-wise ops: 0-dim CPU tensors
-// may come with tensors of a device.
-px_status px__call_agree(px_call *call) __attribute__((warn_unused_result));
+// Sets the device of a pointwise call. By PyTorch's rule 0-dim CPU tensors combine with tensors on
+// other devices.
+px_status px__call_find_device(px_call *call) __attribute__((warn_unused_result));
 
-// Whether it is an unsigned dtype that kernels do not compute in, and which is made another first.
+// True for unsigned dtypes without kernels of their own. The driver converts them first.
 static inline bool px__is_unsigned(px_dtype dtype) {
   return dtype == PX_UINT16 || dtype == PX_UINT32 || dtype == PX_UINT64;
 }
-// The dtype whose sums and products have the bits of the unsigned one's; of others themselves.
+// The signed dtype with the same bits in sums and products; other dtypes unchanged.
 static inline px_dtype px__signed_of(px_dtype dtype) {
   return dtype == PX_UINT16   ? PX_INT16
          : dtype == PX_UINT32 ? PX_INT32
@@ -116,31 +119,30 @@ static inline px_dtype px__signed_of(px_dtype dtype) {
                               : dtype;
 }
 
-// Whether an argument in a Tensor's place is a number.
+// True if an argument is a number, possibly for a Tensor parameter.
 static inline bool px__is_number(px_value a) {
   return a.kind == PX_ARG_SCALAR || a.kind == PX_ARG_FLOAT || a.kind == PX_ARG_INT ||
          a.kind == PX_ARG_BOOL;
 }
-// Writes a number as an immediate operand of `ndim` dimensions.
+// Makes an immediate operand of `ndim` dimensions from a number.
 void px__immediate(px_operand *operand, px_scalar value, px_dtype dtype, int ndim,
                    const int64_t *sizes);
 extern const int64_t px__zero_strides[PX_MAX_DIMS];
 
-// Whether the kernel may end with an error in the middle: then it does not write what the caller
-// has. (On devices the call has returned by then.)
+// True if the kernel may fail at an element. It then writes to a new tensor instead of the
+// caller's. (On devices the call has returned by then.)
 static inline bool px__may_fault(const px_call *call) {
   return px__impl(call->op)->faults && call->device.type == PX_CPU &&
          !px_dtype_is_float(call->compute);
 }
-// PX_RUNTIME if elements of a tensor that is to be written share memory, or such a tensor overlaps
-// in part with one that is read. (Of some ops: overlaps at all.)
+// PX_RUNTIME if elements of an output share memory, or if an output overlaps partially with an
+// input. (Some ops refuse any overlap.)
 px_status px__check_written(const px_call *call) __attribute__((warn_unused_result));
-// Resizes an out= tensor, with PyTorch's warning if it had elements.
-// That a result of these sizes and this dtype can take self's place.
+// Fails unless a result of these sizes and this dtype can be written to self.
 px_status px__check_fits_self(const px_op *op, const px_tensor *self, int ndim,
                               const int64_t *sizes, px_dtype dtype)
     __attribute__((warn_unused_result));
 px_status px__resize_output(px_tensor *out, int ndim, const int64_t *sizes)
     __attribute__((warn_unused_result));
-// After the launch: copies results to what the caller gave and the kernel did not write itself.
-px_status px__call_deliver(px_call *call) __attribute__((warn_unused_result));
+// After the launch: copies results to out= tensors or self unless the kernel wrote them directly.
+px_status px__call_copy_outs(px_call *call) __attribute__((warn_unused_result));

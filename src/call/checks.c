@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names that the texts of checks have.
+// Names in the error texts of checks.
 #include "call/checks.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-// The C type of an element, as PyTorch's texts name it.
+// C type of an element in PyTorch's texts.
 const char *px__ctype_of(px_value self) {
   const px_dtype_info *about = px_dtype_about(px__dtype_of(self));
   return about ? about->c_name : "bool";
 }
-// The same as compilers name it.
+// C type of an element in compilers' texts.
 const char *px__cname_of(px_value self) {
   const px_dtype_info *about = px_dtype_about(px__dtype_of(self));
   return about ? about->type_name : "bool";
@@ -32,9 +32,9 @@ const char *px__exact_text(char text[32], double x) {
 }
 const char *px__python_text(char text[40], double x) {
   px__exact_text(text, x);
-  bool whole = text[strspn(text, "-0123456789")] == '\0';
+  bool integer = text[strspn(text, "-0123456789")] == '\0';
   size_t used = strlen(text);
-  if (whole) snprintf(text + used, 40 - used, ".0");
+  if (integer) snprintf(text + used, 40 - used, ".0");
   return text;
 }
 const char *px__braced_text(char text[136], px__sizes sizes) {
@@ -48,7 +48,7 @@ const char *px__braced_text(char text[136], px__sizes sizes) {
   snprintf(text + used, (size_t)(136 - used), "}");
   return text;
 }
-const char *px__highest_text(char text[32], px_dtype dtype) {
+const char *px__max_text(char text[32], px_dtype dtype) {
   snprintf(text, 32, "%g", px_dtype_about(dtype)->greatest);
   return text;
 }

@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the checks of the op tables ask of arguments (ops/GRAMMAR.md): of tensors, of numbers in
-// their place, of lists. What is absent has no sizes and no dtype.
+// Predicates of the checks in the op tables (ops/GRAMMAR.md), on tensors, numbers for Tensor
+// parameters, and lists. Absent arguments have neither sizes nor dtype.
 #pragma once
 #include "call/op_impl.h"
 #include "conditions.h"
 
 static inline bool px__is_tensor(px_value a) { return a.kind == PX_ARG_TENSOR; }
-// Tells the compiler what the driver has seen to.
-static inline void px__surely_tensor(px_value a) {
+// Hints to the compiler that the driver has checked the kind.
+static inline void px__assume_tensor(px_value a) {
   if (!px__is_tensor(a)) __builtin_unreachable();
 }
 static inline int64_t px__ndim_of(px_value a) { return px__is_tensor(a) ? a.v.tensor->ndim : 0; }
 static inline int64_t px__numel_of(px_value a) { return px__is_tensor(a) ? a.v.tensor->numel : 1; }
 static inline int64_t px__length_of(px_value a) { return a.n; }
 
-// The dtype of a tensor, that which a number has, or an argument that is one. What products ask of
-// each call is always inline: of what is surely a tensor hardly anything is left of it.
+// Dtype of a tensor, of a number, or of a dtype argument. Always inline: matrix products check it
+// at each call, and it reduces to one load for known tensors.
 __attribute__((always_inline)) static inline px_dtype px__dtype_of(px_value a) {
   if (px__is_tensor(a)) return (px_dtype)a.v.tensor->dtype;
   if (a.kind == PX_ARG_DTYPE) return (px_dtype)a.v.i;
   return a.kind == PX_ARG_NONE ? PX_DTYPE_NONE : px_scalar_dtype(px_value_scalar(a));
 }
-// Inline, and without a call: add asks it each time.
+// Inline and without a call: every `add` checks it.
 static inline bool px__is_float(px_value a) {
   if (a.kind == PX_ARG_SCALAR) return a.category == 'f';
   return a.kind != PX_ARG_NONE && px_dtype_is_float(px__dtype_of(a));
@@ -34,7 +34,7 @@ __attribute__((always_inline)) static inline bool px__same_dtype(px_value a, px_
 }
 static inline const char *px__class_of(px_value a) { return px_dtype_class(px__dtype_of(a)); }
 
-// Sizes: a tensor's, or a list of them.
+// Sizes of a tensor, or a list of sizes.
 typedef struct px__sizes {
   const int64_t *at;
   int n;
@@ -47,7 +47,7 @@ static inline bool px__same_sizes(px_value a, px_value b) {
   px__sizes x = px__sizes_of(a), y = px__sizes_of(b);
   return x.n == y.n && (x.n == 0 || !memcmp(x.at, y.at, (size_t)x.n * sizeof *x.at));
 }
-// The size of dimension d, from the end if it is negative; -1 if there is none. A 0-dim tensor has
+// Size of dimension d; negative d counts from the end. -1 if out of range. A 0-dim tensor has
 // dimensions 0 and -1, of size 1.
 __attribute__((always_inline)) static inline int64_t px__size_of(px_value a, int64_t d) {
   px__sizes x = px__sizes_of(a);
@@ -55,8 +55,8 @@ __attribute__((always_inline)) static inline int64_t px__size_of(px_value a, int
   if (d < 0) d += x.n;
   return d >= 0 && d < x.n ? x.at[d] : -1;
 }
-// Whether the sizes of b end those of a; the product of the others.
-static inline bool px__suffix(px_value a, px_value b) {
+// px__has_suffix: the last sizes of a equal those of b. px__rows_of: product of the other sizes.
+static inline bool px__has_suffix(px_value a, px_value b) {
   px__sizes x = px__sizes_of(a), y = px__sizes_of(b);
   return y.n <= x.n && (y.n == 0 || !memcmp(x.at + x.n - y.n, y.at, (size_t)y.n * sizeof *y.at));
 }
@@ -64,22 +64,22 @@ static inline int64_t px__rows_of(px_value a, px_value end) {
   px__sizes x = px__sizes_of(a), y = px__sizes_of(end);
   return px__sizes_product(x.at, x.n - y.n);
 }
-// Whether all sizes agree but those of the last dimensions.
-static inline bool px__leads(px_value a, px_value b, int64_t last) {
+// True if all sizes except the last ones agree.
+static inline bool px__same_leading(px_value a, px_value b, int64_t last) {
   px__sizes x = px__sizes_of(a), y = px__sizes_of(b);
   return x.n == y.n && x.n >= last &&
          (x.n == last || !memcmp(x.at, y.at, (size_t)(x.n - last) * sizeof *x.at));
 }
-// Whether all sizes agree but that of dimension d.
-static inline bool px__beside(px_value a, px_value b, int64_t d) {
+// True if all sizes except that of dimension d agree.
+static inline bool px__same_except(px_value a, px_value b, int64_t d) {
   px__sizes x = px__sizes_of(a), y = px__sizes_of(b);
   if (d < 0) d += x.n;
   for (int i = 0; x.n == y.n && i < x.n; i++)
     if (i != d && x.at[i] != y.at[i]) return false;
   return x.n == y.n && (x.n == 0 || (d >= 0 && d < x.n));
 }
-// Whether target has a place for each row of an input of these sizes, whose classes are in
-// dimension 1, or 0 if it is the only one.
+// True if target has one class index for each row of the input. Classes are in dimension 1 of the
+// input, or 0 if it has one dimension.
 static inline bool px__classes(px_value input, px_value target) {
   px__sizes x = px__sizes_of(input), y = px__sizes_of(target);
   if (x.n == 1) return y.n == 0 || (y.n == 1 && y.at[0] == 1);
@@ -88,21 +88,21 @@ static inline bool px__classes(px_value input, px_value target) {
   return x.n == y.n + 1;
 }
 #define PX__SHAPE_TEXT(a) px__sizes_text((char[128]){0}, 128, px__sizes_of(a).n, px__sizes_of(a).at)
-// The sizes without brackets; a number with as many digits as tell it from its neighbours.
+// Sizes without brackets; a number with enough digits to be exact.
 #define PX__NUMBERS_TEXT(a) px__numbers_text((char[128]){0}, px__sizes_of(a))
 #define PX__EXACT_TEXT(a) px__exact_text((char[32]){0}, px_value_float(a))
 const char *px__numbers_text(char text[128], px__sizes sizes);
 const char *px__exact_text(char text[32], double x);
-// A float as Python prints it; the sizes in braces; the greatest number of a tensor's dtype.
+// A float in Python's format; sizes in braces; the maximum of a tensor's dtype.
 #define PX__PYTHON_TEXT(a) px__python_text((char[40]){0}, px_value_float(a))
 #define PX__BRACED_TEXT(a) px__braced_text((char[136]){0}, px__sizes_of(a))
-#define PX__HIGHEST_TEXT(a) px__highest_text((char[32]){0}, px__dtype_of(a))
+#define PX__MAX_TEXT(a) px__max_text((char[32]){0}, px__dtype_of(a))
 const char *px__python_text(char text[40], double x);
 const char *px__braced_text(char text[136], px__sizes sizes);
-const char *px__highest_text(char text[32], px_dtype dtype);
+const char *px__max_text(char text[32], px_dtype dtype);
 
-// Whether a number can be written to elements of a tensor, and the C type of these.
-static inline bool px__fits(px_value number, px_value self) {
+// True if a number fits the dtype of a tensor. C type names of its elements.
+static inline bool px__number_fits(px_value number, px_value self) {
   return px_scalar_fits(px_value_scalar(number), px__dtype_of(self));
 }
 const char *px__ctype_of(px_value self);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks that the operands of a call are on one device; the texts are PyTorch's.
+// Checks that the operands of a call are on one device. The texts are PyTorch's.
 //
-// Element-wise ops accept 0-dim CPU tensors beside tensors of a device; other ops do not. Devices
-// that can address each other's memory (the program enabled peer access both ways) count as one.
+// Pointwise ops combine 0-dim CPU tensors with tensors on another device; other ops do not. Devices
+// with peer access enabled in both directions count as one.
 #include "call/call_impl.h"
 
 static px_status disagree(px_device common, px_device other) {
@@ -34,7 +34,7 @@ px_status px__check_value(const px_tensor *value, px_device device) {
   return disagree(device, from);
 }
 
-// The text of a mask on another device, of ops that have one.
+// Checks the device of masks, for ops with a text of their own.
 static px_status check_mask_device(const px_call *call, px__refusal refusal) {
   const px_tensor *self = px__arg_tensor(call, PX__SELF);
   char a[PX_DEVICE_TEXT], b[PX_DEVICE_TEXT];
@@ -60,7 +60,7 @@ static px_device common_device(const px_call *call) {
   return px_cpu();
 }
 
-px_status px__call_agree(px_call *call) {
+px_status px__call_find_device(px_call *call) {
   px_device common = common_device(call);
   call->device = common;
   if (common.type == PX_CPU) return PX_OK;
@@ -96,8 +96,8 @@ static px_status check_one(const px_call *call, const char *name, const px_tenso
   return wrapper_disagrees(call, name, d, *common);
 }
 
-// Whether every tensor is where the first one is, which the driver has noted.
-static inline bool all_here(const px_call *call) {
+// Fast path: true if every tensor is on the device of the first one, already in call->device.
+static inline bool is_same_device(const px_call *call) {
   for (int i = 0; i < call->op->param_count; i++) {
     const px_value *a = &call->args[i];
     if (a->kind == PX_ARG_TENSORS) return false;
@@ -110,7 +110,7 @@ static inline bool all_here(const px_call *call) {
 px_status px__call_same_device(px_call *call) {
   if (call->one_device) return PX_OK;
   call->one_device = true;
-  if (PX_LIKELY(all_here(call))) return PX_OK;
+  if (PX_LIKELY(is_same_device(call))) return PX_OK;
   px_device common = call->device;
   bool found = false;
   if (call->mode == PX_CALL_OUT && call->given[0])

@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// Results in channels_last, of ops whose entries say so: where one of the tensors that `format`
-// names lies so, or the memory format that it names is so.
+// channels_last results, for ops with a `format` field: used if one of the named tensors is
+// channels_last, or if the argument memory_format requests it.
 //
-// Kernels get results that lie so, and operands as they lie; the backend copies what its kernel
-// does not take. A kernel that treats all places of a channel alike (`rows`) is given channels_last
-// operands as matrices of places and channels instead. What other kinds of ops make is copied.
+// Kernels get channels_last results and operands in their own layout. The backend copies operands
+// that its kernel does not support. Kernels that treat all pixels of a channel alike (`rows`) get
+// channels_last operands as matrices of (pixels, channels). Results of other kinds are copied.
 #include "call/call_impl.h"
 #include "phlox/ops/copy.h"
 
 static px_memory_format format_of_all(px_value list) {
-  px_memory_format all = PX_FORMAT_CONTIGUOUS;
+  px_memory_format common = PX_FORMAT_CONTIGUOUS;
   for (int i = 0; i < list.n; i++) {
     px_memory_format one = px_tensor_suggest_format(list.v.tensors[i]);
-    if (i && one != all) return PX_FORMAT_CONTIGUOUS;
-    all = one;
+    if (i && one != common) return PX_FORMAT_CONTIGUOUS;
+    common = one;
   }
-  return all;
+  return common;
 }
 
-// Of most tensors the channels are further apart than the last dimension: then nothing else counts.
+// Fast path: most tensors have larger strides for channels than for the last dimension.
 static inline bool is_surely_row_major(const px_tensor *t) {
   return t->ndim < 4 || t->strides[1] > t->strides[t->ndim - 1];
 }
@@ -32,7 +32,7 @@ static inline px_memory_format format_of(px_value a) {
   return format;
 }
 
-px_memory_format px__call_wants(const px_call *call) {
+px_memory_format px__result_format(const px_call *call) {
   for (uint32_t rest = px__impl(call->op)->format; rest; rest &= rest - 1) {
     px_memory_format format = format_of(call->args[__builtin_ctz(rest)]);
     if (format == PX_FORMAT_CHANNELS_LAST || format == PX_FORMAT_CHANNELS_LAST_3D) return format;
@@ -40,13 +40,13 @@ px_memory_format px__call_wants(const px_call *call) {
   return PX_FORMAT_CONTIGUOUS;
 }
 
-// Whether a tensor has the dimensions that a format is of.
+// True if a tensor has the number of dimensions of a format.
 static bool has_dims(const px_tensor *t, px_memory_format format) {
   return t->ndim == (format == PX_FORMAT_CHANNELS_LAST ? 4 : 5);
 }
 
-// Composites are recorded by what they call.
-static px_status form(px_call *call, px_tensor **result, px_memory_format format) {
+// Copies a result to a memory format. Composites copy by a recorded op.
+static px_status convert(px_call *call, px_tensor **result, px_memory_format format) {
   px_tensor *made = NULL;
   if (call->op->kind == PX_OP_COMPOSITE) {
     PX_TRY(px_clone(&made, *result, px_memory_format_name(format)));
@@ -63,12 +63,12 @@ static px_status form(px_call *call, px_tensor **result, px_memory_format format
 }
 
 px_status px__call_format(px_call *call) {
-  px_memory_format format = px__call_wants(call);
+  px_memory_format format = px__result_format(call);
   if (PX_LIKELY(format == PX_FORMAT_CONTIGUOUS) || call->composed) return PX_OK;
   for (int i = 0; i < call->op->result_count; i++) {
     px_tensor *made = call->results[i];
     if (!made || made == call->given[i] || !has_dims(made, format)) continue;
-    if (px_tensor_suggest_format(made) != format) PX_TRY(form(call, &call->results[i], format));
+    if (px_tensor_suggest_format(made) != format) PX_TRY(convert(call, &call->results[i], format));
   }
   return PX_OK;
 }
@@ -80,49 +80,50 @@ typedef struct rows {
   int n;
 } rows;
 
-// t as (places, channels): t itself must be in the format, or is copied.
+// Views t as (pixels, channels). Copies t first unless it is in the format.
 static px_status as_rows(rows *r, px_tensor **out, px_tensor *t, px_memory_format format) {
-  PX_SCOPED(px_tensor) formed = px_retain(t);
+  PX_SCOPED(px_tensor) converted = px_retain(t);
   if (!has_dims(t, format)) return *out = t, PX_OK;
   if (!px_tensor_has_format(t, format)) {
-    px_release(formed);
-    formed = NULL;
-    PX_TRY(px_tensor_empty_format(&formed, t->ndim, t->sizes, format, (px_dtype)t->dtype,
+    px_release(converted);
+    converted = NULL;
+    PX_TRY(px_tensor_empty_format(&converted, t->ndim, t->sizes, format, (px_dtype)t->dtype,
                                   px__tensor_device(t)));
-    PX_TRY(px__tensor_copy(formed, t, false));
+    PX_TRY(px__tensor_copy(converted, t, false));
   }
   int64_t channels = t->sizes[1], sizes[2] = {channels ? t->numel / channels : 0, channels};
-  PX_TRY(px__tensor_new(&r->made[r->n], formed->storage, (px_dtype)t->dtype, 2, sizes, NULL,
-                        formed->offset));
+  PX_TRY(px__tensor_new(&r->made[r->n], converted->storage, (px_dtype)t->dtype, 2, sizes, NULL,
+                        converted->offset));
   *out = r->made[r->n++];
   return PX_OK;
 }
 
-static px_status launch_rows(px_call *turned, rows *r, px_memory_format format) {
-  for (int i = 0; i < turned->op->result_count; i++)
-    if (turned->results[i]) PX_TRY(as_rows(r, &turned->results[i], turned->results[i], format));
-  for (int i = 0; i < turned->op->param_count; i++)
-    if (turned->args[i].kind == PX_ARG_TENSOR)
-      PX_TRY(as_rows(r, &turned->args[i].v.tensor, turned->args[i].v.tensor, format));
-  return px__launch_call(turned);
+static px_status launch_rows(px_call *matrix_call, rows *r, px_memory_format format) {
+  for (int i = 0; i < matrix_call->op->result_count; i++)
+    if (matrix_call->results[i])
+      PX_TRY(as_rows(r, &matrix_call->results[i], matrix_call->results[i], format));
+  for (int i = 0; i < matrix_call->op->param_count; i++)
+    if (matrix_call->args[i].kind == PX_ARG_TENSOR)
+      PX_TRY(as_rows(r, &matrix_call->args[i].v.tensor, matrix_call->args[i].v.tensor, format));
+  return px__launch_call(matrix_call);
 }
 
 px_status px__launch_rows(px_call *call) {
-  px_memory_format format = px__call_wants(call);
+  px_memory_format format = px__result_format(call);
   if (PX_LIKELY(format == PX_FORMAT_CONTIGUOUS) || !px__arg_tensor(call, PX__SELF)->numel)
     return px__launch_call(call);
-  px_call turned = *call;
+  px_call matrix_call = *call;
   px_value args[PX__MAX_PARAMS];
   rows r = {.n = 0};
   memcpy(args, call->args, call->op->param_count * sizeof *args);
-  turned.args = args;
-  px_status status = launch_rows(&turned, &r, format);
+  matrix_call.args = args;
+  px_status status = launch_rows(&matrix_call, &r, format);
   for (int i = 0; i < r.n; i++) px_release(r.made[i]);
   return status;
 }
 
 px_status px__call_empty(px_call *call, int i, int ndim, const int64_t *sizes, px_dtype dtype) {
-  px_memory_format format = px__call_wants(call);
+  px_memory_format format = px__result_format(call);
   if (format == PX_FORMAT_CONTIGUOUS || ndim != (format == PX_FORMAT_CHANNELS_LAST ? 4 : 5))
     return px_tensor_empty(&call->results[i], ndim, sizes, dtype, call->device);
   return px_tensor_empty_format(&call->results[i], ndim, sizes, format, dtype, call->device);

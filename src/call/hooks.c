@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The hooks that a layer above sets around calls (phlox/extend.h).
+// Hooks set by the layer above around calls (phlox/extend.h).
 #include <pthread.h>
 
 #include "call/op_impl.h"
 
 const px_op_hooks *px__hooks;
 
-px_op_counted px__counted;
+px_op_counted px__flop_counter;
 void px_op_tell_operations(px_op_counted counted) {
-  __atomic_store_n(&px__counted, counted, __ATOMIC_RELEASE);
+  __atomic_store_n(&px__flop_counter, counted, __ATOMIC_RELEASE);
   px__watch(PX__WATCH_COUNTED, counted != NULL);
 }
 
@@ -17,46 +17,45 @@ void px_op_set_hooks(const px_op_hooks *hooks) {
   px__print_suffix = hooks ? hooks->print_suffix : NULL;
 }
 
-// The watch of each thread: a key, not thread-local memory, of which there is little
-// (src/base/error.c). Threads ask for it once any thread has had one.
-static pthread_key_t watch_key, keeper_key;
-static bool have_keys;
-bool px__watched;
+// Per-thread write watches. They use a pthread key, because static thread-local memory is scarce
+// (src/base/error.c). Threads read the key only after the first watch of any thread was set.
+static pthread_key_t watch_key, hook_key;
+static bool keys_ok;
+bool px__writes_watched;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static void make_keys(void) {
-  have_keys =
-      pthread_key_create(&watch_key, NULL) == 0 && pthread_key_create(&keeper_key, NULL) == 0;
+  keys_ok = pthread_key_create(&watch_key, NULL) == 0 && pthread_key_create(&hook_key, NULL) == 0;
 }
 
 px_status px_op_watch_writes(const px_write_watch *watch) {
   pthread_once(&once, make_keys);
-  PX_CHECK(have_keys && pthread_setspecific(watch_key, watch) == 0, PX_NOMEM,
-           "there is no room for a thread's watch of writes");
-  __atomic_store_n(&px__watched, true, __ATOMIC_RELEASE);
+  PX_CHECK(keys_ok && pthread_setspecific(watch_key, watch) == 0, PX_NOMEM,
+           "out of memory for a thread's write watch");
+  __atomic_store_n(&px__writes_watched, true, __ATOMIC_RELEASE);
   return PX_OK;
 }
 
 px_status px_op_before_write(px_tensor *written) {
-  if (PX_LIKELY(!__atomic_load_n(&px__watched, __ATOMIC_ACQUIRE)) || !written) return PX_OK;
+  if (PX_LIKELY(!__atomic_load_n(&px__writes_watched, __ATOMIC_ACQUIRE)) || !written) return PX_OK;
   const px_write_watch *watch = pthread_getspecific(watch_key);
   return watch ? watch->seen(written, watch->context) : PX_OK;
 }
 
-// ---- what keeps results of calls
+// ---- dispatch hooks: keep or replace results of calls
 
-const px_call_keeper *px__keeper(void) {
+const px_call_keeper *px__dispatch_hook(void) {
   pthread_once(&once, make_keys);
-  return have_keys ? pthread_getspecific(keeper_key) : NULL;
+  return keys_ok ? pthread_getspecific(hook_key) : NULL;
 }
-void px__keeper_put(const px_call_keeper *keeper) {
-  (void)!pthread_setspecific(keeper_key, keeper);  // there is room: the thread has had one
+void px__dispatch_hook_set(const px_call_keeper *hook) {
+  (void)!pthread_setspecific(hook_key, hook);  // cannot fail: the thread has a slot already
 }
 
-px_status px_op_keep_calls(const px_call_keeper *keeper, const px_call_keeper **before) {
-  const px_call_keeper *had = px__keeper();
-  PX_CHECK(have_keys && pthread_setspecific(keeper_key, keeper) == 0, PX_NOMEM,
-           "there is no room for a thread's keeper of calls");
-  __atomic_add_fetch(&px__calls_differ, (keeper != NULL) - (had != NULL), __ATOMIC_RELAXED);
-  if (before) *before = had;
+px_status px_op_keep_calls(const px_call_keeper *hook, const px_call_keeper **before) {
+  const px_call_keeper *previous = px__dispatch_hook();
+  PX_CHECK(keys_ok && pthread_setspecific(hook_key, hook) == 0, PX_NOMEM,
+           "out of memory for a thread's dispatch hook");
+  __atomic_add_fetch(&px__calls_differ, (hook != NULL) - (previous != NULL), __ATOMIC_RELAXED);
+  if (before) *before = previous;
   return PX_OK;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Looking up ops by number and by name, and writing a call as text.
+// Op lookup by number and name. Calls as text.
 #include "call/op_impl.h"
 #include "phlox/names.h"
 
@@ -12,7 +12,7 @@ const px_op *px_op_at(int i) {
   return px__registered_at(i - px__op_table_count);
 }
 
-// An open-addressed table of ops by name, built at the first lookup.
+// Open-addressed hash table of ops by name, built at the first lookup.
 enum { SLOTS = 4096 };
 static const px_op *slots[SLOTS];
 static pthread_once_t built = PTHREAD_ONCE_INIT;
@@ -52,13 +52,13 @@ const px_op *px_op_find(const char *name) {
 
 typedef struct line {
   char *at;
-  size_t room, length;
+  size_t capacity, length;
 } line;
 static void add(line *l, const char *format, ...) PX_PRINTF(2, 3);
 static void add(line *l, const char *format, ...) {
   va_list list;
   va_start(list, format);
-  size_t left = l->length < l->room ? l->room - l->length : 0;
+  size_t left = l->length < l->capacity ? l->capacity - l->length : 0;
   int n = vsnprintf(left ? l->at + l->length : NULL, left, format, list);
   va_end(list);
   if (n > 0) l->length += (size_t)n;
@@ -111,9 +111,9 @@ static void add_value(line *l, px_value a) {
     add(l, a.kind == PX_ARG_GENERATOR ? "generator" : "None");
 }
 
-const char *px_op_describe(const px_op *op, const px_value *args, char *text, size_t room) {
-  line l = {text, room, 0};
-  if (room) text[0] = 0;
+const char *px_op_describe(const px_op *op, const px_value *args, char *text, size_t capacity) {
+  line l = {text, capacity, 0};
+  if (capacity) text[0] = 0;
   add(&l, "%s(", op->name);
   bool first = true;
   for (int i = 0; i < op->param_count; i++) {

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Element-wise calls: broadcast the operands, compute in the promoted dtype, store in the result's.
+// Pointwise calls: broadcast the operands, compute in the promoted dtype, store in the result
+// dtype.
 //
-// In most calls all operands are row-major and have one shape, dtype and device. These take a short
-// way, which only allocates and launches. Kernels convert elements when they load and store them.
+// Fast path: operands are row-major and agree in shape, dtype and device, as in most calls. It only
+// allocates and launches. Kernels convert elements on load and store.
 #include "call/call_impl.h"
 #include "tensor/storage.h"
 
-// The dtype in which a number is handed to a kernel: wide enough not to round it twice.
+// Dtype of a number passed to a kernel: wide enough to avoid double rounding.
 static inline px_dtype number_dtype(px_dtype compute) {
   return compute == PX_FLOAT16 || compute == PX_BFLOAT16 ? PX_FLOAT32 : compute;
 }
@@ -21,7 +22,7 @@ static px_status issue(px_call *call, px_operand *operands, int n, const px_acce
   return px__launch(call->device, &l, accesses, uses);
 }
 
-// ---- the short way
+// ---- the fast path
 
 static inline bool number_fits(px_value a, px_dtype dtype) {
   int c = a.kind == PX_ARG_SCALAR  ? a.category
@@ -31,7 +32,7 @@ static inline bool number_fits(px_value a, px_dtype dtype) {
   return px_dtype_is_float(dtype) || c == 'b' || (c == 'i' && dtype != PX_BOOL);
 }
 
-static inline bool alike(const px_tensor *a, const px_tensor *b) {
+static inline bool same_form(const px_tensor *a, const px_tensor *b) {
   if (a == b) return true;
   if (a->dtype != b->dtype || a->ndim != b->ndim || a->numel != b->numel) return false;
   for (int d = 0; d < a->ndim; d++)
@@ -39,9 +40,9 @@ static inline bool alike(const px_tensor *a, const px_tensor *b) {
   return px_device_equal(px__tensor_device(a), px__tensor_device(b));
 }
 
-// Finds the tensor that all others are like, and gathers their flags; NULL if the call is not that
-// simple.
-static inline const px_tensor *pattern(px_call *call) {
+// Returns the common operand if all operands are row-major and agree in shape, dtype and device;
+// NULL otherwise. Sets call->needs_grad from their flags.
+static inline const px_tensor *common_operand(px_call *call) {
   const px_op *op = call->op;
   const px_tensor *first = NULL;
   unsigned flags = 0;
@@ -55,10 +56,10 @@ static inline const px_tensor *pattern(px_call *call) {
     const px_tensor *t = a->v.tensor;
     flags |= t->flags;
     if (!first) first = t;
-    if (!t->contiguous || t->numel == 0 || !alike(first, t)) return NULL;
+    if (!t->contiguous || t->numel == 0 || !same_form(first, t)) return NULL;
   }
   if (!first || (flags & PX_TENSOR_WRAPPED)) return NULL;
-  // A view may have to be recorded for its base's sake: needs_record looks closer.
+  // A view may need recording because of its base; needs_record decides.
   call->needs_grad = (flags & (PX_TENSOR_NEEDS_GRAD | PX_TENSOR_VIEW)) != 0;
   if (!numbers || px_dtype_is_float((px_dtype)first->dtype)) return first;
   for (int i = 0; i < op->param_count; i++) {
@@ -80,7 +81,7 @@ static bool simple_dtypes(px_call *call, const px_tensor *t) {
   return true;
 }
 
-static px_status short_result(px_call *call, const px_tensor *like) {
+static px_status fast_result(px_call *call, const px_tensor *like) {
   if (call->mode == PX_CALL_INPLACE) {
     if (call->dtype != like->dtype) PX_TRY(px__check_cast(call->dtype, (px_dtype)like->dtype));
     if (PX_LIKELY(!px__may_fault(call))) {
@@ -94,10 +95,10 @@ static px_status short_result(px_call *call, const px_tensor *like) {
   return px__tensor_over(&call->results[0], storage, like->ndim, like->sizes, NULL, call->dtype);
 }
 
-static px_status short_way(px_call *call, const px_tensor *like) {
+static px_status fast_path(px_call *call, const px_tensor *like) {
   px_operand operands[PX_MAX_OPERANDS];
   px_access accesses[PX_MAX_OPERANDS];
-  PX_TRY(short_result(call, like));
+  PX_TRY(fast_result(call, like));
   px__operand_of(&operands[0], call->results[0]);
   int n = 1, uses = 0;
   px__note_access(accesses, &uses, call->device, call->results[0], true);
@@ -118,17 +119,17 @@ static px_status short_way(px_call *call, const px_tensor *like) {
   return issue(call, operands, n, accesses, uses);
 }
 
-// ---- the general way
+// ---- the general path
 
-typedef struct spread {
+typedef struct broadcast_operands {
   int ndim, n, uses;
   int64_t sizes[PX_MAX_DIMS];
   px_operand operands[PX_MAX_OPERANDS];
   px_access accesses[PX_MAX_OPERANDS];
   int64_t strides[PX_MAX_OPERANDS][PX_MAX_DIMS];
-} spread;
+} broadcast_operands;
 
-static px_status broadcast_all(const px_call *call, spread *s) {
+static px_status broadcast_all(const px_call *call, broadcast_operands *s) {
   s->ndim = 0;
   for (int i = 0; i < call->op->param_count; i++)
     if (call->args[i].kind == PX_ARG_TENSOR) {
@@ -138,7 +139,7 @@ static px_status broadcast_all(const px_call *call, spread *s) {
   return PX_OK;
 }
 
-static void spread_tensor(spread *s, const px_tensor *t, bool write) {
+static void spread_tensor(broadcast_operands *s, const px_tensor *t, bool write) {
   int64_t *strides = s->strides[s->n];
   int shift = s->ndim - t->ndim;
   for (int d = 0; d < s->ndim; d++)
@@ -151,7 +152,7 @@ static void spread_tensor(spread *s, const px_tensor *t, bool write) {
   s->accesses[s->uses++] = px__access_of(t, write);
 }
 
-static px_status spread_argument(const px_call *call, spread *s, int i) {
+static px_status spread_argument(const px_call *call, broadcast_operands *s, int i) {
   px_value a = call->args[i];
   px_operand *o = &s->operands[s->n];
   if (a.kind == PX_ARG_NONE) {
@@ -165,9 +166,9 @@ static px_status spread_argument(const px_call *call, spread *s, int i) {
     return PX_OK;
   }
   const px_tensor *t = a.v.tensor;
-  // Where floats are computed with, whole numbers of any dtype become floats first.
-  bool becomes = px__is_unsigned((px_dtype)t->dtype) && px_dtype_is_float(call->compute);
-  if (PX_UNLIKELY(t->dtype >= PX_DTYPE_COMPUTED) && !becomes)
+  // Integers of any dtype are converted if the compute dtype is floating-point.
+  bool converts = px__is_unsigned((px_dtype)t->dtype) && px_dtype_is_float(call->compute);
+  if (PX_UNLIKELY(t->dtype >= PX_DTYPE_COMPUTED) && !converts)
     PX_TRY(px__check_dtype(call->op, (px_dtype)t->dtype, call->device));
   if (t->ndim == 0 && call->device.type != PX_CPU && px__tensor_device(t).type == PX_CPU) {
     px_scalar value = px_int(0);
@@ -184,7 +185,7 @@ static px_status spread_argument(const px_call *call, spread *s, int i) {
   return PX_OK;
 }
 
-// ---- where the elements of a new result lie
+// ---- strides of a new result
 
 static const px_tensor *tensor_at(const px_call *call, int i) {
   return call->args[i].kind == PX_ARG_TENSOR ? call->args[i].v.tensor : NULL;
@@ -203,8 +204,8 @@ static bool same_strides(const px_tensor *a, const px_tensor *b) {
          !memcmp(a->strides, b->strides, (size_t)a->ndim * sizeof *a->strides);
 }
 
-// The operand that all others lie like, without gaps; NULL if there is none.
-static const px_tensor *model(const px_call *call) {
+// Returns the operand whose strides all others share, if it is dense; NULL otherwise.
+static const px_tensor *common_strides(const px_call *call) {
   const px_tensor *first = NULL;
   for (int i = 0; i < call->op->param_count; i++) {
     const px_tensor *t = tensor_at(call, i);
@@ -216,18 +217,19 @@ static const px_tensor *model(const px_call *call) {
   return first && px_tensor_is_dense(first) ? first : NULL;
 }
 
-// The strides of t where it is broadcast. A dimension of size 1 that is not repeated keeps its own.
-static void broadcast_strides(int64_t *strides, const spread *s, const px_tensor *t) {
+// Strides of t after broadcasting. Dimensions of size 1 that are not expanded keep their stride.
+static void broadcast_strides(int64_t *strides, const broadcast_operands *s, const px_tensor *t) {
   int shift = s->ndim - t->ndim;
   for (int d = 0; d < s->ndim; d++)
     strides[d] =
         d < shift || (t->sizes[d - shift] == 1 && s->sizes[d] != 1) ? 0 : t->strides[d - shift];
 }
 
-// Has a frame of its own, which calls of row-major operands should not pay for.
-__attribute__((noinline)) static px_status ordered_result(px_call *call, const spread *s) {
+// noinline, to keep its stack frame out of calls with row-major operands.
+__attribute__((noinline)) static px_status strided_result(px_call *call,
+                                                          const broadcast_operands *s) {
   int64_t strides[PX_MAX_OPERANDS][PX_MAX_DIMS], made[PX_MAX_DIMS];
-  const px_tensor *like = model(call);
+  const px_tensor *like = common_strides(call);
   px__layout l = {.ndim = s->ndim, .sizes = s->sizes};
   int first = px__impl(call->op)->format ? __builtin_ctz(px__impl(call->op)->format) : 0;
   for (int k = 0; k < call->op->param_count && !like; k++) {
@@ -242,15 +244,15 @@ __attribute__((noinline)) static px_status ordered_result(px_call *call, const s
                                  call->dtype, call->device);
 }
 
-static px_status general_result(px_call *call, spread *s) {
+static px_status general_result(px_call *call, broadcast_operands *s) {
   if (PX_LIKELY(call->given[0] || all_row_major(call)))
     return px__call_result(call, 0, s->ndim, s->sizes, call->dtype);
-  return ordered_result(call, s);
+  return strided_result(call, s);
 }
 
-// Operands that lie alike and without gaps are one line of elements, but for kernels of programs,
-// which are given them as they lie.
-static void make_line(spread *s, const px_call *call) {
+// Flattens dense operands with equal strides to one dimension. Registered kernels get the original
+// dimensions.
+static void flatten(broadcast_operands *s, const px_call *call) {
   const px_tensor *out = call->results[0];
   if (px__impl(call->op)->registered) return;
   for (int i = 1; i < s->n; i++) {
@@ -263,10 +265,10 @@ static void make_line(spread *s, const px_call *call) {
   for (int i = 0; i < s->n; i++) s->operands[i].ndim = 1, s->strides[i][0] = 1;
 }
 
-static px_status general_way(px_call *call) {
-  spread s;
+static px_status general_path(px_call *call) {
+  broadcast_operands s;
   s.n = s.uses = 0;
-  PX_TRY(px__call_agree(call));
+  PX_TRY(px__call_find_device(call));
   PX_TRY(px__call_promote(call));
   PX_TRY(broadcast_all(call, &s));
   PX_TRY(general_result(call, &s));
@@ -275,7 +277,7 @@ static px_status general_way(px_call *call) {
   spread_tensor(&s, out, true);
   for (int i = 0; i < call->op->param_count; i++)
     if (call->op->params[i].kind == PX_ARG_TENSOR) PX_TRY(spread_argument(call, &s, i));
-  if (PX_UNLIKELY(!out->contiguous)) make_line(&s, call);
+  if (PX_UNLIKELY(!out->contiguous)) flatten(&s, call);
   return issue(call, s.operands, s.n, s.accesses, s.uses);
 }
 
@@ -286,12 +288,12 @@ px_status px__call_pointwise(px_call *call, bool *simple) {
     if (call->skip_launch) return PX_OK;
   }
   if (call->mode != PX_CALL_OUT) {
-    const px_tensor *like = pattern(call);
+    const px_tensor *like = common_operand(call);
     if (like && simple_dtypes(call, like)) {
       *simple = true;
       call->device = px__tensor_device(like);
-      return short_way(call, like);
+      return fast_path(call, like);
     }
   }
-  return general_way(call);
+  return general_path(call);
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The dtypes in which a pointwise op computes and gives its result: PyTorch's promotion.
+// PyTorch's type promotion: compute dtype and result dtype of pointwise ops.
 //
-// The highest category (bool < integer < float) wins. Within a category, tensors with dimensions
-// take precedence over 0-dim tensors, and these over numbers.
+// The highest category (bool < integer < float < complex) wins. Within a category, tensors with
+// dimensions take precedence over 0-dim tensors, and these over numbers.
 #include "call/call_impl.h"
 
 typedef struct ranks {
@@ -15,12 +15,12 @@ static px_status join(px_dtype *to, px_dtype a, px_dtype b) {
   return px_dtype_promote_or_fail(to, a, b);
 }
 
-// bool, integers, floating point, complex numbers.
+// 0: bool, 1: integer, 2: floating-point, 3: complex.
 static int category(px_dtype d) {
   return px_dtype_is_complex(d) ? 3 : px_dtype_is_float(d) ? 2 : d != PX_BOOL;
 }
 
-// Floating point becomes complex as it is; of float16 there is complex32, of bfloat16 nothing.
+// The complex dtype of a floating-point one: complex32 for float16, none for bfloat16.
 static px_status combine_complex(px_dtype *to, px_dtype higher, px_dtype lower) {
   *to = category(higher) == 2 ? px_dtype_to_complex(higher) : lower;
   PX_CHECK(*to != PX_DTYPE_NONE, PX_RUNTIME, "Unknown Complex ScalarType for %s",
@@ -29,15 +29,15 @@ static px_status combine_complex(px_dtype *to, px_dtype higher, px_dtype lower) 
 }
 
 static px_status combine(px_dtype *to, px_dtype higher, px_dtype lower) {
-  bool rises =
+  bool lower_wins =
       higher != PX_DTYPE_NONE && lower != PX_DTYPE_NONE && category(lower) > category(higher);
-  if (rises && category(lower) == 3) return combine_complex(to, higher, lower);
-  if (higher == PX_DTYPE_NONE || rises) return join(to, higher, lower);
+  if (lower_wins && category(lower) == 3) return combine_complex(to, higher, lower);
+  if (higher == PX_DTYPE_NONE || lower_wins) return join(to, higher, lower);
   *to = higher;
   return PX_OK;
 }
 
-// The dtype by which a number counts that is a tensor of float64 or complex128.
+// Dtype of a wrapped number. Its storage is float64 or complex128.
 static px_dtype number_dtype(px_dtype d) {
   if (px_dtype_is_complex(d)) return px_dtype_to_complex(px_dtype_default());
   return px_dtype_is_float(d) ? px_dtype_default() : d;
@@ -89,14 +89,14 @@ px_status px__promote_tensors(px_dtype *to, px_tensor *const *tensors, int count
   return combine_all(to, &r);
 }
 
-// The dtype in which an op computes that takes one that is not computed in: it holds its numbers.
-static px_dtype carrier_of(px_dtype d) {
+// Compute dtype for a dtype without kernels. It can represent all its values.
+static px_dtype compute_dtype(px_dtype d) {
   if (PX_LIKELY(d < PX_DTYPE_COMPUTED)) return d;
   if (px_dtype_is_complex(d)) return d == PX_COMPLEX32 ? PX_COMPLEX64 : d;
   return px_dtype_is_float(d) ? PX_FLOAT32 : PX_INT64;
 }
 
-// Masks select and are not computed with: another dtype than bool is a mistake.
+// Fails if a mask is not bool. Masks take no part in promotion.
 static px_status check_masks(const px_call *call) {
   for (int i = 0; i < call->op->param_count; i++) {
     const px_tensor *t = px__arg_tensor(call, i);
@@ -119,16 +119,16 @@ px_status px__call_promote(px_call *call) {
   else
     PX_TRY(promoted(&d, call));
   if (rule == PX__PROMOTE_FLOAT && category(d) < 2) d = px_dtype_default();
-  if (rule == PX__PROMOTE_WHOLE && d == PX_BOOL) d = PX_INT64;
+  if (rule == PX__PROMOTE_INTEGER && d == PX_BOOL) d = PX_INT64;
   if (rule == PX__PROMOTE_SUM && category(d) < 2) d = PX_INT64;
-  bool parts = (int)px__impl(call->op)->result_dtypes[0] == PX__DTYPE_OF_PARTS;
+  bool parts = (int)px__impl(call->op)->result_dtypes[0] == PX__DTYPE_REAL;
   PX_CHECK(!parts || call->mode != PX_CALL_INPLACE || !px_dtype_is_complex(d), PX_RUNTIME,
            "In-place %s is not supported for complex tensors.", call->op->name);
-  call->compute = carrier_of(d);
-  // What writes a real number to any dtype (fill, zero) does so in float64 on devices, whose
-  // kernels know no complex numbers.
-  bool any = px__impl(call->op)->dtypes >> PX_FLOAT8_E4M3FN & 1;
-  if (PX_UNLIKELY(px_dtype_is_complex(d)) && any && rule == PX__PROMOTE_FIRST &&
+  call->compute = compute_dtype(d);
+  // Ops that write a real number to any dtype (fill, zero) compute in float64 on devices:
+  // their kernels do not support complex numbers.
+  bool takes_any = px__impl(call->op)->dtypes >> PX_FLOAT8_E4M3FN & 1;
+  if (PX_UNLIKELY(px_dtype_is_complex(d)) && takes_any && rule == PX__PROMOTE_FIRST &&
       call->device.type == PX_CUDA)
     call->compute = PX_FLOAT64;
   call->dtype = px__result_dtype(call->op, 0, d);

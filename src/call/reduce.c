@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reductions: the dimensions that are reduced, the shape that is left, and the view of the result
-// that kernels write.
+// Reductions: the reduced dimensions, the result's shape, and the view of the result passed to
+// kernels.
 //
-// A kernel gets the result with as many dimensions as the input, with size 1 and stride 0 for those
-// that are reduced. An empty input gives the fold's identity, if it has one.
+// Kernels get the result with the input's number of dimensions; reduced ones have size 1 and stride
+// 0. An empty input yields the fold's identity if it has one.
 #include "call/call_impl.h"
 
 typedef struct shape {
@@ -13,8 +13,8 @@ typedef struct shape {
   int64_t sizes[PX_MAX_DIMS];
 } shape;
 
-static px_value argument(const px_call *call, int place) {
-  return place ? call->args[place] : PX_NONE();
+static px_value argument(const px_call *call, int returns_index) {
+  return returns_index ? call->args[returns_index] : PX_NONE();
 }
 
 static px_status choose_dims(const px_call *call, const px_tensor *self, shape *s) {
@@ -23,7 +23,7 @@ static px_status choose_dims(const px_call *call, const px_tensor *self, shape *
   const int64_t *dims = dim.kind == PX_ARG_INTS ? dim.v.ints : &one;
   int n = dim.kind == PX_ARG_INTS ? dim.n : dim.kind == PX_ARG_NONE ? 0 : 1;
   s->keep = argument(call, px__impl(call->op)->keepdim).v.i != 0;
-  bool given = dim.kind == PX_ARG_INTS;  // of all and any no dimensions are none, else all
+  bool given = dim.kind == PX_ARG_INTS;  // an empty list: none for all and any, otherwise all
   s->all = n == 0 && !(given && px__impl(call->op)->promotion == PX__PROMOTE_FIRST &&
                        px__impl(call->op)->result_dtypes[0] == PX_BOOL);
   PX_TRY(px__wrap_dims(&s->reduced, dims, n, self->ndim));
@@ -33,18 +33,18 @@ static px_status choose_dims(const px_call *call, const px_tensor *self, shape *
 
 static px_status check_empty(const px_call *call, const px_tensor *self, const shape *s) {
   if (self->numel || !px__impl(call->op)->nonempty) return PX_OK;
-  bool place = px__impl(call->op)->result_dtypes[0] == PX_INT64;  // what is given is where it was
-  PX_CHECK(!s->all, place ? PX_INDEX : PX_RUNTIME,
+  bool returns_index = px__impl(call->op)->result_dtypes[0] == PX_INT64;  // the op returns indices
+  PX_CHECK(!s->all, returns_index ? PX_INDEX : PX_RUNTIME,
            "%s(): Expected reduction dim to be specified for input.numel() == 0.%s",
            call->op->python_name,
-           place ? "" : " Specify the reduction dim with the 'dim' argument.");
+           returns_index ? "" : " Specify the reduction dim with the 'dim' argument.");
   px_value dim = argument(call, px__impl(call->op)->dim);
-  bool list = dim.kind == PX_ARG_INTS;  // its numbers are told as they were given
+  bool list = dim.kind == PX_ARG_INTS;  // errors show dimensions as given
   for (int i = 0; i < (list ? dim.n : self->ndim); i++) {
-    long long told = list ? dim.v.ints[i] : i, d = told < 0 ? told + self->ndim : told;
+    long long named = list ? dim.v.ints[i] : i, d = named < 0 ? named + self->ndim : named;
     PX_CHECK(!(s->reduced >> d & 1) || self->sizes[d], PX_INDEX,
              "%s(): Expected reduction dim %lld to have non-zero size.", call->op->python_name,
-             told);
+             named);
   }
   return PX_OK;
 }
@@ -52,22 +52,22 @@ static px_status check_empty(const px_call *call, const px_tensor *self, const s
 static void result_shape(const px_tensor *self, shape *s) {
   s->ndim = 0;
   for (int d = 0; d < self->ndim; d++) {
-    bool gone = s->reduced >> d & 1;
-    if (!gone || s->keep) s->sizes[s->ndim++] = gone ? 1 : self->sizes[d];
+    bool is_reduced = s->reduced >> d & 1;
+    if (!is_reduced || s->keep) s->sizes[s->ndim++] = is_reduced ? 1 : self->sizes[d];
   }
 }
 
-// Whether an out= tensor has another floating-point dtype: elements are added up in this one.
-static bool takes_other(const px_call *call, px_dtype dtype) {
+// True if out= has a floating-point dtype. Elements are then accumulated in it.
+static bool accumulates_in_out(const px_call *call, px_dtype dtype) {
   const px_tensor *out = call->mode == PX_CALL_OUT ? call->given[0] : NULL;
   return out && px__impl(call->op)->out == PX__OUT_CAST && px_dtype_is_float(dtype) &&
          px_dtype_is_float((px_dtype)out->dtype);
 }
 
-static bool is_whole(px_dtype d) { return !px_dtype_is_float(d) && !px_dtype_is_complex(d); }
+static bool is_integer(px_dtype d) { return !px_dtype_is_float(d) && !px_dtype_is_complex(d); }
 
-// Whether all that it looks at is whether elements are zero (any, all, count_nonzero).
-static bool reads_truth(const px_call *call) {
+// True if the op only tests elements for zero (any, all, count_nonzero).
+static bool tests_zero(const px_call *call) {
   int result = px__impl(call->op)->result_dtypes[0];
   return result == PX_BOOL || result == PX_INT64;
 }
@@ -78,16 +78,17 @@ static px_status choose_dtypes(px_call *call, const px_tensor *self) {
   px__promotion rule = (px__promotion)px__impl(call->op)->promotion;
   if (asked.kind == PX_ARG_DTYPE)
     d = (px_dtype)asked.v.i;
-  else if (rule == PX__PROMOTE_SUM && is_whole(d))
+  else if (rule == PX__PROMOTE_SUM && is_integer(d))
     d = PX_INT64;
-  else if (rule == PX__PROMOTE_FLOAT && is_whole(d))
+  else if (rule == PX__PROMOTE_FLOAT && is_integer(d))
     d = px_dtype_default();
-  if (PX_UNLIKELY(px_dtype_is_complex(d)) && reads_truth(call)) {
+  if (PX_UNLIKELY(px_dtype_is_complex(d)) && tests_zero(call)) {
     PX_TRY(px__check_dtype(call->op, d, call->device));
     d = PX_BOOL;
   }
-  if (asked.kind != PX_ARG_DTYPE && takes_other(call, d)) d = (px_dtype)call->given[0]->dtype;
-  if (px__is_unsigned(d) && rule == PX__PROMOTE_FIRST && reads_truth(call)) d = PX_BOOL;
+  if (asked.kind != PX_ARG_DTYPE && accumulates_in_out(call, d))
+    d = (px_dtype)call->given[0]->dtype;
+  if (px__is_unsigned(d) && rule == PX__PROMOTE_FIRST && tests_zero(call)) d = PX_BOOL;
   if (px__is_unsigned(d)) return px__refuse_dtype(call->op, d, call->device);
   call->compute = d;
   call->dtype = d;
@@ -97,7 +98,7 @@ static px_status choose_dtypes(px_call *call, const px_tensor *self) {
   return px__check_dtype(call->op, d, call->device);
 }
 
-// As in PyTorch, whose bool once was uint8, any and all of uint8 are uint8.
+// any and all of uint8 return uint8, as in PyTorch, where bool was once uint8.
 static px_dtype result_dtype(const px_call *call, int i) {
   px_dtype dtype = px__result_dtype(call->op, i, call->dtype);
   return dtype == PX_BOOL && call->dtype == PX_UINT8 ? PX_UINT8 : dtype;
@@ -115,12 +116,12 @@ typedef struct folded {
 
 static void result_operand(px_operand *o, folded *f, int i, const px_tensor *r, const shape *s,
                            const px_tensor *self) {
-  int at = 0;
+  int param = 0;
   for (int d = 0; d < self->ndim; d++) {
-    bool gone = s->reduced >> d & 1;
-    f->sizes[d] = gone ? 1 : self->sizes[d];
-    f->strides[i][d] = gone || r->sizes[at] == 1 ? 0 : r->strides[at];
-    at += !gone || s->keep;
+    bool is_reduced = s->reduced >> d & 1;
+    f->sizes[d] = is_reduced ? 1 : self->sizes[d];
+    f->strides[i][d] = is_reduced || r->sizes[param] == 1 ? 0 : r->strides[param];
+    param += !is_reduced || s->keep;
   }
   *o = (px_operand){.data = px__tensor_at(r),
                     .sizes = f->sizes,
@@ -147,8 +148,8 @@ static px_status launch_fold(px_call *call, const px_tensor *self, const shape *
   return px__launch(call->device, &l, accesses, uses);
 }
 
-// Of bool, elements are true or false before they are added up; unsigned ones are made what is
-// computed in.
+// Converts the input first: to bool before elements are combined, unsigned integers to the compute
+// dtype.
 __attribute__((noinline)) static px_status launch_converted(px_call *call, const px_tensor *self,
                                                             const shape *s) {
   PX_SCOPED(px_tensor) made = NULL;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Registering ops: a definition becomes a descriptor like those of the op tables.
+// Op registration: converts a definition to a descriptor like those of the op tables.
 #include <dlfcn.h>
 #include <stdio.h>
 
 #include "call/registered.h"
 
-// ---- the words of a definition
+// ---- the words of a definition's kind
 
 typedef struct chosen {
   const char *name;  // of the op, for messages
@@ -13,8 +13,8 @@ typedef struct chosen {
   unsigned flags;
   px__promotion promotion;
   bool strided;
-  const char *pointwise_word;  // one that only pointwise ops have
-  const char *kernel_word;     // one that only ops with kernels have
+  const char *pointwise_word;  // a word valid for pointwise ops only, if any
+  const char *kernel_word;     // a word valid for ops with kernels only, if any
 } chosen;
 
 enum word_class { KIND, PROMOTION, FORM, PYTHON, STRIDED };
@@ -31,7 +31,7 @@ static const struct {
     {"float", PROMOTION, PX__PROMOTE_FLOAT},
     {"compare", PROMOTION, PX__PROMOTE_COMPARE},
     {"first", PROMOTION, PX__PROMOTE_FIRST},
-    {"whole", PROMOTION, PX__PROMOTE_WHOLE},
+    {"whole", PROMOTION, PX__PROMOTE_INTEGER},
     {"inplace", FORM, PX_OP_HAS_INPLACE},
     {"out", FORM, PX_OP_HAS_OUT},
     {"strided", STRIDED, 0},
@@ -68,7 +68,7 @@ static px_status choose_all(chosen *c, const char *text) {
   return PX_OK;
 }
 
-// Bits of the dtypes that a word stands for; 0 if it is unknown.
+// Mask of the dtypes named by a word; 0 if unknown.
 static uint32_t dtypes_of(const char *word, size_t length) {
   static const struct {
     const char *name, *kinds;
@@ -105,7 +105,7 @@ static px_status choose_dtypes(uint32_t *out, const char *name, const char *text
   return PX_OK;
 }
 
-// ---- whether the parts fit together
+// ---- consistency of a definition
 
 static int tensor_count(const px__schema *s) {
   int n = 0;
@@ -122,8 +122,8 @@ static px_status check_kernels(const px_op_definition *d, const px__schema *s, c
       s->param_count && s->params[PX__SELF].kind == PX_ARG_TENSOR && !s->params[PX__SELF].optional,
       PX_VALUE, "the first parameter of %s, which has kernels, must be a Tensor", s->name);
   PX_CHECK(tensor_count(s) + s->result_count <= PX_MAX_OPERANDS, PX_VALUE,
-           "%s has %d tensors; a kernel can have %d", s->name, tensor_count(s) + s->result_count,
-           PX_MAX_OPERANDS);
+           "%s has %d tensors; a kernel can have at most %d", s->name,
+           tensor_count(s) + s->result_count, PX_MAX_OPERANDS);
   for (int i = 0; i < PX_OP_KERNELS && d->kernels[i].device; i++) {
     PX_CHECK(d->kernels[i].run, PX_VALUE, "the kernel of %s for '%s' is NULL", s->name,
              d->kernels[i].device);
@@ -153,13 +153,13 @@ static px_status check_parts(const px_op_definition *d, const px__schema *s, con
            c->kernel_word);
   bool self = s->param_count && s->params[PX__SELF].kind == PX_ARG_TENSOR;
   PX_CHECK(self || !(c->flags & PX_OP_IS_METHOD), PX_VALUE,
-           "%s cannot be a method: its first parameter is no Tensor", s->name);
+           "%s cannot be a method: its first parameter is not a Tensor", s->name);
   PX_CHECK(c->kind != PX_OP_COMPOSITE || (!d->gradient && !d->saves), PX_VALUE,
            "%s is composite: its gradient is that of the ops it calls", s->name);
   PX_CHECK(d->gradient || !d->saves, PX_VALUE, "%s saves '%s' and has no gradient", s->name,
            d->saves);
   PX_CHECK(s->result_count || c->kind == PX_OP_COMPOSITE, PX_VALUE,
-           "%s has no result, as only composite ops may", s->name);
+           "%s has no result; only composite ops may have none", s->name);
   if (kernels) PX_TRY(check_kernels(d, s, c));
   if (c->kind == PX_OP_POINTWISE) return check_pointwise(d, s);
   if (kernels) return PX_OK;
@@ -170,10 +170,10 @@ static px_status check_parts(const px_op_definition *d, const px__schema *s, con
   return PX_OK;
 }
 
-// ---- what is saved for the gradient
+// ---- tensors saved for the gradient
 
-// Bits of parameters in the low half, of results in the high one; 0 for a name that is neither.
-static uint32_t place_of(const px__schema *s, const char *name, size_t length) {
+// Bit of a tensor parameter (low half) or a result (high half); 0 for other names.
+static uint32_t saved_bit(const px__schema *s, const char *name, size_t length) {
   for (int i = 0; i < s->param_count; i++) {
     bool tensor = s->params[i].kind == PX_ARG_TENSOR || s->params[i].kind == PX_ARG_TENSORS;
     const char *param = s->params[i].name;
@@ -189,11 +189,11 @@ static px_status choose_saves(uint32_t *out, const px__schema *s, const char *na
   *out = names ? 0 : (1u << (16 + s->result_count)) - 1;
   for (; names && *names; names += strspn(names, ", ")) {
     size_t length = strcspn(names, ", ");
-    uint32_t place = place_of(s, names, length);
-    PX_CHECK(place || !length, PX_VALUE,
+    uint32_t bit = saved_bit(s, names, length);
+    PX_CHECK(bit || !length, PX_VALUE,
              "%s saves '%.*s', which is neither a tensor parameter nor a result", s->name,
              (int)length, names);
-    *out |= place;
+    *out |= bit;
     names += length;
   }
   return PX_OK;
@@ -230,7 +230,7 @@ static const char *copy(texts *t, const char *text) {
   return to;
 }
 
-// "square_plus": "SquarePlusBackward0".
+// Gradient name: "square_plus" becomes "SquarePlusBackward0".
 static const char *name_gradient(texts *t, const char *bare) {
   const char *name = t->at;
   bool first = true;
@@ -294,7 +294,7 @@ static px_status fill(px__registered *r, const px_op_definition *d) {
   chosen c = {0};
   PX_TRY(px__schema_read(&r->schema, d->schema));
   c.name = r->schema.name;
-  PX_CHECK(!px_op_find(c.name), PX_VALUE, "there is an op '%s' already", c.name);
+  PX_CHECK(!px_op_find(c.name), PX_VALUE, "op '%s' is already registered", c.name);
   PX_TRY(choose_all(&c, d->kind));
   PX_TRY(check_parts(d, &r->schema, &c));
   PX_TRY(choose_dtypes(&r->impl.dtypes, c.name, d->dtypes));
@@ -326,8 +326,8 @@ px_status px_op_register(const px_op **out, const px_op_definition *definition) 
 
 // ---- libraries of ops
 
-// The lock is held while the library registers its ops, so that a second thread that loads it
-// returns when they are there. A library may load others meanwhile.
+// Held while a library registers its ops. A concurrent load of the same library returns only after
+// that. Recursive: a library may load others.
 static pthread_mutex_t loading = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 enum { LIBRARIES = 256 };
 static void *libraries[LIBRARIES];  // guarded by `loading`
@@ -339,7 +339,7 @@ static px_status enter(void *handle, const char *path) {
     if (libraries[i] == handle) return PX_OK;
   *(void **)&entry = dlsym(handle, PX_LIBRARY_ENTRY);
   PX_CHECK(entry, PX_IO, "%s has no function " PX_LIBRARY_ENTRY, path);
-  PX_CHECK(library_count < LIBRARIES, PX_VALUE, "%d libraries can be loaded", LIBRARIES);
+  PX_CHECK(library_count < LIBRARIES, PX_VALUE, "at most %d libraries can be loaded", LIBRARIES);
   PX_TRY(entry());
   libraries[library_count++] = handle;
   return PX_OK;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ops that programs have registered.
+// Ops registered by programs.
 //
-// They are numbered (px_op_at) after those of the op tables. They are published in order: a reader
-// that sees a count sees all ops below it, and these do not change. Only adding one takes the lock.
+// Their indices (px_op_at) follow those of the op tables. Publication is ordered: after
+// loading the count, readers may read all ops below it. These never change. Only adding an op takes
+// the lock.
 #include "call/registered.h"
 
 enum { LIMIT = 1024 };
@@ -23,8 +24,8 @@ const px_op *px__registered_find(const char *name) {
 }
 
 static px_status add(px__registered *r) {
-  PX_CHECK(!px__registered_find(r->op.name), PX_VALUE, "there is an op '%s' already", r->op.name);
-  PX_CHECK(count < LIMIT, PX_VALUE, "%d ops can be registered", LIMIT);
+  PX_CHECK(!px__registered_find(r->op.name), PX_VALUE, "op '%s' is already registered", r->op.name);
+  PX_CHECK(count < LIMIT, PX_VALUE, "at most %d ops can be registered", LIMIT);
   all[count] = r;
   __atomic_store_n(&count, count + 1, __ATOMIC_RELEASE);
   return PX_OK;

@@ -1,35 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls with tensors that are the conjugates or the negatives of their memory (conj and _neg_view
-// make them). Kernels read memory as it is, so such arguments are copied first, by an op that is
-// recorded. What is to be written is computed in a copy, and written back.
+// Calls with conjugate and negative views (from conj and _neg_view). Kernels read memory as it is
+// stored, so such arguments are first copied by a recorded op. Outputs are computed in a copy and
+// written back.
 #include "call/call_impl.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/view.h"
 
-// Of ops/view.op; px__resolve copies the numbers that a view stands for.
+// From ops/view.op. px__resolve copies the values of a view.
 px_status px__resolve(px_tensor **out, const px_tensor *self);
 px_status px__neg_view(px_tensor **out, const px_tensor *self);
 
-bool px__is_lazy_call(const px_op *op, px_call_mode mode, const px_value *args, void **results) {
-  if (op->kind == PX_OP_VIEW || op->kind == PX_OP_COMPOSITE || px__impl(op)->takes_lazy)
+bool px__call_has_conj_neg(const px_op *op, px_call_mode mode, const px_value *args,
+                           void **results) {
+  if (op->kind == PX_OP_VIEW || op->kind == PX_OP_COMPOSITE || px__impl(op)->takes_conj_neg)
     return false;
   bool any = false;
   for (int i = 0; i < op->param_count; i++) {
-    if (args[i].kind == PX_ARG_TENSOR) any |= px__is_lazy(args[i].v.tensor);
+    if (args[i].kind == PX_ARG_TENSOR) any |= px__has_conj_neg(args[i].v.tensor);
     for (int k = 0; args[i].kind == PX_ARG_TENSORS && k < args[i].n; k++)
-      any |= px__is_lazy(args[i].v.tensors[k]);
+      any |= px__has_conj_neg(args[i].v.tensors[k]);
   }
-  // An op without this form does not say how many the caller gives; it is refused later.
-  bool into = mode == PX_CALL_OUT && (op->flags & PX_OP_HAS_OUT);
-  for (int k = 0; into && k < op->result_count; k++) any |= px__is_lazy(results[k]);
+  // Without an out form `results` is not valid. The call is refused later.
+  bool has_out = mode == PX_CALL_OUT && (op->flags & PX_OP_HAS_OUT);
+  for (int k = 0; has_out && k < op->result_count; k++) any |= px__has_conj_neg(results[k]);
   return any;
 }
 
-static px_status resolve_one(px__resolved *r, px_tensor *t, px_tensor **place) {
-  *place = t;
-  if (!px__is_lazy(t)) return PX_OK;
+static px_status resolve_one(px__resolved *r, px_tensor *t, px_tensor **slot) {
+  *slot = t;
+  if (!px__has_conj_neg(t)) return PX_OK;
   PX_TRY(px__resolve(&r->made[r->count], t));
-  *place = r->made[r->count++];
+  *slot = r->made[r->count++];
   return PX_OK;
 }
 
@@ -58,7 +59,7 @@ void px__resolve_end(px__resolved *r) {
   px__free(r->made);
 }
 
-static px_status turn(px_tensor **t, px_status (*view)(px_tensor **out, const px_tensor *self)) {
+static px_status replace(px_tensor **t, px_status (*view)(px_tensor **out, const px_tensor *self)) {
   px_tensor *made = NULL;
   PX_TRY(view(&made, *t));
   px_release(*t);
@@ -66,9 +67,8 @@ static px_status turn(px_tensor **t, px_status (*view)(px_tensor **out, const px
   return PX_OK;
 }
 
-// Numbers are negated in the dtype that they are written in: bool has no negatives, and those of
-// unsigned ones wrap.
-static px_status convert(px_tensor **t, px_dtype dtype) {
+// Negates in the dtype of the destination: bool has no negatives, and unsigned integers wrap.
+static px_status convert_to(px_tensor **t, px_dtype dtype) {
   px_tensor *made = NULL;
   PX_TRY(px_to(&made, *t, dtype, PX_DEVICE_NONE, false, false));
   px_release(*t);
@@ -76,18 +76,18 @@ static px_status convert(px_tensor **t, px_dtype dtype) {
   return PX_OK;
 }
 
-// Into a conjugate go the conjugates: what is written to its memory is what it will mean.
-px_status px__copy_into_lazy(px_tensor *self, const px_tensor *from, bool non_blocking) {
+// Writes through a conjugate view by storing conjugates.
+px_status px__copy_to_conj_neg(px_tensor *self, const px_tensor *from, bool non_blocking) {
   PX_SCOPED(px_tensor) memory = px_retain(self);
   PX_SCOPED(px_tensor) value = px_retain((px_tensor *)from);
   if (self->flags & PX_TENSOR_CONJ) {
-    PX_TRY(turn(&memory, px_conj));
-    PX_TRY(turn(&value, px_conj));
+    PX_TRY(replace(&memory, px_conj));
+    PX_TRY(replace(&value, px_conj));
   }
   if (self->flags & PX_TENSOR_NEG) {
-    if (value->dtype != self->dtype) PX_TRY(convert(&value, (px_dtype)self->dtype));
-    PX_TRY(turn(&memory, px__neg_view));
-    PX_TRY(turn(&value, px__neg_view));
+    if (value->dtype != self->dtype) PX_TRY(convert_to(&value, (px_dtype)self->dtype));
+    PX_TRY(replace(&memory, px__neg_view));
+    PX_TRY(replace(&value, px__neg_view));
   }
   return px_copy_(memory, value, non_blocking);
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tensors that a call writes: new ones, self of an in-place call, or those given by out=.
+// Tensors written by a call: new ones, self of an in-place call, or out= tensors.
 //
-// A kernel writes an out= tensor itself if that has the right form and shares no memory with an
-// argument. Otherwise it writes a new tensor, which is copied to the out= tensor after the launch;
-// so does one that may refuse an element, for self of an in-place call too.
+// Kernels write an out= tensor directly if it has the right form and shares no memory with an
+// argument. Otherwise they write a new tensor, copied to out= after the launch. Kernels that can
+// fail at an element always write a new tensor, in place too.
 #include <stdio.h>
 
 #include "call/call_impl.h"
@@ -14,7 +14,7 @@ static bool is_expanded(const px_tensor *t) {
   return false;
 }
 
-// Elements that share memory are written by few ops, of some with a warning.
+// Fails if elements of an output share memory. Few ops allow it, some of them with a warning.
 static px_status check_expanded(const px_op *op, const px_tensor *out) {
   const px__op_impl *impl = px__impl(op);
   if (!is_expanded(out)) return PX_OK;
@@ -26,7 +26,7 @@ static px_status check_expanded(const px_op *op, const px_tensor *out) {
   return PX_OK;
 }
 
-// Whether t's elements fill their range of memory without gaps.
+// True if t's elements fill their range of memory without gaps.
 static bool is_dense(const px_tensor *t) {
   int64_t last = 0;
   for (int d = 0; d < t->ndim; d++) {
@@ -44,39 +44,39 @@ static bool same_geometry(const px_tensor *a, const px_tensor *b) {
   return true;
 }
 
-// In which way two tensors of one storage share memory. Of tensors with gaps it is not known.
-typedef enum sharing { NOTHING, A_PART, ALL } sharing;
-static sharing sharing_of(const px_tensor *a, const px_tensor *b) {
-  if (a == b || same_geometry(a, b)) return ALL;
-  if (!is_dense(a) || !is_dense(b)) return NOTHING;
+// Memory overlap of two tensors of one storage. Reported as NOTHING for tensors with gaps.
+typedef enum overlap_kind { OVERLAP_NONE, OVERLAP_PARTIAL, OVERLAP_FULL } overlap_kind;
+static overlap_kind overlap_of(const px_tensor *a, const px_tensor *b) {
+  if (a == b || same_geometry(a, b)) return OVERLAP_FULL;
+  if (!is_dense(a) || !is_dense(b)) return OVERLAP_NONE;
   size_t at = (size_t)a->offset * px__item(a), bt = (size_t)b->offset * px__item(b);
-  bool apart =
+  bool disjoint =
       at + (size_t)a->numel * px__item(a) <= bt || bt + (size_t)b->numel * px__item(b) <= at;
-  return apart ? NOTHING : A_PART;
+  return disjoint ? OVERLAP_NONE : OVERLAP_PARTIAL;
 }
 
-static px_status check_shared(const px_tensor *out, const px_tensor *in, bool apart) {
+static px_status check_shared(const px_tensor *out, const px_tensor *in, bool disjoint) {
   if (!out->numel || !in->numel) return PX_OK;
-  sharing found = sharing_of(out, in);
-  PX_CHECK(found != A_PART && !(apart && found == ALL), PX_RUNTIME,
+  overlap_kind found = overlap_of(out, in);
+  PX_CHECK(found != OVERLAP_PARTIAL && !(disjoint && found == OVERLAP_FULL), PX_RUNTIME,
            "unsupported operation: some elements of the input tensor and the written-to tensor "
            "refer to a single memory location. Please clone() the tensor before performing the "
            "operation.");
   return PX_OK;
 }
 
-static inline px_status check_read(const px_tensor *out, const px_tensor *in, bool apart) {
-  return PX_UNLIKELY(in && out->storage == in->storage) ? check_shared(out, in, apart) : PX_OK;
+static inline px_status check_read(const px_tensor *out, const px_tensor *in, bool disjoint) {
+  return PX_UNLIKELY(in && out->storage == in->storage) ? check_shared(out, in, disjoint) : PX_OK;
 }
 
-static px_status check_reads(const px_call *call, const px_tensor *out, bool apart) {
+static px_status check_reads(const px_call *call, const px_tensor *out, bool disjoint) {
   const px_value *a = call->args, *end = a + call->op->param_count;
-  // `out` may be the memory of self, where there is a form in place.
-  const px_value *same = apart && (call->op->flags & PX_OP_HAS_INPLACE) ? a : NULL;
+  // out= may alias self if the op has an in-place form.
+  const px_value *same = disjoint && (call->op->flags & PX_OP_HAS_INPLACE) ? a : NULL;
   for (a += call->mode == PX_CALL_INPLACE; a < end; a++) {
-    if (a->kind == PX_ARG_TENSOR) PX_TRY(check_read(out, a->v.tensor, apart && a != same));
+    if (a->kind == PX_ARG_TENSOR) PX_TRY(check_read(out, a->v.tensor, disjoint && a != same));
     for (int i = 0; a->kind == PX_ARG_TENSORS && i < a->n; i++)
-      PX_TRY(check_read(out, a->v.tensors[i], apart));
+      PX_TRY(check_read(out, a->v.tensors[i], disjoint));
   }
   return PX_OK;
 }
@@ -84,16 +84,17 @@ static px_status check_reads(const px_call *call, const px_tensor *out, bool apa
 px_status px__check_written(const px_call *call) {
   const px_op *op = call->op;
   const px__op_impl *impl = px__impl(op);
-  if (impl->idempotent && !impl->apart && !impl->texts) return PX_OK;
-  bool apart = impl->apart == PX__ASIDE ||
-               (impl->apart && (call->mode == PX_CALL_INPLACE || !(op->flags & PX_OP_HAS_INPLACE)));
-  // A value is read before it is written, and reductions write beside what they read.
-  bool reads = apart || !(impl->idempotent || op->kind == PX_OP_REDUCE);
+  if (impl->idempotent && !impl->overlap && !impl->texts) return PX_OK;
+  bool disjoint =
+      impl->overlap == PX__OVERLAP_SELF ||
+      (impl->overlap && (call->mode == PX_CALL_INPLACE || !(op->flags & PX_OP_HAS_INPLACE)));
+  // Idempotent ops read a value before writing it. Reductions write to memory of their own.
+  bool reads = disjoint || !(impl->idempotent || op->kind == PX_OP_REDUCE);
   for (int i = 0; i < op->result_count; i++) {
     const px_tensor *out = call->given[i];
     if (!out) continue;
     if (PX_UNLIKELY(!out->contiguous)) PX_TRY(check_expanded(op, out));
-    if (reads) PX_TRY(check_reads(call, out, apart));
+    if (reads) PX_TRY(check_reads(call, out, disjoint));
   }
   return PX_OK;
 }
@@ -123,15 +124,15 @@ static bool shares_storage(const px_call *call, const px_tensor *out) {
   return false;
 }
 
-// Whether the argument `dtype` says what the result is: then out= must be of this dtype.
+// True if the argument `dtype` sets the result's dtype. out= must then match it.
 static bool asks_dtype(const px_call *call) {
   for (int i = 0; i < call->op->param_count; i++)
     if (call->args[i].kind == PX_ARG_DTYPE) return true;
   return false;
 }
 
-// Whether all arguments but the first are numbers.
-static bool is_alone(const px_call *call) {
+// True if all arguments but the first are numbers.
+static bool is_unary(const px_call *call) {
   for (int i = 1; i < call->op->param_count; i++)
     if (call->args[i].kind == PX_ARG_TENSOR && !(call->args[i].v.tensor->flags & PX_TENSOR_WRAPPED))
       return false;
@@ -143,27 +144,27 @@ static const char *self_class(const px_call *call) {
   return has ? px_dtype_class((px_dtype)call->args[PX__SELF].v.tensor->dtype) : "";
 }
 
-// Fails with the text of a refusal, in which %1$s is the first value, and so on. It is no format:
-// those may leave out no number.
+// Fails with a refusal's text. %1$s is replaced by the first value, and so on. Unlike printf
+// formats, a text may skip a number.
 static px_status refuse_as(px__refusal refusal, const char *const *values) {
   char text[PX_ERROR_MESSAGE] = "";
   size_t used = 0;
   for (const char *c = refusal.text; *c && used < sizeof text;) {
-    bool is_place = c[0] == '%' && c[1] >= '1' && c[1] <= '9' && !strncmp(c + 2, "$s", 2);
-    const char *piece = is_place ? values[c[1] - '1'] : c;
-    size_t length = is_place ? strlen(piece) : 1;
+    bool is_argument = c[0] == '%' && c[1] >= '1' && c[1] <= '9' && !strncmp(c + 2, "$s", 2);
+    const char *piece = is_argument ? values[c[1] - '1'] : c;
+    size_t length = is_argument ? strlen(piece) : 1;
     used += (size_t)snprintf(text + used, sizeof text - used, "%.*s", (int)length, piece);
-    c += is_place ? 4 : 1;
+    c += is_argument ? 4 : 1;
   }
   PX_FAIL(refusal.code, "%s", text);
 }
 
-// Whether a result of a dtype can be given by an out= tensor of another.
+// Fails unless an out= tensor of dtype `given` can hold a result of dtype `made`.
 static px_status check_out(const px_call *call, int i, px_dtype made, px_dtype given) {
   const px__op_texts *texts = px__impl(call->op)->texts;
   px__out_rule rule = (px__out_rule)px__impl(call->op)->out;
   if (made == given || rule == PX__OUT_ANY) return PX_OK;
-  if (rule == PX__OUT_ALONE && !is_alone(call)) rule = PX__OUT_CAST;
+  if (rule == PX__OUT_SAME_IF_UNARY && !is_unary(call)) rule = PX__OUT_CAST;
   bool casts = rule == PX__OUT_CAST && !asks_dtype(call);
   if (casts && px_dtype_can_cast(made, given)) return PX_OK;
   if (texts && texts->of_out.code) {
@@ -188,7 +189,7 @@ px_status px__call_check_outs(const px_call *call, const px_dtype *dtypes) {
   return PX_OK;
 }
 
-// What PyTorch says of ops whose texts tell of the result's dtype, in place as of out=.
+// In-place dtype check. Uses the out= text of ops that have one.
 static px_status check_cast(const px_op *op, px_dtype made, const px_tensor *self) {
   const px__op_texts *texts = px__impl(op)->texts;
   const char *have = px_dtype_class((px_dtype)self->dtype), *want = px_dtype_class(made);
@@ -241,8 +242,8 @@ px_status px__call_result(px_call *call, int i, int ndim, const int64_t *sizes, 
   return px_tensor_empty(&call->results[i], ndim, sizes, dtype, call->device);
 }
 
-// Whether matrices lie by columns, as decompositions give them.
-static bool lies_by_columns(const px_tensor *t) {
+// True if t consists of column-major matrices, like results of decompositions.
+static bool is_column_major(const px_tensor *t) {
   int n = t->ndim;
   if (n < 2 || t->numel == 0 || t->sizes[n - 2] == 1 || t->sizes[n - 1] == 1) return false;
   int64_t step = t->sizes[n - 2] * t->sizes[n - 1];
@@ -251,7 +252,7 @@ static bool lies_by_columns(const px_tensor *t) {
     if (t->sizes[d] != 1 && t->strides[d] != step) return false;
   return true;
 }
-static px_status lie_like(px_tensor *given, const px_tensor *made) {
+static px_status set_geometry_like(px_tensor *given, const px_tensor *made) {
   PX_SCOPED(px_tensor) view = NULL;
   PX_TRY(px_tensor_as_strided(&view, given, made->ndim, made->sizes, made->strides, given->offset));
   return px__tensor_take_geometry(given, view);
@@ -259,42 +260,42 @@ static px_status lie_like(px_tensor *given, const px_tensor *made) {
 static px_status deliver_one(px_call *call, int i) {
   px_tensor *given = call->given[i], *made = call->results[i];
   bool columns = call->op->kind == PX_OP_COMPOSITE && px__impl(call->op)->out == PX__OUT_SAME &&
-                 lies_by_columns(made) && !px__has_sizes(given, made->ndim, made->sizes);
-  // What has no tensor to read, or draws, resizes without a word.
+                 is_column_major(made) && !px__has_sizes(given, made->ndim, made->sizes);
+  // Factories and random ops resize without a warning.
   if (call->op->flags & (PX_OP_IS_FACTORY | PX_OP_RANDOM))
     PX_TRY(px_tensor_resize(given, made->ndim, made->sizes));
   else
     PX_TRY(px__resize_output(given, made->ndim, made->sizes));
-  if (columns) PX_TRY(lie_like(given, made));
+  if (columns) PX_TRY(set_geometry_like(given, made));
   PX_TRY(px__tensor_copy(given, made, false));
   px_release(made);
   call->results[i] = px_retain(given);
   return PX_OK;
 }
 
-// A factory writes where out= is, unless it was told another place.
-static px_status check_place(const px_call *call, const px_tensor *given) {
+// Fails if a factory's device argument differs from the device of out=.
+static px_status check_device(const px_call *call, const px_tensor *given) {
   char asked[PX_DEVICE_TEXT], have[PX_DEVICE_TEXT];
   px_device device = px__tensor_device(given);
   for (int i = 0; i < call->op->param_count; i++) {
     if (call->args[i].kind != PX_ARG_DEVICE || call->args[i].v.device.type < 0) continue;
-    px_device wanted;
-    PX_TRY(px_device_resolve(&wanted, call->args[i].v.device));
-    PX_CHECK(px_device_equal(wanted, device), PX_RUNTIME,
+    px_device requested;
+    PX_TRY(px_device_resolve(&requested, call->args[i].v.device));
+    PX_CHECK(px_device_equal(requested, device), PX_RUNTIME,
              "device %s does not match device of out parameter (%s)",
-             px_device_format(wanted, asked), px_device_format(device, have));
+             px_device_format(requested, asked), px_device_format(device, have));
   }
   return PX_OK;
 }
 
-px_status px__call_deliver(px_call *call) {
+px_status px__call_copy_outs(px_call *call) {
   if (call->mode == PX_CALL_INPLACE)
     return call->results[0] != call->given[0] ? deliver_one(call, 0) : PX_OK;
   if (call->op->kind != PX_OP_POINTWISE) PX_TRY(px__call_same_device(call));
   for (int i = 0; i < call->op->result_count; i++) {
     px_tensor *given = call->given[i], *made = call->results[i];
     if (!given || !made || given == made) continue;
-    if (call->op->flags & PX_OP_IS_FACTORY) PX_TRY(check_place(call, given));
+    if (call->op->flags & PX_OP_IS_FACTORY) PX_TRY(check_device(call, given));
     PX_TRY(check_out(call, i, (px_dtype)made->dtype, (px_dtype)given->dtype));
     PX_TRY(deliver_one(call, i));
   }

@@ -3,8 +3,8 @@
 //
 //   [NAMESPACE::]NAME(TYPE NAME[=DEFAULT], ..., *, TYPE NAME, ...) -> RESULT
 //
-// Names and texts are copied to the schema's own memory. An error tells the character at which it
-// was found, counted from 1.
+// Names and texts are copied to the schema's own memory. Errors contain the position of the
+// offending character, counted from 1.
 #include <ctype.h>
 #include <stdio.h>
 
@@ -12,20 +12,20 @@
 
 typedef struct reader {
   px__schema *to;
-  const char *whole;  // the schema as given
-  const char *at;     // where the reader is, in it
-  char *room;         // where the next text goes, in to->text
+  const char *schema_text;  // the complete schema
+  const char *at;           // read position
+  char *write_at;           // write position in to->text
 } reader;
 
 static px_status bad(const reader *r, const char *at, const char *format, ...) PX_PRINTF(3, 4);
 static px_status bad(const reader *r, const char *at, const char *format, ...) {
-  char what[256];
+  char message[256];
   va_list list;
   va_start(list, format);
-  vsnprintf(what, sizeof what, format, list);
+  vsnprintf(message, sizeof message, format, list);
   va_end(list);
-  PX_FAIL(PX_VALUE, "bad schema \"%s\", character %d: %s", r->whole, (int)(at - r->whole) + 1,
-          what);
+  PX_FAIL(PX_VALUE, "bad schema \"%s\", character %d: %s", r->schema_text,
+          (int)(at - r->schema_text) + 1, message);
 }
 
 // ---- pieces of text
@@ -34,7 +34,7 @@ static void skip(reader *r) {
   while (*r->at == ' ' || *r->at == '\t' || *r->at == '\n') r->at++;
 }
 
-// Passes over `text` if it is next.
+// Skips `text` and returns true if it comes next.
 static bool take(reader *r, const char *text) {
   skip(r);
   size_t length = strlen(text);
@@ -50,10 +50,10 @@ static px_status expect(reader *r, const char *text) {
 }
 
 static const char *keep(reader *r, const char *from, size_t length) {
-  char *to = r->room;
+  char *to = r->write_at;
   memcpy(to, from, length);
   to[length] = 0;
-  r->room += length + 1;
+  r->write_at += length + 1;
   return to;
 }
 
@@ -64,10 +64,10 @@ static size_t word_length(const char *at) {
   return n;
 }
 
-static px_status word(reader *r, const char **out, const char *what) {
+static px_status word(reader *r, const char **out, const char *expected) {
   skip(r);
   size_t length = word_length(r->at);
-  if (!length) return bad(r, r->at, "expected %s, not '%.12s'", what, r->at);
+  if (!length) return bad(r, r->at, "expected %s, not '%.12s'", expected, r->at);
   *out = keep(r, r->at, length);
   r->at += length;
   return PX_OK;
@@ -77,7 +77,7 @@ static px_status word(reader *r, const char **out, const char *what) {
 
 static const struct {
   const char *text;
-  uint8_t kind, list;  // of a list of them; PX_ARG_NONE: there are none
+  uint8_t kind, list;  // list: kind of a list of them; PX_ARG_NONE if unsupported
 } types[] = {
     {"Tensor", PX_ARG_TENSOR, PX_ARG_TENSORS}, {"Scalar", PX_ARG_SCALAR, PX_ARG_NONE},
     {"int", PX_ARG_INT, PX_ARG_INTS},          {"SymInt", PX_ARG_INT, PX_ARG_INTS},
@@ -86,8 +86,8 @@ static const struct {
     {"Device", PX_ARG_DEVICE, PX_ARG_NONE},    {"str", PX_ARG_TEXT, PX_ARG_NONE},
 };
 
-// What a type says of shared memory, "(a)", and of what is changed, "(a!)": the op need not know.
-static px_status pass_memory(reader *r) {
+// Skips aliasing annotations: "(a)" for shared memory, "(a!)" for writes.
+static px_status skip_aliasing(reader *r) {
   if (*r->at != '(') return PX_OK;
   const char *start = r->at++;
   r->at += word_length(r->at);
@@ -110,13 +110,14 @@ static px_status read_type(reader *r, px_param *p) {
     return bad(r, start, "unknown type '%.*s'", length ? (int)length : 12, start);
   r->at += length;
   p->kind = types[i].kind;
-  PX_TRY(pass_memory(r));
+  PX_TRY(skip_aliasing(r));
   if (*r->at == '[') {
     r->at++;
     while (isdigit((unsigned char)*r->at)) r->at++;
     PX_TRY(expect(r, "]"));
     p->kind = types[i].list;
-    if (p->kind == PX_ARG_NONE) return bad(r, start, "there are no lists of %s", types[i].text);
+    if (p->kind == PX_ARG_NONE)
+      return bad(r, start, "lists of %s are not supported", types[i].text);
   }
   p->optional = *r->at == '?';
   r->at += p->optional;
@@ -127,30 +128,30 @@ static px_status read_type(reader *r, px_param *p) {
 
 static px_status read_number(reader *r, px_param *p) {
   const char *start = r->at;
-  bool truth = take(r, "True"), is_bool = truth || take(r, "False");
+  bool is_true = take(r, "True"), is_bool = is_true || take(r, "False");
   if (is_bool) {
     if (p->kind != PX_ARG_BOOL && p->kind != PX_ARG_SCALAR)
-      return bad(r, start, "a truth value is no default of '%s'", p->name);
-    p->fallback = p->kind == PX_ARG_BOOL ? PX_B(truth) : PX_S(px_bool(truth));
+      return bad(r, start, "a bool is not a valid default of '%s'", p->name);
+    p->fallback = p->kind == PX_ARG_BOOL ? PX_B(is_true) : PX_S(px_bool(is_true));
     return PX_OK;
   }
   char *end;
   double real = strtod(start, &end);
   size_t length = (size_t)(end - start);
   if (!length || p->kind == PX_ARG_BOOL)
-    return bad(r, start, "'%.12s' is no default of '%s'", start, p->name);
-  bool whole = strspn(start, "+-0123456789") >= length;
-  if (p->kind == PX_ARG_INT && !whole)
-    return bad(r, start, "'%.*s' is no whole number", (int)length, start);
-  int64_t integer = whole ? strtoll(start, NULL, 10) : 0;
+    return bad(r, start, "'%.12s' is not a valid default of '%s'", start, p->name);
+  bool is_integer = strspn(start, "+-0123456789") >= length;
+  if (p->kind == PX_ARG_INT && !is_integer)
+    return bad(r, start, "expected an integer, not '%.*s'", (int)length, start);
+  int64_t parsed = is_integer ? strtoll(start, NULL, 10) : 0;
   p->fallback = p->kind == PX_ARG_FLOAT ? PX_F(real)
-                : p->kind == PX_ARG_INT ? PX_I(integer)
-                                        : PX_S(whole ? px_int(integer) : px_float(real));
+                : p->kind == PX_ARG_INT ? PX_I(parsed)
+                                        : PX_S(is_integer ? px_int(parsed) : px_float(real));
   r->at = end;
   return PX_OK;
 }
 
-// "[1, 2]", or a lone number for a list of one.
+// "[1, 2]", or a single number for a list of one.
 static px_status read_ints(reader *r, px_param *p) {
   int64_t *first = r->to->ints + r->to->int_count;
   int count = 0;
@@ -172,7 +173,7 @@ static px_status read_ints(reader *r, px_param *p) {
 static px_status read_text(reader *r, px_param *p) {
   char quote = *r->at;
   const char *end = quote == '\'' || quote == '"' ? strchr(r->at + 1, quote) : NULL;
-  if (!end) return bad(r, r->at, "the default of '%s' is to be a text in quotes", p->name);
+  if (!end) return bad(r, r->at, "the default of '%s' must be a quoted string", p->name);
   p->fallback = PX_TX(keep(r, r->at + 1, (size_t)(end - r->at - 1)));
   r->at = end + 1;
   return PX_OK;
@@ -184,7 +185,7 @@ static px_status read_dtype(reader *r, px_param *p) {
   PX_TRY(word(r, &name, "a dtype"));
   if (px_dtype_parse(&dtype, name) != PX_OK) {
     px_error_clear();
-    return bad(r, start, "there is no dtype '%s'", name);
+    return bad(r, start, "unknown dtype '%s'", name);
   }
   p->fallback = PX_DT(dtype);
   return PX_OK;
@@ -219,7 +220,7 @@ static px_status read_default(reader *r, px_param *p) {
 static px_status read_param(reader *r, bool keyword_only) {
   px__schema *to = r->to;
   if (to->param_count == PX__MAX_PARAMS)
-    return bad(r, r->at, "there can be %d parameters", PX__MAX_PARAMS);
+    return bad(r, r->at, "at most %d parameters are supported", PX__MAX_PARAMS);
   px_param *p = &to->params[to->param_count];
   PX_TRY(read_type(r, p));
   skip(r);
@@ -227,7 +228,7 @@ static px_status read_param(reader *r, bool keyword_only) {
   PX_TRY(word(r, &p->name, "the name of a parameter"));
   for (int i = 0; i < to->param_count; i++)
     if (!strcmp(to->params[i].name, p->name))
-      return bad(r, start, "there are two parameters '%s'", p->name);
+      return bad(r, start, "duplicate parameter '%s'", p->name);
   p->keyword_only = keyword_only;
   to->param_count++;
   return take(r, "=") ? read_default(r, p) : PX_OK;
@@ -247,15 +248,15 @@ static px_status read_params(reader *r) {
   return PX_OK;
 }
 
-// A result without a name is called by its place.
+// Unnamed results are named by their index.
 static px_status result_name(reader *r, const char **out) {
-  static const char *const places[PX__MAX_RESULTS] = {"result0", "result1", "result2", "result3",
-                                                      "result4"};
+  static const char *const names[PX__MAX_RESULTS] = {"result0", "result1", "result2", "result3",
+                                                     "result4"};
   skip(r);
   if (word_length(r->at)) return word(r, out, "the name of a result");
   if (*r->at && !strchr(",)", *r->at))
     return bad(r, r->at, "expected the name of a result, not '%.12s'", r->at);
-  *out = places[r->to->result_count];
+  *out = names[r->to->result_count];
   return PX_OK;
 }
 
@@ -264,15 +265,15 @@ static px_status read_results(reader *r) {
   PX_TRY(expect(r, "->"));
   if (take(r, "Tensor")) {
     to->result_names[to->result_count++] = "result";
-    return pass_memory(r);
+    return skip_aliasing(r);
   }
   PX_TRY(expect(r, "("));
   if (take(r, ")")) return PX_OK;
   do {
     if (to->result_count == PX__MAX_RESULTS)
-      return bad(r, r->at, "there can be %d results", PX__MAX_RESULTS);
+      return bad(r, r->at, "at most %d results are supported", PX__MAX_RESULTS);
     PX_TRY(expect(r, "Tensor"));
-    PX_TRY(pass_memory(r));
+    PX_TRY(skip_aliasing(r));
     PX_TRY(result_name(r, &to->result_names[to->result_count]));
     to->result_count++;
   } while (take(r, ","));
@@ -292,15 +293,15 @@ static px_status read_name(reader *r) {
 }
 
 px_status px__schema_read(px__schema *out, const char *schema) {
-  reader r = {.to = out, .whole = schema, .at = schema};
-  // Every character is kept twice at most (a name and a default's text), and each text ends in 0.
+  reader r = {.to = out, .schema_text = schema, .at = schema};
+  // Each character is copied at most twice (a name and a default's text). Each text ends in 0.
   PX_TRY(px__alloc((void **)&out->text, 4 * strlen(schema) + 4));
-  r.room = out->text;
+  r.write_at = out->text;
   PX_TRY(read_name(&r));
   PX_TRY(read_params(&r));
   PX_TRY(read_results(&r));
   skip(&r);
-  return *r.at ? bad(&r, r.at, "expected nothing more, not '%.12s'", r.at) : PX_OK;
+  return *r.at ? bad(&r, r.at, "expected the end, not '%.12s'", r.at) : PX_OK;
 }
 
 void px__schema_end(px__schema *schema) {

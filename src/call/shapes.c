@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What arguments must be for results of the sizes that `result` lines say.
+// Checks of arguments against the sizes in `result` lines.
 #include "call/shapes.h"
 
 px_status px__check_expands(px_value a, px__sizes target) {

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sizes of results, as the `result` lines of the op tables put them together
-// (ops/GRAMMAR.md), and the dtypes that these lines name.
+// Sizes of results and dtypes, as computed by the `result` lines of op tables (ops/GRAMMAR.md).
 #pragma once
 #include "call/call_impl.h"
 #include "call/checks.h"
 
-// Sizes beyond the last dimension that there may be are counted, not kept.
+// Counts all dimensions but stores only the first PX_MAX_DIMS.
 typedef struct px__shape {
   int n;
   int64_t sizes[PX_MAX_DIMS];
@@ -15,24 +14,24 @@ static inline void px__shape_add(px__shape *s, int64_t size) {
   if (s->n < PX_MAX_DIMS) s->sizes[s->n] = size;
   s->n++;
 }
-// The sizes of a tensor or a list but for the last ones.
+// Appends the sizes of a tensor or a list except the last ones.
 static inline void px__shape_leading(px__shape *s, px_value of, int64_t last) {
   px__sizes x = px__sizes_of(of);
   for (int d = 0; d < x.n - last; d++) px__shape_add(s, x.at[d]);
 }
 static inline void px__shape_sizes(px__shape *s, px_value of) { px__shape_leading(s, of, 0); }
-// ... with 1 in the place of the last ones.
+// ... with 1 for the last ones.
 static inline void px__shape_rows(px__shape *s, px_value of, int64_t last) {
   px__sizes x = px__sizes_of(of);
   for (int d = 0; d < x.n; d++) px__shape_add(s, d < x.n - last ? x.at[d] : 1);
 }
-// ... with `size` in dimension dim, which is one of them.
+// ... with `size` for dimension dim.
 static inline void px__shape_along(px__shape *s, px_value of, int64_t dim, int64_t size) {
   px__sizes x = px__sizes_of(of);
   if (dim < 0) dim += x.n;
   for (int d = 0; d < x.n; d++) px__shape_add(s, d == dim ? size : x.at[d]);
 }
-// ... without dimension dim, or with 1 there.
+// ... without dimension dim, or with 1 for it.
 static inline void px__shape_reduced(px__shape *s, px_value of, int64_t dim, bool keepdim) {
   px__sizes x = px__sizes_of(of);
   if (dim < 0) dim += x.n;
@@ -42,23 +41,23 @@ static inline void px__shape_reduced(px__shape *s, px_value of, int64_t dim, boo
 
 static inline px__sizes px__shape_made(const px__shape *s) { return (px__sizes){s->sizes, s->n}; }
 
-// Makes result i of these sizes.
+// Makes result i with these sizes.
 static inline px_status px__shape_result(px_call *call, int i, px__sizes x, px_dtype dtype) {
   PX_CHECK(x.n <= PX_MAX_DIMS, PX_RUNTIME, "%s: too many dimensions", call->op->name);
   return px__call_result(call, i, x.n, x.at, dtype);
 }
 
-// Fails, with the text of expand(), unless a tensor broadcasts to these sizes.
+// Fails with the error text of expand() unless a tensor broadcasts to these sizes.
 px_status px__check_expands(px_value a, px__sizes target) __attribute__((warn_unused_result));
-// Fails, with PyTorch's text, unless dim is a dimension of a tensor; 0-dim ones have 0 and -1.
+// Fails with PyTorch's text unless dim is a dimension of a tensor. 0-dim tensors have 0 and -1.
 static inline px_status px__check_dim(px_value a, int64_t dim) {
   int wrapped;
   return px__wrap_dim(&wrapped, dim, (int)px__ndim_of(a));
 }
 
 // Integers and bool become int64.
-static inline px_dtype px__whole_dtype(px_dtype d) {
+static inline px_dtype px__sum_dtype(px_dtype d) {
   return px_dtype_is_differentiable(d) ? d : PX_INT64;
 }
-// What is summed in: float64, or float32.
+// Accumulation dtype: float64 or float32.
 static inline px_dtype px__wide_dtype(px_dtype d) { return d == PX_FLOAT64 ? d : PX_FLOAT32; }

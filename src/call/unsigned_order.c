@@ -1,29 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-// The order of unsigned numbers, which kernels compute with as int64: the largest ones of uint64
-// are below zero there. With their highest bits turned over, they have the order of int64.
+// Order of uint64 in int64 kernels: the upper half of uint64 would be negative. Flipping the top
+// bit maps the order of uint64 to that of int64.
 #include "call/call_impl.h"
 #include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/view.h"
 
-static px_status turn(px_tensor **out, const px_tensor *t, px_dtype from, px_dtype to) {
+static px_status flip_top_bit(px_tensor **out, const px_tensor *t, px_dtype from, px_dtype to) {
   PX_SCOPED(px_tensor) bits = NULL;
-  PX_SCOPED(px_tensor) turned = NULL;
+  PX_SCOPED(px_tensor) flipped = NULL;
   PX_TRY(px_view_dtype(&bits, t, from));
-  PX_TRY(px_bitwise_xor_scalar(&turned, bits, px_int(INT64_MIN)));
-  return px_view_dtype(out, turned, to);
+  PX_TRY(px_bitwise_xor_scalar(&flipped, bits, px_int(INT64_MIN)));
+  return px_view_dtype(out, flipped, to);
 }
 px_status px__to_ordered(px_tensor **out, const px_tensor *t) {
-  if (t->dtype == PX_UINT64) return turn(out, t, PX_INT64, PX_INT64);
+  if (t->dtype == PX_UINT64) return flip_top_bit(out, t, PX_INT64, PX_INT64);
   return px_to(out, t, PX_INT64, PX_DEVICE_NONE, false, false);
 }
 px_status px__from_ordered(px_tensor **out, const px_tensor *t, px_dtype dtype) {
-  if (dtype == PX_UINT64) return turn(out, t, PX_INT64, PX_UINT64);
+  if (dtype == PX_UINT64) return flip_top_bit(out, t, PX_INT64, PX_UINT64);
   return px_to(out, t, dtype, PX_DEVICE_NONE, false, false);
 }
 
-// What is below zero is below all.
-static int64_t turned_number(px_scalar x) {
+// Negative numbers are below all uint64 values.
+static int64_t flipped_number(px_scalar x) {
   int64_t value = x.kind == 'u' ? x.v.i : px_scalar_int(x);
   return value < 0 && x.kind != 'u' ? INT64_MIN : value ^ INT64_MIN;
 }
@@ -48,7 +48,7 @@ px_status px__call_ordered(px_call *call) {
       PX_TRY(px__to_ordered(&o.of[o.count - 1], args[i].v.tensor));
       args[i] = PX_T(o.of[o.count - 1]);
     } else if (px__is_number(args[i])) {
-      args[i] = PX_I(turned_number(px_value_scalar(args[i])));
+      args[i] = PX_I(flipped_number(px_value_scalar(args[i])));
     }
   }
   PX_TRY(px_op_call(op, PX_CALL_NEW, args, made));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// PyTorch's texts for dtypes that an op does not take; they come from the op's entry. And that of
-// ops that GPUs lack.
+// Errors for unsupported dtypes, with PyTorch's texts from the op's entry. Ops without a GPU kernel
+// have a text of Phlox.
 #include "call/call_impl.h"
 
 px_status px__refuse_dtype(const px_op *op, px_dtype dtype, px_device device) {
@@ -8,7 +8,7 @@ px_status px__refuse_dtype(const px_op *op, px_dtype dtype, px_device device) {
   const px__op_texts *texts = px__impl(op)->texts ? px__impl(op)->texts : &none;
   const char *class = px_dtype_class(dtype);
   if (dtype == PX_BOOL && texts->of_bool.code) PX_FAIL_AS(texts->of_bool, class);
-  // Such texts tell of complex numbers as if they were taken.
+  // Texts for dtypes list complex numbers as supported.
   if (texts->of_dtype.code && !px_dtype_is_complex(dtype)) PX_FAIL_AS(texts->of_dtype, class);
   const char *name = device.type == PX_CPU ? texts->cpu_kernel : texts->cuda_kernel;
   PX_CHECK(!name, PX_UNIMPLEMENTED, "\"%s\" not implemented for '%s'", name, class);
@@ -21,6 +21,6 @@ px_status px__refuse_gpu(const px_op *op, px_dtype dtype, px_device device) {
   if (type == PX_META || px__runs_host_kernels(type)) return PX_OK;
   const char *name = px__caller ? px__caller : op->name;
   PX_CHECK(px__op_kernel(op, type), PX_UNIMPLEMENTED,
-           "%s is not implemented for GPUs; the CPU has it, and simulated devices", name);
+           "%s is not implemented for GPUs, only for the CPU and simulated devices", name);
   return PX_OK;
 }

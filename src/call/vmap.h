@@ -1,54 +1,55 @@
 // SPDX-License-Identifier: Apache-2.0
-// A call of batched tensors (phlox/vmap.h), for the rules of ops: what is mapped at the deepest
-// level among the arguments is called beneath, at the level above.
+// vmap: a call of batched tensors (phlox/vmap.h), for the batching rules of ops. Tensors batched at
+// the deepest level among the arguments are replaced by their physical tensors. Rules run at the
+// next outer level.
 //
-// `PX_BATCH(mm) { ... }` defines the rule that entries name by `batch mm`. It gets the call and its
-// arguments by name, as run functions do, and leaves results with px__batch_give.
+// `PX_VMAP_RULE(mm) { ... }` defines the rule named by `batch mm` in an entry. It receives the call
+// and its arguments by name, as run functions do, and sets results with px__vmap_set_result.
 #pragma once
 #include "call/call_impl.h"
 
-struct px__batching {
+struct px__vmap_call {
   px_call *call;
   int level;
-  int64_t size;         // of the mapped dimension
-  struct above *above;  // while a rule runs: what it set aside
+  int64_t size;               // of the batch dimension
+  struct saved_level *saved;  // thread state to restore; set while a rule runs
 };
 
-#define PX_BATCH(name) \
-  static px_status batch_##name(px__batching *b, const px__##name##_batch_args *args); \
-  px_status px__batch_##name(px__batching *b) { \
-    const px__##name##_batch_args args = px__##name##_batch_args_of(b->call->args); \
-    return batch_##name(b, &args); \
+#define PX_VMAP_RULE(name) \
+  static px_status vmap_##name(px__vmap_call *b, const px__##name##_vmap_args *args); \
+  px_status px__vmap_##name(px__vmap_call *b) { \
+    const px__##name##_vmap_args args = px__##name##_vmap_args_of(b->call->args); \
+    return vmap_##name(b, &args); \
   } \
-  static px_status batch_##name(px__batching *b, const px__##name##_batch_args *args)
+  static px_status vmap_##name(px__vmap_call *b, const px__##name##_vmap_args *args)
 
-// The value of a parameter among the arguments of a call that a rule makes.
-static inline px_value *px__batch_argument(const px_op *op, px_value *args, const char *name) {
+// Returns the argument of a named parameter, for a call made by a rule.
+static inline px_value *px__vmap_argument(const px_op *op, px_value *args, const char *name) {
   int i = op->param_count - 1;
   while (i > 0 && strcmp(op->params[i].name, name) != 0) i--;
   return &args[i];
 }
-static inline bool px__is_mapped(const px__batching *b, const px_tensor *t) {
+static inline bool px__is_mapped(const px__vmap_call *b, const px_tensor *t) {
   return t && px__is_batched(t) && t->level == b->level;
 }
-// What is beneath a mapped tensor, the mapped dimension first, with dimensions of size 1 behind
-// that until there are 1 + ndim; another tensor as it is. Then the two are broadcast together. A
-// new reference; NULL stays NULL.
-px_status px__batch_align(px_tensor **out, const px__batching *b, px_tensor *t, int ndim)
+// Returns the physical tensor of a batched tensor, the batch dimension first. Inserts dimensions of
+// size 1 after it up to 1 + ndim dimensions, so that results of several calls broadcast. Returns
+// other tensors unchanged. A new reference; NULL stays NULL.
+px_status px__vmap_physical(px_tensor **out, const px__vmap_call *b, px_tensor *t, int ndim)
     __attribute__((warn_unused_result));
-// The same without other dimensions, and a tensor that is not mapped is repeated.
-px_status px__batch_whole(px_tensor **out, const px__batching *b, px_tensor *t)
+// Returns the physical tensor, without inserted dimensions. Tensors not batched are repeated.
+px_status px__vmap_ensure_batch_dim(px_tensor **out, const px__vmap_call *b, px_tensor *t)
     __attribute__((warn_unused_result));
-// Result i of the call is what stands for the places of `made`, whose reference it takes.
-px_status px__batch_give(px__batching *b, int i, px_tensor *made_take)
+// Sets result i of the call to the batched tensor over `made`. Takes the reference.
+px_status px__vmap_set_result(px__vmap_call *b, int i, px_tensor *made_take)
     __attribute__((warn_unused_result));
-// The rule `align`: dimensions of places are aligned as those of operands that are broadcast.
-px_status px__batch_operands(px__batching *b) __attribute__((warn_unused_result));
-// The rule `shift`: the mapped dimension comes before the others.
-px_status px__batch_shift(px__batching *b) __attribute__((warn_unused_result));
-// The rule `merge`: the mapped dimension and the first one become one.
-px_status px__batch_merge(px__batching *b) __attribute__((warn_unused_result));
-// Runs the op's function on the batched tensors: where it composes the result of other ops.
-px_status px__batch_itself(px__batching *b) __attribute__((warn_unused_result));
-// The rule for each place by itself; without a word if `quiet`.
-px_status px__batch_loop(px__batching *b, bool quiet) __attribute__((warn_unused_result));
+// Rule `align`: aligns the dimensions of samples as broadcasting does.
+px_status px__vmap_align(px__vmap_call *b) __attribute__((warn_unused_result));
+// Rule `shift`: puts the batch dimension before the others.
+px_status px__vmap_shift(px__vmap_call *b) __attribute__((warn_unused_result));
+// Rule `merge`: merges the batch dimension with the first one.
+px_status px__vmap_merge(px__vmap_call *b) __attribute__((warn_unused_result));
+// Runs the op's function on the batched tensors; for ops composed of other ops.
+px_status px__vmap_itself(px__vmap_call *b) __attribute__((warn_unused_result));
+// Rule `loop`: calls the op for each sample. `quiet`: without PyTorch's warning.
+px_status px__vmap_loop(px__vmap_call *b, bool quiet) __attribute__((warn_unused_result));

@@ -126,7 +126,7 @@ static px_status packed(px_tensor **out, const px_tensor *self, px_dtype dtype) 
     PX_TRY(copy_bytes(made, self, true));
   else if (self->numel)
     PX_TRY(run_copy_kernel(made, self, self->strides));
-  if (PX_UNLIKELY(self->flags & PX_TENSOR_LAZY)) PX_TRY(settle(made, self->flags));
+  if (PX_UNLIKELY(self->flags & PX_TENSOR_CONJ_NEG)) PX_TRY(settle(made, self->flags));
   *out = PX_MOVE(made);
   return PX_OK;
 }
@@ -176,7 +176,7 @@ px_status px__tensor_copy(px_tensor *to, const px_tensor *from, bool non_blockin
   PX_TRY(px__refuse_batched(to));
   PX_TRY(px__refuse_batched(from));
   PX_SCOPED(px_tensor) settled = NULL;
-  if (PX_UNLIKELY(from->flags & PX_TENSOR_LAZY)) {
+  if (PX_UNLIKELY(from->flags & PX_TENSOR_CONJ_NEG)) {
     PX_TRY(packed(&settled, from, (px_dtype)from->dtype));
     from = settled;
   }
@@ -190,7 +190,7 @@ px_status px__tensor_copy(px_tensor *to, const px_tensor *from, bool non_blockin
 px_status px__tensor_contiguous(px_tensor **out, const px_tensor *self) {
   *out = NULL;
   PX_TRY(px__refuse_batched(self));
-  if (self->contiguous && !(self->flags & PX_TENSOR_LAZY))
+  if (self->contiguous && !(self->flags & PX_TENSOR_CONJ_NEG))
     *out = px_retain(self);
   else
     PX_TRY(packed(out, self, (px_dtype)self->dtype));
@@ -245,7 +245,7 @@ static px_status read_one(const void **out, void *room, const px_tensor *self) {
       "report.");
   const px_block *block = self->storage->block;
   PX_SCOPED(px_tensor) settled = NULL;
-  if (PX_UNLIKELY(self->flags & PX_TENSOR_LAZY)) {
+  if (PX_UNLIKELY(self->flags & PX_TENSOR_CONJ_NEG)) {
     PX_TRY(px__tensor_contiguous(&settled, self));
     PX_TRY(read_bytes(settled, room, px__item(self)));
     *out = room;

@@ -19,7 +19,7 @@ __attribute__((noinline)) static void end_rest(px_tensor *t) {
   px_release(t->version);
   px_release(t->autograd);
   t->base = NULL, t->version = NULL, t->autograd = NULL;
-  if (PX_UNLIKELY(t->beneath != NULL)) px__batched_end(t);
+  if (PX_UNLIKELY(t->physical != NULL)) px__batched_end(t);
 }
 
 // Leaves it as tensor_new has it, but for what tensor_make writes.
@@ -29,7 +29,7 @@ static void tensor_destroy(void *self) {
   if (PX_UNLIKELY(is_kept(t))) kept_release(px_tensor_kept(t));
   px__storage_release(t->storage, here);
   t->user = NULL;
-  if (t->base || t->version || t->autograd || t->beneath) end_rest(t);
+  if (t->base || t->version || t->autograd || t->physical) end_rest(t);
   if (PX_UNLIKELY(t->sizes != t->own)) px__free(t->sizes), own_geometry(t);
   px__pool_give(here, PX__POOL_TENSOR, t);
 }
@@ -123,7 +123,7 @@ PX__WHOLE px_status px__tensor_over(px_tensor **out, px_storage *storage_take, i
 PX__WHOLE static inline px_status view_plain(px_tensor **out, const px_tensor *self, int ndim,
                                              const int64_t *sizes, const int64_t *strides,
                                              int64_t offset) {
-  unsigned marks = px__thread_marks.view, kept = PX_TENSOR_INFERENCE | PX_TENSOR_LAZY;
+  unsigned marks = px__thread_marks.view, kept = PX_TENSOR_INFERENCE | PX_TENSOR_CONJ_NEG;
   if (!(marks & PX_TENSOR_VIEW)) kept |= PX_TENSOR_ALIASED;
   PX_TRY(tensor_make(out, px_retain(self->storage), (px_dtype)self->dtype, ndim,
                      (uint16_t)(marks | (self->flags & kept)), px__tally_here));
@@ -140,7 +140,7 @@ PX__WHOLE static inline px_status view_plain(px_tensor **out, const px_tensor *s
 static px_status view_batched(px_tensor **out, const px_tensor *self, int ndim,
                               const int64_t *sizes, const int64_t *strides, int64_t offset) {
   PX_SCOPED(px_tensor) beneath = NULL;
-  PX_TRY(px__batched_view(&beneath, self->beneath, self->level, ndim, sizes, strides, offset));
+  PX_TRY(px__batched_view(&beneath, self->physical, self->level, ndim, sizes, strides, offset));
   PX_TRY(view_plain(out, self, ndim, sizes, strides, offset));
   px__batched_over(*out, beneath, self->level);
   return PX_OK;

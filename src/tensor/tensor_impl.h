@@ -54,7 +54,7 @@ enum {
   PX_TENSOR_BATCHED = 512,  // stands for the places of a mapped dimension: batched.c
   PX_TENSOR_CONJ = 1024,    // its numbers are the conjugates of those in memory
   PX_TENSOR_NEG = 2048,     // ... the negatives
-  PX_TENSOR_LAZY = PX_TENSOR_CONJ | PX_TENSOR_NEG,
+  PX_TENSOR_CONJ_NEG = PX_TENSOR_CONJ | PX_TENSOR_NEG,
 };
 enum { PX__OWN_DIMS = 8 };
 struct px_tensor {
@@ -66,7 +66,7 @@ struct px_tensor {
   uint64_t own_version;  // of a view: the version when it was made
   px_tensor *base;       // of a differentiable view: the tensor at the root, owned
   px_autograd_slot *autograd;
-  px_tensor *beneath;  // of a batched tensor: all places, along its first dimension; owned
+  px_tensor *physical;  // of a batched tensor: all places, along its first dimension; owned
   void *user;
   int8_t ndim;
   int8_t dtype;
@@ -97,7 +97,7 @@ extern px_status (*px__batched_view)(px_tensor **out, px_tensor *beneath, int le
 // What lies under all levels of a batched tensor: the elements of all places. Another tensor
 // itself.
 static inline const px_tensor *px__all_places(const px_tensor *t) {
-  while (px__is_batched(t)) t = t->beneath;
+  while (px__is_batched(t)) t = t->physical;
   return t;
 }
 // Fails with PyTorch's text if t is batched: it has no memory of its own to be read or written.
@@ -196,12 +196,12 @@ px_status px__wrap_dims(uint64_t *out, const int64_t *dims, int count, int ndim)
 px_status px__view_strides(bool *possible, const px_tensor *self, int ndim, int64_t *sizes,
                            int64_t *strides) __attribute__((warn_unused_result));
 
-// Views self with other PX_TENSOR_LAZY flags. Kernels read memory: such a tensor comes to none.
+// Views self with other PX_TENSOR_CONJ_NEG flags. Kernels read memory: such a tensor comes to none.
 // What calls ops need not care, since the driver copies it before (call/lazy.c).
-px_status px__tensor_lazy_view(px_tensor **out, const px_tensor *self, unsigned flags)
+px_status px__tensor_conj_neg_view(px_tensor **out, const px_tensor *self, unsigned flags)
     __attribute__((warn_unused_result));
 // Whether there ever was a tensor with such flags.
-extern bool px__any_lazy;  // atomic
+extern bool px__any_conj_neg;  // atomic
 
 // Whether the bytes from the first to the last element of each share some.
 bool px__overlap(const px_tensor *a, const px_tensor *b);

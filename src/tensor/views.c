@@ -54,17 +54,17 @@ px_status px_tensor_from_storage(px_tensor **out, px_storage *storage, px_dtype 
 static px_status same_memory(px_tensor **out, const px_tensor *self) {
   PX_TRY(px__tensor_new(out, self->storage, (px_dtype)self->dtype, self->ndim, self->sizes,
                         self->strides, self->offset));
-  (*out)->flags |= self->flags & (PX_TENSOR_INFERENCE | PX_TENSOR_LAZY);
-  if (px__is_batched(self)) px__batched_over(*out, self->beneath, self->level);
+  (*out)->flags |= self->flags & (PX_TENSOR_INFERENCE | PX_TENSOR_CONJ_NEG);
+  if (px__is_batched(self)) px__batched_over(*out, self->physical, self->level);
   return PX_OK;
 }
 
-bool px__any_lazy;
+bool px__any_conj_neg;
 
-px_status px__tensor_lazy_view(px_tensor **out, const px_tensor *self, unsigned flags) {
+px_status px__tensor_conj_neg_view(px_tensor **out, const px_tensor *self, unsigned flags) {
   PX_TRY(px__tensor_view(out, self, self->ndim, self->sizes, self->strides, self->offset));
-  (*out)->flags = (uint16_t)(((*out)->flags & ~PX_TENSOR_LAZY) | flags);
-  __atomic_store_n(&px__any_lazy, true, __ATOMIC_RELAXED);
+  (*out)->flags = (uint16_t)(((*out)->flags & ~PX_TENSOR_CONJ_NEG) | flags);
+  __atomic_store_n(&px__any_conj_neg, true, __ATOMIC_RELAXED);
   return PX_OK;
 }
 
@@ -111,7 +111,7 @@ px_status px__batched_new(px_tensor **out, px_tensor *beneath, int level) {
   PX_TRY(px__tensor_new(out, beneath->storage, (px_dtype)beneath->dtype, beneath->ndim - 1,
                         beneath->sizes + 1, beneath->strides + 1, beneath->offset));
   (*out)->version = px_retain(beneath->version);
-  (*out)->flags |= beneath->flags & (PX_TENSOR_INFERENCE | PX_TENSOR_ALIASED | PX_TENSOR_LAZY);
+  (*out)->flags |= beneath->flags & (PX_TENSOR_INFERENCE | PX_TENSOR_ALIASED | PX_TENSOR_CONJ_NEG);
   px__batched_over(*out, beneath, level);
   return PX_OK;
 }
@@ -131,7 +131,8 @@ static void take_geometry(px_tensor *self, const px_tensor *value) {
   self->offset = value->offset;
   self->ndim = value->ndim;
   self->dtype = value->dtype;
-  self->flags = (uint16_t)((self->flags & ~PX_TENSOR_LAZY) | (value->flags & PX_TENSOR_LAZY));
+  self->flags =
+      (uint16_t)((self->flags & ~PX_TENSOR_CONJ_NEG) | (value->flags & PX_TENSOR_CONJ_NEG));
   for (int d = 0; d < value->ndim; d++) {
     self->sizes[d] = value->sizes[d];
     self->strides[d] = value->strides[d];
@@ -143,7 +144,7 @@ static void take_geometry(px_tensor *self, const px_tensor *value) {
 px_status px__tensor_take_geometry(px_tensor *self, const px_tensor *view) {
   PX_TRY(px__tensor_room(self, view->ndim));
   take_geometry(self, view);
-  if (px__is_batched(view)) px__batched_over(self, view->beneath, view->level);
+  if (px__is_batched(view)) px__batched_over(self, view->physical, view->level);
   return PX_OK;
 }
 

@@ -12,8 +12,8 @@ px_status (*px__batched_view)(px_tensor **out, px_tensor *beneath, int level, in
                               const int64_t *sizes, const int64_t *strides, int64_t offset);
 
 void px__batched_over(px_tensor *self, px_tensor *beneath, int level) {
-  px_tensor *before = self->beneath;
-  self->beneath = px_retain(beneath);
+  px_tensor *before = self->physical;
+  self->physical = px_retain(beneath);
   self->level = (uint8_t)level;
   self->flags |= PX_TENSOR_BATCHED;
   if (before)
@@ -23,8 +23,8 @@ void px__batched_over(px_tensor *self, px_tensor *beneath, int level) {
 }
 
 void px__batched_end(px_tensor *self) {
-  px_tensor *beneath = self->beneath;
-  self->beneath = NULL;  // the memory may become another tensor's
+  px_tensor *beneath = self->physical;
+  self->physical = NULL;  // the memory may become another tensor's
   __atomic_sub_fetch(&px__calls_differ, 1, __ATOMIC_RELAXED);
   px_release(beneath);
 }

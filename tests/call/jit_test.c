@@ -133,44 +133,43 @@ PX_TEST(what_is_no_function_is_refused_before_it_runs) {
 }
 
 PX_TEST(errors_say_where) {
-  fails(ONE ") {\n  return y; }", PX_RUNTIME, "f, line 2: there is no variable 'y'");
+  fails(ONE ") {\n  return y; }", PX_RUNTIME, "f, line 2: unknown variable 'y'");
   fails(ONE ") { return (x; }", PX_RUNTIME, "f, line 1: expected ')', not ';'");
   fails(ONE ") { return x }", PX_RUNTIME, "f, line 1: expected ';', not '}'");
   fails(ONE ") { return 12q; }", PX_RUNTIME, "f, line 1: expected a number, not '12q'");
-  fails(ONE ") { T y; return y; }", PX_RUNTIME, "f, line 1: there is no value yet of 'y'");
+  fails(ONE ") { T y; return y; }", PX_RUNTIME, "f, line 1: use before assignment of 'y'");
   fails(ONE ") { x + 1; return x; }", PX_RUNTIME, "f, line 1: expected '=', not '+'");
   fails(ONE ") { T y = x; }", PX_RUNTIME, "f returns nothing");
   fails(ONE ", T y) { return y; }", PX_RUNTIME, "f takes 2 arguments, but 1 were given");
   fails(ONE ") { return pow(x); }", PX_RUNTIME, "pow takes 2 arguments, but 1 were given");
   fails("template <typename T> void f(T x, T& a, T& b) { a = x; }", PX_RUNTIME,
-        "f gives 2 results by reference, not 1");
-  fails("template <typename T> void f(T x, T& a) { }", PX_RUNTIME, "f gives a no value");
+        "f has 2 reference parameters, expected 1");
+  fails("template <typename T> void f(T x, T& a) { }", PX_RUNTIME, "f does not assign a");
   fails("template <typename T> void f(T x, T& a) { return x; }", PX_RUNTIME,
-        "f, line 1: void returns 'x'");
+        "f, line 1: a void function returns 'x'");
 }
 
 PX_TEST(what_is_not_there_is_refused_by_name) {
   fails(ONE ") { for (int i = 0; i < 3; i++) x += 1; return x; }", PX_UNIMPLEMENTED,
-        "f, line 1: jiterator has in Phlox no 'for'");
+        "f, line 1: unsupported statement 'for'");
   fails(ONE ") { return sincos(x); }", PX_UNIMPLEMENTED,
-        "f, line 1: jiterator has in Phlox no function 'sincos'");
-  fails(ONE ") { T y[2]; return x; }", PX_UNIMPLEMENTED,
-        "f, line 1: jiterator has in Phlox no array '['");
+        "f, line 1: unsupported function 'sincos'");
+  fails(ONE ") { T y[2]; return x; }", PX_UNIMPLEMENTED, "f, line 1: unsupported array '['");
   fails(ONE ") { unsigned y = 1; return x; }", PX_UNIMPLEMENTED,
-        "f, line 1: jiterator has in Phlox no type 'unsigned'");
+        "f, line 1: unsupported type 'unsigned'");
 }
 
 PX_TEST(what_has_no_end_is_refused) {
   char deep[4096] = ONE ") { return ";
   memset(deep + strlen(deep), '(', 2000);
   strcat(deep, "x; }");
-  fails(deep, PX_RECURSION, "code nests more than 256 deep");
+  fails(deep, PX_RECURSION, "code is nested more than 256 levels deep");
   char minus[4096] = ONE ") { return ";
   for (int i = 0; i < 1000; i++) strcat(minus, "- ");
   strcat(minus, "x; }");
-  fails(minus, PX_RECURSION, "code nests more than 256 deep");
+  fails(minus, PX_RECURSION, "code is nested more than 256 levels deep");
   fails(ONE ") { if (x > 9) return x; return f(x + 1); }", PX_RECURSION,
-        "f: calls nest more than 16 deep");
+        "f: calls are nested more than 16 deep");
 }
 
 PX_TEST(arguments_have_to_be_there) {

@@ -348,14 +348,14 @@ PX_TEST(backward_ops_check_their_sizes) {
         "0-dim tensor");
   FAILS(HIDDEN(as_strided_backward, (&y), PX_T(x), PX_IS(negative, 2), PX_IS(sizes, 2), PX_I(0),
                PX_IS(sizes, 2), PX_IS(sizes, 2), PX_I(0)),
-        PX_RUNTIME, "do not fit any memory");
+        PX_RUNTIME, "within 64-bit memory");
   FAILS(HIDDEN(as_strided_backward, (&y), PX_T(x), PX_IS(sizes, 2), PX_IS(sizes, 1), PX_I(0),
                PX_IS(sizes, 2), PX_IS(sizes, 2), PX_I(0)),
         PX_RUNTIME, "mismatch in length");
   FAILS(HIDDEN(masked_select_backward, (&y), PX_T(x), PX_IS(sizes, 2), PX_T(x)), PX_RUNTIME,
         "expected BoolTensor");
   FAILS(HIDDEN(_unsafe_view, (&y), PX_T(turned), PX_IS((int64_t[]){20}, 1)), PX_RUNTIME,
-        "has to be copied");
+        "not compatible with the strides");
   FAILS(HIDDEN(max_pool2d_pick, (&y), PX_T(plane), PX_T(far)), PX_INDEX, "index 9, size 4");
   FAILS(HIDDEN(max_pool2d_backward, (&y), PX_T(far_grad), PX_T(far), PX_IS(window, 4)), PX_INDEX,
         "index 9, size 4");
@@ -373,9 +373,9 @@ PX_TEST(an_op_without_out_does_not_look_for_results) {
   OK(px_conj(&conjugate, z));
   px_value args[8] = {PX_T(x), PX_T(x), PX_T(x), PX_T(x), PX_T(x), PX_T(x), PX_T(x), PX_I(0)};
   void *results[8] = {x, (void *)1, (void *)1, (void *)1, (void *)1};  // px_op_call reads the first
-  FAILS(px_op_call(op, PX_CALL_OUT, args, results), PX_TYPE, "has no form that writes to out=");
+  FAILS(px_op_call(op, PX_CALL_OUT, args, results), PX_TYPE, "does not support writing to out=");
   args[1] = PX_T(conjugate);
-  FAILS(px_op_call(op, PX_CALL_OUT, args, results), PX_TYPE, "has no form that writes to out=");
+  FAILS(px_op_call(op, PX_CALL_OUT, args, results), PX_TYPE, "does not support writing to out=");
 }
 
 PX_TEST(numbers_beside_tensors_of_a_device_are_refused) {

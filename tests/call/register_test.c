@@ -438,7 +438,7 @@ PX_TEST(a_function_must_give_its_results) {
       .schema = "toys::none(Tensor self) -> Tensor", .kind = "function", .run = gives_nothing});
   PX_SCOPED(px_tensor) x = floats(1, 1.);
   px_tensor *y = NULL;
-  FAILS(call(&y, op, x, PX_NONE()), PX_RUNTIME, "toys::none gave no result 0");
+  FAILS(call(&y, op, x, PX_NONE()), PX_RUNTIME, "toys::none returned no result 0");
 }
 
 static px_status add_to(void *data, px_tensor **results, const px_value *args) {
@@ -479,26 +479,28 @@ PX_TEST(a_bad_schema_is_told_with_its_place) {
       {"f(Tnsor self) -> Tensor", "character 3: unknown type 'Tnsor'"},
       {"f(Tensor) -> Tensor", "character 9: expected the name of a parameter, not ') -> Tensor'"},
       {"f(Tensor self Tensor b) -> Tensor", "character 15: expected ',', not 'Tensor b) ->'"},
-      {"f(Tensor a, Tensor a) -> Tensor", "character 20: there are two parameters 'a'"},
+      {"f(Tensor a, Tensor a) -> Tensor", "character 20: duplicate parameter 'a'"},
       {"f(Tensor a=1) -> Tensor", "character 12: the default of 'a' can only be None"},
       {"f(Tensor a, int n=None) -> Tensor", "character 19: 'n' may not be None"},
-      {"f(Tensor a, int n=1.5) -> Tensor", "character 19: '1.5' is no whole number"},
-      {"f(Tensor a, int n=x) -> Tensor", "character 19: 'x) -> Tensor' is no default of 'n'"},
-      {"f(Tensor a, bool b=1) -> Tensor", "character 20: '1) -> Tensor' is no default of 'b'"},
-      {"f(Tensor a, int n=True) -> Tensor", "character 19: a truth value is no default of 'n'"},
-      {"f(Tensor a, float[] x) -> Tensor", "character 13: there are no lists of float"},
+      {"f(Tensor a, int n=1.5) -> Tensor", "character 19: expected an integer, not '1.5'"},
+      {"f(Tensor a, int n=x) -> Tensor",
+       "character 19: 'x) -> Tensor' is not a valid default of 'n'"},
+      {"f(Tensor a, bool b=1) -> Tensor",
+       "character 20: '1) -> Tensor' is not a valid default of 'b'"},
+      {"f(Tensor a, int n=True) -> Tensor", "character 19: a bool is not a valid default of 'n'"},
+      {"f(Tensor a, float[] x) -> Tensor", "character 13: lists of float are not supported"},
       {"f(Tensor a, str s=x) -> Tensor", "character 19: the default of 's' is to be a text"},
-      {"f(Tensor a, Dtype? d=flat32) -> Tensor", "character 22: there is no dtype 'flat32'"},
+      {"f(Tensor a, Dtype? d=flat32) -> Tensor", "character 22: unknown dtype 'flat32'"},
       {"f(Tensor a, int[] n=[1, 2) -> Tensor", "expected ',', not ') -> Tensor'"},
       {"f(Tensor a)", "character 12: expected '->', but it ends here"},
       {"f(Tensor a) -> int", "character 16: expected '(', not 'int'"},
-      {"f(Tensor a) -> Tensor[]", "character 22: expected nothing more, not '[]'"},
+      {"f(Tensor a) -> Tensor[]", "character 22: expected the end, not '[]'"},
       {"f(Tensor a) -> (Tensor 7)", "character 24: expected the name of a result, not '7)'"},
       {"f(Tensor(a a) -> Tensor", "character 9: expected '(a)' or '(a!)', not '(a a) -> Ten'"},
       {"f(Tensor() a) -> Tensor", "character 9: expected '(a)' or '(a!)'"},
       {"f(Tensor a, Tensor b, Tensor c, Tensor d, Tensor e, int g, int h, int i, int j, int k, "
        "int l, int m, int n, int o, int p, int q, int r) -> Tensor",
-       "there can be 16 parameters"}};
+       "at most 16 parameters are supported"}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     px_op_definition d = squareplus_definition;
     int64_t objects = px_live_objects(NULL), ops = px_op_count();
@@ -538,7 +540,7 @@ PX_TEST(parts_that_do_not_fit_are_refused) {
   } rows[] = {
       {{.schema = one, .kind = ""}, "toys::f has no kind"},
       {{.schema = "f(Tensor x) -> ()", .kind = "function", .run = gives_nothing},
-       "f has no result, as only composite ops may"},
+       "f has no result; only composite ops may have none"},
       {{.schema = one, .kind = "function", .run = gives_nothing, .serve = add_to},
        "toys::f has functions `run` and `serve`"},
       {{.schema = one, .kind = "kernel", .kernels = {{"cpu", pick}}, .serve = add_to},
@@ -591,9 +593,9 @@ PX_TEST(parts_that_do_not_fit_are_refused) {
 PX_TEST(a_name_is_taken_once) {
   px_op_definition d = squareplus_definition;
   registered(&d);
-  FAILS(px_op_register(NULL, &d), PX_VALUE, "there is an op 'toys::squareplus' already");
+  FAILS(px_op_register(NULL, &d), PX_VALUE, "op 'toys::squareplus' is already registered");
   d.schema = "add(Tensor self, *, Scalar beta=4) -> Tensor";
-  FAILS(px_op_register(NULL, &d), PX_VALUE, "there is an op 'add' already");
+  FAILS(px_op_register(NULL, &d), PX_VALUE, "op 'add' is already registered");
   d.schema = "toys::add(Tensor self, *, Scalar beta=4) -> Tensor";
   registered(&d);
 }

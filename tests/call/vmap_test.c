@@ -428,7 +428,7 @@ PX_TEST(what_needs_elements_is_refused) {
   int level;
   FAILS(px_batch(&out, x, 0), PX_RUNTIME, "outside of px_vmap_begin");
   OK(px_vmap_begin(&level, 2, PX_RANDOMNESS_ERROR));
-  FAILS(px_batch(&out, x, 1), PX_VALUE, "has 3 places, but the mapping has 2");
+  FAILS(px_batch(&out, x, 1), PX_VALUE, "has size 3, but the level has size 2");
   FAILS(px_batch(&out, x, 2), PX_INDEX, "Dimension out of range");
   OK(px_batch(&place, x, 0));
   CHECK(px_tensor_data(place) == NULL);

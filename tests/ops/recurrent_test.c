@@ -185,7 +185,7 @@ PX_TEST(what_does_not_fit_is_refused) {
   FAILS(call(out, &n, none, NULL, n.h, n.c), PX_RUNTIME, "Expected sequence length to be larger");
   FAILS(call(out, &n, x, NULL, one, one), PX_RUNTIME, "Expected more hidden states");
   FAILS(call(out, &n, x, NULL, narrow, narrow), PX_RUNTIME, "of batch size 3, got 4");
-  FAILS(call(out, &n, flat, growing, n.h, n.c), PX_RUNTIME, "never increase");
+  FAILS(call(out, &n, flat, growing, n.h, n.c), PX_RUNTIME, "non-increasing");
   FAILS(call(out, &n, flat, flat, n.h, n.c), PX_RUNTIME, "1-D CPU tensor of int64");
   for (int i = 0; i < 3; i++) CHECK(!out[i]);
   net_end(&n);

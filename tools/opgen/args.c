@@ -163,13 +163,13 @@ static const view_kind run_view = {.word = "args",
                                    .function = "run",
                                    .takes = "px_call *call"};
 
-static const view_kind batch_view = {.word = "batch_args",
+static const view_kind batch_view = {.word = "vmap_args",
                                      .given = "const px_value *args",
                                      .before = "",
                                      .list = "args",
                                      .tensors = true,
-                                     .function = "batch",
-                                     .takes = "px__batching *b"};
+                                     .function = "vmap",
+                                     .takes = "px__vmap_call *b"};
 
 // ---- kernels: operands, and the list of tensors
 

@@ -16,8 +16,8 @@ static const og_function functions[] = {
     {"istensor", "px__is_tensor", 1, OG_BOOL, "is a tensor", NULL},
     {"same", "px__same_sizes", 2, OG_BOOL, "has the sizes of %s", NULL},
     {"alike", "px__same_dtype", 2, OG_BOOL, "has the dtype of %s", NULL},
-    {"fits", "px__fits", 2, OG_BOOL, "fits the dtype of %s", NULL},
-    {"suffix", "px__suffix", 2, OG_BOOL, "has the last sizes %s", NULL},
+    {"fits", "px__number_fits", 2, OG_BOOL, "fits the dtype of %s", NULL},
+    {"suffix", "px__has_suffix", 2, OG_BOOL, "has the last sizes %s", NULL},
     {"rows", "px__rows_of", 2, OG_INT, NULL, NULL},
     {"classes", "px__classes", 2, OG_BOOL, NULL, NULL},
     {"shape", "PX__SHAPE_TEXT", 1, OG_TEXT, NULL, NULL},
@@ -28,7 +28,7 @@ static const og_function functions[] = {
     {"exact", "PX__EXACT_TEXT", 1, OG_TEXT, NULL, NULL},
     {"python", "PX__PYTHON_TEXT", 1, OG_TEXT, NULL, NULL},
     {"braced", "PX__BRACED_TEXT", 1, OG_TEXT, NULL, NULL},
-    {"highest", "PX__HIGHEST_TEXT", 1, OG_TEXT, NULL, NULL}};
+    {"highest", "PX__MAX_TEXT", 1, OG_TEXT, NULL, NULL}};
 enum { FUNCTIONS = sizeof functions / sizeof *functions };
 const og_function *og_function_of(const char *name) {
   for (int i = 0; i < FUNCTIONS; i++)
@@ -40,9 +40,9 @@ static const struct {
   const char *name, *c;
   int count;
   og_type type;
-} numbered[] = {{"size", "px__size_of", 1, OG_INT},     // of a dimension, from the end if negative
-                {"leads", "px__leads", 2, OG_BOOL},     // the same sizes but for the last
-                {"beside", "px__beside", 2, OG_BOOL}};  // the same sizes but for a dimension
+} numbered[] = {{"size", "px__size_of", 1, OG_INT},  // of a dimension, from the end if negative
+                {"leads", "px__same_leading", 2, OG_BOOL},   // the same sizes but for the last
+                {"beside", "px__same_except", 2, OG_BOOL}};  // the same sizes but for a dimension
 enum { NUMBERED = sizeof numbered / sizeof *numbered };
 
 static og_value naming(const og_node *n, void *context);

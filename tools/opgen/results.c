@@ -112,7 +112,7 @@ static const char *dtype(const og_op *op, const og_node *n) {
     const char *name, *c;
     int count;
   } functions[] = {{"promoted", "px_dtype_promote", 2},
-                   {"whole", "px__whole_dtype", 1},
+                   {"whole", "px__sum_dtype", 1},
                    {"wide", "px__wide_dtype", 1}};
   if (n->kind == OG_NAME) return named_dtype(op, n);
   if (n->kind == OG_LOGIC && n->count == 2) return first_dtype(op, n);
@@ -229,7 +229,7 @@ void og_write_results(FILE *to, const og_op *op) {
           op->name, built ? "  px__shape s;\n" : "");
   for (int i = 0; i < op->param_count; i++)
     if (op->params[i].type == OG_TENSOR && !op->params[i].optional)
-      fprintf(to, "  px__surely_tensor(a[%d]);\n", i);
+      fprintf(to, "  px__assume_tensor(a[%d]);\n", i);
   og_write_late_checks(to, op);
   if (op->run.text) fprintf(to, "  PX_TRY(%s(call));\n", og_run_function(op));
   write_draws(to, op);

@@ -87,7 +87,7 @@ void og_write_params(FILE *to, const og_op *op) {
 static const char *promotion_of(const og_op *op) {
   if (og_has(op, OG_W_float)) return "PX__PROMOTE_FLOAT";
   if (og_has(op, OG_W_compare)) return "PX__PROMOTE_COMPARE";
-  if (og_has(op, OG_W_whole)) return "PX__PROMOTE_WHOLE";
+  if (og_has(op, OG_W_whole)) return "PX__PROMOTE_INTEGER";
   if (og_has(op, OG_W_first)) return "PX__PROMOTE_FIRST";
   return og_has(op, OG_W_sum) ? "PX__PROMOTE_SUM" : "PX__PROMOTE";
 }
@@ -96,7 +96,7 @@ static const char *result_dtype(const og_op *op, int r) {
   const char *name = op->result_names[r];
   if (name && !strcmp(name, "indices")) return "PX_INT64";
   if (og_has(op, OG_W_boolresult) || og_has(op, OG_W_compare)) return "PX_BOOL";
-  if (og_has(op, OG_W_realresult)) return "PX__DTYPE_OF_PARTS";
+  if (og_has(op, OG_W_realresult)) return "PX__DTYPE_REAL";
   return og_has(op, OG_W_longresult) ? "PX_INT64" : "PX_DTYPE_NONE";
 }
 
@@ -149,8 +149,8 @@ static const struct {
 } out_rules[] = {{"cast", "PX__OUT_CAST", ""},
                  {"same", "PX__OUT_SAME", " of the result's dtype"},
                  {"any", "PX__OUT_ANY", " of any dtype"},
-                 {"gives", "PX__OUT_GIVES", ", whose dtype it computes in"},
-                 {"alone", "PX__OUT_ALONE", ""}};
+                 {"gives", "PX__OUT_SETS_DTYPE", ", whose dtype it computes in"},
+                 {"alone", "PX__OUT_SAME_IF_UNARY", ""}};
 static int out_rule(const og_op *op) {
   bool casts = og_is(op, "pointwise") || og_is(op, "reduce");
   const char *name = op->out.text ? op->out.text : casts ? "cast" : "same";
@@ -197,7 +197,7 @@ static void write_composed(FILE *to, const og_op *op) {
   if (op->unsigned_node)
     fprintf(to, ".complex = unsigned_%s, .composed = PX__OF_UNSIGNED, ", op->name);
   if (og_has(op, OG_W_ordered))
-    fprintf(to, ".complex = px__call_ordered, .composed = PX__OF_LARGE, ");
+    fprintf(to, ".complex = px__call_ordered, .composed = PX__OF_UINT64, ");
 }
 
 void og_write_impl(FILE *to, const og_op *op) {
@@ -221,7 +221,7 @@ void og_write_impl(FILE *to, const og_op *op) {
     fprintf(to, ".check = check_%s, ", op->name);
   else if (policy.cuda || policy.cpu)
     fprintf(to, ".check = px__unchecked, ");
-  fprintf(to, ".nonempty = %d, .any_scalars = %d, .idempotent = %d, .apart = %d, .faults = %d, ",
+  fprintf(to, ".nonempty = %d, .any_scalars = %d, .idempotent = %d, .overlap = %d, .faults = %d, ",
           og_is_nonempty(op), og_has(op, OG_W_cpuscalars), og_has(op, OG_W_idempotent),
           og_has(op, OG_W_aside) ? 2 : og_has(op, OG_W_apart), og_faults(op));
   fprintf(to, ".tensors = %d, .rows = %d, .format = 0x%x, ", tensor_params(op),
@@ -231,13 +231,13 @@ void og_write_impl(FILE *to, const og_op *op) {
   write_fold_places(to, op);
   og_write_batch(to, op);
   if (op->lazy.text && !strcmp(op->lazy.text, "itself")) {
-    fprintf(to, ".takes_lazy = true, ");
+    fprintf(to, ".takes_conj_neg = true, ");
   } else if (op->lazy.text) {
-    og_use("px_status px__lazy_%s(const px_value *args, void **results, bool *done);",
+    og_use("px_status px__conj_neg_%s(const px_value *args, void **results, bool *done);",
            op->lazy.text);
-    fprintf(to, ".lazy = px__lazy_%s, ", op->lazy.text);
+    fprintf(to, ".conj_neg = px__conj_neg_%s, ", op->lazy.text);
   }
-  fprintf(to, ".promotion = %s, .mutates = %d, .turned = %d, .masks = 0x%x, .result_dtypes = {",
+  fprintf(to, ".promotion = %s, .mutates = %d, .transposed = %d, .masks = 0x%x, .result_dtypes = {",
           promotion_of(op), og_has(op, OG_W_mutates), turned, op->mask_params);
   for (int r = 0; r < OG_OP_RESULTS; r++)
     fprintf(to, "%s%s", r ? ", " : "",

@@ -54,17 +54,18 @@ void og_write_batch(FILE *to, const og_op *op) {
     const char *names = og_skip(og_word_end(text));
     if (*names && !row->names)
       og_die(op->batch.place, "nothing follows `batch %s`, but '%s' does", row->word, names);
-    fprintf(to, ".batch = PX__BATCH_%s, .batch_mask = 0x%x, ", row->rule, named_params(op, names));
+    fprintf(to, ".vmap_rule = PX__VMAP_%s, .vmap_mask = 0x%x, ", row->rule,
+            named_params(op, names));
   } else if (begins(text, "as")) {
     if (!og_is(op, "reduce") || !og_find(text + 3))
       og_die(op->batch.place, "`batch as` wants a reduction and the name of another");
-    fprintf(to, ".batch_as = \"%s\", ", text + 3);
+    fprintf(to, ".vmap_as = \"%s\", ", text + 3);
   } else if (begins(text, "refuse")) {
-    fprintf(to, ".batch = PX__BATCH_REFUSE, .batch_text = %s, ", og_skip(text + 6));
+    fprintf(to, ".vmap_rule = PX__VMAP_REFUSE, .vmap_text = %s, ", og_skip(text + 6));
   } else {
     const char *name = og_batch_function(op);
-    og_use("px_status px__batch_%s(px__batching *b);", name);
-    fprintf(to, ".batch = PX__BATCH_RUN, .batch_run = px__batch_%s, .batch_mask = 0x%x, ", name,
+    og_use("px_status px__vmap_%s(px__vmap_call *b);", name);
+    fprintf(to, ".vmap_rule = PX__VMAP_RUN, .vmap_run = px__vmap_%s, .vmap_mask = 0x%x, ", name,
             named_params(op, og_skip(og_word_end(text))));
   }
 }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Run functions of convolution and pooling: sizes of results, and PyTorch's texts for what does not
-// fit.
+// Run functions of convolution and pooling: sizes of results, and PyTorch's argument checks.
 #include "ops/conv/conv_impl.h"
 
 #include "hidden/conv.h"
@@ -17,7 +16,7 @@
 
 #define LL(x) ((long long)(x))
 
-// The text of a dilation tells those of all dimensions, of which an image has two at least.
+// PyTorch's text lists the dilation of all dimensions, at least two.
 static px_status refuse_dilation(px_value v, int dims) {
   char text[256];
   int64_t all[3] = {1, 1, 1};
@@ -28,16 +27,16 @@ static px_status refuse_dilation(px_value v, int dims) {
   PX_FAIL(PX_RUNTIME, "dilation should be greater than zero, but got %s",
           px__sizes_text(text, sizeof text, count, all));
 }
-px_status px__conv_list(px_value v, const char *name, int64_t least, int dims, bool both) {
+px_status px__conv_list(px_value v, const char *name, int64_t min, int dims, bool both) {
   char text[256];
   PX_CHECK(v.n == 1 || v.n == dims || (both && v.n == 2 * dims), PX_RUNTIME,
            "expected %s to be a single integer value or a list of %d values to match the "
            "convolution dimensions, but got %s=%s",
            name, dims, name, px__sizes_text(text, sizeof text, v.n, v.v.ints));
   for (int i = 0; i < v.n; i++) {
-    if (v.v.ints[i] < least && !strcmp(name, "dilation")) return refuse_dilation(v, dims);
-    PX_CHECK(v.v.ints[i] >= least, PX_RUNTIME, "%s %s is not supported",
-             least ? "non-positive" : "negative", name);
+    if (v.v.ints[i] < min && !strcmp(name, "dilation")) return refuse_dilation(v, dims);
+    PX_CHECK(v.v.ints[i] >= min, PX_RUNTIME, "%s %s is not supported",
+             min ? "non-positive" : "negative", name);
     PX_CHECK(v.v.ints[i] <= INT32_MAX, PX_RUNTIME, "integer out of range");
   }
   return PX_OK;
@@ -55,15 +54,15 @@ px__pair px__pair_of(const px_tensor *x, const px_tensor *w) {
   memcpy(p.w, w->sizes, (size_t)w->ndim * sizeof *p.w);
   return p;
 }
-// The texts of messages are made where one is needed.
+// Error texts are formatted only when needed.
 static const char *weight_text(char text[128], const px__pair *p) {
   return px__sizes_text(text, 128, p->ndim, p->w);
 }
-static const char *way_text(char text[48], bool transposed, int64_t groups) {
+static const char *kind_text(char text[48], bool transposed, int64_t groups) {
   snprintf(text, 48, transposed ? "transposed=1, " : "groups=%lld, ", LL(groups));
   return text;
 }
-// The first dimension of a weight divides into groups.
+// Checks that the first dimension of a weight is divisible by groups.
 static px_status check_groups(const px__pair *p, int64_t groups) {
   char ws[128];
   PX_CHECK(p->w[0] >= groups, PX_RUNTIME,
@@ -78,23 +77,23 @@ static px_status check_groups(const px__pair *p, int64_t groups) {
 }
 px_status px__conv_channels(const px__pair *p, const px_tensor *bias, int64_t groups,
                             bool transposed) {
-  char ws[128], xs[128], way[48];
+  char ws[128], xs[128], buffer[48];
   int64_t channels = px__steps(groups, p->w[1]);
-  int64_t wanted = transposed ? p->w[0] : channels, given = transposed ? channels : p->w[0];
+  int64_t expected = transposed ? p->w[0] : channels, given = transposed ? channels : p->w[0];
   PX_TRY(check_groups(p, groups));
-  PX_CHECK(p->x[1] == wanted, PX_RUNTIME,
+  PX_CHECK(p->x[1] == expected, PX_RUNTIME,
            "Given %sweight of size %s, expected input%s to have %lld channels, but got %lld "
            "channels instead",
-           way_text(way, transposed, groups), weight_text(ws, p),
-           px__sizes_text(xs, sizeof xs, p->ndim, p->x), LL(wanted), LL(p->x[1]));
+           kind_text(buffer, transposed, groups), weight_text(ws, p),
+           px__sizes_text(xs, sizeof xs, p->ndim, p->x), LL(expected), LL(p->x[1]));
   PX_CHECK(!bias || (bias->ndim == 1 && bias->numel == given), PX_RUNTIME,
            "Given %sweight of size %s, expected bias to be 1-dimensional with %lld elements, but "
            "got bias of size %s instead",
-           transposed ? way_text(way, true, groups) : "", weight_text(ws, p), LL(given),
+           transposed ? kind_text(buffer, true, groups) : "", weight_text(ws, p), LL(given),
            px__size_text(xs, sizeof xs, bias));
   return PX_OK;
 }
-// A kernel of the sizes w has elements, and sizes of images and kernels can be calculated with.
+// Checks that the kernel is not empty and that sizes of images and kernels are in range.
 static px_status check_kernel(const int64_t *x, const int64_t *w) {
   PX_CHECK(w[2] > 0 && w[3] > 0, PX_RUNTIME,
            "kernel size should be greater than zero, but got kernel_height: %lld kernel_width: "
@@ -108,8 +107,9 @@ static px_status check_kernel(const int64_t *x, const int64_t *w) {
 
 px_status px__conv_types(const px_tensor *x, const px_tensor *w, const px_tensor *bias) {
   char name_x[48], name_w[48];
-  bool elsewhere = px__tensor_device(x).type == PX_CUDA && px__tensor_device(w).type == PX_CPU;
-  PX_CHECK(x->dtype == w->dtype && !elsewhere, PX_RUNTIME,
+  bool device_mismatch =
+      px__tensor_device(x).type == PX_CUDA && px__tensor_device(w).type == PX_CPU;
+  PX_CHECK(x->dtype == w->dtype && !device_mismatch, PX_RUNTIME,
            "Input type (%s) and weight type (%s) should be the same",
            px_tensor_type_name(x, name_x), px_tensor_type_name(w, name_w));
   PX_CHECK(!bias || bias->dtype == x->dtype, PX_RUNTIME,
@@ -129,14 +129,14 @@ static px_status check_conv(const px__conv2d_args *args) {
   px__pair p = px__pair_of(x, w);
   return px__conv_channels(&p, args->bias, args->groups, false);
 }
-// "5 x 5": the sizes of all dimensions.
+// "5 x 5": sizes of all dimensions.
 static const char *by_text(char text[96], int dims, const int64_t *sizes) {
   size_t used = 0;
   for (int k = 0; k < dims; k++)
     used += (size_t)snprintf(text + used, 96 - used, k ? " x %lld" : "%lld", LL(sizes[k]));
   return text;
 }
-px_status px__conv_inside(int dims, const int64_t *padded, const int64_t *kernel) {
+px_status px__conv_check_kernel(int dims, const int64_t *padded, const int64_t *kernel) {
   char have[96], need[96];
   for (int k = 0; k < dims; k++)
     PX_CHECK(padded[k] >= kernel[k], PX_RUNTIME,
@@ -150,13 +150,13 @@ px_status px__conv_sizes(int dims, const int64_t *x, const int64_t *w, px__conv_
   int64_t padded[3], kernel[3];
   sizes[0] = x[0], sizes[1] = w[0];
   for (int k = 0; k < dims; k++) {
-    padded[k] = x[2 + k] + px__int_at(by.padding, k) + px__pad_behind(by.padding, dims, k);
+    padded[k] = x[2 + k] + px__int_at(by.padding, k) + px__pad_end(by.padding, dims, k);
     kernel[k] = px__int_at(by.dilation, k) * (w[2 + k] - 1) + 1;
     sizes[2 + k] = (padded[k] - kernel[k]) / px__int_at(by.stride, k) + 1;
   }
-  return px__conv_inside(dims, padded, kernel);
+  return px__conv_check_kernel(dims, padded, kernel);
 }
-// An image without a batch becomes a batch of one for the call.
+// Adds a batch dimension to an image for the call.
 static px_status unbatched(px_call *call, const px__conv2d_args *args) {
   px_value stride = args->stride, padding = args->padding, dilation = args->dilation;
   PX_SCOPED(px_tensor) batch = NULL;
@@ -167,8 +167,8 @@ static px_status unbatched(px_call *call, const px__conv2d_args *args) {
                    padding.v.ints, padding.n, dilation.v.ints, dilation.n, args->groups));
   return px_squeeze_dim(&call->results[0], result, (int64_t[]){0}, 1);
 }
-px_status px__conv_nothing(px_tensor **out, const px_tensor *const *tensors, int n, int ndim,
-                           const int64_t *sizes) {
+px_status px__conv_empty(px_tensor **out, const px_tensor *const *tensors, int n, int ndim,
+                         const int64_t *sizes) {
   PX_SCOPED(px_tensor) total = NULL;
   PX_SCOPED(px_tensor) none = NULL;
   PX_TRY(px_zeros(&none, sizes, ndim, (px_dtype)tensors[0]->dtype, px__tensor_device(tensors[0]),
@@ -192,17 +192,16 @@ PX_RUN(conv2d) {
   int64_t sizes[4];
   PX_TRY(check_kernel(x->sizes, w->sizes));
   PX_TRY(px__conv_sizes(2, x->sizes, w->sizes, PX_CONV_STEPS(args), sizes));
-  if (px__is_whole(x)) {
+  if (px__has_integers(x)) {
     PX_SCOPED(px_tensor) made = NULL;
     call->composed = true;
     PX_TRY(px__conv_integers(&made, x, w, PX_CONV_STEPS(args), args->groups, sizes));
     return px__conv_biased(&call->results[0], made, args->bias, 2);
   }
   if (!x->sizes[1]) {
-    sizes[1] = 0;  // as PyTorch has it
+    sizes[1] = 0;  // as in PyTorch
     call->composed = true;
-    return px__conv_nothing(&call->results[0], (const px_tensor *[]){x, w, args->bias}, 3, 4,
-                            sizes);
+    return px__conv_empty(&call->results[0], (const px_tensor *[]){x, w, args->bias}, 3, 4, sizes);
   }
   return px__call_result(call, 0, 4, sizes, (px_dtype)x->dtype);
 }
@@ -215,7 +214,7 @@ px_status px__conv_grad_fits(const px_call *call, const px_tensor *grad, px_valu
   int n = grad->ndim;
   PX_CHECK(sizes || (x.n == w.n && groups > 0 && w.v.ints[0] % groups == 0 &&
                      x.v.ints[1] == px__product(w.v.ints[1], groups)),
-           PX_RUNTIME, "%s: an input of size %s does not fit a weight of size %s", call->op->name,
+           PX_RUNTIME, "%s: input of size %s does not match weight of size %s", call->op->name,
            px__sizes_text(have, sizeof have, x.n, x.v.ints),
            px__sizes_text(want, sizeof want, w.n, w.v.ints));
   PX_CHECK(!sizes || (n == x.n && !memcmp(sizes, grad->sizes, (size_t)n * sizeof *sizes)),
@@ -228,8 +227,9 @@ static px_status check_conv_grad(const px_call *call, const px_tensor *grad, px_
                                  px__conv_steps by, int64_t groups) {
   int64_t sizes[4];
   PX_TRY(px__conv_lists(by, 2, true));
-  PX_CHECK(x.n == 4 && w.n == 4, PX_RUNTIME, "%s: sizes of images and weights are 4, not %d and %d",
-           call->op->name, x.n, w.n);
+  PX_CHECK(x.n == 4 && w.n == 4, PX_RUNTIME,
+           "%s: expected 4 sizes of the input and of the weight, got %d and %d", call->op->name,
+           x.n, w.n);
   PX_TRY(px__conv_grad_fits(call, grad, x, w, groups, NULL));
   PX_TRY(check_kernel(x.v.ints, w.v.ints));
   PX_TRY(px__conv_sizes(2, x.v.ints, w.v.ints, by, sizes));
@@ -274,7 +274,7 @@ PX_RUN(conv2d_mode) {
   return px_conv2d(&call->results[0], x, w, args->bias, stride.v.ints, stride.n, padding, 4,
                    dilation.v.ints, dilation.n, args->groups);
 }
-// Lists of one number each, for the one dimension there is; a stride may be left out.
+// Checks that lists have one number, for a signal's only dimension. A stride may be omitted.
 static px_status check_lone(const px_call *call) {
   for (int i = 1; i < call->op->param_count; i++) {
     const px_param *p = &call->op->params[i];
@@ -287,19 +287,21 @@ static px_status check_lone(const px_call *call) {
   }
   return PX_OK;
 }
-// A signal as an image of one row, and back.
+// Converts a signal to an image of one row, and back.
 static px_status as_image(px_tensor **out, const px_tensor *signal) {
   return px_unsqueeze(out, signal, -2);
 }
 static px_status as_signal(px_tensor **out, const px_tensor *image) {
   return px_squeeze_dim(out, image, (int64_t[]){-2}, 1);
 }
-// The number of a list for the one dimension there is, with what the row has: 1 or 0.
+// Lists for an image of one row: {row, the signal's number}. `row` is 1 or 0.
 typedef struct row_pair {
   int64_t of[2];
 } row_pair;
-static row_pair beside(px_value list, int64_t row) { return (row_pair){{row, list.v.ints[0]}}; }
-// What does not fit is told of the signal, before it becomes an image.
+static row_pair as_row_pair(px_value list, int64_t row) {
+  return (row_pair){{row, list.v.ints[0]}};
+}
+// Checks before the conversion to an image, so that errors refer to the signal.
 static px_status check_signal(const px__conv1d_args *args) {
   px__pair p = px__pair_of(args->input, args->weight);
   int64_t padding = args->padding.v.ints[0], dilation = args->dilation.v.ints[0];
@@ -307,9 +309,9 @@ static px_status check_signal(const px__conv1d_args *args) {
   PX_TRY(px__conv_channels(&p, args->bias, args->groups, false));
   PX_TRY(check_kernel((int64_t[]){0, 0, 1, p.x[2]}, (int64_t[]){0, 0, 1, p.w[2]}));
   int64_t padded = p.x[2] + 2 * padding, kernel = dilation * (p.w[2] - 1) + 1;
-  return px__conv_inside(1, &padded, &kernel);
+  return px__conv_check_kernel(1, &padded, &kernel);
 }
-// A signal is an image of one row.
+// Convolves the signal as an image of one row.
 PX_RUN(conv1d) {
   PX_TRY(check_lone(call));
   PX_TRY(check_signal(args));
@@ -318,8 +320,9 @@ PX_RUN(conv1d) {
   PX_SCOPED(px_tensor) wide = NULL;
   PX_TRY(as_image(&image, args->input));
   PX_TRY(as_image(&kernel, args->weight));
-  PX_TRY(px_conv2d(&wide, image, kernel, args->bias, beside(args->stride, 1).of, 2,
-                   beside(args->padding, 0).of, 2, beside(args->dilation, 1).of, 2, args->groups));
+  PX_TRY(px_conv2d(&wide, image, kernel, args->bias, as_row_pair(args->stride, 1).of, 2,
+                   as_row_pair(args->padding, 0).of, 2, as_row_pair(args->dilation, 1).of, 2,
+                   args->groups));
   return as_signal(&call->results[0], wide);
 }
 PX_RUN(conv1d_mode) {
@@ -337,11 +340,11 @@ PX_RUN(conv1d_mode) {
 
 static px_status check_transposed(const px__conv_transpose2d_args *args, const px_tensor *x) {
   const px_tensor *w = args->weight;
-  px_value stride = args->stride, beyond = args->output_padding, dilation = args->dilation;
+  px_value stride = args->stride, extra_padding = args->output_padding, dilation = args->dilation;
   char xs[128];
   PX_TRY(px__conv_list(stride, "stride", 1, 2, false));
   PX_TRY(px__conv_list(args->padding, "padding", 0, 2, false));
-  PX_TRY(px__conv_list(beyond, "output_padding", 0, 2, false));
+  PX_TRY(px__conv_list(extra_padding, "output_padding", 0, 2, false));
   PX_TRY(px__conv_list(dilation, "dilation", 1, 2, false));
   PX_CHECK(x->ndim == 4 && w->ndim == 4, PX_RUNTIME,
            "Expected 3D (unbatched) or 4D (batched) input to conv_transpose2d, but got input of "
@@ -350,14 +353,15 @@ static px_status check_transposed(const px__conv_transpose2d_args *args, const p
   px__pair p = px__pair_of(x, w);
   PX_TRY(px__conv_channels(&p, args->bias, args->groups, true));
   for (int k = 0; k < 2; k++)
-    PX_CHECK(px__int_at(beyond, k) < px__int_at(stride, k) ||
-                 px__int_at(beyond, k) < px__int_at(dilation, k),
+    PX_CHECK(px__int_at(extra_padding, k) < px__int_at(stride, k) ||
+                 px__int_at(extra_padding, k) < px__int_at(dilation, k),
              PX_RUNTIME,
              "output padding must be smaller than either stride or dilation, but got "
              "output_padding_height: %lld output_padding_width: %lld stride_height: %lld "
              "stride_width: %lld dilation_height: %lld dilation_width: %lld",
-             LL(px__int_at(beyond, 0)), LL(px__int_at(beyond, 1)), LL(px__int_at(stride, 0)),
-             LL(px__int_at(stride, 1)), LL(px__int_at(dilation, 0)), LL(px__int_at(dilation, 1)));
+             LL(px__int_at(extra_padding, 0)), LL(px__int_at(extra_padding, 1)),
+             LL(px__int_at(stride, 0)), LL(px__int_at(stride, 1)), LL(px__int_at(dilation, 0)),
+             LL(px__int_at(dilation, 1)));
   return PX_OK;
 }
 static px_status transposed_sizes(const px__conv_transpose2d_args *args, const px_tensor *x,
@@ -378,18 +382,20 @@ static px_status transposed_sizes(const px__conv_transpose2d_args *args, const p
            LL(x->sizes[2]), LL(x->sizes[3]), LL(sizes[2]), LL(sizes[3]));
   return PX_OK;
 }
-int px__beyond_steps(px__beyond *out, int64_t *sizes, int dims, px_value beyond,
-                     px__conv_steps by) {
+int px__split_output_padding(px__output_padding *out, int64_t *sizes, int dims,
+                             px_value extra_padding, px__conv_steps by) {
   bool any = false;
-  *out = (px__beyond){{0}, {0}};
+  *out = (px__output_padding){{0}, {0}};
   for (int k = 0; k < dims; k++) {
     int64_t stride = px__int_at(by.stride, k), pad = px__int_at(by.padding, k);
-    int64_t more = px__int_at(beyond, k), less = more < stride ? 0 : more < pad ? more : pad;
-    int64_t behind = (more - less) / stride * stride;
-    sizes[2 + k] -= behind;
-    out->padding[k] = pad, out->padding[dims + k] = pad - less;
-    out->zeros[2 * (dims - 1 - k) + 1] = behind;
-    any |= less > 0;
+    int64_t extra = px__int_at(extra_padding, k), taken = extra < stride ? 0
+                                                          : extra < pad  ? extra
+                                                                         : pad;
+    int64_t zeros_end = (extra - taken) / stride * stride;
+    sizes[2 + k] -= zeros_end;
+    out->padding[k] = pad, out->padding[dims + k] = pad - taken;
+    out->zeros[2 * (dims - 1 - k) + 1] = zeros_end;
+    any |= taken > 0;
   }
   return any ? 2 * dims : dims;
 }
@@ -399,14 +405,14 @@ px_status px__conv_biased(px_tensor **out, px_tensor *made, const px_tensor *bia
   PX_TRY(px_reshape(&shift, bias, (int64_t[]){-1, 1, 1, 1}, dims + 1));
   return px_add(out, made, shift, px_int(1));
 }
-// The gradient of conv2d with respect to its input, and a bias for each channel.
-static px_status spread_images(px_tensor **out, const px__conv_transpose2d_args *args,
-                               const px_tensor *x) {
+// Transposed convolution: the gradient of conv2d by its input, plus a bias per channel.
+static px_status transpose_images(px_tensor **out, const px__conv_transpose2d_args *args,
+                                  const px_tensor *x) {
   const px_tensor *w = args->weight, *bias = args->bias;
   px_value stride = args->stride, dilation = args->dilation;
-  PX_SCOPED(px_tensor) spread = NULL;
-  PX_SCOPED(px_tensor) whole = NULL;
-  px__beyond beyond;
+  PX_SCOPED(px_tensor) dilated = NULL;
+  PX_SCOPED(px_tensor) padded_result = NULL;
+  px__output_padding extra_padding;
   int64_t sizes[4];
   char text[128];
   PX_TRY(check_transposed(args, x));
@@ -415,21 +421,23 @@ static px_status spread_images(px_tensor **out, const px__conv_transpose2d_args 
            "Only zero batch or zero channel inputs are supported, but got input shape: %s",
            px__size_text(text, sizeof text, x));
   if (!sizes[0] || !sizes[1])
-    return px__conv_nothing(out, (const px_tensor *[]){x, w, bias}, 3, 4, sizes);
-  int paddings = px__beyond_steps(&beyond, sizes, 2, args->output_padding, PX_CONV_STEPS(args));
-  PX_TRY(px_conv2d_backward_input(&spread, x, w, sizes, 4, stride.v.ints, stride.n, beyond.padding,
-                                  paddings, dilation.v.ints, dilation.n, args->groups,
+    return px__conv_empty(out, (const px_tensor *[]){x, w, bias}, 3, 4, sizes);
+  int paddings =
+      px__split_output_padding(&extra_padding, sizes, 2, args->output_padding, PX_CONV_STEPS(args));
+  PX_TRY(px_conv2d_backward_input(&dilated, x, w, sizes, 4, stride.v.ints, stride.n,
+                                  extra_padding.padding, paddings, dilation.v.ints, dilation.n,
+                                  args->groups,
                                   px_memory_format_name(px_tensor_suggest_format(x))));
-  PX_TRY(px_constant_pad_nd(&whole, spread, beyond.zeros, 4, px_int(0)));
-  return px__conv_biased(out, whole, bias, 2);
+  PX_TRY(px_constant_pad_nd(&padded_result, dilated, extra_padding.zeros, 4, px_int(0)));
+  return px__conv_biased(out, padded_result, bias, 2);
 }
 PX_RUN(conv_transpose2d) {
   px_tensor *x = args->input;
   PX_SCOPED(px_tensor) batch = NULL;
   PX_SCOPED(px_tensor) made = NULL;
-  if (x->ndim != 3 || args->weight->ndim != 4) return spread_images(&call->results[0], args, x);
+  if (x->ndim != 3 || args->weight->ndim != 4) return transpose_images(&call->results[0], args, x);
   PX_TRY(px_unsqueeze(&batch, x, 0));
-  PX_TRY(spread_images(&made, args, batch));
+  PX_TRY(transpose_images(&made, args, batch));
   return px_squeeze_dim(&call->results[0], made, (int64_t[]){0}, 1);
 }
 
@@ -443,15 +451,16 @@ PX_RUN(conv_transpose1d) {
   PX_TRY(px__conv_channels(&p, args->bias, args->groups, true));
   PX_TRY(as_image(&image, x));
   PX_TRY(as_image(&kernel, w));
-  PX_TRY(px_conv_transpose2d(&wide, image, kernel, args->bias, beside(args->stride, 1).of, 2,
-                             beside(args->padding, 0).of, 2, beside(args->output_padding, 0).of, 2,
-                             args->groups, beside(args->dilation, 1).of, 2));
+  PX_TRY(px_conv_transpose2d(&wide, image, kernel, args->bias, as_row_pair(args->stride, 1).of, 2,
+                             as_row_pair(args->padding, 0).of, 2,
+                             as_row_pair(args->output_padding, 0).of, 2, args->groups,
+                             as_row_pair(args->dilation, 1).of, 2));
   return as_signal(&call->results[0], wide);
 }
 
 // ---- pooling
 
-// A window over images: what is not given is a dilation of 1, a stride of the kernel's size.
+// A pooling window. Default dilation: 1; default stride: the kernel's size.
 typedef struct window {
   px_value kernel, stride, padding, dilation;
   bool ceiling;
@@ -470,7 +479,7 @@ static px_status check_window(const char *name, const window *w) {
       PX_CHECK(lists[i].v.ints[k] == (int)lists[i].v.ints[k], PX_RUNTIME, "integer out of range");
   return PX_OK;
 }
-// Batches may be empty, images not.
+// Batches may be empty, images may not.
 static px_status check_image(px_value x) {
   char text[128];
   for (int i = x.n - 3; i < x.n; i++)
@@ -480,7 +489,7 @@ static px_status check_image(px_value x) {
              px__sizes_text(text, sizeof text, x.n, x.v.ints));
   return PX_OK;
 }
-// What is looked at before the sizes of the image.
+// Checks that precede those of the image's sizes.
 static px_status check_steps(const window *w, int k) {
   px_value strides = w->stride.n ? w->stride : w->kernel;
   int64_t kernel = px__int_at(w->kernel, k), pad = px__int_at(w->padding, k);
@@ -498,16 +507,16 @@ static px_status check_steps(const window *w, int k) {
            LL(pad), LL(kernel), LL(gap));
   return PX_OK;
 }
-// How many places the window has along dimension k, where the image has `size` elements.
-static px_status pool_places(int64_t *out, const window *w, int k, int64_t size) {
+// Number of outputs along dimension k of `size` elements.
+static px_status pool_outputs(int64_t *out, const window *w, int k, int64_t size) {
   px_value strides = w->stride.n ? w->stride : w->kernel;
   int64_t gap = w->dilation.n ? px__int_at(w->dilation, k) : 1;
   PX_CHECK(size <= INT64_MAX / 4, PX_RUNTIME, "integer out of range");
-  *out = px__window_places(size, px__int_at(w->kernel, k), px__int_at(strides, k),
-                           px__int_at(w->padding, k), gap, w->ceiling);
+  *out = px__window_outputs(size, px__int_at(w->kernel, k), px__int_at(strides, k),
+                            px__int_at(w->padding, k), gap, w->ceiling);
   return PX_OK;
 }
-// What the window gives of an input whose sizes are x.
+// Sizes of the result for an input of sizes x.
 static px_status pool_sizes(const char *name, px_value x, const window *w, int64_t *sizes) {
   PX_TRY(check_window(name, w));
   PX_CHECK(x.n == 3 || x.n == 4, PX_RUNTIME,
@@ -517,26 +526,26 @@ static px_status pool_sizes(const char *name, px_value x, const window *w, int64
   for (int i = 0; i < x.n; i++) sizes[i] = x.v.ints[i];
   int64_t *out = &sizes[x.n - 3];
   const int64_t *in = &x.v.ints[x.n - 3];
-  for (int k = 0; k < 2; k++) PX_TRY(pool_places(&out[k + 1], w, k, in[k + 1]));
+  for (int k = 0; k < 2; k++) PX_TRY(pool_outputs(&out[k + 1], w, k, in[k + 1]));
   PX_CHECK(out[1] >= 1 && out[2] >= 1, PX_RUNTIME,
            "Given input size: (%lldx%lldx%lld). Calculated output size: (%lldx%lldx%lld). Output "
            "size is too small",
            LL(in[0]), LL(in[1]), LL(in[2]), LL(out[0]), LL(out[1]), LL(out[2]));
   return PX_OK;
 }
-// The windows of both dimensions.
+// The windows along both dimensions.
 static void steps_of(px__window_steps *s, const window *w, const px_tensor *x,
                      const int64_t *sizes) {
   px_value strides = w->stride.n ? w->stride : w->kernel;
   for (int k = 0; k < 2; k++)
     s[k] = (px__window_steps){.size = x->sizes[x->ndim - 2 + k],
-                              .places = sizes[x->ndim - 2 + k],
+                              .outputs = sizes[x->ndim - 2 + k],
                               .kernel = px__int_at(w->kernel, k),
                               .stride = px__int_at(strides, k),
                               .pad = px__int_at(w->padding, k),
                               .dilation = w->dilation.n ? px__int_at(w->dilation, k) : 1};
 }
-// Channels lie as those of x, as the kernel's do.
+// Copies to the memory format of x, like the kernel's results.
 static px_status like_format(px_tensor **out, const px_tensor *made, const px_tensor *x) {
   return px_clone(out, made, px_memory_format_name(px_tensor_suggest_format(x)));
 }
@@ -560,7 +569,7 @@ PX_RUN(max_pool2d_with_indices) {
   int64_t sizes[PX_MAX_DIMS];
   window w = {args->kernel_size, args->stride, args->padding, args->dilation, args->ceil_mode};
   PX_TRY(pool_sizes(call->op->name, sizes_of(x), &w, sizes));
-  if (px__is_whole(x)) return integer_maxima(call, x, &w, sizes);
+  if (px__has_integers(x)) return integer_maxima(call, x, &w, sizes);
   PX_TRY(px__call_result(call, 0, x->ndim, sizes, (px_dtype)x->dtype));
   return px__call_result(call, 1, x->ndim, sizes, PX_INT64);
 }
@@ -607,10 +616,10 @@ PX_RUN(avg_pool2d_backward) {
 
 // ---- pooling of signals
 
-static row_pair stride_beside(px_value stride, px_value kernel) {
-  return beside(stride.n ? stride : kernel, 1);
+static row_pair stride_pair(px_value stride, px_value kernel) {
+  return as_row_pair(stride.n ? stride : kernel, 1);
 }
-// PyTorch's texts for a window that does not fit a signal.
+// PyTorch's error texts for signal pooling windows.
 static px_status check_signal_window(const px__max_pool1d_args *args) {
   int64_t kernel = args->kernel_size.v.ints[0], pad = args->padding.v.ints[0], span;
   int64_t gap = args->dilation.v.ints[0], size = args->self->sizes[args->self->ndim - 1];
@@ -621,10 +630,9 @@ static px_status check_signal_window(const px__max_pool1d_args *args) {
   PX_CHECK(!__builtin_mul_overflow(kernel - 1, gap, &span), PX_RUNTIME,
            "effective kernel size overflows, but got kernel_size=%lld and dilation=%lld",
            LL(kernel), LL(gap));
-  int64_t places =
-      px__window_places(size, kernel, stride_beside(args->stride, args->kernel_size).of[1], pad,
-                        gap, args->ceil_mode);
-  PX_CHECK(places > 0, PX_RUNTIME, "max_pool1d() Invalid computed output size: %lld", LL(places));
+  int64_t outputs = px__window_outputs(
+      size, kernel, stride_pair(args->stride, args->kernel_size).of[1], pad, gap, args->ceil_mode);
+  PX_CHECK(outputs > 0, PX_RUNTIME, "max_pool1d() Invalid computed output size: %lld", LL(outputs));
   return PX_OK;
 }
 PX_RUN(max_pool1d) {
@@ -633,9 +641,9 @@ PX_RUN(max_pool1d) {
   PX_TRY(check_lone(call));
   PX_TRY(check_signal_window(args));
   PX_TRY(as_image(&image, args->self));
-  PX_TRY(px_max_pool2d(&wide, image, beside(args->kernel_size, 1).of, 2,
-                       stride_beside(args->stride, args->kernel_size).of, 2,
-                       beside(args->padding, 0).of, 2, beside(args->dilation, 1).of, 2,
+  PX_TRY(px_max_pool2d(&wide, image, as_row_pair(args->kernel_size, 1).of, 2,
+                       stride_pair(args->stride, args->kernel_size).of, 2,
+                       as_row_pair(args->padding, 0).of, 2, as_row_pair(args->dilation, 1).of, 2,
                        args->ceil_mode));
   return as_signal(&call->results[0], wide);
 }
@@ -644,10 +652,10 @@ PX_RUN(avg_pool1d) {
   PX_SCOPED(px_tensor) wide = NULL;
   PX_TRY(check_lone(call));
   PX_TRY(as_image(&image, args->self));
-  PX_TRY(px_avg_pool2d(&wide, image, beside(args->kernel_size, 1).of, 2,
-                       stride_beside(args->stride, args->kernel_size).of, 2,
-                       beside(args->padding, 0).of, 2, args->ceil_mode, args->count_include_pad,
-                       NULL));
+  PX_TRY(px_avg_pool2d(&wide, image, as_row_pair(args->kernel_size, 1).of, 2,
+                       stride_pair(args->stride, args->kernel_size).of, 2,
+                       as_row_pair(args->padding, 0).of, 2, args->ceil_mode,
+                       args->count_include_pad, NULL));
   return as_signal(&call->results[0], wide);
 }
 PX_RUN(adaptive_avg_pool1d) {
@@ -655,6 +663,6 @@ PX_RUN(adaptive_avg_pool1d) {
   PX_SCOPED(px_tensor) wide = NULL;
   PX_TRY(check_lone(call));
   PX_TRY(as_image(&image, args->self));
-  PX_TRY(px_adaptive_avg_pool2d(&wide, image, beside(args->output_size, 1).of, 2));
+  PX_TRY(px_adaptive_avg_pool2d(&wide, image, as_row_pair(args->output_size, 1).of, 2));
   return as_signal(&call->results[0], wide);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Convolutions of complex numbers, which are linear in images and in weights: put together from
-// four of their parts, whose gradients are theirs.
+// Complex convolutions, composed from four real ones: convolution is linear in images and weights.
+// Their gradients follow from the composition.
 #include "hidden/conv.h"
 #include "hidden/volume.h"
 #include "ops/conv/conv_impl.h"
@@ -10,17 +10,18 @@
 #include "run_functions/conv.h"
 #include "run_functions/volume.h"
 
-// What is the same for all four: how to convolve, or the sizes of an input and how to spread.
-typedef struct way {
+// Common parameters of the four convolutions. With `sizes` they are gradients of the input.
+typedef struct conv_params {
   int dims;
   px_value stride, padding, dilation;
   int64_t groups;
   px_value sizes;  // absent: forward
   const char *format;
-} way;
+} conv_params;
 #define LIST(list) (list).v.ints, (list).n
 
-static px_status of_reals(px_tensor **out, const px_tensor *a, const px_tensor *b, const way *w) {
+static px_status real_conv(px_tensor **out, const px_tensor *a, const px_tensor *b,
+                           const conv_params *w) {
   if (!px__given(w->sizes))
     return (w->dims == 2 ? px_conv2d : px_conv3d_forward)(
         out, a, b, NULL, LIST(w->stride), LIST(w->padding), LIST(w->dilation), w->groups);
@@ -28,16 +29,17 @@ static px_status of_reals(px_tensor **out, const px_tensor *a, const px_tensor *
       out, a, b, LIST(w->sizes), LIST(w->stride), LIST(w->padding), LIST(w->dilation), w->groups,
       w->format);
 }
-// One part of the product: a c - b d, or a d + b c.
-static px_status one_part(px_tensor **out, px_tensor *const a[2], px_tensor *const b[2], int which,
-                          const way *w) {
+// One part of the product: ac - bd, or ad + bc.
+static px_status one_part(px_tensor **out, px_tensor *const a[2], px_tensor *const b[2],
+                          int part_index, const conv_params *w) {
   PX_SCOPED(px_tensor) x = NULL;
   PX_SCOPED(px_tensor) y = NULL;
-  PX_TRY(of_reals(&x, a[0], b[which], w));
-  PX_TRY(of_reals(&y, a[1], b[!which], w));
-  return which ? px_add(out, x, y, px_int(1)) : px_sub(out, x, y, px_int(1));
+  PX_TRY(real_conv(&x, a[0], b[part_index], w));
+  PX_TRY(real_conv(&y, a[1], b[!part_index], w));
+  return part_index ? px_add(out, x, y, px_int(1)) : px_sub(out, x, y, px_int(1));
 }
-static px_status of_complex(px_tensor **out, const px_tensor *a, const px_tensor *b, const way *w) {
+static px_status complex_conv(px_tensor **out, const px_tensor *a, const px_tensor *b,
+                              const conv_params *w) {
   PX_SCOPED(px_tensor) a_real = NULL;
   PX_SCOPED(px_tensor) a_imag = NULL;
   PX_SCOPED(px_tensor) b_real = NULL;
@@ -54,33 +56,33 @@ static px_status of_complex(px_tensor **out, const px_tensor *a, const px_tensor
   return px_complex_of(out, real, imag);
 }
 static px_status forward(px_tensor **out, const px_tensor *x, const px_tensor *weight,
-                         const px_tensor *bias, const way *w) {
+                         const px_tensor *bias, const conv_params *w) {
   PX_SCOPED(px_tensor) made = NULL;
   PX_TRY(px__conv_types(x, weight, bias));
-  PX_TRY(of_complex(&made, x, weight, w));
+  PX_TRY(complex_conv(&made, x, weight, w));
   return px__conv_biased(out, made, bias, w->dims);
 }
-#define WAY(n) \
+#define CONV_PARAMS(n) \
   { \
     .dims = (n), .stride = args->stride, .padding = args->padding, .dilation = args->dilation, \
     .groups = args->groups \
   }
 
 PX_RUN(_complex_conv2d) {
-  const way w = WAY(2);
+  const conv_params w = CONV_PARAMS(2);
   return forward(&call->results[0], args->input, args->weight, args->bias, &w);
 }
 PX_RUN(_complex_conv3d) {
-  const way w = WAY(3);
+  const conv_params w = CONV_PARAMS(3);
   return forward(&call->results[0], args->input, args->weight, args->bias, &w);
 }
 PX_RUN(_complex_conv2d_input) {
-  way w = WAY(2);
+  conv_params w = CONV_PARAMS(2);
   w.sizes = args->input_size, w.format = args->memory_format;
-  return of_complex(&call->results[0], args->grad_output, args->weight, &w);
+  return complex_conv(&call->results[0], args->grad_output, args->weight, &w);
 }
 PX_RUN(_complex_conv3d_input) {
-  way w = WAY(3);
+  conv_params w = CONV_PARAMS(3);
   w.sizes = args->input_size, w.format = args->memory_format;
-  return of_complex(&call->results[0], args->grad_output, args->weight, &w);
+  return complex_conv(&call->results[0], args->grad_output, args->weight, &w);
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What comes before the launch of element-wise ops, which most operands go on to: whether complex
-// numbers are equal on devices, where no kernel compares them (both parts are), and choices by
-// bytes instead of bools.
+// Functions called before the launch of pointwise ops. Most operands pass through. Devices have no
+// kernel for complex equality: the ops compare both parts. `where` accepts uint8 conditions.
 #include <stdatomic.h>
 
 #include "ops/core/run.h"
@@ -14,7 +13,7 @@
 static bool is_complex(px_value value) {
   return value.kind == PX_ARG_TENSOR && px_dtype_is_complex((px_dtype)value.v.tensor->dtype);
 }
-// An operand, or a number in its place, as pairs of parts on a device.
+// An operand or number as pairs of real and imaginary parts on a device.
 static px_status parts_of(px_tensor **out, px_value value, px_dtype dtype, px_device device) {
   PX_SCOPED(px_tensor) number = NULL;
   PX_SCOPED(px_tensor) numbers = NULL;
@@ -67,30 +66,30 @@ PX_RUN(difference) {
              : PX_OK;
 }
 
-// A number stays one, as a tensor.
+// Detaches an operand. Numbers stay wrapped numbers.
 static px_status detached(px_tensor **out, px_value value) {
   if (value.kind != PX_ARG_TENSOR) return px_tensor_from_scalar(out, px_value_scalar(value));
   if (!px_tensor_is_wrapped(value.v.tensor)) return px_tensor_detach(out, value.v.tensor);
   *out = px_retain(value.v.tensor);
   return PX_OK;
 }
-// Once, as PyTorch does.
+// Warns once, as PyTorch does.
 static px_status warn_of_bytes(void) {
-  static atomic_bool said;
-  if (atomic_exchange_explicit(&said, true, memory_order_relaxed)) return PX_OK;
+  static atomic_bool warned;
+  if (atomic_exchange_explicit(&warned, true, memory_order_relaxed)) return PX_OK;
   return px_warn(PX_WARN_USER,
                  "where received a uint8 condition tensor. This behavior is deprecated and will be "
                  "removed in a future version of PyTorch. Use a boolean condition instead.");
 }
-// The driver records the call, not what it calls.
+// The driver records this call; the nested one gets detached operands.
 PX_RUN(where) {
-  px_value by = args->condition;
-  if (by.kind != PX_ARG_TENSOR || by.v.tensor->dtype != PX_UINT8) return PX_OK;
+  px_value selector = args->condition;
+  if (selector.kind != PX_ARG_TENSOR || selector.v.tensor->dtype != PX_UINT8) return PX_OK;
   PX_SCOPED(px_tensor) mask = NULL;
   PX_SCOPED(px_tensor) self = NULL;
   PX_SCOPED(px_tensor) other = NULL;
   PX_TRY(warn_of_bytes());
-  PX_TRY(px_to(&mask, by.v.tensor, PX_BOOL, PX_DEVICE_NONE, false, false));
+  PX_TRY(px_to(&mask, selector.v.tensor, PX_BOOL, PX_DEVICE_NONE, false, false));
   PX_TRY(detached(&self, args->self));
   PX_TRY(detached(&other, args->other));
   PX_TRY(px_where(&call->results[0], mask, self, other));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Complex numbers where no kernel knows them: they are put together from their parts, and products
-// of matrices are four products of the parts' matrices on the CPU; GPUs have kernels.
+// Complex numbers without kernels: composed from their parts. Matrix products on the CPU are four
+// products of real matrices. GPUs have kernels.
 #include "hidden/linalg.h"
 #include "hidden/arithmetic.h"
 #include "ops/core/run.h"
@@ -27,15 +27,15 @@ static void drop(px_tensor **list, int n) {
   for (int i = 0; i < n; i++) px_release(list[i]);
 }
 
-// One part of the product: a c - b d, or a d + b c.
-static px_status one_part(px_tensor *to, px_tensor *const a[2], px_tensor *const b[2], int which,
-                          product of) {
+// One part of the product: ac - bd, or ad + bc.
+static px_status one_part(px_tensor *to, px_tensor *const a[2], px_tensor *const b[2],
+                          int part_index, product of) {
   PX_SCOPED(px_tensor) x = NULL;
   PX_SCOPED(px_tensor) y = NULL;
   PX_SCOPED(px_tensor) sum = NULL;
-  PX_TRY(of(&x, a[0], b[which]));
-  PX_TRY(of(&y, a[1], b[!which]));
-  PX_TRY(which ? px_add(&sum, x, y, px_int(1)) : px_sub(&sum, x, y, px_int(1)));
+  PX_TRY(of(&x, a[0], b[part_index]));
+  PX_TRY(of(&y, a[1], b[!part_index]));
+  PX_TRY(part_index ? px_add(&sum, x, y, px_int(1)) : px_sub(&sum, x, y, px_int(1)));
   return px__tensor_copy(to, sum, false);
 }
 
@@ -44,24 +44,24 @@ static px_status multiply(px_tensor *to, const px_tensor *a, const px_tensor *b,
   px_status status = parts_of(parts, a);
   if (status == PX_OK) status = parts_of(parts + 2, b);
   if (status == PX_OK) status = parts_of(parts + 4, to);
-  for (int which = 0; which < 2 && status == PX_OK; which++)
-    status = one_part(parts[4 + which], parts, parts + 2, which, of);
+  for (int part_index = 0; part_index < 2 && status == PX_OK; part_index++)
+    status = one_part(parts[4 + part_index], parts, parts + 2, part_index, of);
   drop(parts, 6);
   return status;
 }
 
-// alpha times the product, and beta times self, of which nothing is read where beta is 0.
+// alpha * product + beta * self. self is not read if beta is 0.
 typedef struct scaled {
   const px_tensor *self;
   px_scalar beta, alpha;
 } scaled;
 static px_status add_scaled(px_tensor **out, const px_tensor *made, const scaled *s) {
-  PX_SCOPED(px_tensor) rest = NULL;
+  PX_SCOPED(px_tensor) scaled_self = NULL;
   PX_SCOPED(px_tensor) times = NULL;
   PX_TRY(px_mul_scalar(&times, made, s->alpha));
   if (px_scalar_float(s->beta) == 0) return *out = PX_MOVE(times), PX_OK;
-  PX_TRY(px_mul_scalar(&rest, s->self, s->beta));
-  return px_add(out, times, rest, px_int(1));
+  PX_TRY(px_mul_scalar(&scaled_self, s->self, s->beta));
+  return px_add(out, times, scaled_self, px_int(1));
 }
 
 static px_status run_product(px_call *call, const px_tensor *a, const px_tensor *b, int ndim,
@@ -78,8 +78,8 @@ static px_status run_product(px_call *call, const px_tensor *a, const px_tensor 
   return PX_OK;
 }
 
-// Comes before the launch, and leaves real numbers to it, as those who are called often do first of
-// all. What it calls is not recorded.
+// Called before the launch; real operands pass through. Callers test is_real first as a fast path.
+// Nested calls are not recorded.
 static bool is_real(const px_tensor *t) {
   return PX_LIKELY(!px_dtype_is_complex((px_dtype)t->dtype));
 }
@@ -119,19 +119,19 @@ PX_RUN(baddbmm) {
   const int64_t sizes[] = {a->sizes[0], a->sizes[1], b->sizes[2]};
   return products(call, a, b, 3, sizes, px_bmm, &s);
 }
-static px_status times_turned(px_tensor **out, const px_tensor *a, const px_tensor *b) {
-  PX_SCOPED(px_tensor) turned = NULL;
-  PX_TRY(px_t(&turned, b));
-  return px_mm(out, a, turned);
+static px_status mm_transposed(px_tensor **out, const px_tensor *a, const px_tensor *b) {
+  PX_SCOPED(px_tensor) transposed = NULL;
+  PX_TRY(px_t(&transposed, b));
+  return px_mm(out, a, transposed);
 }
 PX_RUN(_linear) {
   const px_tensor *a = args->mat1, *b = args->mat2;
   if (is_real(a)) return PX_OK;
   const scaled s = {args->self, args->beta, args->alpha};
-  return products(call, a, b, 2, (const int64_t[]){a->sizes[0], b->sizes[0]}, times_turned, &s);
+  return products(call, a, b, 2, (const int64_t[]){a->sizes[0], b->sizes[0]}, mm_transposed, &s);
 }
 
-// ---- with complex numbers as factors, which go to what they scale
+// ---- complex scalar factors: multiplied into the operands they scale
 
 px_status px__check_complex_scalar(const px_tensor *self) {
   PX_CHECK(px_dtype_is_complex((px_dtype)self->dtype), PX_RUNTIME,
@@ -160,17 +160,17 @@ OF_COMPLEX(addbmm, batch1, batch2)
 
 // ---- softmax
 
-// Numbers whose exponentials do not overflow: those of a line less the greatest real part.
-static px_status lowered(px_tensor **out, const px_tensor *t, int64_t dim) {
+// Subtracts the maximum real part along dim, so that exp does not overflow.
+static px_status shifted(px_tensor **out, const px_tensor *t, int64_t dim) {
   PX_SCOPED(px_tensor) real = NULL;
   PX_SCOPED(px_tensor) plain = NULL;
-  PX_SCOPED(px_tensor) most = NULL;
+  PX_SCOPED(px_tensor) max = NULL;
   PX_TRY(px_real(&real, t));
   PX_TRY(px_tensor_detach(&plain, real));
-  PX_TRY(px_amax(&most, plain, &dim, 1, true));
-  return px_sub(out, t, most, px_int(1));
+  PX_TRY(px_amax(&max, plain, &dim, 1, true));
+  return px_sub(out, t, max, px_int(1));
 }
-// Of unsigned numbers where dtype is that of floats: they become those first.
+// Unsigned integers, only with a floating-point dtype argument. They are converted first.
 static px_status softmax_of_unsigned(px_call *call, const px_tensor *self, px_dtype dtype,
                                      int64_t dim, bool log) {
   PX_SCOPED(px_tensor) wide = NULL;
@@ -185,7 +185,7 @@ PX_RUN(_softmax_of_complex) {
   if (px__is_unsigned((px_dtype)args->self->dtype))
     return softmax_of_unsigned(call, args->self, args->dtype, args->dim, args->log);
   px_dtype dtype = args->dtype == PX_DTYPE_NONE ? (px_dtype)args->self->dtype : args->dtype;
-  bool half = dtype == PX_COMPLEX32;
+  bool is_complex32 = dtype == PX_COMPLEX32;
   int64_t dim = args->dim;
   PX_SCOPED(px_tensor) wide = NULL;
   PX_SCOPED(px_tensor) low = NULL;
@@ -193,9 +193,10 @@ PX_RUN(_softmax_of_complex) {
   PX_SCOPED(px_tensor) total = NULL;
   PX_SCOPED(px_tensor) logs = NULL;
   PX_SCOPED(px_tensor) made = NULL;
-  PX_TRY(px_to(&wide, args->self, half ? PX_COMPLEX64 : dtype, PX_DEVICE_NONE, false, false));
+  PX_TRY(
+      px_to(&wide, args->self, is_complex32 ? PX_COMPLEX64 : dtype, PX_DEVICE_NONE, false, false));
   if (!wide->numel) return px_clone(&call->results[0], wide, NULL);
-  PX_TRY(lowered(&low, wide, dim));
+  PX_TRY(shifted(&low, wide, dim));
   PX_TRY(px_exp(&each, low));
   PX_TRY(px_sum(&total, each, &dim, 1, true, PX_DTYPE_NONE));
   if (args->log) {
@@ -207,7 +208,7 @@ PX_RUN(_softmax_of_complex) {
   return px_to(&call->results[0], made, dtype, PX_DEVICE_NONE, false, false);
 }
 
-// ---- from parts
+// ---- construction from parts
 
 static px_status check_parts(const px_tensor *a, const px_tensor *b, const char *name) {
   PX_CHECK(px_dtype_to_complex((px_dtype)a->dtype) != PX_DTYPE_NONE &&

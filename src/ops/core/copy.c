@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies as ops. px__tensor_copy of the tensor layer copies; this file decides when self is
-// returned instead, what memory a result has, and what is refused.
+// Run functions of copies and conversions. px__tensor_copy in the tensor layer copies the data.
+// These functions reject invalid calls, allocate the result, or return self if no copy is needed.
 #include "hidden/copy.h"
 #include "ops/core/run.h"
 #include "phlox/ops/copy.h"
@@ -13,11 +13,11 @@ PX_RUN(copy) {
   return PX_OK;
 }
 
-// Into a conjugate or a negative.
-PX_LAZY(copy) {
-  *done = px__is_lazy(args->self);
+// Copies to a conjugate or negative view.
+PX_CONJ_NEG(copy) {
+  *done = px__has_conj_neg(args->self);
   if (!*done) return PX_OK;
-  PX_TRY(px__copy_into_lazy(args->self, args->src, args->non_blocking));
+  PX_TRY(px__copy_to_conj_neg(args->self, args->src, args->non_blocking));
   results[0] = px_retain(args->self);
   return PX_OK;
 }
@@ -39,19 +39,19 @@ px_status px__empty_dense(px_tensor **out, int ndim, const int64_t *sizes, const
 
 px_status px__empty_in(px_tensor **out, const px_tensor *t, const char *memory_format,
                        px_dtype dtype, px_device device, bool pin) {
-  int64_t room[PX_MAX_DIMS];
-  const int64_t *strides = room;
+  int64_t buffer[PX_MAX_DIMS];
+  const int64_t *strides = buffer;
   px_memory_format format;
   PX_TRY(format_of(&format, memory_format));
   if (px__is_batched(t)) {
     PX_SCOPED(px_tensor) all = NULL;
-    PX_TRY(px__empty_in(&all, t->beneath, NULL, dtype, device, pin));
+    PX_TRY(px__empty_in(&all, t->physical, NULL, dtype, device, pin));
     return px__batched_new(out, all, t->level);
   }
   if (format == PX_FORMAT_PRESERVE)
-    strides = px__kept_strides(room, t);
+    strides = px__kept_strides(buffer, t);
   else
-    PX_TRY(px__format_strides(room, t->ndim, t->sizes, format));
+    PX_TRY(px__format_strides(buffer, t->ndim, t->sizes, format));
   return px__empty_dense(out, t->ndim, t->sizes, strides, dtype, device, pin);
 }
 
@@ -93,8 +93,8 @@ PX_RUN(contiguous_in) {
   return px_clone(&call->results[0], self, args->memory_format);
 }
 
-// From a device to the host without blocking, the target is page-locked: only then is the copy
-// asynchronous. Whoever reads it first waits.
+// A non-blocking copy to the host needs a page-locked destination to be asynchronous. The first
+// reader waits for it.
 PX_RUN(_to_copy) {
   const px_tensor *self = args->self;
   px_device from = px__tensor_device(self), device = from;
@@ -108,7 +108,7 @@ PX_RUN(_to_copy) {
   return copy_to_new(call, made, self, non_blocking);
 }
 
-// Whether self is what a memory format asks for.
+// True if self already has the requested memory format.
 static px_status is_formatted(bool *out, const px_tensor *self, const char *memory_format) {
   px_memory_format format;
   PX_TRY(format_of(&format, memory_format));

@@ -22,8 +22,8 @@ static px_status check_options(const px__options *o, px_dtype dtype) {
   return PX_OK;
 }
 
-// The result is there: what the options say of it besides.
-static px_status made(px_call *call, const px__options *o) {
+// Applies the remaining options to a new result.
+static px_status apply_options(px_call *call, const px__options *o) {
   if (o->requires_grad) call->results[0]->flags |= PX_TENSOR_NEEDS_GRAD;
   call->device = px__tensor_device(call->results[0]);
   return PX_OK;
@@ -36,19 +36,18 @@ static px_status make(px_call *call, const px__options *o, int64_t ndim, const i
     PX_TRY(px_tensor_empty_pinned(&call->results[0], (int)ndim, sizes, dtype));
   else
     PX_TRY(px_tensor_empty(&call->results[0], (int)ndim, sizes, dtype, o->device));
-  return made(call, o);
+  return apply_options(call, o);
 }
 
-// Writes a value into a tensor that nobody else has seen. A few zeros are not worth a kernel, which
-// all threads may share.
-enum { FEW = 32768 };
+// Fills a new, unshared tensor without recording. memset is faster than a kernel for few zeros.
+enum { MEMSET_LIMIT = 32768 };
 static px_status fill(px_tensor *t, px_scalar value) {
   bool zero = value.kind == 'f' ? value.v.f == 0 && !signbit(value.v.f) : px_scalar_int(value) == 0;
   uint16_t needs = t->flags & PX_TENSOR_NEEDS_GRAD;
   if (t->numel == 0) return PX_OK;
-  if (zero && t->contiguous && px__tensor_device(t).type == PX_CPU && t->numel <= FEW)
+  if (zero && t->contiguous && px__tensor_device(t).type == PX_CPU && t->numel <= MEMSET_LIMIT)
     return memset(px__tensor_at(t), 0, (size_t)t->numel * px__item(t)), PX_OK;
-  t->flags &= (uint16_t)~PX_TENSOR_NEEDS_GRAD;  // it is no in-place change of a leaf
+  t->flags &= (uint16_t)~PX_TENSOR_NEEDS_GRAD;  // not an in-place change of a leaf
   uint64_t version = t->storage->version;
   px_status status = zero ? px_zero_(t) : px_fill_(t, value);
   t->storage->version = version;
@@ -56,7 +55,7 @@ static px_status fill(px_tensor *t, px_scalar value) {
   return status;
 }
 
-// t without its repetitions: where elements share memory, one of them stands for all.
+// View of t with expanded dimensions reduced to size 1.
 static px_status unexpanded(px_tensor **out, const px_tensor *t) {
   int64_t sizes[PX_MAX_DIMS];
   if (t->contiguous) {
@@ -66,9 +65,9 @@ static px_status unexpanded(px_tensor **out, const px_tensor *t) {
   for (int d = 0; d < t->ndim; d++) sizes[d] = t->strides[d] || !t->sizes[d] ? t->sizes[d] : 1;
   return px__tensor_view(out, t, t->ndim, sizes, t->strides, t->offset);
 }
-// Writes the one element of value everywhere. It is copied where both are on one device, and read
-// by the host otherwise, which waits for it.
-static px_status spread(px_tensor *to, const px_tensor *value) {
+// Fills with a one-element tensor. Copies it if both are on one device or complex; otherwise the
+// host waits for it and reads it.
+static px_status fill_from_tensor(px_tensor *to, const px_tensor *value) {
   px_scalar number;
   PX_SCOPED(px_tensor) each = NULL;
   px_dtype dtype = (px_dtype)to->dtype;
@@ -87,29 +86,29 @@ static px_status spread(px_tensor *to, const px_tensor *value) {
   return px_fill_(to, number);
 }
 
-// ---- of nothing
+// ---- from sizes
 
 static px_status sized(px_call *call, px_value size, px__options o) {
   return make(call, &o, size.n, size.v.ints);
 }
 
-static px_scalar greatest(px_dtype dtype) {
+static px_scalar max_integer(px_dtype dtype) {
   int bits = 63;
   while (!px_scalar_fits(px_int((int64_t)(((uint64_t)1 << bits) - 1)), dtype)) bits--;
   return px_int((int64_t)(((uint64_t)1 << bits) - 1));
 }
 
-// Memory that nobody has written may hold anything. Where results are to be the same every time, it
-// holds what shows up in them.
-static px_status mark_unset(px_tensor *t) {
+// Deterministic mode: fills uninitialised memory with NaN or the maximum, to expose reads of it.
+static px_status fill_uninitialized(px_tensor *t) {
   if (!px_setting_get(PX_SETTING_DETERMINISTIC)) return PX_OK;
   if (!px_setting_get(PX_SETTING_FILL_UNINITIALIZED)) return PX_OK;
   bool real = px_dtype_is_float(t->dtype) || px_dtype_is_complex(t->dtype);
-  return fill(t, real ? px_float(NAN) : greatest(t->dtype));
+  return fill(t, real ? px_float(NAN) : max_integer(t->dtype));
 }
 
-// A new tensor has no order of dimensions to preserve.
-static px_status make_in(px_call *call, const px__options *o, px_value size, const char *name) {
+// Creates a tensor in a memory format. `preserve_format` is invalid without a source.
+static px_status make_in_format(px_call *call, const px__options *o, px_value size,
+                                const char *name) {
   px_memory_format format;
   int64_t strides[PX_MAX_DIMS];
   PX_TRY(px_memory_format_parse(&format, name));
@@ -119,28 +118,29 @@ static px_status make_in(px_call *call, const px__options *o, px_value size, con
   PX_TRY(check_options(o, o->dtype == PX_DTYPE_NONE ? px_dtype_default() : o->dtype));
   PX_TRY(px__empty_dense(&call->results[0], size.n, size.v.ints, strides, o->dtype, o->device,
                          o->pin_memory));
-  return made(call, o);
+  return apply_options(call, o);
 }
 
 PX_RUN(empty) {
   px__options o = PX_OPTIONS(args);
   if (args->memory_format)
-    PX_TRY(make_in(call, &o, args->size, args->memory_format));
+    PX_TRY(make_in_format(call, &o, args->size, args->memory_format));
   else
     PX_TRY(sized(call, args->size, o));
-  return mark_unset(call->results[0]);
+  return fill_uninitialized(call->results[0]);
 }
 
 static px_status strided(px_call *call, px_value size, px_value stride, px__options o) {
   PX_CHECK(size.n == stride.n, PX_RUNTIME,
            "dimensionality of sizes (%lld) must match dimensionality of strides (%lld)",
            (long long)size.n, (long long)stride.n);
-  PX_CHECK(!o.pin_memory, PX_UNIMPLEMENTED, "%s() with pin_memory=True", call->op->name);
+  PX_CHECK(!o.pin_memory, PX_UNIMPLEMENTED, "%s() does not support pin_memory=True",
+           call->op->name);
   PX_TRY(check_options(&o, o.dtype == PX_DTYPE_NONE ? px_dtype_default() : o.dtype));
   PX_TRY(px_tensor_empty_strided(&call->results[0], size.n, size.v.ints, stride.v.ints, o.dtype,
                                  o.device));
-  PX_TRY(made(call, &o));
-  return mark_unset(call->results[0]);
+  PX_TRY(apply_options(call, &o));
+  return fill_uninitialized(call->results[0]);
 }
 PX_RUN(empty_strided) { return strided(call, args->size, args->stride, PX_OPTIONS(args)); }
 
@@ -189,11 +189,11 @@ PX_RUN(full) {
 PX_RUN(full_tensor) {
   const px_tensor *value = args->fill_value;
   px__options o = PX_OPTIONS(args);
-  bool number = px_tensor_is_wrapped(value);  // a complex one
+  bool number = px_tensor_is_wrapped(value);  // a complex number
   if (o.dtype == PX_DTYPE_NONE)
     o.dtype = number ? px_dtype_to_complex(px_dtype_default()) : (px_dtype)value->dtype;
   PX_TRY(make(call, &o, args->size.n, args->size.v.ints));
-  return spread(call->results[0], value);
+  return fill_from_tensor(call->results[0], value);
 }
 
 PX_RUN(scalar_tensor) {
@@ -208,8 +208,8 @@ static px_status run_filler(px_call *call, px__named_kernel *kernel, const px_va
   return px__run_kernel(kernel, call->device, 1, call->results, 0, NULL, params, count);
 }
 
-// Where the result is int64 the three are integers first, as in PyTorch.
-static px_scalar cut(px_scalar s, px_dtype dtype) {
+// For an int64 result the arguments are converted to integers first, as in PyTorch.
+static px_scalar truncate(px_scalar s, px_dtype dtype) {
   return dtype == PX_INT64 && px_scalar_fits(s, PX_INT64) ? px_int(px_scalar_int(s)) : s;
 }
 
@@ -232,15 +232,15 @@ static px_status arange_length(int64_t *out, px_scalar start, px_scalar end, px_
   return PX_OK;
 }
 
-// The fillers by a rule of the place compute in the result's dtype.
+// Fill kernels compute in the result's dtype.
 static px_status check_computed(px_dtype dtype, const char *name) {
   PX_CHECK(dtype < PX_DTYPE_COMPUTED, PX_UNIMPLEMENTED, "\"%s\" not implemented for '%s'", name,
            px_dtype_class(dtype));
   return PX_OK;
 }
 
-// Of an out= tensor that has other elements, and will have so many.
-static px_status tell_length(const px_call *call, int64_t n) {
+// Warns if an out= tensor with elements will be resized.
+static px_status warn_resize(const px_call *call, int64_t n) {
   const px_tensor *given = call->mode == PX_CALL_OUT ? call->given[0] : NULL;
   char have[256];
   if (!given || given->numel == n || given->numel == 0) return PX_OK;
@@ -263,66 +263,66 @@ PX_RUN(arange) {
   if (o.dtype == PX_DTYPE_NONE)
     o.dtype =
         start.kind == 'f' || end.kind == 'f' || step.kind == 'f' ? px_dtype_default() : PX_INT64;
-  start = cut(start, o.dtype), end = cut(end, o.dtype), step = cut(step, o.dtype);
+  start = truncate(start, o.dtype), end = truncate(end, o.dtype), step = truncate(step, o.dtype);
   PX_TRY(arange_length(&n, start, end, step));
-  PX_TRY(tell_length(call, n));
+  PX_TRY(warn_resize(call, n));
   PX_TRY(make(call, &o, 1, &n));
   px_value params[2] = {PX_S(start), PX_S(step)};
   return run_filler(call, &kernel, params, 2);
 }
 
-// Both parts go from that of one end to that of the other.
+// Real and imaginary parts are each linearly spaced.
 static px_status complex_line(px_call *call, px_complex start, px_complex end, int64_t n,
                               px__options o) {
   PX_TRY(make(call, &o, 1, &n));
   px_dtype dtype = px_dtype_to_real(o.dtype);
-  for (int which = 0; which < 2; which++) {
+  for (int imaginary = 0; imaginary < 2; imaginary++) {
     PX_SCOPED(px_tensor) part = NULL;
     PX_SCOPED(px_tensor) line = NULL;
     PX_SCOPED(px_tensor) plain = NULL;
     PX_TRY(px_tensor_detach(&plain, call->results[0]));
-    PX_TRY(which ? px_imag(&part, plain) : px_real(&part, plain));
-    PX_TRY(px_linspace(&line, px_float(which ? start.imag : start.real),
-                       px_float(which ? end.imag : end.real), n, dtype, call->device, false,
+    PX_TRY(imaginary ? px_imag(&part, plain) : px_real(&part, plain));
+    PX_TRY(px_linspace(&line, px_float(imaginary ? start.imag : start.real),
+                       px_float(imaginary ? end.imag : end.real), n, dtype, call->device, false,
                        false));
     PX_TRY(px__tensor_copy(part, line, false));
   }
   return PX_OK;
 }
-static px_complex whole_real(px_scalar s) { return (px_complex){px_scalar_float(s), 0}; }
+static px_complex complex_of_real(px_scalar s) { return (px_complex){px_scalar_float(s), 0}; }
 PX_RUN(linspace) {
   static px__named_kernel kernel = {.name = "linspace"};
   px__options o = PX_OPTIONS(args);
   int64_t n = args->steps;
   if (px_dtype_is_complex(o.dtype))
-    return complex_line(call, whole_real(args->start), whole_real(args->end), n, o);
+    return complex_line(call, complex_of_real(args->start), complex_of_real(args->end), n, o);
   PX_TRY(check_computed(o.dtype, "linspace_cpu"));
   PX_TRY(make(call, &o, 1, &n));
   px_value params[2] = {PX_S(args->start), PX_S(args->end)};
-  // Whole numbers go from a whole number to a whole number.
+  // Integer results are spaced between integer ends.
   for (int i = 0; i < 2 && !px_dtype_is_float((px_dtype)call->results[0]->dtype); i++)
     params[i] = PX_S(px_int(px_scalar_int(px_value_scalar(params[i]))));
   return run_filler(call, &kernel, params, 2);
 }
 
-// Where an end is complex, so is the result.
+// The result is complex if one end is.
 static px_status read_complex_end(px_complex *out, const px_tensor *t) {
   if (px_dtype_is_complex((px_dtype)t->dtype)) return px_tensor_item_complex(out, t);
   px_scalar real;
   PX_TRY(px_tensor_item(&real, t));
-  return *out = whole_real(real), PX_OK;
+  return *out = complex_of_real(real), PX_OK;
 }
 static px_status read_complex_number(px_complex *out, px_scalar s) {
-  return *out = whole_real(s), PX_OK;
+  return *out = complex_of_real(s), PX_OK;
 }
 static bool is_complex_end(const px_tensor *t) { return px_dtype_is_complex((px_dtype)t->dtype); }
 static bool is_complex_number(px_scalar s) { return false; }
 static px_status check_complex(px__options *o, const char *name) {
-  px_dtype usual = px_dtype_to_complex(px_dtype_default());
-  if (o->dtype == PX_DTYPE_NONE) o->dtype = usual;
+  px_dtype complex_default = px_dtype_to_complex(px_dtype_default());
+  if (o->dtype == PX_DTYPE_NONE) o->dtype = complex_default;
   PX_CHECK(px_dtype_is_complex(o->dtype), PX_RUNTIME,
            "torch.%s(): inferred dtype %s can't be safely cast to passed dtype %s", name,
-           px_dtype_about(usual)->c_name, px_dtype_class(o->dtype));
+           px_dtype_about(complex_default)->c_name, px_dtype_class(o->dtype));
   return PX_OK;
 }
 static px_status complex_linspace(px_call *call, px_complex start, px_complex end, int64_t n,
@@ -345,7 +345,7 @@ static px_status complex_logspace(px_call *call, px_complex start, px_complex en
   return px__tensor_copy(to, values, false);
 }
 
-// Ends that are tensors. What they are is read on the host, and has no gradient.
+// Variants with tensor ends. The host reads them; they have no gradient.
 #define SPACED(name, suffix, first, read_start, second, read_end, base_, ...) \
   PX_RUN(name##suffix) { \
     px_scalar start, end; \
@@ -368,8 +368,8 @@ SPACED(logspace, _of_tensors, end, px_tensor_item, end, px_tensor_item, args->ba
 SPACED(logspace, _from, end, px_tensor_item, number, number_of, args->base, args->base)
 SPACED(logspace, _to, number, number_of, end, px_tensor_item, args->base, args->base)
 
-// Each place has ends of its own, which the host reads.
-PX_BATCH(ends) { return px__batch_loop(b, true); }
+// Each sample has ends of its own, read by the host.
+PX_VMAP_RULE(ends) { return px__vmap_loop(b, true); }
 
 PX_RUN(eye) {
   static px__named_kernel kernel = {.name = "eye"};
@@ -382,47 +382,47 @@ PX_RUN(eye) {
   return px__tensor_copy(call->results[0], ones, false);
 }
 
-// ---- places of triangles
+// ---- indices of triangles
 
-static int64_t clamped(int64_t x, int64_t least, int64_t most) {
-  return x < least ? least : x > most ? most : x;
+static int64_t clamped(int64_t x, int64_t low, int64_t high) {
+  return x < low ? low : x > high ? high : x;
 }
 
-// How many places lie on and below a diagonal: r + offset + 1 in row r, until rows are full.
-static int64_t places_below(int64_t rows, int64_t cols, int64_t offset) {
+// Number of elements on and below a diagonal: r + offset + 1 in row r, up to full rows.
+static int64_t count_below(int64_t rows, int64_t cols, int64_t offset) {
   int64_t first = offset < 0 ? -offset : 0, full = clamped(cols - offset - 1, first, rows);
   return (full - first) * (first + full + 2 * offset + 1) / 2 + (rows - full) * cols;
 }
 
-// The rows and the columns of the places below a diagonal, or of those that are not.
-static px_status list_places(px_tensor **out, int64_t rows, int64_t cols, int64_t offset,
-                             bool above) {
+// Row and column indices below a diagonal, or above it.
+static px_status list_indices(px_tensor **out, int64_t rows, int64_t cols, int64_t offset,
+                              bool above) {
   int64_t all;
   bool over = __builtin_mul_overflow(rows, cols, &all) || all > INT64_MAX / 4;
   PX_CHECK(!over, PX_RUNTIME, "invalid size, possible overflow?");
-  int64_t below = places_below(rows, cols, offset), count = above ? all - below : below;
+  int64_t below = count_below(rows, cols, offset), count = above ? all - below : below;
   PX_TRY(px_tensor_empty(out, 2, (int64_t[]){2, count}, PX_INT64, px_cpu()));
-  int64_t *place = px__tensor_at(*out), done = 0;
+  int64_t *index = px__tensor_at(*out), done = 0;
   for (int64_t r = above || offset > 0 ? 0 : -offset; done < count; r++) {
     int64_t edge = clamped(r + offset + 1, 0, cols), end = above ? cols : edge;
     for (int64_t c = above ? edge : 0; c < end; c++, done++)
-      place[done] = r, place[count + done] = c;
+      index[done] = r, index[count + done] = c;
   }
   return PX_OK;
 }
 
 static px_status triangle(px_call *call, int64_t rows, int64_t cols, int64_t offset, bool above,
                           px__options o) {
-  PX_SCOPED(px_tensor) places = NULL;
+  PX_SCOPED(px_tensor) indices = NULL;
   if (o.dtype == PX_DTYPE_NONE) o.dtype = PX_INT64;
   offset = clamped(offset, -rows, cols);
   if (above && offset > -rows) offset--;
-  PX_TRY(list_places(&places, rows, cols, offset, above));
-  PX_TRY(make(call, &o, 2, places->sizes));
+  PX_TRY(list_indices(&indices, rows, cols, offset, above));
+  PX_TRY(make(call, &o, 2, indices->sizes));
   PX_CHECK(call->device.type != PX_CPU || o.dtype == PX_INT64 || o.dtype == PX_INT32,
            PX_UNIMPLEMENTED, "\"%s\" not implemented for '%s'", call->op->name,
            px_dtype_class(o.dtype));
-  return px__tensor_copy(call->results[0], places, false);
+  return px__tensor_copy(call->results[0], indices, false);
 }
 PX_RUN(tril_indices) {
   return triangle(call, args->row, args->col, args->offset, false, PX_OPTIONS(args));
@@ -439,8 +439,8 @@ static px__options like(const px_tensor *self, px__options o) {
   return o;
 }
 
-static px_status same_looks(px_call *call, const px_tensor *self, px__options asked,
-                            const char *memory_format) {
+static px_status make_like(px_call *call, const px_tensor *self, px__options asked,
+                           const char *memory_format) {
   px__options o = like(self, asked);
   PX_TRY(check_options(&o, o.dtype));
   PX_TRY(px__empty_in(&call->results[0], self, memory_format, o.dtype, o.device, o.pin_memory));
@@ -449,28 +449,28 @@ static px_status same_looks(px_call *call, const px_tensor *self, px__options as
 }
 
 PX_RUN(empty_like) {
-  PX_TRY(same_looks(call, args->self, PX_OPTIONS(args), args->memory_format));
-  return mark_unset(call->results[0]);
+  PX_TRY(make_like(call, args->self, PX_OPTIONS(args), args->memory_format));
+  return fill_uninitialized(call->results[0]);
 }
 
 PX_RUN(zeros_like) {
-  PX_TRY(same_looks(call, args->self, PX_OPTIONS(args), args->memory_format));
+  PX_TRY(make_like(call, args->self, PX_OPTIONS(args), args->memory_format));
   return fill(call->results[0], px_int(0));
 }
 
 PX_RUN(ones_like) {
-  PX_TRY(same_looks(call, args->self, PX_OPTIONS(args), args->memory_format));
+  PX_TRY(make_like(call, args->self, PX_OPTIONS(args), args->memory_format));
   return fill(call->results[0], px_int(1));
 }
 
 PX_RUN(full_like) {
-  PX_TRY(same_looks(call, args->self, PX_OPTIONS(args), args->memory_format));
+  PX_TRY(make_like(call, args->self, PX_OPTIONS(args), args->memory_format));
   return fill(call->results[0], args->fill_value);
 }
 
 PX_RUN(full_like_of_complex) {
-  PX_TRY(same_looks(call, args->self, PX_OPTIONS(args), args->memory_format));
-  return spread(call->results[0], args->fill_value);
+  PX_TRY(make_like(call, args->self, PX_OPTIONS(args), args->memory_format));
+  return fill_from_tensor(call->results[0], args->fill_value);
 }
 
 PX_RUN(new_empty) { return sized(call, args->size, like(args->self, PX_OPTIONS(args))); }
@@ -494,7 +494,7 @@ PX_RUN(new_full) {
   return fill(call->results[0], args->fill_value);
 }
 
-// ---- of one value
+// ---- filled with one value
 
 PX_RUN(filled) {
   const px_tensor *self = args->self;
@@ -505,10 +505,10 @@ PX_RUN(filled) {
 PX_RUN(filled_tensor) {
   const px_tensor *self = args->self;
   PX_TRY(px__empty_as(&call->results[0], self, (px_dtype)self->dtype, px__tensor_device(self)));
-  return spread(call->results[0], args->value);
+  return fill_from_tensor(call->results[0], args->value);
 }
 
 PX_RUN(fill_tensor) {
   call->results[0] = px_retain(args->self);
-  return spread(call->results[0], args->value);
+  return fill_from_tensor(call->results[0], args->value);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks, results and batches of the ops of matrices.
+// Checks, results and batches of matrix ops.
 #include "ops/core/matrices.h"
 
 #include <stdio.h>
@@ -9,9 +9,9 @@
 
 // ---- checks
 
-px_status px__check_matrices(const px_tensor *t, const char *name, const char *what) {
+px_status px__check_matrices(const px_tensor *t, const char *name, const char *role) {
   PX_CHECK(t->ndim >= 2, PX_RUNTIME, "%s: The input tensor %s must have at least 2 dimensions.",
-           name, what);
+           name, role);
   return PX_OK;
 }
 px_status px__check_square(const px_tensor *t, const char *name) {
@@ -48,7 +48,7 @@ px_status px__check_lapack(const px_call *call, const px_tensor *t) {
 }
 
 px_status px__check_fits(const px_call *call, bool fits) {
-  PX_CHECK(fits, PX_RUNTIME, "%s: the sizes or dtypes of the arguments do not fit",
+  PX_CHECK(fits, PX_RUNTIME, "%s: sizes or dtypes of the arguments do not match",
            px__caller ? px__caller : call->op->name);
   return PX_OK;
 }
@@ -121,15 +121,16 @@ px_status px__match_batches(px_tensor **a_out, px_tensor **b_out, const px_tenso
 
 static px_status fail_with(px_status code, const char *name, const char *text, int64_t element,
                            int number) {
-  char which[48] = "";
-  if (element >= 0) snprintf(which, sizeof which, "(Batch element %lld): ", (long long)element);
+  char batch_text[48] = "";
+  if (element >= 0)
+    snprintf(batch_text, sizeof batch_text, "(Batch element %lld): ", (long long)element);
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
   PX_CHECK(number > 0, code,
            "%s: %sThe algorithm failed to converge because the input matrix contained non-finite "
            "values.",
-           name, which);
-  PX_FAIL(code, text, name, which, number, number);
+           name, batch_text);
+  PX_FAIL(code, text, name, batch_text, number, number);
 #pragma GCC diagnostic pop
 }
 static px_status find_info(const int32_t *numbers, const px_tensor *info, px_status code,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Run functions of the random ops: what their entries cannot say of how far a generator advances,
-// and tensors that are made and filled.
+// Run functions of the random ops: checks, generator advances computed from arguments, and
+// factories of random tensors.
 #include <math.h>
 
 #include "hidden/random.h"
@@ -15,7 +15,7 @@
 
 #define LL(x) ((long long)(x))
 
-// A double has no room for the greatest int64, which both are.
+// int64 needs no check: `from` and `to` are int64, and a double cannot represent INT64_MAX.
 static px_status check_range(px_dtype dtype, int64_t from, int64_t to) {
   const px_dtype_info *info = px_dtype_about(dtype);
   if (dtype == PX_INT64) return PX_OK;
@@ -25,7 +25,7 @@ static px_status check_range(px_dtype dtype, int64_t from, int64_t to) {
            info->type_name);
   return PX_OK;
 }
-// Kernels draw what they compute with.
+// Draws int64 numbers and converts them: kernels draw in their compute type.
 static px_status random_unsigned(px_call *call, px_tensor *self, const int64_t *from,
                                  const int64_t *to, px_generator *generator) {
   PX_SCOPED(px_tensor) wide = NULL;
@@ -34,7 +34,7 @@ static px_status random_unsigned(px_call *call, px_tensor *self, const int64_t *
   call->skip_launch = true;
   return px__tensor_copy(self, wide, false);
 }
-// Without `to`, `from` is where the range ends.
+// Without `to`, `from` is the end of the range.
 PX_RUN(random) {
   px_value from = px__given(args->to) ? args->from : PX_I(0);
   px_value to = px__given(args->to) ? args->to : args->from;
@@ -47,11 +47,11 @@ PX_RUN(random) {
   if (px__is_unsigned(dtype) && ranged)
     return random_unsigned(call, args->self, &from.v.i, &to.v.i, args->generator);
   uint64_t range = ranged ? (uint64_t)to.v.i - (uint64_t)from.v.i : 0;
-  int narrow = call->device.type == PX_CPU ? 32 : 28;  // bits that one word serves, as in PyTorch
+  int narrow = call->device.type == PX_CPU ? 32 : 28;  // bits of a range served by one 32-bit draw
   bool wide = ranged ? range >= UINT64_C(1) << narrow : dtype == PX_INT64 || dtype == PX_FLOAT64;
   return px__call_draws(call, args->generator, args->self->numel, wide ? 2 : 4);
 }
-// Room for both parts of numbers like t.
+// An uninitialised real tensor of the sizes of t plus a last dimension of 2: real and imaginary.
 static px_status parts_like(px_tensor **out, const px_tensor *t) {
   int64_t sizes[PX_MAX_DIMS];
   PX_TRY(px__check_ndim(t->ndim + 1));
@@ -74,21 +74,22 @@ PX_RUN(_normal_parts) {
 }
 PX_RUN(bernoulli) {
   PX_TRY(px__call_draws(call, args->generator, args->self->numel, 4));
-  if (call->device.type != PX_CPU) call->counter = 12;  // a thread draws once; PyTorch reserves ten
+  // A thread draws once. PyTorch reserves 10 numbers, rounded up to a multiple of 4.
+  if (call->device.type != PX_CPU) call->counter = 12;
   return PX_OK;
 }
-// Each element draws from a subsequence of its own until it accepts; few draw ten times.
-static px_status until_accepted(px_call *call, px_generator *generator, const px_tensor *like) {
+// Rejection samplers: each element has its own subsequence and rarely draws more than ten times.
+static px_status reserve_rejection(px_call *call, px_generator *generator, const px_tensor *like) {
   PX_TRY(px__call_draws(call, generator, like->numel, 1));
   if (call->device.type != PX_CPU) call->counter = 400;
   return PX_OK;
 }
-PX_RUN(geometric) { return until_accepted(call, args->generator, args->self); }
-PX_RUN(cauchy) { return until_accepted(call, args->generator, args->self); }
-PX_RUN(log_normal) { return until_accepted(call, args->generator, args->self); }
-PX_RUN(_standard_gamma) { return until_accepted(call, args->generator, args->self); }
-PX_RUN(poisson_draw) { return until_accepted(call, args->generator, args->self); }
-PX_RUN(binomial_draw) { return until_accepted(call, args->generator, args->count); }
+PX_RUN(geometric) { return reserve_rejection(call, args->generator, args->self); }
+PX_RUN(cauchy) { return reserve_rejection(call, args->generator, args->self); }
+PX_RUN(log_normal) { return reserve_rejection(call, args->generator, args->self); }
+PX_RUN(_standard_gamma) { return reserve_rejection(call, args->generator, args->self); }
+PX_RUN(poisson_draw) { return reserve_rejection(call, args->generator, args->self); }
+PX_RUN(binomial_draw) { return reserve_rejection(call, args->generator, args->count); }
 PX_RUN(poisson) { return px_poisson_draw(&call->results[0], args->self, args->generator); }
 PX_RUN(binomial) {
   PX_SCOPED(px_tensor) count = NULL;
@@ -101,37 +102,37 @@ PX_RUN(binomial) {
   PX_TRY(px_expand(&prob, b, sizes, ndim));
   return px_binomial_draw(&call->results[0], count, prob, args->generator);
 }
-// In double: shares of small concentrations are smaller than floats.
+// Computed in float64: with small concentrations, shares underflow in float32.
 PX_RUN(_sample_dirichlet) {
   px_tensor *self = args->self;
   PX_SCOPED(px_tensor) wide = NULL;
   PX_SCOPED(px_tensor) drawn = NULL;
   PX_SCOPED(px_tensor) sum = NULL;
   PX_SCOPED(px_tensor) shares = NULL;
-  PX_SCOPED(px_tensor) least = NULL;
+  PX_SCOPED(px_tensor) minimum = NULL;
   PX_TRY(px_to(&wide, self, PX_FLOAT64, PX_DEVICE_NONE, false, false));
   PX_TRY(px__standard_gamma(&drawn, wide, args->generator));
   PX_TRY(px_sum(&sum, drawn, (const int64_t[]){-1}, 1, true, PX_DTYPE_NONE));
   PX_TRY(px_div(&shares, drawn, sum));
-  PX_TRY(px_tensor_from_scalar(&least, px_float(px_dtype_about((px_dtype)self->dtype)->tiny)));
-  PX_TRY(px_clamp_(shares, least, NULL));
+  PX_TRY(px_tensor_from_scalar(&minimum, px_float(px_dtype_about((px_dtype)self->dtype)->tiny)));
+  PX_TRY(px_clamp_(shares, minimum, NULL));
   return px_to(&call->results[0], shares, (px_dtype)self->dtype, PX_DEVICE_NONE, false, false);
 }
 PX_RUN(randperm_fill) {
   PX_TRY(px__call_draws(call, args->generator, args->self->numel, 2));
-  // Each thread may draw as many numbers again as there are elements, to order equal keys.
+  // Reserves up to numel further draws for each thread, to order elements with equal keys.
   if (call->device.type != PX_CPU) call->counter += (uint64_t)(args->self->numel + 3) / 4 * 4;
   return PX_OK;
 }
 
-// ---- makers: an empty tensor, filled
+// ---- factories: an empty tensor, then filled
 
-static px_status made(px_call *call, int64_t n, const int64_t *sizes, px__options o) {
+static px_status create(px_call *call, int64_t n, const int64_t *sizes, px__options o) {
   return px_empty(&call->results[0], sizes, n, o.dtype, o.device, o.pin_memory, false, NULL);
 }
-// What is not asked for, like a tensor.
-static px_status made_like(px_call *call, const px_tensor *t, px__options o,
-                           const char *memory_format) {
+// Missing options default to those of t.
+static px_status create_like(px_call *call, const px_tensor *t, px__options o,
+                             const char *memory_format) {
   if (o.dtype == PX_DTYPE_NONE) o.dtype = (px_dtype)t->dtype;
   if (o.device.type < 0) o.device = px__tensor_device(t);
   return px__empty_in(&call->results[0], t, memory_format, o.dtype, o.device, o.pin_memory);
@@ -140,8 +141,8 @@ static px__options or_int64(px__options o) {
   if (o.dtype == PX_DTYPE_NONE) o.dtype = PX_INT64;
   return o;
 }
-// Marks the result as a leaf that needs a gradient, if that is wanted, after it was filled.
-static px_status marked(px_call *call, bool requires_grad, px_status status) {
+// Sets requires_grad on the filled result if requested.
+static px_status set_requires_grad(px_call *call, bool requires_grad, px_status status) {
   px_tensor *t = call->results[0];
   PX_TRY(status);
   if (!requires_grad) return PX_OK;
@@ -150,45 +151,51 @@ static px_status marked(px_call *call, bool requires_grad, px_status status) {
   return PX_OK;
 }
 PX_RUN(rand) {
-  PX_TRY(made(call, args->size.n, args->size.v.ints, PX_OPTIONS(args)));
-  return marked(call, args->requires_grad, px_uniform_(call->results[0], 0, 1, args->generator));
+  PX_TRY(create(call, args->size.n, args->size.v.ints, PX_OPTIONS(args)));
+  return set_requires_grad(call, args->requires_grad,
+                           px_uniform_(call->results[0], 0, 1, args->generator));
 }
 PX_RUN(randn) {
-  PX_TRY(made(call, args->size.n, args->size.v.ints, PX_OPTIONS(args)));
-  return marked(call, args->requires_grad, px_normal_(call->results[0], 0, 1, args->generator));
+  PX_TRY(create(call, args->size.n, args->size.v.ints, PX_OPTIONS(args)));
+  return set_requires_grad(call, args->requires_grad,
+                           px_normal_(call->results[0], 0, 1, args->generator));
 }
-static px_status whole(px_call *call, int64_t low, int64_t high, px_value size, px__options o,
-                       px_generator *generator) {
-  PX_TRY(made(call, size.n, size.v.ints, or_int64(o)));
-  return marked(call, o.requires_grad, px_random_(call->results[0], &low, &high, generator));
+static px_status random_integers(px_call *call, int64_t low, int64_t high, px_value size,
+                                 px__options o, px_generator *generator) {
+  PX_TRY(create(call, size.n, size.v.ints, or_int64(o)));
+  return set_requires_grad(call, o.requires_grad,
+                           px_random_(call->results[0], &low, &high, generator));
 }
 PX_RUN(randint) {
-  return whole(call, args->low, args->high, args->size, PX_OPTIONS(args), args->generator);
+  return random_integers(call, args->low, args->high, args->size, PX_OPTIONS(args),
+                         args->generator);
 }
 PX_RUN(randint_below) {
-  return whole(call, 0, args->high, args->size, PX_OPTIONS(args), args->generator);
+  return random_integers(call, 0, args->high, args->size, PX_OPTIONS(args), args->generator);
 }
 PX_RUN(randperm) {
-  PX_TRY(made(call, 1, &args->n, or_int64(PX_OPTIONS(args))));
-  return marked(call, args->requires_grad, px_randperm_fill_(call->results[0], args->generator));
+  PX_TRY(create(call, 1, &args->n, or_int64(PX_OPTIONS(args))));
+  return set_requires_grad(call, args->requires_grad,
+                           px_randperm_fill_(call->results[0], args->generator));
 }
 PX_RUN(rand_like) {
-  PX_TRY(made_like(call, args->self, PX_OPTIONS(args), args->memory_format));
-  return marked(call, args->requires_grad, px_uniform_(call->results[0], 0, 1, NULL));
+  PX_TRY(create_like(call, args->self, PX_OPTIONS(args), args->memory_format));
+  return set_requires_grad(call, args->requires_grad, px_uniform_(call->results[0], 0, 1, NULL));
 }
 PX_RUN(randn_like) {
-  PX_TRY(made_like(call, args->self, PX_OPTIONS(args), args->memory_format));
-  return marked(call, args->requires_grad, px_normal_(call->results[0], 0, 1, NULL));
+  PX_TRY(create_like(call, args->self, PX_OPTIONS(args), args->memory_format));
+  return set_requires_grad(call, args->requires_grad, px_normal_(call->results[0], 0, 1, NULL));
 }
 PX_RUN(randint_like) {
-  PX_TRY(made_like(call, args->self, PX_OPTIONS(args), args->memory_format));
-  return marked(call, args->requires_grad,
-                px_random_(call->results[0], &args->low, &args->high, NULL));
+  PX_TRY(create_like(call, args->self, PX_OPTIONS(args), args->memory_format));
+  return set_requires_grad(call, args->requires_grad,
+                           px_random_(call->results[0], &args->low, &args->high, NULL));
 }
 PX_RUN(randint_like_below) {
   int64_t low = 0;
-  PX_TRY(made_like(call, args->self, PX_OPTIONS(args), args->memory_format));
-  return marked(call, args->requires_grad, px_random_(call->results[0], &low, &args->high, NULL));
+  PX_TRY(create_like(call, args->self, PX_OPTIONS(args), args->memory_format));
+  return set_requires_grad(call, args->requires_grad,
+                           px_random_(call->results[0], &low, &args->high, NULL));
 }
 PX_RUN(bernoulli_like) {
   const px_tensor *self = args->self;
@@ -206,7 +213,7 @@ PX_RUN(bernoulli_tensor) {
   return px__tensor_copy(self, drawn, false);
 }
 
-// ---- normal(): standard numbers of the shape of mean and std, then scaled, then moved
+// ---- normal(): standard normal numbers of the broadcast shape, then scaled and shifted
 
 static px_status standard_normal(px_call *call, int ndim, const int64_t *sizes,
                                  const px_tensor *like, double std, px_generator *generator) {
@@ -215,20 +222,20 @@ static px_status standard_normal(px_call *call, int ndim, const int64_t *sizes,
                          px__tensor_device(like)));
   return px_normal_(call->results[0], 0, std, generator);
 }
-// The last step: `out` is resized when nothing can be refused any more.
-static px_status move(px_call *call, const px_tensor *mean) {
-  px_tensor *made = call->results[0];
-  PX_TRY(px_add_(made, mean, px_int(1)));
+// The last step. It resizes `out`, so no check may follow.
+static px_status add_mean(px_call *call, const px_tensor *mean) {
+  px_tensor *result = call->results[0];
+  PX_TRY(px_add_(result, mean, px_int(1)));
   if (call->mode != PX_CALL_OUT) return PX_OK;
   PX_TRY(px__call_same_device(call));
-  return px__resize_output(call->given[0], made->ndim, made->sizes);
+  return px__resize_output(call->given[0], result->ndim, result->sizes);
 }
 static px_status check_deviations(const px_tensor *std) {
-  PX_SCOPED(px_tensor) least = NULL;
+  PX_SCOPED(px_tensor) minimum = NULL;
   px_scalar value;
-  if (std->numel == 0 || px__lacks_values(std)) return PX_OK;
-  PX_TRY(px_min(&least, std));
-  PX_TRY(px_tensor_item(&value, least));
+  if (std->numel == 0 || px__is_meta(std)) return PX_OK;
+  PX_TRY(px_min(&minimum, std));
+  PX_TRY(px_tensor_item(&value, minimum));
   PX_CHECK(px_scalar_float(value) >= 0, PX_RUNTIME, "normal expects all elements of std >= 0.0");
   return PX_OK;
 }
@@ -240,12 +247,12 @@ PX_RUN(normal_of) {
   PX_TRY(px__broadcast(&ndim, sizes, mean->ndim, mean->sizes, std->ndim, std->sizes));
   PX_TRY(standard_normal(call, ndim, sizes, mean, 1, args->generator));
   PX_TRY(px_mul_(call->results[0], std));
-  return move(call, mean);
+  return add_mean(call, mean);
 }
 PX_RUN(normal_around) {
   const px_tensor *mean = args->mean;
   PX_TRY(standard_normal(call, mean->ndim, mean->sizes, mean, args->std, args->generator));
-  return move(call, mean);
+  return add_mean(call, mean);
 }
 PX_RUN(normal_wide) {
   const px_tensor *std = args->std;
@@ -254,10 +261,10 @@ PX_RUN(normal_wide) {
   PX_SCOPED(px_tensor) mean = NULL;
   PX_TRY(px_tensor_from_scalar(&mean, px_float(args->mean)));
   PX_TRY(px_mul_(call->results[0], std));
-  return move(call, mean);
+  return add_mean(call, mean);
 }
 PX_RUN(normal_sized) {
-  PX_TRY(made(call, args->size.n, args->size.v.ints, PX_OPTIONS(args)));
-  return marked(call, args->requires_grad,
-                px_normal_(call->results[0], args->mean, args->std, args->generator));
+  PX_TRY(create(call, args->size.n, args->size.v.ints, PX_OPTIONS(args)));
+  return set_requires_grad(call, args->requires_grad,
+                           px_normal_(call->results[0], args->mean, args->std, args->generator));
 }

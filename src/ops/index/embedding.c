@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tables of vectors: rows that are shortened before they are looked up, gradients scaled by
-// frequency, and bags of rows, which the CPU has kernels for. Elsewhere a bag's rows are added
-// where the bag is; for maxima all rows are laid beside each bag.
+// Embeddings: renormalised rows, gradients scaled by frequency, and bags. The CPU has kernels for
+// bags. Elsewhere sums use index_add, and maxima expand all rows for each bag.
 #include <math.h>
 
 #include "hidden/index.h"
@@ -28,12 +27,12 @@ static px_status ones_for(px_tensor **out, const px_tensor *flat, px_dtype dtype
   return px_ones(out, flat->sizes, 1, dtype, px__tensor_device(flat), false, false);
 }
 
-// ---- gradients by frequency
+// ---- scale_grad_by_freq
 
 PX_RUN(by_frequency) {
   PX_SCOPED(px_tensor) flat = NULL;
   PX_SCOPED(px_tensor) ones = NULL;
-  PX_SCOPED(px_tensor) none = NULL;
+  PX_SCOPED(px_tensor) zeros = NULL;
   PX_SCOPED(px_tensor) counts = NULL;
   PX_SCOPED(px_tensor) own = NULL;
   PX_SCOPED(px_tensor) shaped = NULL;
@@ -43,8 +42,8 @@ PX_RUN(by_frequency) {
   sizes[args->input->ndim] = 1;
   PX_TRY(px_reshape(&flat, args->input, (int64_t[]){-1}, 1));
   PX_TRY(ones_for(&ones, flat, (px_dtype)grad->dtype));
-  PX_TRY(px__zeros_like_sized(&none, grad, 1, &rows));
-  PX_TRY(px_index_add(&counts, none, 0, flat, ones, px_int(1)));
+  PX_TRY(px__zeros_like_sized(&zeros, grad, 1, &rows));
+  PX_TRY(px_index_add(&counts, zeros, 0, flat, ones, px_int(1)));
   PX_TRY(px_index_select(&own, counts, 0, flat));
   PX_TRY(px_reshape(&shaped, own, sizes, args->input->ndim + 1));
   return px_div(&call->results[0], grad, shaped);
@@ -53,36 +52,36 @@ PX_RUN(embedding_by_frequency) {
   return px_embedding(&call->results[0], args->input, args->weight, NULL);
 }
 
-// ---- rows that are shortened
+// ---- max_norm
 
-static px_status shorten(px_tensor *weight, const px_tensor *indices, double most, double p) {
+static px_status clip_norms(px_tensor *weight, const px_tensor *indices, double limit, double p) {
   const int64_t last = -1;
   PX_SCOPED(px_tensor) plain = NULL;
   PX_SCOPED(px_tensor) flat = NULL;
   PX_SCOPED(px_tensor) rows = NULL;
   PX_SCOPED(px_tensor) norms = NULL;
-  PX_SCOPED(px_tensor) more = NULL;
+  PX_SCOPED(px_tensor) stable = NULL;
   PX_SCOPED(px_tensor) inverse = NULL;
   PX_SCOPED(px_tensor) factors = NULL;
-  PX_SCOPED(px_tensor) fits = NULL;
+  PX_SCOPED(px_tensor) within = NULL;
   PX_SCOPED(px_tensor) chosen = NULL;
-  PX_SCOPED(px_tensor) shortened = NULL;
+  PX_SCOPED(px_tensor) clipped = NULL;
   PX_TRY(px_tensor_detach(&plain, weight));
   PX_TRY(px_reshape(&flat, indices, (int64_t[]){-1}, 1));
   PX_TRY(px_index_select(&rows, plain, 0, flat));
   PX_TRY(px_norm(&norms, rows, px_float(p), &last, 1, true, PX_DTYPE_NONE));
-  PX_TRY(px_le_scalar(&fits, norms, px_float(most)));
-  PX_TRY(px_add_scalar(&more, norms, px_float(1e-7), px_int(1)));
-  PX_TRY(px_reciprocal(&inverse, more));
-  PX_TRY(px_mul_scalar(&factors, inverse, px_float(most)));
-  PX_TRY(px_masked_fill(&chosen, factors, fits, px_int(1)));
-  PX_TRY(px_mul(&shortened, rows, chosen));
-  return px_index_copy_(plain, 0, flat, shortened);
+  PX_TRY(px_le_scalar(&within, norms, px_float(limit)));
+  PX_TRY(px_add_scalar(&stable, norms, px_float(1e-7), px_int(1)));
+  PX_TRY(px_reciprocal(&inverse, stable));
+  PX_TRY(px_mul_scalar(&factors, inverse, px_float(limit)));
+  PX_TRY(px_masked_fill(&chosen, factors, within, px_int(1)));
+  PX_TRY(px_mul(&clipped, rows, chosen));
+  return px_index_copy_(plain, 0, flat, clipped);
 }
-static px_status renorm(px_tensor *weight, const px_tensor *indices, double most, double p) {
+static px_status renorm(px_tensor *weight, const px_tensor *indices, double limit, double p) {
   bool recording = px_grad_enabled();
   px_grad_set_enabled(false);
-  px_status status = shorten(weight, indices, most, p);
+  px_status status = clip_norms(weight, indices, limit, p);
   px_grad_set_enabled(recording);
   return status;
 }
@@ -105,8 +104,8 @@ PX_RUN(embedding_with) {
 // ---- bags
 
 typedef struct bags {
-  px_tensor *flat, *of, *counts;  // indices; the bag of each; how many count in each (float)
-  px_tensor *kept;                // whether an index counts: is not the padding; or NULL
+  px_tensor *flat, *of, *counts;  // indices; bag of each index; counted indices per bag (float)
+  px_tensor *kept;                // 0 for padding, 1 for other indices; NULL without padding
   int64_t count;
   const int64_t *padding;
 } bags;
@@ -114,15 +113,15 @@ static void bags_drop(bags *b) {
   px_release(b->flat), px_release(b->of), px_release(b->counts), px_release(b->kept);
 }
 
-// On the CPU the offsets are looked at.
+// Offsets are validated on the CPU only.
 static px_status check_offsets(const px_tensor *offsets, int64_t length) {
   PX_TRY(check_indices(offsets, "embedding_bag"));
   PX_TRY(px__refuse_batched(offsets));
   if (px__tensor_device(offsets).type != PX_CPU || !offsets->numel) return PX_OK;
-  PX_SCOPED(px_tensor) whole = NULL;
+  PX_SCOPED(px_tensor) converted = NULL;
   PX_SCOPED(px_tensor) flat = NULL;
-  PX_TRY(px__tensor_to(&whole, offsets, PX_INT64, PX_DEVICE_NONE));
-  PX_TRY(px_contiguous(&flat, whole));
+  PX_TRY(px__tensor_to(&converted, offsets, PX_INT64, PX_DEVICE_NONE));
+  PX_TRY(px_contiguous(&flat, converted));
   const int64_t *at;
   PX_TRY(px__tensor_read(&at, flat));
   PX_CHECK(at[0] == 0, PX_RUNTIME,
@@ -138,20 +137,20 @@ static px_status check_offsets(const px_tensor *offsets, int64_t length) {
              LL(i), LL(at[i]), LL(at[i - 1]));
   return PX_OK;
 }
-// The bag of each index: how many bags have begun there, less 1.
+// Bag of each index: the number of bags started at or before it, minus 1.
 static px_status bags_of_offsets(px_tensor **out, const px_tensor *offsets, int64_t length) {
-  PX_SCOPED(px_tensor) whole = NULL;
+  PX_SCOPED(px_tensor) converted = NULL;
   PX_SCOPED(px_tensor) ones = NULL;
-  PX_SCOPED(px_tensor) none = NULL;
-  PX_SCOPED(px_tensor) begun = NULL;
+  PX_SCOPED(px_tensor) zeros = NULL;
+  PX_SCOPED(px_tensor) starts = NULL;
   PX_SCOPED(px_tensor) sums = NULL;
   PX_SCOPED(px_tensor) own = NULL;
-  int64_t places = length + 1;  // an empty last bag begins behind the end
-  PX_TRY(px__tensor_to(&whole, offsets, PX_INT64, PX_DEVICE_NONE));
-  PX_TRY(ones_for(&ones, whole, PX_INT64));
-  PX_TRY(px__zeros_like_sized(&none, whole, 1, &places));
-  PX_TRY(px_index_add(&begun, none, 0, whole, ones, px_int(1)));
-  PX_TRY(px_cumsum(&sums, begun, 0, PX_INT64));
+  int64_t size = length + 1;  // an empty last bag starts past the end
+  PX_TRY(px__tensor_to(&converted, offsets, PX_INT64, PX_DEVICE_NONE));
+  PX_TRY(ones_for(&ones, converted, PX_INT64));
+  PX_TRY(px__zeros_like_sized(&zeros, converted, 1, &size));
+  PX_TRY(px_index_add(&starts, zeros, 0, converted, ones, px_int(1)));
+  PX_TRY(px_cumsum(&sums, starts, 0, PX_INT64));
   PX_TRY(px_narrow(&own, sums, 0, 0, length));
   return px_add_scalar(out, own, px_int(-1), px_int(1));
 }
@@ -169,7 +168,7 @@ static px_status bags_read(bags *b, const px__bags_args *args) {
   const px_tensor *input = args->input, *offsets = args->offsets;
   px_dtype dtype = (px_dtype)args->weight->dtype;
   PX_SCOPED(px_tensor) ones = NULL;
-  PX_SCOPED(px_tensor) none = NULL;
+  PX_SCOPED(px_tensor) zeros = NULL;
   PX_TRY(px_reshape(&b->flat, input, (int64_t[]){-1}, 1));
   if (offsets) {
     PX_TRY(check_offsets(offsets, input->numel));
@@ -189,8 +188,8 @@ static px_status bags_read(bags *b, const px__bags_args *args) {
   } else {
     PX_TRY(ones_for(&ones, b->flat, dtype));
   }
-  PX_TRY(px__zeros_like_sized(&none, args->weight, 1, &b->count));
-  return px_index_add(&b->counts, none, 0, b->of, ones, px_int(1));
+  PX_TRY(px__zeros_like_sized(&zeros, args->weight, 1, &b->count));
+  return px_index_add(&b->counts, zeros, 0, b->of, ones, px_int(1));
 }
 
 static px_status times_column(px_tensor **rows, const px_tensor *factors) {
@@ -205,7 +204,7 @@ static px_status times_column(px_tensor **rows, const px_tensor *factors) {
 static px_status sum_bags(px_tensor **out, const bags *b, px_tensor **rows, const char *mode,
                           const px_tensor *factors) {
   int64_t sizes[] = {b->count, (*rows)->sizes[1]};
-  PX_SCOPED(px_tensor) none = NULL;
+  PX_SCOPED(px_tensor) zeros = NULL;
   PX_SCOPED(px_tensor) sums = NULL;
   PX_SCOPED(px_tensor) empty = NULL;
   PX_SCOPED(px_tensor) divisors = NULL;
@@ -216,24 +215,24 @@ static px_status sum_bags(px_tensor **out, const bags *b, px_tensor **rows, cons
     PX_TRY(times_column(rows, flat));
   }
   if (b->kept) PX_TRY(times_column(rows, b->kept));
-  PX_TRY(px__zeros_like_sized(&none, *rows, 2, sizes));
-  PX_TRY(px_index_add(&sums, none, 0, b->of, *rows, px_int(1)));
+  PX_TRY(px__zeros_like_sized(&zeros, *rows, 2, sizes));
+  PX_TRY(px_index_add(&sums, zeros, 0, b->of, *rows, px_int(1)));
   if (!strcmp(mode, "sum")) return *out = PX_MOVE(sums), PX_OK;
   PX_TRY(px_eq_scalar(&empty, b->counts, px_int(0)));
   PX_TRY(px_masked_fill(&divisors, b->counts, empty, px_int(1)));
   PX_TRY(px_unsqueeze(&column, divisors, 1));
   return px_div(out, sums, column);
 }
-// The bags side by side [count, longest, m], filled up by what is below all; an empty one gives 0.
-static px_status greatest(px_tensor **out, const bags *b, const px_tensor *rows) {
-  PX_SCOPED(px_tensor) wanted = NULL;
+// Maximum over [count, length, m] with other bags' rows masked. Empty bags yield 0.
+static px_status max_of_bags(px_tensor **out, const bags *b, const px_tensor *rows) {
+  PX_SCOPED(px_tensor) excluded = NULL;
   PX_SCOPED(px_tensor) below = NULL;
   PX_SCOPED(px_tensor) top = NULL;
   PX_SCOPED(px_tensor) at = NULL;
   PX_SCOPED(px_tensor) empty = NULL;
   PX_SCOPED(px_tensor) column = NULL;
   PX_SCOPED(px_tensor) numbers = NULL;
-  PX_SCOPED(px_tensor) mine = NULL;
+  PX_SCOPED(px_tensor) foreign = NULL;
   PX_SCOPED(px_tensor) every = NULL;
   int64_t length = rows->sizes[0], sizes[] = {b->count, length, rows->sizes[1]};
   if (!length || !b->count)
@@ -241,44 +240,44 @@ static px_status greatest(px_tensor **out, const bags *b, const px_tensor *rows)
   PX_TRY(px_arange(&numbers, px_int(b->count), px_no_scalar(), px_int(1), PX_INT64,
                    px__tensor_device(rows), false, false));
   PX_TRY(px_unsqueeze(&column, numbers, 1));
-  PX_TRY(px_ne(&mine, column, b->of));  // [count, length]: of another bag
+  PX_TRY(px_ne(&foreign, column, b->of));  // [count, length]: rows of other bags
   if (b->kept) {
     PX_SCOPED(px_tensor) padding = NULL;
     px_tensor *either;
     PX_TRY(px_eq_scalar(&padding, b->kept, px_int(0)));
-    PX_TRY(px_logical_or(&either, mine, padding));
-    px_release(mine);
-    mine = either;
+    PX_TRY(px_logical_or(&either, foreign, padding));
+    px_release(foreign);
+    foreign = either;
   }
-  PX_TRY(px_unsqueeze(&wanted, mine, 2));
+  PX_TRY(px_unsqueeze(&excluded, foreign, 2));
   PX_TRY(px_expand(&every, rows, sizes, 3));
-  PX_TRY(px_masked_fill(&below, every, wanted, px_float(-INFINITY)));
+  PX_TRY(px_masked_fill(&below, every, excluded, px_float(-INFINITY)));
   PX_TRY(px_max_dim(&top, &at, below, 1, false));
-  PX_SCOPED(px_tensor) none = NULL;
-  PX_TRY(px_eq_scalar(&none, b->counts, px_int(0)));
-  PX_TRY(px_unsqueeze(&empty, none, 1));
+  PX_SCOPED(px_tensor) zeros = NULL;
+  PX_TRY(px_eq_scalar(&zeros, b->counts, px_int(0)));
+  PX_TRY(px_unsqueeze(&empty, zeros, 1));
   return px_masked_fill(out, top, empty, px_int(0));
 }
 
 // ---- bags by a kernel
 
 static px__named_kernel sums_kernel = {.name = "bag_sums"}, tops_kernel = {.name = "bag_tops"};
-// Bags begin in order, and have all indices. On a device the kernel keeps to those there are.
+// Fails unless the bags are in order and cover all indices. Device kernels clamp to valid indices.
 static px_status check_begins(const px_tensor *weight, const px_tensor *indices,
                               const px_tensor *begins, px__named_kernel *kernel) {
   const int64_t *at;
   px_device_type type = (px_device_type)px__tensor_device(weight).type;
   PX_CHECK(px__named_kernel_on(kernel, type), PX_UNIMPLEMENTED,
-           "%s is not implemented for GPUs; the CPU has it, and simulated devices", kernel->name);
+           "%s is not implemented for GPUs, only for the CPU and simulated devices", kernel->name);
   PX_CHECK(px_dtype_is_float((px_dtype)weight->dtype), PX_UNIMPLEMENTED,
            "\"embedding_bag\" not implemented for '%s'", px_dtype_class((px_dtype)weight->dtype));
-  PX_CHECK(begins->numel > 0, PX_RUNTIME, "where the last bag ends must be told");
+  PX_CHECK(begins->numel > 0, PX_RUNTIME, "expected the end of the last bag");
   if (type != PX_CPU) return PX_OK;
   PX_TRY(px__tensor_read(&at, begins));
   for (int64_t i = 1; i < begins->numel; i++)
     PX_CHECK(at[i] >= at[i - 1], PX_RUNTIME, "bags must be in order");
   PX_CHECK(at[0] == 0 && at[begins->numel - 1] == indices->numel, PX_RUNTIME,
-           "bags are of all %lld indices", LL(indices->numel));
+           "bags must cover all %lld indices", LL(indices->numel));
   return PX_OK;
 }
 PX_RUN(_bag_sums) {
@@ -322,30 +321,30 @@ static bool has_kernels(const px__bags_args *args) {
          !px__is_batched(weight) && px_dtype_is_float((px_dtype)weight->dtype) &&
          (!factors || factors->dtype == weight->dtype);
 }
-// Where each bag begins, and where the last one ends.
-static px_status begins_of(px_tensor **out, int64_t *end, const px__bags_args *args) {
+// Start of each bag, followed by the end of the last one.
+static px_status starts_of(px_tensor **out, int64_t *end, const px__bags_args *args) {
   const px_tensor *input = args->input, *offsets = args->offsets;
   bool all = offsets && args->include_last_offset;
-  int64_t count = offsets ? offsets->numel - all : input->sizes[0], places = count + 1;
-  PX_SCOPED(px_tensor) whole = NULL;
+  int64_t count = offsets ? offsets->numel - all : input->sizes[0], size = count + 1;
+  PX_SCOPED(px_tensor) converted = NULL;
   PX_SCOPED(px_tensor) flat = NULL;
   PX_SCOPED(px_tensor) made = NULL;
   const int64_t *at = NULL;
   if (offsets) {
     PX_TRY(check_offsets(offsets, input->numel));
     PX_CHECK(count >= 0, PX_RUNTIME, "include_last_offset: number of offset should be at least 1");
-    PX_TRY(px__tensor_to(&whole, offsets, PX_INT64, PX_DEVICE_NONE));
-    PX_TRY(px_contiguous(&flat, whole));
+    PX_TRY(px__tensor_to(&converted, offsets, PX_INT64, PX_DEVICE_NONE));
+    PX_TRY(px_contiguous(&flat, converted));
     PX_TRY(px__tensor_read(&at, flat));
   }
-  PX_TRY(px_tensor_empty(&made, 1, &places, PX_INT64, px_cpu()));
+  PX_TRY(px_tensor_empty(&made, 1, &size, PX_INT64, px_cpu()));
   int64_t *to = px__tensor_at(made);
   for (int64_t i = 0; i < count; i++) to[i] = at ? at[i] : i * input->sizes[1];
   *end = to[count] = all ? at[count] : input->numel;
   *out = PX_MOVE(made);
   return PX_OK;
 }
-// How many indices of each bag count, at least 1, as a column.
+// Number of counted indices per bag as a column, at least 1.
 static px_status divisors_of(px_tensor **out, const px_tensor *begins, const px_tensor *indices,
                              int64_t padding, px_dtype dtype) {
   PX_SCOPED(px_tensor) made = NULL;
@@ -361,26 +360,26 @@ static px_status divisors_of(px_tensor **out, const px_tensor *begins, const px_
   }
   return px__tensor_to(out, made, dtype, PX_DEVICE_NONE);
 }
-// The first n elements, as a line.
+// Flattens t and returns its first n elements.
 static px_status line_of(px_tensor **out, const px_tensor *t, int64_t n) {
   PX_SCOPED(px_tensor) all = NULL;
   PX_TRY(px_reshape(&all, t, (int64_t[]){-1}, 1));
   return px_narrow(out, all, 0, 0, n);
 }
-static px_status bags_by_kernels(px_tensor **out, const px__bags_args *args, int64_t padding) {
-  PX_SCOPED(px_tensor) whole = NULL;
+static px_status bags_of_kernels(px_tensor **out, const px__bags_args *args, int64_t padding) {
+  PX_SCOPED(px_tensor) converted = NULL;
   PX_SCOPED(px_tensor) indices = NULL;
   PX_SCOPED(px_tensor) begins = NULL;
   PX_SCOPED(px_tensor) factors = NULL;
   PX_SCOPED(px_tensor) sums = NULL;
   PX_SCOPED(px_tensor) divisors = NULL;
-  PX_SCOPED(px_tensor) places = NULL;
+  PX_SCOPED(px_tensor) size = NULL;
   int64_t end = 0;
-  PX_TRY(begins_of(&begins, &end, args));
-  PX_TRY(px__tensor_to(&whole, args->input, PX_INT64, PX_DEVICE_NONE));
-  PX_TRY(line_of(&indices, whole, end));
+  PX_TRY(starts_of(&begins, &end, args));
+  PX_TRY(px__tensor_to(&converted, args->input, PX_INT64, PX_DEVICE_NONE));
+  PX_TRY(line_of(&indices, converted, end));
   if (!strcmp(args->mode, "max"))
-    return px__bag_tops(out, &places, args->weight, indices, begins, padding);
+    return px__bag_tops(out, &size, args->weight, indices, begins, padding);
   if (args->per_sample_weights) PX_TRY(line_of(&factors, args->per_sample_weights, end));
   PX_TRY(px__bag_sums(&sums, args->weight, indices, begins, factors, padding));
   if (!strcmp(args->mode, "sum")) return *out = PX_MOVE(sums), PX_OK;
@@ -397,14 +396,14 @@ PX_RUN(bags) {
   PX_TRY(check_indices(args->input, "embedding_bag"));
   if (px__given(args->max_norm))
     PX_TRY(renorm(weight, args->input, px_value_float(args->max_norm), args->norm_type));
-  if (has_kernels(args)) return bags_by_kernels(&call->results[0], args, b.padding ? padding : -1);
+  if (has_kernels(args)) return bags_of_kernels(&call->results[0], args, b.padding ? padding : -1);
   px_status status = bags_read(&b, args);
   if (status == PX_OK)
     status = (args->scale_grad_by_freq ? px_embedding_by_frequency : px_embedding)(
         &rows, b.flat, weight, b.padding);
   if (status == PX_OK)
     status = !strcmp(args->mode, "max")
-                 ? greatest(&call->results[0], &b, rows)
+                 ? max_of_bags(&call->results[0], &b, rows)
                  : sum_bags(&call->results[0], &b, &rows, args->mode, args->per_sample_weights);
   bags_drop(&b);
   return status;

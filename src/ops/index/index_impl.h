@@ -1,62 +1,62 @@
 // SPDX-License-Identifier: Apache-2.0
-// One form for every way of picking elements by index: a loop over some sizes, in which each
-// element of the indexed tensor is at a sum of strides plus, for each index tensor, its element
-// times the stride of the dimension that it indexes. gather, index_select, x[i, j], embedding and
-// their opposites are this form with other strides.
+// Common form of all indexed accesses: a loop over `sizes`. The address in the indexed tensor is a
+// sum of strides plus, for each index tensor, its element times the stride of the indexed
+// dimension. gather, index_select, x[i, j], embedding and their scatters differ only in strides.
 #pragma once
 #include "ops/core/run.h"
 
-enum { PX__MAX_INDICES = PX_MAX_OPERANDS - 2 };  // of a launch
+enum { PX__MAX_INDICES = PX_MAX_OPERANDS - 2 };  // index tensors of a launch
 
-typedef struct px__picking {
+typedef struct px__index_loop {
   int ndim, count;
   int64_t sizes[PX_MAX_DIMS];     // of the loop
-  int64_t strides[PX_MAX_DIMS];   // of the indexed tensor, 0 where an index decides
+  int64_t strides[PX_MAX_DIMS];   // of the indexed tensor; 0 in index dimensions
   px_tensor *index[PX_MAX_DIMS];  // int64, on the device of the indexed tensor; owned
   int64_t index_strides[PX_MAX_DIMS][PX_MAX_DIMS];
   int64_t dim_sizes[PX_MAX_DIMS], dim_strides[PX_MAX_DIMS], dims[PX_MAX_DIMS];
   bool wraps;  // negative indices count from the end
   px_fault_code fault;
-} px__picking;
+} px__index_loop;
 
-void px__picking_drop(px__picking *p);
-// x[i, j]: index tensors (masks are replaced by the indices of what is true) at dims.
-px_status px__pick_advanced(px__picking *p, const px_tensor *self, px_value indices, px_value dims)
+void px__index_loop_release(px__index_loop *p);
+// x[i, j]: index tensors at dims. Masks are replaced by the indices of their true elements.
+px_status px__index_advanced(px__index_loop *p, const px_tensor *self, px_value indices,
+                             px_value dims) __attribute__((warn_unused_result));
+// index_select: one index vector for dimension `dim` of self.
+px_status px__index_dim(px__index_loop *p, const px_tensor *self, int dim, const px_tensor *index)
     __attribute__((warn_unused_result));
-// One index tensor of one dimension for a whole dimension of self.
-px_status px__pick_dim(px__picking *p, const px_tensor *self, int dim, const px_tensor *index)
+// gather: an index per element, along dimension `dim`.
+px_status px__index_along(px__index_loop *p, const px_tensor *self, int dim, const px_tensor *index)
     __attribute__((warn_unused_result));
-// An index for each element, along a dimension.
-px_status px__pick_along(px__picking *p, const px_tensor *self, int dim, const px_tensor *index)
+// take: row-major indices. self must be row-major.
+px_status px__index_flat(px__index_loop *p, const px_tensor *self, const px_tensor *index)
     __attribute__((warn_unused_result));
-// Places in row-major order; self must be row-major.
-px_status px__pick_flat(px__picking *p, const px_tensor *self, const px_tensor *index)
+// get: out = indexed elements of self. put and join: stores values to the indexed elements, or adds
+// or combines them. The other tensor has the loop's sizes or broadcasts to them.
+px_status px__index_loop_get(const px__index_loop *p, px_tensor *out, const px_tensor *self)
     __attribute__((warn_unused_result));
-// out = the picked elements of self; self's picked elements = (or +=, or joined otherwise with)
-// values. The other tensor has the loop's sizes, or broadcasts to them.
-px_status px__picking_get(const px__picking *p, px_tensor *out, const px_tensor *self)
+px_status px__index_loop_put(const px__index_loop *p, px_tensor *self, const px_tensor *values,
+                             bool add) __attribute__((warn_unused_result));
+// Fails if a dtype does not support the combination. Call before writing any element.
+px_status px__index_loop_check_dtype(px_dtype dtype, px_put_how how)
     __attribute__((warn_unused_result));
-px_status px__picking_put(const px__picking *p, px_tensor *self, const px_tensor *values, bool add)
-    __attribute__((warn_unused_result));
-// Whether elements of a dtype can be joined so, before any is written.
-px_status px__picking_takes(px_dtype dtype, px_put_how how) __attribute__((warn_unused_result));
-px_status px__picking_join(const px__picking *p, px_tensor *self, const px_tensor *values,
-                           px_put_how how) __attribute__((warn_unused_result));
-// Puts src along dimension `dim` of the first result, which is self or a copy of it, with an index
-// for each element. `first`, if given, is a 0-dim tensor that is stored at the places before.
-typedef struct px__scattering {
+px_status px__index_loop_combine(const px__index_loop *p, px_tensor *self, const px_tensor *values,
+                                 px_put_how how) __attribute__((warn_unused_result));
+// Combines src with the first result, which is self or a copy of it, along `dim`. `first`, if
+// given, is a 0-dim tensor stored to the indexed elements beforehand.
+typedef struct px__scatter_call {
   px_tensor *self, *index, *src;
   int64_t dim;
   px_put_how how;
   px_tensor *first;
-} px__scattering;
-px_status px__scatter(px_call *call, const px__scattering *s) __attribute__((warn_unused_result));
-// A 0-dim tensor of the dtype and device of another.
+} px__scatter_call;
+px_status px__scatter(px_call *call, const px__scatter_call *s) __attribute__((warn_unused_result));
+// A 0-dim tensor with the dtype and device of another.
 px_status px__value_like(px_tensor **out, const px_tensor *like, px_scalar value)
     __attribute__((warn_unused_result));
-// The first result as a copy of self, or, in place, self.
+// Makes the first result: a copy of self, or self in place.
 px_status px__start_from_self(px_call *call, px_tensor *self) __attribute__((warn_unused_result));
 // The largest element of an integer tensor, as a 0-dim int64 tensor.
 px_status px__index_max(px_tensor **out, const px_tensor *self) __attribute__((warn_unused_result));
-// Elements of a mask or number tensor that are not zero: an int64 tensor [n, ndim].
+// Indices of the non-zero elements: an int64 tensor [n, ndim].
 px_status px__nonzero(px_tensor **out, const px_tensor *self) __attribute__((warn_unused_result));

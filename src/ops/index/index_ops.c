@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ops that index: shapes and checks. index.c moves the elements.
+// Indexing ops: shapes and checks. index.c moves the elements.
 #include "hidden/view.h"
 #include "ops/index/index_impl.h"
 #include "phlox/ops/arithmetic.h"
@@ -11,39 +11,40 @@
 #include "phlox/ops/view.h"
 #include "run_functions/index.h"
 
-// ---- getting and putting with a picking that is dropped whatever happens
+// ---- get and put, releasing the indexing state in all cases
 
-static px_status get(px_call *call, px__picking *p, px_status made, const px_tensor *self) {
-  // cppcheck-suppress uninitvar ; what was made is filled in
+static px_status get(px_call *call, px__index_loop *p, px_status made, const px_tensor *self) {
+  // cppcheck-suppress uninitvar ; initialised if `made` is PX_OK
   if (made == PX_OK) made = px__call_result(call, 0, p->ndim, p->sizes, (px_dtype)self->dtype);
-  if (made == PX_OK) made = px__picking_get(p, call->results[0], self);
-  px__picking_drop(p);
+  if (made == PX_OK) made = px__index_loop_get(p, call->results[0], self);
+  px__index_loop_release(p);
   return made;
 }
 
-static px_status put(px__picking *p, px_status made, px_tensor *to, const px_tensor *values,
+static px_status put(px__index_loop *p, px_status made, px_tensor *to, const px_tensor *values,
                      bool add) {
-  if (made == PX_OK) made = px__picking_put(p, to, values, add);
-  px__picking_drop(p);
+  if (made == PX_OK) made = px__index_loop_put(p, to, values, add);
+  px__index_loop_release(p);
   return made;
 }
 
 // ---- x[i, j]
 
 PX_RUN(index) {
-  px__picking p;
+  px__index_loop p;
   const px_tensor *self = args->self;
-  return get(call, &p, px__pick_advanced(&p, self, args->indices, args->dims), self);
+  return get(call, &p, px__index_advanced(&p, self, args->indices, args->dims), self);
 }
 
 PX_RUN(index_backward) {
-  px__picking p;
+  px__index_loop p;
   PX_TRY(px__zeros_of(&call->results[0], args->grad_output, args->input_sizes));
   px_tensor *to = call->results[0];
-  return put(&p, px__pick_advanced(&p, to, args->indices, args->dims), to, args->grad_output, true);
+  return put(&p, px__index_advanced(&p, to, args->indices, args->dims), to, args->grad_output,
+             true);
 }
 
-// A number or a 0-dim value goes to self's device and dtype; others must be there.
+// Converts a number or 0-dim value to self's device and dtype. Other values must match already.
 static px_status value_for(px_tensor **out, const px_tensor *values, const px_tensor *self) {
   px_device d = px__tensor_device(self);
   if (values->flags & PX_TENSOR_WRAPPED)
@@ -52,10 +53,10 @@ static px_status value_for(px_tensor **out, const px_tensor *values, const px_te
            "Index put requires the source and destination dtypes match, got %s for the destination "
            "and %s for the source.",
            px_dtype_class((px_dtype)self->dtype), px_dtype_class((px_dtype)values->dtype));
-  bool near = px_device_equal(px__tensor_device(values), d) ||
-              (values->ndim == 0 && px__tensor_device(values).type == PX_CPU);
+  bool same_device = px_device_equal(px__tensor_device(values), d) ||
+                     (values->ndim == 0 && px__tensor_device(values).type == PX_CPU);
   char a[PX_DEVICE_TEXT], b[PX_DEVICE_TEXT];
-  PX_CHECK(near, PX_RUNTIME,
+  PX_CHECK(same_device, PX_RUNTIME,
            "Expected all tensors to be on the same device, but found at least two devices, %s and "
            "%s!",
            px_device_format(d, a), px_device_format(px__tensor_device(values), b));
@@ -63,42 +64,42 @@ static px_status value_for(px_tensor **out, const px_tensor *values, const px_te
 }
 
 PX_RUN(index_put) {
-  px__picking p;
+  px__index_loop p;
   PX_SCOPED(px_tensor) values = NULL;
   PX_TRY(value_for(&values, args->values, args->self));
   PX_TRY(px__start_from_self(call, args->self));
   px_tensor *to = call->results[0];
-  return put(&p, px__pick_advanced(&p, to, args->indices, args->dims), to, values,
+  return put(&p, px__index_advanced(&p, to, args->indices, args->dims), to, values,
              args->accumulate);
 }
 
-// ---- flat places
+// ---- flat indices
 
 PX_RUN(take) {
-  px__picking p;
+  px__index_loop p;
   PX_SCOPED(px_tensor) self = NULL;
   PX_TRY(px__call_same_device(call));
   PX_TRY(px_contiguous(&self, args->self));
-  return get(call, &p, px__pick_flat(&p, self, args->index), self);
+  return get(call, &p, px__index_flat(&p, self, args->index), self);
 }
 
 PX_RUN(take_backward) {
-  px__picking p;
+  px__index_loop p;
   PX_TRY(px__zeros_of(&call->results[0], args->grad_output, args->input_sizes));
   px_tensor *to = call->results[0];
-  return put(&p, px__pick_flat(&p, to, args->index), to, args->grad_output, true);
+  return put(&p, px__index_flat(&p, to, args->index), to, args->grad_output, true);
 }
 
-// Negative places count from the end.
-static px_status from_start(px_tensor **out, const px_tensor *indices, int64_t size) {
+// Wraps negative indices.
+static px_status wrap_negative(px_tensor **out, const px_tensor *indices, int64_t size) {
   PX_SCOPED(px_tensor) negative = NULL;
   PX_SCOPED(px_tensor) moved = NULL;
   PX_TRY(px_lt_scalar(&negative, indices, px_int(0)));
   PX_TRY(px_add_scalar(&moved, indices, px_int(size), px_int(1)));
   return px_where(out, negative, moved, indices);
 }
-// Both expanded to each other's sizes but in `dim`.
-static px_status along_each_other(px_tensor **self, px_tensor **indices, int dim) {
+// Broadcasts both to each other, except in `dim`.
+static px_status broadcast_except(px_tensor **self, px_tensor **indices, int dim) {
   PX_SCOPED(px_tensor) first = PX_MOVE(*self);
   PX_SCOPED(px_tensor) second = PX_MOVE(*indices);
   int64_t a[PX_MAX_DIMS], b[PX_MAX_DIMS], all[PX_MAX_DIMS];
@@ -125,29 +126,29 @@ PX_RUN(take_along_dim) {
     PX_TRY(px_reshape(&self, args->self, &args->self->numel, 1));
     PX_TRY(px_reshape(&given, args->indices, &args->indices->numel, 1));
   }
-  PX_TRY(from_start(&indices, given, self->ndim ? self->sizes[dim] : 1));
-  PX_TRY(along_each_other(&self, &indices, dim));
+  PX_TRY(wrap_negative(&indices, given, self->ndim ? self->sizes[dim] : 1));
+  PX_TRY(broadcast_except(&self, &indices, dim));
   return px_gather(&call->results[0], self, dim, indices, false);
 }
 
-// ---- places of a dimension
+// ---- indices of one dimension
 
 PX_RUN(index_select) {
-  px__picking p;
+  px__index_loop p;
   int dim;
   const px_tensor *self = args->self;
   PX_TRY(px__call_same_device(call));
   PX_TRY(px__wrap_dim(&dim, args->dim, self->ndim));
-  return get(call, &p, px__pick_dim(&p, self, dim, args->index), self);
+  return get(call, &p, px__index_dim(&p, self, dim, args->index), self);
 }
 
 PX_RUN(index_select_backward) {
-  px__picking p;
+  px__index_loop p;
   int dim;
   PX_TRY(px__zeros_of(&call->results[0], args->grad_output, args->input_sizes));
   px_tensor *to = call->results[0];
   PX_TRY(px__wrap_dim(&dim, args->dim, to->ndim));
-  return put(&p, px__pick_dim(&p, to, dim, args->index), to, args->grad_output, true);
+  return put(&p, px__index_dim(&p, to, dim, args->index), to, args->grad_output, true);
 }
 
 static px_status check_source(const px_call *call, const px_tensor *self, int dim,
@@ -168,23 +169,23 @@ static px_status check_source(const px_call *call, const px_tensor *self, int di
   return PX_OK;
 }
 
-// `source` is what the caller gave, `values` what is put.
+// `source` is the caller's tensor; `values` are the elements to store.
 typedef struct slices {
   px_tensor *self, *index, *source;
   int64_t dim;
 } slices;
 static px_status put_slices(px_call *call, const slices *s, const px_tensor *values, bool add) {
-  px__picking p;
+  px__index_loop p;
   int dim;
   PX_TRY(px__call_same_device(call));
   PX_TRY(px__wrap_dim(&dim, s->dim, s->self->ndim));
   PX_TRY(check_source(call, s->self, dim, s->index, s->source, add));
   PX_TRY(px__start_from_self(call, s->self));
   px_tensor *to = call->results[0];
-  return put(&p, px__pick_dim(&p, to, dim, s->index), to, values, add);
+  return put(&p, px__index_dim(&p, to, dim, s->index), to, values, add);
 }
 
-// A number as an element of a dtype has it: whole numbers have no fraction.
+// Rounds a number to an element of a dtype. Integers drop the fraction.
 static px_scalar as_element(px_scalar number, px_dtype dtype) {
   char bytes[16];  // the widest elements
   px_scalar_store(number, dtype, bytes);
@@ -208,33 +209,33 @@ px_status px__value_like(px_tensor **out, const px_tensor *like, px_scalar value
   return px_full(out, NULL, 0, value, (px_dtype)like->dtype, px__tensor_device(like), false, false);
 }
 
-static px_status fill_places(px_call *call, px_tensor *self, int64_t at, const px_tensor *index,
-                             const px_tensor *value) {
-  px__picking p;
+static px_status fill_indexed(px_call *call, px_tensor *self, int64_t at, const px_tensor *index,
+                              const px_tensor *value) {
+  px__index_loop p;
   int dim;
   PX_TRY(px__wrap_dim(&dim, at, self->ndim));
   PX_TRY(px__start_from_self(call, self));
   px_tensor *to = call->results[0];
-  return put(&p, px__pick_dim(&p, to, dim, index), to, value, false);
+  return put(&p, px__index_dim(&p, to, dim, index), to, value, false);
 }
 PX_RUN(index_fill) {
   PX_SCOPED(px_tensor) value = NULL;
   PX_TRY(px__call_same_device(call));
   PX_TRY(px__value_like(&value, args->self, args->value));
-  return fill_places(call, args->self, args->dim, args->index, value);
+  return fill_indexed(call, args->self, args->dim, args->index, value);
 }
 PX_RUN(index_fill_tensor) {
   px_device device = px__tensor_device(args->self);
   PX_SCOPED(px_tensor) value = NULL;
   PX_TRY(px__check_value(args->value, device));
   PX_TRY(px__tensor_to(&value, args->value, (px_dtype)args->self->dtype, device));
-  return fill_places(call, args->self, args->dim, args->index, value);
+  return fill_indexed(call, args->self, args->dim, args->index, value);
 }
 
-// ---- an index for each element
+// ---- an index per element
 
-// `index` may not reach beyond `self`, which PyTorch calls `name`, but in `dim`, nor beyond `src`,
-// if there is one.
+// Fails unless `index` fits into `self` (called `name` in the text) in all dimensions but `dim`,
+// and into `src` if given.
 static px_status check_along(const px_call *call, const px_tensor *self, int dim,
                              const px_tensor *index, const px_tensor *src, const char *name) {
   char a[256], b[256], e[256];
@@ -245,8 +246,8 @@ static px_status check_along(const px_call *call, const px_tensor *self, int dim
   PX_CHECK(!src || have == (src->ndim ? src->ndim : 1), PX_RUNTIME,
            "Index tensor must have the same number of dimensions as src tensor");
   for (int d = 0; d < index->ndim; d++) {
-    int64_t most = self->ndim ? self->sizes[d] : 1;
-    bool fits = (d == dim || index->sizes[d] <= most) &&
+    int64_t max_tensor = self->ndim ? self->sizes[d] : 1;
+    bool fits = (d == dim || index->sizes[d] <= max_tensor) &&
                 (!src || index->sizes[d] <= (src->ndim ? src->sizes[d] : 1));
     if (fits) continue;
     px__sizes_text(a, sizeof a, index->ndim, index->sizes);
@@ -263,15 +264,16 @@ static px_status check_along(const px_call *call, const px_tensor *self, int dim
   return PX_OK;
 }
 
-// An index as the kernels take it; one of no elements may have any dtype.
+// Converts an index to int64. An empty one may have any dtype.
 static px_status long_index(px_tensor **out, const px_tensor *index, const char *name) {
-  bool whole = index->dtype == PX_INT64 || index->dtype == PX_INT32;
-  PX_CHECK(whole || !index->numel, PX_RUNTIME, "%s(): Expected dtype int32/int64 for index", name);
+  bool is_integer = index->dtype == PX_INT64 || index->dtype == PX_INT32;
+  PX_CHECK(is_integer || !index->numel, PX_RUNTIME, "%s(): Expected dtype int32/int64 for index",
+           name);
   return px__tensor_to(out, index, PX_INT64, px__tensor_device(index));
 }
 
 PX_RUN(gather) {
-  px__picking p;
+  px__index_loop p;
   int dim;
   PX_SCOPED(px_tensor) index = NULL;
   const px_tensor *self = args->self;
@@ -279,11 +281,11 @@ PX_RUN(gather) {
   PX_TRY(px__call_same_device(call));
   PX_TRY(px__wrap_dim(&dim, args->dim, self->ndim));
   PX_TRY(check_along(call, self, dim, index, NULL, "input"));
-  return get(call, &p, px__pick_along(&p, self, dim, index), self);
+  return get(call, &p, px__index_along(&p, self, dim, index), self);
 }
 
 PX_RUN(gather_backward) {
-  px__picking p;
+  px__index_loop p;
   int dim;
   PX_SCOPED(px_tensor) index = NULL;
   PX_TRY(long_index(&index, args->index, "gather"));
@@ -291,18 +293,18 @@ PX_RUN(gather_backward) {
   px_tensor *to = call->results[0];
   PX_TRY(px__wrap_dim(&dim, args->dim, to->ndim));
   PX_TRY(check_along(call, to, dim, index, args->grad_output, "self"));
-  return put(&p, px__pick_along(&p, to, dim, index), to, args->grad_output, true);
+  return put(&p, px__index_along(&p, to, dim, index), to, args->grad_output, true);
 }
 
 static px_status put_along(px_tensor *to, int dim, const px_tensor *index, const px_tensor *values,
                            px_put_how how) {
-  px__picking p;
-  px_status status = px__pick_along(&p, to, dim, index);
-  if (status == PX_OK) status = px__picking_join(&p, to, values, how);
-  px__picking_drop(&p);
+  px__index_loop p;
+  px_status status = px__index_along(&p, to, dim, index);
+  if (status == PX_OK) status = px__index_loop_combine(&p, to, values, how);
+  px__index_loop_release(&p);
   return status;
 }
-px_status px__scatter(px_call *call, const px__scattering *s) {
+px_status px__scatter(px_call *call, const px__scatter_call *s) {
   int dim;
   px_tensor *src = s->src;
   PX_SCOPED(px_tensor) index = NULL;
@@ -318,7 +320,8 @@ px_status px__scatter(px_call *call, const px__scattering *s) {
     part = px_retain(src);
   else if (index->numel)
     PX_TRY(px__tensor_view(&part, src, index->ndim, index->sizes, src->strides, src->offset));
-  if (index->numel) PX_TRY(px__picking_takes((px_dtype)src->dtype, s->how));  // before any is put
+  if (index->numel)
+    PX_TRY(px__index_loop_check_dtype((px_dtype)src->dtype, s->how));  // before any is put
   PX_TRY(px__start_from_self(call, s->self));
   px_tensor *to = call->results[0];
   if (!index->numel) return PX_OK;
@@ -328,7 +331,7 @@ px_status px__scatter(px_call *call, const px__scattering *s) {
 
 PX_RUN(scatter) {
   PX_SCOPED(px_tensor) value = NULL;
-  px__scattering s = {args->self, args->index, args->src, .dim = args->dim};
+  px__scatter_call s = {args->self, args->index, args->src, .dim = args->dim};
   if (s.src->flags & PX_TENSOR_WRAPPED) {
     PX_TRY(value_for(&value, s.src, s.self));
     s.src = value;
@@ -339,19 +342,19 @@ PX_RUN(scatter) {
 PX_RUN(scatter_value) {
   PX_SCOPED(px_tensor) value = NULL;
   PX_TRY(px__value_like(&value, args->self, args->value));
-  px__scattering s = {args->self, args->index, value, .dim = args->dim};
+  px__scatter_call s = {args->self, args->index, value, .dim = args->dim};
   return px__scatter(call, &s);
 }
 
 PX_RUN(scatter_add) {
-  px__scattering s = {args->self, args->index, args->src, args->dim, PX_PUT_ADD, NULL};
+  px__scatter_call s = {args->self, args->index, args->src, args->dim, PX_PUT_ADD, NULL};
   return px__scatter(call, &s);
 }
 
-// ---- tables
+// ---- embedding tables
 
 PX_RUN(embedding) {
-  px__picking p;
+  px__index_loop p;
   const px_tensor *input = args->input, *weight = args->weight;
   PX_SCOPED(px_tensor) flat = NULL;
   PX_SCOPED(px_tensor) rows = NULL;
@@ -368,7 +371,7 @@ PX_RUN(embedding) {
            px_device_format(px__tensor_device(input), here), px_device_format(call->device, there));
   PX_TRY(px__check_ndim(input->ndim + 1));
   PX_TRY(px_reshape(&flat, input, (const int64_t[]){-1}, 1));
-  px_status made = px__pick_dim(&p, weight, 0, flat);
+  px_status made = px__index_dim(&p, weight, 0, flat);
   PX_TRY(get(call, &p, made, weight));
   memcpy(sizes, input->sizes, sizeof *sizes * (size_t)input->ndim);
   sizes[input->ndim] = weight->sizes[1];
@@ -379,7 +382,7 @@ PX_RUN(embedding) {
 }
 
 PX_RUN(embedding_backward) {
-  px__picking p;
+  px__index_loop p;
   const px_tensor *input = args->input;
   PX_SCOPED(px_tensor) flat = NULL;
   PX_SCOPED(px_tensor) rows = NULL;
@@ -389,7 +392,7 @@ PX_RUN(embedding_backward) {
   PX_TRY(px_reshape(&flat, input, (const int64_t[]){-1}, 1));
   int64_t sizes[2] = {flat->numel, to->sizes[1]};
   PX_TRY(px_reshape(&rows, args->grad_output, sizes, 2));
-  PX_TRY(put(&p, px__pick_dim(&p, to, 0, flat), to, rows, true));
+  PX_TRY(put(&p, px__index_dim(&p, to, 0, flat), to, rows, true));
   if (!px__given(args->padding_idx)) return PX_OK;
   int64_t row = args->padding_idx.v.i;
   PX_TRY(px__part_select(&padding, to, 0, row));
@@ -399,15 +402,15 @@ PX_RUN(embedding_backward) {
 PX_RUN(one_hot) {
   const px_tensor *self = args->self;
   int64_t classes = args->num_classes, sizes[PX_MAX_DIMS];
-  PX_SCOPED(px_tensor) most = NULL;
+  PX_SCOPED(px_tensor) max_tensor = NULL;
   PX_SCOPED(px_tensor) column = NULL;
   PX_SCOPED(px_tensor) made = NULL;
-  px_scalar top;
+  px_scalar highest;
   PX_TRY(px__check_ndim(self->ndim + 1));
   if (classes == -1) {
-    PX_TRY(px__index_max(&most, self));
-    PX_TRY(px_tensor_item(&top, most));
-    classes = px_scalar_int(top) + 1;
+    PX_TRY(px__index_max(&max_tensor, self));
+    PX_TRY(px_tensor_item(&highest, max_tensor));
+    classes = px_scalar_int(highest) + 1;
     PX_CHECK(classes > 0, PX_RUNTIME, "Class values must be non-negative.");
   }
   memcpy(sizes, self->sizes, sizeof *sizes * (size_t)self->ndim);
@@ -415,13 +418,13 @@ PX_RUN(one_hot) {
   PX_TRY(px_zeros(&made, sizes, self->ndim + 1, PX_INT64, px__tensor_device(self), false, false));
   PX_TRY(px_unsqueeze(&column, self, -1));
   px_status status = px_scatter_value_(made, -1, column, px_int(1));
-  // A bad index on the CPU; a device reports it later.
+  // An invalid index, on the CPU. A device reports it later.
   if (status == PX_RUNTIME && px__tensor_device(self).type == PX_CPU) {
-    PX_SCOPED(px_tensor) least = NULL;
-    PX_TRY(px_min(&least, self));
-    PX_TRY(px_tensor_item(&top, least));
+    PX_SCOPED(px_tensor) min_tensor = NULL;
+    PX_TRY(px_min(&min_tensor, self));
+    PX_TRY(px_tensor_item(&highest, min_tensor));
     PX_FAIL(PX_RUNTIME, "Class values must be %s.",
-            px_scalar_int(top) < 0 ? "non-negative" : "smaller than num_classes");
+            px_scalar_int(highest) < 0 ? "non-negative" : "smaller than num_classes");
   }
   PX_TRY(status);
   call->results[0] = PX_MOVE(made);
@@ -429,31 +432,31 @@ PX_RUN(one_hot) {
 }
 
 static px__named_kernel tally = {.name = "tally"};
-// The least and the greatest number. Those that the CPU compares as they are do not become int64.
-static px_status numbers_of(px_scalar *bottom, px_scalar *top, const px_tensor *self) {
-  PX_SCOPED(px_tensor) least = NULL;
-  PX_SCOPED(px_tensor) most = NULL;
-  bool plain = self->dtype == PX_UINT8 || self->dtype == PX_INT32 || self->dtype == PX_INT64;
-  if (plain && px__named_kernel_on(&tally, (px_device_type)px__tensor_device(self).type)) {
-    PX_TRY(px_aminmax(&least, &most, self, NULL, false));
+// Minimum and maximum. Dtypes that the CPU compares directly are not converted to int64.
+static px_status min_max_of(px_scalar *lowest, px_scalar *highest, const px_tensor *self) {
+  PX_SCOPED(px_tensor) min_tensor = NULL;
+  PX_SCOPED(px_tensor) max_tensor = NULL;
+  bool direct = self->dtype == PX_UINT8 || self->dtype == PX_INT32 || self->dtype == PX_INT64;
+  if (direct && px__named_kernel_on(&tally, (px_device_type)px__tensor_device(self).type)) {
+    PX_TRY(px_aminmax(&min_tensor, &max_tensor, self, NULL, false));
   } else {
-    PX_TRY(px_min(&least, self));
-    PX_TRY(px__index_max(&most, self));
+    PX_TRY(px_min(&min_tensor, self));
+    PX_TRY(px__index_max(&max_tensor, self));
   }
-  PX_TRY(px_tensor_item(bottom, least));
-  return px_tensor_item(top, most);
+  PX_TRY(px_tensor_item(lowest, min_tensor));
+  return px_tensor_item(highest, max_tensor);
 }
 PX_RUN(bincount) {
   const px_tensor *self = args->self;
   px_tensor *weights = args->weights;
-  px__picking p;
+  px__index_loop p;
   PX_SCOPED(px_tensor) amount = NULL;
-  px_scalar top = px_int(-1), bottom = px_int(0);
+  px_scalar highest = px_int(-1), lowest = px_int(0);
   PX_TRY(px__call_same_device(call));
-  if (self->numel) PX_TRY(numbers_of(&bottom, &top, self));
-  PX_CHECK(px_scalar_int(bottom) >= 0, PX_RUNTIME,
+  if (self->numel) PX_TRY(min_max_of(&lowest, &highest, self));
+  PX_CHECK(px_scalar_int(lowest) >= 0, PX_RUNTIME,
            "bincount only supports 1-d non-negative integral inputs.");
-  int64_t n = px_scalar_int(top) + 1;
+  int64_t n = px_scalar_int(highest) + 1;
   if (n < args->minlength) n = args->minlength;
   px_dtype dtype = !weights ? PX_INT64 : weights->dtype == PX_FLOAT32 ? PX_FLOAT32 : PX_FLOAT64;
   px_device device = px__tensor_device(self);
@@ -468,7 +471,7 @@ PX_RUN(bincount) {
   else
     PX_TRY(px_full(&amount, NULL, 0, px_int(1), dtype, device, false, false));
   px_tensor *to = call->results[0];
-  px_status made = px__pick_flat(&p, to, self);
+  px_status made = px__index_flat(&p, to, self);
   p.wraps = false;
   return put(&p, made, to, amount, true);
 }
@@ -477,11 +480,12 @@ PX_RUN(put) {
   const px_tensor *self = args->self;
   PX_SCOPED(px_tensor) flat = NULL;
   PX_SCOPED(px_tensor) values = NULL;
-  PX_SCOPED(px_tensor) places = NULL;
+  PX_SCOPED(px_tensor) positions = NULL;
   PX_SCOPED(px_tensor) done = NULL;
   PX_TRY(px_reshape(&flat, self, &self->numel, 1));
-  PX_TRY(px_reshape(&places, args->index, &args->index->numel, 1));
+  PX_TRY(px_reshape(&positions, args->index, &args->index->numel, 1));
   PX_TRY(px_reshape(&values, args->source, &args->index->numel, 1));
-  PX_TRY(px_index_put(&done, flat, &places, 1, (const int64_t[]){0}, 1, values, args->accumulate));
+  PX_TRY(
+      px_index_put(&done, flat, &positions, 1, (const int64_t[]){0}, 1, values, args->accumulate));
   return px_reshape(&call->results[0], done, self->sizes, self->ndim);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Run functions of ops that make one element of several which go to one place.
+// Run functions of scatter reductions, index_reduce, sparse softmax and segment_reduce.
 #include <math.h>
 #include <string.h>
 
@@ -15,25 +15,26 @@
 #include "phlox/ops/view.h"
 #include "run_functions/index.h"
 
-// ---- the ways
+// ---- the reductions
 
-// The result of no element; of the extremes it is a limit of the dtype.
-typedef enum unit { ZERO, ONE, LOWEST, HIGHEST } unit;
-typedef struct way {
+// Identity of a reduction; for min and max a limit of the dtype.
+typedef enum identity { ZERO, ONE, LOWEST, HIGHEST } identity;
+typedef struct reduction {
   const char *name;
   px_put_how how;
-  unit unit;
-} way;
-static const way ways[] = {{"sum", PX_PUT_ADD, ZERO},          {"mean", PX_PUT_ADD, ZERO},
-                           {"add", PX_PUT_ADD, ZERO},          {"prod", PX_PUT_MULTIPLY, ONE},
-                           {"multiply", PX_PUT_MULTIPLY, ONE}, {"amax", PX_PUT_GREATEST, LOWEST},
-                           {"amin", PX_PUT_LEAST, HIGHEST}};
-static const way *way_of(const char *name) {
-  const way *w = ways;
+  identity identity;
+} reduction;
+static const reduction reductions[] = {
+    {"sum", PX_PUT_ADD, ZERO},          {"mean", PX_PUT_ADD, ZERO},
+    {"add", PX_PUT_ADD, ZERO},          {"prod", PX_PUT_MULTIPLY, ONE},
+    {"multiply", PX_PUT_MULTIPLY, ONE}, {"amax", PX_PUT_GREATEST, LOWEST},
+    {"amin", PX_PUT_LEAST, HIGHEST}};
+static const reduction *reduction_named(const char *name) {
+  const reduction *w = reductions;
   while (strcmp(w->name, name) != 0) w++;
   return w;
 }
-static px_scalar unit_of(unit u, px_dtype dtype) {
+static px_scalar identity_of(identity u, px_dtype dtype) {
   if (u == ZERO || u == ONE) return px_int(u);
   if (px_dtype_is_float(dtype)) return px_float(u == LOWEST ? -INFINITY : INFINITY);
   if (dtype == PX_BOOL) return px_int(u == HIGHEST);
@@ -46,18 +47,19 @@ static px_scalar unit_of(unit u, px_dtype dtype) {
 // ---- scatter
 
 PX_RUN(scatter_add_or_multiply) {
-  px_put_how how = way_of(args->reduce)->how;
+  px_put_how how = reduction_named(args->reduce)->how;
   return px__scatter(call,
-                     &(px__scattering){args->self, args->index, args->src, args->dim, how, NULL});
+                     &(px__scatter_call){args->self, args->index, args->src, args->dim, how, NULL});
 }
 PX_RUN(scatter_value_add_or_multiply) {
   PX_SCOPED(px_tensor) value = NULL;
   PX_TRY(px__value_like(&value, args->self, args->value));
-  px_put_how how = way_of(args->reduce)->how;
-  return px__scatter(call, &(px__scattering){args->self, args->index, value, args->dim, how, NULL});
+  px_put_how how = reduction_named(args->reduce)->how;
+  return px__scatter(call,
+                     &(px__scatter_call){args->self, args->index, value, args->dim, how, NULL});
 }
 
-// How many elements go to each place, at least 1: of self's sizes.
+// Number of elements scattered to each element of self, at least 1.
 static px_status counts(px_tensor **out, const px_tensor *self, int64_t dim, const px_tensor *index,
                         bool include_self) {
   px_device device = px__tensor_device(self);
@@ -72,7 +74,7 @@ static px_status counts(px_tensor **out, const px_tensor *self, int64_t dim, con
 PX_RUN(scatter_reduce) {
   px_tensor *self = args->self;
   px_dtype dtype = (px_dtype)self->dtype;
-  const way *w = way_of(args->reduce);
+  const reduction *w = reduction_named(args->reduce);
   bool mean = !strcmp(args->reduce, "mean");
   bool divides = dtype != PX_BOOL && !px_dtype_is_complex(dtype) && !px__is_unsigned(dtype);
   PX_CHECK(!mean || divides, PX_UNIMPLEMENTED,
@@ -80,16 +82,16 @@ PX_RUN(scatter_reduce) {
            px_dtype_class(dtype));
   PX_SCOPED(px_tensor) first = NULL;
   PX_SCOPED(px_tensor) count = NULL;
-  if (!args->include_self) PX_TRY(px__value_like(&first, self, unit_of(w->unit, dtype)));
-  PX_TRY(
-      px__scatter(call, &(px__scattering){self, args->index, args->src, args->dim, w->how, first}));
+  if (!args->include_self) PX_TRY(px__value_like(&first, self, identity_of(w->identity, dtype)));
+  PX_TRY(px__scatter(call,
+                     &(px__scatter_call){self, args->index, args->src, args->dim, w->how, first}));
   if (!mean) return PX_OK;
   PX_TRY(counts(&count, self, args->dim, args->index, args->include_self));
   px_tensor *result = call->results[0];
   return px_dtype_is_float(dtype) ? px_div_(result, count) : px_floor_divide_(result, count);
 }
 
-// ---- places of a dimension
+// ---- index_reduce
 
 static px_status check_sizes(const px_tensor *self, int dim, const px_tensor *index,
                              const px_tensor *source) {
@@ -102,8 +104,9 @@ static px_status check_sizes(const px_tensor *self, int dim, const px_tensor *in
            "Got self.shape = %s source.shape = %s",
            px__sizes_text(a, sizeof a, self->ndim, self->sizes),
            px__sizes_text(b, sizeof b, source->ndim, source->sizes));
-  bool whole = index->dtype == PX_INT64 || index->dtype == PX_INT32;
-  PX_CHECK(whole, PX_RUNTIME, "index_reduce_(): Expected dtype int32/int64 for index but got: %s",
+  bool is_integer = index->dtype == PX_INT64 || index->dtype == PX_INT32;
+  PX_CHECK(is_integer, PX_RUNTIME,
+           "index_reduce_(): Expected dtype int32/int64 for index but got: %s",
            px_dtype_class((px_dtype)index->dtype));
   int64_t n = source->ndim ? source->sizes[dim] : 1;
   PX_CHECK(index->numel == n || source->ndim, PX_INDEX,
@@ -131,13 +134,12 @@ PX_RUN(index_reduce) {
 
 // ---- softmax of sparse tensors
 
-// What lies along a dimension: of each column of indices the number of those that differ from it in
-// `dim` alone.
-static px_status lines_of(px_tensor **which, int64_t *count, const px_tensor *indices,
-                          const int64_t *size, int dim) {
+// Groups columns of indices that differ only in `dim`. Returns the group of each column.
+static px_status groups_of(px_tensor **groups, int64_t *count, const px_tensor *indices,
+                           const int64_t *size, int dim) {
   PX_SCOPED(px_tensor) flat = NULL;
   PX_SCOPED(px_tensor) lines = NULL;
-  PX_SCOPED(px_tensor) often = NULL;
+  PX_SCOPED(px_tensor) group_counts = NULL;
   PX_TRY(
       px_zeros(&flat, &indices->sizes[1], 1, PX_INT64, px__tensor_device(indices), false, false));
   for (int d = 0; d < (int)indices->sizes[0]; d++) {
@@ -147,38 +149,38 @@ static px_status lines_of(px_tensor **which, int64_t *count, const px_tensor *in
     PX_TRY(px_mul_scalar_(flat, px_int(size[d])));
     PX_TRY(px_add_(flat, row, px_int(1)));
   }
-  PX_TRY(px_unique(&lines, which, &often, flat, true, true, false));
+  PX_TRY(px_unique(&lines, groups, &group_counts, flat, true, true, false));
   *count = lines->sizes[0];
   return PX_OK;
 }
-// The values less the greatest of their line, which has no gradient.
-static px_status lowered(px_tensor **out, const px_tensor *values, const px_tensor *which,
-                         const int64_t *sizes) {
+// Subtracts the maximum of each group, without gradient.
+static px_status subtract_max(px_tensor **out, const px_tensor *values, const px_tensor *groups,
+                              const int64_t *sizes) {
   px_dtype dtype = (px_dtype)values->dtype;
   PX_SCOPED(px_tensor) detached = NULL;
-  PX_SCOPED(px_tensor) least = NULL;
-  PX_SCOPED(px_tensor) most = NULL;
+  PX_SCOPED(px_tensor) lowest_values = NULL;
+  PX_SCOPED(px_tensor) maxima = NULL;
   PX_SCOPED(px_tensor) each = NULL;
   PX_TRY(px_detach(&detached, values));
-  PX_TRY(px_full(&least, sizes, values->ndim, px_float(-INFINITY), dtype, px__tensor_device(values),
-                 false, false));
-  PX_TRY(px_index_reduce(&most, least, 0, which, detached, "amax", true));
-  PX_TRY(px_index_select(&each, most, 0, which));
+  PX_TRY(px_full(&lowest_values, sizes, values->ndim, px_float(-INFINITY), dtype,
+                 px__tensor_device(values), false, false));
+  PX_TRY(px_index_reduce(&maxima, lowest_values, 0, groups, detached, "amax", true));
+  PX_TRY(px_index_select(&each, maxima, 0, groups));
   return px_sub(out, values, each, px_int(1));
 }
 static px_status sparse_softmax(px_call *call, const px_tensor *indices, const px_tensor *values,
-                                px_value size, int64_t wanted, bool log) {
+                                px_value size, int64_t dim_arg, bool log) {
   int dim, sparse = (int)indices->sizes[0];
   int64_t sizes[PX_MAX_DIMS];
   px_tensor **out = &call->results[0];
   PX_CHECK(size.n == sparse + values->ndim - 1, PX_RUNTIME, "%s(): expected %d sizes, but got %d",
            call->op->name, sparse + values->ndim - 1, (int)size.n);
-  PX_TRY(px__wrap_dim(&dim, wanted, (int)size.n));
+  PX_TRY(px__wrap_dim(&dim, dim_arg, (int)size.n));
   if (dim >= sparse)
     return log ? px_log_softmax(out, values, dim - sparse + 1, PX_DTYPE_NONE)
                : px_softmax(out, values, dim - sparse + 1, PX_DTYPE_NONE);
   if (!values->numel) return px_clone(out, values, NULL);
-  PX_SCOPED(px_tensor) which = NULL;
+  PX_SCOPED(px_tensor) groups = NULL;
   PX_SCOPED(px_tensor) low = NULL;
   PX_SCOPED(px_tensor) shares = NULL;
   PX_SCOPED(px_tensor) none = NULL;
@@ -186,14 +188,14 @@ static px_status sparse_softmax(px_call *call, const px_tensor *indices, const p
   PX_SCOPED(px_tensor) logs = NULL;
   PX_SCOPED(px_tensor) each = NULL;
   px__sizes_copy(sizes, values->sizes, values->ndim);
-  PX_TRY(lines_of(&which, &sizes[0], indices, size.v.ints, dim));
-  PX_TRY(lowered(&low, values, which, sizes));
+  PX_TRY(groups_of(&groups, &sizes[0], indices, size.v.ints, dim));
+  PX_TRY(subtract_max(&low, values, groups, sizes));
   PX_TRY(px_exp(&shares, low));
   PX_TRY(px_zeros(&none, sizes, values->ndim, (px_dtype)values->dtype, px__tensor_device(values),
                   false, false));
-  PX_TRY(px_index_add(&totals, none, 0, which, shares, px_int(1)));
+  PX_TRY(px_index_add(&totals, none, 0, groups, shares, px_int(1)));
   if (log) PX_TRY(px_log(&logs, totals));
-  PX_TRY(px_index_select(&each, log ? logs : totals, 0, which));
+  PX_TRY(px_index_select(&each, log ? logs : totals, 0, groups));
   return log ? px_sub(out, low, each, px_int(1)) : px_div(out, shares, each);
 }
 PX_RUN(sparse_softmax) {
@@ -203,17 +205,17 @@ PX_RUN(sparse_log_softmax) {
   return sparse_softmax(call, args->indices, args->values, args->size, args->dim, true);
 }
 
-// ---- pieces of a dimension
+// ---- segments of a dimension
 
 static px_status check_lengths(const px_tensor *data, const px_tensor *lengths, int axis,
                                bool offsets) {
-  bool leads = lengths->ndim == axis + 1;
-  PX_CHECK(leads, PX_RUNTIME,
+  bool matches = lengths->ndim == axis + 1;
+  PX_CHECK(matches, PX_RUNTIME,
            "segment_reduce(): Expected axis to be the last dimension of %s but got %d.",
            offsets ? "offsets" : "lengths", axis);
-  for (int d = 0; d < axis; d++) leads = leads && data->sizes[d] == lengths->sizes[d];
-  PX_CHECK(leads, PX_RUNTIME,
-           "segment_reduce(): Expected the sizes of %s before axis to be those of data",
+  for (int d = 0; d < axis; d++) matches = matches && data->sizes[d] == lengths->sizes[d];
+  PX_CHECK(matches, PX_RUNTIME,
+           "segment_reduce(): Expected the sizes of %s before axis to match those of data",
            offsets ? "offsets" : "lengths");
   PX_CHECK(!px_dtype_is_float((px_dtype)lengths->dtype) && lengths->dtype != PX_BOOL,
            PX_UNIMPLEMENTED, "\"_segment_reduce_%s_cpu_kernel1\" not implemented for '%s'",
@@ -221,14 +223,14 @@ static px_status check_lengths(const px_tensor *data, const px_tensor *lengths, 
   return PX_OK;
 }
 static px_status check_values(const px_tensor *lengths, int64_t n) {
-  PX_SCOPED(px_tensor) least = NULL;
+  PX_SCOPED(px_tensor) lowest_values = NULL;
   PX_SCOPED(px_tensor) sums = NULL;
   PX_SCOPED(px_tensor) wrong = NULL;
   px_scalar found;
   int64_t last = -1;
-  if (px__lacks_values(lengths)) return PX_OK;
-  PX_TRY(px_min(&least, lengths));
-  PX_TRY(px_tensor_item(&found, least));
+  if (px__is_meta(lengths)) return PX_OK;
+  PX_TRY(px_min(&lowest_values, lengths));
+  PX_TRY(px_tensor_item(&found, lowest_values));
   PX_CHECK(px_scalar_int(found) >= 0, PX_RUNTIME, "lengths contains negative value!");
   PX_TRY(px_sum(&sums, lengths, &last, 1, false, PX_DTYPE_NONE));
   PX_TRY(px_ne_scalar(&wrong, sums, px_int(n)));
@@ -240,8 +242,7 @@ static px_status check_values(const px_tensor *lengths, int64_t n) {
            "data.size(lengths.dim()-1) when !unsafe.");
   return PX_OK;
 }
-// Where pieces end: [*, pieces].
-// PyTorch's text of no offsets: that of a result with -1 pieces.
+// PyTorch's text for empty offsets: a result with -1 segments.
 static px_status check_offsets(const px_tensor *offsets, const px_tensor *data, int axis) {
   int64_t sizes[PX_MAX_DIMS];
   char text[256];
@@ -252,8 +253,8 @@ static px_status check_offsets(const px_tensor *offsets, const px_tensor *data, 
            px__sizes_text(text, sizeof text, data->ndim, sizes));
   return PX_OK;
 }
-static px_status ends_of(px_tensor **out, const px_tensor *lengths, const px_tensor *offsets,
-                         const px_tensor *data, int axis) {
+static px_status segment_ends(px_tensor **out, const px_tensor *lengths, const px_tensor *offsets,
+                              const px_tensor *data, int axis) {
   if (!offsets) return px_cumsum(out, lengths, axis, PX_INT64);
   PX_SCOPED(px_tensor) ends = NULL;
   int64_t n = offsets->sizes[axis];
@@ -261,33 +262,34 @@ static px_status ends_of(px_tensor **out, const px_tensor *lengths, const px_ten
   PX_TRY(px_narrow(&ends, offsets, axis, 1, n - 1));
   return px_contiguous(out, ends);
 }
-// The piece that each element of data is of, as many as there are where it is of none.
-static px_status pieces_of(px_tensor **out, const px_tensor *data, const px_tensor *ends,
-                           int axis) {
+// Segment of each element of data; the number of segments if it is in none.
+static px_status segments_of(px_tensor **out, const px_tensor *data, const px_tensor *ends,
+                             int axis) {
   int64_t sizes[PX_MAX_DIMS], n = data->sizes[axis];
   PX_SCOPED(px_tensor) line = NULL;
   PX_SCOPED(px_tensor) lines = NULL;
   PX_SCOPED(px_tensor) dense = NULL;
-  PX_SCOPED(px_tensor) piece = NULL;
+  PX_SCOPED(px_tensor) segment = NULL;
   PX_SCOPED(px_tensor) tall = NULL;
   px_device device = px__tensor_device(data);
   PX_TRY(px_arange(&line, px_int(0), px_int(n), px_int(1), PX_INT64, device, false, false));
   PX_TRY(px_expand(&lines, line, data->sizes, axis + 1));
   PX_TRY(px_contiguous(&dense, lines));
-  PX_TRY(px_searchsorted(&piece, ends, dense, false, true, NULL, NULL));
+  PX_TRY(px_searchsorted(&segment, ends, dense, false, true, NULL, NULL));
   for (int d = 0; d < data->ndim; d++) sizes[d] = d <= axis ? data->sizes[d] : 1;
-  PX_TRY(px_reshape(&tall, piece, sizes, data->ndim));
+  PX_TRY(px_reshape(&tall, segment, sizes, data->ndim));
   return px_expand(out, tall, data->sizes, data->ndim);
 }
-// Sums by how many elements a piece has: NaN of none, unless there is an initial value.
-static px_status means(px_tensor **out, const px_tensor *sums, int axis, const px_tensor *piece,
-                       bool initial) {
+// Divides sums by the number of elements. Empty segments yield NaN, unless there is an initial
+// value.
+static px_status mean_of(px_tensor **out, const px_tensor *sums, int axis, const px_tensor *segment,
+                         bool initial) {
   PX_SCOPED(px_tensor) count = NULL;
   PX_SCOPED(px_tensor) one = NULL;
   px_device device = px__tensor_device(sums);
   PX_TRY(px_zeros(&count, sums->sizes, sums->ndim, PX_INT64, device, false, false));
   PX_TRY(px_full(&one, NULL, 0, px_int(1), PX_INT64, device, false, false));
-  PX_TRY(px_scatter_add_(count, axis, piece, one));
+  PX_TRY(px_scatter_add_(count, axis, segment, one));
   if (initial) PX_TRY(px_clamp_min_(count, one));
   return px_div(out, sums, count);
 }
@@ -303,21 +305,23 @@ PX_RUN(segment_reduce) {
   if (!strcmp(reduce, "max")) reduce = "amax";
   if (!strcmp(reduce, "min")) reduce = "amin";
   px_dtype dtype = (px_dtype)data->dtype;
-  px_scalar start = initial ? px_value_scalar(args->initial) : unit_of(way_of(reduce)->unit, dtype);
+  px_scalar start = initial ? px_value_scalar(args->initial)
+                            : identity_of(reduction_named(reduce)->identity, dtype);
   PX_SCOPED(px_tensor) ends = NULL;
-  PX_SCOPED(px_tensor) piece = NULL;
-  PX_SCOPED(px_tensor) room = NULL;
+  PX_SCOPED(px_tensor) segment = NULL;
+  PX_SCOPED(px_tensor) initial_values = NULL;
   PX_SCOPED(px_tensor) reduced = NULL;
   PX_SCOPED(px_tensor) divided = NULL;
   PX_SCOPED(px_tensor) known = NULL;
   int64_t sizes[PX_MAX_DIMS];
-  PX_TRY(ends_of(&ends, args->lengths, args->offsets, args->data, axis));
-  PX_TRY(pieces_of(&piece, data, ends, axis));
+  PX_TRY(segment_ends(&ends, args->lengths, args->offsets, args->data, axis));
+  PX_TRY(segments_of(&segment, data, ends, axis));
   memcpy(sizes, data->sizes, sizeof *sizes * (size_t)data->ndim);
-  sizes[axis] = ends->sizes[axis] + 1;  // the last is for what is in no piece
-  PX_TRY(px_full(&room, sizes, data->ndim, start, dtype, px__tensor_device(data), false, false));
-  PX_TRY(px_scatter_reduce(&reduced, room, axis, piece, data, reduce, true));
-  if (mean) PX_TRY(means(&divided, reduced, axis, piece, initial));
+  sizes[axis] = ends->sizes[axis] + 1;  // one more for elements outside of all segments
+  PX_TRY(px_full(&initial_values, sizes, data->ndim, start, dtype, px__tensor_device(data), false,
+                 false));
+  PX_TRY(px_scatter_reduce(&reduced, initial_values, axis, segment, data, reduce, true));
+  if (mean) PX_TRY(mean_of(&divided, reduced, axis, segment, initial));
   PX_TRY(px_narrow(&known, mean ? divided : reduced, axis, 0, ends->sizes[axis]));
   return px_contiguous(&call->results[0], known);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ops over masks, triangles and diagonals. Only the device knows how many elements a mask selects,
-// so these ops wait for it.
+// Ops over masks, triangles and diagonals. The number of elements selected by a mask is read back
+// from the device, so these ops wait for it.
 #include "call/checks.h"
 #include "hidden/index.h"
 #include "ops/index/index_impl.h"
@@ -17,12 +17,12 @@ static px__named_kernel index_max = {.name = "index_max"}, nonzero = {.name = "n
 
 px_status px__index_max(px_tensor **out, const px_tensor *self) {
   PX_SCOPED(px_tensor) wide = NULL;
-  PX_SCOPED(px_tensor) most = NULL;
+  PX_SCOPED(px_tensor) max = NULL;
   px_device device = px__tensor_device(self);
   PX_TRY(px__tensor_to(&wide, self, PX_INT64, PX_DEVICE_NONE));
-  PX_TRY(px_tensor_empty(&most, 0, NULL, PX_INT64, device));
-  PX_TRY(px__run_kernel(&index_max, device, 1, &most, 1, &wide, NULL, 0));
-  *out = PX_MOVE(most);
+  PX_TRY(px_tensor_empty(&max, 0, NULL, PX_INT64, device));
+  PX_TRY(px__run_kernel(&index_max, device, 1, &max, 1, &wide, NULL, 0));
+  *out = PX_MOVE(max);
   return PX_OK;
 }
 
@@ -40,7 +40,7 @@ static px_status count_nonzero(int64_t *out, const px_tensor *self) {
   return PX_OK;
 }
 
-// The indices of each dimension lie beside each other, as in PyTorch.
+// Column-major, as in PyTorch: indices of one dimension are contiguous.
 px_status px__nonzero(px_tensor **out, const px_tensor *self) {
   px_device device = px__tensor_device(self);
   PX_SCOPED(px_tensor) rows = NULL;
@@ -56,9 +56,9 @@ px_status px__nonzero(px_tensor **out, const px_tensor *self) {
 
 PX_RUN(nonzero) { return px__nonzero(&call->results[0], args->self); }
 
-// The places in row-major order, of the shape that a and mask broadcast to, where mask is true.
-static px_status flat_places(px_tensor **out, const px_tensor *mask, int ndim,
-                             const int64_t *sizes) {
+// Row-major indices of the true elements of mask, expanded to the sizes.
+static px_status flat_indices(px_tensor **out, const px_tensor *mask, int ndim,
+                              const int64_t *sizes) {
   PX_SCOPED(px_tensor) wide = NULL;
   PX_SCOPED(px_tensor) flat = NULL;
   PX_SCOPED(px_tensor) rows = NULL;
@@ -68,7 +68,7 @@ static px_status flat_places(px_tensor **out, const px_tensor *mask, int ndim,
   return px_reshape(out, rows, (const int64_t[]){-1}, 1);
 }
 
-// By a kernel of its own, where the backend has one.
+// masked_select by its own kernel, if the backend has one.
 static px_status select_masked(px_tensor **out, px_tensor *wide, const px_tensor *mask) {
   px_device device = px__tensor_device(wide);
   PX_SCOPED(px_tensor) mask_wide = NULL;
@@ -88,26 +88,26 @@ PX_RUN(masked_select) {
   px_tensor *self = args->self, *mask = args->mask;
   int ndim;
   int64_t sizes[PX_MAX_DIMS];
-  PX_SCOPED(px_tensor) places = NULL;
+  PX_SCOPED(px_tensor) indices = NULL;
   PX_SCOPED(px_tensor) wide = NULL;
   PX_TRY(px__call_same_device(call));
   px_device a = px__tensor_device(self), b = px__tensor_device(mask);
-  // A number is on the host.
+  // No exception for 0-dim CPU tensors here.
   PX_CHECK(px__device_reaches(a, b) && px__device_reaches(b, a), PX_RUNTIME,
            "expected self and mask to be on the same device");
   PX_TRY(px__broadcast(&ndim, sizes, mask->ndim, mask->sizes, self->ndim, self->sizes));
   PX_TRY(px_expand(&wide, self, sizes, ndim));
   if (px__named_kernel_on(&selected, (px_device_type)a.type))
     return select_masked(&call->results[0], wide, mask);
-  PX_TRY(flat_places(&places, mask, ndim, sizes));
-  return px_take(&call->results[0], wide, places);
+  PX_TRY(flat_indices(&indices, mask, ndim, sizes));
+  return px_take(&call->results[0], wide, indices);
 }
 
-static px_status put_flat(px_tensor *to, const px_tensor *places, px_tensor *values, bool add) {
-  px__picking p;
-  px_status status = px__pick_flat(&p, to, places);
-  if (status == PX_OK) status = px__picking_put(&p, to, values, add);
-  px__picking_drop(&p);
+static px_status put_indices(px_tensor *to, const px_tensor *indices, px_tensor *values, bool add) {
+  px__index_loop p;
+  px_status status = px__index_flat(&p, to, indices);
+  if (status == PX_OK) status = px__index_loop_put(&p, to, values, add);
+  px__index_loop_release(&p);
   return status;
 }
 
@@ -115,32 +115,32 @@ PX_RUN(masked_select_backward) {
   px_tensor *grad = args->grad_output, *mask = args->mask;
   int ndim;
   int64_t sizes[PX_MAX_DIMS];
-  PX_SCOPED(px_tensor) places = NULL;
+  PX_SCOPED(px_tensor) indices = NULL;
   PX_TRY(px__broadcast(&ndim, sizes, args->input_sizes.n, args->input_sizes.v.ints, mask->ndim,
                        mask->sizes));
-  // Memory comes first: sizes for which there is none are not walked through.
+  // Allocate first: fails before expanding to sizes without memory.
   PX_TRY(px__zeros_of(&call->results[0], grad, PX_IS(sizes, ndim)));
-  PX_TRY(flat_places(&places, mask, ndim, sizes));
-  return put_flat(call->results[0], places, grad, true);
+  PX_TRY(flat_indices(&indices, mask, ndim, sizes));
+  return put_indices(call->results[0], indices, grad, true);
 }
 
-// Source's elements, in order, go to where mask is true; on meta none do.
-static px_status put_masked(px_tensor *to, const px_tensor *mask, const px_tensor *source) {
+// Writes source's elements in order to the true elements of mask; none on meta.
+static px_status scatter_masked(px_tensor *to, const px_tensor *mask, const px_tensor *source) {
   PX_SCOPED(px_tensor) wide = NULL;
-  PX_SCOPED(px_tensor) places = NULL;
+  PX_SCOPED(px_tensor) indices = NULL;
   PX_SCOPED(px_tensor) flat = NULL;
   PX_SCOPED(px_tensor) part = NULL;
-  if (px__lacks_values(mask)) return px_expand(&wide, mask, to->sizes, to->ndim);
-  PX_TRY(flat_places(&places, mask, to->ndim, to->sizes));
-  PX_CHECK(places->numel <= source->numel, PX_RUNTIME,
+  if (px__is_meta(mask)) return px_expand(&wide, mask, to->sizes, to->ndim);
+  PX_TRY(flat_indices(&indices, mask, to->ndim, to->sizes));
+  PX_CHECK(indices->numel <= source->numel, PX_RUNTIME,
            "masked_scatter: Number of elements of source < number of ones in mask");
   PX_TRY(px_reshape(&flat, source, (const int64_t[]){-1}, 1));
-  PX_TRY(px__part_slice(&part, flat, 0, 0, places->numel, 1));
-  return put_flat(to, places, part, false);
+  PX_TRY(px__part_slice(&part, flat, 0, 0, indices->numel, 1));
+  return put_indices(to, indices, part, false);
 }
-// Self becomes as large as the mask; in place it cannot.
-static px_status as_large(px_tensor **out, const px_call *call, const px_tensor *self,
-                          const px_tensor *mask) {
+// Copies self, expanded to the mask's sizes. In place the mask must not be larger.
+static px_status expand_to_mask(px_tensor **out, const px_call *call, const px_tensor *self,
+                                const px_tensor *mask) {
   int ndim;
   int64_t sizes[PX_MAX_DIMS];
   char have[256], want[256];
@@ -162,8 +162,8 @@ PX_RUN(masked_scatter) {
   px_tensor *self = args->self;
   PX_SCOPED(px_tensor) made = NULL;
   PX_TRY(px__call_same_device(call));
-  PX_TRY(as_large(&made, call, self, args->mask));
-  PX_TRY(put_masked(made, args->mask, args->source));
+  PX_TRY(expand_to_mask(&made, call, self, args->mask));
+  PX_TRY(scatter_masked(made, args->mask, args->source));
   if (call->mode != PX_CALL_INPLACE) {
     call->results[0] = PX_MOVE(made);
     return PX_OK;
@@ -173,22 +173,22 @@ PX_RUN(masked_scatter) {
   return PX_OK;
 }
 
-// Source's first elements went to the places, in order; the others went nowhere.
+// Gradient by source: gathers the masked elements and pads with zeros.
 PX_RUN(masked_scatter_backward) {
   const px_tensor *grad = args->grad_output;
   PX_SCOPED(px_tensor) wide = NULL;
-  PX_SCOPED(px_tensor) taken = NULL;
+  PX_SCOPED(px_tensor) gathered = NULL;
   PX_SCOPED(px_tensor) padded = NULL;
-  int64_t rest[2] = {0, px__sizes_product(args->sizes.v.ints, (int)args->sizes.n)};
+  int64_t pads[2] = {0, px__sizes_product(args->sizes.v.ints, (int)args->sizes.n)};
   PX_TRY(px_expand(&wide, args->mask, grad->sizes, grad->ndim));
-  if (px__lacks_values(wide)) return px__zeros_of(&call->results[0], grad, args->sizes);
-  PX_TRY(px_masked_select(&taken, grad, wide));
-  rest[1] = (int64_t)((uint64_t)rest[1] - (uint64_t)taken->numel);
-  PX_TRY(px_constant_pad_nd(&padded, taken, rest, 2, px_int(0)));
+  if (px__is_meta(wide)) return px__zeros_of(&call->results[0], grad, args->sizes);
+  PX_TRY(px_masked_select(&gathered, grad, wide));
+  pads[1] = (int64_t)((uint64_t)pads[1] - (uint64_t)gathered->numel);
+  PX_TRY(px_constant_pad_nd(&padded, gathered, pads, 2, px_int(0)));
   return px_reshape(&call->results[0], padded, args->sizes.v.ints, args->sizes.n);
 }
 
-// In place, where self may have elements that share memory: these are written where mask holds.
+// In-place masked_fill. Writes only masked elements, because elements of self may share memory.
 static px_status fill_masked(px_call *call, px_tensor *self, const px_tensor *mask,
                              const px_tensor *value) {
   px_scalar number;
@@ -198,11 +198,11 @@ static px_status fill_masked(px_call *call, px_tensor *self, const px_tensor *ma
   return PX_OK;
 }
 
-// A number with an imaginary part is none of self's.
+// Fails if a value with an imaginary part is written to a real tensor.
 static px_status check_real(const px_tensor *self, const px_tensor *value) {
   px_complex number = {0};
   if (px_dtype_is_complex((px_dtype)self->dtype) || !px_dtype_is_complex((px_dtype)value->dtype) ||
-      px__lacks_values(value))
+      px__is_meta(value))
     return PX_OK;
   PX_TRY(px_tensor_item_complex(&number, value));
   PX_CHECK(number.imag == 0, PX_RUNTIME, "value cannot be converted to type %s without overflow",
@@ -213,14 +213,14 @@ static px_status check_real(const px_tensor *self, const px_tensor *value) {
 PX_RUN(masked_fill_tensor) {
   px_tensor *self = args->self, *mask = args->mask;
   const px_tensor *value = args->value;
-  PX_SCOPED(px_tensor) here = NULL;
+  PX_SCOPED(px_tensor) converted = NULL;
   PX_SCOPED(px_tensor) made = NULL;
   PX_TRY(px__check_value(value, px__tensor_device(self)));
   PX_TRY(check_real(self, value));
   if (call->mode == PX_CALL_INPLACE && !self->contiguous)
     return fill_masked(call, self, mask, value);
-  PX_TRY(px__tensor_to(&here, value, (px_dtype)self->dtype, px__tensor_device(self)));
-  PX_TRY(px_where(&made, mask, here, self));
+  PX_TRY(px__tensor_to(&converted, value, (px_dtype)self->dtype, px__tensor_device(self)));
+  PX_TRY(px_where(&made, mask, converted, self));
   if (call->mode != PX_CALL_INPLACE) {
     call->results[0] = PX_MOVE(made);
     return PX_OK;
@@ -238,7 +238,7 @@ PX_RUN(diag_embed) {
   PX_SCOPED(px_tensor) made = NULL;
   PX_SCOPED(px_tensor) part = NULL;
   PX_CHECK(self->ndim > 0 && n <= PX_MAX_DIMS, PX_RUNTIME,
-           "diag_embed wants a tensor with 1 to %d dimensions", PX_MAX_DIMS - 1);
+           "diag_embed: expected a tensor with 1 to %d dimensions", PX_MAX_DIMS - 1);
   PX_TRY(px__wrap_dim(&a, args->dim1, n));
   PX_TRY(px__wrap_dim(&b, args->dim2, n));
   PX_CHECK(a != b, PX_RUNTIME, "diagonal dimensions cannot be identical %lld, %lld",
@@ -258,7 +258,7 @@ PX_RUN(diag_embed) {
 PX_RUN(diag) {
   px_tensor *self = args->self;
   PX_SCOPED(px_tensor) part = NULL;
-  // PyTorch says it of dtypes that cannot be cast; of those that can it says what it says of all.
+  // PyTorch's text for impossible casts; other dtypes get the general one.
   const px_tensor *out = call->mode == PX_CALL_OUT ? call->given[0] : NULL;
   PX_CHECK(!out || px_dtype_can_cast((px_dtype)self->dtype, (px_dtype)out->dtype), PX_RUNTIME,
            "diag: result type %s can't be cast to the desired out= type %s",

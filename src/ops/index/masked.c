@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// torch.masked: each takes for an element that its mask leaves out the number that changes nothing,
-// and calls the op of the same name.
+// torch.masked: fills masked-out elements with the identity of the op, then calls the op of the
+// same name.
 #include <math.h>
 
 #include "ops/core/run.h"
@@ -22,9 +22,9 @@ static px_status keep(px_tensor **out, const px_tensor *self) {
   return PX_OK;
 }
 
-// ---- what is left out
+// ---- fills
 
-// The mask in the size of a tensor.
+// Expands the mask to the sizes of a tensor.
 static px_status mask_of(px_tensor **out, const px_tensor *mask, const px_tensor *self) {
   PX_CHECK(mask->ndim <= self->ndim, PX_INDEX,
            "_input_mask expected broadcastable mask (got mask dimensionality higher than of the "
@@ -38,35 +38,35 @@ static px_status fill(px_tensor **out, const px_tensor *self, const px_tensor *m
                       px_scalar number) {
   if (!mask) return keep(out, self);
   PX_SCOPED(px_tensor) kept = NULL;
-  PX_SCOPED(px_tensor) left_out = NULL;
+  PX_SCOPED(px_tensor) masked_out = NULL;
   PX_TRY(mask_of(&kept, mask, self));
-  PX_TRY(px_logical_not(&left_out, kept));
-  return px_masked_fill(out, self, left_out, number);
+  PX_TRY(px_logical_not(&masked_out, kept));
+  return px_masked_fill(out, self, masked_out, number);
 }
 
-// The least number of a dtype, or the greatest: infinite where there is one. Complex numbers have
-// no order, and the op that is called refuses them.
-static px_scalar extreme(px_dtype dtype, bool least) {
+// Minimum or maximum of a dtype, infinite if it has infinities. 0 for complex dtypes, which the
+// called op refuses.
+static px_scalar limit(px_dtype dtype, bool minimum) {
   int bits = (int)px_dtype_size(dtype) * 8;
-  if (px_dtype_is_float(dtype)) return px_float(least ? -INFINITY : INFINITY);
+  if (px_dtype_is_float(dtype)) return px_float(minimum ? -INFINITY : INFINITY);
   if (px_dtype_is_complex(dtype)) return px_int(0);
-  if (dtype == PX_BOOL) return px_bool(!least);
+  if (dtype == PX_BOOL) return px_bool(!minimum);
   if (px_dtype_is_signed(dtype))
-    return px_int(least ? INT64_MIN >> (64 - bits) : INT64_MAX >> (64 - bits));
-  return px_int(least ? 0 : INT64_MAX >> (bits < 64 ? 63 - bits : 0));
+    return px_int(minimum ? INT64_MIN >> (64 - bits) : INT64_MAX >> (64 - bits));
+  return px_int(minimum ? 0 : INT64_MAX >> (bits < 64 ? 63 - bits : 0));
 }
 
-// The dtype that is asked for, or else the tensor's own.
-static px_dtype own(const px_tensor *self, px_dtype asked) {
+// The requested dtype, or the tensor's own.
+static px_dtype result_dtype(const px_tensor *self, px_dtype asked) {
   return asked == PX_DTYPE_NONE ? self->dtype : asked;
 }
 
-// In the dtype that is asked for.
+// Converts to the requested dtype.
 static px_status in_dtype(px_tensor **out, const px_tensor *self, px_dtype dtype) {
   if (dtype == PX_DTYPE_NONE || dtype == self->dtype) return keep(out, self);
   return px_to(out, self, dtype, PX_DEVICE_NONE, false, false);
 }
-static px_status give(px_call *call, const px_tensor *made, px_dtype dtype) {
+static px_status set_result(px_call *call, const px_tensor *made, px_dtype dtype) {
   return in_dtype(&call->results[0], made, dtype);
 }
 
@@ -77,7 +77,7 @@ typedef struct dims {
   int n;
 } dims;
 
-// All of them where none are told. A 0-dim tensor is taken for one of one element.
+// Given dimensions; all if none are given. A 0-dim tensor has none.
 static px_status dims_of(dims *d, px_value given, const px_tensor *self) {
   d->n = 0;
   for (int i = 0; i < given.n && given.kind == PX_ARG_INTS; i++) {
@@ -107,87 +107,87 @@ PX_RUN(masked_prod) {
   PX_TRY(fill(&x, args->self, args->mask, px_int(1)));
   if (!d.n) return px_prod_all(&call->results[0], x, args->dtype);
   for (int i = 0; i < d.n; i++) {
-    px_tensor *less = NULL;
-    PX_TRY(px_prod(&less, x, d.at[i], true, args->dtype));
+    px_tensor *divisor = NULL;
+    PX_TRY(px_prod(&divisor, x, d.at[i], true, args->dtype));
     px_release(x);
-    x = less;
+    x = divisor;
   }
   if (args->keepdim) return keep(&call->results[0], x);
   return px_squeeze_dim(&call->results[0], x, d.at, d.n);
 }
 
-static px_status extremum(px_call *call, const px_tensor *self, px_value dim, bool keepdim,
-                          px_dtype dtype, const px_tensor *mask, bool greatest) {
+static px_status min_or_max(px_call *call, const px_tensor *self, px_value dim, bool keepdim,
+                            px_dtype dtype, const px_tensor *mask, bool maximum) {
   dims d;
   PX_SCOPED(px_tensor) x = NULL;
   PX_SCOPED(px_tensor) made = NULL;
   PX_TRY(dims_of(&d, dim, self));
-  PX_TRY(fill(&x, self, mask, extreme(self->dtype, greatest)));
-  PX_TRY((greatest ? px_amax : px_amin)(&made, x, d.at, d.n, keepdim));
-  return give(call, made, dtype);
+  PX_TRY(fill(&x, self, mask, limit(self->dtype, maximum)));
+  PX_TRY((maximum ? px_amax : px_amin)(&made, x, d.at, d.n, keepdim));
+  return set_result(call, made, dtype);
 }
 PX_RUN(masked_amax) {
-  return extremum(call, args->self, args->dim, args->keepdim, args->dtype, args->mask, true);
+  return min_or_max(call, args->self, args->dim, args->keepdim, args->dtype, args->mask, true);
 }
 PX_RUN(masked_amin) {
-  return extremum(call, args->self, args->dim, args->keepdim, args->dtype, args->mask, false);
+  return min_or_max(call, args->self, args->dim, args->keepdim, args->dtype, args->mask, false);
 }
 
-// The place has the dtype of the elements.
-static px_status place(px_call *call, const px_tensor *self, px_value dim, bool keepdim,
-                       px_dtype dtype, const px_tensor *mask, bool greatest) {
+// Indices are returned in the dtype of the elements.
+static px_status arg_min_or_max(px_call *call, const px_tensor *self, px_value dim, bool keepdim,
+                                px_dtype dtype, const px_tensor *mask, bool maximum) {
   PX_SCOPED(px_tensor) x = NULL;
   PX_SCOPED(px_tensor) made = NULL;
   const int64_t *at = px__given(dim) ? &dim.v.i : NULL;
-  PX_TRY(fill(&x, self, mask, extreme(self->dtype, greatest)));
-  PX_TRY((greatest ? px_argmax : px_argmin)(&made, x, at, keepdim));
-  return give(call, made, own(self, dtype));
+  PX_TRY(fill(&x, self, mask, limit(self->dtype, maximum)));
+  PX_TRY((maximum ? px_argmax : px_argmin)(&made, x, at, keepdim));
+  return set_result(call, made, result_dtype(self, dtype));
 }
 PX_RUN(masked_argmax) {
-  return place(call, args->self, args->dim, args->keepdim, args->dtype, args->mask, true);
+  return arg_min_or_max(call, args->self, args->dim, args->keepdim, args->dtype, args->mask, true);
 }
 PX_RUN(masked_argmin) {
-  return place(call, args->self, args->dim, args->keepdim, args->dtype, args->mask, false);
+  return arg_min_or_max(call, args->self, args->dim, args->keepdim, args->dtype, args->mask, false);
 }
 
 PX_RUN(masked_logsumexp) {
   dims d;
   const px_tensor *self = args->self;
-  px_dtype dtype = own(self, args->dtype);
+  px_dtype dtype = result_dtype(self, args->dtype);
   PX_SCOPED(px_tensor) wide = NULL;
   PX_SCOPED(px_tensor) x = NULL;
   PX_SCOPED(px_tensor) made = NULL;
   PX_TRY(dims_of(&d, args->dim, self));
-  PX_TRY(fill(&x, self, args->mask, extreme(self->dtype, true)));
+  PX_TRY(fill(&x, self, args->mask, limit(self->dtype, true)));
   PX_TRY(in_dtype(&wide, x, px_dtype_is_differentiable(dtype) ? dtype : PX_DTYPE_NONE));
   PX_TRY(px_logsumexp(&made, wide, d.at, d.n, args->keepdim));
-  return give(call, made, dtype);
+  return set_result(call, made, dtype);
 }
 
 PX_RUN(masked_median) {
-  bool whole = !px_dtype_is_float(args->self->dtype);
+  bool is_integer = !px_dtype_is_float(args->self->dtype);
   PX_SCOPED(px_tensor) real = NULL;
   PX_SCOPED(px_tensor) x = NULL;
   PX_SCOPED(px_tensor) values = NULL;
   PX_SCOPED(px_tensor) indices = NULL;
-  PX_TRY(in_dtype(&real, args->self, whole ? PX_FLOAT64 : PX_DTYPE_NONE));
+  PX_TRY(in_dtype(&real, args->self, is_integer ? PX_FLOAT64 : PX_DTYPE_NONE));
   PX_TRY(fill(&x, real, args->mask, px_float(NAN)));
   PX_TRY(px_nanmedian_dim(&values, &indices, x, args->dim, args->keepdim));
-  return give(call, values, own(args->self, args->dtype));
+  return set_result(call, values, result_dtype(args->self, args->dtype));
 }
 
-// No less than a number.
-static px_status at_least(px_tensor **out, const px_tensor *self, px_scalar number) {
-  PX_SCOPED(px_tensor) least = NULL;
-  PX_TRY(px_full(&least, NULL, 0, number, self->dtype, px_tensor_device(self), false, false));
-  return px_maximum(out, self, least);
+// max(self, number).
+static px_status max_with(px_tensor **out, const px_tensor *self, px_scalar number) {
+  PX_SCOPED(px_tensor) minimum = NULL;
+  PX_TRY(px_full(&minimum, NULL, 0, number, self->dtype, px_tensor_device(self), false, false));
+  return px_maximum(out, self, minimum);
 }
 
 static px_status norm_of(px_tensor **out, const px_tensor *self, px_scalar ord, const dims *d,
                          bool keepdim, px_dtype dtype, const px_tensor *mask) {
   PX_SCOPED(px_tensor) x = NULL;
-  bool least = px_scalar_float(ord) < 0;
-  PX_TRY(fill(&x, self, mask, least ? extreme(self->dtype, false) : px_int(0)));
+  bool minimum = px_scalar_float(ord) < 0;
+  PX_TRY(fill(&x, self, mask, minimum ? limit(self->dtype, false) : px_int(0)));
   return px_linalg_vector_norm(out, x, ord, d->at, d->n, keepdim, dtype);
 }
 PX_RUN(masked_norm) {
@@ -201,18 +201,18 @@ PX_RUN(masked_normalize) {
   dims d = {{args->dim}, 1};
   PX_SCOPED(px_tensor) self = NULL;
   PX_SCOPED(px_tensor) norm = NULL;
-  PX_SCOPED(px_tensor) least = NULL;
+  PX_SCOPED(px_tensor) minimum = NULL;
   PX_SCOPED(px_tensor) x = NULL;
   PX_TRY(in_dtype(&self, args->self, args->dtype));
   PX_TRY(norm_of(&norm, self, args->ord, &d, true, PX_DTYPE_NONE, args->mask));
-  PX_TRY(at_least(&least, norm, px_float(args->eps)));
+  PX_TRY(max_with(&minimum, norm, px_float(args->eps)));
   PX_TRY(fill(&x, self, args->mask, px_int(0)));
-  return px_div(&call->results[0], x, least);
+  return px_div(&call->results[0], x, minimum);
 }
 
 // ---- means and variances
 
-// How many elements the mask keeps, as int64.
+// Number of elements kept by the mask, as int64.
 static px_status count_of(px_tensor **out, const px_tensor *self, const dims *d, bool keepdim,
                           const px_tensor *mask) {
   PX_SCOPED(px_tensor) kept = NULL;
@@ -235,7 +235,7 @@ static px_status mean_of(px_tensor **out, const px_tensor *self, const dims *d, 
 
 PX_RUN(masked_mean) {
   dims d;
-  px_dtype dtype = own(args->self, args->dtype);
+  px_dtype dtype = result_dtype(args->self, args->dtype);
   PX_CHECK(px_dtype_is_differentiable(dtype), PX_VALUE,
            "mean(): Could not infer output dtype. Input dtype must be either a floating point or "
            "complex dtype. Got: torch.%s",
@@ -244,34 +244,34 @@ PX_RUN(masked_mean) {
   return mean_of(&call->results[0], args->self, &d, args->keepdim, args->dtype, args->mask);
 }
 
-// Squares of what is left beside the mean, over the count without the correction.
+// Sum of squared deviations divided by (count - correction).
 static px_status variance(px_tensor **out, const px_tensor *given, const dims *d,
                           px_scalar correction, bool keepdim, px_dtype dtype,
                           const px_tensor *mask) {
   PX_SCOPED(px_tensor) self = NULL;
   PX_SCOPED(px_tensor) mean = NULL;
-  PX_SCOPED(px_tensor) rest = NULL;
-  PX_SCOPED(px_tensor) mirrored = NULL;
+  PX_SCOPED(px_tensor) deviation = NULL;
+  PX_SCOPED(px_tensor) conjugate = NULL;
   PX_SCOPED(px_tensor) kept = NULL;
   PX_SCOPED(px_tensor) squares = NULL;
   PX_SCOPED(px_tensor) sum = NULL;
   PX_SCOPED(px_tensor) count = NULL;
-  PX_SCOPED(px_tensor) less = NULL;
-  PX_SCOPED(px_tensor) least = NULL;
+  PX_SCOPED(px_tensor) divisor = NULL;
+  PX_SCOPED(px_tensor) minimum = NULL;
   PX_TRY(in_dtype(&self, given, dtype));
   PX_TRY(mean_of(&mean, self, d, true, PX_DTYPE_NONE, mask));
-  PX_TRY(px_sub(&rest, self, mean, px_int(1)));
-  PX_TRY(px_conj(&mirrored, rest));
-  PX_TRY(px_mul(&squares, rest, mirrored));
+  PX_TRY(px_sub(&deviation, self, mean, px_int(1)));
+  PX_TRY(px_conj(&conjugate, deviation));
+  PX_TRY(px_mul(&squares, deviation, conjugate));
   PX_TRY(fill(&kept, squares, mask, px_int(0)));
   PX_TRY(px_sum(&sum, kept, d->at, d->n, keepdim, PX_DTYPE_NONE));
   PX_TRY(count_of(&count, self, d, keepdim, mask));
-  PX_TRY(px_sub_scalar(&less, count, correction, px_int(1)));
-  PX_TRY(at_least(&least, less, px_int(0)));
-  return px_div(out, sum, least);
+  PX_TRY(px_sub_scalar(&divisor, count, correction, px_int(1)));
+  PX_TRY(max_with(&minimum, divisor, px_int(0)));
+  return px_div(out, sum, minimum);
 }
 static px_dtype real_dtype(const px_tensor *self, px_dtype asked) {
-  px_dtype dtype = own(self, asked);
+  px_dtype dtype = result_dtype(self, asked);
   return px_dtype_is_differentiable(dtype) ? dtype : px_dtype_default();
 }
 static px_scalar correction_of(px_value unbiased, px_value correction) {
@@ -299,27 +299,27 @@ PX_RUN(masked_std) {
 PX_RUN(masked_cumsum) {
   PX_SCOPED(px_tensor) x = NULL;
   PX_TRY(fill(&x, args->self, args->mask, px_int(0)));
-  return px_cumsum(&call->results[0], x, args->dim, own(args->self, args->dtype));
+  return px_cumsum(&call->results[0], x, args->dim, result_dtype(args->self, args->dtype));
 }
 PX_RUN(masked_cumprod) {
   PX_SCOPED(px_tensor) x = NULL;
   PX_TRY(fill(&x, args->self, args->mask, px_int(1)));
-  return px_cumprod(&call->results[0], x, args->dim, own(args->self, args->dtype));
+  return px_cumprod(&call->results[0], x, args->dim, result_dtype(args->self, args->dtype));
 }
 PX_RUN(masked_softmax) {
   PX_SCOPED(px_tensor) x = NULL;
-  PX_TRY(fill(&x, args->self, args->mask, extreme(args->self->dtype, true)));
+  PX_TRY(fill(&x, args->self, args->mask, limit(args->self->dtype, true)));
   return px_softmax(&call->results[0], x, args->dim, args->dtype);
 }
 PX_RUN(masked_log_softmax) {
   PX_SCOPED(px_tensor) x = NULL;
-  PX_TRY(fill(&x, args->self, args->mask, extreme(args->self->dtype, true)));
+  PX_TRY(fill(&x, args->self, args->mask, limit(args->self->dtype, true)));
   return px_log_softmax(&call->results[0], x, args->dim, args->dtype);
 }
 PX_RUN(masked_softmin) {
   PX_SCOPED(px_tensor) x = NULL;
   PX_SCOPED(px_tensor) negative = NULL;
-  PX_TRY(fill(&x, args->self, args->mask, extreme(args->self->dtype, false)));
+  PX_TRY(fill(&x, args->self, args->mask, limit(args->self->dtype, false)));
   PX_TRY(px_neg(&negative, x));
   return px_softmax(&call->results[0], negative, args->dim, args->dtype);
 }
@@ -328,8 +328,8 @@ PX_RUN(masked_logaddexp) {
   PX_SCOPED(px_tensor) a = NULL;
   PX_SCOPED(px_tensor) b = NULL;
   PX_SCOPED(px_tensor) made = NULL;
-  PX_TRY(fill(&a, args->self, args->input_mask, extreme(args->self->dtype, true)));
-  PX_TRY(fill(&b, args->other, args->other_mask, extreme(args->other->dtype, true)));
+  PX_TRY(fill(&a, args->self, args->input_mask, limit(args->self->dtype, true)));
+  PX_TRY(fill(&b, args->other, args->other_mask, limit(args->other->dtype, true)));
   PX_TRY(px_logaddexp(&made, a, b));
-  return give(call, made, args->dtype);
+  return set_result(call, made, args->dtype);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Run functions of sorting and choosing.
+// Run functions of sorting, medians, binary search and membership.
 #include <math.h>
 #include <string.h>
 
@@ -21,30 +21,31 @@ PX_RUN(argsort) {
   return px_sort(&values, &call->results[0], args->self, args->dim, args->descending, args->stable);
 }
 static px__named_kernel sorted_kernel = {.name = "sorted"};
-px_status px__sorted(px_tensor **out, const px_tensor *self, int64_t dim) {
-  PX_SCOPED(px_tensor) places = NULL;
+px_status px__sorted_values(px_tensor **out, const px_tensor *self, int64_t dim) {
+  PX_SCOPED(px_tensor) indices = NULL;
   PX_SCOPED(px_tensor) values = NULL;
   px_device device = px__tensor_device(self);
-  bool plain = !px__needs_grad(self) && !px__is_batched(self) && !(self->flags & PX_TENSOR_LAZY);
+  bool plain =
+      !px__needs_grad(self) && !px__is_batched(self) && !(self->flags & PX_TENSOR_CONJ_NEG);
   if (!plain || self->dtype >= PX_DTYPE_COMPUTED || !self->numel ||
       !px__named_kernel_on(&sorted_kernel, (px_device_type)device.type))
-    return px_sort(out, &places, self, dim, false, true);
+    return px_sort(out, &indices, self, dim, false, true);
   PX_TRY(px_tensor_empty(&values, self->ndim, self->sizes, (px_dtype)self->dtype, device));
   PX_TRY(px__run_kernel(&sorted_kernel, device, 1, &values, 1, (px_tensor *[]){(px_tensor *)self},
                         (px_value[]){PX_I(dim)}, 1));
   return *out = PX_MOVE(values), PX_OK;
 }
-// Where a line holds a NaN, its first one is the median: the maximum finds it.
+// The median of a line with NaN is its first NaN, found by the maximum.
 static px_status nan_first(px_call *call, const px_tensor *t, int dim, bool keepdim) {
-  PX_SCOPED(px_tensor) most = NULL;
-  PX_SCOPED(px_tensor) place = NULL;
+  PX_SCOPED(px_tensor) maximum = NULL;
+  PX_SCOPED(px_tensor) nan_index = NULL;
   PX_SCOPED(px_tensor) mask = NULL;
   PX_SCOPED(px_tensor) value = PX_MOVE(call->results[0]);
-  PX_SCOPED(px_tensor) where = PX_MOVE(call->results[1]);
-  PX_TRY(px_max_dim(&most, &place, t, dim, keepdim));
-  PX_TRY(px_isnan(&mask, most));
-  PX_TRY(px_where(&call->results[0], mask, most, value));
-  return px_where(&call->results[1], mask, place, where);
+  PX_SCOPED(px_tensor) index = PX_MOVE(call->results[1]);
+  PX_TRY(px_max_dim(&maximum, &nan_index, t, dim, keepdim));
+  PX_TRY(px_isnan(&mask, maximum));
+  PX_TRY(px_where(&call->results[0], mask, maximum, value));
+  return px_where(&call->results[1], mask, nan_index, index);
 }
 PX_RUN(median_dim) {
   const px_tensor *t = args->self;
@@ -59,19 +60,19 @@ PX_RUN(median_dim) {
   return nan_first(call, t, dim, args->keepdim);
 }
 px_status px__resize_reduced(px_call *call, const px_tensor *self, int64_t dim, bool keepdim) {
-  int64_t kept[PX_MAX_DIMS], gone[PX_MAX_DIMS];
+  int64_t kept[PX_MAX_DIMS], reduced[PX_MAX_DIMS];
   int at, n = self->ndim;
   if (call->mode != PX_CALL_OUT || n == 0 || keepdim) return PX_OK;
   PX_TRY(px__call_same_device(call));
   PX_TRY(px__wrap_dim(&at, dim, n));
   px__sizes_copy(kept, self->sizes, n);
   kept[at] = 1;
-  for (int d = 0; d + 1 < n; d++) gone[d] = self->sizes[d + (d >= at)];
+  for (int d = 0; d + 1 < n; d++) reduced[d] = self->sizes[d + (d >= at)];
   for (int i = 0; i < call->op->result_count; i++) {
     px_tensor *given = call->given[i];
     if (!given || given->ndim == n - 1) continue;
     PX_TRY(px__resize_output(given, n, kept));
-    PX_TRY(px_tensor_resize(given, n - 1, gone));
+    PX_TRY(px_tensor_resize(given, n - 1, reduced));
   }
   return PX_OK;
 }
@@ -80,38 +81,38 @@ PX_RUN(kthvalue_out) {
   return px__resize_reduced(call, args->self, args->dim, args->keepdim);
 }
 
-px_status px__nan_of(px_tensor **out, const px_tensor *t) {
+px_status px__nan_scalar(px_tensor **out, const px_tensor *t) {
   px_dtype dtype = (px_dtype)t->dtype;
-  int64_t whole = dtype == PX_INT64 ? INT64_MIN : dtype == PX_INT32 ? INT32_MIN : 0;
-  px_scalar nan = px_dtype_is_float(dtype) ? px_float(NAN) : px_int(whole);
+  int64_t integer = dtype == PX_INT64 ? INT64_MIN : dtype == PX_INT32 ? INT32_MIN : 0;
+  px_scalar nan = px_dtype_is_float(dtype) ? px_float(NAN) : px_int(integer);
   return px_full(out, NULL, 0, nan, dtype, px__tensor_device(t), false, false);
 }
 
 PX_RUN(median) {
   const px_tensor *t = args->self;
   PX_SCOPED(px_tensor) flat = NULL;
-  PX_SCOPED(px_tensor) where = NULL;
+  PX_SCOPED(px_tensor) index = NULL;
   int64_t n = t->numel;
-  if (n == 0) return px__nan_of(&call->results[0], t);
+  if (n == 0) return px__nan_scalar(&call->results[0], t);
   PX_TRY(px_reshape(&flat, t, &n, 1));
-  return px_median_dim(&call->results[0], &where, flat, 0, false);
+  return px_median_dim(&call->results[0], &index, flat, 0, false);
 }
-PX_BATCH(median) {
+PX_VMAP_RULE(median) {
   const px_tensor *t = args->self;
   PX_SCOPED(px_tensor) lines = NULL;
-  PX_SCOPED(px_tensor) where = NULL;
+  PX_SCOPED(px_tensor) index = NULL;
   px_tensor *made = NULL;
-  if (t->numel == 0) return px__batch_loop(b, true);
-  PX_TRY(px_reshape(&lines, t->beneath, (const int64_t[]){b->size, t->numel}, 2));
-  PX_TRY(px_median_dim(&made, &where, lines, 1, false));
-  return px__batch_give(b, 0, made);
+  if (t->numel == 0) return px__vmap_loop(b, true);
+  PX_TRY(px_reshape(&lines, t->physical, (const int64_t[]){b->size, t->numel}, 2));
+  PX_TRY(px_median_dim(&made, &index, lines, 1, false));
+  return px__vmap_set_result(b, 0, made);
 }
 
-// ---- places in sorted lines
+// ---- binary search
 
-// Both of the dtype that they promote to, on the device of the first.
-static px_status make_alike(px_tensor **a, px_tensor **b, const px_tensor *first,
-                            const px_tensor *second) {
+// Converts both tensors to the promoted dtype, on the device of the first.
+static px_status promote_both(px_tensor **a, px_tensor **b, const px_tensor *first,
+                              const px_tensor *second) {
   px_dtype one = (px_dtype)first->dtype, other = (px_dtype)second->dtype;
   bool number = second->flags & PX_TENSOR_WRAPPED, fits = !px_dtype_is_float(other);
   px_dtype dtype = one;
@@ -120,37 +121,37 @@ static px_status make_alike(px_tensor **a, px_tensor **b, const px_tensor *first
   PX_TRY(px__tensor_to(a, first, dtype, PX_DEVICE_NONE));
   return px__tensor_to(b, second, dtype, px__tensor_device(first));
 }
-// A line for all places stays one; one that each place has is a line among others, and the place's
-// values are those that it is searched for.
-PX_BATCH(search_lines) {
+// Boundaries shared by the batched batch stay 1-D. Batched 1-D boundaries become rows, and the
+// values of each batch entry become the row to search for.
+PX_VMAP_RULE(search_lines) {
   px_tensor *made = NULL, *boundaries = args->boundaries, *values = args->values;
   bool line = boundaries->ndim == 1;
   PX_SCOPED(px_tensor) lines = NULL;
-  PX_SCOPED(px_tensor) whole = NULL;
+  PX_SCOPED(px_tensor) batched = NULL;
   PX_SCOPED(px_tensor) flat = NULL;
-  PX_SCOPED(px_tensor) places = NULL;
-  PX_TRY(px__batch_whole(&whole, b, values));
+  PX_SCOPED(px_tensor) indices = NULL;
+  PX_TRY(px__vmap_ensure_batch_dim(&batched, b, values));
   if (line && !px__is_mapped(b, boundaries)) {
-    PX_TRY(px_search_lines(&made, boundaries, whole, args->right));
-    return px__batch_give(b, 0, made);
+    PX_TRY(px_search_lines(&made, boundaries, batched, args->right));
+    return px__vmap_set_result(b, 0, made);
   }
-  PX_TRY(px__batch_whole(&lines, b, boundaries));
+  PX_TRY(px__vmap_ensure_batch_dim(&lines, b, boundaries));
   if (line)
-    PX_TRY(px_reshape(&flat, whole, (const int64_t[]){b->size, values->numel}, 2));
+    PX_TRY(px_reshape(&flat, batched, (const int64_t[]){b->size, values->numel}, 2));
   else
-    flat = px_retain(whole);
-  PX_TRY(px_search_lines(&places, lines, flat, args->right));
-  PX_TRY(px_reshape(&made, places, whole->sizes, whole->ndim));
-  return px__batch_give(b, 0, made);
+    flat = px_retain(batched);
+  PX_TRY(px_search_lines(&indices, lines, flat, args->right));
+  PX_TRY(px_reshape(&made, indices, batched->sizes, batched->ndim));
+  return px__vmap_set_result(b, 0, made);
 }
 static px_status search(px_tensor **out, const px_tensor *sorted, const px_tensor *values,
                         bool right, bool small) {
   PX_SCOPED(px_tensor) boundaries = NULL;
-  PX_SCOPED(px_tensor) wanted = NULL;
-  PX_SCOPED(px_tensor) places = NULL;
-  PX_TRY(make_alike(&boundaries, &wanted, sorted, values));
-  PX_TRY(px_search_lines(&places, boundaries, wanted, right));
-  return px__tensor_to(out, places, small ? PX_INT32 : PX_INT64, PX_DEVICE_NONE);
+  PX_SCOPED(px_tensor) targets = NULL;
+  PX_SCOPED(px_tensor) indices = NULL;
+  PX_TRY(promote_both(&boundaries, &targets, sorted, values));
+  PX_TRY(px_search_lines(&indices, boundaries, targets, right));
+  return px__tensor_to(out, indices, small ? PX_INT32 : PX_INT64, PX_DEVICE_NONE);
 }
 static px_status check_out(const px_call *call, bool small) {
   if (call->mode != PX_CALL_OUT || call->given[0]->dtype == (small ? PX_INT32 : PX_INT64))
@@ -162,14 +163,14 @@ static px_status check_out(const px_call *call, bool small) {
           px_dtype_class((px_dtype)call->given[0]->dtype), small ? "True" : "False");
 }
 PX_RUN(searchsorted) {
-  PX_SCOPED(px_tensor) picked = NULL;
+  PX_SCOPED(px_tensor) ordered = NULL;
   const px_tensor *sorted = args->sorted_sequence;
   bool right = args->right || (args->side && !strcmp(args->side, "right"));
   PX_TRY(check_out(call, args->out_int32));
   PX_TRY(px__call_same_device(call));
   if (args->sorter) {
-    PX_TRY(px_pick_along(&picked, sorted, args->sorter, -1));
-    sorted = picked;
+    PX_TRY(px_pick_along(&ordered, sorted, args->sorter, -1));
+    sorted = ordered;
   }
   return search(&call->results[0], sorted, args->input, right, args->out_int32);
 }
@@ -190,41 +191,41 @@ PX_RUN(bucketize_number) {
   return search(&call->results[0], args->boundaries, value, args->right, args->out_int32);
 }
 
-// ---- being among others
+// ---- membership
 
-static px_status put_in_order(px_tensor **t) {
+static px_status map_unsigned(px_tensor **t) {
   PX_SCOPED(px_tensor) given = *t;
   if (!px__is_unsigned((px_dtype)given->dtype)) return given = NULL, PX_OK;
   *t = NULL;
   return px__to_ordered(t, given);
 }
 
-// The element at the place where one would go is equal to it, if any is.
-static px_status among(px_tensor **out, const px_tensor *given, const px_tensor *tests,
-                       bool invert) {
+// An element is a member if it equals the sorted element at its lower bound.
+static px_status is_member(px_tensor **out, const px_tensor *given, const px_tensor *tests,
+                           bool invert) {
   PX_SCOPED(px_tensor) flat = NULL;
   PX_SCOPED(px_tensor) sorted = NULL;
-  PX_SCOPED(px_tensor) places = NULL;
+  PX_SCOPED(px_tensor) indices = NULL;
   PX_SCOPED(px_tensor) last = NULL;
-  PX_SCOPED(px_tensor) inside = NULL;
+  PX_SCOPED(px_tensor) clamped = NULL;
   PX_SCOPED(px_tensor) nearest = NULL;
   PX_SCOPED(px_tensor) elements = NULL;
   PX_SCOPED(px_tensor) others = NULL;
-  PX_TRY(make_alike(&elements, &others, given, tests));
-  PX_TRY(put_in_order(&elements));
-  PX_TRY(put_in_order(&others));
+  PX_TRY(promote_both(&elements, &others, given, tests));
+  PX_TRY(map_unsigned(&elements));
+  PX_TRY(map_unsigned(&others));
   PX_TRY(px_reshape(&flat, others, &tests->numel, 1));
-  PX_TRY(px__sorted(&sorted, flat, 0));
-  PX_TRY(px_search_lines(&places, sorted, elements, false));
+  PX_TRY(px__sorted_values(&sorted, flat, 0));
+  PX_TRY(px_search_lines(&indices, sorted, elements, false));
   PX_TRY(px_tensor_from_scalar(&last, px_int(tests->numel - 1)));
-  PX_TRY(px_minimum(&inside, places, last));
-  PX_TRY(px_take(&nearest, sorted, inside));
+  PX_TRY(px_minimum(&clamped, indices, last));
+  PX_TRY(px_take(&nearest, sorted, clamped));
   return invert ? px_ne(out, elements, nearest) : px_eq(out, elements, nearest);
 }
 PX_RUN(isin) {
   const px_tensor *elements = args->elements, *tests = args->test_elements;
   PX_TRY(px__call_same_device(call));
-  if (tests->numel) return among(&call->results[0], elements, tests, args->invert);
+  if (tests->numel) return is_member(&call->results[0], elements, tests, args->invert);
   return px_full(&call->results[0], elements->sizes, elements->ndim, px_bool(args->invert), PX_BOOL,
                  px__tensor_device(elements), false, false);
 }

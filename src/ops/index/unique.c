@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Run functions of unique. They call other ops, so they run wherever those do. Sorting brings equal
-// rows together (unique_consecutive does not sort); a row that differs from the one before begins a
-// group. A NaN is equal to nothing, as in PyTorch.
+// Run functions of unique, as composites. Sorting makes equal rows adjacent (unique_consecutive
+// does not sort). A row different from its predecessor starts a group. NaN is not equal to NaN, as
+// in PyTorch.
 #include "ops/core/run.h"
 #include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"
@@ -12,13 +12,13 @@
 #include "phlox/ops/view.h"
 #include "run_functions/sort.h"
 
-// Rows, sizes[0] of them: elements of a flat tensor, or rows of a matrix. `order`: where each was
-// before they were sorted; NULL if they were not.
+// Rows to group: the elements of a flat tensor, or the rows of a matrix. `order` holds the index of
+// each row before sorting; NULL if the rows are not sorted.
 typedef struct groups {
   px_tensor *rows, *order;  // owned
   int inverse_ndim;
   const int64_t *inverse_sizes;
-  bool inverse, counts;  // wanted
+  bool inverse, counts;  // requested results
 } groups;
 static void groups_end(groups *g) {
   px_release(g->rows);
@@ -26,81 +26,80 @@ static void groups_end(groups *g) {
 }
 #define GROUPS __attribute__((cleanup(groups_end))) groups
 
-static px_status filled(px_tensor **out, const px_tensor *like, int64_t n, px_scalar value,
-                        px_dtype dtype) {
+static px_status full_vector(px_tensor **out, const px_tensor *like, int64_t n, px_scalar value,
+                             px_dtype dtype) {
   return px_full(out, &n, 1, value, dtype, px__tensor_device(like), false, false);
 }
 
-// Whether each row begins a group.
-static px_status beginnings(px_tensor **out, const px_tensor *rows) {
+// True for each row that starts a group.
+static px_status group_starts(px_tensor **out, const px_tensor *rows) {
   int64_t n = rows->sizes[0], columns = 1;
   PX_SCOPED(px_tensor) one = NULL;
   PX_SCOPED(px_tensor) later = NULL;
   PX_SCOPED(px_tensor) earlier = NULL;
   PX_SCOPED(px_tensor) differ = NULL;
-  PX_SCOPED(px_tensor) rest = NULL;
-  PX_TRY(filled(&one, rows, n < 1 ? n : 1, px_bool(true), PX_BOOL));
+  PX_SCOPED(px_tensor) any_differs = NULL;
+  PX_TRY(full_vector(&one, rows, n < 1 ? n : 1, px_bool(true), PX_BOOL));
   if (n < 2) return *out = PX_MOVE(one), PX_OK;
   PX_TRY(px_narrow(&later, rows, 0, 1, n - 1));
   PX_TRY(px_narrow(&earlier, rows, 0, 0, n - 1));
   PX_TRY(px_ne(&differ, later, earlier));
   if (rows->ndim > 1)
-    PX_TRY(px_any(&rest, differ, &columns, 1, false));
+    PX_TRY(px_any(&any_differs, differ, &columns, 1, false));
   else
-    rest = px_retain(differ);
-  return px_cat(out, (px_tensor *[]){one, rest}, 2, 0);
+    any_differs = px_retain(differ);
+  return px_cat(out, (px_tensor *[]){one, any_differs}, 2, 0);
 }
 
-static px_status inverse_of(px_tensor **out, const groups *g, const px_tensor *begins) {
+static px_status inverse_of(px_tensor **out, const groups *g, const px_tensor *is_start) {
   PX_SCOPED(px_tensor) numbers = NULL;
   PX_SCOPED(px_tensor) from_zero = NULL;
-  PX_SCOPED(px_tensor) placed = NULL;
-  PX_TRY(px_cumsum(&numbers, begins, 0, PX_INT64));
+  PX_SCOPED(px_tensor) by_original = NULL;
+  PX_TRY(px_cumsum(&numbers, is_start, 0, PX_INT64));
   PX_TRY(px_sub_scalar(&from_zero, numbers, px_int(1), px_int(1)));
   if (g->order)
-    PX_TRY(px_scatter(&placed, from_zero, 0, g->order, from_zero));
+    PX_TRY(px_scatter(&by_original, from_zero, 0, g->order, from_zero));
   else
-    placed = px_retain(from_zero);
-  return px_reshape(out, placed, g->inverse_sizes, g->inverse_ndim);
+    by_original = px_retain(from_zero);
+  return px_reshape(out, by_original, g->inverse_sizes, g->inverse_ndim);
 }
 
-static px_status counts_of(px_tensor **out, const groups *g, const px_tensor *places) {
-  int64_t n = places->sizes[0];
+static px_status counts_of(px_tensor **out, const groups *g, const px_tensor *starts) {
+  int64_t n = starts->sizes[0];
   PX_SCOPED(px_tensor) next = NULL;
   PX_SCOPED(px_tensor) end = NULL;
   PX_SCOPED(px_tensor) ends = NULL;
-  if (n == 0) return px_clone(out, places, NULL);
-  PX_TRY(px_narrow(&next, places, 0, 1, n - 1));
-  PX_TRY(filled(&end, places, 1, px_int(g->rows->sizes[0]), PX_INT64));
+  if (n == 0) return px_clone(out, starts, NULL);
+  PX_TRY(px_narrow(&next, starts, 0, 1, n - 1));
+  PX_TRY(full_vector(&end, starts, 1, px_int(g->rows->sizes[0]), PX_INT64));
   PX_TRY(px_cat(&ends, (px_tensor *[]){next, end}, 2, 0));
-  return px_sub(out, ends, places, px_int(1));
+  return px_sub(out, ends, starts, px_int(1));
 }
 
-// The first row of each group, the group of each row, the rows of each group; empty ones in the
-// place of those that are not wanted.
-static px_status give(px_call *call, const groups *g) {
-  PX_SCOPED(px_tensor) begins = NULL;
+// Sets the results: the first row of each group, the group of each row and the size of each group.
+// Results not requested are empty.
+static px_status set_results(px_call *call, const groups *g) {
+  PX_SCOPED(px_tensor) is_start = NULL;
   PX_SCOPED(px_tensor) found = NULL;
-  PX_SCOPED(px_tensor) places = NULL;
+  PX_SCOPED(px_tensor) starts = NULL;
   int64_t all = -1;
-  PX_TRY(beginnings(&begins, g->rows));
-  PX_TRY(px_nonzero(&found, begins));
-  PX_TRY(px_reshape(&places, found, &all, 1));
-  PX_TRY(px_index_select(&call->results[0], g->rows, 0, places));
-  PX_TRY(g->inverse ? inverse_of(&call->results[1], g, begins)
-                    : filled(&call->results[1], g->rows, 0, px_int(0), PX_INT64));
-  return g->counts ? counts_of(&call->results[2], g, places)
-                   : filled(&call->results[2], g->rows, 0, px_int(0), PX_INT64);
+  PX_TRY(group_starts(&is_start, g->rows));
+  PX_TRY(px_nonzero(&found, is_start));
+  PX_TRY(px_reshape(&starts, found, &all, 1));
+  PX_TRY(px_index_select(&call->results[0], g->rows, 0, starts));
+  PX_TRY(g->inverse ? inverse_of(&call->results[1], g, is_start)
+                    : full_vector(&call->results[1], g->rows, 0, px_int(0), PX_INT64));
+  return g->counts ? counts_of(&call->results[2], g, starts)
+                   : full_vector(&call->results[2], g->rows, 0, px_int(0), PX_INT64);
 }
 
 static px_status flat(px_tensor **out, const px_tensor *t) {
   return px_reshape(out, t, &t->numel, 1);
 }
 
-// Where no inverse is wanted, by a kernel that need not sort what occurs often.
-// The first n elements of one of ours: as they lie, unless more than half of the memory would be
-// kept for nothing.
-static px_status first_of(px_tensor **out, px_tensor *values, int64_t n) {
+// The first n elements of a fresh tensor. Shrinks the tensor in place, unless more than half of its
+// memory would be unused. Then it is copied.
+static px_status take_first(px_tensor **out, px_tensor *values, int64_t n) {
   PX_SCOPED(px_tensor) part = NULL;
   PX_TRY(px_narrow(&part, values, 0, 0, n));
   if (n < values->numel / 2) return px_clone(out, part, NULL);
@@ -109,6 +108,7 @@ static px_status first_of(px_tensor **out, px_tensor *values, int64_t n) {
   return PX_OK;
 }
 
+// Without an inverse, a kernel avoids sorting repeated elements.
 static px__named_kernel distinct_kernel = {.name = "distinct"};
 static px_status distinct(px_call *call, px_tensor *elements, bool wants_counts) {
   px_device device = px__tensor_device(elements);
@@ -122,21 +122,21 @@ static px_status distinct(px_call *call, px_tensor *elements, bool wants_counts)
   px_tensor *results[] = {values, counts, number};
   PX_TRY(px__run_kernel(&distinct_kernel, device, 3, results, 1, &elements, NULL, 0));
   PX_TRY(px_tensor_item(&n, number));
-  PX_TRY(first_of(&call->results[0], values, px_scalar_int(n)));
-  PX_TRY(filled(&call->results[1], elements, 0, px_int(0), PX_INT64));
-  if (!counts) return filled(&call->results[2], elements, 0, px_int(0), PX_INT64);
-  return first_of(&call->results[2], counts, px_scalar_int(n));
+  PX_TRY(take_first(&call->results[0], values, px_scalar_int(n)));
+  PX_TRY(full_vector(&call->results[1], elements, 0, px_int(0), PX_INT64));
+  if (!counts) return full_vector(&call->results[2], elements, 0, px_int(0), PX_INT64);
+  return take_first(&call->results[2], counts, px_scalar_int(n));
 }
 
-// Unsigned numbers that are not computed in are sorted as int64 of the same order.
+// Unsigned dtypes without arithmetic are mapped to int64 of the same order.
 static px_status unique_unsigned(px_call *call, const px_tensor *t, const int64_t *dim,
                                  bool inverse, bool counts) {
   PX_SCOPED(px_tensor) signed_ = NULL;
   PX_SCOPED(px_tensor) values = NULL;
   PX_TRY(px__to_ordered(&signed_, t));
-  px_tensor **where = &call->results[1], **how_often = &call->results[2];
-  PX_TRY(dim ? px_unique_dim(&values, where, how_often, signed_, *dim, true, inverse, counts)
-             : px_unique(&values, where, how_often, signed_, true, inverse, counts));
+  px_tensor **inverse_out = &call->results[1], **count_out = &call->results[2];
+  PX_TRY(dim ? px_unique_dim(&values, inverse_out, count_out, signed_, *dim, true, inverse, counts)
+             : px_unique(&values, inverse_out, count_out, signed_, true, inverse, counts));
   return px__from_ordered(&call->results[0], values, (px_dtype)t->dtype);
 }
 
@@ -154,24 +154,24 @@ PX_RUN(unique) {
       px__named_kernel_on(&distinct_kernel, (px_device_type)px__tensor_device(t).type))
     return distinct(call, elements, g.counts);
   PX_TRY(px_sort(&g.rows, &g.order, elements, 0, false, true));
-  return give(call, &g);
+  return set_results(call, &g);
 }
 
 // ---- along a dimension
 
-// The tensor as a matrix, a row for each place along dim; *rest: the sizes of a row's slice.
-static px_status as_rows(px_tensor **out, px_tensor **turned, const px_tensor *t, int dim) {
+// Reshapes t to a matrix with one row for each index along dim. *turned is t with dim first.
+static px_status as_rows(px_tensor **out, px_tensor **moved, const px_tensor *t, int dim) {
   int64_t zero = 0, from = dim, empties = 0;
   for (int d = 0; d < t->ndim; d++) empties += t->sizes[d] == 0;
   PX_CHECK(empties == 0 || (empties == 1 && t->sizes[dim] == 0), PX_RUNTIME,
            "There are 0 sized dimensions, and they aren't selected, so unique cannot be applied");
-  PX_TRY(px_movedim(turned, t, &from, 1, &zero, 1));
-  int64_t n = (*turned)->sizes[0];
-  int64_t columns = px__sizes_product((*turned)->sizes + 1, (*turned)->ndim - 1);
-  return px_reshape(out, *turned, (int64_t[]){n, columns}, 2);
+  PX_TRY(px_movedim(moved, t, &from, 1, &zero, 1));
+  int64_t n = (*moved)->sizes[0];
+  int64_t columns = px__sizes_product((*moved)->sizes + 1, (*moved)->ndim - 1);
+  return px_reshape(out, *moved, (int64_t[]){n, columns}, 2);
 }
 
-// The order of rows by their elements: stable sorts from the last column to the first.
+// The lexicographic order of the rows: stable sorts from the last column to the first.
 static px_status order_of(px_tensor **out, const px_tensor *rows) {
   for (int64_t c = rows->sizes[1]; c-- > 0;) {
     PX_SCOPED(px_tensor) column = NULL;
@@ -192,13 +192,13 @@ static px_status order_of(px_tensor **out, const px_tensor *rows) {
   return PX_OK;
 }
 
-// What give made of rows, in the tensor's own dimensions.
-static px_status turn_back(px_call *call, const px_tensor *turned, int dim) {
+// Reshapes the resulting rows back to the dimensions of the tensor.
+static px_status restore_dims(px_call *call, const px_tensor *moved, int dim) {
   int64_t sizes[PX_MAX_DIMS], zero = 0, to = dim;
   PX_SCOPED(px_tensor) slices = NULL;
-  for (int d = 0; d < turned->ndim; d++) sizes[d] = turned->sizes[d];
+  for (int d = 0; d < moved->ndim; d++) sizes[d] = moved->sizes[d];
   sizes[0] = call->results[0]->sizes[0];
-  PX_TRY(px_reshape(&slices, call->results[0], sizes, turned->ndim));
+  PX_TRY(px_reshape(&slices, call->results[0], sizes, moved->ndim));
   px_release(call->results[0]);
   call->results[0] = NULL;
   PX_SCOPED(px_tensor) back = NULL;
@@ -206,14 +206,14 @@ static px_status turn_back(px_call *call, const px_tensor *turned, int dim) {
   return px_clone(&call->results[0], back, NULL);
 }
 
-static px_status along(px_call *call, const px_tensor *t, int64_t wanted, bool sorts, bool inverse,
-                       bool counts) {
+static px_status unique_along(px_call *call, const px_tensor *t, int64_t dim_arg, bool sorts,
+                              bool inverse, bool counts) {
   int dim;
-  PX_SCOPED(px_tensor) turned = NULL;
+  PX_SCOPED(px_tensor) moved = NULL;
   PX_SCOPED(px_tensor) rows = NULL;
-  PX_TRY(px__wrap_dim(&dim, wanted, t->ndim));
+  PX_TRY(px__wrap_dim(&dim, dim_arg, t->ndim));
   PX_CHECK(t->ndim > 0, PX_RUNTIME, "unique: a 0-dim tensor has no dimensions");
-  PX_TRY(as_rows(&rows, &turned, t, dim));
+  PX_TRY(as_rows(&rows, &moved, t, dim));
   GROUPS g = {
       .inverse_ndim = 1, .inverse_sizes = rows->sizes, .inverse = inverse, .counts = counts};
   if (sorts && rows->sizes[0]) {
@@ -222,18 +222,18 @@ static px_status along(px_call *call, const px_tensor *t, int64_t wanted, bool s
   } else {
     g.rows = px_retain(rows);
   }
-  PX_TRY(give(call, &g));
-  return turn_back(call, turned, dim);
+  PX_TRY(set_results(call, &g));
+  return restore_dims(call, moved, dim);
 }
 
 PX_RUN(unique_dim) {
   if (px__is_unsigned((px_dtype)args->self->dtype))
     return unique_unsigned(call, args->self, &args->dim, args->return_inverse, args->return_counts);
-  return along(call, args->self, args->dim, true, args->return_inverse, args->return_counts);
+  return unique_along(call, args->self, args->dim, true, args->return_inverse, args->return_counts);
 }
 
 static px__named_kernel kinds_kernel = {.name = "kinds"};
-static bool has_kinds(const px_tensor *t) {
+static bool has_kinds_kernel(const px_tensor *t) {
   bool plain = t->dtype >= PX_UINT8 && t->dtype <= PX_INT64;
   plain |= t->dtype == PX_FLOAT32 || t->dtype == PX_FLOAT64;
   return plain && t->numel &&
@@ -244,32 +244,32 @@ static px_status kinds(px_call *call, const groups *g) {
   PX_SCOPED(px_tensor) plain = NULL;
   PX_SCOPED(px_tensor) values = NULL;
   PX_SCOPED(px_tensor) counts = NULL;
-  PX_SCOPED(px_tensor) where = NULL;
+  PX_SCOPED(px_tensor) inverse_out = NULL;
   PX_SCOPED(px_tensor) number = NULL;
   px_scalar n;
   PX_TRY(px_contiguous(&plain, g->rows));
   PX_TRY(px_tensor_empty(&values, 1, plain->sizes, (px_dtype)plain->dtype, device));
   if (g->counts) PX_TRY(px_tensor_empty(&counts, 1, plain->sizes, PX_INT64, device));
   if (g->inverse)
-    PX_TRY(px_tensor_empty(&where, g->inverse_ndim, g->inverse_sizes, PX_INT64, device));
+    PX_TRY(px_tensor_empty(&inverse_out, g->inverse_ndim, g->inverse_sizes, PX_INT64, device));
   PX_TRY(px_tensor_empty(&number, 0, NULL, PX_INT64, device));
-  px_tensor *results[] = {values, counts, where, number};
+  px_tensor *results[] = {values, counts, inverse_out, number};
   PX_TRY(px__run_kernel(&kinds_kernel, device, 4, results, 1, &plain, NULL, 0));
   PX_TRY(px_tensor_item(&n, number));
-  PX_TRY(first_of(&call->results[0], values, px_scalar_int(n)));
-  if (where)
-    call->results[1] = PX_MOVE(where);
+  PX_TRY(take_first(&call->results[0], values, px_scalar_int(n)));
+  if (inverse_out)
+    call->results[1] = PX_MOVE(inverse_out);
   else
-    PX_TRY(filled(&call->results[1], plain, 0, px_int(0), PX_INT64));
-  return counts ? first_of(&call->results[2], counts, px_scalar_int(n))
-                : filled(&call->results[2], plain, 0, px_int(0), PX_INT64);
+    PX_TRY(full_vector(&call->results[1], plain, 0, px_int(0), PX_INT64));
+  return counts ? take_first(&call->results[2], counts, px_scalar_int(n))
+                : full_vector(&call->results[2], plain, 0, px_int(0), PX_INT64);
 }
 PX_RUN(unique_consecutive) {
   const px_tensor *t = args->self;
   bool inverse = args->return_inverse, counts = args->return_counts;
-  if (px__given(args->dim)) return along(call, t, args->dim.v.i, false, inverse, counts);
+  if (px__given(args->dim)) return unique_along(call, t, args->dim.v.i, false, inverse, counts);
   GROUPS g = {
       .inverse_ndim = t->ndim, .inverse_sizes = t->sizes, .inverse = inverse, .counts = counts};
   PX_TRY(flat(&g.rows, t));
-  return has_kinds(g.rows) ? kinds(call, &g) : give(call, &g);
+  return has_kinds_kernel(g.rows) ? kinds(call, &g) : set_results(call, &g);
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs code for one element (phlox/jit.h) on all elements at once: it is read word by word, and
-// each operation is an op. A branch runs for the places where its condition holds, the mask `live`:
-// what is assigned elsewhere keeps its value. So both branches run, one after the other.
+// Interprets element functions (phlox/jit.h) on whole tensors, one op per operation. A branch runs
+// under the mask `live` of the elements whose condition holds. Assignments keep the old value of
+// other elements. Both branches run, one after the other.
 //
-// A value is a tensor: an argument, a number as a tensor without dimensions, or an op's result.
+// A value is a tensor: an argument, a number as a 0-dim tensor, or the result of an op.
 #include "ops/jit/jit_impl.h"
 
 #include <math.h>
@@ -16,28 +16,28 @@
 #include "phlox/ops/copy.h"
 #include "phlox/ops/view.h"
 
-enum { VARIABLES = 64, DEEP = 16, NESTED = 256 };
+enum { MAX_VARIABLES = 64, MAX_CALL_DEPTH = 16, MAX_NESTING = 256 };
 
 typedef struct variable {
-  px__word name;
+  px__token name;
   px__jit_type type;
   px_tensor *value;  // owned; NULL before the first assignment
 } variable;
-// A call of one function.
+// Activation of one function.
 typedef struct frame {
   const px__jit_function *function;
-  variable variables[VARIABLES];
+  variable variables[MAX_VARIABLES];
   int count;
-  px_tensor *live;   // owned: where the code runs; NULL: everywhere
-  bool over;         // it runs nowhere: all places have returned
-  px_tensor *given;  // owned: what was returned
+  px_tensor *live;   // owned: mask of running elements; NULL: all
+  bool over;         // all elements have returned
+  px_tensor *given;  // owned: the returned value
 } frame;
 typedef struct run {
-  px__words words;
+  px__tokens words;
   px_dtype element;
   frame *frame;
-  int deep;    // calls
-  int nested;  // of what is being read
+  int depth;   // call depth
+  int nested;  // nesting depth of the code
 } run;
 typedef struct values {
   px_tensor *items[PX_JIT_ARGS];  // owned
@@ -47,23 +47,24 @@ typedef struct values {
 static void release_values(values *v) {
   while (v->count > 0) px_release(v->items[--v->count]);
 }
-static void forget_after(frame *f, int count) {
+static void release_variables(frame *f, int count) {
   while (f->count > count) px_release(f->variables[--f->count].value);
 }
 static void release_frame(frame *f) {
-  forget_after(f, 0);
+  release_variables(f, 0);
   px_release(f->live);
   px_release(f->given);
 }
-static void set(px_tensor **place, px_tensor *value_take) {
-  px_release(*place);
-  *place = value_take;
+static void set(px_tensor **slot, px_tensor *value_take) {
+  px_release(*slot);
+  *slot = value_take;
 }
 static px_status expression(run *r, px_tensor **out);
 
-// Reads what may have itself as a part.
+// Reads a construct that can contain itself.
 static px_status nested(run *r, px_status (*read)(run *r, px_tensor **out), px_tensor **out) {
-  PX_CHECK(r->nested < NESTED, PX_RECURSION, "code nests more than %d deep", NESTED);
+  PX_CHECK(r->nested < MAX_NESTING, PX_RECURSION, "code is nested more than %d levels deep",
+           MAX_NESTING);
   r->nested++;
   px_status status = read(r, out);
   r->nested--;
@@ -72,7 +73,7 @@ static px_status nested(run *r, px_status (*read)(run *r, px_tensor **out), px_t
 
 // ---- ops
 
-// An op of one value, or of two.
+// Calls an op with one or two operands.
 static px_status op(const char *name, px_tensor **out, const px_tensor *a, const px_tensor *b) {
   px_value args[16] = {PX_T(a), PX_T(b)};
   void *made = NULL;
@@ -87,37 +88,38 @@ static px_status to_dtype(px_tensor **value, px_dtype dtype) {
   set(value, made);
   return PX_OK;
 }
-// As C++ does before arithmetic.
+// Integer promotion as in C++.
 static px_status promote_bool(px_tensor **value) {
   return px_tensor_dtype(*value) == PX_BOOL ? to_dtype(value, PX_INT32) : PX_OK;
 }
-static bool is_whole(const px_tensor *t) {
+static bool is_integer(const px_tensor *t) {
   return !px_dtype_is_float(px_tensor_dtype(t)) && !px_dtype_is_complex(px_tensor_dtype(t));
 }
-static px_status truth(px_tensor **value) {
+static px_status to_bool(px_tensor **value) {
   px_tensor *made = NULL;
   if (px_tensor_dtype(*value) == PX_BOOL) return PX_OK;
   PX_TRY(px_ne_scalar(&made, *value, px_int(0)));
   set(value, made);
   return PX_OK;
 }
-// The quotient or the rest. Places that do not run, or that a condition leaves out, may divide by
-// 0, which of whole numbers fails: they divide by 1.
+// Quotient or remainder. Masked elements may divide by 0, an error for integers. Divisors of 0 are
+// replaced by 1.
 static px_status divide(const char *name, px_tensor **out, const px_tensor *a, const px_tensor *b) {
   PX_SCOPED(px_tensor) zero = NULL;
   PX_SCOPED(px_tensor) one = NULL;
-  PX_SCOPED(px_tensor) by = NULL;
-  if (!is_whole(a) || !is_whole(b)) return op(name, out, a, b);
+  PX_SCOPED(px_tensor) divisor = NULL;
+  if (!is_integer(a) || !is_integer(b)) return op(name, out, a, b);
   PX_TRY(px_eq_scalar(&zero, b, px_int(0)));
   PX_TRY(px_tensor_from_scalar(&one, px_int(1)));
-  PX_TRY(px_where(&by, zero, one, b));
-  return strcmp(name, "div") == 0 ? px_div_mode(out, a, by, "trunc") : op(name, out, a, by);
+  PX_TRY(px_where(&divisor, zero, one, b));
+  return strcmp(name, "div") == 0 ? px_div_mode(out, a, divisor, "trunc")
+                                  : op(name, out, a, divisor);
 }
 
 typedef enum rule { LOGICAL, BITS, COMPARES, ARITHMETIC, DIVIDES } rule;
 static const struct {
   char sign[3];
-  int8_t level;  // the higher, the closer it binds
+  int8_t level;  // precedence; higher binds closer
   int8_t rule;
   const char *op;
 } binaries[] = {
@@ -142,7 +144,7 @@ static const struct {
 };
 enum { BINARIES = sizeof binaries / sizeof *binaries };
 
-// Replaces *a by what the operator gives; *b may be converted.
+// Replaces *a by the result of the operator. May convert *b.
 static px_status operate(int i, px_tensor **a, px_tensor **b) {
   px_tensor *made = NULL;
   rule how = (rule)binaries[i].rule;
@@ -191,36 +193,36 @@ static const struct {
   double value;
 } constants[] = {{"M_PI", 3.14159265358979323846}, {"INFINITY", INFINITY}, {"NAN", NAN}};
 
-static px_status call_math(const px__words *at, px_tensor **out, const values *args) {
+static px_status call_math(const px__tokens *at, px_tensor **out, const values *args) {
   for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
-    if (!px__word_is(&at->word, functions[i].name)) continue;
+    if (!px__token_is(&at->word, functions[i].name)) continue;
     PX_CHECK(args->count == functions[i].count, PX_RUNTIME,
              "%s takes %d arguments, but %d were given", functions[i].name, functions[i].count,
              args->count);
     return op(functions[i].op, out, args->items[0], args->count > 1 ? args->items[1] : NULL);
   }
-  return px__words_fail(at, PX_UNIMPLEMENTED, "jiterator has in Phlox no function");
+  return px__tokens_fail(at, PX_UNIMPLEMENTED, "unsupported function");
 }
 
 // ---- statements
 
-static variable *find_variable(frame *f, const px__word *name) {
+static variable *find_variable(frame *f, const px__token *name) {
   for (int i = f->count; i-- > 0;)
-    if (px__word_same(&f->variables[i].name, name)) return &f->variables[i];
+    if (px__token_same(&f->variables[i].name, name)) return &f->variables[i];
   return NULL;
 }
-static px_status add_variable(run *r, px__word name, px__jit_type type, variable **out) {
+static px_status add_variable(run *r, px__token name, px__jit_type type, variable **out) {
   frame *f = r->frame;
-  PX_CHECK(name.kind == PX__WORD_NAME, PX_RUNTIME, "a variable of %.*s has no name",
+  PX_CHECK(name.kind == PX__TOKEN_NAME, PX_RUNTIME, "a variable of %.*s has no name",
            f->function->name.length, f->function->name.at);
-  PX_CHECK(f->count < VARIABLES, PX_RUNTIME, "%.*s has more than %d variables",
-           f->function->name.length, f->function->name.at, VARIABLES);
+  PX_CHECK(f->count < MAX_VARIABLES, PX_RUNTIME, "%.*s has more than %d variables",
+           f->function->name.length, f->function->name.at, MAX_VARIABLES);
   *out = &f->variables[f->count++];
   **out = (variable){.name = name, .type = type};
   return PX_OK;
 }
-// Where the code does not run, the old value stays.
-static px_status keep_elsewhere(const run *r, px_tensor *old, px_tensor **value) {
+// Keeps the old value for elements that are not running.
+static px_status merge_old(const run *r, px_tensor *old, px_tensor **value) {
   px_tensor *made = NULL;
   if (!r->frame->live || !old) return PX_OK;
   PX_TRY(px_where(&made, r->frame->live, *value, old));
@@ -230,7 +232,7 @@ static px_status keep_elsewhere(const run *r, px_tensor *old, px_tensor **value)
 static px_status assign(run *r, variable *to, px_tensor **value) {
   PX_TRY(to_dtype(value, to->type.dtype));
   if (r->frame->over) return PX_OK;
-  PX_TRY(keep_elsewhere(r, to->value, value));
+  PX_TRY(merge_old(r, to->value, value));
   set(&to->value, PX_MOVE(*value));
   return PX_OK;
 }
@@ -240,16 +242,16 @@ static px_status declaration(run *r, px__jit_type type) {
   do {
     PX_SCOPED(px_tensor) value = NULL;
     variable *made;
-    px__word name = r->words.word;
+    px__token name = r->words.word;
     PX_TRY(add_variable(r, name, type, &made));
-    px__words_next(&r->words);
-    if (px__word_is(&r->words.word, "["))
-      return px__words_fail(&r->words, PX_UNIMPLEMENTED, "jiterator has in Phlox no array");
-    if (!px__words_take(&r->words, "=")) continue;
+    px__tokens_next(&r->words);
+    if (px__token_is(&r->words.word, "["))
+      return px__tokens_fail(&r->words, PX_UNIMPLEMENTED, "unsupported array");
+    if (!px__tokens_take(&r->words, "=")) continue;
     PX_TRY(expression(r, &value));
     PX_TRY(assign(r, made, &value));
-  } while (px__words_take(&r->words, ","));
-  return px__words_expect(&r->words, ";");
+  } while (px__tokens_take(&r->words, ","));
+  return px__tokens_expect(&r->words, ";");
 }
 
 // name = expression; or name += expression;
@@ -257,9 +259,9 @@ static px_status assignment(run *r) {
   PX_SCOPED(px_tensor) value = NULL;
   PX_SCOPED(px_tensor) old = NULL;
   variable *to = find_variable(r->frame, &r->words.word);
-  if (!to) return px__words_fail(&r->words, PX_RUNTIME, "there is no variable");
-  px__words_next(&r->words);
-  px__word sign = r->words.word;
+  if (!to) return px__tokens_fail(&r->words, PX_RUNTIME, "unknown variable");
+  px__tokens_next(&r->words);
+  px__token sign = r->words.word;
   int with = -1;
   for (int i = 0; i < BINARIES; i++) {
     size_t n = strlen(binaries[i].sign);
@@ -267,67 +269,68 @@ static px_status assignment(run *r) {
         memcmp(sign.at, binaries[i].sign, n) == 0)
       with = i;
   }
-  if (with < 0 && !px__word_is(&sign, "=")) return px__words_expect(&r->words, "=");
-  px__words_next(&r->words);
+  if (with < 0 && !px__token_is(&sign, "=")) return px__tokens_expect(&r->words, "=");
+  px__tokens_next(&r->words);
   PX_TRY(expression(r, &value));
   if (with >= 0) {
-    PX_CHECK(to->value, PX_RUNTIME, "%.*s has no value yet", to->name.length, to->name.at);
+    PX_CHECK(to->value, PX_RUNTIME, "%.*s is used before assignment", to->name.length, to->name.at);
     old = px_retain(to->value);
     PX_TRY(operate(with, &old, &value));
     set(&value, PX_MOVE(old));
   }
   PX_TRY(assign(r, to, &value));
-  return px__words_expect(&r->words, ";");
+  return px__tokens_expect(&r->words, ";");
 }
 
-static px_status give(run *r) {
+static px_status return_statement(run *r) {
   PX_SCOPED(px_tensor) value = NULL;
   frame *f = r->frame;
-  if (px__words_take(&r->words, ";")) {
+  if (px__tokens_take(&r->words, ";")) {
     f->over = true;
     return PX_OK;
   }
-  px__words returns = r->words;
+  px__tokens returns = r->words;
   px__jit_type type;
   bool found;
   PX_TRY(expression(r, &value));
-  if (!f->function->gives) return px__words_fail(&returns, PX_RUNTIME, "void returns");
-  px__words_at(&returns, f->function->returns);
-  PX_TRY(px__words_type(&returns, r->element, &type, &found));
-  if (!found) return px__words_fail(&returns, PX_RUNTIME, "expected a type, not");
+  if (!f->function->returns_value)
+    return px__tokens_fail(&returns, PX_RUNTIME, "a void function returns");
+  px__tokens_at(&returns, f->function->returns);
+  PX_TRY(px__tokens_type(&returns, r->element, &type, &found));
+  if (!found) return px__tokens_fail(&returns, PX_RUNTIME, "expected a type, not");
   PX_TRY(to_dtype(&value, type.dtype));
   if (!f->over) {
-    PX_TRY(keep_elsewhere(r, f->given, &value));
+    PX_TRY(merge_old(r, f->given, &value));
     set(&f->given, PX_MOVE(value));
     f->over = true;
   }
-  return px__words_expect(&r->words, ";");
+  return px__tokens_expect(&r->words, ";");
 }
 
 static px_status statement(run *r);
 
-// What a branch leaves: where its places are still running, if that is not as before.
+// State after a branch: the elements still running, if changed.
 typedef struct path {
   px_tensor *live;  // owned
   bool over, changed;
 } path;
 static void release_path(path *p) { px_release(p->live); }
 
-// Runs a statement where `mask` holds, too.
+// Runs a statement with the mask added to `live`.
 static px_status branch(run *r, const px_tensor *mask, path *left) {
   frame *f = r->frame;
-  px_tensor *before = f->live, *inside = NULL;
+  px_tensor *before = f->live, *masked = NULL;
   if (before)
-    PX_TRY(px_logical_and(&inside, before, mask));
+    PX_TRY(px_logical_and(&masked, before, mask));
   else
-    inside = px_retain(mask);
-  f->live = inside;
+    masked = px_retain(mask);
+  f->live = masked;
   px_status status = statement(r);
-  *left = (path){f->live, f->over, f->over || f->live != inside};
+  *left = (path){f->live, f->over, f->over || f->live != masked};
   f->live = before;
   return status;
 }
-// Goes on where either branch still runs.
+// Continues with the elements still running after either branch.
 static px_status join(frame *f, const path *yes, const path *no) {
   px_tensor *made = NULL;
   f->over = yes->over && no->over;
@@ -340,7 +343,7 @@ static px_status join(frame *f, const path *yes, const path *no) {
   return PX_OK;
 }
 // if (mask) statement else statement
-static px_status choice(run *r) {
+static px_status if_statement(run *r) {
   static const char *const nothing = ";";
   PX_SCOPED(px_tensor) mask = NULL;
   PX_SCOPED(px_tensor) other = NULL;
@@ -348,123 +351,124 @@ static px_status choice(run *r) {
   __attribute__((cleanup(release_path))) path no = {0};
   frame *f = r->frame;
   bool over = f->over;
-  (void)px__words_take(&r->words, "constexpr");
-  PX_TRY(px__words_expect(&r->words, "("));
+  (void)px__tokens_take(&r->words, "constexpr");
+  PX_TRY(px__tokens_expect(&r->words, "("));
   PX_TRY(expression(r, &mask));
-  PX_TRY(px__words_expect(&r->words, ")"));
-  PX_TRY(truth(&mask));
+  PX_TRY(px__tokens_expect(&r->words, ")"));
+  PX_TRY(to_bool(&mask));
   PX_TRY(px_logical_not(&other, mask));
   PX_TRY(branch(r, mask, &yes));
   f->over = over;
-  px__words behind = r->words;
-  bool two = px__words_take(&r->words, "else");
-  if (!two) px__words_at(&r->words, nothing);
+  px__tokens after = r->words;
+  bool has_else = px__tokens_take(&r->words, "else");
+  if (!has_else) px__tokens_at(&r->words, nothing);
   PX_TRY(branch(r, other, &no));
-  if (!two) r->words = behind;
+  if (!has_else) r->words = after;
   return join(f, &yes, &no);
 }
 
 static px_status block(run *r) {
   int count = r->frame->count;
-  while (!px__words_take(&r->words, "}")) PX_TRY(statement(r));
-  forget_after(r->frame, count);
+  while (!px__tokens_take(&r->words, "}")) PX_TRY(statement(r));
+  release_variables(r->frame, count);
   return PX_OK;
 }
 
 static px_status statement_inside(run *r, px_tensor **unused) {
-  static const char *const lacking[] = {"for", "while", "do", "switch", "goto", "using", "struct"};
-  px__words *w = &r->words;
+  static const char *const unsupported[] = {"for",  "while", "do",    "switch",
+                                            "goto", "using", "struct"};
+  px__tokens *w = &r->words;
   px__jit_type type;
   bool found;
   (void)unused;
-  if (px__words_take(w, "{")) return block(r);
-  if (px__words_take(w, ";")) return PX_OK;
-  if (px__words_take(w, "if")) return choice(r);
-  if (px__words_take(w, "return")) return give(r);
-  for (size_t i = 0; i < sizeof lacking / sizeof *lacking; i++)
-    if (px__word_is(&w->word, lacking[i]))
-      return px__words_fail(w, PX_UNIMPLEMENTED, "jiterator has in Phlox no");
-  PX_TRY(px__words_type(w, r->element, &type, &found));
+  if (px__tokens_take(w, "{")) return block(r);
+  if (px__tokens_take(w, ";")) return PX_OK;
+  if (px__tokens_take(w, "if")) return if_statement(r);
+  if (px__tokens_take(w, "return")) return return_statement(r);
+  for (size_t i = 0; i < sizeof unsupported / sizeof *unsupported; i++)
+    if (px__token_is(&w->word, unsupported[i]))
+      return px__tokens_fail(w, PX_UNIMPLEMENTED, "unsupported statement");
+  PX_TRY(px__tokens_type(w, r->element, &type, &found));
   return found ? declaration(r, type) : assignment(r);
 }
 static px_status statement(run *r) { return nested(r, statement_inside, NULL); }
 
 // ---- calls
 
-// Binds the parameters: those that are T& come out.
+// Binds the parameters. T& parameters are outputs.
 static px_status bind(run *r, const values *args, variable **outs, int out_count) {
-  px__words *w = &r->words;
-  int given = 0, wanted = 0;
-  px__words_at(w, r->frame->function->params);
-  PX_TRY(px__words_expect(w, "("));
-  while (!px__word_is(&w->word, ")")) {
+  px__tokens *w = &r->words;
+  int given = 0, references = 0;
+  px__tokens_at(w, r->frame->function->params);
+  PX_TRY(px__tokens_expect(w, "("));
+  while (!px__token_is(&w->word, ")")) {
     px__jit_type type;
     bool found;
     variable *made;
-    PX_TRY(px__words_type(w, r->element, &type, &found));
-    if (!found) return px__words_fail(w, PX_RUNTIME, "expected a type, not");
+    PX_TRY(px__tokens_type(w, r->element, &type, &found));
+    if (!found) return px__tokens_fail(w, PX_RUNTIME, "expected a type, not");
     PX_TRY(add_variable(r, w->word, type, &made));
-    px__words_next(w);
+    px__tokens_next(w);
     if (type.out) {
-      if (wanted < out_count) outs[wanted] = made;
-      wanted++;
+      if (references < out_count) outs[references] = made;
+      references++;
     } else if (given++ < args->count) {
       made->value = px_retain(args->items[given - 1]);
       PX_TRY(to_dtype(&made->value, type.dtype));
     }
-    if (!px__words_take(w, ",")) break;
+    if (!px__tokens_take(w, ",")) break;
   }
-  px__word name = r->frame->function->name;
+  px__token name = r->frame->function->name;
   PX_CHECK(given == args->count, PX_RUNTIME, "%.*s takes %d arguments, but %d were given",
            name.length, name.at, given, args->count);
-  PX_CHECK(wanted == out_count, PX_RUNTIME, "%.*s gives %d results by reference, not %d",
-           name.length, name.at, wanted, out_count);
-  return px__words_expect(w, ")");
+  PX_CHECK(references == out_count, PX_RUNTIME, "%.*s has %d reference parameters, expected %d",
+           name.length, name.at, references, out_count);
+  return px__tokens_expect(w, ")");
 }
-// Calls a function of the code: its result, or what its out_count last parameters have.
+// Calls a function of the code. Returns its result, or the values of its last out_count parameters.
 static px_status call_function(run *r, const px__jit_function *function, const values *args,
                                px_tensor **results, int out_count) {
   __attribute__((cleanup(release_frame))) frame f = {.function = function};
   variable *outs[PX_JIT_ARGS];
-  px__words words = r->words;
+  px__tokens words = r->words;
   frame *before = r->frame;
-  PX_CHECK(r->deep < DEEP, PX_RECURSION, "%.*s: calls nest more than %d deep",
-           function->name.length, function->name.at, DEEP);
-  r->deep++, r->frame = &f, r->words.function = function;
+  PX_CHECK(r->depth < MAX_CALL_DEPTH, PX_RECURSION, "%.*s: calls are nested more than %d deep",
+           function->name.length, function->name.at, MAX_CALL_DEPTH);
+  r->depth++, r->frame = &f, r->words.function = function;
   PX_TRY(bind(r, args, outs, out_count));
-  PX_TRY(px__words_expect(&r->words, "{"));
-  // Variables of the body are behind the parameters, which block() leaves.
+  PX_TRY(px__tokens_expect(&r->words, "{"));
+  // Variables of the body follow the parameters. block() removes the former only.
   PX_TRY(block(r));
-  r->deep--, r->frame = before, r->words = words;
+  r->depth--, r->frame = before, r->words = words;
   PX_CHECK(out_count || f.given, PX_RUNTIME, "%.*s returns nothing", function->name.length,
            function->name.at);
   if (!out_count) results[0] = PX_MOVE(f.given);
   for (int i = 0; i < out_count; i++)
-    PX_CHECK(outs[i]->value, PX_RUNTIME, "%.*s gives %.*s no value", function->name.length,
+    PX_CHECK(outs[i]->value, PX_RUNTIME, "%.*s does not assign %.*s", function->name.length,
              function->name.at, outs[i]->name.length, outs[i]->name.at);
   for (int i = 0; i < out_count; i++) results[i] = PX_MOVE(outs[i]->value);
   return PX_OK;
 }
 
 static px_status arguments(run *r, values *args) {
-  while (!px__words_take(&r->words, ")")) {
+  while (!px__tokens_take(&r->words, ")")) {
     PX_CHECK(args->count < PX_JIT_ARGS, PX_RUNTIME, "a function takes at most %d arguments",
              PX_JIT_ARGS);
     args->items[args->count] = NULL;
     PX_TRY(expression(r, &args->items[args->count]));
     args->count++;
-    if (!px__words_take(&r->words, ",") && !px__word_is(&r->words.word, ")"))
-      return px__words_expect(&r->words, ")");
+    if (!px__tokens_take(&r->words, ",") && !px__token_is(&r->words.word, ")"))
+      return px__tokens_expect(&r->words, ")");
   }
   return PX_OK;
 }
-// name(arguments); the name stands at `at`.
-static px_status call_by_name(run *r, const px__words *at, px_tensor **out) {
+// name(arguments). `at` is the position of the name.
+static px_status call_by_name(run *r, const px__tokens *at, px_tensor **out) {
   __attribute__((cleanup(release_values))) values args = {.count = 0};
   const px__jit_code *code = r->words.code;
   PX_TRY(arguments(r, &args));
   for (int i = code->count; i-- > 0;)
-    if (px__word_same(&code->functions[i].name, &at->word))
+    if (px__token_same(&code->functions[i].name, &at->word))
       return call_function(r, &code->functions[i], &args, out, 0);
   return call_math(at, out, &args);
 }
@@ -472,57 +476,57 @@ static px_status call_by_name(run *r, const px__words *at, px_tensor **out) {
 // ---- expressions
 
 static px_status number(run *r, px_tensor **out) {
-  px__word word = r->words.word;
+  px__token word = r->words.word;
   char text[64], *end;
   bool hex = word.length > 1 && (word.at[1] == 'x' || word.at[1] == 'X');
   snprintf(text, sizeof text, "%.*s", word.length, word.at);
-  bool whole = !text[strcspn(text, hex ? "." : ".eEfF")];
-  px_scalar value = whole ? px_int(strtoll(text, &end, 0)) : px_float(strtod(text, &end));
+  bool is_int = !text[strcspn(text, hex ? "." : ".eEfF")];
+  px_scalar value = is_int ? px_int(strtoll(text, &end, 0)) : px_float(strtod(text, &end));
   if (end[strspn(end, "fFlLuU")] || word.length >= (int)sizeof text)
-    return px__words_fail(&r->words, PX_RUNTIME, "expected a number, not");
-  px__words_next(&r->words);
+    return px__tokens_fail(&r->words, PX_RUNTIME, "expected a number, not");
+  px__tokens_next(&r->words);
   return px_tensor_from_scalar(out, value);
 }
-static bool constant(const px__word *word, px_scalar *value) {
-  bool yes = px__word_is(word, "true");
+static bool constant(const px__token *word, px_scalar *value) {
+  bool yes = px__token_is(word, "true");
   *value = px_bool(yes);
-  if (yes || px__word_is(word, "false")) return true;
+  if (yes || px__token_is(word, "false")) return true;
   for (size_t i = 0; i < sizeof constants / sizeof *constants; i++) {
-    if (!px__word_is(word, constants[i].name)) continue;
+    if (!px__token_is(word, constants[i].name)) continue;
     *value = px_float(constants[i].value);
     return true;
   }
   return false;
 }
-// Behind T and static_cast<T>: what is converted.
+// Operand of T(...) and static_cast<T>(...).
 static px_status cast(run *r, px_dtype dtype, px_tensor **out) {
-  PX_TRY(px__words_expect(&r->words, "("));
+  PX_TRY(px__tokens_expect(&r->words, "("));
   PX_TRY(expression(r, out));
-  PX_TRY(px__words_expect(&r->words, ")"));
+  PX_TRY(px__tokens_expect(&r->words, ")"));
   return to_dtype(out, dtype);
 }
 // A variable, a constant, or a call: sin, ::sin, std::sin, f<T>.
 static px_status named(run *r, px_tensor **out) {
-  px__words *w = &r->words;
+  px__tokens *w = &r->words;
   px_scalar value;
   px__jit_type type;
   bool found;
-  if ((px__words_take(w, "std") || px__words_take(w, "c10")) && !px__word_is(&w->word, "::"))
-    return px__words_expect(w, "::");
-  (void)px__words_take(w, "::");
-  px__words at = *w;
+  if ((px__tokens_take(w, "std") || px__tokens_take(w, "c10")) && !px__token_is(&w->word, "::"))
+    return px__tokens_expect(w, "::");
+  (void)px__tokens_take(w, "::");
+  px__tokens at = *w;
   variable *v = find_variable(r->frame, &w->word);
-  px__words_next(w);
-  if (px__word_is(&w->word, "<") && !v) {  // f<T>(...)
-    px__words template = *w;
-    px__words_next(&template);
-    PX_TRY(px__words_type(&template, r->element, &type, &found));
-    if (found && px__words_take(&template, ">")) *w = template;
+  px__tokens_next(w);
+  if (px__token_is(&w->word, "<") && !v) {  // f<T>(...)
+    px__tokens template = *w;
+    px__tokens_next(&template);
+    PX_TRY(px__tokens_type(&template, r->element, &type, &found));
+    if (found && px__tokens_take(&template, ">")) *w = template;
   }
-  if (px__words_take(w, "(")) return call_by_name(r, &at, out);
+  if (px__tokens_take(w, "(")) return call_by_name(r, &at, out);
   if (constant(&at.word, &value)) return px_tensor_from_scalar(out, value);
-  if (!v) return px__words_fail(&at, PX_RUNTIME, "there is no variable");
-  if (!v->value) return px__words_fail(&at, PX_RUNTIME, "there is no value yet of");
+  if (!v) return px__tokens_fail(&at, PX_RUNTIME, "unknown variable");
+  if (!v->value) return px__tokens_fail(&at, PX_RUNTIME, "use before assignment of");
   *out = px_retain(v->value);
   return PX_OK;
 }
@@ -540,44 +544,44 @@ static px_status with_op(run *r, const char *name, bool arithmetic, px_tensor **
 static px_status parenthesis(run *r, px_tensor **out) {
   px__jit_type type;
   bool found;
-  px__words inside = r->words;
-  PX_TRY(px__words_type(&inside, r->element, &type, &found));
-  if (found && px__words_take(&inside, ")")) {
-    r->words = inside;
+  px__tokens lookahead = r->words;
+  PX_TRY(px__tokens_type(&lookahead, r->element, &type, &found));
+  if (found && px__tokens_take(&lookahead, ")")) {
+    r->words = lookahead;
     PX_TRY(unary(r, out));
     return to_dtype(out, type.dtype);
   }
   PX_TRY(expression(r, out));
-  return px__words_expect(&r->words, ")");
+  return px__tokens_expect(&r->words, ")");
 }
 static px_status unary_inside(run *r, px_tensor **out) {
-  px__words *w = &r->words;
+  px__tokens *w = &r->words;
   px__jit_type type;
   bool found;
-  if (px__words_take(w, "-")) return with_op(r, "neg", true, out);
-  if (px__words_take(w, "+")) return with_op(r, NULL, true, out);
-  if (px__words_take(w, "!")) return with_op(r, "logical_not", false, out);
-  if (px__words_take(w, "~")) return with_op(r, "bitwise_not", true, out);
-  if (px__words_take(w, "(")) return parenthesis(r, out);
-  if (w->word.kind == PX__WORD_NUMBER) return number(r, out);
-  if (px__words_take(w, "static_cast")) {
-    PX_TRY(px__words_expect(w, "<"));
-    PX_TRY(px__words_type(w, r->element, &type, &found));
-    if (!found) return px__words_fail(w, PX_RUNTIME, "expected a type, not");
-    PX_TRY(px__words_expect(w, ">"));
+  if (px__tokens_take(w, "-")) return with_op(r, "neg", true, out);
+  if (px__tokens_take(w, "+")) return with_op(r, NULL, true, out);
+  if (px__tokens_take(w, "!")) return with_op(r, "logical_not", false, out);
+  if (px__tokens_take(w, "~")) return with_op(r, "bitwise_not", true, out);
+  if (px__tokens_take(w, "(")) return parenthesis(r, out);
+  if (w->word.kind == PX__TOKEN_NUMBER) return number(r, out);
+  if (px__tokens_take(w, "static_cast")) {
+    PX_TRY(px__tokens_expect(w, "<"));
+    PX_TRY(px__tokens_type(w, r->element, &type, &found));
+    if (!found) return px__tokens_fail(w, PX_RUNTIME, "expected a type, not");
+    PX_TRY(px__tokens_expect(w, ">"));
     return cast(r, type.dtype, out);
   }
-  PX_TRY(px__words_type(w, r->element, &type, &found));
+  PX_TRY(px__tokens_type(w, r->element, &type, &found));
   if (found) return cast(r, type.dtype, out);
-  if (w->word.kind == PX__WORD_NAME || px__word_is(&w->word, "::")) return named(r, out);
-  return px__words_fail(w, PX_RUNTIME, "expected a value, not");
+  if (w->word.kind == PX__TOKEN_NAME || px__token_is(&w->word, "::")) return named(r, out);
+  return px__tokens_fail(w, PX_RUNTIME, "expected a value, not");
 }
 static px_status unary(run *r, px_tensor **out) { return nested(r, unary_inside, out); }
 
-// The operator that comes next, if it binds at least as close; -1 if there is none.
+// The next binary operator with at least this precedence; -1 if there is none.
 static int next_binary(const run *r, int level) {
   for (int i = 0; i < BINARIES; i++)
-    if (px__word_is(&r->words.word, binaries[i].sign) && binaries[i].level >= level) return i;
+    if (px__token_is(&r->words.word, binaries[i].sign) && binaries[i].level >= level) return i;
   return -1;
 }
 static px_status binary(run *r, int level, px_tensor **out) {
@@ -585,34 +589,34 @@ static px_status binary(run *r, int level, px_tensor **out) {
   PX_TRY(unary(r, &a));
   for (int i; (i = next_binary(r, level)) >= 0;) {
     PX_SCOPED(px_tensor) b = NULL;
-    px__words_next(&r->words);
+    px__tokens_next(&r->words);
     PX_TRY(binary(r, binaries[i].level + 1, &b));
     PX_TRY(operate(i, &a, &b));
   }
   *out = PX_MOVE(a);
   return PX_OK;
 }
-// c ? a : b, which is all that binds looser.
+// c ? a : b, the only operator of lower precedence.
 static px_status expression_inside(run *r, px_tensor **out) {
   PX_SCOPED(px_tensor) mask = NULL;
   PX_SCOPED(px_tensor) yes = NULL;
   PX_SCOPED(px_tensor) no = NULL;
   PX_TRY(binary(r, 1, &mask));
-  if (!px__words_take(&r->words, "?")) {
+  if (!px__tokens_take(&r->words, "?")) {
     *out = PX_MOVE(mask);
     return PX_OK;
   }
-  PX_TRY(truth(&mask));
+  PX_TRY(to_bool(&mask));
   PX_TRY(expression(r, &yes));
-  PX_TRY(px__words_expect(&r->words, ":"));
+  PX_TRY(px__tokens_expect(&r->words, ":"));
   PX_TRY(expression(r, &no));
   return px_where(out, mask, yes, no);
 }
 static px_status expression(run *r, px_tensor **out) { return nested(r, expression_inside, out); }
 
-// ---- a call from outside
+// ---- the entry point
 
-// What all results have.
+// Common form of all results.
 typedef struct shape {
   int ndim;
   int64_t sizes[PX_MAX_DIMS];
@@ -637,7 +641,7 @@ static px_status shape_of(shape *s, px_tensor *const *args, int count) {
   PX_CHECK(found, PX_RUNTIME, "jiterator needs a tensor among its arguments");
   return PX_OK;
 }
-// The result in memory of its own, where none of the arguments or of the other results lies.
+// Converts a result and gives it its own memory, not shared with arguments or other results.
 static px_status finish(px_tensor **result, const shape *s, px_tensor *const *args, int count,
                         px_tensor *const *others, int other_count) {
   px_tensor *made = NULL;
@@ -648,16 +652,16 @@ static px_status finish(px_tensor **result, const shape *s, px_tensor *const *ar
     shared |= px_tensor_storage(args[i]) == px_tensor_storage(*result);
   for (int i = 0; i < other_count; i++)
     shared |= px_tensor_storage(others[i]) == px_tensor_storage(*result);
-  bool whole = px_tensor_has_sizes(*result, s->ndim, s->sizes);
-  if (!shared && whole) return PX_OK;
+  bool has_result_size = px_tensor_has_sizes(*result, s->ndim, s->sizes);
+  if (!shared && has_result_size) return PX_OK;
   PX_SCOPED(px_tensor) wide = NULL;
   PX_TRY(px_expand(&wide, *result, s->sizes, s->ndim));
-  PX_TRY(px_clone(&made, wide, whole ? NULL : "contiguous_format"));
+  PX_TRY(px_clone(&made, wide, has_result_size ? NULL : "contiguous_format"));
   set(result, made);
   return PX_OK;
 }
 
-// Without what autograd would record.
+// Detaches the arguments from autograd.
 static px_status detach_all(values *to, px_tensor *const *args, int count) {
   for (; to->count < count; to->count++) {
     px_tensor *t = args[to->count];
@@ -679,14 +683,13 @@ px_status px_jit_call(px_tensor **results, int result_count, const char *code,
   PX_GIVEN(code);
   PX_GIVEN_EACH(args, count);
   PX_CHECK(count <= PX_JIT_ARGS && result_count >= 1 && result_count <= PX_JIT_ARGS, PX_VALUE,
-           "jiterator takes up to %d arguments, and gives 1 to %d results", PX_JIT_ARGS,
-           PX_JIT_ARGS);
+           "jiterator supports up to %d arguments and 1 to %d results", PX_JIT_ARGS, PX_JIT_ARGS);
   PX_TRY(px__jit_read(&read, code));
   PX_TRY(shape_of(&s, args, count));
   PX_TRY(detach_all(&inputs, args, count));
   run r = {.words.code = &read, .element = s.dtype};
   const px__jit_function *last = &read.functions[read.count - 1];
-  bool by_reference = !last->gives;
+  bool by_reference = !last->returns_value;
   PX_CHECK(by_reference || result_count == 1, PX_RUNTIME,
            "Return by value only works for single output.");
   PX_TRY(call_function(&r, last, &inputs, made.items, by_reference ? result_count : 0));

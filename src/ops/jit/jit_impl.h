@@ -1,28 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-// What code for one element (phlox/jit.h) is made of: words, types and functions. Words point into
-// the code, which its caller owns.
+// Tokens, types and functions of element functions (phlox/jit.h). Tokens point into the code, owned
+// by the caller.
 #pragma once
 #include "phlox/jit.h"
 
-typedef enum px__word_kind {
-  PX__WORD_END,
-  PX__WORD_NAME,
-  PX__WORD_NUMBER,
-  PX__WORD_SIGN
-} px__word_kind;
-typedef struct px__word {
+typedef enum px__token_kind {
+  PX__TOKEN_END,
+  PX__TOKEN_NAME,
+  PX__TOKEN_NUMBER,
+  PX__TOKEN_SIGN
+} px__token_kind;
+typedef struct px__token {
   const char *at;
   int length;
-  px__word_kind kind;
-} px__word;
+  px__token_kind kind;
+} px__token;
 
 typedef struct px__jit_function {
-  px__word name;
-  px__word element;     // what its template calls the type
-  bool gives;           // is not void
-  const char *returns;  // where the type of its result is read
-  const char *params;   // the parenthesis
-  const char *body;     // the brace
+  px__token name;
+  px__token element;    // the template's type parameter
+  bool returns_value;   // not void
+  const char *returns;  // start of the result type
+  const char *params;   // the opening parenthesis
+  const char *body;     // the opening brace
 } px__jit_function;
 
 enum { PX__JIT_FUNCTIONS = 16 };
@@ -32,32 +32,32 @@ typedef struct px__jit_code {
   int count;
 } px__jit_code;
 
-// Where code is read: `word` is the next word.
-typedef struct px__words {
+// Read position in the code: `word` is the next token.
+typedef struct px__tokens {
   const px__jit_code *code;
-  const px__jit_function *function;  // whose code it is
-  px__word word;
-} px__words;
+  const px__jit_function *function;  // the function being read
+  px__token word;
+} px__tokens;
 
-// A type: a dtype, PX_DTYPE_NONE for auto.
+// A type. dtype is PX_DTYPE_NONE for auto.
 typedef struct px__jit_type {
   px_dtype dtype;
   bool out;  // T&
 } px__jit_type;
 
-bool px__word_is(const px__word *word, const char *text);
-bool px__word_same(const px__word *a, const px__word *b);
-// Goes on at `at`; to the next word.
-void px__words_at(px__words *w, const char *at);
-void px__words_next(px__words *w);
-// Passes over the next word if it is this one, and tells whether it was.
-bool px__words_take(px__words *w, const char *text);
-// The same; fails if it is another one.
-px_status px__words_expect(px__words *w, const char *text) __attribute__((warn_unused_result));
-// Fails with the function, the line, and `what` of the next word: "expected ')', not 'x'".
-px_status px__words_fail(const px__words *w, px_status code, const char *what);
-// Reads a type, of which `element` is the template's. *found: whether there was one.
-px_status px__words_type(px__words *w, px_dtype element, px__jit_type *type, bool *found)
+bool px__token_is(const px__token *word, const char *text);
+bool px__token_same(const px__token *a, const px__token *b);
+// px__tokens_at moves to `at`, px__tokens_next to the next token.
+void px__tokens_at(px__tokens *w, const char *at);
+void px__tokens_next(px__tokens *w);
+// Skips the next token and returns true if it equals `text`.
+bool px__tokens_take(px__tokens *w, const char *text);
+// Like px__tokens_take, but fails on another token.
+px_status px__tokens_expect(px__tokens *w, const char *text) __attribute__((warn_unused_result));
+// Fails with the function, the line, `message` and the next token: "expected ')', not 'x'".
+px_status px__tokens_fail(const px__tokens *w, px_status code, const char *message);
+// Reads a type. `element`: dtype of the template parameter. *found is false if there is none.
+px_status px__tokens_type(px__tokens *w, px_dtype element, px__jit_type *type, bool *found)
     __attribute__((warn_unused_result));
 // Finds the functions of the code.
 px_status px__jit_read(px__jit_code *code, const char *text) __attribute__((warn_unused_result));

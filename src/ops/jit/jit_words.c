@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads code for one element (phlox/jit.h): words, types, and where its functions begin. Nothing is
-// kept but places in the text.
+// Tokenizer for element functions (phlox/jit.h): tokens, types, and positions of functions. Keeps
+// only pointers into the text.
 #include "ops/jit/jit_impl.h"
 
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
-// ---- words
+// ---- tokens
 
-bool px__word_is(const px__word *word, const char *text) {
-  return word->kind != PX__WORD_END && (size_t)word->length == strlen(text) &&
+bool px__token_is(const px__token *word, const char *text) {
+  return word->kind != PX__TOKEN_END && (size_t)word->length == strlen(text) &&
          memcmp(word->at, text, (size_t)word->length) == 0;
 }
-bool px__word_same(const px__word *a, const px__word *b) {
+bool px__token_same(const px__token *a, const px__token *b) {
   return a->length == b->length && memcmp(a->at, b->at, (size_t)a->length) == 0;
 }
 
-// Passes over blanks and comments.
-static const char *past_blanks(const char *at) {
+// Skips blanks and comments.
+static const char *skip_blanks(const char *at) {
   for (;;) {
     while (isspace((unsigned char)*at)) at++;
     if (at[0] == '/' && at[1] == '/') {
@@ -37,7 +37,7 @@ static int name_length(const char *at) {
   while (in_name(at[n])) n++;
   return n;
 }
-// With its exponent, whose sign is a part of it, and what tells its type: 1.5e-3f.
+// Includes the exponent with its sign, and the suffix: 1.5e-3f.
 static int number_length(const char *at) {
   bool hex = at[0] == '0' && (at[1] == 'x' || at[1] == 'X');
   int n = 1;
@@ -55,42 +55,42 @@ static int sign_length(const char *at) {
   return 1;
 }
 
-void px__words_at(px__words *w, const char *at) {
-  px__word *word = &w->word;
-  word->at = at = past_blanks(at);
+void px__tokens_at(px__tokens *w, const char *at) {
+  px__token *word = &w->word;
+  word->at = at = skip_blanks(at);
   bool number = isdigit((unsigned char)*at) || (*at == '.' && isdigit((unsigned char)at[1]));
   if (!*at)
-    word->kind = PX__WORD_END, word->length = 0;
+    word->kind = PX__TOKEN_END, word->length = 0;
   else if (number)
-    word->kind = PX__WORD_NUMBER, word->length = number_length(at);
+    word->kind = PX__TOKEN_NUMBER, word->length = number_length(at);
   else if (in_name(*at))
-    word->kind = PX__WORD_NAME, word->length = name_length(at);
+    word->kind = PX__TOKEN_NAME, word->length = name_length(at);
   else
-    word->kind = PX__WORD_SIGN, word->length = sign_length(at);
+    word->kind = PX__TOKEN_SIGN, word->length = sign_length(at);
 }
-void px__words_next(px__words *w) { px__words_at(w, w->word.at + w->word.length); }
-bool px__words_take(px__words *w, const char *text) {
-  if (!px__word_is(&w->word, text)) return false;
-  px__words_next(w);
+void px__tokens_next(px__tokens *w) { px__tokens_at(w, w->word.at + w->word.length); }
+bool px__tokens_take(px__tokens *w, const char *text) {
+  if (!px__token_is(&w->word, text)) return false;
+  px__tokens_next(w);
   return true;
 }
 
-px_status px__words_fail(const px__words *w, px_status code, const char *what) {
+px_status px__tokens_fail(const px__tokens *w, px_status code, const char *message) {
   int line = 1;
   for (const char *c = w->code->text; c < w->word.at; c++) line += *c == '\n';
-  const px__word *name = w->function ? &w->function->name : NULL;
-  const px__word *word = &w->word;
-  if (word->kind == PX__WORD_END)
+  const px__token *name = w->function ? &w->function->name : NULL;
+  const px__token *word = &w->word;
+  if (word->kind == PX__TOKEN_END)
     PX_FAIL(code, "%.*s, line %d: %s at the end", name ? name->length : 4, name ? name->at : "code",
-            line, what);
+            line, message);
   PX_FAIL(code, "%.*s, line %d: %s '%.*s'", name ? name->length : 4, name ? name->at : "code", line,
-          what, word->length, word->at);
+          message, word->length, word->at);
 }
-px_status px__words_expect(px__words *w, const char *text) {
-  char what[48];
-  if (px__words_take(w, text)) return PX_OK;
-  snprintf(what, sizeof what, "expected '%s', not", text);
-  return px__words_fail(w, PX_RUNTIME, what);
+px_status px__tokens_expect(px__tokens *w, const char *text) {
+  char message[48];
+  if (px__tokens_take(w, text)) return PX_OK;
+  snprintf(message, sizeof message, "expected '%s', not", text);
+  return px__tokens_fail(w, PX_RUNTIME, message);
 }
 
 // ---- types
@@ -104,84 +104,84 @@ static const struct {
              {"int64_t", PX_INT64},  {"float", PX_FLOAT32}, {"double", PX_FLOAT64},
              {"auto", PX_DTYPE_NONE}};
 
-static bool is_type(const px__words *w, px_dtype element, px_dtype *dtype) {
-  if (w->function && px__word_same(&w->word, &w->function->element)) {
+static bool is_type(const px__tokens *w, px_dtype element, px_dtype *dtype) {
+  if (w->function && px__token_same(&w->word, &w->function->element)) {
     *dtype = element;
     return true;
   }
   for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
-    if (!px__word_is(&w->word, types[i].name)) continue;
+    if (!px__token_is(&w->word, types[i].name)) continue;
     *dtype = types[i].dtype;
     return true;
   }
   return false;
 }
 
-px_status px__words_type(px__words *w, px_dtype element, px__jit_type *type, bool *found) {
+px_status px__tokens_type(px__tokens *w, px_dtype element, px__jit_type *type, bool *found) {
   bool constant = false;
   *type = (px__jit_type){PX_DTYPE_NONE, false};
-  while (px__words_take(w, "const") || px__words_take(w, "constexpr")) constant = true;
+  while (px__tokens_take(w, "const") || px__tokens_take(w, "constexpr")) constant = true;
   *found = is_type(w, element, &type->dtype);
-  if (!*found && px__word_is(&w->word, "unsigned"))
-    return px__words_fail(w, PX_UNIMPLEMENTED, "jiterator has in Phlox no type");
-  if (!*found) return constant ? px__words_fail(w, PX_RUNTIME, "expected a type, not") : PX_OK;
-  bool wide = px__word_is(&w->word, "long");
-  px__words_next(w);
-  if (wide) (void)(px__words_take(w, "long") || px__words_take(w, "int"));
-  constant |= px__words_take(w, "const");
-  if (px__word_is(&w->word, "*"))
-    return px__words_fail(w, PX_UNIMPLEMENTED, "jiterator has in Phlox no pointer");
-  if (px__words_take(w, "&")) type->out = !constant;
+  if (!*found && px__token_is(&w->word, "unsigned"))
+    return px__tokens_fail(w, PX_UNIMPLEMENTED, "unsupported type");
+  if (!*found) return constant ? px__tokens_fail(w, PX_RUNTIME, "expected a type, not") : PX_OK;
+  bool wide = px__token_is(&w->word, "long");
+  px__tokens_next(w);
+  if (wide) (void)(px__tokens_take(w, "long") || px__tokens_take(w, "int"));
+  constant |= px__tokens_take(w, "const");
+  if (px__token_is(&w->word, "*"))
+    return px__tokens_fail(w, PX_UNIMPLEMENTED, "unsupported pointer");
+  if (px__tokens_take(w, "&")) type->out = !constant;
   return PX_OK;
 }
 
 // ---- functions
 
-// Passes over what stands between two signs, with all that they enclose in turn.
-static bool past_pair(px__words *w, const char *open, const char *close) {
+// Skips a pair of signs with everything between them, nested pairs included.
+static bool skip_pair(px__tokens *w, const char *open, const char *close) {
   int depth = 0;
-  if (!px__word_is(&w->word, open)) return false;
+  if (!px__token_is(&w->word, open)) return false;
   do {
-    if (w->word.kind == PX__WORD_END) return false;
-    depth += px__word_is(&w->word, open) - px__word_is(&w->word, close);
-    px__words_next(w);
+    if (w->word.kind == PX__TOKEN_END) return false;
+    depth += px__token_is(&w->word, open) - px__token_is(&w->word, close);
+    px__tokens_next(w);
   } while (depth > 0);
   return true;
 }
-// `template <typename T> T name(...) {...}`; what stands before the name is its type.
-static bool find_function(px__words *w, px__jit_function *f) {
-  if (!px__words_take(w, "template") || !px__words_take(w, "<")) return false;
-  if (!px__words_take(w, "typename") && !px__words_take(w, "class")) return false;
+// Parses `template <typename T> T name(...) {...}`. The result type precedes the name.
+static bool find_function(px__tokens *w, px__jit_function *f) {
+  if (!px__tokens_take(w, "template") || !px__tokens_take(w, "<")) return false;
+  if (!px__tokens_take(w, "typename") && !px__tokens_take(w, "class")) return false;
   f->element = w->word;
-  px__words_next(w);
-  if (f->element.kind != PX__WORD_NAME || !px__words_take(w, ">")) return false;
-  while (px__words_take(w, "__device__") || px__words_take(w, "inline") ||
-         px__words_take(w, "static")) {
+  px__tokens_next(w);
+  if (f->element.kind != PX__TOKEN_NAME || !px__tokens_take(w, ">")) return false;
+  while (px__tokens_take(w, "__device__") || px__tokens_take(w, "inline") ||
+         px__tokens_take(w, "static")) {
   }
   f->returns = w->word.at;
-  f->gives = !px__word_is(&w->word, "void");
+  f->returns_value = !px__token_is(&w->word, "void");
   f->name = w->word;
-  px__words_next(w);
-  while (w->word.kind == PX__WORD_NAME) {
+  px__tokens_next(w);
+  while (w->word.kind == PX__TOKEN_NAME) {
     f->name = w->word;
-    px__words_next(w);
+    px__tokens_next(w);
   }
   f->params = w->word.at;
-  if (f->name.at == f->returns || !past_pair(w, "(", ")")) return false;
+  if (f->name.at == f->returns || !skip_pair(w, "(", ")")) return false;
   f->body = w->word.at;
-  return past_pair(w, "{", "}");
+  return skip_pair(w, "{", "}");
 }
 
 px_status px__jit_read(px__jit_code *code, const char *text) {
-  px__words w = {.code = code};
+  px__tokens w = {.code = code};
   code->text = text, code->count = 0;
-  px__words_at(&w, text);
+  px__tokens_at(&w, text);
   do {
     PX_CHECK(code->count < PX__JIT_FUNCTIONS, PX_RUNTIME, "code has more than %d functions",
              PX__JIT_FUNCTIONS);
     PX_CHECK(find_function(&w, &code->functions[code->count++]), PX_RUNTIME,
              "Couldn't parse code, please check correctness:\n %s", text);
-  } while (w.word.kind != PX__WORD_END);
+  } while (w.word.kind != PX__TOKEN_END);
   return PX_OK;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Run functions of orthogonal decompositions: those of the kernels make results by columns; the
-// others are composites over them.
+// Run functions of orthogonal decompositions. Kernels write column-major results; the other
+// functions are composites over them.
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
@@ -21,7 +21,7 @@
 
 static int64_t rows_of(const px_tensor *t) { return t->sizes[t->ndim - 2]; }
 static int64_t columns_of(const px_tensor *t) { return t->sizes[t->ndim - 1]; }
-static px_status turned(px_tensor **out, const px_tensor *t) {
+static px_status transposed(px_tensor **out, const px_tensor *t) {
   return px_transpose(out, t, -2, -1);
 }
 static bool is_recorded(const px_tensor *t) {
@@ -29,11 +29,11 @@ static bool is_recorded(const px_tensor *t) {
 }
 static px_status adjoint(px_tensor **out, const px_tensor *t) {
   PX_SCOPED(px_tensor) other = NULL;
-  PX_TRY(turned(&other, t));
+  PX_TRY(transposed(&other, t));
   return px_conj(out, other);
 }
 static px_dtype real_of(const px_tensor *t) { return px_dtype_to_real((px_dtype)t->dtype); }
-static px_status nothing_like(px_tensor **out, const px_tensor *t, px_dtype dtype) {
+static px_status empty_like(px_tensor **out, const px_tensor *t, px_dtype dtype) {
   int64_t none = 0;
   return px_tensor_empty(out, 1, &none, dtype, px__tensor_device(t));
 }
@@ -44,7 +44,7 @@ PX_RUN(_linalg_geqrf) {
   const px_tensor *a = args->self;
   PX_TRY(px__check_kernel(call, a, false));
   PX_TRY(px__matrices_result(call, 0, a, rows_of(a), columns_of(a)));
-  return px__lines_result(call, 1, a, px__least(rows_of(a), columns_of(a)), (px_dtype)a->dtype);
+  return px__lines_result(call, 1, a, px__min(rows_of(a), columns_of(a)), (px_dtype)a->dtype);
 }
 PX_RUN(_linalg_householder) {
   const px_tensor *a = args->input, *tau = args->tau;
@@ -68,7 +68,7 @@ PX_RUN(_linalg_eigh) {
   PX_TRY(px__check_kernel(call, a, true));
   PX_TRY(px__lines_result(call, 0, a, rows_of(a), real_of(a)));
   PX_TRY(args->vectors ? px__matrices_result(call, 1, a, rows_of(a), rows_of(a))
-                       : nothing_like(&call->results[1], a, (px_dtype)a->dtype));
+                       : empty_like(&call->results[1], a, (px_dtype)a->dtype));
   return px__lines_result(call, 2, a, -1, PX_INT32);
 }
 PX_RUN(_linalg_eig) {
@@ -77,19 +77,19 @@ PX_RUN(_linalg_eig) {
   PX_TRY(px__check_kernel(call, a, true));
   PX_TRY(px__lines_result(call, 0, a, rows_of(a), dtype));
   PX_TRY(args->vectors ? px__matrices_result_of(call, 1, a, rows_of(a), rows_of(a), dtype)
-                       : nothing_like(&call->results[1], a, dtype));
+                       : empty_like(&call->results[1], a, dtype));
   return px__lines_result(call, 2, a, -1, PX_INT32);
 }
 PX_RUN(_linalg_svd) {
   const px_tensor *a = args->A;
   px_dtype dtype = (px_dtype)a->dtype;
   PX_TRY(px__check_kernel(call, a, false));
-  int64_t m = rows_of(a), n = columns_of(a), k = px__least(m, n);
+  int64_t m = rows_of(a), n = columns_of(a), k = px__min(m, n);
   PX_TRY(px__lines_result(call, 1, a, k, real_of(a)));
   PX_TRY(px__lines_result(call, 3, a, -1, PX_INT32));
   if (!args->vectors) {
-    PX_TRY(nothing_like(&call->results[0], a, dtype));
-    return nothing_like(&call->results[2], a, dtype);
+    PX_TRY(empty_like(&call->results[0], a, dtype));
+    return empty_like(&call->results[2], a, dtype);
   }
   PX_TRY(px__matrices_result(call, 0, a, m, args->full_matrices ? m : k));
   return px__matrices_result(call, 2, a, args->full_matrices ? n : k, n);
@@ -105,9 +105,9 @@ PX_RUN(_linalg_lstsq) {
   PX_TRY(px__check_kernel(call, a, false));
   PX_TRY(px__check_beside(call, a, b, 2, (px_dtype)a->dtype));
   PX_TRY(px__check_fits(call, rows_of(a) == rows_of(b) && args->driver && driver_of(args->driver)));
-  PX_TRY(px__matrices_result(call, 0, b, px__most(rows_of(a), columns_of(a)), columns_of(b)));
+  PX_TRY(px__matrices_result(call, 0, b, px__max(rows_of(a), columns_of(a)), columns_of(b)));
   PX_TRY(px__lines_result(call, 1, a, -1, PX_INT64));
-  PX_TRY(px__lines_result(call, 2, a, px__least(rows_of(a), columns_of(a)), real_of(a)));
+  PX_TRY(px__lines_result(call, 2, a, px__min(rows_of(a), columns_of(a)), real_of(a)));
   return px__lines_result(call, 3, a, -1, PX_INT32);
 }
 
@@ -117,21 +117,21 @@ PX_RUN(_linalg_qr) {
   const px_tensor *a = args->A;
   px_tensor **r = call->results;
   PX_TRY(px__check_matrices(a, "linalg.qr", "A"));
-  int64_t m = rows_of(a), n = columns_of(a), k = px__least(m, n);
+  int64_t m = rows_of(a), n = columns_of(a), k = px__min(m, n);
   bool complete = !strcmp(args->mode, "complete");
   PX_SCOPED(px_tensor) factor = NULL;
   PX_SCOPED(px_tensor) tau = NULL;
   PX_SCOPED(px_tensor) top = NULL;
-  PX_SCOPED(px_tensor) lying = NULL;
+  PX_SCOPED(px_tensor) by_columns = NULL;
   PX_SCOPED(px_tensor) lower = NULL;
   PX_TRY(px__linalg_geqrf(&factor, &tau, a));
   PX_TRY(px_narrow(&top, factor, -2, 0, complete ? m : k));
-  PX_TRY(turned(&lying, top));  // by rows, so that what is made of it lies by columns
-  PX_TRY(px_tril(&lower, lying, 0));
-  PX_SCOPED(px_tensor) whole = NULL;
-  PX_TRY(px_contiguous(&whole, lower));
-  PX_TRY(turned(&r[1], whole));
-  if (!strcmp(args->mode, "r")) return nothing_like(&r[0], a, (px_dtype)a->dtype);
+  PX_TRY(transposed(&by_columns, top));  // tril of the transpose yields a column-major result
+  PX_TRY(px_tril(&lower, by_columns, 0));
+  PX_SCOPED(px_tensor) packed_lower = NULL;
+  PX_TRY(px_contiguous(&packed_lower, lower));
+  PX_TRY(transposed(&r[1], packed_lower));
+  if (!strcmp(args->mode, "r")) return empty_like(&r[0], a, (px_dtype)a->dtype);
   return px__linalg_householder(&r[0], factor, tau, complete ? m : k);
 }
 PX_RUN(linalg_qr) {
@@ -146,13 +146,13 @@ PX_RUN(linalg_qr) {
 }
 PX_RUN(geqrf) { return px__linalg_geqrf(&call->results[0], &call->results[1], args->self); }
 static px_status same_batches(const px_tensor *t, int last, const px_tensor *other, int other_last,
-                              const char *name, const char *what) {
+                              const char *name, const char *role) {
   int ndim = t->ndim - last;
   bool same = ndim == other->ndim - other_last;
   for (int d = 0; same && d < ndim; d++) same = t->sizes[d] == other->sizes[d];
   char have[128];
   PX_CHECK(same, PX_RUNTIME, "%s: Expected batch dimensions of %s to be those of input, but got %s",
-           name, what, px__sizes_text(have, sizeof have, other->ndim - other_last, other->sizes));
+           name, role, px__sizes_text(have, sizeof have, other->ndim - other_last, other->sizes));
   return PX_OK;
 }
 PX_RUN(linalg_householder_product) {
@@ -193,7 +193,7 @@ static px_status check_finite(const px_tensor *t) {
   px_scalar truth;
   PX_SCOPED(px_tensor) finite = NULL;
   PX_SCOPED(px_tensor) all = NULL;
-  if (px__lacks_values(t)) return PX_OK;
+  if (px__is_meta(t)) return PX_OK;
   PX_TRY(px_isfinite(&finite, px__all_places(t)));
   PX_TRY(px_all(&all, finite, NULL, 0, false));
   PX_TRY(px_tensor_item(&truth, all));
@@ -201,13 +201,13 @@ static px_status check_finite(const px_tensor *t) {
            "torch.linalg.eig: input tensor should not contain infs or NaNs.");
   return PX_OK;
 }
-static px_status eig(px_tensor **values, px_tensor **vectors, const px_tensor *self, bool wanted,
-                     const char *name) {
+static px_status eig(px_tensor **values, px_tensor **vectors, const px_tensor *self,
+                     bool with_vectors, const char *name) {
   PX_SCOPED(px_tensor) info = NULL;
   PX_TRY(px__check_square(self, name));
   PX_TRY(px__check_numbers(self, name, false));
   PX_TRY(check_finite(self));
-  PX_TRY(px__linalg_eig(values, vectors, &info, self, wanted));
+  PX_TRY(px__linalg_eig(values, vectors, &info, self, with_vectors));
   return px__check_info(info, PX_LINALG, "linalg.eig",
                         "%s: %sThe algorithm failed to converge because the input matrix is "
                         "ill-conditioned or has too many repeated eigenvalues (error code: %d).");
@@ -244,7 +244,7 @@ PX_RUN(linalg_svd) {
   PX_TRY(check_driver(args->driver));
   return singular(&r[0], &r[1], &r[2], args->A, args->full_matrices, true);
 }
-// Vectors only where a gradient will want them.
+// Computes vectors only if the gradient needs them.
 static px_status singular_values(px_tensor **out, const px_tensor *a) {
   PX_SCOPED(px_tensor) u = NULL;
   PX_SCOPED(px_tensor) vh = NULL;
@@ -272,7 +272,7 @@ PX_RUN(svd) {
   PX_TRY(singular_values(&r[1], self));
   PX_TRY(zero_square(&r[0], self, rows_of(self)));
   PX_TRY(zero_square(&vh, self, columns_of(self)));
-  return turned(&r[2], vh);
+  return transposed(&r[2], vh);
 }
 
 // ---- least squares
@@ -280,12 +280,12 @@ PX_RUN(svd) {
 static double epsilon_of(const px_tensor *t) {
   return real_of(t) == PX_FLOAT64 ? DBL_EPSILON : FLT_EPSILON;
 }
-// The sums of squares that are left, where the matrices are of full rank and have more rows.
+// Residual sums of squares, for matrices of full rank with more rows than columns.
 static px_status residuals(px_tensor **out, const px_tensor *a, const px_tensor *raw,
                            const px_tensor *rank, const char *driver) {
   int64_t m = rows_of(a), n = columns_of(a), rows = -2;
   bool full = m > n && strcmp(driver, "gelsy") != 0;
-  if (full && strcmp(driver, "gels") != 0 && !px__lacks_values(a)) {
+  if (full && strcmp(driver, "gels") != 0 && !px__is_meta(a)) {
     PX_SCOPED(px_tensor) fits = NULL;
     PX_SCOPED(px_tensor) all = NULL;
     px_scalar truth;
@@ -294,14 +294,14 @@ static px_status residuals(px_tensor **out, const px_tensor *a, const px_tensor 
     PX_TRY(px_tensor_item(&truth, all));
     full = px_scalar_int(truth) != 0;
   }
-  if (!full) return nothing_like(out, a, real_of(a));
-  PX_SCOPED(px_tensor) rest = NULL;
+  if (!full) return empty_like(out, a, real_of(a));
+  PX_SCOPED(px_tensor) residual_rows = NULL;
   PX_SCOPED(px_tensor) plain = NULL;
   PX_SCOPED(px_tensor) sizes = NULL;
   PX_SCOPED(px_tensor) squares = NULL;
   PX_TRY(px_tensor_detach(&plain, raw));
-  PX_TRY(px_narrow(&rest, plain, -2, n, m - n));
-  PX_TRY(px_abs(&sizes, rest));
+  PX_TRY(px_narrow(&residual_rows, plain, -2, n, m - n));
+  PX_TRY(px_abs(&sizes, residual_rows));
   PX_TRY(px_mul(&squares, sizes, sizes));
   return px_sum(out, squares, &rows, 1, false, PX_DTYPE_NONE);
 }
@@ -311,7 +311,7 @@ PX_RUN(linalg_lstsq) {
   px_device_type type = (px_device_type)px__tensor_device(self).type;
   bool gpu = type == PX_CUDA && !px__runs_host_kernels(type);
   const char *driver = driver_of(args->driver ? args->driver : gpu ? "gels" : "gelsy");
-  int lacks = self->ndim - given->ndim;
+  int missing = self->ndim - given->ndim;
   PX_SCOPED(px_tensor) column = NULL;
   PX_SCOPED(px_tensor) a = NULL;
   PX_SCOPED(px_tensor) b = NULL;
@@ -320,22 +320,22 @@ PX_RUN(linalg_lstsq) {
   PX_SCOPED(px_tensor) values = NULL;
   PX_SCOPED(px_tensor) info = NULL;
   PX_SCOPED(px_tensor) part = NULL;
-  PX_CHECK(lacks == 0 || lacks == 1, PX_RUNTIME,
+  PX_CHECK(missing == 0 || missing == 1, PX_RUNTIME,
            "torch.linalg.lstsq: input.dim() must be greater or equal to other.dim() and "
            "(input.dim() - other.dim()) <= 1");
   PX_CHECK(px__is_lapacks(self), PX_RUNTIME,
            "This function doesn't handle types other than float and double");
-  if (lacks) PX_TRY(px_unsqueeze(&column, given, -1));
-  const px_tensor *sides = lacks ? column : given;
+  if (missing) PX_TRY(px_unsqueeze(&column, given, -1));
+  const px_tensor *sides = missing ? column : given;
   PX_CHECK(rows_of(self) == rows_of(sides), PX_RUNTIME,
-           "torch.linalg.lstsq: input.size(-2) should match other.size(-%d)", lacks ? 1 : 2);
+           "torch.linalg.lstsq: input.size(-2) should match other.size(-%d)", missing ? 1 : 2);
   PX_CHECK(driver, PX_RUNTIME,
            "torch.linalg.lstsq: parameter `driver` should be one of (gels, gelsy, gelsd, gelss)");
   PX_CHECK(!gpu || !strcmp(driver, "gels"), PX_RUNTIME,
            "torch.linalg.lstsq: `driver` other than `gels` is not supported on CUDA");
   double limit = px__given(args->rcond)
                      ? px_value_float(args->rcond)
-                     : epsilon_of(self) * (double)px__most(rows_of(self), columns_of(self));
+                     : epsilon_of(self) * (double)px__max(rows_of(self), columns_of(self));
   PX_TRY(px__match_batches(&a, &b, self, sides));
   PX_TRY(px__linalg_lstsq(&raw, &rank, &values, &info, a, b, limit, driver));
   PX_TRY(px__check_info(info, PX_LINALG, "torch.linalg.lstsq",
@@ -347,19 +347,19 @@ PX_RUN(linalg_lstsq) {
   if (ranks)
     r[2] = PX_MOVE(rank);
   else
-    PX_TRY(nothing_like(&r[2], a, PX_INT64));
+    PX_TRY(empty_like(&r[2], a, PX_INT64));
   if (has_values)
     r[3] = PX_MOVE(values);
   else
-    PX_TRY(nothing_like(&r[3], a, real_of(a)));
-  if (lacks) return px_squeeze_dim(&r[0], part, (const int64_t[]){-1}, 1);
+    PX_TRY(empty_like(&r[3], a, real_of(a)));
+  if (missing) return px_squeeze_dim(&r[0], part, (const int64_t[]){-1}, 1);
   r[0] = PX_MOVE(part);
   return PX_OK;
 }
 
-// ---- what counts as zero
+// ---- tolerances
 
-// Numbers become tensors; where there is no rtol, it follows from the size, unless atol is given.
+// Converts numbers to tensors. The default rtol depends on the size, and is 0 if atol > 0 is given.
 static px_status number(px_tensor **out, double value) {
   return px_tensor_from_scalar(out, px_float(value));
 }
@@ -371,19 +371,19 @@ static px_status check_bound(const px_tensor *bound, const char *op, const char 
 }
 static px_status bounds(px_tensor **atol_out, px_tensor **rtol_out, const px_tensor *t,
                         const px_tensor *atol, const px_tensor *rtol) {
-  double usual = epsilon_of(t) * (double)px__most(rows_of(t), columns_of(t));
+  double default_rtol = epsilon_of(t) * (double)px__max(rows_of(t), columns_of(t));
   PX_SCOPED(px_tensor) given = NULL;
   PX_SCOPED(px_tensor) none = NULL;
-  PX_SCOPED(px_tensor) some = NULL;
+  PX_SCOPED(px_tensor) given_default = NULL;
   if (rtol) {
     *rtol_out = px_retain(rtol);
   } else if (!atol) {
-    PX_TRY(number(rtol_out, usual));
+    PX_TRY(number(rtol_out, default_rtol));
   } else {
     PX_TRY(px_gt_scalar(&given, atol, px_int(0)));
     PX_TRY(number(&none, 0));
-    PX_TRY(number(&some, usual));
-    PX_TRY(px_where(rtol_out, given, none, some));
+    PX_TRY(number(&given_default, default_rtol));
+    PX_TRY(px_where(rtol_out, given, none, given_default));
   }
   if (!atol) return number(atol_out, 0);
   *atol_out = px_retain(atol);
@@ -397,9 +397,9 @@ static px_status bounds_of_numbers(px_tensor **atol_out, px_tensor **rtol_out, c
   if (px__given(rtol)) PX_TRY(number(&r, px_value_float(rtol)));
   return bounds(atol_out, rtol_out, t, a, r);
 }
-// Which of the values, of which there are some, are greater than both bounds.
-static px_status counts(px_tensor **out, const px_tensor *values, const px_tensor *atol,
-                        const px_tensor *rtol) {
+// Mask of the values greater than both tolerances. values must not be empty.
+static px_status count_mask(px_tensor **out, const px_tensor *values, const px_tensor *atol,
+                            const px_tensor *rtol) {
   int64_t last = -1;
   PX_SCOPED(px_tensor) greatest = NULL;
   PX_SCOPED(px_tensor) share = NULL;
@@ -416,9 +416,9 @@ static px_status counts(px_tensor **out, const px_tensor *values, const px_tenso
 
 // ---- pseudoinverses
 
-// Columns of one matrix, scaled by 1 over the values that count, times the transpose of another.
-static px_status joined(px_tensor **out, const px_tensor *columns, const px_tensor *values,
-                        const px_tensor *counted, const px_tensor *rows) {
+// columns * diag(1 / counted values) * rows.
+static px_status scaled_product(px_tensor **out, const px_tensor *columns, const px_tensor *values,
+                                const px_tensor *counted, const px_tensor *rows) {
   PX_SCOPED(px_tensor) inverse = NULL;
   PX_SCOPED(px_tensor) none = NULL;
   PX_SCOPED(px_tensor) factors = NULL;
@@ -440,9 +440,9 @@ static px_status symmetric_pinv(px_tensor **out, const px_tensor *self, const px
   PX_SCOPED(px_tensor) rows = NULL;
   PX_TRY(eigh(&values, &vectors, self, "L", true));
   PX_TRY(px_abs(&sizes, values));
-  PX_TRY(counts(&counted, sizes, atol, rtol));
+  PX_TRY(count_mask(&counted, sizes, atol, rtol));
   PX_TRY(adjoint(&rows, vectors));
-  return joined(out, vectors, values, counted, rows);
+  return scaled_product(out, vectors, values, counted, rows);
 }
 PX_RUN(_linalg_pinv) {
   const px_tensor *self = args->self;
@@ -461,10 +461,10 @@ PX_RUN(_linalg_pinv) {
   }
   if (args->hermitian) return symmetric_pinv(&call->results[0], self, args->atol, args->rtol);
   PX_TRY(singular(&u, &s, &vh, self, false, true));
-  PX_TRY(counts(&counted, s, args->atol, args->rtol));
+  PX_TRY(count_mask(&counted, s, args->atol, args->rtol));
   PX_TRY(adjoint(&columns, vh));
   PX_TRY(adjoint(&rows, u));
-  return joined(&call->results[0], columns, s, counted, rows);
+  return scaled_product(&call->results[0], columns, s, counted, rows);
 }
 static px_status check_constant(const px_tensor *t, const char *name) {
   PX_CHECK(!t || !is_recorded(t), PX_RUNTIME,
@@ -528,7 +528,7 @@ static px_status rank_of(px_tensor **out, const px_tensor *t, const px_tensor *a
     return px_zeros(out, t->sizes, t->ndim - 2, PX_INT64, px__tensor_device(t), false, false);
   PX_TRY(hermitian ? px_linalg_eigvalsh(&values, plain, "L") : singular_values(&values, plain));
   PX_TRY(px_abs(&sizes, values));
-  PX_TRY(counts(&counted, sizes, atol, rtol));
+  PX_TRY(count_mask(&counted, sizes, atol, rtol));
   return px_sum(out, counted, &last, 1, false, PX_DTYPE_NONE);
 }
 PX_RUN(linalg_matrix_rank) {
@@ -561,10 +561,10 @@ PX_RUN(linalg_matrix_rank_tol_tensor) {
 
 // ---- condition numbers
 
-static px_status norms_of_nothing(px_tensor **out, const px_tensor *t) {
+static px_status norms_of_empty(px_tensor **out, const px_tensor *t) {
   return px_zeros(out, t->sizes, t->ndim - 2, real_of(t), px__tensor_device(t), false, false);
 }
-static px_status ratio_of_values(px_tensor **out, const px_tensor *self, bool least_first) {
+static px_status ratio_of_values(px_tensor **out, const px_tensor *self, bool ascending) {
   int64_t last = -1;
   PX_SCOPED(px_tensor) values = NULL;
   PX_SCOPED(px_tensor) first = NULL;
@@ -574,10 +574,10 @@ static px_status ratio_of_values(px_tensor **out, const px_tensor *self, bool le
   int64_t n = columns_of(values);
   PX_TRY(px_narrow(&first, values, -1, 0, 1));
   PX_TRY(px_narrow(&final, values, -1, n - 1, 1));
-  PX_TRY(least_first ? px_div(&ratio, final, first) : px_div(&ratio, first, final));
+  PX_TRY(ascending ? px_div(&ratio, final, first) : px_div(&ratio, first, final));
   return px_squeeze_dim(out, ratio, &last, 1);
 }
-// The inverse, with infinities in the place of one that there is not.
+// The inverse, filled with infinity for singular matrices.
 static px_status inverse_or_infinity(px_tensor **out, const px_tensor *self) {
   int64_t sizes[PX_MAX_DIMS];
   PX_SCOPED(px_tensor) inverse = NULL;
@@ -603,14 +603,14 @@ PX_RUN(linalg_cond) {
   PX_CHECK(known, PX_VALUE, "linalg.cond got an invalid norm type: %g", order);
   snprintf(name, sizeof name, "linalg.cond(ord=%g)", order);
   if (fabs(order) != 2) PX_TRY(px__check_square(self, name));
-  if (!self->numel) return norms_of_nothing(&call->results[0], self);
+  if (!self->numel) return norms_of_empty(&call->results[0], self);
   if (fabs(order) == 2) return ratio_of_values(&call->results[0], self, order < 0);
   PX_TRY(inverse_or_infinity(&inverse, self));
   PX_TRY(px_linalg_matrix_norm(&norm, self, px_float(order), dims, 2, false, PX_DTYPE_NONE));
   PX_TRY(px_linalg_matrix_norm(&other, inverse, px_float(order), dims, 2, false, PX_DTYPE_NONE));
   return px_mul(&call->results[0], norm, other);
 }
-// The sum of the singular values times the sum of their inverses, infinity where one is 0.
+// Sum of the singular values times the sum of their inverses; infinity if one is 0.
 static px_status nuclear(px_tensor **out, const px_tensor *self) {
   int64_t last = -1;
   PX_SCOPED(px_tensor) values = NULL;
@@ -635,7 +635,7 @@ PX_RUN(linalg_cond_named) {
   bool nuc = !strcmp(args->p, "nuc");
   PX_CHECK(nuc || !strcmp(args->p, "fro"), PX_VALUE, "linalg.cond got an invalid norm type: %s",
            args->p);
-  if (!self->numel) return norms_of_nothing(&call->results[0], self);
+  if (!self->numel) return norms_of_empty(&call->results[0], self);
   if (nuc) return nuclear(&call->results[0], self);
   PX_TRY(inverse_or_infinity(&inverse, self));
   PX_TRY(px_linalg_matrix_norm_named(&norm, self, "fro", dims, 2, false, PX_DTYPE_NONE));

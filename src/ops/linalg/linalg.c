@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Run functions of the matrix ops that call others. The composites (matmul, linear) choose between
-// the kernels as PyTorch does, because the names of the recorded nodes show it.
+// Run functions of matrix ops. Composites (matmul, linear) select kernels as PyTorch does, because
+// the names of the recorded nodes expose the selection.
 #include <math.h>
 #include <string.h>
 
@@ -33,7 +33,7 @@ PX_RUN(outer) {
   return px_mul(&call->results[0], column, b);
 }
 
-// Of no elements there is no greatest one, nor a sum of negative powers.
+// Fails for orders without an identity (inf, negative) over an empty dimension.
 static px_status check_identity(const px__linalg_vector_norm_args *args) {
   const px_tensor *x = args->self;
   double order = px_scalar_float(args->ord);
@@ -52,7 +52,7 @@ PX_RUN(linalg_vector_norm) {
   return px_norm(&call->results[0], args->self, args->ord, args->dim.v.ints, args->dim.n,
                  args->keepdim, args->dtype);
 }
-// Of all dimensions where none is named.
+// Reduces all dimensions if none is given.
 PX_RUN(norm_named) {
   int64_t all[PX_MAX_DIMS] = {0};
   const px_tensor *self = args->self;
@@ -75,20 +75,20 @@ static px_status two_dims(int *pair, const px_tensor *self, const int64_t *dim) 
            "linalg.matrix_norm: dims must be different. Got (%d, %d)", pair[0], pair[1]);
   return PX_OK;
 }
-// The sums of absolute values along `over`, and the greatest or the least of them along `of`.
+// Sums absolute values along `over`, then takes the maximum or minimum along `of`.
 static px_status extreme_sum(px_tensor **out, const px_tensor *self, int64_t over, int64_t of,
-                             bool most, bool keepdim, px_dtype dtype) {
+                             bool max, bool keepdim, px_dtype dtype) {
   PX_SCOPED(px_tensor) sizes = NULL;
   PX_SCOPED(px_tensor) sums = NULL;
   PX_TRY(px_abs(&sizes, self));
   PX_TRY(px_sum(&sums, sizes, &over, 1, keepdim, dtype));
   if (!keepdim && of > over) of--;
-  return most ? px_amax(out, sums, &of, 1, keepdim) : px_amin(out, sums, &of, 1, keepdim);
+  return max ? px_amax(out, sums, &of, 1, keepdim) : px_amin(out, sums, &of, 1, keepdim);
 }
-// The greatest singular value (order 2), the least one (-2), or the sum of all (0).
+// Maximum singular value (order 2), minimum (-2), or their sum (0).
 static px_status norm_of_values(px_tensor **out, const px_tensor *self, const int pair[2],
                                 double order, bool keepdim, px_dtype dtype) {
-  int64_t from[2] = {pair[0], pair[1]}, to[2] = {-2, -1}, last = -1, sizes[PX_MAX_DIMS];
+  int64_t from[2] = {pair[0], pair[1]}, to[2] = {-2, -1}, last_dims = -1, sizes[PX_MAX_DIMS];
   PX_SCOPED(px_tensor) cast = NULL;
   PX_SCOPED(px_tensor) matrices = NULL;
   PX_SCOPED(px_tensor) values = NULL;
@@ -96,9 +96,9 @@ static px_status norm_of_values(px_tensor **out, const px_tensor *self, const in
   PX_TRY(px_to(&cast, self, dtype, PX_DEVICE_NONE, false, false));
   PX_TRY(px_movedim(&matrices, cast, from, 2, to, 2));
   PX_TRY(px_linalg_svdvals(&values, matrices, NULL));
-  PX_TRY(order > 0   ? px_amax(&norm, values, &last, 1, false)
-         : order < 0 ? px_amin(&norm, values, &last, 1, false)
-                     : px_sum(&norm, values, &last, 1, false, PX_DTYPE_NONE));
+  PX_TRY(order > 0   ? px_amax(&norm, values, &last_dims, 1, false)
+         : order < 0 ? px_amin(&norm, values, &last_dims, 1, false)
+                     : px_sum(&norm, values, &last_dims, 1, false, PX_DTYPE_NONE));
   if (!keepdim) return *out = PX_MOVE(norm), PX_OK;
   px__sizes_copy(sizes, self->sizes, self->ndim);
   sizes[pair[0]] = sizes[pair[1]] = 1;
@@ -131,10 +131,10 @@ PX_RUN(linalg_matrix_norm_named) {
                            args->keepdim, args->dtype);
 }
 
-// ---- norms of what the dimensions make of self
+// ---- vector or matrix norms by the number of dimensions
 
-// The dimensions given; without any those of a vector or a matrix.
-static const int64_t last[2] = {-2, -1};
+// The given dimensions; by default those of a vector or a matrix.
+static const int64_t last_dims[2] = {-2, -1};
 static px_status norm_dims(px_value *out, px_value dim, const px_tensor *self) {
   char text[128];
   int n = px__given(dim) ? dim.n : self->ndim;
@@ -144,7 +144,7 @@ static px_status norm_dims(px_value *out, px_value dim, const px_tensor *self) {
   PX_CHECK(n == 1 || n == 2, PX_RUNTIME,
            "linalg.norm: If dim is specified, it must be of length 1 or 2. Got %s",
            px__sizes_text(text, sizeof text, dim.n, dim.v.ints));
-  *out = px__given(dim) ? dim : PX_IS(last + 2 - n, n);
+  *out = px__given(dim) ? dim : PX_IS(last_dims + 2 - n, n);
   return PX_OK;
 }
 PX_RUN(linalg_norm) {
@@ -168,7 +168,7 @@ PX_RUN(linalg_norm_named) {
   PX_CHECK(px__given(dim) || args->self->ndim <= 2, PX_RUNTIME,
            "linalg.norm: If dim is not specified but ord is, the input must be 1D or 2D. Got %dD.",
            args->self->ndim);
-  if (!px__given(dim)) dim = PX_IS(last, 2);
+  if (!px__given(dim)) dim = PX_IS(last_dims, 2);
   return px_linalg_matrix_norm_named(&call->results[0], args->self, args->ord, dim.v.ints, dim.n,
                                      args->keepdim, args->dtype);
 }
@@ -187,7 +187,7 @@ PX_RUN(linalg_diagonal) {
 
 // ---- matmul
 
-// a of three or more dimensions times a vector or matrix: one product of all its rows.
+// a of at least three dimensions times a vector or matrix: one product of all rows.
 static px_status fold_left(px_tensor **out, const px_tensor *a, const px_tensor *b) {
   PX_SCOPED(px_tensor) flat = NULL;
   PX_SCOPED(px_tensor) product = NULL;
@@ -202,7 +202,7 @@ static px_status fold_left(px_tensor **out, const px_tensor *a, const px_tensor 
   return px__unsafe_view(out, product, sizes, ndim);
 }
 
-// t as a batch of matrices: expanded to `ndim` batch sizes, flattened to three dimensions.
+// Expands t to the batch sizes and flattens it to three dimensions.
 static px_status to_batch(px_tensor **out, const px_tensor *t, int ndim, const int64_t *batch,
                           int64_t rows, int64_t cols) {
   int64_t sizes[PX_MAX_DIMS], count = px__sizes_product(batch, ndim);
@@ -214,8 +214,7 @@ static px_status to_batch(px_tensor **out, const px_tensor *t, int ndim, const i
   return px_reshape(out, wide, flat, 3);
 }
 
-// Both have at least one dimension and one has three: a batch of products. A vector stands for a
-// row (left) or a column (right).
+// Batched product. A 1-d operand is a row (left) or a column (right).
 static px_status batched(px_tensor **out, const px_tensor *a, const px_tensor *b) {
   PX_SCOPED(px_tensor) column = NULL;
   PX_SCOPED(px_tensor) left = NULL;
@@ -272,20 +271,20 @@ PX_RUN(matmul) {
 static px_status linear_2d(px_tensor **out, const px_tensor *x, const px_tensor *weight,
                            const px_tensor *bias) {
   if (bias) return px__linear(out, bias, x, weight, px_int(1), px_int(1));
-  PX_SCOPED(px_tensor) turned = NULL;
-  PX_TRY(px_t(&turned, weight));
-  return px_mm(out, x, turned);
+  PX_SCOPED(px_tensor) transposed = NULL;
+  PX_TRY(px_t(&transposed, weight));
+  return px_mm(out, x, transposed);
 }
 PX_RUN(linear) {
   const px_tensor *x = args->input, *weight = args->weight;
   const px_tensor *bias = args->bias;
   if (x->ndim == 2 && weight->ndim == 2) return linear_2d(&call->results[0], x, weight, bias);
-  PX_SCOPED(px_tensor) turned = NULL;
+  PX_SCOPED(px_tensor) transposed = NULL;
   PX_SCOPED(px_tensor) flat = NULL;
   PX_SCOPED(px_tensor) product = NULL;
   if (weight->ndim != 2 || !bias) {
-    PX_TRY(px_t(&turned, weight));
-    PX_TRY(matmul(bias ? &product : &call->results[0], x, turned));
+    PX_TRY(px_t(&transposed, weight));
+    PX_TRY(matmul(bias ? &product : &call->results[0], x, transposed));
     return bias ? px_add(&call->results[0], product, bias, px_int(1)) : PX_OK;
   }
   int64_t sizes[PX_MAX_DIMS], rows = px__sizes_product(x->sizes, x->ndim - 1);
@@ -299,23 +298,25 @@ PX_RUN(linear) {
 
 // ---- float8
 
-// Whether both scales are one number, or one for each row and for each column.
-static bool scales_fit(const px_tensor *a, const px_tensor *b, const px_tensor *by_a,
-                       const px_tensor *by_b) {
-  bool rows = by_a->ndim == 2 && by_a->sizes[0] == a->sizes[0] && by_a->sizes[1] == 1 &&
-              by_b->ndim == 2 && by_b->sizes[0] == 1 && by_b->sizes[1] == b->sizes[1];
-  return (by_a->numel == 1 && by_b->numel == 1) ||
-         (rows && px_tensor_is_contiguous(by_a) && px_tensor_is_contiguous(by_b));
+// True for one scale per tensor, or one per row of a and one per column of b.
+static bool scales_fit(const px_tensor *a, const px_tensor *b, const px_tensor *scale_a_tensor,
+                       const px_tensor *scale_b_tensor) {
+  bool rows = scale_a_tensor->ndim == 2 && scale_a_tensor->sizes[0] == a->sizes[0] &&
+              scale_a_tensor->sizes[1] == 1 && scale_b_tensor->ndim == 2 &&
+              scale_b_tensor->sizes[0] == 1 && scale_b_tensor->sizes[1] == b->sizes[1];
+  return (scale_a_tensor->numel == 1 && scale_b_tensor->numel == 1) ||
+         (rows && px_tensor_is_contiguous(scale_a_tensor) &&
+          px_tensor_is_contiguous(scale_b_tensor));
 }
 static bool is_float8(const px_tensor *t) {
   return px_dtype_is_float((px_dtype)t->dtype) && t->dtype >= PX_DTYPE_COMPUTED;
 }
-static px_status check_scaled(const px_tensor *a, const px_tensor *b, const px_tensor *by_a,
-                              const px_tensor *by_b) {
+static px_status check_scaled(const px_tensor *a, const px_tensor *b,
+                              const px_tensor *scale_a_tensor, const px_tensor *scale_b_tensor) {
   bool float8 = is_float8(a) && is_float8(b);
-  bool scales = by_a->dtype == PX_FLOAT32 && by_b->dtype == PX_FLOAT32;
+  bool scales = scale_a_tensor->dtype == PX_FLOAT32 && scale_b_tensor->dtype == PX_FLOAT32;
   char at[4][128];
-  PX_CHECK(float8 && scales && scales_fit(a, b, by_a, by_b), PX_VALUE,
+  PX_CHECK(float8 && scales && scales_fit(a, b, scale_a_tensor, scale_b_tensor), PX_VALUE,
            "Invalid scaling configuration.\n"
            "- For TensorWise scaling, a and b should be float8, scales should be float and "
            "singletons.\n"
@@ -324,14 +325,15 @@ static px_status check_scaled(const px_tensor *a, const px_tensor *b, const px_t
            "Got mat_a.dtype()=%s, scale_a.dtype()=%s, scale_a.size()=%s, scale_a.stride()=%s, "
            "mat_b.dtype()=%s, scale_b.dtype()=%s, scale_b.size()=%s and scale_b.stride()=%s",
            (long long)a->sizes[0], (long long)b->sizes[1], px_dtype_class((px_dtype)a->dtype),
-           px_dtype_class((px_dtype)by_a->dtype), px__size_text(at[0], sizeof at[0], by_a),
-           px__sizes_text(at[1], sizeof at[1], by_a->ndim, by_a->strides),
-           px_dtype_class((px_dtype)b->dtype), px_dtype_class((px_dtype)by_b->dtype),
-           px__size_text(at[2], sizeof at[2], by_b),
-           px__sizes_text(at[3], sizeof at[3], by_b->ndim, by_b->strides));
+           px_dtype_class((px_dtype)scale_a_tensor->dtype),
+           px__size_text(at[0], sizeof at[0], scale_a_tensor),
+           px__sizes_text(at[1], sizeof at[1], scale_a_tensor->ndim, scale_a_tensor->strides),
+           px_dtype_class((px_dtype)b->dtype), px_dtype_class((px_dtype)scale_b_tensor->dtype),
+           px__size_text(at[2], sizeof at[2], scale_b_tensor),
+           px__sizes_text(at[3], sizeof at[3], scale_b_tensor->ndim, scale_b_tensor->strides));
   return PX_OK;
 }
-// The product by a scale, which may be one number of any shape.
+// Multiplies by a scale; a single number may have any shape.
 static px_status scaled_by(px_tensor **out, const px_tensor *product, const px_tensor *scale) {
   PX_SCOPED(px_tensor) number = NULL;
   if (scale->numel > 1) return px_mul(out, product, scale);
@@ -343,20 +345,20 @@ PX_RUN(_scaled_mm) {
   PX_SCOPED(px_tensor) a = NULL;
   PX_SCOPED(px_tensor) b = NULL;
   PX_SCOPED(px_tensor) product = NULL;
-  PX_SCOPED(px_tensor) once = NULL;
+  PX_SCOPED(px_tensor) scaled_once = NULL;
   PX_SCOPED(px_tensor) scaled = NULL;
   PX_SCOPED(px_tensor) row = NULL;
-  PX_SCOPED(px_tensor) moved = NULL;
+  PX_SCOPED(px_tensor) shifted = NULL;
   PX_TRY(check_scaled(self, args->mat2, args->scale_a, args->scale_b));
   const px_tensor *like = call->mode == PX_CALL_OUT && call->given[0] ? call->given[0] : self;
   px_dtype dtype = args->out_dtype == PX_DTYPE_NONE ? (px_dtype)like->dtype : args->out_dtype;
   PX_TRY(px__tensor_to(&a, self, PX_FLOAT32, PX_DEVICE_NONE));
   PX_TRY(px__tensor_to(&b, args->mat2, PX_FLOAT32, PX_DEVICE_NONE));
   PX_TRY(px_mm(&product, a, b));
-  PX_TRY(scaled_by(&once, product, args->scale_a));
-  PX_TRY(scaled_by(&scaled, once, args->scale_b));
+  PX_TRY(scaled_by(&scaled_once, product, args->scale_a));
+  PX_TRY(scaled_by(&scaled, scaled_once, args->scale_b));
   if (!bias) return px__tensor_to(&call->results[0], scaled, dtype, PX_DEVICE_NONE);
   PX_TRY(px_reshape(&row, bias, &bias->numel, 1));
-  PX_TRY(px_add(&moved, scaled, row, px_int(1)));
-  return px__tensor_to(&call->results[0], moved, dtype, PX_DEVICE_NONE);
+  PX_TRY(px_add(&shifted, scaled, row, px_int(1)));
+  return px__tensor_to(&call->results[0], shifted, dtype, PX_DEVICE_NONE);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// einsum: multiplies the operands from left to right. Each pair is one batch of matrix products,
-// which sums over the labels that are not needed later. A label is a letter (0 to 51), or a
-// dimension of an ellipsis (from 52 on, counted from the last dimension).
+// einsum: multiplies operands from left to right. Each pair is one batched matrix product over the
+// labels not needed later. Labels 0 to 51 are letters; from 52 on they are ellipsis dimensions,
+// counted from the last one.
 #include "ops/core/run.h"
 #include "phlox/ops/arithmetic.h"
 #include "phlox/ops/linalg.h"
@@ -12,7 +12,7 @@
 #define LL(x) ((long long)(x))
 enum { LETTERS = 52, LABELS = LETTERS + PX_MAX_DIMS };
 
-// A tensor whose dimensions have labels.
+// A tensor with labelled dimensions.
 typedef struct factor {
   px_tensor *t;  // owned
   int8_t labels[PX_MAX_DIMS];
@@ -20,10 +20,10 @@ typedef struct factor {
 typedef struct plan {
   const char *equation;
   factor *factors;
-  int64_t sizes[LABELS];  // -1: not seen
-  int remaining[LABELS];  // how many operands still have it; the result counts as one
+  int64_t sizes[LABELS];  // -1: unused
+  int remaining[LABELS];  // remaining operands with the label, counting the result
   int8_t output[LABELS];
-  int count, output_count, ellipsis;  // ellipsis: the most dimensions that one stands for
+  int count, output_count, ellipsis;  // ellipsis: max number of dimensions it represents
 } plan;
 
 static int letter(char c) {
@@ -33,8 +33,8 @@ static char letter_text(int label) {
   return (char)(label < 26 ? 'A' + label : label < LETTERS ? 'a' + label - 26 : '.');
 }
 
-// Replaces f's tensor.
-static void put(factor *f, px_tensor *take) {
+// Replaces f's tensor and takes ownership.
+static void replace(factor *f, px_tensor *take) {
   px_release(f->t);
   f->t = take;
 }
@@ -46,17 +46,17 @@ static void drop_label(factor *f, int dim) {
 static px_status read_labels(plan *p, int i, const char *at, const char *end) {
   factor *f = &p->factors[i];
   int named = 0, n = 0;
-  bool dots = false;
+  bool has_ellipsis = false;
   for (const char *c = at; c < end; c++) named += letter(*c) >= 0;
   for (; at < end; at++) {
     if (*at == ' ') continue;
     if (*at == '.') {
-      PX_CHECK(!dots && end - at >= 3 && at[1] == '.' && at[2] == '.', PX_RUNTIME,
+      PX_CHECK(!has_ellipsis && end - at >= 3 && at[1] == '.' && at[2] == '.', PX_RUNTIME,
                "einsum(): found '.' for operand %d that is not part of any ellipsis", i);
-      dots = true, at += 2;
-      int stands = f->t->ndim - named;
-      if (stands > p->ellipsis) p->ellipsis = stands;
-      for (int k = stands - 1; k >= 0 && n < PX_MAX_DIMS; k--)
+      has_ellipsis = true, at += 2;
+      int missing = f->t->ndim - named;
+      if (missing > p->ellipsis) p->ellipsis = missing;
+      for (int k = missing - 1; k >= 0 && n < PX_MAX_DIMS; k--)
         f->labels[n++] = (int8_t)(LETTERS + k);
       continue;
     }
@@ -67,15 +67,15 @@ static px_status read_labels(plan *p, int i, const char *at, const char *end) {
         (int)(at - p->equation));
     if (n < PX_MAX_DIMS) f->labels[n++] = (int8_t)letter(*at);
   }
-  PX_CHECK(dots ? named <= f->t->ndim : named == f->t->ndim, PX_RUNTIME,
+  PX_CHECK(has_ellipsis ? named <= f->t->ndim : named == f->t->ndim, PX_RUNTIME,
            "einsum(): the number of subscripts in the equation (%d) %s the number of dimensions "
            "(%d) for operand %d%s",
-           named, dots ? "is more than" : "does not match", f->t->ndim, i,
-           dots ? "" : " and no ellipsis was given");
+           named, has_ellipsis ? "is more than" : "does not match", f->t->ndim, i,
+           has_ellipsis ? "" : " and no ellipsis was given");
   return PX_OK;
 }
 
-// Labels that an operand has twice: takes the diagonal.
+// Takes the diagonal for labels repeated in an operand.
 static px_status take_diagonals(factor *f, int operand) {
   for (int i = 0; i < f->t->ndim; i++)
     for (int j = i + 1; j < f->t->ndim; j++) {
@@ -87,7 +87,7 @@ static px_status take_diagonals(factor *f, int operand) {
                letter_text(label), operand, LL(f->t->sizes[j]), LL(f->t->sizes[i]));
       px_tensor *diagonal = NULL;
       PX_TRY(px_diagonal(&diagonal, f->t, 0, i, j));
-      put(f, diagonal);
+      replace(f, diagonal);
       drop_label(f, j);
       drop_label(f, i);
       f->labels[f->t->ndim - 1] = label;  // the diagonal comes last
@@ -97,7 +97,7 @@ static px_status take_diagonals(factor *f, int operand) {
   return PX_OK;
 }
 
-static px_status note_sizes(plan *p, int operand) {
+static px_status record_sizes(plan *p, int operand) {
   const factor *f = &p->factors[operand];
   for (int i = 0; i < f->t->ndim; i++) {
     int64_t *size = &p->sizes[f->labels[i]];
@@ -111,7 +111,7 @@ static px_status note_sizes(plan *p, int operand) {
   return PX_OK;
 }
 
-// The labels of the result: given after "->", or those that occur once, in order.
+// Labels of the result: given after "->", or those that occur once, in alphabetical order.
 static px_status read_output(plan *p, const char *at, const int *times) {
   if (!at) {
     for (int k = p->ellipsis - 1; k >= 0; k--) p->output[p->output_count++] = (int8_t)(LETTERS + k);
@@ -154,7 +154,7 @@ static px_status parse(plan *p) {
     for (const char *c = at; c < stop; c++)
       if (letter(*c) >= 0) times[letter(*c)]++;
     PX_TRY(take_diagonals(&p->factors[i], i));
-    PX_TRY(note_sizes(p, i));
+    PX_TRY(record_sizes(p, i));
     at = stop + 1;
   }
   PX_CHECK(at > end, PX_RUNTIME,
@@ -165,8 +165,8 @@ static px_status parse(plan *p) {
   return PX_OK;
 }
 
-// Sums the dimensions of f that nobody else has.
-static px_status sum_private(const plan *p, factor *f) {
+// Sums dimensions with labels of no other operand or the result.
+static px_status sum_unshared(const plan *p, factor *f) {
   int64_t dims[PX_MAX_DIMS];
   int n = 0, kept = 0, ndim = f->t->ndim;
   for (int i = 0; i < ndim; i++) {
@@ -178,7 +178,7 @@ static px_status sum_private(const plan *p, factor *f) {
   if (n == 0) return PX_OK;
   px_tensor *sum = NULL;
   PX_TRY(px_sum(&sum, f->t, dims, n, false, PX_DTYPE_NONE));
-  put(f, sum);
+  replace(f, sum);
   return PX_OK;
 }
 static int dim_of(const factor *f, int label) {
@@ -186,7 +186,7 @@ static int dim_of(const factor *f, int label) {
     if (f->labels[i] == label) return i;
   return -1;
 }
-// f as a batch of matrices: its labels in three groups, expanded to their full sizes.
+// Permutes and expands f to a batch of matrices with labels in three groups.
 static px_status as_matrices(px_tensor **out, const plan *p, const factor *f, const int8_t *order,
                              const int *counts) {
   int64_t dims[PX_MAX_DIMS], sizes[PX_MAX_DIMS], three[3] = {1, 1, 1};
@@ -197,10 +197,10 @@ static px_status as_matrices(px_tensor **out, const plan *p, const factor *f, co
     int64_t *of = &three[i < counts[0] ? 0 : i < counts[0] + counts[1] ? 1 : 2];
     *of = px__steps(sizes[i], *of);
   }
-  PX_SCOPED(px_tensor) turned = NULL;
+  PX_SCOPED(px_tensor) permuted = NULL;
   PX_SCOPED(px_tensor) wide = NULL;
-  PX_TRY(px_permute(&turned, f->t, dims, n));
-  PX_TRY(px_expand(&wide, turned, sizes, n));
+  PX_TRY(px_permute(&permuted, f->t, dims, n));
+  PX_TRY(px_expand(&wide, permuted, sizes, n));
   return px_reshape(out, wide, three, 3);
 }
 static int group(int8_t *to, const factor *from, const factor *other, const plan *p, bool shared,
@@ -214,12 +214,12 @@ static int group(int8_t *to, const factor *from, const factor *other, const plan
   return n;
 }
 
-// a = a times b, summed over the labels that only they have.
+// a = a * b, summed over the labels not needed later.
 static px_status multiply(plan *p, factor *a, factor *b) {
   int8_t batch[PX_MAX_DIMS], left[PX_MAX_DIMS], summed[PX_MAX_DIMS], right[PX_MAX_DIMS];
   int8_t order[2 * PX_MAX_DIMS];
-  PX_TRY(sum_private(p, a));
-  PX_TRY(sum_private(p, b));
+  PX_TRY(sum_unshared(p, a));
+  PX_TRY(sum_unshared(p, b));
   int nb = group(batch, a, b, p, true, true), nl = group(left, a, b, p, false, true);
   int ns = group(summed, a, b, p, true, false), nr = group(right, b, a, p, false, true);
   PX_CHECK(nb + nl + nr <= PX_MAX_DIMS, PX_RUNTIME, "einsum(): too many dimensions");
@@ -231,14 +231,14 @@ static px_status multiply(plan *p, factor *a, factor *b) {
   PX_TRY(as_matrices(&x, p, a, order, (int[3]){nb, nl, ns}));
   memcpy(order + nb, summed, (size_t)ns), memcpy(order + nb + ns, right, (size_t)nr);
   PX_TRY(as_matrices(&y, p, b, order, (int[3]){nb, ns, nr}));
-  // Without a sum it is no matrix product, which devices have of floating types alone.
+  // Without a contraction use mul: devices have bmm for floating-point dtypes only.
   PX_TRY(ns ? px_bmm(&product, x, y) : px_mul(&product, x, y));
   memcpy(order + nb, left, (size_t)nl), memcpy(order + nb + nl, right, (size_t)nr);
   int64_t sizes[PX_MAX_DIMS];
   for (int i = 0; i < nb + nl + nr; i++) sizes[i] = p->sizes[order[i]];
   px_tensor *result = NULL;
   PX_TRY(px_reshape(&result, product, sizes, nb + nl + nr));
-  put(a, result);
+  replace(a, result);
   memcpy(a->labels, order, (size_t)(nb + nl + nr));
   for (int i = 0; i < nb; i++) p->remaining[batch[i]]--;
   return PX_OK;
@@ -247,7 +247,7 @@ static px_status multiply(plan *p, factor *a, factor *b) {
 static px_status contract(px_tensor **out, plan *p) {
   PX_TRY(parse(p));
   for (int i = 1; i < p->count; i++) PX_TRY(multiply(p, &p->factors[0], &p->factors[i]));
-  PX_TRY(sum_private(p, &p->factors[0]));
+  PX_TRY(sum_unshared(p, &p->factors[0]));
   int64_t dims[PX_MAX_DIMS];
   for (int i = 0; i < p->output_count; i++) dims[i] = dim_of(&p->factors[0], p->output[i]);
   return px_permute(out, p->factors[0].t, dims, p->output_count);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Composites of products: sums of a scaled tensor and a product, inner and outer products of
-// tensors of any shape, vector products.
+// Composites of products: addmv and similar sums, inner, kron, tensordot and cross products.
 #include "ops/core/run.h"
 #include "phlox/ops/arithmetic.h"
 #include "phlox/ops/index.h"
@@ -11,16 +10,16 @@
 
 static bool is_number(px_scalar s, double value) { return px_scalar_float(s) == value; }
 
-static px_scalar as_whole(px_scalar x) { return x.kind == 'f' ? px_int((int64_t)x.v.f) : x; }
+static px_scalar truncate(px_scalar x) { return x.kind == 'f' ? px_int((int64_t)x.v.f) : x; }
 
-// beta * self + alpha * product; of whole numbers these are whole, too. What is multiplied by 0 is
-// not read, NaN neither.
+// beta * self + alpha * product. For integers, alpha and beta are truncated. A tensor multiplied by
+// 0 is not read, so its NaNs are ignored.
 static px_status sum_of(px_tensor **out, const px_tensor *self, const px_tensor *product,
                         px_scalar beta, px_scalar alpha) {
   PX_SCOPED(px_tensor) scaled = NULL;
   px_dtype dtype = (px_dtype)self->dtype;
   if (!px_dtype_is_float(dtype) && !px_dtype_is_complex(dtype) && self->dtype == product->dtype)
-    beta = as_whole(beta), alpha = as_whole(alpha);
+    beta = truncate(beta), alpha = truncate(alpha);
   if (is_number(beta, 0)) return px_mul_scalar(out, product, alpha);
   if (is_number(beta, 1)) return px_add(out, self, product, alpha);
   PX_TRY(px_mul_scalar(&scaled, self, beta));
@@ -35,16 +34,17 @@ PX_RUN(addmv) {
   PX_TRY(px_mv(&product, args->mat, args->vec));
   return sum_of(&call->results[0], args->self, product, args->beta, args->alpha);
 }
-// Of bools: whether self or the product holds, of those whose number is not 0.
-static px_status either(px_tensor **out, const px_tensor *self, const px_tensor *product,
-                        px_scalar beta, px_scalar alpha) {
-  px_scalar by_self = px_int(!is_number(beta, 0)), by_product = px_int(!is_number(alpha, 0));
+// bool: self or product, each only if its factor is not 0.
+static px_status or_of_bools(px_tensor **out, const px_tensor *self, const px_tensor *product,
+                             px_scalar beta, px_scalar alpha) {
+  px_scalar self_factor = px_int(!is_number(beta, 0)),
+            product_factor = px_int(!is_number(alpha, 0));
   PX_SCOPED(px_tensor) count = NULL;
-  PX_TRY(sum_of(&count, self, product, by_self, by_product));
+  PX_TRY(sum_of(&count, self, product, self_factor, product_factor));
   return px__tensor_to(out, count, PX_BOOL, PX_DEVICE_NONE);
 }
-// Of halves a matrix product, which rounds once.
-static px_status addr_of_halves(px_call *call, const px__addr_args *args) {
+// fp16 and bf16 use a matrix product, which rounds once.
+static px_status addr_16_bit(px_call *call, const px__addr_args *args) {
   PX_SCOPED(px_tensor) column = NULL;
   PX_SCOPED(px_tensor) row = NULL;
   PX_TRY(px_unsqueeze(&column, args->vec1, 1));
@@ -57,28 +57,28 @@ PX_RUN(addr) {
   PX_TRY(check_broadcast(args->self, args->vec1->numel, args->vec2->numel));
   if ((dtype == PX_FLOAT16 || dtype == PX_BFLOAT16) && args->vec1->dtype == dtype &&
       args->vec2->dtype == dtype)
-    return addr_of_halves(call, args);
+    return addr_16_bit(call, args);
   PX_TRY(px_outer(&product, args->vec1, args->vec2));
   if (args->self->dtype == PX_BOOL && product->dtype == PX_BOOL)
-    return either(&call->results[0], args->self, product, args->beta, args->alpha);
+    return or_of_bools(&call->results[0], args->self, product, args->beta, args->alpha);
   return sum_of(&call->results[0], args->self, product, args->beta, args->alpha);
 }
 
-// A batch of products, summed, is one product of rows and columns that are as long as the batch.
+// The sum of a batch of products is one product with the batch in the inner dimension.
 PX_RUN(addbmm) {
   const px_tensor *a = args->batch1, *b = args->batch2;
   int64_t inner = px__product(a->sizes[0], a->sizes[2]);
   int64_t left[2] = {a->sizes[1], inner}, right[2] = {inner, b->sizes[2]};
-  PX_SCOPED(px_tensor) turned = NULL;
+  PX_SCOPED(px_tensor) permuted = NULL;
   PX_SCOPED(px_tensor) rows = NULL;
   PX_SCOPED(px_tensor) columns = NULL;
-  PX_TRY(px_transpose(&turned, a, 0, 1));
-  PX_TRY(px_reshape(&rows, turned, left, 2));
+  PX_TRY(px_transpose(&permuted, a, 0, 1));
+  PX_TRY(px_reshape(&rows, permuted, left, 2));
   PX_TRY(px_reshape(&columns, b, right, 2));
   return px_addmm(&call->results[0], args->self, rows, columns, args->beta, args->alpha);
 }
 
-// ---- any shapes
+// ---- operands of any shape
 
 PX_RUN(inner) {
   const px_tensor *a = args->self, *b = args->other;
@@ -87,8 +87,8 @@ PX_RUN(inner) {
   return px_tensordot(&call->results[0], a, b, &last, 1, &last, 1);
 }
 
-// t with sizes of 1 between its own, in front of them (odd 1) or behind.
-static px_status spaced(px_tensor **out, const px_tensor *t, int ndim, int odd) {
+// Reshapes t with a size of 1 before (odd = 1) or after (odd = 0) each of its own.
+static px_status interleave_ones(px_tensor **out, const px_tensor *t, int ndim, int odd) {
   int64_t sizes[2 * PX_MAX_DIMS];
   for (int d = 0; d < 2 * ndim; d++) sizes[d] = 1;
   for (int d = 0; d < t->ndim; d++) sizes[2 * (ndim - t->ndim + d) + odd] = t->sizes[d];
@@ -107,51 +107,53 @@ PX_RUN(kron) {
     bool over = px__mul_size(da < 0 ? 1 : a->sizes[da], db < 0 ? 1 : b->sizes[db], &sizes[d]);
     PX_CHECK(!over, PX_RUNTIME, "kron: the result has too many elements");
   }
-  PX_TRY(spaced(&left, a, ndim, 0));
-  PX_TRY(spaced(&right, b, ndim, 1));
+  PX_TRY(interleave_ones(&left, a, ndim, 0));
+  PX_TRY(interleave_ones(&right, b, ndim, 1));
   PX_TRY(px_mul(&products, left, right));
   return px_reshape(&call->results[0], products, sizes, ndim);
 }
 
 // ---- tensordot
 
-// The dimensions that are summed, and the others, of one tensor.
-typedef struct sides {
-  uint64_t taken;
-  int64_t order[PX_MAX_DIMS];  // summed ones behind (of the left) or in front
-  int64_t own, summed;         // products of sizes
-} sides;
-static px_status take_dims(sides *s, const px_tensor *t, px_value dims) {
-  s->taken = 0;
+// Contracted and free dimensions of one operand.
+typedef struct contraction {
+  uint64_t contracted;
+  int64_t order[PX_MAX_DIMS];          // permutation; contracted ones last (left) or first (right)
+  int64_t free_size, contracted_size;  // products of the free and contracted sizes
+} contraction;
+static px_status read_dims(contraction *s, const px_tensor *t, px_value dims) {
+  s->contracted = 0;
   for (int i = 0, at; i < dims.n; i++) {
     PX_TRY(px__wrap_dim(&at, dims.v.ints[i], t->ndim));
-    PX_CHECK(!(s->taken >> at & 1), PX_RUNTIME, "dim %d appears multiple times in the list of dims",
-             at);
-    s->taken |= (uint64_t)1 << at;
+    PX_CHECK(!(s->contracted >> at & 1), PX_RUNTIME,
+             "dim %d appears multiple times in the list of dims", at);
+    s->contracted |= (uint64_t)1 << at;
   }
   return PX_OK;
 }
-static void order_dims(sides *s, const px_tensor *t, px_value dims, bool behind) {
+static void order_dims(contraction *s, const px_tensor *t, px_value dims, bool contracted_last) {
   int n = 0, free_dims = t->ndim - dims.n;
-  s->own = s->summed = 1;
+  s->free_size = s->contracted_size = 1;
   for (int d = 0; d < t->ndim; d++) {
-    if (s->taken >> d & 1) continue;
-    s->order[(behind ? 0 : dims.n) + n++] = d;
-    s->own = px__product(s->own, t->sizes[d]);
+    if (s->contracted >> d & 1) continue;
+    s->order[(contracted_last ? 0 : dims.n) + n++] = d;
+    s->free_size = px__product(s->free_size, t->sizes[d]);
   }
   for (int i = 0; i < dims.n; i++) {
     int64_t d = dims.v.ints[i] < 0 ? dims.v.ints[i] + t->ndim : dims.v.ints[i];
-    s->order[(behind ? free_dims : 0) + i] = d;
-    s->summed = px__product(s->summed, t->sizes[d]);
+    s->order[(contracted_last ? free_dims : 0) + i] = d;
+    s->contracted_size = px__product(s->contracted_size, t->sizes[d]);
   }
 }
-static px_status flat_matrix(px_tensor **out, const px_tensor *t, const sides *s, bool behind) {
-  PX_SCOPED(px_tensor) turned = NULL;
-  int64_t sizes[2] = {behind ? s->own : s->summed, behind ? s->summed : s->own};
-  PX_TRY(px_permute(&turned, t, s->order, t->ndim));
-  return px_reshape(out, turned, sizes, 2);
+static px_status flat_matrix(px_tensor **out, const px_tensor *t, const contraction *s,
+                             bool contracted_last) {
+  PX_SCOPED(px_tensor) permuted = NULL;
+  int64_t sizes[2] = {contracted_last ? s->free_size : s->contracted_size,
+                      contracted_last ? s->contracted_size : s->free_size};
+  PX_TRY(px_permute(&permuted, t, s->order, t->ndim));
+  return px_reshape(out, permuted, sizes, 2);
 }
-// Sizes of a pair are equal, or the other one's dimension, which is then summed by itself, is 1.
+// Requires equal contracted sizes, or 1 for one operand; the other is then summed first.
 static px_status match_sizes(px_tensor **a, px_tensor **b, px_value dims_a, px_value dims_b) {
   for (int i = 0; i < dims_a.n; i++) {
     int64_t da = dims_a.v.ints[i], db = dims_b.v.ints[i];
@@ -176,17 +178,17 @@ PX_RUN(tensordot) {
   PX_SCOPED(px_tensor) right = NULL;
   PX_SCOPED(px_tensor) product = NULL;
   int64_t sizes[2 * PX_MAX_DIMS];
-  sides x, y;
+  contraction x, y;
   int n = 0;
-  PX_TRY(take_dims(&x, a, args->dims_self));
-  PX_TRY(take_dims(&y, b, args->dims_other));
+  PX_TRY(read_dims(&x, a, args->dims_self));
+  PX_TRY(read_dims(&y, b, args->dims_other));
   PX_TRY(match_sizes(&a, &b, args->dims_self, args->dims_other));
   order_dims(&x, a, args->dims_self, true);
   order_dims(&y, b, args->dims_other, false);
   for (int d = 0; d < a->ndim; d++)
-    if (!(x.taken >> d & 1)) sizes[n++] = a->sizes[d];
+    if (!(x.contracted >> d & 1)) sizes[n++] = a->sizes[d];
   for (int d = 0; d < b->ndim; d++)
-    if (!(y.taken >> d & 1)) sizes[n++] = b->sizes[d];
+    if (!(y.contracted >> d & 1)) sizes[n++] = b->sizes[d];
   PX_TRY(px__check_ndim(n));
   PX_TRY(flat_matrix(&left, a, &x, true));
   PX_TRY(flat_matrix(&right, b, &y, false));
@@ -196,8 +198,8 @@ PX_RUN(tensordot) {
 
 // ---- vector products
 
-// The products of a, moved on by one place, and b, moved on by two.
-static px_status turned_product(px_tensor **out, const px_tensor *a, const px_tensor *b,
+// a rolled by one times b rolled by two.
+static px_status rolled_product(px_tensor **out, const px_tensor *a, const px_tensor *b,
                                 int64_t dim) {
   PX_SCOPED(px_tensor) next = NULL;
   PX_SCOPED(px_tensor) after = NULL;
@@ -206,18 +208,18 @@ static px_status turned_product(px_tensor **out, const px_tensor *a, const px_te
   return px_mul(out, next, after);
 }
 PX_RUN(linalg_cross) {
-  PX_SCOPED(px_tensor) forth = NULL;
-  PX_SCOPED(px_tensor) back = NULL;
-  PX_TRY(turned_product(&forth, args->self, args->other, args->dim));
-  PX_TRY(turned_product(&back, args->other, args->self, args->dim));
-  return px_sub(&call->results[0], forth, back, px_int(1));
+  PX_SCOPED(px_tensor) plus = NULL;
+  PX_SCOPED(px_tensor) minus = NULL;
+  PX_TRY(rolled_product(&plus, args->self, args->other, args->dim));
+  PX_TRY(rolled_product(&minus, args->other, args->self, args->dim));
+  return px_sub(&call->results[0], plus, minus, px_int(1));
 }
 PX_RUN(cross) {
   const px_tensor *self = args->self;
   if (px__given(args->dim))
     return px_linalg_cross(&call->results[0], self, args->other, args->dim.v.i);
-  static bool told;  // by whichever thread comes first
-  if (!__atomic_exchange_n(&told, true, __ATOMIC_RELAXED))
+  static bool warned;  // set by the first thread
+  if (!__atomic_exchange_n(&warned, true, __ATOMIC_RELAXED))
     PX_TRY(
         px_warn(PX_WARN_USER,
                 "Using torch.cross without specifying the dim arg is deprecated.\nPlease either "

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Run functions of powers, products and exponentials of matrices, and of tensors as matrices:
-// composites over products and systems.
+// Run functions of matrix powers, products and exponentials, and of linear algebra on tensors
+// reshaped to matrices. They are composites of products, decompositions and solves.
 #include <math.h>
 
 #include "hidden/powers.h"
@@ -28,11 +28,11 @@ static px_status identities(px_tensor **out, const px_tensor *t) {
   PX_TRY(px_expand(&wide, one, t->sizes, t->ndim));
   return px_clone(out, wide, "contiguous_format");
 }
-static void replace(px_tensor **place, px_tensor **value) {
-  px_release(*place);
-  *place = PX_MOVE(*value);
+static void replace(px_tensor **target, px_tensor **value) {
+  px_release(*target);
+  *target = PX_MOVE(*value);
 }
-// t to the n-th power, n being 1 or more: squares of squares, of which n's digits choose some.
+// t to the n-th power for n >= 1, by repeated squaring.
 static px_status power(px_tensor **out, const px_tensor *t, uint64_t n) {
   PX_SCOPED(px_tensor) square = px_retain(t);
   PX_SCOPED(px_tensor) product = NULL;
@@ -66,16 +66,16 @@ PX_RUN(linalg_matrix_power) {
 
 // ---- roots
 
-// The columns of x times s, times the conjugate transpose of y.
+// x diag(s) y^H.
 static px_status scaled_product(px_tensor **out, const px_tensor *x, const px_tensor *s,
                                 const px_tensor *y) {
   PX_SCOPED(px_tensor) row = NULL;
   PX_SCOPED(px_tensor) scaled = NULL;
-  PX_SCOPED(px_tensor) turned = NULL;
+  PX_SCOPED(px_tensor) adjoint = NULL;
   PX_TRY(px_unsqueeze(&row, s, -2));
   PX_TRY(px_mul(&scaled, x, row));
-  PX_TRY(px_adjoint(&turned, y));
-  return px_matmul(out, scaled, turned);
+  PX_TRY(px_adjoint(&adjoint, y));
+  return px_matmul(out, scaled, adjoint);
 }
 PX_RUN(linalg_matrix_sqrth) {
   PX_SCOPED(px_tensor) values = NULL;
@@ -101,12 +101,12 @@ PX_RUN(linalg_polar) {
 
 // ---- products of several
 
-// Matrices, the first and last of which may have been vectors, and for each pair of first and last
-// one where their product is best cut in two.
+// The operands of multi_dot as matrices, with vectors at the ends unsqueezed, and the dynamic
+// programming tables: the minimum cost of the product of items i to j, and its best split.
 typedef struct chain {
   px_tensor **items;  // owned
   int n;
-  int64_t *sizes;  // n + 1 of them
+  int64_t *sizes;  // n + 1 sizes
   double *cost;    // n by n
   int *cut;
 } chain;
@@ -117,7 +117,7 @@ static void chain_end(chain *c) {
   px__free(c->cost);
   px__free(c->cut);
 }
-static px_status chain_room(chain *c, int n) {
+static px_status chain_alloc(chain *c, int n) {
   c->n = n;
   PX_TRY(px__alloc((void **)&c->items, (size_t)n * sizeof *c->items));
   PX_TRY(px__alloc((void **)&c->sizes, ((size_t)n + 1) * sizeof *c->sizes));
@@ -183,7 +183,7 @@ static px_status chain_multiply(px_tensor **out, const chain *c, int i, int j) {
   return px_mm(out, left, right);
 }
 static px_status multiply_all(px_tensor **out, chain *c, px_tensor *const *tensors, int n) {
-  PX_TRY(chain_room(c, n));
+  PX_TRY(chain_alloc(c, n));
   PX_TRY(chain_fill(c, tensors));
   chain_plan(c);
   return chain_multiply(out, c, 0, n - 1);
@@ -207,26 +207,26 @@ PX_RUN(linalg_multi_dot) {
 // ---- exponentials
 
 enum { DEGREE = 16, STEP = 4 };
-static const double greatest_norm = 0.78;  // that the polynomial is right to the last digit for
+static const double max_norm = 0.78;  // the polynomial has full float64 accuracy up to here
 
-// How often a matrix is to be halved.
+// The number of halvings of t before the polynomial, from the greatest 1-norm of its matrices.
 static px_status halvings(int *out, const px_tensor *t) {
   int64_t rows = -2;
   PX_SCOPED(px_tensor) sizes = NULL;
   PX_SCOPED(px_tensor) sums = NULL;
-  PX_SCOPED(px_tensor) most = NULL;
+  PX_SCOPED(px_tensor) maximum = NULL;
   px_scalar norm;
   *out = 0;
-  if (px__lacks_values(t)) return PX_OK;
+  if (px__is_meta(t)) return PX_OK;
   PX_TRY(px_abs(&sizes, t));
   PX_TRY(px_sum(&sums, sizes, &rows, 1, false, PX_DTYPE_NONE));
-  PX_TRY(px_amax(&most, sums, NULL, 0, false));
-  PX_TRY(px_tensor_item(&norm, most));
+  PX_TRY(px_amax(&maximum, sums, NULL, 0, false));
+  PX_TRY(px_tensor_item(&norm, maximum));
   double value = px_scalar_float(norm);
-  if (isfinite(value) && value > greatest_norm) *out = (int)ceil(log2(value / greatest_norm));
+  if (isfinite(value) && value > max_norm) *out = (int)ceil(log2(value / max_norm));
   return PX_OK;
 }
-// c[0] + c[1] A + ... + c[STEP - 1] A^(STEP-1), and `more` if there is one; powers[k] is A^k.
+// c[0] + c[1] A + ... + c[STEP - 1] A^(STEP-1), plus `more` if it is not NULL. powers[k] is A^k.
 static px_status block(px_tensor **out, px_tensor *const *powers, const double *c,
                        const px_tensor *more) {
   PX_SCOPED(px_tensor) sum = NULL;
@@ -240,7 +240,7 @@ static px_status block(px_tensor **out, px_tensor *const *powers, const double *
   *out = PX_MOVE(sum);
   return PX_OK;
 }
-// Horner's rule, in the fourth power of A.
+// The Taylor polynomial by Horner's rule in the fourth power of A.
 static px_status polynomial(px_tensor **out, px_tensor *const *powers) {
   double c[DEGREE + 1] = {1};
   for (int k = 1; k <= DEGREE; k++) c[k] = c[k - 1] / k;
@@ -273,20 +273,20 @@ static px_status exponential(px_tensor **out, px_tensor **powers, const px_tenso
   *out = PX_MOVE(result);
   return PX_OK;
 }
-// Halves are squared so often that they are so in float32.
+// fp16 and bf16 matrices are computed in float32: repeated squaring accumulates rounding errors.
 PX_RUN(_linalg_matrix_exp) {
   px_tensor *powers[STEP + 1] = {NULL};
   px_dtype dtype = (px_dtype)args->self->dtype;
   bool half = dtype == PX_FLOAT16 || dtype == PX_BFLOAT16;
   PX_SCOPED(px_tensor) wide = NULL;
-  PX_SCOPED(px_tensor) made = NULL;
+  PX_SCOPED(px_tensor) wide_result = NULL;
   PX_TRY(px__check_square(args->self, "linalg.matrix_exp"));
   if (!args->self->numel) return px_clone(&call->results[0], args->self, NULL);
   PX_TRY(px__tensor_to(&wide, args->self, half ? PX_FLOAT32 : dtype, PX_DEVICE_NONE));
-  px_status status = exponential(&made, powers, wide);
+  px_status status = exponential(&wide_result, powers, wide);
   for (int k = 0; k <= STEP; k++) px_release(powers[k]);
   PX_TRY(status);
-  return px__tensor_to(&call->results[0], made, half ? dtype : (px_dtype)made->dtype,
+  return px__tensor_to(&call->results[0], wide_result, half ? dtype : (px_dtype)wide_result->dtype,
                        PX_DEVICE_NONE);
 }
 PX_RUN(linalg_matrix_exp) {
@@ -299,7 +299,7 @@ PX_RUN(linalg_matrix_exp) {
 
 PX_RUN(linalg_tensorinv) {
   const px_tensor *self = args->self;
-  int ind = (int)px__least(args->ind, self->ndim);
+  int ind = (int)px__min(args->ind, self->ndim);
   int64_t sizes[PX_MAX_DIMS], rows = px__sizes_product(self->sizes, ind);
   int64_t columns = px__sizes_product(self->sizes + ind, self->ndim - ind);
   PX_SCOPED(px_tensor) matrix = NULL;
@@ -318,7 +318,7 @@ PX_RUN(linalg_tensorinv) {
   px__sizes_copy(sizes + self->ndim - ind, self->sizes, ind);
   return px_reshape(&call->results[0], inverse, sizes, self->ndim);
 }
-static px_status moved_back(px_tensor **out, const px_tensor *t, px_value dims) {
+static px_status move_dims_last(px_tensor **out, const px_tensor *t, px_value dims) {
   int64_t to[PX_MAX_DIMS];
   if (!px__given(dims)) return *out = px_retain(t), PX_OK;
   PX_TRY(px__check_ndim(dims.n));
@@ -330,9 +330,9 @@ PX_RUN(linalg_tensorsolve) {
   PX_SCOPED(px_tensor) self = NULL;
   PX_SCOPED(px_tensor) matrix = NULL;
   PX_SCOPED(px_tensor) flat = NULL;
-  PX_SCOPED(px_tensor) found = NULL;
-  PX_TRY(moved_back(&self, args->self, args->dims));
-  int leading = (int)px__least(other->ndim, self->ndim), kept = self->ndim - leading;
+  PX_SCOPED(px_tensor) solution = NULL;
+  PX_TRY(move_dims_last(&self, args->self, args->dims));
+  int leading = (int)px__min(other->ndim, self->ndim), kept = self->ndim - leading;
   int64_t n = px__sizes_product(self->sizes + leading, kept), all = other->numel;
   PX_CHECK(n == all, PX_RUNTIME,
            "Expected self to satisfy the requirement prod(self.shape[other.ndim:]) == "
@@ -340,11 +340,11 @@ PX_RUN(linalg_tensorsolve) {
            (long long)n, (long long)all);
   PX_TRY(px_reshape(&matrix, self, (const int64_t[]){n, n}, 2));
   PX_TRY(px_reshape(&flat, other, &n, 1));
-  PX_TRY(px_linalg_solve(&found, matrix, flat, true));
-  return px_reshape(&call->results[0], found, self->sizes + leading, kept);
+  PX_TRY(px_linalg_solve(&solution, matrix, flat, true));
+  return px_reshape(&call->results[0], solution, self->sizes + leading, kept);
 }
 
-// The powers of x from 0 to n - 1, in a last dimension.
+// The powers of x from 0 to n - 1 in a new last dimension.
 static px_status powers_of(px_tensor **out, const px_tensor *x, int64_t n) {
   int64_t sizes[PX_MAX_DIMS];
   int ndim = x->ndim + 1;

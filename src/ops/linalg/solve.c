@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Run functions of systems of linear equations: those of the kernels make results by columns; the
-// others are composites over them.
+// Run functions of systems of linear equations. Ops with kernels allocate column-major results. The
+// others are composites of them.
 #include <math.h>
 
 #include "ops/core/matrices.h"
@@ -19,7 +19,7 @@
 
 static int64_t rows_of(const px_tensor *t) { return t->sizes[t->ndim - 2]; }
 static int64_t columns_of(const px_tensor *t) { return t->sizes[t->ndim - 1]; }
-static px_status turned(px_tensor **out, const px_tensor *t) {
+static px_status transposed(px_tensor **out, const px_tensor *t) {
   return px_transpose(out, t, -2, -1);
 }
 
@@ -37,19 +37,19 @@ PX_RUN(_linalg_lu) {
            "linalg.lu_factor: LU without pivoting is not implemented on the CPU");
   PX_TRY(px__check_kernel(call, a, false));
   PX_TRY(px__matrices_result(call, 0, a, rows_of(a), columns_of(a)));
-  PX_TRY(px__lines_result(call, 1, a, px__least(rows_of(a), columns_of(a)), PX_INT32));
+  PX_TRY(px__lines_result(call, 1, a, px__min(rows_of(a), columns_of(a)), PX_INT32));
   return px__lines_result(call, 2, a, -1, PX_INT32);
 }
-// That b and pivots go with the decompositions of square matrices, and the result, which is as b.
-static px_status solved_by(px_call *call, const px_tensor *a, const px_tensor *pivots,
-                           const px_tensor *b) {
+// Checks that b and pivots match the square decompositions a. The result has the sizes of b.
+static px_status solve_result(px_call *call, const px_tensor *a, const px_tensor *pivots,
+                              const px_tensor *b) {
   PX_TRY(px__check_kernel(call, a, true));
   PX_TRY(px__check_beside(call, a, b, 2, (px_dtype)a->dtype));
   PX_TRY(px__check_beside(call, a, pivots, 1, PX_INT32));
   PX_TRY(px__check_fits(call, rows_of(b) == rows_of(a) && columns_of(pivots) == rows_of(a)));
   return px__matrices_result(call, 0, b, rows_of(b), columns_of(b));
 }
-PX_RUN(_linalg_lu_solve) { return solved_by(call, args->LU, args->pivots, args->B); }
+PX_RUN(_linalg_lu_solve) { return solve_result(call, args->LU, args->pivots, args->B); }
 PX_RUN(_linalg_inverse) {
   const px_tensor *a = args->A;
   PX_TRY(px__check_kernel(call, a, true));
@@ -80,7 +80,7 @@ PX_RUN(_linalg_ldl) {
   PX_TRY(px__lines_result(call, 1, a, rows_of(a), PX_INT32));
   return px__lines_result(call, 2, a, -1, PX_INT32);
 }
-PX_RUN(_linalg_ldl_solve) { return solved_by(call, args->LD, args->pivots, args->B); }
+PX_RUN(_linalg_ldl_solve) { return solve_result(call, args->LD, args->pivots, args->B); }
 
 // ---- positive-definite matrices
 
@@ -108,20 +108,20 @@ PX_RUN(linalg_cholesky) {
 
 static px_status adjoint(px_tensor **out, const px_tensor *t) {
   PX_SCOPED(px_tensor) other = NULL;
-  PX_TRY(turned(&other, t));
+  PX_TRY(transposed(&other, t));
   return px_conj(out, other);
 }
-// Both triangular systems that the decomposition makes of one: L y = b, then L' x = y.
-static px_status solve_twice(px_tensor **out, const px_tensor *b, const px_tensor *triangle,
-                             bool upper) {
+// Solves A x = b by the two triangular systems of its Cholesky factor: L y = b, then L^H x = y.
+static px_status solve_cholesky(px_tensor **out, const px_tensor *b, const px_tensor *triangle,
+                                bool upper) {
   PX_SCOPED(px_tensor) other = NULL;
-  PX_SCOPED(px_tensor) half = NULL;
+  PX_SCOPED(px_tensor) partial = NULL;
   PX_TRY(adjoint(&other, triangle));
-  PX_TRY(px_linalg_solve_triangular(&half, upper ? other : triangle, b, false, true, false));
-  return px_linalg_solve_triangular(out, upper ? triangle : other, half, true, true, false);
+  PX_TRY(px_linalg_solve_triangular(&partial, upper ? other : triangle, b, false, true, false));
+  return px_linalg_solve_triangular(out, upper ? triangle : other, partial, true, true, false);
 }
 PX_RUN(cholesky_solve) {
-  return solve_twice(&call->results[0], args->self, args->input2, args->upper);
+  return solve_cholesky(&call->results[0], args->self, args->input2, args->upper);
 }
 static px_status identity_like(px_tensor **out, const px_tensor *t) {
   return px_eye(out, rows_of(t), NULL, (px_dtype)t->dtype, px__tensor_device(t), false, false);
@@ -134,7 +134,7 @@ PX_RUN(cholesky_inverse) {
     PX_FAIL(PX_UNIMPLEMENTED, "\"cholesky_inverse_out_cpu\" not implemented for '%s'",
             px_dtype_class((px_dtype)self->dtype));
   PX_TRY(identity_like(&identity, self));
-  return solve_twice(&call->results[0], identity, self, args->upper);
+  return solve_cholesky(&call->results[0], identity, self, args->upper);
 }
 
 // ---- LU
@@ -157,9 +157,9 @@ PX_RUN(linalg_lu_factor) {
                         "consider calling linalg.lu(A, pivot) or linalg.lu_factor_ex(A, pivot)");
 }
 
-// The lower triangle with a diagonal of ones, and the upper one, of a decomposition.
+// The unit lower triangular and the upper triangular factor of an LU decomposition.
 static px_status lower_of(px_tensor **out, const px_tensor *lu) {
-  int64_t m = rows_of(lu), k = px__least(m, columns_of(lu));
+  int64_t m = rows_of(lu), k = px__min(m, columns_of(lu));
   PX_SCOPED(px_tensor) part = NULL;
   PX_SCOPED(px_tensor) below = NULL;
   PX_SCOPED(px_tensor) ones = NULL;
@@ -171,7 +171,7 @@ static px_status lower_of(px_tensor **out, const px_tensor *lu) {
 static px_status upper_of(px_tensor **out, const px_tensor *lu) {
   PX_SCOPED(px_tensor) part = NULL;
   PX_SCOPED(px_tensor) above = NULL;
-  PX_TRY(px_narrow(&part, lu, -2, 0, px__least(rows_of(lu), columns_of(lu))));
+  PX_TRY(px_narrow(&part, lu, -2, 0, px__min(rows_of(lu), columns_of(lu))));
   PX_TRY(px_triu(&above, part, 0));
   return px_contiguous(out, above);
 }
@@ -209,7 +209,7 @@ static px_status check_fits(const px_tensor *a, const px_tensor *b, bool left, c
            (long long)rows_of(b), (long long)columns_of(b));
   return PX_OK;
 }
-// X in A X = B, or with `adjoint` A' X = B, batches broadcast.
+// Solves A X = B, or A^H X = B if `adjoint`, with broadcast batch dimensions.
 static px_status lu_solve(px_tensor **out, const px_tensor *lu, const px_tensor *pivots,
                           const px_tensor *b, bool adjoint) {
   PX_SCOPED(px_tensor) wide_lu = NULL;
@@ -219,17 +219,17 @@ static px_status lu_solve(px_tensor **out, const px_tensor *lu, const px_tensor 
   PX_TRY(px__expand_batch(&wide_pivots, pivots, 1, wide_b));
   return px__linalg_lu_solve(out, wide_lu, wide_pivots, wide_b, adjoint);
 }
-// The same for X A = B too, whose transpose is A.T X.T = B.T, and A.T the adjoint of conj A.
+// Also solves X A = B, by its transpose A^T X^T = B^T with A^T = (conj A)^H.
 static px_status lu_solve_side(px_tensor **out, const px_tensor *lu, const px_tensor *pivots,
                                const px_tensor *b, bool left, bool adjoint) {
   if (left) return lu_solve(out, lu, pivots, b, adjoint);
-  PX_SCOPED(px_tensor) given = NULL;
-  PX_SCOPED(px_tensor) found = NULL;
+  PX_SCOPED(px_tensor) rhs = NULL;
+  PX_SCOPED(px_tensor) solution = NULL;
   PX_SCOPED(px_tensor) conjugate = NULL;
-  PX_TRY(turned(&given, b));
+  PX_TRY(transposed(&rhs, b));
   PX_TRY(px_conj(&conjugate, lu));
-  PX_TRY(lu_solve(&found, conjugate, pivots, given, !adjoint));
-  return turned(out, found);
+  PX_TRY(lu_solve(&solution, conjugate, pivots, rhs, !adjoint));
+  return transposed(out, solution);
 }
 PX_RUN(linalg_lu_solve) {
   PX_TRY(check_fits(args->LU, args->B, args->left, "linalg.lu_solve"));
@@ -255,18 +255,18 @@ PX_RUN(triangular_solve) {
   PX_SCOPED(px_tensor) a = NULL;
   PX_SCOPED(px_tensor) b = NULL;
   PX_SCOPED(px_tensor) other = NULL;
-  PX_SCOPED(px_tensor) lying = NULL;
+  PX_SCOPED(px_tensor) packed = NULL;
   PX_TRY(px__match_batches(&a, &b, args->A, args->self));
-  PX_TRY(turned(&other, a));
+  PX_TRY(transposed(&other, a));
   PX_TRY(px__linalg_triangular(&call->results[0], args->transpose ? other : a, b,
                                args->upper != args->transpose, true, args->unitriangular));
-  PX_TRY(px_clone(&lying, other, "contiguous_format"));
-  return turned(&call->results[1], lying);
+  PX_TRY(px_clone(&packed, other, "contiguous_format"));
+  return transposed(&call->results[1], packed);
 }
 
 // ---- systems and inverses
 
-// Whether B is a vector for each matrix of A, rather than a matrix.
+// True if B has one vector for each matrix of A.
 static bool is_vector(const px_tensor *a, const px_tensor *b) {
   return b->ndim == 1 || (a->ndim - 1 == b->ndim && px__has_sizes(b, a->ndim - 1, a->sizes));
 }
@@ -278,16 +278,16 @@ PX_RUN(_linalg_solve) {
   PX_TRY(px__linalg_lu(&r[1], &r[2], &r[3], args->A, true));
   return lu_solve_side(&r[0], r[1], r[2], args->B, args->left, false);
 }
-// Columns as vectors, of which PyTorch lays several out as a matrix by columns.
+// Removes the column dimension. PyTorch returns batches of vectors as column-major matrices.
 static px_status vectors_of(px_tensor **out, const px_tensor *columns) {
   PX_SCOPED(px_tensor) rows = NULL;
   PX_SCOPED(px_tensor) other = NULL;
-  PX_SCOPED(px_tensor) lying = NULL;
+  PX_SCOPED(px_tensor) packed = NULL;
   if (columns->ndim == 2) return px_squeeze_dim(out, columns, (const int64_t[]){-1}, 1);
   PX_TRY(px_squeeze_dim(&rows, columns, (const int64_t[]){-1}, 1));
-  PX_TRY(turned(&other, rows));
-  PX_TRY(px_contiguous(&lying, other));
-  return turned(out, lying);
+  PX_TRY(transposed(&other, rows));
+  PX_TRY(px_contiguous(&packed, other));
+  return transposed(out, packed);
 }
 static px_status solve(px_tensor **out, px_tensor **info, const px_tensor *a, const px_tensor *b,
                        bool left, bool check) {
@@ -302,14 +302,14 @@ static px_status solve(px_tensor **out, px_tensor **info, const px_tensor *a, co
            px_dtype_class((px_dtype)a->dtype), px_dtype_class((px_dtype)b->dtype));
   bool vector = a->ndim >= 2 && is_vector(a, b);
   if (vector) PX_TRY(px_unsqueeze(&column, b, -1));
-  const px_tensor *given = vector ? column : b;
+  const px_tensor *rhs = vector ? column : b;
   PX_TRY(px__check_square(a, "linalg.solve"));
-  PX_TRY(px__check_matrices(given, "linalg.solve", "B"));
-  PX_TRY(check_fits(a, given, left, "linalg.solve"));
+  PX_TRY(px__check_matrices(rhs, "linalg.solve", "B"));
+  PX_TRY(check_fits(a, rhs, left, "linalg.solve"));
   PX_CHECK(left || !vector, PX_RUNTIME,
            "linalg.solve: Vector broadcasting of the left hand side is not supported for "
            "left=False. In this case linalg.solve is equivalent to B / A.squeeze(-1)");
-  PX_TRY(px__linalg_solve(&result, &lu, &pivots, info, a, given, left));
+  PX_TRY(px__linalg_solve(&result, &lu, &pivots, info, a, rhs, left));
   if (check)
     PX_TRY(px__check_info(*info, PX_LINALG, "torch.linalg.solve",
                           "%s: %sThe solver failed because the input matrix is singular."));
@@ -345,18 +345,18 @@ PX_RUN(linalg_inv) {
 
 // ---- determinants
 
-// -1 for each matrix whose rows were exchanged an odd number of times, 1 for the others.
+// The sign of each row permutation: -1 after an odd number of exchanges, otherwise 1.
 static px_status parity(px_tensor **out, const px_tensor *pivots, px_dtype dtype) {
   int64_t last = -1, n = pivots->sizes[pivots->ndim - 1];
   px_device device = px__tensor_device(pivots);
-  PX_SCOPED(px_tensor) places = NULL;
+  PX_SCOPED(px_tensor) expected = NULL;
   PX_SCOPED(px_tensor) moved = NULL;
   PX_SCOPED(px_tensor) count = NULL;
   PX_SCOPED(px_tensor) odd = NULL;
   PX_SCOPED(px_tensor) twice = NULL;
   PX_SCOPED(px_tensor) sign = NULL;
-  PX_TRY(px_arange(&places, px_int(1), px_int(n + 1), px_int(1), PX_INT32, device, false, false));
-  PX_TRY(px_ne(&moved, pivots, places));
+  PX_TRY(px_arange(&expected, px_int(1), px_int(n + 1), px_int(1), PX_INT32, device, false, false));
+  PX_TRY(px_ne(&moved, pivots, expected));
   PX_TRY(px_sum(&count, moved, &last, 1, false, PX_INT64));
   PX_TRY(px_remainder_scalar(&odd, count, px_int(2)));
   PX_TRY(px_mul_scalar(&twice, odd, px_int(-2)));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Run functions of attention: which way it is computed, the composition of other ops, and what is
-// brought to the form that the kernel takes.
+// Run functions of attention: selection of the implementation, composition from other ops, and
+// operands of the tiled kernel.
 #include <math.h>
 
 #include "device/core/device_impl.h"
@@ -22,9 +22,9 @@ typedef const px__scaled_dot_product_attention_args arguments;
 
 // ---- composed of other ops
 
-// What a query may see, as a mask that hides the rest: bool, or to be added. A query that sees
-// nothing (`blind`) hides nothing either, since a softmax over no places is NaN; its result is 0.
-static px_status open_eyes(px_tensor **hiding, px_tensor **blind, const px_tensor *mask) {
+// Converts a mask to one that hides positions: bool, or additive. Fully masked queries (`blind`)
+// get no mask, because softmax over nothing is NaN. Their output is set to 0 later.
+static px_status hiding_mask(px_tensor **hiding, px_tensor **fully_masked, const px_tensor *mask) {
   PX_SCOPED(px_tensor) hidden = NULL;
   PX_SCOPED(px_tensor) all = NULL;
   if (mask->dtype == PX_BOOL)
@@ -34,11 +34,12 @@ static px_status open_eyes(px_tensor **hiding, px_tensor **blind, const px_tenso
   PX_TRY(px_all(&all, hidden, (int64_t[]){-1}, 1, true));
   const px_tensor *given = mask->dtype == PX_BOOL ? hidden : mask;
   PX_TRY(px_masked_fill(hiding, given, all, px_int(0)));
-  *blind = PX_MOVE(all);
+  *fully_masked = PX_MOVE(all);
   return PX_OK;
 }
-// Hides the places that a mask says, or those behind a query's own.
-static px_status hide(px_tensor **scores, px_tensor **blind, const px_tensor *mask, bool causal) {
+// Masks scores by the mask, or by position for causal attention.
+static px_status mask_scores(px_tensor **scores, px_tensor **fully_masked, const px_tensor *mask,
+                             bool causal) {
   PX_SCOPED(px_tensor) all = NULL;
   PX_SCOPED(px_tensor) seen = NULL;
   PX_SCOPED(px_tensor) hiding = NULL;
@@ -52,7 +53,7 @@ static px_status hide(px_tensor **scores, px_tensor **blind, const px_tensor *ma
   } else if (mask) {
     px_dtype dtype = (px_dtype)(mask->dtype == PX_BOOL ? PX_BOOL : s->dtype);
     PX_TRY(px_to(&own, mask, dtype, PX_DEVICE_NONE, false, false));
-    PX_TRY(open_eyes(&hiding, blind, own));
+    PX_TRY(hiding_mask(&hiding, fully_masked, own));
   } else {
     return PX_OK;
   }
@@ -64,14 +65,14 @@ static px_status hide(px_tensor **scores, px_tensor **blind, const px_tensor *ma
   *scores = next;
   return PX_OK;
 }
-static px_status weigh(px_tensor **out, const px_tensor *scores, const px_tensor *blind) {
+static px_status weigh(px_tensor **out, const px_tensor *scores, const px_tensor *fully_masked) {
   PX_SCOPED(px_tensor) weights = NULL;
   PX_TRY(px_softmax(&weights, scores, -1, PX_DTYPE_NONE));
-  if (blind) return px_masked_fill(out, weights, blind, px_int(0));
+  if (fully_masked) return px_masked_fill(out, weights, fully_masked, px_int(0));
   *out = PX_MOVE(weights);
   return PX_OK;
 }
-// Each head of key and value serves several heads of the query.
+// Repeats key and value heads for groups of query heads.
 static px_status share_heads(px_tensor **out, px_tensor *t, int64_t heads, bool shared) {
   int dim = t->ndim - 3;
   bool none = dim >= 0 && !heads && !t->sizes[dim];
@@ -81,8 +82,9 @@ static px_status share_heads(px_tensor **out, px_tensor *t, int64_t heads, bool 
   int64_t at = dim;
   return px_repeat_interleave(out, t, heads / t->sizes[dim], &at, NULL);
 }
-// The weights that a call of tiled_attention kept, or those that are drawn now.
-static px_status drop(px_tensor **out, const px_tensor *weights, double p, const px_tensor *seed) {
+// Dropout. With a seed, reuses the mask of a tiled_attention call.
+static px_status apply_dropout(px_tensor **out, const px_tensor *weights, double p,
+                               const px_tensor *seed) {
   PX_SCOPED(px_tensor) kept = NULL;
   PX_SCOPED(px_tensor) left = NULL;
   if (!seed) return px_dropout(out, weights, p, p > 0);
@@ -94,27 +96,27 @@ PX_RUN(composed_attention) {
   px_tensor *q = args->query;
   PX_SCOPED(px_tensor) key = NULL;
   PX_SCOPED(px_tensor) value = NULL;
-  PX_SCOPED(px_tensor) turned = NULL;
+  PX_SCOPED(px_tensor) transposed = NULL;
   PX_SCOPED(px_tensor) scaled = NULL;
   PX_SCOPED(px_tensor) scores = NULL;
-  PX_SCOPED(px_tensor) blind = NULL;
+  PX_SCOPED(px_tensor) fully_masked = NULL;
   PX_SCOPED(px_tensor) weights = NULL;
   PX_SCOPED(px_tensor) kept = NULL;
   int64_t heads = q->ndim > 2 ? q->sizes[q->ndim - 3] : 1;
   PX_TRY(share_heads(&key, args->key, heads, args->enable_gqa));
   PX_TRY(share_heads(&value, args->value, heads, args->enable_gqa));
-  PX_TRY(px_transpose(&turned, key, -2, -1));
+  PX_TRY(px_transpose(&transposed, key, -2, -1));
   PX_TRY(px_mul_scalar(&scaled, q, px_float(args->scale)));
-  PX_TRY(px_matmul(&scores, scaled, turned));
-  PX_TRY(hide(&scores, &blind, args->attn_mask, args->is_causal));
-  PX_TRY(weigh(&weights, scores, blind));
-  PX_TRY(drop(&kept, weights, args->dropout_p, args->seed));
+  PX_TRY(px_matmul(&scores, scaled, transposed));
+  PX_TRY(mask_scores(&scores, &fully_masked, args->attn_mask, args->is_causal));
+  PX_TRY(weigh(&weights, scores, fully_masked));
+  PX_TRY(apply_dropout(&kept, weights, args->dropout_p, args->seed));
   return px_matmul(&call->results[0], kept, value);
 }
 
-// ---- in tiles
+// ---- tiled kernel
 
-// Of what the kernels are given; the sizes of the result.
+// Checks the kernel's operands. Returns the sizes of the result.
 static px_status check_tiles(const px_op *op, const px_tensor *q, const px_tensor *k,
                              const px_tensor *v, const px_tensor *mask, double p,
                              int64_t sizes[4]) {
@@ -122,7 +124,7 @@ static px_status check_tiles(const px_op *op, const px_tensor *q, const px_tenso
   bool fit = q->ndim == 4 && k->ndim == 4 && v->ndim == 4 && qs[0] == ks[0] && qs[3] == ks[3] &&
              !memcmp(ks, vs, 3 * sizeof *ks) && (ks[1] ? qs[1] % ks[1] == 0 : !qs[1]);
   PX_CHECK(fit && q->dtype == k->dtype && q->dtype == v->dtype, PX_RUNTIME,
-           "%s: query, key and value do not fit each other in size or dtype", op->name);
+           "%s: sizes or dtypes of query, key and value do not match", op->name);
   PX_CHECK(!mask || px__has_sizes(mask, 4, (int64_t[]){qs[0], qs[1], qs[2], ks[2]}), PX_RUNTIME,
            "%s: attn_mask does not have the size of the scores", op->name);
   PX_CHECK(p >= 0 && p <= 1, PX_RUNTIME, "%s: dropout_p must be between 0 and 1, but is %g",
@@ -131,19 +133,19 @@ static px_status check_tiles(const px_op *op, const px_tensor *q, const px_tenso
   sizes[3] = vs[3];
   return PX_OK;
 }
-// As query lies: what was transposed before is transposed back after. NULL: row-major.
-static const int64_t *output_strides(int64_t room[4], const px_tensor *query,
+// Strides of the output: those of query if its sizes match; NULL: row-major.
+static const int64_t *output_strides(int64_t buffer[4], const px_tensor *query,
                                      const int64_t *sizes) {
-  return px__has_sizes(query, 4, sizes) ? px__kept_strides(room, query) : NULL;
+  return px__has_sizes(query, 4, sizes) ? px__kept_strides(buffer, query) : NULL;
 }
 PX_RUN(tiled_attention) {
   const px_tensor *q = args->query;
   px_dtype dtype = (px_dtype)q->dtype;
   bool drops = args->dropout_p > 0;
-  int64_t sizes[4], room[4];
+  int64_t sizes[4], buffer[4];
   PX_TRY(check_tiles(call->op, q, args->key, args->value, args->attn_mask, args->dropout_p, sizes));
   PX_TRY(px__call_same_device(call));
-  PX_TRY(px__empty_dense(&call->results[0], 4, sizes, output_strides(room, q, sizes), dtype,
+  PX_TRY(px__empty_dense(&call->results[0], 4, sizes, output_strides(buffer, q, sizes), dtype,
                          call->device, false));
   PX_TRY(px__call_result(call, 1, 3, sizes, dtype == PX_FLOAT64 ? dtype : PX_FLOAT32));
   PX_TRY(px__call_result(call, 2, 1, (int64_t[]){drops ? 2 : 0}, PX_INT64));
@@ -169,44 +171,44 @@ PX_RUN(tiled_attention_backward) {
   return PX_OK;
 }
 
-// What query, key and value share: the sizes before the last two, but for heads of their own.
+// Common sizes of query, key and value before the last two. Heads may differ.
 typedef struct common {
   int64_t sizes[PX_MAX_DIMS];
   int count;
-  bool shared;  // heads: the last of the sizes is query's alone
+  bool shared;  // GQA: the last of the sizes is query's number of heads
 } common;
 
-// The sizes of t before its rows, and, where heads are shared, before those.
+// Number of sizes of t before its rows, and before its heads if heads are shared.
 static int lead_of(const px_tensor *t, bool shared) {
   int count = t->ndim - 2 - shared;
   return count > 0 ? count : 0;
 }
-// False if they do not fit each other.
+// False if the sizes do not match.
 static bool find_common(common *c, arguments *args) {
-  const px_tensor *three[] = {args->query, args->key, args->value}, *q = args->query;
+  const px_tensor *qkv[] = {args->query, args->key, args->value}, *q = args->query;
   const int64_t *ks = args->key->sizes + args->key->ndim, *vs = args->value->sizes;
   vs += args->value->ndim;
   c->shared = args->enable_gqa, c->count = 0;
   if (ks[-1] != q->sizes[q->ndim - 1] || ks[-2] != vs[-2]) return false;
   for (int i = 0; i < 3; i++) {
-    if (c->shared && three[i]->ndim < 3) return false;
-    int lead = lead_of(three[i], c->shared), most = lead > c->count ? lead : c->count;
+    if (c->shared && qkv[i]->ndim < 3) return false;
+    int lead = lead_of(qkv[i], c->shared), longest = lead > c->count ? lead : c->count;
     int64_t joined[PX_MAX_DIMS];
-    for (int d = 1; d <= most; d++) {
+    for (int d = 1; d <= longest; d++) {
       int64_t a = d <= c->count ? c->sizes[c->count - d] : 1;
-      int64_t b = d <= lead ? three[i]->sizes[lead - d] : 1;
+      int64_t b = d <= lead ? qkv[i]->sizes[lead - d] : 1;
       if (a != b && a != 1 && b != 1) return false;
-      joined[most - d] = a == 1 ? b : a;
+      joined[longest - d] = a == 1 ? b : a;
     }
-    memcpy(c->sizes, joined, (size_t)most * sizeof *joined);
-    c->count = most;
+    memcpy(c->sizes, joined, (size_t)longest * sizeof *joined);
+    c->count = longest;
   }
   if (!c->shared) return true;
   int64_t heads = q->sizes[q->ndim - 3];
   c->sizes[c->count++] = heads;
   return ks[-3] && ks[-3] == vs[-3] && heads % ks[-3] == 0 && c->count <= PX_MAX_DIMS - 2;
 }
-// Whether a mask can be repeated to the size of the scores.
+// True if the mask broadcasts to the sizes of the scores.
 static bool mask_fits(const common *c, arguments *args) {
   const px_tensor *m = args->attn_mask;
   int64_t last[] = {args->key->sizes[args->key->ndim - 2],
@@ -214,15 +216,15 @@ static bool mask_fits(const common *c, arguments *args) {
   if (m->ndim > c->count + 2) return false;
   for (int d = 1; d <= m->ndim; d++) {
     int64_t size = m->sizes[m->ndim - d],
-            wanted = d <= 2 ? last[d - 1] : c->sizes[c->count + 2 - d];
-    if (size != wanted && size != 1) return false;
+            expected = d <= 2 ? last[d - 1] : c->sizes[c->count + 2 - d];
+    if (size != expected && size != 1) return false;
   }
   return true;
 }
 
-// As (batch, heads, rows, columns), repeated where the others have more.
-static px_status spread(px_tensor **out, px_tensor *t, const common *c, int64_t heads, int64_t rows,
-                        int64_t columns) {
+// Broadcasts and reshapes to (batch, heads, rows, columns).
+static px_status broadcast(px_tensor **out, px_tensor *t, const common *c, int64_t heads,
+                           int64_t rows, int64_t columns) {
   int64_t full[PX_MAX_DIMS], batch = 1, last = c->count ? heads : 1;
   for (int d = 0; d + 1 < c->count; d++) batch = px__product(batch, full[d] = c->sizes[d]);
   if (c->count) full[c->count - 1] = heads;
@@ -234,12 +236,13 @@ static px_status spread(px_tensor **out, px_tensor *t, const common *c, int64_t 
   return px_reshape(out, all, four, 4);
 }
 static int64_t heads_of(const common *c) { return c->count ? c->sizes[c->count - 1] : 1; }
-static px_status spread_mask(px_tensor **out, px_tensor *mask, arguments *args, const common *c) {
+static px_status broadcast_mask(px_tensor **out, px_tensor *mask, arguments *args,
+                                const common *c) {
   const px_tensor *q = args->query, *k = args->key;
-  return spread(out, mask, c, heads_of(c), q->sizes[q->ndim - 2], k->sizes[k->ndim - 2]);
+  return broadcast(out, mask, c, heads_of(c), q->sizes[q->ndim - 2], k->sizes[k->ndim - 2]);
 }
 
-// What the kernel is given, of four dimensions each. Mask may be NULL.
+// Operands of the kernel, each of four dimensions. mask may be NULL.
 typedef struct tiles {
   px_tensor *query, *key, *value, *mask;
   bool adds_mask;  // see px_attention_call
@@ -248,21 +251,21 @@ static void drop_tiles(tiles *t) {
   px_release(t->query), px_release(t->key), px_release(t->value), px_release(t->mask);
   *t = (tiles){0};
 }
-static px_status spread_all(tiles *t, arguments *args, const common *c) {
+static px_status broadcast_all(tiles *t, arguments *args, const common *c) {
   px_tensor *q = args->query, *k = args->key, *v = args->value;
   int64_t length = q->sizes[q->ndim - 2], width = q->sizes[q->ndim - 1];
-  int64_t places = k->sizes[k->ndim - 2], value_width = v->sizes[v->ndim - 1];
+  int64_t key_length = k->sizes[k->ndim - 2], value_width = v->sizes[v->ndim - 1];
   int64_t heads = heads_of(c), groups = c->shared ? k->sizes[k->ndim - 3] : heads;
-  PX_TRY(spread(&t->query, q, c, heads, length, width));
-  PX_TRY(spread(&t->key, k, c, groups, places, width));
-  PX_TRY(spread(&t->value, v, c, groups, places, value_width));
-  return args->attn_mask ? spread_mask(&t->mask, args->attn_mask, args, c) : PX_OK;
+  PX_TRY(broadcast(&t->query, q, c, heads, length, width));
+  PX_TRY(broadcast(&t->key, k, c, groups, key_length, width));
+  PX_TRY(broadcast(&t->value, v, c, groups, key_length, value_width));
+  return args->attn_mask ? broadcast_mask(&t->mask, args->attn_mask, args, c) : PX_OK;
 }
 
-// As what a library's kernels add to scores: it hides by the least number,
-// not by infinity, of which differences are NaN. A query that sees nothing (`blind`) sees
-// everything in it.
-static px_status as_bias(px_tensor **bias, px_tensor **blind, const px_tensor *mask,
+// Additive mask for library kernels. Hides by a large negative number, because differences of
+// infinities are NaN. Fully masked queries (`blind`) see everything; their output is set to 0
+// later.
+static px_status as_bias(px_tensor **bias, px_tensor **fully_masked, const px_tensor *mask,
                          px_dtype dtype) {
   PX_SCOPED(px_tensor) hidden = NULL;
   PX_SCOPED(px_tensor) given = NULL;
@@ -278,31 +281,31 @@ static px_status as_bias(px_tensor **bias, px_tensor **blind, const px_tensor *m
   PX_TRY(px_all(&all, hidden, (int64_t[]){-1}, 1, true));
   PX_TRY(px_masked_fill(&low, given, hidden, px_float(dtype == PX_FLOAT16 ? -65504 : -1e38)));
   PX_TRY(px_masked_fill(bias, low, all, px_int(0)));
-  *blind = PX_MOVE(all);
+  *fully_masked = PX_MOVE(all);
   return PX_OK;
 }
-// As kernels take it.
-static px_status make_mask(tiles *t, px_tensor **blind, arguments *args, const common *c) {
+// Converts the mask to the form of the kernel.
+static px_status make_mask(tiles *t, px_tensor **fully_masked, arguments *args, const common *c) {
   PX_SCOPED(px_tensor) given = NULL;
   px_tensor *mask = args->attn_mask;
   px_dtype dtype = (px_dtype)t->query->dtype;
   if (t->adds_mask)
-    PX_TRY(as_bias(&given, blind, mask, dtype));
+    PX_TRY(as_bias(&given, fully_masked, mask, dtype));
   else if (mask->dtype != PX_BOOL && mask->dtype != dtype)
     PX_TRY(px_to(&given, mask, dtype, PX_DEVICE_NONE, false, false));
   else
     return PX_OK;
   px_release(t->mask), t->mask = NULL;
-  return spread_mask(&t->mask, given, args, c);
+  return broadcast_mask(&t->mask, given, args, c);
 }
-static px_status in_tiles(px_tensor **out, tiles *t, arguments *args, const common *c,
-                          double scale) {
-  PX_SCOPED(px_tensor) blind = NULL;
+static px_status call_tiled(px_tensor **out, tiles *t, arguments *args, const common *c,
+                            double scale) {
+  PX_SCOPED(px_tensor) fully_masked = NULL;
   PX_SCOPED(px_tensor) output = NULL;
   PX_SCOPED(px_tensor) shaped = NULL;
   PX_SCOPED(px_tensor) logsumexp = NULL;
   PX_SCOPED(px_tensor) seed = NULL;
-  if (t->mask) PX_TRY(make_mask(t, &blind, args, c));
+  if (t->mask) PX_TRY(make_mask(t, &fully_masked, args, c));
   PX_TRY(px_tiled_attention(&output, &logsumexp, &seed, t->query, t->key, t->value, t->mask,
                             args->dropout_p, args->is_causal, scale));
   int64_t sizes[PX_MAX_DIMS];
@@ -312,34 +315,34 @@ static px_status in_tiles(px_tensor **out, tiles *t, arguments *args, const comm
     shaped = PX_MOVE(output);
   else
     PX_TRY(px_reshape(&shaped, output, sizes, c->count + 2));
-  if (blind) return px_masked_fill(out, shaped, blind, px_int(0));
+  if (fully_masked) return px_masked_fill(out, shaped, fully_masked, px_int(0));
   *out = PX_MOVE(shaped);
   return PX_OK;
 }
 
-// ---- which way
+// ---- selection of the implementation
 
-// Why kernels do not take the arguments, or NULL.
-static const char *unfit(common *c, arguments *args) {
-  const px_tensor *three[] = {args->query, args->key, args->value}, *mask = args->attn_mask;
+// Reason why the kernels do not support the arguments; NULL if they do.
+static const char *unsupported(common *c, arguments *args) {
+  const px_tensor *qkv[] = {args->query, args->key, args->value}, *mask = args->attn_mask;
   for (int i = 0; i < 3; i++) {
-    if (!px_dtype_is_float((px_dtype)three[i]->dtype) || three[i]->dtype != three[0]->dtype)
-      return "query, key and value must be of one floating point dtype.";
-    if (three[i]->ndim < 2) return "query, key and value must have at least 2 dimensions.";
+    if (!px_dtype_is_float((px_dtype)qkv[i]->dtype) || qkv[i]->dtype != qkv[0]->dtype)
+      return "query, key and value must have the same floating-point dtype.";
+    if (qkv[i]->ndim < 2) return "query, key and value must have at least 2 dimensions.";
   }
-  if (!find_common(c, args)) return "the sizes of query, key and value do not fit each other.";
-  if (mask && !mask_fits(c, args)) return "attn_mask does not fit the size of the scores.";
-  if (mask && px_grad_enabled() && px__needs_grad(mask)) return "attn_mask has no gradient there.";
+  if (!find_common(c, args)) return "the sizes of query, key and value do not match.";
+  if (mask && !mask_fits(c, args)) return "attn_mask does not broadcast to the size of the scores.";
+  if (mask && px_grad_enabled() && px__needs_grad(mask)) return "attn_mask requires grad.";
   return NULL;
 }
-// The same, with what the kernel would be given; a real GPU is asked about that.
+// Like `unfit`, but also asks a real GPU's library with the operands of the kernel.
 static px_status find_reason(const char **out, tiles *t, common *c, arguments *args) {
   const px_tensor *q = args->query, *k = args->key, *v = args->value;
   enum { QUERY, KEY, VALUE, MASK, OUTPUT, OPERANDS };
   px_operand of[OPERANDS];
   int64_t sizes[4], strides[4];
-  if ((*out = unfit(c, args))) return PX_OK;
-  PX_TRY(spread_all(t, args, c));
+  if ((*out = unsupported(c, args))) return PX_OK;
+  PX_TRY(broadcast_all(t, args, c));
   const px_tensor *given[] = {t->query, t->key, t->value, t->mask, t->query};
   for (int i = 0; i < OPERANDS; i++)
     if (given[i]) px__operand_of(&of[i], given[i]);
@@ -374,20 +377,20 @@ const char *px_attention_unfit(const px_tensor *query, const px_tensor *key, con
                     .enable_gqa = enable_gqa};
   if (find_reason(&reason, &t, &c, &args) != PX_OK) {
     px_error_clear();
-    reason = "there is no memory for it.";
+    reason = "out of memory.";
   }
   drop_tiles(&t);
   return reason;
 }
-// On devices the kernel goes by all names of kernels.
-static bool is_on(const px_tensor *query) {
+// On devices any of the fused backends' settings enables the kernel.
+static bool is_enabled(const px_tensor *query) {
   bool flash = px_setting_get(PX_SETTING_SDP_FLASH);
   if (px__tensor_device(query).type != PX_CUDA) return flash;
   return flash || px_setting_get(PX_SETTING_SDP_EFFICIENT) || px_setting_get(PX_SETTING_SDP_CUDNN);
 }
 enum { MATH_FIRST = 2 };  // of PX_SETTING_SDP_ORDER
 static px_status choose(bool *tiled, tiles *t, common *c, arguments *args) {
-  bool math = px_setting_get(PX_SETTING_SDP_MATH), on = is_on(args->query);
+  bool math = px_setting_get(PX_SETTING_SDP_MATH), on = is_enabled(args->query);
   const char *reason = NULL;
   PX_CHECK(math || on, PX_RUNTIME,
            "No viable backend for scaled_dot_product_attention was found. This is likely due to "
@@ -400,12 +403,12 @@ static px_status choose(bool *tiled, tiles *t, common *c, arguments *args) {
   PX_TRY(px_warn(PX_WARN_USER, "Flash attention kernel not used because: %s", reason));
   PX_FAIL(PX_RUNTIME, "No available kernel.  Aborting execution.");
 }
-// Not done where the kernel does not take the arguments.
-static px_status try_tiles(bool *done, px_tensor **out, arguments *args, double scale) {
+// *done is false if the kernel does not support the arguments.
+static px_status try_tiled(bool *done, px_tensor **out, arguments *args, double scale) {
   common c;
   tiles t = {0};
   px_status status = choose(done, &t, &c, args);
-  if (status == PX_OK && *done) status = in_tiles(out, &t, args, &c, scale);
+  if (status == PX_OK && *done) status = call_tiled(out, &t, args, &c, scale);
   drop_tiles(&t);
   return status;
 }
@@ -414,7 +417,7 @@ PX_RUN(scaled_dot_product_attention) {
   bool done = false;
   int64_t width = args->query->sizes[args->query->ndim - 1];
   double scale = px__given(args->scale) ? px_value_float(args->scale) : 1 / sqrt((double)width);
-  PX_TRY(try_tiles(&done, &call->results[0], args, scale));
+  PX_TRY(try_tiled(&done, &call->results[0], args, scale));
   if (done) return PX_OK;
   return px_composed_attention(&call->results[0], args->query, args->key, args->value,
                                args->attn_mask, args->dropout_p, args->is_causal, scale,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Run functions for layers that are made of several ops: gates, channel-wise dropout and
-// normalisation, resizing images.
+// Run functions of layers composed of several ops: activations, channel-wise dropout, normalisation
+// and pixel shuffles.
 #include <math.h>
 #include <stdio.h>
 
@@ -24,17 +24,17 @@
 PX_RUN(glu) {
   const px_tensor *x = args->input;
   PX_SCOPED(px_tensor) value = NULL;
-  PX_SCOPED(px_tensor) door = NULL;
-  PX_SCOPED(px_tensor) open = NULL;
+  PX_SCOPED(px_tensor) gate = NULL;
+  PX_SCOPED(px_tensor) opened = NULL;
   int dim;
   PX_TRY(px__wrap_dim(&dim, args->dim, x->ndim));
-  int64_t half = x->sizes[dim] / 2;
+  int64_t gate_size = x->sizes[dim] / 2;
   PX_CHECK(x->sizes[dim] % 2 == 0, PX_RUNTIME,
            "Halving dimension must be even, but dimension %d is size %lld", dim, LL(x->sizes[dim]));
-  PX_TRY(px_narrow(&value, x, dim, 0, half));
-  PX_TRY(px_narrow(&door, x, dim, half, half));
-  PX_TRY(px_sigmoid(&open, door));
-  return px_mul(&call->results[0], value, open);
+  PX_TRY(px_narrow(&value, x, dim, 0, gate_size));
+  PX_TRY(px_narrow(&gate, x, dim, gate_size, gate_size));
+  PX_TRY(px_sigmoid(&opened, gate));
+  return px_mul(&call->results[0], value, opened);
 }
 
 PX_RUN(prelu) {
@@ -50,9 +50,9 @@ PX_RUN(prelu) {
   return px_where(&call->results[0], positive, x, scaled);
 }
 
-// ---- noise
+// ---- hardshrink and dropout
 
-// lambd is rounded as self's elements are.
+// lambd is rounded to self's dtype.
 PX_RUN(hardshrink) {
   char element[8];
   px_scalar lambd = args->lambd;
@@ -69,7 +69,7 @@ PX_RUN(hardshrink) {
   return px_masked_fill(&call->results[0], args->self, small, px_int(0));
 }
 
-// What dropout2d and dropout3d take beside images and volumes, in PyTorch's words.
+// PyTorch's warnings for unusual numbers of dimensions.
 static px_status warn_of_dims(const px_tensor *x, int dims) {
   if (dims == 2 && x->ndim == 3)
     return px_warn(
@@ -88,13 +88,13 @@ static px_status warn_of_dims(const px_tensor *x, int dims) {
                  "and an optional batch dimension (i.e. %dD or %dD inputs).",
                  dims, x->ndim, dims, dims, dims, dims + 1, dims + 2);
 }
-// A mask of one number a channel. A signal of two dimensions has no batch; for dropout3d nothing
-// has one but what has five.
+// Multiplies by a mask with one number per channel. 2-d signals have no batch dimension. dropout3d
+// expects one for 5-d inputs only.
 PX_RUN(channel_dropout) {
   const px_tensor *x = args->input;
   double p = args->p;
   int dims = call->op->name[strlen("dropout")] - '0';
-  int given = (dims == 1 && x->ndim == 2) || (dims == 3 && x->ndim != 5) ? 1 : 2;
+  int leading = (dims == 1 && x->ndim == 2) || (dims == 3 && x->ndim != 5) ? 1 : 2;
   if (dims > 1) PX_TRY(warn_of_dims(x, dims));
   PX_SCOPED(px_tensor) ones = NULL;
   PX_SCOPED(px_tensor) mask = NULL;
@@ -103,7 +103,7 @@ PX_RUN(channel_dropout) {
     call->results[0] = px_retain((px_tensor *)x);
     return PX_OK;
   }
-  for (int d = 0; d < x->ndim; d++) sizes[d] = d < given ? x->sizes[d] : 1;
+  for (int d = 0; d < x->ndim; d++) sizes[d] = d < leading ? x->sizes[d] : 1;
   PX_TRY(px_ones(&ones, sizes, x->ndim, (px_dtype)x->dtype, px__tensor_device(x), false, false));
   PX_TRY(px_dropout(&mask, ones, p, true));
   return px_mul(&call->results[0], x, mask);
@@ -111,7 +111,7 @@ PX_RUN(channel_dropout) {
 
 // ---- normalisation
 
-// Examples become channels of one example; the statistics of a channel are the means over examples.
+// Merges examples into channels of one example. Running statistics become means over examples.
 static px_status fold_batch(px_tensor **out, const px_tensor *t, int64_t times) {
   if (!t) return *out = NULL, PX_OK;
   return px_repeat(out, t, &times, 1);
@@ -123,10 +123,10 @@ static px_status unfold_batch(px_tensor *to, const px_tensor *many, int64_t time
   PX_TRY(px_mean(&mean, rows, (int64_t[]){0}, 1, false, PX_DTYPE_NONE));
   return px_copy_(to, mean, false);
 }
-static px_status check_places(const px_tensor *x, bool own) {
+static px_status check_spatial(const px_tensor *x, bool use_input) {
   char text[128];
-  int64_t places = x->ndim > 2 ? px__sizes_product(x->sizes + 2, x->ndim - 2) : 1;
-  PX_CHECK(!own || places != 1, PX_VALUE,
+  int64_t spatial = x->ndim > 2 ? px__sizes_product(x->sizes + 2, x->ndim - 2) : 1;
+  PX_CHECK(!use_input || spatial != 1, PX_VALUE,
            "Expected more than 1 spatial element when training, got input size torch.Size(%s)",
            px__size_text(text, sizeof text, x));
   return PX_OK;
@@ -139,8 +139,8 @@ PX_RUN(instance_norm) {
   PX_SCOPED(px_tensor) weight = NULL;
   PX_SCOPED(px_tensor) bias = NULL;
   PX_SCOPED(px_tensor) result = NULL;
-  bool own = args->use_input_stats;
-  PX_TRY(check_places(x, own));
+  bool use_input = args->use_input_stats;
+  PX_TRY(check_spatial(x, use_input));
   int64_t sizes[PX_MAX_DIMS] = {1, px__product(x->sizes[0], x->sizes[1])}, n = x->sizes[0];
   for (int d = 2; d < x->ndim; d++) sizes[d] = x->sizes[d];
   px_tensor *kept_mean = args->running_mean, *kept_var = args->running_var;
@@ -149,13 +149,14 @@ PX_RUN(instance_norm) {
   PX_TRY(fold_batch(&var, kept_var, n));
   PX_TRY(fold_batch(&weight, args->weight, n));
   PX_TRY(fold_batch(&bias, args->bias, n));
-  PX_TRY(px_batch_norm(&result, flat, mean, var, weight, bias, own, args->momentum, args->eps));
-  if (own && kept_mean) PX_TRY(unfold_batch(kept_mean, mean, n));
-  if (own && kept_var) PX_TRY(unfold_batch(kept_var, var, n));
+  PX_TRY(
+      px_batch_norm(&result, flat, mean, var, weight, bias, use_input, args->momentum, args->eps));
+  if (use_input && kept_mean) PX_TRY(unfold_batch(kept_mean, mean, n));
+  if (use_input && kept_var) PX_TRY(unfold_batch(kept_var, var, n));
   return px_reshape(&call->results[0], result, x->sizes, x->ndim);
 }
 
-// Squares of short floats overflow: they are computed in float32, weight too.
+// fp16 and bf16 squares would overflow, so they are computed in float32, including the weight.
 static px_status scale_by_rms(px_tensor **out, const px_tensor *x, const px_tensor *weight,
                               px_value shape, double eps) {
   PX_SCOPED(px_tensor) square = NULL;
@@ -176,21 +177,21 @@ static px_status scale_by_rms(px_tensor **out, const px_tensor *x, const px_tens
 PX_RUN(rms_norm) {
   const px_tensor *x = args->input;
   px_dtype dtype = (px_dtype)x->dtype;
-  bool is_short = dtype == PX_FLOAT16 || dtype == PX_BFLOAT16;
-  double least = dtype == PX_FLOAT64 ? 0x1p-52 : 0x1p-23;
-  double eps = args->eps.kind == PX_ARG_NONE ? least : px_value_float(args->eps);
+  bool is_16_bit = dtype == PX_FLOAT16 || dtype == PX_BFLOAT16;
+  double epsilon = dtype == PX_FLOAT64 ? 0x1p-52 : 0x1p-23;
+  double eps = args->eps.kind == PX_ARG_NONE ? epsilon : px_value_float(args->eps);
   PX_SCOPED(px_tensor) wide = NULL;
   PX_SCOPED(px_tensor) made = NULL;
-  if (!is_short)
+  if (!is_16_bit)
     return scale_by_rms(&call->results[0], x, args->weight, args->normalized_shape, eps);
   PX_TRY(px_to(&wide, x, PX_FLOAT32, PX_DEVICE_NONE, false, false));
   PX_TRY(scale_by_rms(&made, wide, args->weight, args->normalized_shape, eps));
   return px_to(&call->results[0], made, dtype, PX_DEVICE_NONE, false, false);
 }
 
-// ---- sizes of images
+// ---- pixel shuffles
 
-// (.., C r r, H, W) as (.., C, r, r, H, W) becomes (.., C, H, r, W, r), and back.
+// Reshapes (.., C r r, H, W) to (.., C, r, r, H, W) and permutes to (.., C, H, r, W, r), or back.
 static px_status reorder(px_tensor **out, const px_tensor *x, const int64_t *parts,
                          const int64_t *order, const int64_t *last) {
   PX_SCOPED(px_tensor) split = NULL;
@@ -235,7 +236,7 @@ PX_RUN(pixel_unshuffle) {
              "pixel_unshuffle expects %s to be divisible by downscale_factor, but input.size(%d)="
              "%lld is not divisible by %lld",
              k == 1 ? "height" : "width", k - 3, LL(end[k]), LL(r));
-  if (!x->numel) return px_clone(&call->results[0], x, NULL);  // as it is, as in PyTorch
+  if (!x->numel) return px_clone(&call->results[0], x, NULL);  // sizes unchanged, as in PyTorch
   return reorder(&call->results[0], x, (int64_t[]){end[0], end[1] / r, r, end[2] / r, r},
                  (int64_t[]){0, 2, 4, 1, 3},
                  (int64_t[]){px__product(px__product(end[0], r), r), end[1] / r, end[2] / r});

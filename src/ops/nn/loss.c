@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Run functions of the losses: checks with PyTorch's texts, and the composites in PyTorch's steps.
+// Run functions of losses: PyTorch's argument checks, and composites with PyTorch's steps.
 #include <math.h>
 #include <string.h>
 
@@ -47,10 +47,10 @@ static px_status check_target(const px_tensor *x, const px_tensor *target,
   for (int i = 0; same && x->ndim > 1 && i < target->ndim; i++)
     same = target->sizes[i] == x->sizes[i ? i + 1 : 0];
   if (!same && (x->ndim == 3 || x->ndim > 4) && target->ndim == x->ndim - 1) {
-    int64_t wanted[PX_MAX_DIMS];
-    for (int i = 0; i < target->ndim; i++) wanted[i] = x->sizes[i ? i + 1 : 0];
+    int64_t expected[PX_MAX_DIMS];
+    for (int i = 0; i < target->ndim; i++) expected[i] = x->sizes[i ? i + 1 : 0];
     PX_FAIL(PX_RUNTIME, "Expected target size %s, got %s",
-            px__sizes_text(a, sizeof a, target->ndim, wanted),
+            px__sizes_text(a, sizeof a, target->ndim, expected),
             px__sizes_text(b, sizeof b, target->ndim, target->sizes));
   }
   PX_CHECK(same, PX_RUNTIME, "size mismatch (got input: %s, target: %s)", a, b);
@@ -93,7 +93,7 @@ PX_RUN(nll_loss) {
 
 // ---- cross_entropy
 
-// The weights of classes as [1, C, 1...].
+// Reshapes class weights to [1, C, 1...].
 static px_status along_classes(px_tensor **out, const px_tensor *weight, int ndim, int dim) {
   int64_t sizes[PX_MAX_DIMS];
   for (int i = 0; i < ndim; i++) sizes[i] = i == dim ? weight->numel : 1;
@@ -110,7 +110,7 @@ static px_status times_weight(px_tensor **out, const px_tensor *t, const px_tens
   return px_mul(out, t, wide);
 }
 
-// Targets that are probabilities.
+// Class probabilities as targets.
 static px_status soft_targets(px_tensor **out, const px_tensor *log_p, const px_tensor *target,
                               const px_tensor *weight, reduction how, double smoothing) {
   int64_t dim = log_p->ndim > 1 ? 1 : 0, classes = log_p->sizes[dim];
@@ -139,7 +139,7 @@ static px_status soft_targets(px_tensor **out, const px_tensor *log_p, const px_
   return px_div_scalar(out, scaled, px_float((double)rows));
 }
 
-// Adds to the loss of the classes the loss against all classes alike.
+// Label smoothing: adds the mean loss over all classes.
 static px_status smoothed(px_tensor **out, const px_tensor *log_p, const nll *n, reduction how,
                           double smoothing) {
   int64_t dim = log_p->ndim > 1 ? 1 : 0, classes = log_p->sizes[dim];
@@ -149,41 +149,41 @@ static px_status smoothed(px_tensor **out, const px_tensor *log_p, const nll *n,
   PX_SCOPED(px_tensor) sum = NULL;
   PX_SCOPED(px_tensor) ignored = NULL;
   PX_SCOPED(px_tensor) kept = NULL;
-  PX_SCOPED(px_tensor) whole = NULL;
-  PX_SCOPED(px_tensor) even = NULL;
-  PX_SCOPED(px_tensor) part = NULL;
+  PX_SCOPED(px_tensor) loss_sum = NULL;
+  PX_SCOPED(px_tensor) uniform = NULL;
+  PX_SCOPED(px_tensor) scaled_hard = NULL;
   PX_TRY(nll_of(&hard, &weights, log_p, n));
   PX_TRY(times_weight(&weighted, log_p, n->weight, (int)dim));
   PX_TRY(px_sum(&sum, weighted, &dim, 1, false, PX_DTYPE_NONE));
   PX_TRY(px_eq_scalar(&ignored, n->target, px_int(n->ignore)));
   PX_TRY(px_masked_fill(&kept, sum, ignored, px_float(0)));
   if (how == NONE)
-    even = px_retain(kept);
+    uniform = px_retain(kept);
   else
-    PX_TRY(px_sum_all(&whole, kept, PX_DTYPE_NONE));
-  if (how == SUM) even = px_retain(whole);
+    PX_TRY(px_sum_all(&loss_sum, kept, PX_DTYPE_NONE));
+  if (how == SUM) uniform = px_retain(loss_sum);
   if (how == MEAN) {
     PX_SCOPED(px_tensor) plain = NULL;  // a number, not part of the graph
     PX_TRY(px_tensor_detach(&plain, weights));
-    PX_TRY(px_div(&even, whole, plain));
+    PX_TRY(px_div(&uniform, loss_sum, plain));
   }
-  PX_TRY(px_mul_scalar(&part, hard, px_float(1 - smoothing)));
-  return px_sub(out, part, even, px_float(smoothing / (double)classes));
+  PX_TRY(px_mul_scalar(&scaled_hard, hard, px_float(1 - smoothing)));
+  return px_sub(out, scaled_hard, uniform, px_float(smoothing / (double)classes));
 }
 
-// Targets that are probabilities.
+// True if targets are class probabilities.
 static bool is_soft(const px_tensor *x, const px_tensor *target) {
   bool soft = x->ndim == target->ndim && px_dtype_is_float((px_dtype)target->dtype);
   for (int i = 0; soft && i < x->ndim; i++) soft = x->sizes[i] == target->sizes[i];
   return soft;
 }
-// Whether autocast would cast.
+// True if autocast applies.
 static bool casts(const px_tensor *x) {
   return px__autocast_here.on && px__autocast_here.set.enabled[px__tensor_device(x).type];
 }
 
-// Rows by classes, so many that a matrix of logarithms costs more than calls: of one device, with
-// nothing mapped.
+// True for (rows, classes) inputs large enough for the fused kernel, which avoids the matrix of log
+// probabilities. Requires one device and no batched tensors.
 static bool is_large(const px_tensor *x, const nll *n, double smoothing) {
   enum { LARGE = 1 << 20 };
   const px_tensor *t = n->target;
@@ -193,7 +193,7 @@ static bool is_large(const px_tensor *x, const nll *n, double smoothing) {
          px_device_equal(px__tensor_device(x), px__tensor_device(t)) && !px__is_batched(x) &&
          !px__is_batched(t);
 }
-// In mixed precision the losses are float32, as if the input had been cast.
+// With autocast the losses are float32, as if the input had been cast.
 static px_status large_classes(px_tensor **out, const px_tensor *x, const nll *n, reduction how) {
   PX_SCOPED(px_tensor) losses = NULL;
   PX_SCOPED(px_tensor) logsumexp = NULL;
@@ -245,15 +245,15 @@ PX_RUN(cross_entropy) {
                                    smoothing);
 }
 
-// Sizes as Python writes a tuple.
-static const char *tuple_text(char *room, size_t bytes, const int64_t *sizes, int ndim) {
-  px__sizes_text(room, bytes - 2, ndim, sizes);
-  char *last = strrchr(room, ']');
+// Sizes in the format of a Python tuple.
+static const char *tuple_text(char *buffer, size_t bytes, const int64_t *sizes, int ndim) {
+  px__sizes_text(buffer, bytes - 2, ndim, sizes);
+  char *last = strrchr(buffer, ']');
   memcpy(last, ndim == 1 ? ",)" : ")", ndim == 1 ? 3 : 2);
-  room[0] = '(';
-  return room;
+  buffer[0] = '(';
+  return buffer;
 }
-// linear_bias has the sizes of linear_weight but the last one.
+// Checks that linear_bias has the leading sizes of linear_weight.
 static px_status check_linear_bias(const px_tensor *bias, const px_tensor *weight) {
   char have[128], want[128];
   int ndim = weight->ndim - 1;
@@ -266,7 +266,7 @@ static px_status check_linear_bias(const px_tensor *bias, const px_tensor *weigh
 }
 PX_RUN(linear_cross_entropy) {
   const px_tensor *x = args->input, *weight = args->linear_weight, *bias = args->linear_bias;
-  int64_t sizes[PX_MAX_DIMS], features = weight->sizes[weight->ndim - 1], rest = -1;
+  int64_t sizes[PX_MAX_DIMS], features = weight->sizes[weight->ndim - 1], inferred = -1;
   int64_t rows = 1;
   int ndim = 0, lead = x->ndim - 1;
   if (bias) PX_TRY(check_linear_bias(bias, weight));
@@ -291,7 +291,7 @@ PX_RUN(linear_cross_entropy) {
   PX_SCOPED(px_tensor) flat = NULL;
   PX_SCOPED(px_tensor) logits = NULL;
   PX_TRY(px_reshape(&matrix, weight, (const int64_t[]){rows, features}, 2));
-  if (bias) PX_TRY(px_reshape(&shift, bias, &rest, 1));
+  if (bias) PX_TRY(px_reshape(&shift, bias, &inferred, 1));
   PX_TRY(px_linear(&flat, x, matrix, shift));
   PX_TRY(px_reshape(&logits, flat, sizes, ndim));
   return px_cross_entropy(&call->results[0], logits, target, args->weight,
@@ -299,17 +299,17 @@ PX_RUN(linear_cross_entropy) {
                           args->reduction, args->label_smoothing);
 }
 
-// ---- element-wise losses
+// ---- pointwise losses
 
-// Input and target in one shape: PyTorch broadcasts, and warns.
+// Broadcasts input and target to one shape, with PyTorch's warning.
 typedef struct pair {
   px_tensor *a, *b;  // owned
 } pair;
-static void pair_end(pair *p) {
+static void pair_release(pair *p) {
   px_release(p->a);
   px_release(p->b);
 }
-#define PAIR __attribute__((cleanup(pair_end))) pair
+#define PAIR __attribute__((cleanup(pair_release))) pair
 static px_status pair_of(pair *out, const px_tensor *a, const px_tensor *b) {
   if (px__has_sizes(a, b->ndim, b->sizes)) {
     out->a = px_retain(a), out->b = px_retain(b);
@@ -332,14 +332,14 @@ PX_RUN(element_loss) {
   return reduction_of(&how, args->reduction);
 }
 
-// Weighs the losses of the elements, then reduces them.
+// Applies weights, then reduces.
 static px_status weigh(px_tensor **out, const px_tensor *each, const px_tensor *weight,
                        reduction how) {
   PX_SCOPED(px_tensor) weighted = NULL;
   PX_TRY(px_mul(&weighted, each, weight));
   return reduce(out, weighted, how);
 }
-// The same; the mean is one of the weights.
+// Like `weigh`, but 'mean' is the weighted mean.
 static px_status weigh_mean(px_tensor **out, const px_tensor *each, const px_tensor *weight,
                             reduction how) {
   PX_SCOPED(px_tensor) sum = NULL;
@@ -402,8 +402,7 @@ PX_RUN(binary_cross_entropy) {
   return weigh(&call->results[0], each, weight, how);
 }
 
-// With weights of the positive answers: (1 - t) x + (1 + (w - 1) t) (log(1 + exp(-|x|)) + max(-x,
-// 0)).
+// With pos_weight w: (1 - t) x + (1 + (w - 1) t) (log(1 + exp(-|x|)) + max(-x, 0)).
 static px_status positive_logits(px_tensor **out, const px_tensor *x, const px_tensor *target,
                                  const px_tensor *pos_weight) {
   PX_SCOPED(px_tensor) no = NULL;
@@ -460,7 +459,7 @@ PX_RUN(kl_div) {
   return px_div_scalar(&call->results[0], sum, px_float(x->ndim ? (double)x->sizes[0] : 1));
 }
 
-// ---- put together
+// ---- composed losses
 
 PX_RUN(reduced) {
   reduction how;
@@ -493,21 +492,21 @@ static px_status stirling(px_tensor **out, const px_tensor *t) {
   PX_SCOPED(px_tensor) small = NULL;
   PX_SCOPED(px_tensor) product = NULL;
   PX_SCOPED(px_tensor) difference = NULL;
-  PX_SCOPED(px_tensor) circle = NULL;
+  PX_SCOPED(px_tensor) tau_scaled = NULL;
   PX_SCOPED(px_tensor) half = NULL;
   PX_SCOPED(px_tensor) sum = NULL;
   PX_TRY(px_le_scalar(&small, t, px_int(1)));
   PX_TRY(px_xlogy(&product, t, t));
   PX_TRY(px_sub(&difference, product, t, px_int(1)));
-  PX_TRY(px_mul_scalar(&circle, t, px_float(2 * M_PI)));
-  PX_TRY(px_log(&half, circle));
+  PX_TRY(px_mul_scalar(&tau_scaled, t, px_float(2 * M_PI)));
+  PX_TRY(px_log(&half, tau_scaled));
   PX_TRY(px_add(&sum, difference, half, px_float(0.5)));
   return px_masked_fill(out, sum, small, px_int(0));
 }
 PX_RUN(poisson_nll_loss) {
   const px_tensor *x = args->input, *target = args->target;
   PX_SCOPED(px_tensor) rate = NULL;
-  PX_SCOPED(px_tensor) likely = NULL;
+  PX_SCOPED(px_tensor) likelihood = NULL;
   PX_SCOPED(px_tensor) each = NULL;
   PX_SCOPED(px_tensor) shifted = NULL;
   PX_SCOPED(px_tensor) logarithm = NULL;
@@ -516,13 +515,13 @@ PX_RUN(poisson_nll_loss) {
   PX_TRY(reduction_of(&how, args->reduction));
   if (is_log) {
     PX_TRY(px_exp(&rate, x));
-    PX_TRY(px_mul(&likely, target, x));
+    PX_TRY(px_mul(&likelihood, target, x));
   } else {
     PX_TRY(px_add_scalar(&shifted, x, px_float(args->eps), px_int(1)));
     PX_TRY(px_log(&logarithm, shifted));
-    PX_TRY(px_mul(&likely, target, logarithm));
+    PX_TRY(px_mul(&likelihood, target, logarithm));
   }
-  PX_TRY(px_sub(&each, is_log ? rate : x, likely, px_int(1)));
+  PX_TRY(px_sub(&each, is_log ? rate : x, likelihood, px_int(1)));
   if (!args->full) return reduce(&call->results[0], each, how);
   PX_SCOPED(px_tensor) count = NULL;
   PX_SCOPED(px_tensor) full = NULL;
@@ -530,7 +529,7 @@ PX_RUN(poisson_nll_loss) {
   PX_TRY(px_add(&full, each, count, px_int(1)));
   return reduce(&call->results[0], full, how);
 }
-// A variance for each element, or one along a dimension; if that is the last, it may be lacking.
+// Variance per element, or per row of one dimension. The last dimension may be missing.
 static px_status variance_of(px_tensor **out, px_tensor *var, const px_tensor *x) {
   int lead = x->ndim - 1;
   if (lead >= 0 && px__has_sizes(var, lead, x->sizes)) return px_unsqueeze(out, var, -1);
@@ -554,7 +553,7 @@ PX_RUN(gaussian_nll_loss) {
   PX_SCOPED(px_tensor) sum = NULL;
   PX_SCOPED(px_tensor) half = NULL;
   PX_SCOPED(px_tensor) full = NULL;
-  px_scalar least = px_float(args->eps);
+  px_scalar floor_value = px_float(args->eps);
   reduction how;
   PX_TRY(reduction_of(&how, args->reduction));
   PX_SCOPED(px_tensor) var = NULL;
@@ -564,7 +563,7 @@ PX_RUN(gaussian_nll_loss) {
   PX_SCOPED(px_tensor) floor = NULL;
   PX_SCOPED(px_tensor) gap = NULL;
   PX_TRY(px_tensor_detach(&plain, var));
-  PX_TRY(px_threshold(&floor, plain, least, least));
+  PX_TRY(px_threshold(&floor, plain, floor_value, floor_value));
   PX_TRY(px_sub(&gap, floor, plain, px_int(1)));
   PX_TRY(px_add(&safe, var, gap, px_int(1)));
   PX_TRY(px_sub(&difference, x, target, px_int(1)));

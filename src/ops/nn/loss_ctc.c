@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Connectionist temporal classification (Graves et al. 2006). The states of an example are its
-// classes with blanks between and around them; the logarithms of the probabilities of all ways
-// that end in a state are carried from time to time, for all examples and states at once, by ops
-// that record themselves.
+// labels with blanks around them. Log probabilities of all paths to each state advance one time
+// step at a time, for all examples and states at once, by recorded ops.
 #include <math.h>
 
 #include "hidden/loss.h"
@@ -17,29 +16,30 @@
 #include "run_functions/loss.h"
 
 #define LL(x) ((long long)(x))
-// The logarithm of what cannot be, far enough below all that can; and where an infinite loss
-// begins.
+// Log probability of impossible paths, far below all possible ones. Losses above -NEVER / 10 count
+// as infinite.
 #define NEVER (-1e30)
 
-// What the lengths and targets say, on the host and then where log_probs is.
+// Lengths and targets, prepared on the host, then moved to the device of log_probs.
 typedef struct ctc {
   const px_tensor *log_probs;  // [T, N, C]
   int64_t times, batch, classes, states, blank;
   px_tensor *input_lengths, *target_lengths;  // int64 on the CPU
-  px_tensor *labels, *skips, *lasts;          // [1, N, states], [N, states] bool, [N, 2] the ends
-  px_tensor *begin;                           // [N, states]
+  px_tensor *labels, *skips, *lasts;  // [1, N, states], [N, states] bool, [N, 2] final states
+  px_tensor *offset;                  // [N, states]
 } ctc;
-static void ctc_drop(ctc *c) {
-  px_tensor *all[] = {c->input_lengths, c->target_lengths, c->labels, c->skips, c->lasts, c->begin};
+static void ctc_release(ctc *c) {
+  px_tensor *all[] = {c->input_lengths, c->target_lengths, c->labels,
+                      c->skips,         c->lasts,          c->offset};
   for (int i = 0; i < PX_COUNT_OF(all); i++) px_release(all[i]);
 }
 
 static px_status on_host(px_tensor **out, const px_tensor *t) {
-  const int64_t *read;  // before others do
-  PX_SCOPED(px_tensor) whole = NULL;
+  const int64_t *read;  // px__tensor_read waits for pending copies
+  PX_SCOPED(px_tensor) wide_input = NULL;
   PX_TRY(px__refuse_batched(t));
-  PX_TRY(px__tensor_to(&whole, t, PX_INT64, px_cpu()));
-  PX_TRY(px_contiguous(out, whole));
+  PX_TRY(px__tensor_to(&wide_input, t, PX_INT64, px_cpu()));
+  PX_TRY(px_contiguous(out, wide_input));
   return px__tensor_read(&read, *out);
 }
 static px_status check_lengths(const ctc *c) {
@@ -63,40 +63,41 @@ static px_status check_lengths(const ctc *c) {
   }
   return PX_OK;
 }
-// The targets have as many classes as their lengths say.
+// Checks the size of targets against the target lengths.
 static px_status check_targets(const ctc *c, const px_tensor *targets) {
   const int64_t *of = px__tensor_at(c->target_lengths);
-  int64_t sum = 0, most = 0;
-  for (int64_t n = 0; n < c->batch; n++) sum += of[n], most = of[n] > most ? of[n] : most;
+  int64_t sum = 0, longest = 0;
+  for (int64_t n = 0; n < c->batch; n++) sum += of[n], longest = of[n] > longest ? of[n] : longest;
   bool rows = targets->ndim == 2;
   PX_CHECK(targets->ndim == 1 || rows, PX_RUNTIME,
            "Expected 1 to 2 dimensions, but got %d-dimensional tensor for argument #2 'targets' "
            "(while checking arguments for ctc_loss_allocate_outputs)",
            targets->ndim);
   for (int d = 0; d < targets->ndim; d++) {
-    int64_t wanted = !rows ? sum : d == 0 ? c->batch : most;
-    bool fits = d == 0 ? targets->sizes[d] == wanted : targets->sizes[d] >= wanted;
+    int64_t expected = !rows ? sum : d == 0 ? c->batch : longest;
+    bool fits = d == 0 ? targets->sizes[d] == expected : targets->sizes[d] >= expected;
     PX_CHECK(fits, PX_RUNTIME,
              "Expected tensor to have size %s%lld at dimension %d, but got size %lld for argument "
              "#2 'targets' (while checking arguments for ctc_loss_allocate_outputs)",
-             d ? "at least " : "", LL(wanted), d, LL(targets->sizes[d]));
+             d ? "at least " : "", LL(expected), d, LL(targets->sizes[d]));
   }
   return PX_OK;
 }
 
-// Writes the states of each example: blank, class, blank, ...; those of shorter ones end in blanks.
+// Writes the states of each example: blank, label, blank, ... Shorter examples are padded with
+// blanks.
 static px_status write_states(ctc *c, const px_tensor *targets) {
   const int64_t *of = px__tensor_at(c->target_lengths), *from = px__tensor_at(targets);
-  int64_t most = 0, begin = 0, states[3] = {1, c->batch, 0};
-  for (int64_t n = 0; n < c->batch; n++) most = of[n] > most ? of[n] : most;
-  c->states = states[2] = 2 * most + 1;
+  int64_t longest = 0, offset = 0, states[3] = {1, c->batch, 0};
+  for (int64_t n = 0; n < c->batch; n++) longest = of[n] > longest ? of[n] : longest;
+  c->states = states[2] = 2 * longest + 1;
   PX_TRY(px_tensor_empty(&c->labels, 3, states, PX_INT64, px_cpu()));
   PX_TRY(px_tensor_empty(&c->skips, 2, states + 1, PX_BOOL, px_cpu()));
   PX_TRY(px_tensor_empty(&c->lasts, 2, (int64_t[]){c->batch, 2}, PX_INT64, px_cpu()));
   int64_t *label = px__tensor_at(c->labels), *last = px__tensor_at(c->lasts);
   bool *skip = px__tensor_at(c->skips);
   for (int64_t n = 0; n < c->batch; n++, label += c->states, skip += c->states) {
-    const int64_t *own = from + (targets->ndim == 2 ? n * targets->sizes[1] : begin);
+    const int64_t *own = from + (targets->ndim == 2 ? n * targets->sizes[1] : offset);
     for (int64_t s = 0; s < c->states; s++) {
       bool is_class = s % 2 && s / 2 < of[n];
       label[s] = is_class ? own[s / 2] : c->blank;
@@ -105,15 +106,15 @@ static px_status write_states(ctc *c, const px_tensor *targets) {
       skip[s] = is_class && s > 1 && label[s] != label[s - 2];
     }
     last[2 * n] = 2 * of[n], last[2 * n + 1] = of[n] ? 2 * of[n] - 1 : 0;
-    begin += of[n];
+    offset += of[n];
   }
   return PX_OK;
 }
 static px_status to_device(px_tensor **t, px_device device) {
-  px_tensor *moved;
-  PX_TRY(px__tensor_to(&moved, *t, PX_DTYPE_NONE, device));
+  px_tensor *shift_states;
+  PX_TRY(px__tensor_to(&shift_states, *t, PX_DTYPE_NONE, device));
   px_release(*t);
-  *t = moved;
+  *t = shift_states;
   return PX_OK;
 }
 static px_status prepare(ctc *c, const px_tensor *targets, const px_tensor *input_lengths,
@@ -130,19 +131,20 @@ static px_status prepare(ctc *c, const px_tensor *targets, const px_tensor *inpu
   PX_TRY(to_device(&c->labels, device));
   PX_TRY(to_device(&c->skips, device));
   PX_TRY(to_device(&c->lasts, device));
-  PX_TRY(px_full(&c->begin, (int64_t[]){c->batch, c->states}, 2, px_float(NEVER),
+  PX_TRY(px_full(&c->offset, (int64_t[]){c->batch, c->states}, 2, px_float(NEVER),
                  (px_dtype)c->log_probs->dtype, device, false, false));
-  PX_TRY(px__part_select(&first, c->begin, 1, 0));
+  PX_TRY(px__part_select(&first, c->offset, 1, 0));
   return px_zero_(first);
 }
 
-// The states as they were `back` places before.
-static px_status moved(px_tensor **out, const px_tensor *alpha, int64_t back, int64_t states) {
+// Shifts the states by `back`.
+static px_status shift_states(px_tensor **out, const px_tensor *alpha, int64_t back,
+                              int64_t states) {
   PX_SCOPED(px_tensor) padded = NULL;
   PX_TRY(px_constant_pad_nd(&padded, alpha, (int64_t[]){back, 0}, 2, px_float(NEVER)));
   return px_narrow(out, padded, 1, 0, states);
 }
-// One time: a state stays, comes from the one before, or from the class before the blank.
+// One time step: each state continues itself, the previous one, or the previous label if different.
 static px_status step(px_tensor **alpha, const ctc *c, const px_tensor *emission,
                       const px_tensor *runs) {
   PX_SCOPED(px_tensor) one = NULL;
@@ -152,8 +154,8 @@ static px_status step(px_tensor **alpha, const ctc *c, const px_tensor *emission
   PX_SCOPED(px_tensor) any = NULL;
   PX_SCOPED(px_tensor) next = NULL;
   PX_SCOPED(px_tensor) never = NULL;
-  PX_TRY(moved(&one, *alpha, 1, c->states));
-  PX_TRY(moved(&two, *alpha, 2, c->states));
+  PX_TRY(shift_states(&one, *alpha, 1, c->states));
+  PX_TRY(shift_states(&two, *alpha, 2, c->states));
   PX_TRY(px_full_like(&never, two, px_float(NEVER), PX_DTYPE_NONE, PX_DEVICE_NONE, false, false,
                       NULL));
   PX_TRY(px_where(&skipped, c->skips, two, never));
@@ -166,13 +168,13 @@ static px_status step(px_tensor **alpha, const ctc *c, const px_tensor *emission
   *alpha = kept;
   return PX_OK;
 }
-// The logarithms of all states at the end of each example.
-static px_status walk(px_tensor **alpha, const ctc *c) {
+// Log probabilities of all states at the end of each example.
+static px_status forward_pass(px_tensor **alpha, const ctc *c) {
   PX_SCOPED(px_tensor) labels = NULL;
   PX_SCOPED(px_tensor) emissions = NULL;
   PX_SCOPED(px_tensor) lengths = NULL;
   PX_SCOPED(px_tensor) column = NULL;
-  *alpha = px_retain(c->begin);
+  *alpha = px_retain(c->offset);
   PX_TRY(px_expand(&labels, c->labels, (int64_t[]){c->times, c->batch, c->states}, 3));
   PX_TRY(px_gather(&emissions, c->log_probs, 2, labels, false));
   PX_TRY(px__tensor_to(&lengths, c->input_lengths, PX_INT64, px__tensor_device(c->log_probs)));
@@ -186,7 +188,7 @@ static px_status walk(px_tensor **alpha, const ctc *c) {
   }
   return PX_OK;
 }
-// The loss of each example: it ends in the last class or the blank behind it.
+// Loss of each example. Paths end in the last label or the blank after it.
 static px_status losses(px_tensor **out, const ctc *c, bool zero_infinity) {
   PX_SCOPED(px_tensor) alpha = NULL;
   PX_SCOPED(px_tensor) ends = NULL;
@@ -198,53 +200,53 @@ static px_status losses(px_tensor **out, const ctc *c, bool zero_infinity) {
   PX_SCOPED(px_tensor) sum = NULL;
   PX_SCOPED(px_tensor) loss = NULL;
   PX_SCOPED(px_tensor) infinite = NULL;
-  PX_TRY(walk(&alpha, c));
+  PX_TRY(forward_pass(&alpha, c));
   PX_TRY(px_gather(&ends, alpha, 1, c->lasts, false));
   PX_TRY(px_select(&blank, ends, 1, 0));
   PX_TRY(px_select(&class, ends, 1, 1));
   PX_TRY(px_select(&lasts, c->lasts, 1, 0));
-  PX_TRY(px_eq_scalar(&empty, lasts, px_int(0)));  // then both are the one blank
+  PX_TRY(px_eq_scalar(&empty, lasts, px_int(0)));  // no labels: both ends are the same blank
   PX_TRY(px_masked_fill(&without, class, empty, px_float(NEVER)));
   PX_TRY(px_logaddexp(&sum, blank, without));
   PX_TRY(px_neg(&loss, sum));
   PX_TRY(px_gt_scalar(&infinite, loss, px_float(-NEVER / 10)));
   return px_masked_fill(out, loss, infinite, px_float(zero_infinity ? 0 : INFINITY));
 }
-// A mean is first one over the classes of each target.
+// 'mean' divides by the target lengths first.
 static px_status reduced(px_tensor **out, const px_tensor *loss, const ctc *c,
                          const char *reduction) {
   PX_SCOPED(px_tensor) lengths = NULL;
   PX_SCOPED(px_tensor) none = NULL;
-  PX_SCOPED(px_tensor) least = NULL;
+  PX_SCOPED(px_tensor) at_least_one = NULL;
   PX_SCOPED(px_tensor) shaped = NULL;
   PX_SCOPED(px_tensor) each = NULL;
   if (strcmp(reduction, "mean") != 0) return px_reduced(out, loss, reduction);
   PX_TRY(
       px__tensor_to(&lengths, c->target_lengths, (px_dtype)loss->dtype, px__tensor_device(loss)));
   PX_TRY(px_eq_scalar(&none, lengths, px_int(0)));
-  PX_TRY(px_masked_fill(&least, lengths, none, px_int(1)));
-  PX_TRY(px_reshape(&shaped, least, loss->sizes, loss->ndim));
+  PX_TRY(px_masked_fill(&at_least_one, lengths, none, px_int(1)));
+  PX_TRY(px_reshape(&shaped, at_least_one, loss->sizes, loss->ndim));
   PX_TRY(px_div(&each, loss, shaped));
   return px_reduced(out, each, reduction);
 }
 
 PX_RUN(ctc_loss) {
   px_tensor *x = args->log_probs;
-  bool alone = x->ndim == 2;
+  bool unbatched = x->ndim == 2;
   PX_SCOPED(px_tensor) batch = NULL;
   PX_SCOPED(px_tensor) loss = NULL;
   PX_SCOPED(px_tensor) own = NULL;
-  PX_SCOPED(px_tensor) whole = NULL;
+  PX_SCOPED(px_tensor) wide_input = NULL;
   PX_SCOPED(px_tensor) made = NULL;
   PX_CHECK(px_dtype_is_float((px_dtype)x->dtype), PX_UNIMPLEMENTED,
            "\"ctc_loss_cpu\" not implemented for '%s'", px_dtype_class((px_dtype)x->dtype));
-  // Halves cannot hold what never is.
+  // fp16 and bf16 cannot represent NEVER.
   px_dtype dtype = (px_dtype)x->dtype, wide = dtype == PX_FLOAT64 ? PX_FLOAT64 : PX_FLOAT32;
-  PX_TRY(px__tensor_to(&whole, x, wide, PX_DEVICE_NONE));
-  if (alone)
-    PX_TRY(px_unsqueeze(&batch, whole, 1));
+  PX_TRY(px__tensor_to(&wide_input, x, wide, PX_DEVICE_NONE));
+  if (unbatched)
+    PX_TRY(px_unsqueeze(&batch, wide_input, 1));
   else
-    batch = px_retain(whole);
+    batch = px_retain(wide_input);
   ctc c = {.log_probs = batch,
            .times = batch->sizes[0],
            .batch = batch->sizes[1],
@@ -252,9 +254,9 @@ PX_RUN(ctc_loss) {
            .blank = args->blank};
   px_status status = prepare(&c, args->targets, args->input_lengths, args->target_lengths);
   if (status == PX_OK) status = losses(&loss, &c, args->zero_infinity);
-  if (status == PX_OK && alone) status = px_squeeze_dim(&own, loss, (int64_t[]){0}, 1);
-  if (status == PX_OK) status = reduced(&made, alone ? own : loss, &c, args->reduction);
-  ctc_drop(&c);
+  if (status == PX_OK && unbatched) status = px_squeeze_dim(&own, loss, (int64_t[]){0}, 1);
+  if (status == PX_OK) status = reduced(&made, unbatched ? own : loss, &c, args->reduction);
+  ctc_release(&c);
   if (status != PX_OK) return status;
   return px__tensor_to(&call->results[0], made, dtype, PX_DEVICE_NONE);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Run functions of layers that draw random numbers and are put together from other ops.
+// Run functions of random layers composed from other ops.
 #include <math.h>
 
 #include "ops/core/run.h"
@@ -16,8 +16,8 @@
 #include "phlox/ops/view.h"
 #include "run_functions/layer.h"
 
-// Ones and zeros, 1 with probability `keep`: for each element of x, or for each channel.
-static px_status draw_kept(px_tensor **out, const px_tensor *x, double keep, bool channels) {
+// Mask of ones with probability `keep`, per element or per channel.
+static px_status keep_mask(px_tensor **out, const px_tensor *x, double keep, bool channels) {
   PX_SCOPED(px_tensor) like = NULL;
   int64_t sizes[PX_MAX_DIMS];
   for (int d = 0; d < x->ndim; d++) sizes[d] = channels && d > 1 ? 1 : x->sizes[d];
@@ -25,13 +25,13 @@ static px_status draw_kept(px_tensor **out, const px_tensor *x, double keep, boo
   return px_bernoulli_like(out, like, keep, NULL);
 }
 
-// What is dropped becomes -1.758..., what selu has far below zero; then all are scaled and shifted.
+// Sets dropped elements to -1.758, the negative limit of selu, then scales and shifts.
 PX_RUN(alpha_dropout) {
   const px_tensor *x = args->input;
   const double alpha = 1.7580993408473766, p = args->p;
   bool channels = *call->op->name == 'f';
   PX_SCOPED(px_tensor) kept = NULL;
-  PX_SCOPED(px_tensor) less = NULL;
+  PX_SCOPED(px_tensor) dropped = NULL;
   PX_SCOPED(px_tensor) scaled = NULL;
   PX_SCOPED(px_tensor) shift = NULL;
   PX_SCOPED(px_tensor) factor = NULL;
@@ -42,17 +42,17 @@ PX_RUN(alpha_dropout) {
   }
   if (p == 1) return px_mul_scalar(&call->results[0], x, px_int(0));
   double a = 1 / sqrt((alpha * alpha * p + 1) * (1 - p));
-  PX_TRY(draw_kept(&kept, x, 1 - p, channels));
-  PX_TRY(px_add_scalar(&less, kept, px_int(-1), px_int(1)));
-  PX_TRY(px_mul_scalar(&scaled, less, px_float(alpha * a)));
+  PX_TRY(keep_mask(&kept, x, 1 - p, channels));
+  PX_TRY(px_add_scalar(&dropped, kept, px_int(-1), px_int(1)));
+  PX_TRY(px_mul_scalar(&scaled, dropped, px_float(alpha * a)));
   PX_TRY(px_add_scalar(&shift, scaled, px_float(alpha * a * p), px_int(1)));
   PX_TRY(px_mul_scalar(&factor, kept, px_float(a)));
   PX_TRY(px_mul(&product, x, factor));
   return px_add(&call->results[0], product, shift, px_int(1));
 }
 
-// Random slopes where x is not above zero, else 1. On the CPU only those that are needed are drawn,
-// one after the other and in double precision, as PyTorch does.
+// Random slopes for x <= 0, otherwise 1. On the CPU only the needed slopes are drawn, in order and
+// in double precision, as in PyTorch.
 static px_status draw_slopes(px_tensor **out, const px_tensor *x, double lower, double upper) {
   px_dtype dtype = x->dtype == PX_FLOAT64 ? PX_FLOAT64 : PX_FLOAT32;
   PX_SCOPED(px_tensor) below = NULL;
@@ -87,31 +87,32 @@ PX_RUN(rrelu) {
   return px_rrelu_with_noise(&call->results[0], x, slopes);
 }
 
-// With `hard` the result is 0 and 1, and its gradient that of the soft one.
+// Hard samples in the forward pass, with the gradient of the soft ones.
 static px_status harden(px_tensor **out, const px_tensor *soft, int64_t dim) {
-  PX_SCOPED(px_tensor) best = NULL;
+  PX_SCOPED(px_tensor) maxima = NULL;
   PX_SCOPED(px_tensor) at = NULL;
-  PX_SCOPED(px_tensor) none = NULL;
+  PX_SCOPED(px_tensor) zeros = NULL;
   PX_SCOPED(px_tensor) hard = NULL;
   PX_SCOPED(px_tensor) plain = NULL;
   PX_SCOPED(px_tensor) difference = NULL;
   PX_TRY(px_tensor_detach(&plain, soft));
-  PX_TRY(px_max_dim(&best, &at, plain, dim, true));
-  PX_TRY(px__zeros_like_sized(&none, plain, soft->ndim, soft->sizes));
-  PX_TRY(px_scatter_value(&hard, none, dim, at, px_int(1)));
+  PX_TRY(px_max_dim(&maxima, &at, plain, dim, true));
+  PX_TRY(px__zeros_like_sized(&zeros, plain, soft->ndim, soft->sizes));
+  PX_TRY(px_scatter_value(&hard, zeros, dim, at, px_int(1)));
   PX_TRY(px_sub(&difference, hard, plain, px_int(1)));
   return px_add(out, difference, soft, px_int(1));
 }
 PX_RUN(gumbel_softmax) {
   const px_tensor *x = args->logits;
-  PX_SCOPED(px_tensor) waits = NULL;
+  PX_SCOPED(px_tensor) exponential = NULL;
   PX_SCOPED(px_tensor) logs = NULL;
   PX_SCOPED(px_tensor) sum = NULL;
   PX_SCOPED(px_tensor) tempered = NULL;
   PX_SCOPED(px_tensor) soft = NULL;
-  PX_TRY(px_tensor_empty(&waits, x->ndim, x->sizes, (px_dtype)x->dtype, px__tensor_device(x)));
-  PX_TRY(px_exponential_(waits, 1, NULL));
-  PX_TRY(px_log(&logs, waits));
+  PX_TRY(
+      px_tensor_empty(&exponential, x->ndim, x->sizes, (px_dtype)x->dtype, px__tensor_device(x)));
+  PX_TRY(px_exponential_(exponential, 1, NULL));
+  PX_TRY(px_log(&logs, exponential));
   PX_TRY(px_sub(&sum, x, logs, px_int(1)));
   PX_TRY(px_div_scalar(&tempered, sum, px_float(args->tau)));
   PX_TRY(px_softmax(&soft, tempered, args->dim, PX_DTYPE_NONE));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Run functions of the normalisations, and of dropout.
+// Run functions of normalisations and dropout.
 #include "hidden/norm.h"
 #include "hidden/random.h"
 #include "ops/core/run.h"
@@ -32,16 +32,16 @@ static px_status per_channel(px_tensor **out, const px_tensor *t, int ndim) {
   for (int i = 0; i < ndim; i++) sizes[i] = i == 1 ? t->numel : 1;
   return px_reshape(out, t, sizes, ndim);
 }
-// Scales and shifts a batch of nothing, which has no statistics, as PyTorch does: by what is there
-// for the first channel.
-static px_status first_of(px_tensor **out, const px_tensor *t) {
+// Scales and shifts an empty batch, which has no statistics, by the first channel's weight and
+// bias, as PyTorch does.
+static px_status first_element(px_tensor **out, const px_tensor *t) {
   char text[128];
   PX_CHECK(t->numel, PX_INDEX,
            "select(): index 0 out of range for tensor of size %s at dimension 0",
            px__size_text(text, sizeof text, t));
   return px_select(out, t, 0, 0);
 }
-static px_status scale_nothing(px_call *call, const px__batch_norm_args *args) {
+static px_status scale_empty(px_call *call, const px__batch_norm_args *args) {
   const px_tensor *x = args->input;
   PX_SCOPED(px_tensor) weight = NULL;
   PX_SCOPED(px_tensor) bias = NULL;
@@ -49,26 +49,25 @@ static px_status scale_nothing(px_call *call, const px__batch_norm_args *args) {
   PX_TRY(px_clone(&y, x, NULL));
   if (args->weight) {
     PX_SCOPED(px_tensor) from = PX_MOVE(y);
-    PX_TRY(first_of(&weight, args->weight));
+    PX_TRY(first_element(&weight, args->weight));
     PX_TRY(px_mul(&y, from, weight));
   }
   if (args->bias) {
     PX_SCOPED(px_tensor) from = PX_MOVE(y);
-    PX_TRY(first_of(&bias, args->bias));
+    PX_TRY(first_element(&bias, args->bias));
     PX_TRY(px_add(&y, from, bias, px_int(1)));
   }
   return px__tensor_to(&call->results[0], y, (px_dtype)x->dtype, PX_DEVICE_NONE);
 }
-// Moves the running statistics: the variance that is kept is the unbiased one.
-// They are no part of the graph.
-static px_status update_running(px_tensor *running, const px_tensor *now, double momentum) {
+// Updates running statistics without recording. `now` is the unbiased variance.
+static px_status update_running(px_tensor *running, const px_tensor *current, double momentum) {
   if (!running) return PX_OK;
   if (px__hooks) px__hooks->suspend(true);
-  px_status status = px_running_average_(running, now, momentum);
+  px_status status = px_running_average_(running, current, momentum);
   if (px__hooks) px__hooks->suspend(false);
   return status;
 }
-// What is written in place has a place for each of the input's.
+// Fails if the input is batched and running statistics, written in place, are not.
 static px_status check_running(const px_tensor *x, const px_tensor *running, bool training) {
   PX_CHECK(!training || !running || px_tensor_batch_level(running) >= px_tensor_batch_level(x),
            PX_RUNTIME,
@@ -92,11 +91,12 @@ PX_RUN(batch_norm) {
             "Expected more than 1 value per channel when training, got input size torch.Size(%s)",
             px__size_text(text, sizeof text, x));
   }
-  if (!x->numel) return scale_nothing(call, args);
+  if (!x->numel) return scale_empty(call, args);
   PX_SCOPED(px_tensor) save_mean = NULL;
   PX_SCOPED(px_tensor) invstd = NULL;
   PX_SCOPED(px_tensor) variance = NULL;
-  // In training the statistics are only written: what is saved for the gradient must not change.
+  // In training the running statistics are output only, so the tensors saved for the gradient stay
+  // unchanged.
   PX_TRY(px_native_batch_norm(&call->results[0], &save_mean, &invstd, &variance, x, args->weight,
                               args->bias, training ? NULL : mean, training ? NULL : var, training,
                               args->eps));
@@ -105,12 +105,12 @@ PX_RUN(batch_norm) {
   return update_running(var, variance, momentum);
 }
 
-// The statistics have no gradient. On the CPU they are of the parameters' dtype, on devices as they
-// were computed, as in PyTorch.
-static px_status plain(px_tensor **out, const px_tensor *t, px_dtype dtype) {
-  PX_SCOPED(px_tensor) apart = NULL;
-  PX_TRY(px_tensor_detach(&apart, t));
-  return px__tensor_to(out, apart, dtype, PX_DEVICE_NONE);
+// Returns statistics without gradient. Their dtype is that of the parameters on the CPU, and the
+// compute dtype on devices, as in PyTorch.
+static px_status detach_to(px_tensor **out, const px_tensor *t, px_dtype dtype) {
+  PX_SCOPED(px_tensor) detached = NULL;
+  PX_TRY(px_tensor_detach(&detached, t));
+  return px__tensor_to(out, detached, dtype, PX_DEVICE_NONE);
 }
 PX_RUN(layer_norm_with_statistics) {
   px_dtype dtype = (px_dtype)(args->weight ? args->weight : args->input)->dtype;
@@ -120,8 +120,8 @@ PX_RUN(layer_norm_with_statistics) {
                               args->normalized_shape.v.ints, args->normalized_shape.n, args->weight,
                               args->bias, args->eps));
   if (call->device.type != PX_CPU) dtype = (px_dtype)mean->dtype;
-  PX_TRY(plain(&call->results[1], mean, dtype));
-  return plain(&call->results[2], rstd, dtype);
+  PX_TRY(detach_to(&call->results[1], mean, dtype));
+  return detach_to(&call->results[2], rstd, dtype);
 }
 PX_RUN(batch_norm_with_statistics) {
   px_tensor *mean = args->running_mean, *var = args->running_var;
@@ -136,8 +136,8 @@ PX_RUN(batch_norm_with_statistics) {
                               args->weight, args->bias, training ? NULL : mean,
                               training ? NULL : var, training, args->eps));
   if (call->device.type != PX_CPU) dtype = (px_dtype)means->dtype;
-  PX_TRY(plain(&call->results[1], means, dtype));
-  PX_TRY(plain(&call->results[2], deviations, dtype));
+  PX_TRY(detach_to(&call->results[1], means, dtype));
+  PX_TRY(detach_to(&call->results[2], deviations, dtype));
   if (!training || !means->numel) return PX_OK;
   PX_TRY(update_running(mean, means, args->momentum));
   return update_running(var, variance, args->momentum);
@@ -150,12 +150,12 @@ PX_RUN(batch_norm_without_running) {
                                        args->eps);
 }
 
-// ---- cosines
+// ---- cosine similarity
 
-// t with all dimensions of the shape that the two broadcast to, and its size in dimension dim: what
-// is summed along it. The others broadcast when the sums meet.
-static px_status as_wide(px_tensor **out, const px_tensor *t, int ndim, const int64_t *sizes,
-                         int dim) {
+// Expands t to all dimensions of the broadcast shape, and to its size in `dim`. Other sizes
+// broadcast later.
+static px_status expand_along(px_tensor **out, const px_tensor *t, int ndim, const int64_t *sizes,
+                              int dim) {
   int64_t own[PX_MAX_DIMS];
   int lead = ndim - t->ndim;
   for (int d = 0; d < ndim; d++) own[d] = d == dim ? sizes[d] : d < lead ? 1 : t->sizes[d - lead];
@@ -171,15 +171,15 @@ PX_RUN(cosine_similarity) {
   PX_SCOPED(px_tensor) x2 = NULL;
   PX_TRY(px__broadcast(&ndim, sizes, a->ndim, a->sizes, b->ndim, b->sizes));
   PX_TRY(px__wrap_dim(&dim, args->dim, ndim));
-  PX_TRY(as_wide(&x1, a, ndim, sizes, dim));
-  PX_TRY(as_wide(&x2, b, ndim, sizes, dim));
+  PX_TRY(expand_along(&x1, a, ndim, sizes, dim));
+  PX_TRY(expand_along(&x2, b, ndim, sizes, dim));
   return px_cosine_along(&call->results[0], x1, x2, args->dim, args->eps);
 }
 
-// ---- length and direction apart
+// ---- weight normalisation
 
-// Norms over all dimensions but one, which keep them; of a vector, over a dimension of size 1 that
-// it is given, since no dimensions would mean all.
+// Norms over all dimensions but one, with keepdim. Vectors get a dimension of size 1, because an
+// empty list means all dimensions.
 PX_RUN(norm_except_dim) {
   const px_tensor *v = args->v;
   px_scalar p = px_int(args->pow);
@@ -195,7 +195,7 @@ PX_RUN(norm_except_dim) {
   return px_norm(&call->results[0], column, p, (int64_t[]){1}, 1, false, PX_DTYPE_NONE);
 }
 
-// ---- group_norm: layers of the channels of a group, then one scale and shift a channel
+// ---- group_norm: layer_norm over the channels of a group, then scale and shift per channel
 
 static px_status check_group_sizes(const px_tensor *x, int64_t groups) {
   int64_t each = px__sizes_product(x->sizes + 2, x->ndim - 2);
@@ -208,7 +208,7 @@ static px_status check_group_sizes(const px_tensor *x, int64_t groups) {
            px__size_text(text, sizeof text, x), (long long)groups);
   return PX_OK;
 }
-// Of one value there is no deviation. PyTorch tells the sizes of the groups of all examples.
+// A single value has no deviation. PyTorch's text has the sizes of all groups.
 static px_status check_group_values(const px_tensor *x, int64_t groups) {
   int64_t sizes[PX_MAX_DIMS];
   char text[128];
@@ -219,14 +219,14 @@ static px_status check_group_values(const px_tensor *x, int64_t groups) {
            px__sizes_text(text, sizeof text, x->ndim, sizes));
   return PX_OK;
 }
-// What the kernel takes: no mapped examples, and one dtype.
-static bool is_grouped(const px_tensor *x, const px_tensor *w, const px_tensor *b) {
+// True if the kernel supports the arguments: no batched tensors, and one dtype.
+static bool kernel_supports(const px_tensor *x, const px_tensor *w, const px_tensor *b) {
   const px_tensor *all[] = {x, w, b};
   for (int i = 0; i < 3; i++)
     if (all[i] && (px__is_batched(all[i]) || all[i]->dtype != x->dtype)) return false;
   return x->numel > 0;
 }
-static px_status group_at_once(px_call *call, const px__group_norm_args *args) {
+static px_status call_kernel(px_call *call, const px__group_norm_args *args) {
   PX_SCOPED(px_tensor) mean = NULL;
   PX_SCOPED(px_tensor) rstd = NULL;
   return px_grouped_norm(&call->results[0], &mean, &rstd, args->input, args->num_groups,
@@ -238,30 +238,30 @@ PX_RUN(group_norm) {
   int64_t groups = args->num_groups;
   PX_SCOPED(px_tensor) flat = NULL;
   PX_SCOPED(px_tensor) normal = NULL;
-  PX_SCOPED(px_tensor) back = NULL;
+  PX_SCOPED(px_tensor) reshaped = NULL;
   PX_SCOPED(px_tensor) scale = NULL;
   PX_SCOPED(px_tensor) shift = NULL;
   PX_SCOPED(px_tensor) scaled = NULL;
   PX_TRY(check_group_sizes(x, groups));
   PX_TRY(check_group_values(x, groups));
-  if (is_grouped(x, w, b)) return group_at_once(call, args);
+  if (kernel_supports(x, w, b)) return call_kernel(call, args);
   int64_t each = x->sizes[0] ? x->numel / px__product(x->sizes[0], groups) : 0;
   int64_t sizes[3] = {x->sizes[0], groups, each};
   PX_TRY(px_reshape(&flat, x, sizes, 3));
   PX_TRY(px_layer_norm(&normal, flat, &each, 1, NULL, NULL, args->eps));
-  PX_TRY(px_reshape(&back, normal, x->sizes, x->ndim));
+  PX_TRY(px_reshape(&reshaped, normal, x->sizes, x->ndim));
   if (w) PX_TRY(per_channel(&scale, w, x->ndim));
   if (b) PX_TRY(per_channel(&shift, b, x->ndim));
   if (w)
-    PX_TRY(px_mul(&scaled, back, scale));
+    PX_TRY(px_mul(&scaled, reshaped, scale));
   else
-    scaled = px_retain(back);
+    scaled = px_retain(reshaped);
   if (b) return px_add(&call->results[0], scaled, shift, px_int(1));
   call->results[0] = px_retain(scaled);
   return PX_OK;
 }
 
-// Computed in float32 at least. The statistics are ops' too, and so have a gradient.
+// Computes in float32 or float64. The statistics come from recorded ops and have gradients.
 PX_RUN(native_group_norm) {
   const px_tensor *x = args->input;
   int64_t n = args->N, groups = args->group, each = n ? x->numel / (n * groups) : 0, last = -1;
@@ -272,11 +272,11 @@ PX_RUN(native_group_norm) {
   PX_SCOPED(px_tensor) variance = NULL;
   PX_SCOPED(px_tensor) shifted = NULL;
   PX_SCOPED(px_tensor) rstd = NULL;
-  PX_SCOPED(px_tensor) less = NULL;
+  PX_SCOPED(px_tensor) centred = NULL;
   PX_SCOPED(px_tensor) normal = NULL;
-  PX_SCOPED(px_tensor) back = NULL;
+  PX_SCOPED(px_tensor) reshaped = NULL;
   PX_SCOPED(px_tensor) scaled = NULL;
-  PX_SCOPED(px_tensor) moved = NULL;
+  PX_SCOPED(px_tensor) biased = NULL;
   PX_TRY(
       px_to(&wide, x, dtype == PX_FLOAT64 ? PX_FLOAT64 : PX_FLOAT32, PX_DEVICE_NONE, false, false));
   PX_TRY(px_reshape(&flat, wide, (const int64_t[]){n, groups, each}, 3));
@@ -284,37 +284,37 @@ PX_RUN(native_group_norm) {
   PX_TRY(px_var(&variance, flat, &last, 1, px_int(0), true));
   PX_TRY(px_add_scalar(&shifted, variance, px_float(args->eps), px_int(1)));
   PX_TRY(px_rsqrt(&rstd, shifted));
-  PX_TRY(px_sub(&less, flat, mean, px_int(1)));
-  PX_TRY(px_mul(&normal, less, rstd));
-  PX_TRY(px_reshape(&back, normal, x->sizes, x->ndim));
+  PX_TRY(px_sub(&centred, flat, mean, px_int(1)));
+  PX_TRY(px_mul(&normal, centred, rstd));
+  PX_TRY(px_reshape(&reshaped, normal, x->sizes, x->ndim));
   if (args->weight) {
     PX_SCOPED(px_tensor) scale = NULL;
     PX_TRY(per_channel(&scale, args->weight, x->ndim));
-    PX_TRY(px_mul(&scaled, back, scale));
+    PX_TRY(px_mul(&scaled, reshaped, scale));
   } else {
-    scaled = px_retain(back);
+    scaled = px_retain(reshaped);
   }
   if (args->bias) {
     PX_SCOPED(px_tensor) shift = NULL;
     PX_TRY(per_channel(&shift, args->bias, x->ndim));
-    PX_TRY(px_add(&moved, scaled, shift, px_int(1)));
+    PX_TRY(px_add(&biased, scaled, shift, px_int(1)));
   } else {
-    moved = px_retain(scaled);
+    biased = px_retain(scaled);
   }
-  px_dtype kept = args->weight ? (px_dtype)args->weight->dtype : dtype;
+  px_dtype stats_dtype = args->weight ? (px_dtype)args->weight->dtype : dtype;
   PX_SCOPED(px_tensor) flat_mean = NULL;
   PX_SCOPED(px_tensor) flat_rstd = NULL;
-  PX_TRY(px_to(&call->results[0], moved, dtype, PX_DEVICE_NONE, false, false));
+  PX_TRY(px_to(&call->results[0], biased, dtype, PX_DEVICE_NONE, false, false));
   PX_TRY(px_squeeze_dim(&flat_mean, mean, &last, 1));
   PX_TRY(px_squeeze_dim(&flat_rstd, rstd, &last, 1));
-  PX_TRY(px_to(&call->results[1], flat_mean, kept, PX_DEVICE_NONE, false, false));
-  return px_to(&call->results[2], flat_rstd, kept, PX_DEVICE_NONE, false, false);
+  PX_TRY(px_to(&call->results[1], flat_mean, stats_dtype, PX_DEVICE_NONE, false, false));
+  return px_to(&call->results[2], flat_rstd, stats_dtype, PX_DEVICE_NONE, false, false);
 }
 
 // ---- dropout
 
-// How many neighbours a thread of PyTorch's kernel takes: 16 bytes, or less where that leaves a
-// remainder; 1 where the memory of x has gaps, so that the mask lies otherwise.
+// Elements per thread of PyTorch's kernel: 16 bytes' worth, halved until it divides numel. 1 if x
+// has gaps, because the mask then has other strides.
 static int64_t lanes_of(const px_tensor *x, const px_tensor *mask) {
   int64_t lanes = 16 / (int64_t)px_dtype_size((px_dtype)x->dtype);
   for (int d = 0; d < x->ndim; d++)
@@ -322,7 +322,7 @@ static int64_t lanes_of(const px_tensor *x, const px_tensor *mask) {
   while (x->numel % lanes) lanes /= 2;
   return lanes;
 }
-// Neighbours are neighbours in memory: with several lanes the mask is drawn as one row.
+// Lanes are adjacent in memory, so with several lanes the mask is drawn as one row.
 static px_status draw_mask(px_tensor **out, const px_tensor *x, double keep) {
   PX_SCOPED(px_tensor) mask = NULL;
   PX_SCOPED(px_tensor) row = NULL;
@@ -347,9 +347,9 @@ PX_RUN(dropout) {
   return px_mul(&call->results[0], x, mask);
 }
 
-// ---- softmax along a dimension that follows from their number
+// ---- softmax with an implicit dimension
 
-// The dimension given, or the one that PyTorch takes for its old callers.
+// The given dimension, or PyTorch's legacy default.
 static px_status implicit_dim(int64_t *dim, px_value given, const px_tensor *t, const char *name) {
   *dim = px__given(given) ? given.v.i : t->ndim == 2 || t->ndim > 3;
   if (px__given(given)) return PX_OK;

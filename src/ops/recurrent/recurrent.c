@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// One layer of a recurrent net in one direction, and its gradients. The products of all inputs with
-// their weights are one product; then each time takes a product with the state and one kernel.
+// Run functions of one recurrent layer in one direction, and of its gradient. One matrix product
+// computes the input part of the gates for all time steps. Each step then runs one product with the
+// hidden state and one kernel.
 //
-// The rows of a time lie beside each other. A sequence that ends early leaves its state where it
-// is, and one that joins late (of a packed batch, read from the end) finds its own there: the state
-// of `count` sequences is always the first rows. Backward the same rows are walked the other way.
+// The rows of a time step are contiguous. The states of the `count` sequences of a step are the
+// first rows of h and c. A sequence that ends early keeps its final state in its row. A sequence
+// that starts late (a packed batch in reverse) finds its initial state there. The backward pass
+// visits the steps in the opposite order.
 #include "hidden/recurrent.h"
 #include "ops/core/run.h"
 #include "phlox/ops/arithmetic.h"
@@ -14,52 +16,52 @@
 #include "run_functions/recurrent.h"
 
 typedef struct layer layer;
-typedef struct moment moment;
-typedef px_status (*stepper)(layer *x, const moment *m);
+typedef struct step_rows step_rows;
+typedef px_status (*stepper)(layer *x, const step_rows *m);
 
-// A kind of cell: how many gates it has; whether it has a second state, keeps another number of
-// each element for the backward pass, and takes the product with the state apart from the sum; and
-// whether its gates are opened by relu.
+// A cell type: the number of gates; has_c: a second state; keeps: one more saved element per
+// hidden element for the backward pass; separate: the product with the state is not added to the
+// input part of the gates; relu: the activation is relu.
 typedef struct cell {
   const char *mode;
   int gates;
-  bool has_c, keeps, apart, relu;
+  bool has_c, keeps, separate, relu;
   stepper step, back;
 } cell;
 
-// The times, from the first to the last or the other way round.
+// An iterator over the time steps, forward or backward.
 typedef struct walk {
-  const int64_t *counts;  // rows of each time; NULL: `batch` of all
+  const int64_t *counts;  // rows of each step; NULL: `batch` rows in every step
   int64_t times, batch, rows;
   bool back;
-  int64_t time, first, count;  // the time that is looked at, and its rows
+  int64_t time, first, count;  // the current step, its first row and its number of rows
 } walk;
 
-// Tensors are owned but for the weights.
+// The state of a run. Tensors are owned, except the weights and biases.
 struct layer {
   const cell *cell;
   const px_tensor *w_hh, *w_hr;
   px_device device;
   px_dtype dtype;
-  int64_t size, width;  // of the state, and of what comes out of it: the same without w_hr
+  int64_t size, width;  // of the cell and of its output; equal without a projection w_hr
   walk walk;
-  px_tensor *saved, *h_before, *raw, *gates, *kept;  // `saved` and its parts
-  px_tensor *h, *c, *output, *w_hr_turned;
-  px_tensor *weight, *packed;  // what the state is multiplied with; in the backend's form, or NULL
+  px_tensor *saved, *h_before, *raw, *gates, *kept;  // `saved` and views of its parts
+  px_tensor *h, *c, *output, *w_hr_t;
+  px_tensor *weight, *packed;  // the recurrent weight; in the backend's packed format, or NULL
   px_tensor *grad_output, *grad_gates, *grad_h, *grad_c, *grad_other;
   const px_tensor *b_hh;
-  px_tensor *work;  // of one time: the hidden gates, or the gradient of what is projected
+  px_tensor *work;  // of one step: the hidden part of the gates, or the gradient of `raw`
 };
 
 static void layer_end(layer *x) {
-  px_tensor *all[] = {x->saved,       x->h_before,   x->raw,         x->gates,  x->kept,
-                      x->h,           x->c,          x->output,      x->weight, x->packed,
-                      x->w_hr_turned, x->grad_gates, x->grad_output, x->grad_h, x->grad_c,
-                      x->grad_other,  x->work};
+  px_tensor *all[] = {x->saved,      x->h_before,   x->raw,         x->gates,  x->kept,
+                      x->h,          x->c,          x->output,      x->weight, x->packed,
+                      x->w_hr_t,     x->grad_gates, x->grad_output, x->grad_h, x->grad_c,
+                      x->grad_other, x->work};
   for (int i = 0; i < PX_COUNT_OF(all); i++) px_release(all[i]);
 }
 
-// ---- times
+// ---- time steps
 
 static bool next(walk *w) {
   if (w->back ? w->time == 0 : w->time + 1 >= w->times) return false;
@@ -76,23 +78,23 @@ static walk begin(walk w, bool back) {
   return w;
 }
 
-// Rows of one time, of those tensors that the layer has; NULL of others.
-struct moment {
+// The rows of one time step in each tensor of the layer; NULL for missing tensors.
+struct step_rows {
   px_tensor *gates, *kept, *h_before, *raw, *output, *h, *c, *work;
   px_tensor *grad_output, *grad_gates, *grad_h, *grad_c, *grad_other;
 };
-enum { PARTS = sizeof(moment) / sizeof(px_tensor *) };
+enum { PARTS = sizeof(step_rows) / sizeof(px_tensor *) };
 
-static void moment_end(moment *m) {
+static void step_rows_end(step_rows *m) {
   px_tensor *all[PARTS];
   memcpy(all, m, sizeof all);
   for (int i = 0; i < PARTS; i++) px_release(all[i]);
 }
 
-static px_status moment_at(moment *m, const layer *x, const walk *w) {
+static px_status step_rows_at(step_rows *m, const layer *x, const walk *w) {
   const struct {
     px_tensor *of, **to;
-    bool state;  // has rows of one time
+    bool state;  // has the rows of one step only
   } parts[] = {{x->gates, &m->gates, false},
                {x->kept, &m->kept, false},
                {x->h_before, &m->h_before, false},
@@ -113,21 +115,21 @@ static px_status moment_at(moment *m, const layer *x, const walk *w) {
   return PX_OK;
 }
 
-static px_status each_time(layer *x, bool back, stepper step) {
+static px_status each_step(layer *x, bool back, stepper step) {
   px_status status = PX_OK;
   for (walk w = begin(x->walk, back); status == PX_OK && next(&w);) {
-    moment m = {0};
+    step_rows m = {0};
     if (!w.count || !x->size) continue;
-    status = moment_at(&m, x, &w);
+    status = step_rows_at(&m, x, &w);
     if (status == PX_OK) status = step(x, &m);
-    moment_end(&m);
+    step_rows_end(&m);
   }
   return status;
 }
 
 // ---- the cells
 
-// Writes to `to`, or adds to it, the product with the weight that every time takes one with.
+// Writes or adds to `to` the product of rows and the recurrent weight.
 static px_status product(const layer *x, px_tensor *to, px_tensor *rows, bool add) {
   static px__named_kernel kernel = {.name = "weight_product"};
   px_tensor *inputs[] = {rows, x->packed};
@@ -137,36 +139,38 @@ static px_status product(const layer *x, px_tensor *to, px_tensor *rows, bool ad
              : px_mm_out(to, rows, x->weight);
 }
 
-// Packs that weight where it pays: products of few rows take less time than packing does.
+// Packs the recurrent weight if it is large and used by several steps. Otherwise packing costs more
+// than it saves.
 static px_status open_weight(layer *x, const px_tensor *weight) {
-  enum { UNIT = 64, LEAST = 1 << 15 };
+  enum { UNIT = 64, MIN_NUMEL = 1 << 15 };
   static px__named_kernel kernel = {.name = "weight_pack"};
   bool floats = x->dtype == PX_FLOAT32 || x->dtype == PX_FLOAT64;
-  int64_t columns = (weight->sizes[1] + UNIT - 1) / UNIT * UNIT, room = columns * weight->sizes[0];
+  int64_t columns = (weight->sizes[1] + UNIT - 1) / UNIT * UNIT,
+          packed_numel = columns * weight->sizes[0];
   x->weight = px_retain((px_tensor *)weight);
-  if (!floats || weight->numel < LEAST || x->walk.times < 2 ||
+  if (!floats || weight->numel < MIN_NUMEL || x->walk.times < 2 ||
       !px__named_kernel_on(&kernel, (px_device_type)x->device.type))
     return PX_OK;
-  PX_TRY(px_tensor_empty(&x->packed, 1, &room, x->dtype, x->device));
+  PX_TRY(px_tensor_empty(&x->packed, 1, &packed_numel, x->dtype, x->device));
   return px__run_kernel(&kernel, x->device, 1, &x->packed, 1, &x->weight, NULL, 0);
 }
 
-static px_status lstm_step(layer *x, const moment *m) {
+static px_status lstm_step(layer *x, const step_rows *m) {
   static px__named_kernel kernel = {.name = "lstm_step"};
   PX_TRY(product(x, m->gates, m->h, true));
-  px_tensor *whole[] = {m->gates, m->c, m->kept, m->output, m->h, m->h_before};
+  px_tensor *plain[] = {m->gates, m->c, m->kept, m->output, m->h, m->h_before};
   px_tensor *projected[] = {m->gates, m->c, m->kept, m->raw, NULL, NULL};
-  PX_TRY(px__run_kernel(&kernel, x->device, 6, x->w_hr ? projected : whole, 0, NULL, NULL, 0));
+  PX_TRY(px__run_kernel(&kernel, x->device, 6, x->w_hr ? projected : plain, 0, NULL, NULL, 0));
   if (!x->w_hr) return PX_OK;
   PX_TRY(px_copy_(m->h_before, m->h, false));
-  PX_TRY(px_mm_out(m->output, m->raw, x->w_hr_turned));
+  PX_TRY(px_mm_out(m->output, m->raw, x->w_hr_t));
   return px_copy_(m->h, m->output, false);
 }
 
-static px_status lstm_back(layer *x, const moment *m) {
+static px_status lstm_back(layer *x, const step_rows *m) {
   static px__named_kernel kernel = {.name = "lstm_step_back"};
   px_tensor *grad_h = m->grad_h, *grad_output = m->grad_output;
-  if (x->w_hr) {  // what comes to the projected state goes through the projection first
+  if (x->w_hr) {  // the gradient of the projected state passes through the projection first
     PX_TRY(px_copy_(m->grad_other, m->grad_h, false));
     if (grad_output) PX_TRY(px_add_(m->grad_other, grad_output, px_int(1)));
     PX_TRY(px_mm_out(m->work, m->grad_other, x->w_hr));
@@ -178,9 +182,9 @@ static px_status lstm_back(layer *x, const moment *m) {
   return product(x, m->grad_h, m->grad_gates, false);
 }
 
-// A GRU's reset gate comes between the product with the state and the sum, so the product has a
-// place of its own.
-static px_status gru_step(layer *x, const moment *m) {
+// A GRU applies its reset gate to the product with the state before the sum, so the product is
+// written to a buffer.
+static px_status gru_step(layer *x, const step_rows *m) {
   static px__named_kernel kernel = {.name = "gru_step"};
   if (x->b_hh) PX_TRY(px_copy_(m->work, x->b_hh, false));
   PX_TRY(product(x, m->work, m->h, x->b_hh != NULL));
@@ -188,7 +192,7 @@ static px_status gru_step(layer *x, const moment *m) {
   return px__run_kernel(&kernel, x->device, 5, results, 1, &m->work, NULL, 0);
 }
 
-static px_status gru_back(layer *x, const moment *m) {
+static px_status gru_back(layer *x, const step_rows *m) {
   static px__named_kernel kernel = {.name = "gru_step_back"};
   px_tensor *results[] = {m->grad_gates, m->grad_other, m->grad_h};
   px_tensor *inputs[] = {m->gates, m->kept, m->h_before, m->grad_output};
@@ -196,7 +200,7 @@ static px_status gru_back(layer *x, const moment *m) {
   return product(x, m->grad_h, m->grad_other, true);
 }
 
-static px_status rnn_step(layer *x, const moment *m) {
+static px_status rnn_step(layer *x, const step_rows *m) {
   static px__named_kernel kernel = {.name = "rnn_step"};
   PX_TRY(product(x, m->gates, m->h, true));
   px_tensor *results[] = {m->gates, m->output, m->h, m->h_before};
@@ -204,7 +208,7 @@ static px_status rnn_step(layer *x, const moment *m) {
   return px__run_kernel(&kernel, x->device, 4, results, 0, NULL, &relu, 1);
 }
 
-static px_status rnn_back(layer *x, const moment *m) {
+static px_status rnn_back(layer *x, const step_rows *m) {
   static px__named_kernel kernel = {.name = "rnn_step_back"};
   px_tensor *results[] = {m->grad_gates, m->grad_h}, *inputs[] = {m->gates, m->grad_output};
   const px_value relu = PX_B(x->cell->relu);
@@ -214,16 +218,16 @@ static px_status rnn_back(layer *x, const moment *m) {
 
 static const cell cells[] = {
     {"lstm", 4, .has_c = true, .keeps = true, .step = lstm_step, .back = lstm_back},
-    {"gru", 3, .keeps = true, .apart = true, .step = gru_step, .back = gru_back},
+    {"gru", 3, .keeps = true, .separate = true, .step = gru_step, .back = gru_back},
     {"rnn_tanh", 1, .step = rnn_step, .back = rnn_back},
     {"rnn_relu", 1, .relu = true, .step = rnn_step, .back = rnn_back}};
 
-// ---- what a layer is given
+// ---- checks of the arguments
 
 static px_status check_sizes(const px_tensor *t, const char *name, int64_t rows, int64_t columns) {
   PX_CHECK(t->ndim == 2 && t->sizes[0] == rows && t->sizes[1] == columns, PX_RUNTIME,
-           "recurrent_layer: %s must be of size [%lld, %lld], but is of size %s", name,
-           (long long)rows, (long long)columns, px__size_text((char[256]){0}, 256, t));
+           "recurrent_layer: expected %s of size [%lld, %lld], got %s", name, (long long)rows,
+           (long long)columns, px__size_text((char[256]){0}, 256, t));
   return PX_OK;
 }
 
@@ -235,12 +239,12 @@ static px_status find_cell(const cell **out, const char *mode) {
 
 static px_status read_weights(layer *x, const px_tensor *w_hh, const px_tensor *w_hr) {
   PX_CHECK(w_hh->ndim == 2 && w_hh->sizes[0] % x->cell->gates == 0, PX_RUNTIME,
-           "recurrent_layer: w_hh must be a matrix with %d rows for each gate's element",
+           "recurrent_layer: expected w_hh to be a matrix with a multiple of %d rows",
            x->cell->gates);
   x->w_hh = w_hh, x->w_hr = w_hr;
   x->size = w_hh->sizes[0] / x->cell->gates, x->width = w_hh->sizes[1];
   x->device = px__tensor_device(w_hh), x->dtype = (px_dtype)w_hh->dtype;
-  PX_CHECK(!w_hr || x->cell->has_c, PX_RUNTIME, "recurrent_layer: only an LSTM is projected");
+  PX_CHECK(!w_hr || x->cell->has_c, PX_RUNTIME, "recurrent_layer: w_hr requires mode 'lstm'");
   if (w_hr) return check_sizes(w_hr, "w_hr", x->width, x->size);
   return check_sizes(w_hh, "w_hh", x->cell->gates * x->size, x->size);
 }
@@ -250,38 +254,39 @@ static px_status check_counts(const int64_t *counts, int64_t times, int64_t rows
   for (int64_t t = 0; t < times; t++) {
     PX_CHECK(
         counts[t] > 0 && counts[t] <= (t ? counts[t - 1] : batch), PX_RUNTIME,
-        "batch_sizes must be positive and never increase, and begin with the batch's %lld, but "
-        "batch_sizes[%lld] is %lld",
+        "expected positive, non-increasing batch_sizes starting with %lld, got batch_sizes[%lld] = "
+        "%lld",
         (long long)batch, (long long)t, (long long)counts[t]);
     sum = px__sum(sum, counts[t]);
   }
-  PX_CHECK(sum == rows && (!times || counts[0] == batch), PX_RUNTIME,
-           "batch_sizes are of %lld rows in a batch of %lld, but there are %lld rows and %lld "
-           "sequences",
-           (long long)sum, (long long)(times ? counts[0] : 0), (long long)rows, (long long)batch);
+  PX_CHECK(
+      sum == rows && (!times || counts[0] == batch), PX_RUNTIME,
+      "expected batch_sizes to sum to the rows and start with the batch, got %lld and %lld for "
+      "%lld rows and %lld sequences",
+      (long long)sum, (long long)(times ? counts[0] : 0), (long long)rows, (long long)batch);
   return PX_OK;
 }
 
 static px_status read_times(layer *x, const px_tensor *sizes, int64_t rows, int64_t batch) {
   x->walk = (walk){.batch = batch, .rows = rows};
-  PX_CHECK(rows >= 0 && batch >= 0, PX_RUNTIME, "recurrent_layer: a count is negative");
+  PX_CHECK(rows >= 0 && batch >= 0, PX_RUNTIME, "recurrent_layer: expected rows and batch >= 0");
   if (!sizes) {
     PX_CHECK(batch ? rows % batch == 0 : !rows, PX_RUNTIME,
-             "recurrent_layer: %lld rows are no times of %lld sequences", (long long)rows,
-             (long long)batch);
+             "recurrent_layer: expected rows to be a multiple of batch, got %lld and %lld",
+             (long long)rows, (long long)batch);
     x->walk.times = batch ? rows / batch : 0;
     return PX_OK;
   }
   PX_CHECK(sizes->ndim == 1 && sizes->dtype == PX_INT64 && sizes->contiguous &&
                px__tensor_device(sizes).type == PX_CPU,
-           PX_RUNTIME, "batch_sizes must be a 1-D CPU tensor of int64");
+           PX_RUNTIME, "expected batch_sizes to be a 1-D CPU tensor of int64");
   PX_TRY(px__tensor_read(&x->walk.counts, sizes));
   x->walk.times = sizes->numel;
   return check_counts(x->walk.counts, x->walk.times, rows, batch);
 }
 
-// A tensor beside the weights: of their dtype, and on their device.
-static px_status check_beside(const layer *x, const px_tensor *t, const char *name) {
+// Checks that t, unless NULL, has the dtype and the device of the weights.
+static px_status check_like_weights(const layer *x, const px_tensor *t, const char *name) {
   char mine[PX_DEVICE_TEXT], theirs[PX_DEVICE_TEXT];
   if (!t) return PX_OK;
   PX_CHECK(px_device_equal(px__tensor_device(t), x->device), PX_RUNTIME,
@@ -301,7 +306,7 @@ static px_status check_beside(const layer *x, const px_tensor *t, const char *na
 static px_status matrix(px_tensor **out, const layer *x, int64_t rows, int64_t columns) {
   return px_tensor_empty(out, 2, (int64_t[]){rows, columns}, x->dtype, x->device);
 }
-// The next rows x columns elements of `saved`.
+// A view of the next rows x columns elements of `saved`.
 static px_status part_of_saved(px_tensor **out, const layer *x, int64_t *at, int64_t rows,
                                int64_t columns) {
   PX_TRY(px__tensor_view(out, x->saved, 2, (int64_t[]){rows, columns}, (int64_t[]){columns, 1},
@@ -312,7 +317,7 @@ static px_status part_of_saved(px_tensor **out, const layer *x, int64_t *at, int
 static int64_t saved_numel(const layer *x) {
   int64_t parts = x->cell->gates + x->cell->keeps + (x->w_hr ? 1 : 0);
   int64_t all, each = px__sum(x->width, px__product(parts, x->size));
-  return __builtin_mul_overflow(x->walk.rows, each, &all) ? -1 : all;  // -1: no tensor has so many
+  return __builtin_mul_overflow(x->walk.rows, each, &all) ? -1 : all;  // -1: overflow
 }
 static px_status open_saved(layer *x) {
   int64_t at = 0, rows = x->walk.rows;
@@ -322,32 +327,32 @@ static px_status open_saved(layer *x) {
   if (x->cell->keeps) PX_TRY(part_of_saved(&x->kept, x, &at, rows, x->size));
   return PX_OK;
 }
-// A state that the steps change: a copy, or zeros.
+// A state updated by the steps: a copy of `from`, or zeros.
 static px_status state(px_tensor **out, const layer *x, const px_tensor *from, int64_t columns) {
   PX_TRY(matrix(out, x, x->walk.batch, columns));
   return from ? px_copy_(*out, from, false) : px_zero_(*out);
 }
-static px_status nothing(px_tensor **out, const layer *x) {
+static px_status empty(px_tensor **out, const layer *x) {
   return px_tensor_empty(out, 1, (int64_t[]){0}, x->dtype, x->device);
 }
 
 // ---- forward
 
-// The part of the gates that comes from the inputs: one product for all times. A cell that adds up
-// both parts gets both biases here.
+// Computes the input part of the gates of all time steps in one product. Cells without `separate`
+// add both biases here.
 static px_status open_gates(layer *x, const px__recurrent_layer_args *args) {
-  PX_SCOPED(px_tensor) turned = NULL;
+  PX_SCOPED(px_tensor) w_ih_t = NULL;
   PX_SCOPED(px_tensor) both = NULL;
-  bool apart = x->cell->apart;
-  const px_tensor *bias = args->b_ih ? args->b_ih : apart ? NULL : args->b_hh;
-  PX_TRY(px_t(&turned, args->w_ih));
-  if (args->b_ih && args->b_hh && !apart) {
+  bool separate = x->cell->separate;
+  const px_tensor *bias = args->b_ih ? args->b_ih : separate ? NULL : args->b_hh;
+  PX_TRY(px_t(&w_ih_t, args->w_ih));
+  if (args->b_ih && args->b_hh && !separate) {
     PX_TRY(px_add(&both, args->b_ih, args->b_hh, px_int(1)));
     bias = both;
   }
-  if (apart) x->b_hh = args->b_hh;
-  if (!bias) return px_mm_out(x->gates, args->input, turned);
-  return px_addmm_out(x->gates, bias, args->input, turned, px_int(1), px_int(1));
+  if (separate) x->b_hh = args->b_hh;
+  if (!bias) return px_mm_out(x->gates, args->input, w_ih_t);
+  return px_addmm_out(x->gates, bias, args->input, w_ih_t, px_int(1), px_int(1));
 }
 
 static px_status check_layer(layer *x, const px__recurrent_layer_args *args) {
@@ -356,39 +361,39 @@ static px_status check_layer(layer *x, const px__recurrent_layer_args *args) {
   PX_TRY(find_cell(&x->cell, args->mode));
   PX_TRY(read_weights(x, args->w_hh, args->w_hr));
   PX_CHECK(input->ndim == 2 && h->ndim == 2, PX_RUNTIME,
-           "recurrent_layer: input and h must be matrices");
+           "recurrent_layer: expected input and h to be matrices");
   PX_TRY(read_times(x, args->batch_sizes, input->sizes[0], h->sizes[0]));
   PX_TRY(check_sizes(h, "h", x->walk.batch, x->width));
   PX_CHECK(!c == !x->cell->has_c, PX_RUNTIME, "recurrent_layer: %s in mode %s",
-           c ? "there is no c" : "c is missing", args->mode);
+           c ? "unexpected c" : "missing c", args->mode);
   if (c) PX_TRY(check_sizes(c, "c", x->walk.batch, x->size));
   PX_TRY(check_sizes(args->w_ih, "w_ih", x->w_hh->sizes[0], input->sizes[1]));
   for (int i = 0; i < 2; i++)
     PX_CHECK(!biases[i] || (biases[i]->ndim == 1 && biases[i]->numel == x->w_hh->sizes[0]),
-             PX_RUNTIME, "recurrent_layer: a bias must be of size [%lld]",
+             PX_RUNTIME, "recurrent_layer: expected biases of size [%lld]",
              (long long)x->w_hh->sizes[0]);
-  PX_TRY(check_beside(x, input, "input"));
-  PX_TRY(check_beside(x, h, "hidden"));
-  PX_TRY(check_beside(x, c, "hidden"));
-  PX_TRY(check_beside(x, args->w_ih, "parameter"));
-  PX_TRY(check_beside(x, args->w_hr, "parameter"));
-  PX_TRY(check_beside(x, args->b_ih, "parameter"));
-  return check_beside(x, args->b_hh, "parameter");
+  PX_TRY(check_like_weights(x, input, "input"));
+  PX_TRY(check_like_weights(x, h, "hidden"));
+  PX_TRY(check_like_weights(x, c, "hidden"));
+  PX_TRY(check_like_weights(x, args->w_ih, "parameter"));
+  PX_TRY(check_like_weights(x, args->w_hr, "parameter"));
+  PX_TRY(check_like_weights(x, args->b_ih, "parameter"));
+  return check_like_weights(x, args->b_hh, "parameter");
 }
 
 static px_status run_layer(layer *x, const px__recurrent_layer_args *args) {
-  PX_SCOPED(px_tensor) w_hh_turned = NULL;
+  PX_SCOPED(px_tensor) w_hh_t = NULL;
   PX_TRY(px_tensor_empty(&x->saved, 1, (int64_t[]){saved_numel(x)}, x->dtype, x->device));
   PX_TRY(open_saved(x));
   PX_TRY(matrix(&x->output, x, x->walk.rows, x->width));
   PX_TRY(state(&x->h, x, args->h, x->width));
-  PX_TRY(x->cell->has_c ? state(&x->c, x, args->c, x->size) : nothing(&x->c, x));
-  PX_TRY(px_t(&w_hh_turned, x->w_hh));
-  PX_TRY(open_weight(x, w_hh_turned));
-  if (x->w_hr) PX_TRY(px_t(&x->w_hr_turned, x->w_hr));
-  if (x->cell->apart) PX_TRY(matrix(&x->work, x, x->walk.batch, x->cell->gates * x->size));
+  PX_TRY(x->cell->has_c ? state(&x->c, x, args->c, x->size) : empty(&x->c, x));
+  PX_TRY(px_t(&w_hh_t, x->w_hh));
+  PX_TRY(open_weight(x, w_hh_t));
+  if (x->w_hr) PX_TRY(px_t(&x->w_hr_t, x->w_hr));
+  if (x->cell->separate) PX_TRY(matrix(&x->work, x, x->walk.batch, x->cell->gates * x->size));
   PX_TRY(open_gates(x, args));
-  return each_time(x, args->reverse, x->cell->step);
+  return each_step(x, args->reverse, x->cell->step);
 }
 
 PX_RUN(recurrent_layer) {
@@ -417,11 +422,11 @@ static px_status check_backward(layer *x, const px__recurrent_layer_backward_arg
   if (args->grad_h_n) PX_TRY(check_sizes(args->grad_h_n, "grad_h_n", x->walk.batch, x->width));
   if (args->grad_c_n && x->cell->has_c)
     PX_TRY(check_sizes(args->grad_c_n, "grad_c_n", x->walk.batch, x->size));
-  PX_TRY(check_beside(x, args->saved, "saved"));
-  PX_TRY(check_beside(x, args->w_hr, "parameter"));
-  PX_TRY(check_beside(x, args->grad_output, "gradient"));
-  PX_TRY(check_beside(x, args->grad_h_n, "gradient"));
-  return check_beside(x, args->grad_c_n, "gradient");
+  PX_TRY(check_like_weights(x, args->saved, "saved"));
+  PX_TRY(check_like_weights(x, args->w_hr, "parameter"));
+  PX_TRY(check_like_weights(x, args->grad_output, "gradient"));
+  PX_TRY(check_like_weights(x, args->grad_h_n, "gradient"));
+  return check_like_weights(x, args->grad_c_n, "gradient");
 }
 
 static px_status run_backward(layer *x, const px__recurrent_layer_backward_args *args) {
@@ -431,13 +436,13 @@ static px_status run_backward(layer *x, const px__recurrent_layer_backward_args 
   if (args->grad_output) PX_TRY(px_contiguous(&x->grad_output, args->grad_output));
   PX_TRY(matrix(&x->grad_gates, x, x->walk.rows, gates));
   PX_TRY(state(&x->grad_h, x, args->grad_h_n, x->width));
-  PX_TRY(x->cell->has_c ? state(&x->grad_c, x, args->grad_c_n, x->size) : nothing(&x->grad_c, x));
-  PX_TRY(x->cell->apart ? matrix(&x->grad_other, x, x->walk.rows, gates)
-         : x->w_hr      ? matrix(&x->grad_other, x, x->walk.rows, x->width)
-                        : nothing(&x->grad_other, x));
+  PX_TRY(x->cell->has_c ? state(&x->grad_c, x, args->grad_c_n, x->size) : empty(&x->grad_c, x));
+  PX_TRY(x->cell->separate ? matrix(&x->grad_other, x, x->walk.rows, gates)
+         : x->w_hr         ? matrix(&x->grad_other, x, x->walk.rows, x->width)
+                           : empty(&x->grad_other, x));
   if (x->w_hr) PX_TRY(matrix(&x->work, x, x->walk.batch, x->size));
   PX_TRY(open_weight(x, x->w_hh));
-  return each_time(x, !args->reverse, x->cell->back);
+  return each_step(x, !args->reverse, x->cell->back);
 }
 
 PX_RUN(recurrent_layer_backward) {

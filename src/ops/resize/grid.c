@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Images read at coordinates. Along each dimension a place has taps: elements, and what each
-// counts. The result is the sum over all combinations of them; an element is found by gathering.
-// Coordinates are in elements, after they were brought back into the image where a mode wants it.
+// Grid sampling. Each output has taps along each dimension: element indices and weights. The result
+// is the weighted sum over all combinations of taps, read by gather. Coordinates are in elements,
+// after clipping or reflection at the borders.
 #include "call/shapes.h"
 #include "ops/core/run.h"
 #include "phlox/ops/arithmetic.h"
@@ -16,7 +16,7 @@
 
 enum { TAPS = 4, DIMS = 3 };
 
-// Replaces a tensor by what an op makes of it.
+// Replaces a tensor by the result of an op.
 #define STEP(x, call_) \
   do { \
     px_tensor *next_ = NULL; \
@@ -28,13 +28,13 @@ enum { TAPS = 4, DIMS = 3 };
 
 typedef struct taps {
   int count;
-  px_tensor *index[TAPS], *weight[TAPS];  // [N, L]: int64, and what the element counts
+  px_tensor *index[TAPS], *weight[TAPS];  // [N, L]: int64 indices, and weights
 } taps;
 static void taps_drop(taps *t) {
   for (int i = 0; i < TAPS; i++) px_release(t->index[i]), px_release(t->weight[i]);
 }
 
-// How places outside of an image are treated.
+// Treatment of coordinates outside of an image.
 typedef struct border {
   int64_t size;
   bool corners, zeros, reflects;
@@ -44,36 +44,36 @@ static px_status clip(px_tensor **x, const border *b) {
   STEP(*x, px_hardtanh(out_, *x, px_int(0), px_int(b->size - 1)));
   return PX_OK;
 }
-// Mirrored at the middle of the outermost elements, or at their outer ends.
+// Reflects at the centres of the border elements, or at their outer edges.
 static px_status reflect(px_tensor **x, const border *b) {
   double low = b->corners ? 0 : -0.5, span = (double)b->size - (b->corners ? 1 : 0);
-  PX_SCOPED(px_tensor) rest = NULL;
-  PX_SCOPED(px_tensor) turns = NULL;
+  PX_SCOPED(px_tensor) remainder = NULL;
+  PX_SCOPED(px_tensor) periods = NULL;
   PX_SCOPED(px_tensor) odd = NULL;
-  PX_SCOPED(px_tensor) back = NULL;
+  PX_SCOPED(px_tensor) mirrored = NULL;
   if (span <= 0) {
     STEP(*x, px_mul_scalar(out_, *x, px_int(0)));
     return PX_OK;
   }
   STEP(*x, px_add_scalar(out_, *x, px_float(-low), px_int(1)));
   STEP(*x, px_abs(out_, *x));
-  PX_TRY(px_fmod_scalar(&rest, *x, px_float(span)));
-  PX_TRY(px_div_scalar(&turns, *x, px_float(span)));
-  STEP(turns, px_floor(out_, turns));
-  STEP(turns, px_fmod_scalar(out_, turns, px_int(2)));
-  PX_TRY(px_ne_scalar(&odd, turns, px_int(0)));
-  PX_TRY(px_neg(&back, rest));
-  STEP(back, px_add_scalar(out_, back, px_float(span), px_int(1)));
-  STEP(*x, px_where(out_, odd, back, rest));
+  PX_TRY(px_fmod_scalar(&remainder, *x, px_float(span)));
+  PX_TRY(px_div_scalar(&periods, *x, px_float(span)));
+  STEP(periods, px_floor(out_, periods));
+  STEP(periods, px_fmod_scalar(out_, periods, px_int(2)));
+  PX_TRY(px_ne_scalar(&odd, periods, px_int(0)));
+  PX_TRY(px_neg(&mirrored, remainder));
+  STEP(mirrored, px_add_scalar(out_, mirrored, px_float(span), px_int(1)));
+  STEP(*x, px_where(out_, odd, mirrored, remainder));
   STEP(*x, px_add_scalar(out_, *x, px_float(low), px_int(1)));
   return clip(x, b);
 }
-static px_status bring_back(px_tensor **x, const border *b) {
+static px_status apply_border(px_tensor **x, const border *b) {
   if (b->zeros) return PX_OK;
   return b->reflects ? reflect(x, b) : clip(x, b);
 }
 
-// A tap at the whole coordinates `at`; what is outside, or no number, counts nothing.
+// Adds a tap at integer coordinates `at`. Taps outside or at NaN get weight 0 in finish_tap.
 static px_status add_tap(taps *t, const px_tensor *at, px_tensor *weight_take) {
   t->weight[t->count] = weight_take;
   return px_detach(&t->index[t->count++], at);
@@ -88,7 +88,7 @@ static px_status finish_tap(px_tensor **index, px_tensor **weight, const border 
   STEP(*index, px__tensor_to(out_, inside, PX_INT64, PX_DEVICE_NONE));
   return PX_OK;
 }
-static px_status whole(px_tensor **out, const px_tensor *x, bool nearest) {
+static px_status rounded(px_tensor **out, const px_tensor *x, bool nearest) {
   PX_SCOPED(px_tensor) plain = NULL;
   PX_TRY(px_detach(&plain, x));
   return nearest ? px_round(out, plain) : px_floor(out, plain);
@@ -97,23 +97,23 @@ static px_status two_taps(taps *t, const px_tensor *x) {
   PX_SCOPED(px_tensor) low = NULL;
   PX_SCOPED(px_tensor) high = NULL;
   PX_SCOPED(px_tensor) part = NULL;
-  PX_SCOPED(px_tensor) rest = NULL;
-  PX_TRY(whole(&low, x, false));
+  PX_SCOPED(px_tensor) remainder = NULL;
+  PX_TRY(rounded(&low, x, false));
   PX_TRY(px_add_scalar(&high, low, px_int(1), px_int(1)));
   PX_TRY(px_sub(&part, x, low, px_int(1)));
-  PX_TRY(px_sub(&rest, high, x, px_int(1)));
-  PX_TRY(add_tap(t, low, PX_MOVE(rest)));
+  PX_TRY(px_sub(&remainder, high, x, px_int(1)));
+  PX_TRY(add_tap(t, low, PX_MOVE(remainder)));
   return add_tap(t, high, PX_MOVE(part));
 }
 static px_status nearest_tap(taps *t, const px_tensor *x) {
   PX_SCOPED(px_tensor) at = NULL;
   PX_SCOPED(px_tensor) one = NULL;
-  PX_TRY(whole(&at, x, true));
+  PX_TRY(rounded(&at, x, true));
   PX_TRY(px_mul_scalar(&one, x, px_int(0)));  // its gradient is 0
   STEP(one, px_add_scalar(out_, one, px_int(1), px_int(1)));
   return add_tap(t, at, PX_MOVE(one));
 }
-// Keys 1981, with a = -0.75, at a distance below 1, or from 1 to 2.
+// Cubic convolution (Keys 1981), a = -0.75, for distances below 1, or from 1 to 2.
 static px_status keys(px_tensor **out, const px_tensor *d, bool far) {
   const double near_factors[] = {1.25, -2.25, 0, 1}, far_factors[] = {-0.75, 3.75, -6, 3};
   const double *a = far ? far_factors : near_factors;
@@ -129,14 +129,14 @@ static px_status keys(px_tensor **out, const px_tensor *d, bool far) {
 static px_status four_taps(taps *t, const px_tensor *x, const border *b) {
   PX_SCOPED(px_tensor) low = NULL;
   PX_SCOPED(px_tensor) part = NULL;
-  PX_TRY(whole(&low, x, false));
+  PX_TRY(rounded(&low, x, false));
   PX_TRY(px_sub(&part, x, low, px_int(1)));
   for (int k = -1; k < 3; k++) {
     PX_SCOPED(px_tensor) at = NULL;
     PX_SCOPED(px_tensor) distance = NULL;
     PX_SCOPED(px_tensor) weight = NULL;
     PX_TRY(px_add_scalar(&at, low, px_int(k), px_int(1)));
-    PX_TRY(bring_back(&at, b));
+    PX_TRY(apply_border(&at, b));
     PX_TRY(px_mul_scalar(&distance, part, px_int(k > 0 ? -1 : 1)));
     STEP(distance, px_add_scalar(out_, distance, px_int(k > 0 ? k : -k), px_int(1)));
     PX_TRY(keys(&weight, distance, k == -1 || k == 2));
@@ -144,7 +144,7 @@ static px_status four_taps(taps *t, const px_tensor *x, const border *b) {
   }
   return PX_OK;
 }
-// The taps along a dimension; k is the coordinate's place in the grid.
+// Taps along a dimension. k: index of its coordinate in the grid.
 static px_status taps_of(taps *t, const px_tensor *grid, int k, const char *mode, const border *b) {
   PX_SCOPED(px_tensor) x = NULL;
   double size = (double)b->size;
@@ -154,7 +154,7 @@ static px_status taps_of(taps *t, const px_tensor *grid, int k, const char *mode
   STEP(x, px_mul_scalar(out_, x, px_float(b->corners ? (size - 1) / 2 : size / 2)));
   if (!b->corners) STEP(x, px_add_scalar(out_, x, px_float(-0.5), px_int(1)));
   bool cubic = !strcmp(mode, "bicubic");
-  if (!cubic) PX_TRY(bring_back(&x, b));
+  if (!cubic) PX_TRY(apply_border(&x, b));
   if (cubic)
     PX_TRY(four_taps(t, x, b));
   else
@@ -163,7 +163,7 @@ static px_status taps_of(taps *t, const px_tensor *grid, int k, const char *mode
   return PX_OK;
 }
 
-// Adds the elements of one combination of taps, times their weights, to the sum.
+// Adds the weighted elements of one combination of taps.
 static px_status add_combination(px_tensor **sum, const px_tensor *flat, const taps *all,
                                  const int *chosen, const px_tensor *input) {
   int dims = input->ndim - 2;
@@ -193,8 +193,8 @@ static px_status add_all(px_tensor **sum, const px_tensor *input, const taps *al
   PX_TRY(px_reshape(&flat, input, (int64_t[]){input->sizes[0], input->sizes[1], -1}, 3));
   for (int k = 0; k < dims; k++) combinations *= each;
   for (int i = 0; i < combinations; i++) {
-    int chosen[DIMS], rest = i;
-    for (int k = 0; k < dims; k++) chosen[k] = rest % each, rest /= each;
+    int chosen[DIMS], remainder = i;
+    for (int k = 0; k < dims; k++) chosen[k] = remainder % each, remainder /= each;
     PX_TRY(add_combination(sum, flat, all, chosen, input));
   }
   return PX_OK;
@@ -208,7 +208,7 @@ static px_status align(bool *corners, px_value given) {
                  "since 1.3.0. Please specify align_corners=True if the old behavior is desired. "
                  "See the documentation of grid_sample for details.");
 }
-// Places and weights of 16 bits would be a whole element off.
+// fp16 and bf16 coordinates would be off by whole elements.
 static px_status widened(px_tensor **out, const px_tensor *t) {
   px_dtype dtype = (px_dtype)t->dtype;
   return px__tensor_to(out, t, px_dtype_is_float(dtype) ? px__wide_dtype(dtype) : dtype,
@@ -252,18 +252,18 @@ PX_RUN(grid_sample) {
 
 // ---- affine maps
 
-// The coordinates of the elements of a dimension, from -1 to 1: of its ends, or of its elements'
-// middles; each where the dimensions of `sizes` have it.
+// Coordinates of the elements of dimension k, from -1 to 1 at the element centres (`corners`) or at
+// the outer edges. Expanded to `sizes`.
 static px_status coordinates(px_tensor **out, const px_tensor *theta, int64_t size, bool corners,
                              const int64_t *sizes, int dims, int k) {
   PX_SCOPED(px_tensor) line = NULL;
   PX_SCOPED(px_tensor) shaped = NULL;
-  int64_t own[DIMS + 1] = {1, 1, 1, 1};
+  int64_t shape[DIMS + 1] = {1, 1, 1, 1};
   double end = size == 1 ? 0 : corners ? 1 : (double)(size - 1) / (double)size;
-  own[k] = size;
+  shape[k] = size;
   PX_TRY(px_linspace(&line, px_float(-end), px_float(end), size, (px_dtype)theta->dtype,
                      px__tensor_device(theta), false, false));
-  PX_TRY(px_view(&shaped, line, own, dims));
+  PX_TRY(px_view(&shaped, line, shape, dims));
   return px_expand(out, shaped, sizes, dims);
 }
 PX_RUN(affine_grid) {
@@ -273,8 +273,8 @@ PX_RUN(affine_grid) {
   px_tensor *columns[DIMS + 1] = {NULL};
   bool corners;
   PX_SCOPED(px_tensor) base = NULL;
-  PX_SCOPED(px_tensor) turned = NULL;
-  PX_SCOPED(px_tensor) places = NULL;
+  PX_SCOPED(px_tensor) transposed = NULL;
+  PX_SCOPED(px_tensor) points = NULL;
   PX_SCOPED(px_tensor) flat = NULL;
   PX_TRY(align(&corners, args->align_corners));
   px_status status = PX_OK;
@@ -287,12 +287,12 @@ PX_RUN(affine_grid) {
   for (int k = 0; k <= dims; k++) px_release(columns[k]);
   if (status != PX_OK) return status;
   PX_TRY(px_reshape(&flat, base, (int64_t[]){-1, dims + 1}, 2));
-  PX_TRY(px_transpose(&turned, theta, 1, 2));
-  PX_TRY(px_matmul(&places, flat, turned));
+  PX_TRY(px_transpose(&transposed, theta, 1, 2));
+  PX_TRY(px_matmul(&points, flat, transposed));
   int64_t all[5] = {theta->sizes[0]};
   for (int k = 0; k < dims; k++) all[1 + k] = sizes[k];
   all[1 + dims] = dims;
-  return px_reshape(&call->results[0], places, all, dims + 2);
+  return px_reshape(&call->results[0], points, all, dims + 2);
 }
 
 PX_RUN(grid_sampler) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Resizing signals, images and volumes, one dimension after the other. Each place of the result is
-// a weighted sum of a few places of the input, its taps, which are taken by indexing. Places are
-// computed in float, of float64 in double, as in PyTorch. Sums of uint8 are rounded, those of each
-// dimension.
+// Run functions of resizing signals, images and volumes, one dimension at a time. Each output
+// element is a weighted sum of a few input elements, its taps, read with index_select. Source
+// positions are computed in float32, or float64 for float64 input, as in PyTorch. uint8 sums are
+// rounded after each dimension.
 #include <math.h>
 #include <stdio.h>
 
@@ -22,15 +22,15 @@
 enum { TAPS = 4, DIMS = 3 };
 #define PI 3.14159265358979323846
 
-static int64_t within(int64_t i, int64_t size) { return i < 0 ? 0 : i >= size ? size - 1 : i; }
+static int64_t clamp_index(int64_t i, int64_t size) { return i < 0 ? 0 : i >= size ? size - 1 : i; }
 
 static const struct mode {
   const char *name;
-  int dims;  // spatial dimensions; 0: any
+  int dims;  // number of spatial dimensions; 0: any
   int taps;
-  float centre;  // of a place: what is added before scaling, and taken off again if there are taps
-  bool corners;  // takes align_corners
-  const char *cpu, *cuda;  // PyTorch's kernels
+  float centre;  // centre of an element: added before scaling, subtracted after it if taps > 1
+  bool corners;  // supports align_corners
+  const char *cpu, *cuda;  // PyTorch's kernel names, for errors
 } modes[] = {
     {"nearest", 0, 1, 0, false, "", ""},
     {"nearest-exact", 0, 1, 0.5f, false, "", ""},
@@ -41,7 +41,7 @@ static const struct mode {
      "upsample_trilinear3d_out_frame"},
     {"bicubic", 2, 4, 0.5f, true, "compute_indices_weights_cubic", "upsample_bicubic2d_out_frame"}};
 
-// `from` places become `to`, by a scale, if that is not 0.
+// The sizes of a dimension before and after. The scale is 0 if it is given by the sizes.
 typedef struct span {
   int64_t from, to;
   double scale;
@@ -58,43 +58,43 @@ typedef struct span {
 #include "ops/resize/resize_taps.h"
 
 typedef struct tables {
-  px_tensor *places[TAPS], *weights[TAPS];
+  px_tensor *indices[TAPS], *weights[TAPS];
 } tables;
 
 static void tables_drop(tables *t) {
-  for (int k = 0; k < TAPS; k++) px_release(t->places[k]), px_release(t->weights[k]);
+  for (int k = 0; k < TAPS; k++) px_release(t->indices[k]), px_release(t->weights[k]);
 }
 static px_status tables_fill(tables *t, const struct mode *m, const span *s, bool wide) {
-  int64_t *places[TAPS];
+  int64_t *indices[TAPS];
   void *weights[TAPS];
   px_dtype dtype = wide ? PX_FLOAT64 : PX_FLOAT32;
   const int taps = m->taps;
   for (int k = 0; k < taps; k++) {
-    PX_TRY(px_tensor_empty(&t->places[k], 1, &s->to, PX_INT64, px_cpu()));
+    PX_TRY(px_tensor_empty(&t->indices[k], 1, &s->to, PX_INT64, px_cpu()));
     PX_TRY(px_tensor_empty(&t->weights[k], 1, &s->to, dtype, px_cpu()));
-    places[k] = px__tensor_at(t->places[k]), weights[k] = px__tensor_at(t->weights[k]);
+    indices[k] = px__tensor_at(t->indices[k]), weights[k] = px__tensor_at(t->weights[k]);
   }
-  (wide ? fill_f64 : fill_f32)(m, s, places, weights);
+  (wide ? fill_f64 : fill_f32)(m, s, indices, weights);
   return PX_OK;
 }
 
-// The taps of one k: the places picked, times their weights.
+// Tap k of every output element: the selected input elements times their weights.
 static px_status tap(px_tensor **out, const px_tensor *x, int dim, const tables *t, int k,
                      bool weighed) {
-  PX_SCOPED(px_tensor) places = NULL;
-  PX_SCOPED(px_tensor) picked = NULL;
+  PX_SCOPED(px_tensor) indices = NULL;
+  PX_SCOPED(px_tensor) gathered = NULL;
   PX_SCOPED(px_tensor) weights = NULL;
   PX_SCOPED(px_tensor) shaped = NULL;
   int64_t sizes[PX_MAX_DIMS];
   px_device device = px__tensor_device(x);
-  PX_TRY(px__tensor_to(&places, t->places[k], PX_INT64, device));
-  if (!weighed) return px_index_select(out, x, dim, places);
-  // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): what weighs has weights
+  PX_TRY(px__tensor_to(&indices, t->indices[k], PX_INT64, device));
+  if (!weighed) return px_index_select(out, x, dim, indices);
+  // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): weighed taps have weights
   for (int d = 0; d < x->ndim; d++) sizes[d] = d == dim ? t->weights[k]->numel : 1;
-  PX_TRY(px_index_select(&picked, x, dim, places));
+  PX_TRY(px_index_select(&gathered, x, dim, indices));
   PX_TRY(px__tensor_to(&weights, t->weights[k], (px_dtype)x->dtype, device));
   PX_TRY(px_reshape(&shaped, weights, sizes, x->ndim));
-  return px_mul(out, picked, shaped);
+  return px_mul(out, gathered, shaped);
 }
 static px_status sum_taps(px_tensor **out, const px_tensor *x, int dim, const tables *t, int taps) {
   PX_SCOPED(px_tensor) sum = NULL;
@@ -124,38 +124,38 @@ static px_status resize_dim(px_tensor **x, const struct mode *m, int dim, const 
   return PX_OK;
 }
 
-// ---- with antialias
+// ---- antialias
 
-// The filters' reach at scale 1; 0: no such mode.
-static int reach_of(const char *mode) {
+// The support radius of the filter at scale 1; 0: unsupported mode.
+static int radius_of(const char *mode) {
   return !strcmp(mode, "bilinear")  ? 1
          : !strcmp(mode, "bicubic") ? 2
          : !strcmp(mode, "lanczos") ? 3
                                     : 0;
 }
-// How many places count at most for an element of the result.
-static int64_t most_places(const span *s, int reach) {
+// The maximum number of taps of an output element.
+static int64_t max_taps(const span *s, int radius) {
   double scale = s->corners     ? (s->to > 1 ? (double)(s->from - 1) / (double)(s->to - 1) : 0)
                  : s->scale > 0 ? 1 / s->scale
                                 : (double)s->from / (double)s->to;
-  double support = scale >= 1 ? reach * scale : reach, most = ceil(support) * 2 + 2;
-  return most > (double)s->from ? s->from : (int64_t)most;
+  double support = scale >= 1 ? radius * scale : radius, max_count = ceil(support) * 2 + 2;
+  return max_count > (double)s->from ? s->from : (int64_t)max_count;
 }
-// The k-th place of each element, and what it counts.
-static px_status add_places(px_tensor **sum, const px_tensor *x, int dim, const px_tensor *places,
-                            const px_tensor *weights, int64_t k) {
+// Adds tap k of each output element, times its weight, to the sum.
+static px_status add_tap(px_tensor **sum, const px_tensor *x, int dim, const px_tensor *indices,
+                         const px_tensor *weights, int64_t k) {
   PX_SCOPED(px_tensor) at = NULL;
   PX_SCOPED(px_tensor) factors = NULL;
   PX_SCOPED(px_tensor) shaped = NULL;
-  PX_SCOPED(px_tensor) picked = NULL;
+  PX_SCOPED(px_tensor) gathered = NULL;
   PX_SCOPED(px_tensor) product = NULL;
   int64_t sizes[PX_MAX_DIMS];
-  for (int d = 0; d < x->ndim; d++) sizes[d] = d == dim ? places->sizes[1] : 1;
-  PX_TRY(px_select(&at, places, 0, k));
+  for (int d = 0; d < x->ndim; d++) sizes[d] = d == dim ? indices->sizes[1] : 1;
+  PX_TRY(px_select(&at, indices, 0, k));
   PX_TRY(px_select(&factors, weights, 0, k));
   PX_TRY(px_reshape(&shaped, factors, sizes, x->ndim));
-  PX_TRY(px_index_select(&picked, x, dim, at));
-  PX_TRY(px_mul(&product, picked, shaped));
+  PX_TRY(px_index_select(&gathered, x, dim, at));
+  PX_TRY(px_mul(&product, gathered, shaped));
   px_tensor *next = NULL;
   if (*sum)
     PX_TRY(px_add(&next, *sum, product, px_int(1)));
@@ -165,23 +165,23 @@ static px_status add_places(px_tensor **sum, const px_tensor *x, int dim, const 
   *sum = next;
   return PX_OK;
 }
-static px_status resize_wide(px_tensor **x, int reach, int dim, const span *s) {
+static px_status resize_antialias(px_tensor **x, int radius, int dim, const span *s) {
   bool wide = (*x)->dtype == PX_FLOAT64;
   px_device device = px__tensor_device(*x);
-  int64_t sizes[] = {most_places(s, reach), s->to};
-  PX_SCOPED(px_tensor) places = NULL;
+  int64_t sizes[] = {max_taps(s, radius), s->to};
+  PX_SCOPED(px_tensor) indices = NULL;
   PX_SCOPED(px_tensor) weights = NULL;
   PX_SCOPED(px_tensor) at = NULL;
   PX_SCOPED(px_tensor) factors = NULL;
   PX_SCOPED(px_tensor) sum = NULL;
   if (s->from == s->to && !s->scale) return PX_OK;
-  PX_TRY(px_tensor_empty(&places, 2, sizes, PX_INT64, px_cpu()));
+  PX_TRY(px_tensor_empty(&indices, 2, sizes, PX_INT64, px_cpu()));
   PX_TRY(px_tensor_empty(&weights, 2, sizes, wide ? PX_FLOAT64 : PX_FLOAT32, px_cpu()));
-  (wide ? fill_wide_f64 : fill_wide_f32)(reach, s, sizes[0], px__tensor_at(places),
-                                         px__tensor_at(weights));
-  PX_TRY(px__tensor_to(&at, places, PX_INT64, device));
+  (wide ? fill_antialias_f64 : fill_antialias_f32)(radius, s, sizes[0], px__tensor_at(indices),
+                                                   px__tensor_at(weights));
+  PX_TRY(px__tensor_to(&at, indices, PX_INT64, device));
   PX_TRY(px__tensor_to(&factors, weights, (px_dtype)(*x)->dtype, device));
-  for (int64_t k = 0; k < sizes[0]; k++) PX_TRY(add_places(&sum, *x, dim, at, factors, k));
+  for (int64_t k = 0; k < sizes[0]; k++) PX_TRY(add_tap(&sum, *x, dim, at, factors, k));
   px_release(*x);
   *x = PX_MOVE(sum);
   return PX_OK;
@@ -207,7 +207,7 @@ static px_status mode_of(const struct mode **out, const px_tensor *x, const char
   PX_FAIL(PX_UNIMPLEMENTED, "interpolate: mode '%s' is not implemented", name);
 }
 
-// The size asked for, of a spatial dimension, and its scale; 0: none was given.
+// The output size of a spatial dimension, and its scale (0: none given).
 static px_status size_of(int64_t *to, double *scale, const px_tensor *x, px_value size,
                          px_value given, int k) {
   int64_t from = x->sizes[2 + k];
@@ -223,13 +223,13 @@ static px_status size_of(int64_t *to, double *scale, const px_tensor *x, px_valu
            px__sizes_text(have, sizeof have, x->ndim - 2, x->sizes + 2),
            px__sizes_text(want, sizeof want, size.n, size.v.ints));
   double wide = (double)from * *scale;
-  // cppcheck-suppress incorrectLogicOperator ; it does not read 0x1p53
+  // cppcheck-suppress incorrectLogicOperator ; it does not parse 0x1p53
   PX_CHECK(wide < 0x1p53 && wide > -0x1p53, PX_RUNTIME, "interpolate: scale_factor is too large");
   *to = size.kind == PX_ARG_NONE ? (int64_t)floor(wide) : px__int_at(size, k);
   return PX_OK;
 }
 
-// "D: 2, H: 3, W: 4": the sizes, or the sizes asked for.
+// "D: 2, H: 3, W: 4": the input sizes, or the output sizes if `to`.
 static const char *span_text(char text[96], const span *s, int dims, bool to) {
   size_t used = 0;
   for (int k = 0; k < dims; k++)
@@ -237,7 +237,7 @@ static const char *span_text(char text[96], const span *s, int dims, bool to) {
                              "DHW"[3 - dims + k], LL(to ? s[k].to : s[k].from));
   return text;
 }
-// Images have channels, and neither they nor the results are empty; the batch may be.
+// Channels, input sizes and output sizes must not be 0. The batch may be empty.
 static px_status check_spans(const px_tensor *x, const span *s) {
   char text[128], have[96], want[96];
   int dims = x->ndim - 2;
@@ -252,8 +252,8 @@ static px_status check_spans(const px_tensor *x, const span *s) {
   return PX_OK;
 }
 
-// Bytes and, but for antialias, short floats are summed as floats; other whole numbers are refused
-// where there are weights.
+// Converts input with weights to the dtype of the sums: uint8 to float32, and without antialias
+// fp16 and bf16 as well. Other integers fail if the mode has weights.
 static px_status as_floats(px_tensor **out, px_tensor *x, const struct mode *m, bool antialias) {
   const char *host = antialias ? "compute_index_ranges_weights" : m->cpu;
   bool on_device = px__tensor_device(x).type == PX_CUDA;
@@ -266,21 +266,21 @@ static px_status as_floats(px_tensor **out, px_tensor *x, const struct mode *m, 
   *out = px_retain(x);
   return PX_OK;
 }
-// The CPU of PyTorch keeps what a pass over a dimension gives as bytes, halves rounded up.
+// PyTorch's CPU kernels store each pass as uint8, rounded half up.
 static px_status round_bytes(px_tensor **x) {
   PX_SCOPED(px_tensor) above = NULL;
-  PX_SCOPED(px_tensor) whole = NULL;
+  PX_SCOPED(px_tensor) floored = NULL;
   px_tensor *bounded;
   PX_TRY(px_add_scalar(&above, *x, px_float(0.5), px_int(1)));
-  PX_TRY(px_floor(&whole, above));
-  PX_TRY(px_hardtanh(&bounded, whole, px_int(0), px_int(255)));
+  PX_TRY(px_floor(&floored, above));
+  PX_TRY(px_hardtanh(&bounded, floored, px_int(0), px_int(255)));
   px_release(*x);
   *x = bounded;
   return PX_OK;
 }
 
-// Means of the parts that come to lie in a place.
-static px_status means_of(px_tensor **out, const px_tensor *x, const span *s) {
+// Mode "area": means over the input of each output element.
+static px_status area_means(px_tensor **out, const px_tensor *x, const span *s) {
   int64_t sizes[DIMS];
   int dims = x->ndim - 2;
   for (int k = 0; k < dims; k++) sizes[k] = s[k].to;
@@ -289,7 +289,7 @@ static px_status means_of(px_tensor **out, const px_tensor *x, const span *s) {
   return mean[dims - 1](out, x, sizes, dims);
 }
 
-// Mixed precision casts what an op is given, and averages of areas are not cast.
+// Autocast applies to the input of the interpolating modes, but not to mode "area".
 PX_RUN(_sampled) {
   call->results[0] = px_retain(args->input);
   return PX_OK;
@@ -303,11 +303,11 @@ PX_RUN(resize_images) {
   const struct mode *m = NULL;
   span spans[DIMS];
   int dims = input->ndim - 2;
-  int reach = args->antialias ? reach_of(args->mode) : 0;
-  PX_CHECK(!args->antialias || (reach && input->ndim == 4), PX_VALUE,
+  int radius = args->antialias ? radius_of(args->mode) : 0;
+  PX_CHECK(!args->antialias || (radius && input->ndim == 4), PX_VALUE,
            "Anti-alias option is restricted to bilinear, bicubic, and lanczos modes and requires a "
            "4-D tensor as input");
-  PX_TRY(mode_of(&m, input, area ? "nearest" : reach == 3 ? "bicubic" : args->mode, corners));
+  PX_TRY(mode_of(&m, input, area ? "nearest" : radius == 3 ? "bicubic" : args->mode, corners));
   for (int k = 0; k < dims; k++) {
     bool deep = dims == 3 && k == 0 && px__given(args->scale_depth);
     px_value given = deep            ? args->scale_depth
@@ -317,12 +317,13 @@ PX_RUN(resize_images) {
     PX_TRY(size_of(&spans[k].to, &spans[k].scale, input, args->size, given, k));
   }
   PX_TRY(check_spans(input, spans));
-  if (area) return means_of(&call->results[0], input, spans);
+  if (area) return area_means(&call->results[0], input, spans);
   PX_TRY(px__sampled(&sampled, input));
-  PX_TRY(as_floats(&x, sampled, m, reach > 0));
+  PX_TRY(as_floats(&x, sampled, m, radius > 0));
   bool bytes = sampled->dtype == PX_UINT8;
   for (int k = dims - 1; k >= 0; k--) {
-    PX_TRY(reach ? resize_wide(&x, reach, 2 + k, &spans[k]) : resize_dim(&x, m, 2 + k, &spans[k]));
+    PX_TRY(radius ? resize_antialias(&x, radius, 2 + k, &spans[k])
+                  : resize_dim(&x, m, 2 + k, &spans[k]));
     if (bytes && x->dtype != PX_UINT8) PX_TRY(round_bytes(&x));
   }
   return px_to(&call->results[0], x, (px_dtype)sampled->dtype, PX_DEVICE_NONE, false, false);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Discrete Fourier transforms: composites over the three kernels, from complex numbers to complex
-// ones, from real ones to the first half of a line, and back. Which of them a transform is, its
-// name tells.
+// Discrete Fourier transforms: composites over three kernels (complex to complex, real to half of a
+// complex line, and back). The op's name selects the transform.
 #include "hidden/fft.h"
 #include "ops/core/run.h"
 #include "phlox/autograd.h"
@@ -16,7 +15,7 @@
 
 // ---- kernels
 
-// That the dtype is complex, or is not, that dimensions are such, and that there is a library.
+// Checks the kind and support of the dtype, and that the FFT library is loaded.
 static px_status check_kernel(const px_call *call, const px_tensor *t, bool complex) {
   px_dtype dtype = (px_dtype)t->dtype;
   PX_CHECK(px_dtype_is_complex(dtype) == complex, complex ? PX_RUNTIME : PX_TYPE,
@@ -28,53 +27,54 @@ static px_status check_kernel(const px_call *call, const px_tensor *t, bool comp
   return type != PX_META && px__runs_host_kernels(type) ? px__fftw_ready() : PX_OK;
 }
 
-// Dimensions from the outermost to the innermost.
+// Dimensions, outermost first.
 typedef struct order {
   int dims[PX_MAX_DIMS], count;
 } order;
-static bool holds(const order *o, int dim) {
+static bool contains(const order *o, int dim) {
   for (int i = 0; i < o->count; i++)
     if (o->dims[i] == dim) return true;
   return false;
 }
-// Puts a dimension behind those of longer steps, but not before the first ones.
-static void put(order *o, int first, const px_tensor *t, int dim) {
+// Inserts a dimension after those of larger strides, but not before index `first`.
+static void insert(order *o, int first, const px_tensor *t, int dim) {
   int at = o->count++;
   for (; at > first && t->strides[dim] > t->strides[o->dims[at - 1]]; at--)
     o->dims[at] = o->dims[at - 1];
   o->dims[at] = dim;
 }
-// As PyTorch has it: what is transformed is innermost, and inside of that what `inside` names; the
-// others, and those that are transformed, keep the order that they have in t.
-static px_status result_in_order(px_call *call, const px_tensor *t, const int64_t *sizes,
-                                 px_value dims, px_value inside, px_dtype dtype) {
-  order within = {.count = 0}, all = {.count = 0};
+// PyTorch's layout: transformed dimensions are innermost, those of `inside` the very innermost.
+// Otherwise dimensions keep their order in t.
+static px_status make_result(px_call *call, const px_tensor *t, const int64_t *sizes, px_value dims,
+                             px_value innermost, px_dtype dtype) {
+  order transformed = {.count = 0}, all = {.count = 0};
   int64_t strides[PX_MAX_DIMS], step = 1;
-  for (int i = 0; i < dims.n; i++) put(&within, 0, t, (int)dims.v.ints[i]);
-  for (int i = 0; i < inside.n; i++) within.dims[within.count++] = (int)inside.v.ints[i];
+  for (int i = 0; i < dims.n; i++) insert(&transformed, 0, t, (int)dims.v.ints[i]);
+  for (int i = 0; i < innermost.n; i++)
+    transformed.dims[transformed.count++] = (int)innermost.v.ints[i];
   for (int d = 0; d < t->ndim; d++)
-    if (!holds(&within, d)) put(&all, 0, t, d);
-  for (int i = 0; i < within.count; i++) all.dims[all.count++] = within.dims[i];
+    if (!contains(&transformed, d)) insert(&all, 0, t, d);
+  for (int i = 0; i < transformed.count; i++) all.dims[all.count++] = transformed.dims[i];
   for (int i = all.count; i-- > 0;
        step = px__product(step, sizes[all.dims[i]] ? sizes[all.dims[i]] : 1))
     strides[all.dims[i]] = step;
   return px_tensor_empty_strided(&call->results[0], t->ndim, sizes, strides, dtype, call->device);
 }
-// Along the last of the dimensions the result has n places.
-static px_status result_along(px_call *call, const px_tensor *t, px_value dims, int64_t n,
-                              px_dtype dtype) {
+// Makes a result with size n along the last of the dimensions.
+static px_status make_result_sized(px_call *call, const px_tensor *t, px_value dims, int64_t n,
+                                   px_dtype dtype) {
   int64_t sizes[PX_MAX_DIMS];
   int last = dims.n - 1;
   px__sizes_copy(sizes, t->sizes, t->ndim);
   sizes[dims.v.ints[last]] = n;
-  PX_TRY(result_in_order(call, t, sizes, PX_IS(dims.v.ints, last), PX_IS(dims.v.ints + last, 1),
-                         dtype));
+  PX_TRY(
+      make_result(call, t, sizes, PX_IS(dims.v.ints, last), PX_IS(dims.v.ints + last, 1), dtype));
   call->skip_launch = call->results[0]->numel == 0;
   return PX_OK;
 }
 static px_status check_dim(const px_tensor *t, int64_t dim) {
   PX_CHECK(dim >= 0 && dim < t->ndim && t->sizes[dim] > 0, PX_RUNTIME,
-           "a transform of %d dimensions along dimension %lld, or of nothing", t->ndim,
+           "expected a non-empty dimension of a %d-dimensional tensor, got dimension %lld", t->ndim,
            (long long)dim);
   return PX_OK;
 }
@@ -82,7 +82,7 @@ PX_RUN(_fft_c2c) {
   const px_tensor *t = args->self;
   PX_TRY(check_kernel(call, t, true));
   for (int i = 0; i < args->dim.n; i++) PX_TRY(check_dim(t, args->dim.v.ints[i]));
-  PX_TRY(result_in_order(call, t, t->sizes, args->dim, PX_IS(NULL, 0), (px_dtype)t->dtype));
+  PX_TRY(make_result(call, t, t->sizes, args->dim, PX_IS(NULL, 0), (px_dtype)t->dtype));
   call->skip_launch = t->numel == 0;
   return PX_OK;
 }
@@ -90,11 +90,11 @@ PX_RUN(_fft_r2c) {
   const px_tensor *t = args->self;
   PX_TRY(check_kernel(call, t, false));
   PX_CHECK(args->dim.n == 1 || (args->dim.n > 1 && args->onesided), PX_RUNTIME,
-           "a whole transform of real numbers along %d dimensions", args->dim.n);
+           "expected one dimension for a two-sided transform of real numbers, got %d", args->dim.n);
   for (int i = 0; i < args->dim.n; i++) PX_TRY(check_dim(t, args->dim.v.ints[i]));
   int64_t n = t->sizes[args->dim.v.ints[args->dim.n - 1]];
-  return result_along(call, t, args->dim, args->onesided ? n / 2 + 1 : n,
-                      px_dtype_to_complex((px_dtype)t->dtype));
+  return make_result_sized(call, t, args->dim, args->onesided ? n / 2 + 1 : n,
+                           px_dtype_to_complex((px_dtype)t->dtype));
 }
 PX_RUN(_fft_c2r) {
   const px_tensor *t = args->self;
@@ -102,12 +102,12 @@ PX_RUN(_fft_c2r) {
   PX_TRY(check_kernel(call, t, true));
   PX_TRY(check_dim(t, args->dim));
   PX_CHECK(n > 0 && n / 2 + 1 == t->sizes[args->dim], PX_RUNTIME,
-           "%lld places are not the first half of %lld", (long long)t->sizes[args->dim],
-           (long long)n);
-  return result_along(call, t, PX_IS(&args->dim, 1), n, px_dtype_to_real((px_dtype)t->dtype));
+           "a size of %lld does not match an output of %lld elements",
+           (long long)t->sizes[args->dim], (long long)n);
+  return make_result_sized(call, t, PX_IS(&args->dim, 1), n, px_dtype_to_real((px_dtype)t->dtype));
 }
 
-// ---- what a transform is
+// ---- kind of a transform
 
 typedef enum from { FROM_ANY, FROM_REAL, FROM_HALF } from;
 typedef struct transform {
@@ -132,7 +132,7 @@ static px_status read_transform(transform *t, const px_call *call, const char *n
   t->from = kind == 'f' ? FROM_ANY : (kind == 'r') == t->forward ? FROM_REAL : FROM_HALF;
   return read_norm(t, norm);
 }
-// That an out= tensor has the kind of numbers that come.
+// Checks that out= has the kind of dtype of the result.
 static px_status check_given(const px_call *call, const transform *t) {
   if (!call->given[0]) return PX_OK;
   px_dtype dtype = (px_dtype)call->given[0]->dtype;
@@ -143,7 +143,7 @@ static px_status check_given(const px_call *call, const transform *t) {
   return PX_OK;
 }
 
-// Whole numbers become the default dtype; real ones complex ones, if it is asked for.
+// Integers become the default dtype, and reals become complex on request.
 static px_status promoted(px_tensor **out, const px_tensor *t, bool complex) {
   px_dtype dtype = (px_dtype)t->dtype;
   if (px_dtype_is_complex(dtype)) return *out = px_retain((px_tensor *)t), PX_OK;
@@ -153,26 +153,26 @@ static px_status promoted(px_tensor **out, const px_tensor *t, bool complex) {
   return px_to(out, t, complex ? px_dtype_to_complex(dtype) : dtype, PX_DEVICE_NONE, false, false);
 }
 
-// Cut, or filled with zeros, to the sizes given in some dimensions.
+// Narrows or zero-pads the given dimensions to the given sizes.
 static px_status resized(px_tensor **out, const px_tensor *t, const int64_t *dims,
                          const int64_t *sizes, int count) {
   int64_t pad[2 * PX_MAX_DIMS] = {0};
-  int64_t wanted = 0;
-  PX_SCOPED(px_tensor) now = px_retain((px_tensor *)t);
+  int64_t pad_count = 0;
+  PX_SCOPED(px_tensor) current = px_retain((px_tensor *)t);
   for (int i = 0; i < count; i++) {
-    int64_t have = t->sizes[dims[i]], behind = 2 * (t->ndim - 1 - dims[i]);
+    int64_t have = t->sizes[dims[i]], pad_index = 2 * (t->ndim - 1 - dims[i]);
     if (sizes[i] > have) {
-      pad[behind + 1] = sizes[i] - have;
-      if (behind + 2 > wanted) wanted = behind + 2;
+      pad[pad_index + 1] = sizes[i] - have;
+      if (pad_index + 2 > pad_count) pad_count = pad_index + 2;
     } else if (sizes[i] < have) {
       PX_SCOPED(px_tensor) part = NULL;
-      PX_TRY(px_narrow(&part, now, dims[i], 0, sizes[i]));
-      px_release(now);
-      now = PX_MOVE(part);
+      PX_TRY(px_narrow(&part, current, dims[i], 0, sizes[i]));
+      px_release(current);
+      current = PX_MOVE(part);
     }
   }
-  if (wanted) return px_constant_pad_nd(out, now, pad, wanted, px_int(0));
-  *out = PX_MOVE(now);
+  if (pad_count) return px_constant_pad_nd(out, current, pad, pad_count, px_int(0));
+  *out = PX_MOVE(current);
   return PX_OK;
 }
 static px_status check_points(int64_t n) {
@@ -193,16 +193,17 @@ static px_status to_complex(px_tensor **out, const px_tensor *t, const transform
 }
 static px_status to_real(px_tensor **out, const px_tensor *t, const transform *f, int64_t dim,
                          int64_t n) {
-  PX_SCOPED(px_tensor) turned = NULL;
-  PX_TRY(f->forward ? px_conj(&turned, t) : (turned = px_retain((px_tensor *)t), PX_OK));
-  return px__fft_c2r(out, turned, dim, f->normalization, n);
+  PX_SCOPED(px_tensor) input = NULL;
+  PX_TRY(f->forward ? px_conj(&input, t) : (input = px_retain((px_tensor *)t), PX_OK));
+  return px__fft_c2r(out, input, dim, f->normalization, n);
 }
 
-// An out= tensor of another size lies as the conjugates do that it is to hold.
-static px_status lie_like(px_call *call, const px_tensor *made) {
+// Resizes out= to the strides of a conjugate-view result.
+static px_status resize_like(px_call *call, const px_tensor *made) {
   px_tensor *given = call->mode == PX_CALL_OUT ? call->given[0] : NULL;
   PX_SCOPED(px_tensor) view = NULL;
-  if (!given || !px__is_lazy(made) || px__has_sizes(given, made->ndim, made->sizes)) return PX_OK;
+  if (!given || !px__has_conj_neg(made) || px__has_sizes(given, made->ndim, made->sizes))
+    return PX_OK;
   PX_TRY(px__call_same_device(call));
   PX_TRY(px__resize_output(given, made->ndim, made->sizes));
   PX_TRY(px_tensor_as_strided(&view, given, made->ndim, made->sizes, made->strides, given->offset));
@@ -233,7 +234,7 @@ PX_RUN(fft_line) {
   PX_TRY(resized(&sized, t, &dim, &read, 1));
   if (f.from == FROM_HALF) return to_real(&call->results[0], sized, &f, dim, n);
   PX_TRY(to_complex(&call->results[0], sized, &f, dim));
-  return f.forward ? PX_OK : lie_like(call, call->results[0]);
+  return f.forward ? PX_OK : resize_like(call, call->results[0]);
 }
 
 // ---- several dimensions
@@ -278,18 +279,18 @@ static px_status check_any(const region *r, const char *name) {
   PX_CHECK(r->count > 0, PX_RUNTIME, "%s must transform at least one axis", name);
   return PX_OK;
 }
-static px_status along(px_tensor **out, const px_tensor *t, const region *r, int count,
-                       const transform *f) {
+static px_status transform_c2c(px_tensor **out, const px_tensor *t, const region *r, int count,
+                               const transform *f) {
   return px__fft_c2c(out, t, r->dims, count, f->normalization, f->forward ? 1 : -1);
 }
 
-static px_status whole_dims(px_tensor **out, const px_tensor *t, const region *r,
-                            const transform *f) {
+static px_status complex_dims(px_tensor **out, const px_tensor *t, const region *r,
+                              const transform *f) {
   PX_SCOPED(px_tensor) sized = NULL;
   PX_TRY(resized(&sized, t, r->dims, r->sizes, r->count));
-  return along(out, sized, r, r->count, f);
+  return transform_c2c(out, sized, r, r->count, f);
 }
-// Of the last dimension half is enough.
+// Transforms half of the last dimension only.
 static px_status real_dims(px_tensor **out, const px_tensor *t, const region *r,
                            const transform *f) {
   int last = r->count - 1;
@@ -298,7 +299,7 @@ static px_status real_dims(px_tensor **out, const px_tensor *t, const region *r,
   PX_TRY(resized(&sized, t, r->dims, r->sizes, r->count));
   if (f->forward) return px__fft_r2c(out, sized, r->dims, r->count, f->normalization, true);
   PX_TRY(to_complex(&half, sized, f, r->dims[last]));
-  if (last) return along(out, half, r, last, f);
+  if (last) return transform_c2c(out, half, r, last, f);
   *out = PX_MOVE(half);
   return PX_OK;
 }
@@ -310,7 +311,7 @@ static px_status half_dims(px_tensor **out, const px_tensor *t, region *r, int64
   PX_TRY(check_points(n));
   r->sizes[last] = n / 2 + 1;
   PX_TRY(resized(&sized, t, r->dims, r->sizes, r->count));
-  if (last) PX_TRY(along(&made, sized, r, last, f));
+  if (last) PX_TRY(transform_c2c(&made, sized, r, last, f));
   return to_real(out, last ? made : sized, f, r->dims[last], n);
 }
 
@@ -321,8 +322,8 @@ static px_status check_real_dims(const px_tensor *t, const transform *f) {
            px_dtype_class(dtype));
   PX_FAIL(PX_TYPE, "Only supports floating-point dtypes, but found: %s", px_dtype_class(dtype));
 }
-static px_status over_dims(px_call *call, const px_tensor *self, px_value sizes, px_value dims,
-                           const char *norm) {
+static px_status transform_dims(px_call *call, const px_tensor *self, px_value sizes, px_value dims,
+                                const char *norm) {
   static const char *const many[] = {"rfftn", "ihfftn", "irfftn", "hfftn"};
   transform f;
   region r;
@@ -337,14 +338,14 @@ static px_status over_dims(px_call *call, const px_tensor *self, px_value sizes,
   PX_TRY(promoted(&t, self, f.from != FROM_REAL));
   PX_TRY(check_given(call, &f));
   px_tensor **out = &call->results[0];
-  if (f.from == FROM_ANY) return whole_dims(out, t, &r, &f);
+  if (f.from == FROM_ANY) return complex_dims(out, t, &r, &f);
   if (f.from == FROM_REAL) return real_dims(out, t, &r, &f);
   bool given = px__given(sizes) && sizes.v.ints[r.count - 1] != -1;
   int64_t n = r.sizes[r.count - 1];
   return half_dims(out, t, &r, given ? n : 2 * (n - 1), &f);
 }
-PX_RUN(fft_dims) { return over_dims(call, args->self, args->s, args->dim, args->norm); }
-PX_RUN(fft_planes) { return over_dims(call, args->self, args->s, args->dim, args->norm); }
+PX_RUN(fft_dims) { return transform_dims(call, args->self, args->s, args->dim, args->norm); }
+PX_RUN(fft_planes) { return transform_dims(call, args->self, args->s, args->dim, args->norm); }
 
 // ---- frequencies
 

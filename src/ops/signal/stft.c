@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fourier transforms of short times: windows of a signal, each transformed, and back.
+// Run functions of the short-time Fourier transform and its inverse.
 #include "hidden/fft.h"
 #include "hidden/view.h"
 #include "ops/core/run.h"
@@ -15,11 +15,11 @@
 #include <stdio.h>
 #include <string.h>
 
-// The sizes of a call.
+// The parameters of a call.
 typedef struct frames {
   int64_t n_fft, hop, win, count;
   const px_tensor *window;  // or NULL
-  char text[512];           // the call, for errors
+  char text[512];           // text of the call, for errors
 } frames;
 
 static int64_t number_or(px_value v, int64_t otherwise) {
@@ -29,22 +29,23 @@ static const char *flag_text(px_value v) {
   return !px__given(v) ? "None" : px_value_int(v) ? "1" : "0";
 }
 
-// ---- texts
+// ---- texts of calls
 
-// "torch.FloatTensor[2, 40]"; the sizes in braces of a window, and of complex numbers another name.
-static const char *tensor_text(char *room, size_t bytes, const px_tensor *t, const char *around) {
+// PyTorch's text of a tensor: "torch.FloatTensor[2, 40]". `around` holds braces for the sizes of a
+// window. Complex dtypes have another type name.
+static const char *tensor_text(char *buffer, size_t bytes, const px_tensor *t, const char *around) {
   char sizes[256];
   if (!t) return "None";
   bool cuda = px__tensor_device(t).type == PX_CUDA;
   const char *class = px_dtype_class((px_dtype)t->dtype);
   px__size_text(sizes, sizeof sizes, t);
   if (px_dtype_is_complex((px_dtype)t->dtype))
-    snprintf(room, bytes, "%s%sType%.1s%s%s", cuda ? "CUDA" : "CPU", class, around, sizes,
+    snprintf(buffer, bytes, "%s%sType%.1s%s%s", cuda ? "CUDA" : "CPU", class, around, sizes,
              around + (*around != 0));
   else
-    snprintf(room, bytes, "torch.%s%sTensor%.1s%s%s", cuda ? "cuda." : "", class, around, sizes,
+    snprintf(buffer, bytes, "torch.%s%sTensor%.1s%s%s", cuda ? "cuda." : "", class, around, sizes,
              around + (*around != 0));
-  return room;
+  return buffer;
 }
 static void start_frames(frames *f, const px_tensor *self, int64_t n_fft, px_value hop,
                          px_value win, const px_tensor *window, const char *name) {
@@ -82,8 +83,8 @@ static px_status warn_of_no_window(const px_tensor *window, const char *why) {
                  why);
 }
 
-// The window, or ones in its place, in the middle of n_fft places.
-static px_status whole_window(px_tensor **out, const frames *f, px_dtype dtype, px_device device) {
+// The window, or ones, centred in n_fft elements.
+static px_status padded_window(px_tensor **out, const frames *f, px_dtype dtype, px_device device) {
   int64_t left = (f->n_fft - f->win) / 2, pad[] = {left, f->n_fft - f->win - left};
   PX_SCOPED(px_tensor) window = NULL;
   if (f->window)
@@ -101,17 +102,17 @@ static px_status retained(px_tensor **out, const px_tensor *t) {
 
 // ---- forward
 
-// The signal with half a window of more at both ends. Modes but "constant" want three dimensions.
-static px_status surrounded(px_tensor **out, const px_tensor *t, int64_t pad, const char *mode) {
+// Pads the signal by `pad` at both ends. Modes other than constant require three dimensions.
+static px_status padded(px_tensor **out, const px_tensor *t, int64_t pad, const char *mode) {
   int64_t sizes[3] = {1, 1, 1}, pads[] = {pad, pad};
   PX_SCOPED(px_tensor) wide = NULL;
-  PX_SCOPED(px_tensor) made = NULL;
+  PX_SCOPED(px_tensor) result = NULL;
   if (t->ndim >= 3) return px_pad(out, t, pads, 2, mode, px_no_scalar());
   for (int d = 0; d < t->ndim; d++) sizes[3 - t->ndim + d] = t->sizes[d];
   PX_TRY(px_view(&wide, t, sizes, 3));
-  PX_TRY(px_pad(&made, wide, pads, 2, mode, px_no_scalar()));
-  if (!t->ndim) return retained(out, made);
-  return px_view(out, made, made->sizes + 3 - t->ndim, t->ndim);
+  PX_TRY(px_pad(&result, wide, pads, 2, mode, px_no_scalar()));
+  if (!t->ndim) return retained(out, result);
+  return px_view(out, result, result->sizes + 3 - t->ndim, t->ndim);
 }
 
 static px_status check_stft(const px_tensor *self, frames *f, int64_t length) {
@@ -132,47 +133,47 @@ static px_status check_stft(const px_tensor *self, frames *f, int64_t length) {
             text, (long long)f->win, px__size_text(sizes, sizeof sizes, f->window));
   return PX_OK;
 }
-// The windows of a signal of two dimensions, multiplied: (batch, count, n_fft).
+// The windowed frames of a 2-D signal: (batch, count, n_fft).
 static px_status cut(px_tensor **out, const px_tensor *signal, const frames *f, bool aligned) {
   int64_t left = (f->n_fft - f->win) / 2, pad[] = {left, f->n_fft - f->win - left};
   PX_SCOPED(px_tensor) wide = NULL;
-  PX_SCOPED(px_tensor) cuts = NULL;
+  PX_SCOPED(px_tensor) windowed = NULL;
   PX_SCOPED(px_tensor) window = NULL;
   PX_TRY(aligned ? px_constant_pad_nd(&wide, signal, pad, 2, px_int(0)) : retained(&wide, signal));
-  PX_TRY(px_unfold(&cuts, wide, 1, f->n_fft, f->hop));
-  if (!f->window && f->win == f->n_fft) return retained(out, cuts);
-  PX_TRY(whole_window(&window, f, px_dtype_to_real((px_dtype)signal->dtype),
-                      px__tensor_device(signal)));
-  return px_mul(out, cuts, window);
+  PX_TRY(px_unfold(&windowed, wide, 1, f->n_fft, f->hop));
+  if (!f->window && f->win == f->n_fft) return retained(out, windowed);
+  PX_TRY(padded_window(&window, f, px_dtype_to_real((px_dtype)signal->dtype),
+                       px__tensor_device(signal)));
+  return px_mul(out, windowed, window);
 }
-static px_status transform(px_tensor **out, const px_tensor *cuts, bool normalized,
+static px_status transform(px_tensor **out, const px_tensor *windowed, bool normalized,
                            px_value onesided) {
-  bool complex = px_dtype_is_complex((px_dtype)cuts->dtype);
+  bool complex = px_dtype_is_complex((px_dtype)windowed->dtype);
   bool half = px__given(onesided) ? px_value_int(onesided) : !complex;
   const int64_t dim = 2;
   PX_CHECK(!complex || !half, PX_RUNTIME,
            "Cannot have onesided output if window or input is complex");
-  return complex ? px__fft_c2c(out, cuts, &dim, 1, normalized, 1)
-                 : px__fft_r2c(out, cuts, &dim, 1, normalized, half);
+  return complex ? px__fft_c2c(out, windowed, &dim, 1, normalized, 1)
+                 : px__fft_r2c(out, windowed, &dim, 1, normalized, half);
 }
 
-typedef struct stft_way {
-  bool as_complex, line;
-} stft_way;
-static px_status give_stft(px_tensor **out, const px_tensor *made, stft_way way) {
-  PX_SCOPED(px_tensor) turned = NULL;
+typedef struct stft_layout {
+  bool as_complex, unbatched;
+} stft_layout;
+static px_status finish_stft(px_tensor **out, const px_tensor *result, stft_layout layout) {
+  PX_SCOPED(px_tensor) transposed = NULL;
   PX_SCOPED(px_tensor) one = NULL;
-  PX_TRY(px_transpose(&turned, made, 1, 2));
-  PX_TRY(way.line ? px_select(&one, turned, 0, 0) : retained(&one, turned));
-  return way.as_complex ? retained(out, one) : px_view_as_real(out, one);
+  PX_TRY(px_transpose(&transposed, result, 1, 2));
+  PX_TRY(layout.unbatched ? px_select(&one, transposed, 0, 0) : retained(&one, transposed));
+  return layout.as_complex ? retained(out, one) : px_view_as_real(out, one);
 }
-// Whether complex numbers are wanted; of real input it has to be said.
+// True if the result is complex. Real input requires an explicit return_complex.
 static px_status read_complex(bool *out, const px_tensor *self, const px_tensor *window,
-                              px_value said) {
+                              px_value requested) {
   bool complex = px_dtype_is_complex((px_dtype)self->dtype) ||
                  (window && px_dtype_is_complex((px_dtype)window->dtype));
-  *out = px__given(said) ? px_value_int(said) : complex;
-  PX_CHECK(*out || px__given(said), PX_RUNTIME,
+  *out = px__given(requested) ? px_value_int(requested) : complex;
+  PX_CHECK(*out || px__given(requested), PX_RUNTIME,
            "stft requires the return_complex parameter be given for real inputs, and will further "
            "require that return_complex=True in a future PyTorch release.");
   if (*out) return PX_OK;
@@ -186,14 +187,14 @@ static px_status read_complex(bool *out, const px_tensor *self, const px_tensor 
 PX_RUN(stft) {
   const px_tensor *self = args->self;
   frames f;
-  stft_way way = {.line = self->ndim == 1};
+  stft_layout layout = {.unbatched = self->ndim == 1};
   PX_SCOPED(px_tensor) signal = NULL;
   PX_SCOPED(px_tensor) rows = NULL;
-  PX_SCOPED(px_tensor) cuts = NULL;
-  PX_SCOPED(px_tensor) made = NULL;
+  PX_SCOPED(px_tensor) windowed = NULL;
+  PX_SCOPED(px_tensor) result = NULL;
   PX_CHECK(!args->center || !px__given(args->align_to_window), PX_RUNTIME,
            "stft align_to_window should only be set when center = false");
-  PX_TRY(args->center ? surrounded(&signal, self, args->n_fft / 2, args->pad_mode)
+  PX_TRY(args->center ? padded(&signal, self, args->n_fft / 2, args->pad_mode)
                       : retained(&signal, self));
   PX_TRY(check_device(self, args->window, "stft"));
   start_frames(&f, signal, args->n_fft, args->hop_length, args->win_length, args->window, "stft");
@@ -204,37 +205,37 @@ PX_RUN(stft) {
                            ",which is known to cause spectral leakage. Other windows such as "
                            "torch.hann_window or torch.hamming_window are recommended to reduce "
                            "spectral leakage."));
-  PX_TRY(read_complex(&way.as_complex, self, args->window, args->return_complex));
+  PX_TRY(read_complex(&layout.as_complex, self, args->window, args->return_complex));
   px_dtype dtype = (px_dtype)self->dtype;
   PX_CHECK(px_dtype_is_float(dtype) || px_dtype_is_complex(dtype), PX_UNIMPLEMENTED,
            "%s : expected a tensor of floating point or complex values", f.text);
   PX_CHECK(signal->ndim == 1 || signal->ndim == 2, PX_RUNTIME, "%s : expected a 1D or 2D tensor",
            f.text);
-  PX_TRY(way.line ? px_unsqueeze(&rows, signal, 0) : retained(&rows, signal));
+  PX_TRY(layout.unbatched ? px_unsqueeze(&rows, signal, 0) : retained(&rows, signal));
   PX_TRY(check_stft(self, &f, rows->sizes[1]));
   bool aligned = px__given(args->align_to_window) && px_value_int(args->align_to_window);
-  PX_TRY(cut(&cuts, rows, &f, aligned));
-  PX_TRY(transform(&made, cuts, args->normalized, args->onesided));
-  return give_stft(&call->results[0], made, way);
+  PX_TRY(cut(&windowed, rows, &f, aligned));
+  PX_TRY(transform(&result, windowed, args->normalized, args->onesided));
+  return finish_stft(&call->results[0], result, layout);
 }
 
-// ---- back
+// ---- inverse
 
 static px_status check_istft(const px_tensor *self, frames *f, px_value onesided, bool *half) {
   const char *text = f->text;
-  int64_t places = self->sizes[self->ndim - 2];
-  *half = px__given(onesided) ? px_value_int(onesided) : places != f->n_fft;
+  int64_t bins = self->sizes[self->ndim - 2];
+  *half = px__given(onesided) ? px_value_int(onesided) : bins != f->n_fft;
   PX_CHECK(self->numel, PX_RUNTIME, "%s : input tensor cannot be empty.", text);
   PX_CHECK(self->ndim == 2 || self->ndim == 3, PX_RUNTIME,
            "%s : expected a tensor with 3 or 4 dimensions, but got %d", text, self->ndim + 1);
-  PX_CHECK(!*half || places == f->n_fft / 2 + 1, PX_RUNTIME,
+  PX_CHECK(!*half || bins == f->n_fft / 2 + 1, PX_RUNTIME,
            "%s : expected the frequency dimension (3rd to the last) of the input tensor to match "
            "n_fft / 2 + 1 when onesided=True, but got %lld",
-           text, (long long)places);
-  PX_CHECK(*half || places == f->n_fft, PX_RUNTIME,
+           text, (long long)bins);
+  PX_CHECK(*half || bins == f->n_fft, PX_RUNTIME,
            "%s : expected the frequency dimension (3rd to the last) of the input tensor to match "
            "n_fft when onesided=False, but got %lld",
-           text, (long long)places);
+           text, (long long)bins);
   PX_CHECK(0 < f->hop && f->hop <= f->win, PX_RUNTIME, "%s : expected 0 < hop_length <= win_length",
            text);
   PX_CHECK(0 < f->win && f->win <= f->n_fft, PX_RUNTIME, "%s : expected 0 < win_length <= n_fft",
@@ -244,7 +245,7 @@ static px_status check_istft(const px_tensor *self, frames *f, px_value onesided
   return PX_OK;
 }
 
-// The signals in the windows: (batch, count, n_fft).
+// The inverse transforms of the frames: (batch, count, n_fft).
 static px_status transform_back(px_tensor **out, const px_tensor *t, const frames *f, bool half,
                                 bool normalized, bool complex) {
   const int64_t dim = 2;
@@ -260,13 +261,13 @@ static px_status transform_back(px_tensor **out, const px_tensor *t, const frame
   return px__fft_c2r(out, first, dim, norm, f->n_fft);
 }
 
-// Adds up the windows of (batch, count, n_fft) where they were, and takes a part of it.
-static px_status overlapped(px_tensor **out, const px_tensor *cuts, const frames *f, int64_t length,
-                            int64_t start, int64_t end) {
-  int64_t sizes[] = {cuts->sizes[0], length};
-  PX_SCOPED(px_tensor) whole = NULL;
-  PX_TRY(px_unfold_backward(&whole, cuts, sizes, 2, 1, f->n_fft, f->hop));
-  return px_slice(out, whole, 1, &start, &end, 1);
+// Overlap-add of the frames (batch, count, n_fft), sliced to [start, end).
+static px_status overlap_add(px_tensor **out, const px_tensor *windowed, const frames *f,
+                             int64_t length, int64_t start, int64_t end) {
+  int64_t sizes[] = {windowed->sizes[0], length};
+  PX_SCOPED(px_tensor) sum = NULL;
+  PX_TRY(px_unfold_backward(&sum, windowed, sizes, 2, 1, f->n_fft, f->hop));
+  return px_slice(out, sum, 1, &start, &end, 1);
 }
 static px_status envelope(px_tensor **out, const px_tensor *window, const frames *f, int64_t length,
                           int64_t start, int64_t end) {
@@ -275,36 +276,36 @@ static px_status envelope(px_tensor **out, const px_tensor *window, const frames
   PX_SCOPED(px_tensor) each = NULL;
   PX_TRY(px_mul(&squares, window, window));
   PX_TRY(px_expand(&each, squares, sizes, 3));
-  return overlapped(out, each, f, length, start, end);
+  return overlap_add(out, each, f, length, start, end);
 }
 static px_status check_envelope(const px_tensor *t, const frames *f) {
   PX_SCOPED(px_tensor) size = NULL;
   PX_SCOPED(px_tensor) plain = NULL;
-  PX_SCOPED(px_tensor) least = NULL;
+  PX_SCOPED(px_tensor) minimum = NULL;
   px_scalar value;
   PX_TRY(px_tensor_detach(&plain, t));
   PX_TRY(px_abs(&size, plain));
-  PX_TRY(px_min(&least, size));
-  if (px__lacks_values(least)) return PX_OK;
-  PX_TRY(px_tensor_item(&value, least));
+  PX_TRY(px_min(&minimum, size));
+  if (px__is_meta(minimum)) return PX_OK;
+  PX_TRY(px_tensor_item(&value, minimum));
   PX_CHECK(!(px_scalar_float(value) < 1e-11), PX_RUNTIME,
            "%s window overlap add min: 1\n[ %sBoolType{} ]", f->text,
            px__tensor_device(t).type == PX_CUDA ? "CUDA" : "CPU");
   return PX_OK;
 }
 
-// What the windows add up to, by what they have been multiplied with.
-static px_status put_together(px_tensor **out, const px_tensor *cuts, const px_tensor *window,
-                              const frames *f, bool center, px_value wanted) {
+// The overlap-add of the windowed frames, divided by the overlap-add of the squared window.
+static px_status reconstruct(px_tensor **out, const px_tensor *windowed, const px_tensor *window,
+                             const frames *f, bool center, px_value length_arg) {
   int64_t length = f->n_fft + f->hop * (f->count - 1), start = center ? f->n_fft / 2 : 0;
-  int64_t end = px__given(wanted) ? start + px_value_int(wanted) : length - start;
+  int64_t end = px__given(length_arg) ? start + px_value_int(length_arg) : length - start;
   const int64_t pad[] = {0, end - length};
   PX_SCOPED(px_tensor) times = NULL;
   PX_SCOPED(px_tensor) sum = NULL;
   PX_SCOPED(px_tensor) weights = NULL;
   PX_SCOPED(px_tensor) signal = NULL;
-  PX_TRY(px_mul(&times, cuts, window));
-  PX_TRY(overlapped(&sum, times, f, length, start, end));
+  PX_TRY(px_mul(&times, windowed, window));
+  PX_TRY(overlap_add(&sum, times, f, length, start, end));
   PX_TRY(envelope(&weights, window, f, length, start, end));
   PX_TRY(check_envelope(weights, f));
   PX_TRY(px_div(&signal, sum, weights));
@@ -319,10 +320,10 @@ static px_status put_together(px_tensor **out, const px_tensor *cuts, const px_t
 PX_RUN(istft) {
   const px_tensor *self = args->self;
   frames f;
-  bool half, line = self->ndim == 2;
+  bool half, unbatched = self->ndim == 2;
   PX_SCOPED(px_tensor) batch = NULL;
-  PX_SCOPED(px_tensor) turned = NULL;
-  PX_SCOPED(px_tensor) cuts = NULL;
+  PX_SCOPED(px_tensor) transposed = NULL;
+  PX_SCOPED(px_tensor) windowed = NULL;
   PX_SCOPED(px_tensor) window = NULL;
   PX_SCOPED(px_tensor) signal = NULL;
   PX_TRY(warn_of_no_window(args->window,
@@ -346,10 +347,11 @@ PX_RUN(istft) {
   add_text(&f, ", return_complex=%d)", args->return_complex);
   PX_TRY(check_istft(self, &f, args->onesided, &half));
   f.count = self->sizes[self->ndim - 1];
-  PX_TRY(whole_window(&window, &f, px_dtype_to_real(dtype), px__tensor_device(self)));
-  PX_TRY(line ? px_unsqueeze(&batch, self, 0) : retained(&batch, self));
-  PX_TRY(px_transpose(&turned, batch, 1, 2));
-  PX_TRY(transform_back(&cuts, turned, &f, half, args->normalized, args->return_complex));
-  PX_TRY(put_together(&signal, cuts, window, &f, args->center, args->length));
-  return line ? px_select(&call->results[0], signal, 0, 0) : retained(&call->results[0], signal);
+  PX_TRY(padded_window(&window, &f, px_dtype_to_real(dtype), px__tensor_device(self)));
+  PX_TRY(unbatched ? px_unsqueeze(&batch, self, 0) : retained(&batch, self));
+  PX_TRY(px_transpose(&transposed, batch, 1, 2));
+  PX_TRY(transform_back(&windowed, transposed, &f, half, args->normalized, args->return_complex));
+  PX_TRY(reconstruct(&signal, windowed, window, &f, args->center, args->length));
+  return unbatched ? px_select(&call->results[0], signal, 0, 0)
+                   : retained(&call->results[0], signal);
 }

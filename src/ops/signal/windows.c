@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Windows of signals, and logarithmic steps. A window is computed on the host, in double.
+// Run functions of window functions and logspace. Windows are computed on the host in float64.
 #include <math.h>
 
 #include "ops/core/run.h"
@@ -12,11 +12,11 @@
 #define TAU 6.28318530717958647692
 
 typedef struct shape {
-  double constant, first, second;  // the weights of cos(0), cos(x) and cos(2 x)
+  double constant, first, second;  // coefficients of cos(0), cos(x) and cos(2 x)
 } shape;
-// An uninitialised result, and a line of doubles for its values.
-static px_status start(px_call *call, px_tensor **values, const char *name, int64_t length,
-                       px__options o) {
+// Creates the uninitialised result, and a float64 tensor for its values.
+static px_status new_window(px_call *call, px_tensor **values, const char *name, int64_t length,
+                            px__options o) {
   px_dtype dtype = o.dtype == PX_DTYPE_NONE ? px_dtype_default() : o.dtype;
   PX_CHECK(px_dtype_is_float(dtype), PX_RUNTIME, "%s expects floating point dtypes, got: %s", name,
            px_dtype_class(dtype));
@@ -27,24 +27,24 @@ static px_status start(px_call *call, px_tensor **values, const char *name, int6
   return px_empty(&call->results[0], &length, 1, dtype, o.device, o.pin_memory, o.requires_grad,
                   NULL);
 }
-static px_status give(px_call *call, const px_tensor *values) {
+static px_status copy_values(px_call *call, const px_tensor *values) {
   call->device = px__tensor_device(call->results[0]);
   return px__tensor_copy(call->results[0], values, false);
 }
-// How many steps a whole turn has: one more than there are places in it, if the window repeats.
-static double steps(int64_t length, bool periodic) {
+// The number of intervals of a period: `length` for periodic windows, otherwise length - 1.
+static double interval_count(int64_t length, bool periodic) {
   return (double)(periodic ? length : length - 1);
 }
 static px_status cosines(px_call *call, const char *name, int64_t length, bool periodic, shape s,
                          px__options o) {
   PX_SCOPED(px_tensor) values = NULL;
-  PX_TRY(start(call, &values, name, length, o));
-  double *to = px__tensor_at(values), turn = steps(length, periodic);
+  PX_TRY(new_window(call, &values, name, length, o));
+  double *out = px__tensor_at(values), intervals = interval_count(length, periodic);
   for (int64_t i = 0; i < length; i++) {
-    double x = TAU * (double)i / turn;
-    to[i] = length == 1 ? 1 : s.constant + s.first * cos(x) + s.second * cos(2 * x);
+    double x = TAU * (double)i / intervals;
+    out[i] = length == 1 ? 1 : s.constant + s.first * cos(x) + s.second * cos(2 * x);
   }
-  return give(call, values);
+  return copy_values(call, values);
 }
 PX_RUN(hann_window) {
   return cosines(call, "hann_window", args->window_length, args->periodic, (shape){0.5, -0.5, 0},
@@ -61,28 +61,29 @@ PX_RUN(blackman_window) {
 PX_RUN(bartlett_window) {
   PX_SCOPED(px_tensor) values = NULL;
   int64_t length = args->window_length;
-  PX_TRY(start(call, &values, "bartlett_window", length, PX_OPTIONS(args)));
-  double *to = px__tensor_at(values), turn = steps(length, args->periodic);
-  for (int64_t i = 0; i < length; i++) to[i] = length == 1 ? 1 : 1 - fabs(2 * (double)i / turn - 1);
-  return give(call, values);
+  PX_TRY(new_window(call, &values, "bartlett_window", length, PX_OPTIONS(args)));
+  double *out = px__tensor_at(values), intervals = interval_count(length, args->periodic);
+  for (int64_t i = 0; i < length; i++)
+    out[i] = length == 1 ? 1 : 1 - fabs(2 * (double)i / intervals - 1);
+  return copy_values(call, values);
 }
 PX_RUN(kaiser_window) {
   PX_SCOPED(px_tensor) values = NULL;
   PX_SCOPED(px_tensor) heights = NULL;
   PX_SCOPED(px_tensor) beta = NULL;
-  PX_SCOPED(px_tensor) most = NULL;
+  PX_SCOPED(px_tensor) scale = NULL;
   int64_t length = args->window_length;
-  PX_TRY(start(call, &values, "kaiser_window", length, PX_OPTIONS(args)));
-  double *to = px__tensor_at(values), turn = steps(length, args->periodic);
+  PX_TRY(new_window(call, &values, "kaiser_window", length, PX_OPTIONS(args)));
+  double *out = px__tensor_at(values), intervals = interval_count(length, args->periodic);
   for (int64_t i = 0; i < length; i++) {
-    double x = 2 * (double)i / turn - 1;
-    to[i] = args->beta * (length == 1 ? 1 : sqrt(fmax(0, 1 - x * x)));
+    double x = 2 * (double)i / intervals - 1;
+    out[i] = args->beta * (length == 1 ? 1 : sqrt(fmax(0, 1 - x * x)));
   }
   PX_TRY(px_full(&beta, NULL, 0, px_float(args->beta), PX_FLOAT64, px_cpu(), false, false));
-  PX_TRY(px_i0(&most, beta));
+  PX_TRY(px_i0(&scale, beta));
   PX_TRY(px_i0_(values));
-  PX_TRY(px_div(&heights, values, most));
-  return give(call, heights);
+  PX_TRY(px_div(&heights, values, scale));
+  return copy_values(call, heights);
 }
 
 PX_RUN(logspace) {
@@ -97,5 +98,5 @@ PX_RUN(logspace) {
   PX_TRY(px_linspace(&powers, args->start, args->end, n, PX_FLOAT64,
                      px__tensor_device(call->results[0]), false, false));
   PX_TRY(px_pow_of_number(&values, px_float(args->base), powers));
-  return give(call, values);
+  return copy_values(call, values);
 }

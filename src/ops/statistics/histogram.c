@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Histograms: of elements, and of points, which have a bin in each dimension. A bin has its lower
-// edge, the last one its upper edge too; what is in none, and NaN, is not counted.
+// Histograms of elements and of points; points have a bin in each dimension. Bins include their
+// lower edge, the last one both. Values outside of all bins and NaN are not counted.
 #include <math.h>
 
 #include "ops/core/run.h"
@@ -18,28 +18,28 @@ typedef struct range {
   double low, high;
 } range;
 
-// The bin of each element: the last edge that it reaches, and the last bin at the upper end.
+// Bin of each element: the last edge not above it. The upper end belongs to the last bin.
 static px_status bins_of(px_tensor **out, const px_tensor *t, const px_tensor *edges) {
   PX_SCOPED(px_tensor) reached = NULL;
-  PX_SCOPED(px_tensor) places = NULL;
+  PX_SCOPED(px_tensor) bin_index = NULL;
   PX_SCOPED(px_tensor) first = NULL;
   PX_SCOPED(px_tensor) last = NULL;
   PX_TRY(px_searchsorted(&reached, edges, t, false, true, NULL, NULL));
-  PX_TRY(px_add_scalar(&places, reached, px_int(-1), px_int(1)));
+  PX_TRY(px_add_scalar(&bin_index, reached, px_int(-1), px_int(1)));
   PX_TRY(px_tensor_from_scalar(&first, px_int(0)));
   PX_TRY(px_tensor_from_scalar(&last, px_int(edges->numel - 2)));
-  return px_clamp(out, places, first, last);
+  return px_clamp(out, bin_index, first, last);
 }
-// The range of the elements; of none that from 0 to 1, and so on meta.
-static px_status ends_of(range *r, const px_tensor *t) {
-  PX_SCOPED(px_tensor) least = NULL;
-  PX_SCOPED(px_tensor) most = NULL;
+// Range of the elements; (0, 1) if there are none, or on meta.
+static px_status range_of(range *r, const px_tensor *t) {
+  PX_SCOPED(px_tensor) min_tensor = NULL;
+  PX_SCOPED(px_tensor) max_tensor = NULL;
   px_scalar low, high;
   *r = (range){0, 1};
-  if (!t->numel || px__lacks_values(t)) return PX_OK;
-  PX_TRY(px_aminmax(&least, &most, t, NULL, false));
-  PX_TRY(px_tensor_item(&low, least));
-  PX_TRY(px_tensor_item(&high, most));
+  if (!t->numel || px__is_meta(t)) return PX_OK;
+  PX_TRY(px_aminmax(&min_tensor, &max_tensor, t, NULL, false));
+  PX_TRY(px_tensor_item(&low, min_tensor));
+  PX_TRY(px_tensor_item(&high, max_tensor));
   *r = (range){px_scalar_float(low), px_scalar_float(high)};
   return PX_OK;
 }
@@ -50,7 +50,7 @@ static px_status edges_between(px_tensor **out, range r, int64_t bins, const px_
 
 // ---- histc
 
-// 1 for elements within the ends, 0 for others, in their dtype.
+// 1 for elements within the range, 0 for others, in their dtype.
 static px_status within(px_tensor **out, const px_tensor *t, range r) {
   PX_SCOPED(px_tensor) above = NULL;
   PX_SCOPED(px_tensor) below = NULL;
@@ -60,11 +60,11 @@ static px_status within(px_tensor **out, const px_tensor *t, range r) {
   PX_TRY(px_logical_and(&both, above, below));
   return px__tensor_to(out, both, (px_dtype)t->dtype, PX_DEVICE_NONE);
 }
-enum { MOST_GUESSED = 65536 };  // bins, the numbers of which a float has
+enum { MAX_KERNEL_BINS = 65536 };  // bins; float32 represents their indices exactly
 static px__named_kernel binned = {.name = "binned"};
-static bool is_guessed(const px_tensor *t, int64_t bins) {
+static bool has_kernel(const px_tensor *t, int64_t bins) {
   bool real = t->dtype == PX_FLOAT32 || t->dtype == PX_FLOAT64;
-  return real && t->numel && bins <= MOST_GUESSED &&
+  return real && t->numel && bins <= MAX_KERNEL_BINS &&
          px__named_kernel_on(&binned, (px_device_type)px__tensor_device(t).type);
 }
 PX_RUN(histc) {
@@ -74,15 +74,15 @@ PX_RUN(histc) {
   PX_SCOPED(px_tensor) edges = NULL;
   PX_SCOPED(px_tensor) bins = NULL;
   PX_SCOPED(px_tensor) counted = NULL;
-  PX_SCOPED(px_tensor) none = NULL;
+  PX_SCOPED(px_tensor) zeros = NULL;
   PX_CHECK(args->bins < INT64_MAX, PX_RUNTIME, "torch.histc: too many bins");
   PX_TRY(px_reshape(&flat, self, &self->numel, 1));
-  if (r.low == r.high && self->numel && !px__lacks_values(self)) PX_TRY(ends_of(&r, flat));
+  if (r.low == r.high && self->numel && !px__is_meta(self)) PX_TRY(range_of(&r, flat));
   if (r.low == r.high) --r.low, ++r.high;
   PX_CHECK(isfinite(r.low) && isfinite(r.high), PX_RUNTIME,
            "torch.histc: range of [%g, %g] is not finite", r.low, r.high);
   PX_TRY(edges_between(&edges, r, args->bins, self));
-  if (is_guessed(flat, args->bins)) {
+  if (has_kernel(flat, args->bins)) {
     px_tensor *inputs[] = {flat, edges};
     px_device device = px__tensor_device(self);
     PX_TRY(px_tensor_empty(&call->results[0], 1, &args->bins, (px_dtype)self->dtype, device));
@@ -90,14 +90,14 @@ PX_RUN(histc) {
   }
   PX_TRY(bins_of(&bins, flat, edges));
   PX_TRY(within(&counted, flat, r));
-  PX_TRY(px_zeros(&none, &args->bins, 1, (px_dtype)self->dtype, px__tensor_device(self), false,
+  PX_TRY(px_zeros(&zeros, &args->bins, 1, (px_dtype)self->dtype, px__tensor_device(self), false,
                   false));
-  return px_index_add(&call->results[0], none, 0, bins, counted, px_int(1));
+  return px_index_add(&call->results[0], zeros, 0, bins, counted, px_int(1));
 }
 
 // ---- edges
 
-// The numbers of `given`, two for each dimension, or NULL.
+// Reads the ranges of all dimensions, (low, high) each.
 static px_status read_ranges(double *ends, const px_tensor *given, int dims) {
   PX_CHECK(given->numel == 2 * (int64_t)dims, PX_RUNTIME,
            "torch.histogramdd: for a %d-dimensional histogram range should have %d elements, but "
@@ -124,7 +124,7 @@ static px_status edges_along(px_tensor **out, const px_tensor *points, int dim, 
   if (ends)
     r = (range){ends[2 * dim], ends[2 * dim + 1]};
   else
-    PX_TRY(ends_of(&r, line));
+    PX_TRY(range_of(&r, line));
   PX_CHECK(isfinite(r.low) && isfinite(r.high), PX_RUNTIME,
            "torch.histogramdd: dimension %d's range [%g, %g] is not finite", dim, r.low, r.high);
   PX_CHECK(r.low <= r.high, PX_RUNTIME,
@@ -138,7 +138,7 @@ static px_status check_kind(const px_tensor *t) {
            "\"histogramdd\" not implemented for '%s'", px_dtype_class((px_dtype)t->dtype));
   return PX_OK;
 }
-// Points are the lines of the last dimension.
+// Flattens t to points; coordinates are in the last dimension.
 static px_status points_of(px_tensor **out, const px_tensor *t) {
   PX_SCOPED(px_tensor) plain = NULL;
   int64_t dims = t->sizes[t->ndim - 1], count = 1;
@@ -198,7 +198,7 @@ static px_status check_edges(const px_tensor *points, px_tensor *const *edges, i
              "torch.histogram(): bins must be > 0, but got 0 for dimension %d", i);
   return PX_OK;
 }
-// The weights as a line, each for a point of a tensor of these sizes; NULL without.
+// Flattens the weights to one per point; NULL if there are none.
 static px_status line_of(px_tensor **out, const px_tensor *weight, const px_tensor *points,
                          const px_tensor *self, int leading) {
   char sizes[128], others[128];
@@ -219,13 +219,13 @@ static px_status line_of(px_tensor **out, const px_tensor *weight, const px_tens
   PX_TRY(px_tensor_detach(&plain, weight));
   return px_reshape(out, plain, &weight->numel, 1);
 }
-// What is counted of points: their bin, of all as row-major numbers, and whether they are in one.
-typedef struct tally {
-  px_tensor *places, *counted;
-} tally;
-static void drop(tally *t) { px_release(t->places), px_release(t->counted); }
+// Accumulated over the dimensions: row-major bin index of each point, and whether it is in range.
+typedef struct binning {
+  px_tensor *bin_index, *counted;
+} binning;
+static void drop(binning *t) { px_release(t->bin_index), px_release(t->counted); }
 
-// Whether elements are between the first edge and the last.
+// Mask of elements between the first and the last edge.
 static px_status between(px_tensor **out, const px_tensor *line, const px_tensor *edges) {
   PX_SCOPED(px_tensor) low = NULL;
   PX_SCOPED(px_tensor) high = NULL;
@@ -237,8 +237,8 @@ static px_status between(px_tensor **out, const px_tensor *line, const px_tensor
   PX_TRY(px_le(&below, line, high));
   return px_logical_and(out, above, below);
 }
-// Takes one more dimension into account.
-static px_status tally_along(tally *t, const px_tensor *points, int dim, const px_tensor *edges) {
+// Adds one dimension.
+static px_status binning_add(binning *t, const px_tensor *points, int dim, const px_tensor *edges) {
   PX_SCOPED(px_tensor) column = NULL;
   PX_SCOPED(px_tensor) line = NULL;
   PX_SCOPED(px_tensor) bins = NULL;
@@ -247,32 +247,32 @@ static px_status tally_along(tally *t, const px_tensor *points, int dim, const p
   PX_TRY(px_contiguous(&line, column));
   PX_TRY(bins_of(&bins, line, edges));
   PX_TRY(between(&known, line, edges));
-  PX_TRY(px_mul_scalar_(t->places, px_int(edges->numel - 1)));
-  PX_TRY(px_add_(t->places, bins, px_int(1)));
+  PX_TRY(px_mul_scalar_(t->bin_index, px_int(edges->numel - 1)));
+  PX_TRY(px_add_(t->bin_index, bins, px_int(1)));
   return px_logical_and_(t->counted, known);
 }
-static px_status tally_begin(tally *t, const px_tensor *points) {
+static px_status binning_begin(binning *t, const px_tensor *points) {
   px_device device = px__tensor_device(points);
-  PX_TRY(px_zeros(&t->places, points->sizes, 1, PX_INT64, device, false, false));
+  PX_TRY(px_zeros(&t->bin_index, points->sizes, 1, PX_INT64, device, false, false));
   return px_ones(&t->counted, points->sizes, 1, PX_BOOL, device, false, false);
 }
-// The sums of weights, or of ones, by bin.
-static px_status sums(px_tensor **out, const tally *t, const px_tensor *weights, int64_t bins,
+// Sums of weights, or counts, by bin.
+static px_status sums(px_tensor **out, const binning *t, const px_tensor *weights, int64_t bins,
                       const px_tensor *like) {
-  PX_SCOPED(px_tensor) none = NULL;
+  PX_SCOPED(px_tensor) zeros = NULL;
   PX_SCOPED(px_tensor) zero = NULL;
   PX_SCOPED(px_tensor) each = NULL;
   px_dtype dtype = (px_dtype)like->dtype;
-  PX_TRY(px_zeros(&none, &bins, 1, dtype, px__tensor_device(like), false, false));
+  PX_TRY(px_zeros(&zeros, &bins, 1, dtype, px__tensor_device(like), false, false));
   if (weights) {
     PX_TRY(px_tensor_from_scalar(&zero, px_int(0)));
     PX_TRY(px_where(&each, t->counted, weights, zero));
   } else {
     PX_TRY(px__tensor_to(&each, t->counted, dtype, PX_DEVICE_NONE));
   }
-  return px_index_add(out, none, 0, t->places, each, px_int(1));
+  return px_index_add(out, zeros, 0, t->bin_index, each, px_int(1));
 }
-// Divides by the sum, and by the size of each bin.
+// Divides by the sum and by the volume of each bin.
 static px_status to_density(px_tensor *counts, px_tensor *const *edges, int dims) {
   PX_SCOPED(px_tensor) all = NULL;
   PX_TRY(px_sum_all(&all, counts, PX_DTYPE_NONE));
@@ -288,14 +288,14 @@ static px_status to_density(px_tensor *counts, px_tensor *const *edges, int dims
   }
   return PX_OK;
 }
-static px_status count_into(px_tensor **out, tally *t, const px_tensor *points,
+static px_status count_into(px_tensor **out, binning *t, const px_tensor *points,
                             px_tensor *const *edges, const px_tensor *weights, bool density) {
   int64_t sizes[PX_MAX_DIMS], bins = 1;
   int dims = (int)points->sizes[1];
   PX_SCOPED(px_tensor) counts = NULL;
-  PX_TRY(tally_begin(t, points));
+  PX_TRY(binning_begin(t, points));
   for (int d = 0; d < dims; d++) {
-    PX_TRY(tally_along(t, points, d, edges[d]));
+    PX_TRY(binning_add(t, points, d, edges[d]));
     sizes[d] = edges[d]->numel - 1;
     bins = px__product(bins, sizes[d]);
   }
@@ -305,7 +305,7 @@ static px_status count_into(px_tensor **out, tally *t, const px_tensor *points,
 }
 static px_status count(px_tensor **out, const px_tensor *points, px_tensor *const *edges,
                        const px_tensor *weights, bool density) {
-  tally t = {NULL, NULL};
+  binning t = {NULL, NULL};
   px_status status = count_into(out, &t, points, edges, weights, density);
   drop(&t);
   return status;
@@ -327,7 +327,7 @@ PX_RUN(_histogramdd_from_bin_tensors) {
   return count(&call->results[0], points, bins.v.tensors, weights, args->density);
 }
 
-// ---- of elements
+// ---- histograms of elements
 
 static px_status histogram(px_call *call, const px_tensor *self, const px_tensor *points,
                            px_tensor *edges, const px_tensor *weight, bool density) {
@@ -336,7 +336,7 @@ static px_status histogram(px_call *call, const px_tensor *self, const px_tensor
   PX_TRY(line_of(&weights, weight, points, self, -1));
   return count(&call->results[0], points, &edges, weights, density);
 }
-// What out= gives for the edges is resized before that for the counts, as PyTorch does.
+// Resizes the out= tensor of the edges before that of the counts, as PyTorch does.
 static px_status resize_edges(px_call *call, const px_tensor *edges) {
   bool fits = call->mode == PX_CALL_OUT;
   for (int i = 0; i < 2; i++)

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Run functions of quantiles: lines are sorted, and what is at a rank between two elements is
-// interpolated.
+// Quantiles: sorts along the dimension and interpolates between neighbouring ranks.
 #include <string.h>
 
 #include "ops/core/run.h"
@@ -21,7 +20,7 @@ typedef struct quantiles {
   const char *interpolation;
 } quantiles;
 
-// The lines as the last dimension, which the sizes of the result with keepdim precede, sorted.
+// Moves the reduced dimension last, keeping its place with size 1, and sorts.
 static px_status sorted_lines(px_tensor **out, const quantiles *s) {
   const px_tensor *self = s->self;
   int64_t sizes[PX_MAX_DIMS];
@@ -41,11 +40,11 @@ static px_status sorted_lines(px_tensor **out, const quantiles *s) {
     sizes[self->ndim] = self->numel;
     PX_TRY(px_reshape(&lines, self, sizes, self->ndim + 1));
   }
-  return px__sorted(out, lines, -1);
+  return px__sorted_values(out, lines, -1);
 }
 
-// The ranks of q, one or some, in each line. A line with a NaN has it last, and all its ranks are
-// there; if NaN are skipped, ranks are among the other elements.
+// Ranks of q in each row. NaNs sort last: a row with a NaN gets the last rank only. With skips_nan
+// the ranks are among the other elements.
 static px_status ranks_of(px_tensor **out, const px_tensor *sorted, const px_tensor *q,
                           bool skips_nan) {
   int64_t last = -1, n = sorted->sizes[sorted->ndim - 1];
@@ -66,14 +65,14 @@ static px_status ranks_of(px_tensor **out, const px_tensor *sorted, const px_ten
   PX_TRY(px_sum(&count, known, &last, 1, true, PX_DTYPE_NONE));
   PX_TRY(px_sub_scalar(&highest, count, px_int(1), px_int(1)));
   PX_TRY(px_mul(&ranks, q, highest));
-  PX_TRY(px_lt_scalar(&first, ranks, px_int(0)));  // of a line that has NaN alone
+  PX_TRY(px_lt_scalar(&first, ranks, px_int(0)));  // for rows of NaNs only
   return px_masked_fill(out, ranks, first, px_int(0));
 }
 
-static px_status at_ranks(px_tensor **out, const px_tensor *sorted, const px_tensor *ranks) {
-  PX_SCOPED(px_tensor) places = NULL;
-  PX_TRY(px_to(&places, ranks, PX_INT64, PX_DEVICE_NONE, false, false));
-  return px_gather(out, sorted, -1, places, false);
+static px_status gather_ranks(px_tensor **out, const px_tensor *sorted, const px_tensor *ranks) {
+  PX_SCOPED(px_tensor) indices = NULL;
+  PX_TRY(px_to(&indices, ranks, PX_INT64, PX_DEVICE_NONE, false, false));
+  return px_gather(out, sorted, -1, indices, false);
 }
 static px_status interpolated(px_tensor **out, const px_tensor *sorted, const px_tensor *ranks,
                               const char *how) {
@@ -83,44 +82,44 @@ static px_status interpolated(px_tensor **out, const px_tensor *sorted, const px
   PX_SCOPED(px_tensor) below = NULL;
   PX_SCOPED(px_tensor) above = NULL;
   PX_SCOPED(px_tensor) plain = NULL;
-  PX_SCOPED(px_tensor) share = NULL;
+  PX_SCOPED(px_tensor) weight = NULL;
   if (!strcmp(how, "nearest")) {
     PX_TRY(px_round(&nearest, ranks));
-    return at_ranks(out, sorted, nearest);
+    return gather_ranks(out, sorted, nearest);
   }
   PX_TRY(px_ceil(&ceiling, ranks));
-  if (!strcmp(how, "higher")) return at_ranks(out, sorted, ceiling);
+  if (!strcmp(how, "higher")) return gather_ranks(out, sorted, ceiling);
   PX_TRY(px_tensor_detach(&plain, ranks));
   PX_TRY(px_floor(&floor, plain));
-  if (!strcmp(how, "lower")) return at_ranks(out, sorted, floor);
-  PX_TRY(at_ranks(&below, sorted, floor));
-  PX_TRY(at_ranks(&above, sorted, ceiling));
+  if (!strcmp(how, "lower")) return gather_ranks(out, sorted, floor);
+  PX_TRY(gather_ranks(&below, sorted, floor));
+  PX_TRY(gather_ranks(&above, sorted, ceiling));
   if (!strcmp(how, "midpoint"))
-    PX_TRY(px_full_like(&share, plain, px_float(0.5), PX_DTYPE_NONE, PX_DEVICE_NONE, false, false,
+    PX_TRY(px_full_like(&weight, plain, px_float(0.5), PX_DTYPE_NONE, PX_DEVICE_NONE, false, false,
                         NULL));
   else
-    PX_TRY(px_sub(&share, ranks, floor, px_int(1)));
-  return px_lerp(out, below, above, share);
+    PX_TRY(px_sub(&weight, ranks, floor, px_int(1)));
+  return px_lerp(out, below, above, weight);
 }
 
-// Without the reduced dimensions, and with those of q in front.
-static px_status in_shape(px_tensor **out, const px_tensor *values, const quantiles *s) {
-  PX_SCOPED(px_tensor) less = NULL;
+// Removes reduced dimensions and moves q's dimension first.
+static px_status reshape_result(px_tensor **out, const px_tensor *values, const quantiles *s) {
+  PX_SCOPED(px_tensor) squeezed = NULL;
   int64_t dims[PX_MAX_DIMS], count = 0, last = -1;
   if (!s->keepdim && px__given(s->dim) && s->self->ndim)
     dims[count++] = s->dim.v.i < 0 ? s->dim.v.i - 1 : s->dim.v.i;
   if (!s->keepdim && !px__given(s->dim))
     for (int d = 0; d < s->self->ndim; d++) dims[count++] = d;
   if (count)
-    PX_TRY(px_squeeze_dim(&less, values, dims, count));
+    PX_TRY(px_squeeze_dim(&squeezed, values, dims, count));
   else
-    less = px_retain((px_tensor *)values);
-  if (s->q->ndim == 0) return px_squeeze_dim(out, less, &last, 1);
-  return px_movedim(out, less, &last, 1, (const int64_t[]){0}, 1);
+    squeezed = px_retain((px_tensor *)values);
+  if (s->q->ndim == 0) return px_squeeze_dim(out, squeezed, &last, 1);
+  return px_movedim(out, squeezed, &last, 1, (const int64_t[]){0}, 1);
 }
 
 static px_status check_q(const px_tensor *q) {
-  px_scalar fine;
+  px_scalar valid;
   PX_SCOPED(px_tensor) above = NULL;
   PX_SCOPED(px_tensor) below = NULL;
   PX_SCOPED(px_tensor) inside = NULL;
@@ -131,8 +130,8 @@ static px_status check_q(const px_tensor *q) {
   PX_TRY(px_le_scalar(&below, plain, px_int(1)));
   PX_TRY(px_logical_and(&inside, above, below));
   PX_TRY(px_all(&all, inside, NULL, 0, false));
-  PX_TRY(px_tensor_item(&fine, all));
-  PX_CHECK(px_scalar_int(fine), PX_RUNTIME, "quantile() q values must be in the range [0, 1]");
+  PX_TRY(px_tensor_item(&valid, all));
+  PX_CHECK(px_scalar_int(valid), PX_RUNTIME, "quantile() q values must be in the range [0, 1]");
   return PX_OK;
 }
 static px_status quantiles_of(px_call *call, const quantiles *s) {
@@ -144,16 +143,16 @@ static px_status quantiles_of(px_call *call, const quantiles *s) {
   PX_TRY(sorted_lines(&sorted, s));
   PX_TRY(ranks_of(&ranks, sorted, row, s->skips_nan));
   PX_TRY(interpolated(&values, sorted, ranks, s->interpolation));
-  return in_shape(&call->results[0], values, s);
+  return reshape_result(&call->results[0], values, s);
 }
-// Whether q lies on self's device is looked at before its values, which the host waits for.
-static px_status by_tensor(px_call *call, const quantiles *s) {
+// Checks q's device before its values, because reading those waits for the device.
+static px_status quantiles_by_tensor(px_call *call, const quantiles *s) {
   PX_CHECK(px_device_equal(px__tensor_device(s->self), px__tensor_device(s->q)), PX_RUNTIME,
            "quantile() q tensor must be on the same device as the input tensor");
   if (px__tensor_device(s->q).type == PX_CPU) PX_TRY(check_q(s->q));
   return quantiles_of(call, s);
 }
-static px_status by_number(px_call *call, quantiles *s, double q) {
+static px_status quantiles_by_number(px_call *call, quantiles *s, double q) {
   PX_SCOPED(px_tensor) number = NULL;
   PX_TRY(px_full(&number, NULL, 0, px_float(q), (px_dtype)s->self->dtype,
                  px__tensor_device(s->self), false, false));
@@ -163,11 +162,11 @@ static px_status by_number(px_call *call, quantiles *s, double q) {
 #define QUANTILES(name, skips) \
   PX_RUN(name) { \
     quantiles s = {args->self, args->q, args->dim, args->keepdim, skips, args->interpolation}; \
-    return by_tensor(call, &s); \
+    return quantiles_by_tensor(call, &s); \
   } \
   PX_RUN(name##_number) { \
     quantiles s = {args->self, NULL, args->dim, args->keepdim, skips, args->interpolation}; \
-    return by_number(call, &s, args->q); \
+    return quantiles_by_number(call, &s, args->q); \
   }
 QUANTILES(quantile, false)
 QUANTILES(nanquantile, true)

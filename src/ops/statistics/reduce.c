@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Run functions of differences and integrals along a dimension. They are made of views of
-// neighbours: all elements but the last, and all but the first.
+// Run functions of differences and integrals along a dimension, and of hashes. Differences and
+// integrals combine two views of neighbours: all elements but the last and all but the first.
 #include "hidden/reduce.h"
 #include "ops/core/run.h"
 #include "phlox/ops/arithmetic.h"
@@ -35,24 +35,24 @@ PX_RUN(diff) {
   if (args->prepend) parts[n++] = args->prepend;
   parts[n++] = self;
   if (args->append) parts[n++] = args->append;
-  PX_SCOPED(px_tensor) now = NULL;
+  PX_SCOPED(px_tensor) current = NULL;
   if (n > 1)
-    PX_TRY(px_cat(&now, parts, n, dim));
+    PX_TRY(px_cat(&current, parts, n, dim));
   else
-    now = px_retain(self);
-  for (int64_t i = 0; i < args->n && now->sizes[dim]; i++) {
+    current = px_retain(self);
+  for (int64_t i = 0; i < args->n && current->sizes[dim]; i++) {
     px_tensor *next = NULL;
-    PX_TRY(differences(&next, now, dim));
-    px_release(now);
-    now = next;
+    PX_TRY(differences(&next, current, dim));
+    px_release(current);
+    current = next;
   }
-  call->results[0] = PX_MOVE(now);
+  call->results[0] = PX_MOVE(current);
   return PX_OK;
 }
 
 // ---- integrals
 
-// The widths between the places x, which is a line along the dimension of y or like y.
+// The intervals between the points x: a 1-D tensor along dim, or a tensor like y.
 static px_status widths(px_tensor **out, const px_tensor *y, const px_tensor *x, int64_t dim) {
   int at;
   PX_TRY(px__wrap_dim(&at, dim, y->ndim));
@@ -65,7 +65,7 @@ static px_status widths(px_tensor **out, const px_tensor *y, const px_tensor *x,
   for (int d = 0; d < y->ndim; d++) sizes[d] = d == at ? line->numel : 1;
   return px_reshape(out, line, sizes, y->ndim);
 }
-// The areas between neighbours, but for a half: of widths, or of the width dx.
+// Twice the areas of the trapezoids between neighbours. Without x the spacing is 1.
 static px_status areas(px_tensor **out, const px_tensor *y, const px_tensor *x, int64_t dim) {
   PX_SCOPED(px_tensor) left = NULL;
   PX_SCOPED(px_tensor) right = NULL;
@@ -78,25 +78,25 @@ static px_status areas(px_tensor **out, const px_tensor *y, const px_tensor *x, 
   return px_mul(out, sums, wide);
 }
 static px_status integrate(px_tensor **out, const px_tensor *y, const px_tensor *x, double dx,
-                           int64_t dim, bool running) {
+                           int64_t dim, bool cumulative) {
   PX_SCOPED(px_tensor) parts = NULL;
-  PX_SCOPED(px_tensor) whole = NULL;
+  PX_SCOPED(px_tensor) total = NULL;
   PX_TRY(areas(&parts, y, x, dim));
-  if (running)
-    PX_TRY(px_cumsum(&whole, parts, dim, PX_DTYPE_NONE));
+  if (cumulative)
+    PX_TRY(px_cumsum(&total, parts, dim, PX_DTYPE_NONE));
   else
-    PX_TRY(px_sum(&whole, parts, &dim, 1, false, PX_DTYPE_NONE));
-  return px_mul_scalar(out, whole, px_float(dx / 2));
+    PX_TRY(px_sum(&total, parts, &dim, 1, false, PX_DTYPE_NONE));
+  return px_mul_scalar(out, total, px_float(dx / 2));
 }
-// All of the line but a half of each end. A sum of whole numbers is int64; the ends are added in
-// the line's own dtype, as in PyTorch.
+// The sum of all elements minus half of both ends. Sums of integers are int64, and the ends are
+// added in the dtype of y, as in PyTorch.
 PX_RUN(trapezoid) {
   const px_tensor *y = args->y;
   PX_SCOPED(px_tensor) first = NULL;
   PX_SCOPED(px_tensor) last = NULL;
   PX_SCOPED(px_tensor) ends = NULL;
   PX_SCOPED(px_tensor) half = NULL;
-  PX_SCOPED(px_tensor) whole = NULL;
+  PX_SCOPED(px_tensor) total = NULL;
   PX_SCOPED(px_tensor) inside = NULL;
   int at;
   PX_TRY(px__wrap_dim(&at, args->dim, y->ndim));
@@ -106,8 +106,8 @@ PX_RUN(trapezoid) {
   PX_TRY(px_select(&last, y, at, -1));
   PX_TRY(px_add(&ends, first, last, px_int(1)));
   PX_TRY(px_mul_scalar(&half, ends, px_float(0.5)));
-  PX_TRY(px_sum(&whole, y, &args->dim, 1, false, PX_DTYPE_NONE));
-  PX_TRY(px_sub(&inside, whole, half, px_int(1)));
+  PX_TRY(px_sum(&total, y, &args->dim, 1, false, PX_DTYPE_NONE));
+  PX_TRY(px_sub(&inside, total, half, px_int(1)));
   return px_mul_scalar(&call->results[0], inside, args->dx);
 }
 PX_RUN(trapezoid_x) { return integrate(&call->results[0], args->y, args->x, 1, args->dim, false); }

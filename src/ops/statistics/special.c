@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Composites of special functions and powers.
+// Run functions of special functions and powers, as composites.
 #include <math.h>
 
 #include "hidden/special.h"
@@ -12,13 +12,13 @@
 #include "phlox/ops/view.h"
 #include "run_functions/special.h"
 
-// The sum of lgamma at self, self - 1/2, ... of p terms, and the constant of the integral.
+// The sum of lgamma(self - k/2) for k < p, plus the constant term.
 PX_RUN(mvlgamma) {
   const double log_pi = 1.14472988584940017414;
   const px_tensor *self = args->self;
   PX_SCOPED(px_tensor) column = NULL;
   PX_SCOPED(px_tensor) steps = NULL;
-  PX_SCOPED(px_tensor) places = NULL;
+  PX_SCOPED(px_tensor) points = NULL;
   PX_SCOPED(px_tensor) terms = NULL;
   PX_SCOPED(px_tensor) sum = NULL;
   double p = (double)args->p;
@@ -28,13 +28,13 @@ PX_RUN(mvlgamma) {
   PX_TRY(px_unsqueeze(&column, self, -1));
   PX_TRY(px_arange(&steps, px_float(0), px_float(-p / 2), px_float(-0.5), dtype,
                    px__tensor_device(self), false, false));
-  PX_TRY(px_add(&places, column, steps, px_int(1)));
-  PX_TRY(px_lgamma(&terms, places));
+  PX_TRY(px_add(&points, column, steps, px_int(1)));
+  PX_TRY(px_lgamma(&terms, points));
   PX_TRY(px_sum(&sum, terms, &last, 1, false, PX_DTYPE_NONE));
   return px_add_scalar(&call->results[0], sum, px_float(log_pi * p * (p - 1) / 4), px_int(1));
 }
 
-// The exponents have no gradient.
+// The exponents are not differentiable.
 PX_RUN(frexp) {
   PX_SCOPED(px_tensor) plain = NULL;
   PX_SCOPED(px_tensor) exponent = NULL;
@@ -44,7 +44,7 @@ PX_RUN(frexp) {
   return px_to(&call->results[1], exponent, PX_INT32, PX_DEVICE_NONE, false, false);
 }
 
-// ---- powers of float64
+// ---- powers in float64
 
 static px_status doubled(px_tensor **out, const px_tensor *t) {
   bool complex = px_dtype_is_complex((px_dtype)t->dtype);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Run functions of figures of samples. They call other ops; where they only look for places, they
-// look at a tensor without a history, and pick from the one that has it.
+// Run functions of statistics, as composites. Indices are computed from a detached tensor, and the
+// values are then gathered from the original one to record the gradient.
 #include <math.h>
 #include <string.h>
 
@@ -17,18 +17,18 @@
 #include "phlox/ops/view.h"
 #include "run_functions/statistics.h"
 
-static px_status at_least(px_tensor **out, const px_tensor *t, int64_t least) {
+static px_status clamp_min(px_tensor **out, const px_tensor *t, int64_t min) {
   PX_SCOPED(px_tensor) bound = NULL;
-  PX_TRY(px_tensor_from_scalar(&bound, px_int(least)));
+  PX_TRY(px_tensor_from_scalar(&bound, px_int(min)));
   return px_clamp_min(out, t, bound);
 }
-static px_status at_most(px_tensor **out, const px_tensor *t, int64_t most) {
+static px_status clamp_max(px_tensor **out, const px_tensor *t, int64_t max) {
   PX_SCOPED(px_tensor) bound = NULL;
-  PX_TRY(px_tensor_from_scalar(&bound, px_int(most)));
+  PX_TRY(px_tensor_from_scalar(&bound, px_int(max)));
   return px_clamp_max(out, t, bound);
 }
 
-// ---- two at once
+// ---- pairs of statistics
 
 PX_RUN(aminmax) {
   int64_t dim = px__given(args->dim) ? args->dim.v.i : 0, n = px__given(args->dim);
@@ -69,69 +69,69 @@ static px_status with_mean(px_call *call, const px_tensor *self, px_value dim, p
 WITH_MEAN(var, px_var)
 WITH_MEAN(std, px_std)
 
-// ---- of what is not NaN
+// ---- statistics without NaN
 
-static px_status numbers_in(px_tensor **out, const px_tensor *t) {
+static px_status not_nan(px_tensor **out, const px_tensor *t) {
   PX_SCOPED(px_tensor) nans = NULL;
   PX_TRY(px_isnan(&nans, t));
   return px_logical_not(out, nans);
 }
 PX_RUN(nanmean) {
-  PX_SCOPED(px_tensor) known = NULL;
+  PX_SCOPED(px_tensor) valid = NULL;
   PX_SCOPED(px_tensor) count = NULL;
   PX_SCOPED(px_tensor) total = NULL;
   const int64_t *dims = dims_of(args->dim);
-  PX_TRY(numbers_in(&known, args->self));
-  PX_TRY(px_sum(&count, known, dims, args->dim.n, args->keepdim, PX_DTYPE_NONE));
+  PX_TRY(not_nan(&valid, args->self));
+  PX_TRY(px_sum(&count, valid, dims, args->dim.n, args->keepdim, PX_DTYPE_NONE));
   PX_TRY(px_nansum(&total, args->self, dims, args->dim.n, args->keepdim, args->dtype));
   return px_div(&call->results[0], total, count);
 }
 
-// What is at the places of a dimension, which has size 1 in them.
-static px_status pick(px_call *call, const px_tensor *self, const px_tensor *places, int64_t dim,
-                      bool keepdim) {
+// Gathers self at indices along dim (size 1 there), and returns the values and the indices.
+static px_status select_at(px_call *call, const px_tensor *self, const px_tensor *indices,
+                           int64_t dim, bool keepdim) {
   PX_SCOPED(px_tensor) values = NULL;
-  PX_TRY(px_gather(&values, self, dim, places, false));
+  PX_TRY(px_gather(&values, self, dim, indices, false));
   if (keepdim || self->ndim == 0) {
-    call->results[0] = PX_MOVE(values), call->results[1] = px_retain((px_tensor *)places);
+    call->results[0] = PX_MOVE(values), call->results[1] = px_retain((px_tensor *)indices);
     return PX_OK;
   }
   PX_TRY(px_squeeze_dim(&call->results[0], values, &dim, 1));
-  return px_squeeze_dim(&call->results[1], places, &dim, 1);
+  return px_squeeze_dim(&call->results[1], indices, &dim, 1);
 }
 PX_RUN(nanmedian_dim) {
   PX_SCOPED(px_tensor) plain = NULL;
   PX_SCOPED(px_tensor) sorted = NULL;
   PX_SCOPED(px_tensor) order = NULL;
-  PX_SCOPED(px_tensor) known = NULL;
+  PX_SCOPED(px_tensor) valid = NULL;
   PX_SCOPED(px_tensor) count = NULL;
   PX_SCOPED(px_tensor) last = NULL;
-  PX_SCOPED(px_tensor) least = NULL;
+  PX_SCOPED(px_tensor) clamped = NULL;
   PX_SCOPED(px_tensor) middle = NULL;
-  PX_SCOPED(px_tensor) places = NULL;
+  PX_SCOPED(px_tensor) indices = NULL;
   PX_TRY(px__call_check_outs(call, (px_dtype[]){(px_dtype)args->self->dtype, PX_INT64}));
   PX_TRY(px_tensor_detach(&plain, args->self));
   PX_TRY(px_sort(&sorted, &order, plain, args->dim, false, true));
-  PX_TRY(numbers_in(&known, plain));
-  PX_TRY(px_sum(&count, known, &args->dim, 1, true, PX_DTYPE_NONE));
+  PX_TRY(not_nan(&valid, plain));
+  PX_TRY(px_sum(&count, valid, &args->dim, 1, true, PX_DTYPE_NONE));
   PX_TRY(px_add_scalar(&last, count, px_int(-1), px_int(1)));
-  PX_TRY(at_least(&least, last, 0));
-  PX_TRY(px_floor_divide_scalar(&middle, least, px_int(2)));
-  PX_TRY(px_gather(&places, order, args->dim, middle, false));
-  return pick(call, args->self, places, args->dim, args->keepdim);
+  PX_TRY(clamp_min(&clamped, last, 0));
+  PX_TRY(px_floor_divide_scalar(&middle, clamped, px_int(2)));
+  PX_TRY(px_gather(&indices, order, args->dim, middle, false));
+  return select_at(call, args->self, indices, args->dim, args->keepdim);
 }
 PX_RUN(nanmedian) {
   const px_tensor *self = args->self;
   PX_SCOPED(px_tensor) flat = NULL;
-  PX_SCOPED(px_tensor) places = NULL;
-  if (self->numel == 0) return px__nan_of(&call->results[0], self);
+  PX_SCOPED(px_tensor) indices = NULL;
+  if (self->numel == 0) return px__nan_scalar(&call->results[0], self);
   PX_TRY(px_reshape(&flat, self, &self->numel, 1));
-  return px_nanmedian_dim(&call->results[0], &places, flat, 0, false);
+  return px_nanmedian_dim(&call->results[0], &indices, flat, 0, false);
 }
 
 // ---- order
 
-// Where each run of equal neighbours of a sorted dimension begins, at all places of the run.
+// For each element of a sorted dimension, the index of the start of its run of equal elements.
 static px_status run_starts(px_tensor **out, const px_tensor *sorted, const px_tensor *line,
                             int64_t dim) {
   PX_SCOPED(px_tensor) shifted = NULL;
@@ -143,7 +143,7 @@ static px_status run_starts(px_tensor **out, const px_tensor *sorted, const px_t
   PX_TRY(px_mul(&starts, differs, line));
   return px_cummax(out, &where, starts, dim);
 }
-// The last place of the first of the longest runs of a sorted dimension.
+// The index of the last element of the first longest run of a sorted dimension.
 static px_status longest_run(px_tensor **out, const px_tensor *sorted, int64_t dim) {
   PX_SCOPED(px_tensor) line = NULL;
   PX_SCOPED(px_tensor) along = NULL;
@@ -164,67 +164,67 @@ PX_RUN(mode) {
   PX_SCOPED(px_tensor) plain = NULL;
   PX_SCOPED(px_tensor) sorted = NULL;
   PX_SCOPED(px_tensor) order = NULL;
-  PX_SCOPED(px_tensor) most = NULL;
-  PX_SCOPED(px_tensor) places = NULL;
+  PX_SCOPED(px_tensor) run_end = NULL;
+  PX_SCOPED(px_tensor) indices = NULL;
   PX_TRY(px_tensor_detach(&plain, args->self));
   PX_TRY(px_sort(&sorted, &order, plain, args->dim, false, true));
-  if (plain->ndim == 0) return pick(call, args->self, order, args->dim, true);
+  if (plain->ndim == 0) return select_at(call, args->self, order, args->dim, true);
   PX_TRY(px__call_check_outs(call, (px_dtype[]){(px_dtype)plain->dtype, PX_INT64}));
-  PX_TRY(longest_run(&most, sorted, args->dim));
-  PX_TRY(px_gather(&places, order, args->dim, most, false));
-  PX_TRY(pick(call, args->self, places, args->dim, args->keepdim));
-  return px__resize_reduced(call, plain, args->dim, args->keepdim);  // self may be one of them
+  PX_TRY(longest_run(&run_end, sorted, args->dim));
+  PX_TRY(px_gather(&indices, order, args->dim, run_end, false));
+  PX_TRY(select_at(call, args->self, indices, args->dim, args->keepdim));
+  return px__resize_reduced(call, plain, args->dim, args->keepdim);  // out= may alias self
 }
-PX_RUN(msort) { return px__sorted(&call->results[0], args->self, 0); }
+PX_RUN(msort) { return px__sorted_values(&call->results[0], args->self, 0); }
 
 // ---- covariance
 
 static px_status check_weights(const px_tensor *weights, const char *name, int64_t observations) {
-  PX_SCOPED(px_tensor) least = NULL;
+  PX_SCOPED(px_tensor) clamped = NULL;
   px_scalar value;
   if (!weights) return PX_OK;
   PX_CHECK(weights->numel == observations, PX_RUNTIME,
            "cov(): expected %s to have the same numel as there are observations in the input but "
            "got %lld != %lld",
            name, (long long)weights->numel, (long long)observations);
-  if (!observations || px__lacks_values(weights)) return PX_OK;
-  PX_TRY(px_amin(&least, weights, NULL, 0, false));
-  PX_TRY(px_tensor_item(&value, least));
+  if (!observations || px__is_meta(weights)) return PX_OK;
+  PX_TRY(px_amin(&clamped, weights, NULL, 0, false));
+  PX_TRY(px_tensor_item(&value, clamped));
   PX_CHECK(px_scalar_float(value) >= 0, PX_RUNTIME, "cov(): %s cannot be negative", name);
   return PX_OK;
 }
-// The product of what is given of two kinds of weights, NULL for neither.
+// The product of the given weights; NULL if there are none.
 static px_status joint_weights(px_tensor **out, px_tensor *times, px_tensor *weights) {
   if (times && weights) return px_mul(out, times, weights);
   *out = times || weights ? px_retain(times ? times : weights) : NULL;
   return PX_OK;
 }
-static px_status warn_of_degrees(const px_tensor *left) {
+static px_status warn_of_degrees(const px_tensor *remaining) {
   px_scalar value;
-  if (px__lacks_values(left)) return PX_OK;
-  PX_TRY(px_tensor_item(&value, left));
+  if (px__is_meta(remaining)) return PX_OK;
+  PX_TRY(px_tensor_item(&value, remaining));
   if (px_scalar_float(value) > 0) return PX_OK;
   return px_warn(PX_WARN_USER,
                  "cov(): degrees of freedom is <= 0. Correction should be strictly less than "
                  "the number of observations.");
 }
-// What the products are divided by: the weights' sum without the correction.
+// The divisor of the products: the sum of the weights minus the correction, at least 0.
 static px_status degrees(px_tensor **out, const px_tensor *total, const px_tensor *joint,
                          const px_tensor *weights, int64_t correction) {
   PX_SCOPED(px_tensor) squares = NULL;
   PX_SCOPED(px_tensor) sum = NULL;
   PX_SCOPED(px_tensor) lost = NULL;
-  PX_SCOPED(px_tensor) left = NULL;
+  PX_SCOPED(px_tensor) remaining = NULL;
   if (!weights || !correction) {
-    PX_TRY(px_add_scalar(&left, total, px_int(px__difference(0, correction)), px_int(1)));
+    PX_TRY(px_add_scalar(&remaining, total, px_int(px__difference(0, correction)), px_int(1)));
   } else {
     PX_TRY(px_mul(&squares, joint, weights));
     PX_TRY(px_sum(&sum, squares, NULL, 0, false, PX_DTYPE_NONE));
     PX_TRY(px_div(&lost, sum, total));
-    PX_TRY(px_sub(&left, total, lost, px_int(correction)));
+    PX_TRY(px_sub(&remaining, total, lost, px_int(correction)));
   }
-  PX_TRY(warn_of_degrees(left));
-  return at_least(out, left, 0);
+  PX_TRY(warn_of_degrees(remaining));
+  return clamp_min(out, remaining, 0);
 }
 static px_status total_of(px_tensor **out, const px_tensor *joint, const px_tensor *like,
                           int64_t observations) {
@@ -233,7 +233,7 @@ static px_status total_of(px_tensor **out, const px_tensor *joint, const px_tens
     return px_full(out, NULL, 0, px_int(observations), px_dtype_to_real((px_dtype)like->dtype),
                    px__tensor_device(like), false, false);
   PX_TRY(px_sum(out, joint, NULL, 0, false, PX_DTYPE_NONE));
-  if (px__lacks_values(joint)) return PX_OK;
+  if (px__is_meta(joint)) return PX_OK;
   PX_TRY(px_tensor_item(&value, *out));
   PX_CHECK(px_scalar_float(value) != 0, PX_RUNTIME,
            "cov(): weights sum to zero, can't be normalized");
@@ -244,7 +244,7 @@ static px_status weighed(px_tensor **out, const px_tensor *rows, const px_tensor
   *out = px_retain((px_tensor *)rows);
   return PX_OK;
 }
-// The rows without their means.
+// The rows minus their means.
 static px_status centred(px_tensor **out, const px_tensor *rows, const px_tensor *joint,
                          const px_tensor *total) {
   PX_SCOPED(px_tensor) parts = NULL;
@@ -258,16 +258,16 @@ static px_status centred(px_tensor **out, const px_tensor *rows, const px_tensor
 static px_status products(px_tensor **out, const px_tensor *rows, const px_tensor *joint,
                           const px_tensor *divisor) {
   PX_SCOPED(px_tensor) parts = NULL;
-  PX_SCOPED(px_tensor) turned = NULL;
+  PX_SCOPED(px_tensor) adjoint = NULL;
   PX_SCOPED(px_tensor) product = NULL;
-  PX_SCOPED(px_tensor) each = NULL;
+  PX_SCOPED(px_tensor) scaled = NULL;
   PX_TRY(weighed(&parts, rows, joint));
-  PX_TRY(px_adjoint(&turned, parts));
-  PX_TRY(px_mm(&product, rows, turned));
-  PX_TRY(px_div(&each, product, divisor));
-  return px_squeeze(out, each);
+  PX_TRY(px_adjoint(&adjoint, parts));
+  PX_TRY(px_mm(&product, rows, adjoint));
+  PX_TRY(px_div(&scaled, product, divisor));
+  return px_squeeze(out, scaled);
 }
-// One or two dimensions of floating-point numbers as rows of observations.
+// A 1-D or 2-D tensor as rows of floating-point observations.
 static px_status rows_of(px_tensor **out, const px_tensor *t) {
   PX_SCOPED(px_tensor) rows = NULL;
   px_dtype dtype = (px_dtype)t->dtype;
@@ -281,7 +281,7 @@ PX_RUN(cov) {
   PX_SCOPED(px_tensor) cast = NULL;
   PX_SCOPED(px_tensor) total = NULL;
   PX_SCOPED(px_tensor) divisor = NULL;
-  PX_SCOPED(px_tensor) about = NULL;
+  PX_SCOPED(px_tensor) deviations = NULL;
   PX_TRY(rows_of(&rows, args->self));
   PX_TRY(check_weights(args->fweights, "fweights", rows->sizes[1]));
   PX_TRY(check_weights(args->aweights, "aweights", rows->sizes[1]));
@@ -295,37 +295,38 @@ PX_RUN(cov) {
   if (joint) PX_TRY(px_to(&cast, joint, real, PX_DEVICE_NONE, false, false));
   PX_TRY(total_of(&total, cast, rows, rows->sizes[1]));
   PX_TRY(degrees(&divisor, total, cast, args->aweights, args->correction));
-  PX_TRY(centred(&about, rows, cast, total));
-  return products(&call->results[0], about, cast, divisor);
+  PX_TRY(centred(&deviations, rows, cast, total));
+  return products(&call->results[0], deviations, cast, divisor);
 }
-// Both parts, from -1 to 1.
+// Clamps the real and imaginary parts to [-1, 1].
 static px_status within_ones(px_tensor **out, const px_tensor *t) {
   PX_SCOPED(px_tensor) pairs = NULL;
-  PX_SCOPED(px_tensor) least = NULL;
-  PX_SCOPED(px_tensor) made = NULL;
+  PX_SCOPED(px_tensor) clamped = NULL;
+  PX_SCOPED(px_tensor) result = NULL;
   PX_TRY(px_view_as_real(&pairs, t));
-  PX_TRY(at_least(&least, pairs, -1));
-  PX_TRY(at_most(&made, least, 1));
-  return px_view_as_complex(out, made);
+  PX_TRY(clamp_min(&clamped, pairs, -1));
+  PX_TRY(clamp_max(&result, clamped, 1));
+  return px_view_as_complex(out, result);
 }
 PX_RUN(corrcoef) {
   PX_SCOPED(px_tensor) c = NULL;
   PX_SCOPED(px_tensor) variances = NULL;
   PX_SCOPED(px_tensor) spread = NULL;
   PX_SCOPED(px_tensor) column = NULL;
-  PX_SCOPED(px_tensor) half = NULL;
-  PX_SCOPED(px_tensor) whole = NULL;
-  PX_SCOPED(px_tensor) least = NULL;
+  PX_SCOPED(px_tensor) by_rows = NULL;
+  PX_SCOPED(px_tensor) correlation = NULL;
+  PX_SCOPED(px_tensor) clamped = NULL;
   PX_TRY(px_cov(&c, args->self, 1, NULL, NULL));
   if (c->ndim == 0) return px_div(&call->results[0], c, c);
   PX_TRY(px_diagonal(&variances, c, 0, 0, 1));
   PX_TRY(px_sqrt(&spread, variances));
   PX_TRY(px_unsqueeze(&column, spread, 1));
-  PX_TRY(px_div(&half, c, column));
-  PX_TRY(px_div(&whole, half, spread));
-  if (px_dtype_is_complex((px_dtype)whole->dtype)) return within_ones(&call->results[0], whole);
-  PX_TRY(at_least(&least, whole, -1));
-  return at_most(&call->results[0], least, 1);
+  PX_TRY(px_div(&by_rows, c, column));
+  PX_TRY(px_div(&correlation, by_rows, spread));
+  if (px_dtype_is_complex((px_dtype)correlation->dtype))
+    return within_ones(&call->results[0], correlation);
+  PX_TRY(clamp_min(&clamped, correlation, -1));
+  return clamp_max(&call->results[0], clamped, 1);
 }
 
 // ---- distances
@@ -338,43 +339,43 @@ static px_status differences(px_tensor **out, const px_tensor *x1, const px_tens
   return px_sub(out, a, b, px_int(1));
 }
 PX_RUN(cdist) {
-  enum { MANY = 25 };  // rows
+  enum { MM_ROWS = 25 };  // rows above which products are faster, as in PyTorch
   const px_tensor *x1 = args->x1, *x2 = args->x2;
   const char *mode = args->compute_mode ? args->compute_mode : "";
   int64_t last = -1;
-  bool many = x1->sizes[x1->ndim - 2] > MANY || x2->sizes[x2->ndim - 2] > MANY;
+  bool many = x1->sizes[x1->ndim - 2] > MM_ROWS || x2->sizes[x2->ndim - 2] > MM_ROWS;
   bool never = !strncmp(mode, "donot", 5), always = !strcmp(mode, "use_mm_for_euclid_dist");
   if (args->p == 2 && !never && (many || always))
     return px_cdist_of_products(&call->results[0], x1, x2);
-  PX_SCOPED(px_tensor) apart = NULL;
-  PX_TRY(differences(&apart, x1, x2));
+  PX_SCOPED(px_tensor) difference = NULL;
+  PX_TRY(differences(&difference, x1, x2));
   if (x1->sizes[x1->ndim - 1] == 0)
-    return px_sum(&call->results[0], apart, &last, 1, false, PX_DTYPE_NONE);
-  return px_norm(&call->results[0], apart, px_float(args->p), &last, 1, false, PX_DTYPE_NONE);
+    return px_sum(&call->results[0], difference, &last, 1, false, PX_DTYPE_NONE);
+  return px_norm(&call->results[0], difference, px_float(args->p), &last, 1, false, PX_DTYPE_NONE);
 }
 static px_status squares(px_tensor **out, const px_tensor *rows, int64_t at) {
-  PX_SCOPED(px_tensor) each = NULL;
+  PX_SCOPED(px_tensor) scaled = NULL;
   PX_SCOPED(px_tensor) sums = NULL;
-  PX_TRY(px_mul(&each, rows, rows));
-  PX_TRY(px_sum(&sums, each, (const int64_t[]){-1}, 1, false, PX_DTYPE_NONE));
+  PX_TRY(px_mul(&scaled, rows, rows));
+  PX_TRY(px_sum(&sums, scaled, (const int64_t[]){-1}, 1, false, PX_DTYPE_NONE));
   return px_unsqueeze(out, sums, at);
 }
 PX_RUN(cdist_of_products) {
   PX_SCOPED(px_tensor) a = NULL;
   PX_SCOPED(px_tensor) b = NULL;
-  PX_SCOPED(px_tensor) turned = NULL;
+  PX_SCOPED(px_tensor) adjoint = NULL;
   PX_SCOPED(px_tensor) product = NULL;
   PX_SCOPED(px_tensor) both = NULL;
-  PX_SCOPED(px_tensor) apart = NULL;
-  PX_SCOPED(px_tensor) least = NULL;
+  PX_SCOPED(px_tensor) difference = NULL;
+  PX_SCOPED(px_tensor) clamped = NULL;
   PX_TRY(squares(&a, args->x1, -1));
   PX_TRY(squares(&b, args->x2, -2));
-  PX_TRY(px_transpose(&turned, args->x2, -2, -1));
-  PX_TRY(px_matmul(&product, args->x1, turned));
+  PX_TRY(px_transpose(&adjoint, args->x2, -2, -1));
+  PX_TRY(px_matmul(&product, args->x1, adjoint));
   PX_TRY(px_add(&both, a, b, px_int(1)));
-  PX_TRY(px_sub(&apart, both, product, px_int(2)));
-  PX_TRY(at_least(&least, apart, 0));
-  return px_sqrt(&call->results[0], least);
+  PX_TRY(px_sub(&difference, both, product, px_int(2)));
+  PX_TRY(clamp_min(&clamped, difference, 0));
+  return px_sqrt(&call->results[0], clamped);
 }
 PX_RUN(renorm) {
   const px_tensor *self = args->self;

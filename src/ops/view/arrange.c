@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Composites that rearrange and join: dimensions that are added, planes that are turned, diagonals
-// and slices that are written, blocks, products of sets.
+// Composites that rearrange and join: atleast_nd and stacks, rot90, scatters into views, diagonals,
+// block_diag, cartesian_prod, combinations.
 #include "ops/core/run.h"
 #include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"
@@ -10,37 +10,37 @@
 #include "run_functions/index.h"
 #include "run_functions/view.h"
 
-// ---- at least so many dimensions
+// ---- minimum number of dimensions
 
-// A line, or a tensor without dimensions, gets n sizes, of which one is all of it.
-static px_status lined(px_tensor **out, const px_tensor *t, int n, int at) {
+// Reshapes a vector or a 0-dim tensor to n dimensions; dimension `at` holds all elements.
+static px_status as_line(px_tensor **out, const px_tensor *t, int n, int at) {
   int64_t sizes[3] = {1, 1, 1};
   sizes[at] = t->numel;
   return px_reshape(out, t, sizes, n);
 }
 PX_RUN(atleast_1d) {
-  if (args->self->ndim == 0) return lined(&call->results[0], args->self, 1, 0);
+  if (args->self->ndim == 0) return as_line(&call->results[0], args->self, 1, 0);
   call->results[0] = px_retain(args->self);
   return PX_OK;
 }
 PX_RUN(atleast_2d) {
-  if (args->self->ndim < 2) return lined(&call->results[0], args->self, 2, 1);
+  if (args->self->ndim < 2) return as_line(&call->results[0], args->self, 2, 1);
   call->results[0] = px_retain(args->self);
   return PX_OK;
 }
 PX_RUN(atleast_3d) {
-  if (args->self->ndim < 2) return lined(&call->results[0], args->self, 3, 1);
+  if (args->self->ndim < 2) return as_line(&call->results[0], args->self, 3, 1);
   if (args->self->ndim == 2) return px_unsqueeze(&call->results[0], args->self, 2);
   call->results[0] = px_retain(args->self);
   return PX_OK;
 }
 static px_status column(px_tensor **out, const px_tensor *t) {
-  if (t->ndim < 2) return lined(out, t, 2, 0);
+  if (t->ndim < 2) return as_line(out, t, 2, 0);
   *out = px_retain((px_tensor *)t);
   return PX_OK;
 }
 
-// Makes a part of each of the tensors, and joins them.
+// Applies `part` to each tensor and joins the results.
 typedef px_status part_fn(px_tensor **out, const px_tensor *t, void *context);
 typedef px_status join_fn(px_tensor **out, px_tensor *const *items, int64_t n, int64_t dim);
 static px_status joined(px_tensor **out, px_value list, part_fn *part, void *context, join_fn *join,
@@ -72,7 +72,7 @@ PX_RUN(vstack) { return cat_widened(&call->results[0], args->tensors, px_atleast
 PX_RUN(dstack) { return cat_widened(&call->results[0], args->tensors, px_atleast_3d, 2); }
 PX_RUN(column_stack) { return cat_widened(&call->results[0], args->tensors, column, 1); }
 
-// ---- turning
+// ---- rotation
 
 PX_RUN(rot90) {
   const px_tensor *self = args->self;
@@ -93,45 +93,46 @@ PX_RUN(rot90) {
 
 // ---- coordinates
 
-// The places in units of the dimensions behind, cut at the dimension's own size.
-static px_status coordinate(px_tensor **out, const px_tensor *places, int64_t *unit, int64_t size) {
-  PX_SCOPED(px_tensor) whole = NULL;
-  PX_TRY(px_floor_divide_scalar(&whole, places, px_int(*unit)));
+// Coordinate along one dimension from flat indices. Multiplies *unit by the dimension's size.
+static px_status coordinate(px_tensor **out, const px_tensor *flat_index, int64_t *unit,
+                            int64_t size) {
+  PX_SCOPED(px_tensor) quotient = NULL;
+  PX_TRY(px_floor_divide_scalar(&quotient, flat_index, px_int(*unit)));
   PX_CHECK(!px__mul_size(*unit, size ? size : 1, unit), PX_RUNTIME,
            "unravel_index: the shape has too many elements");
-  return px_remainder_scalar(out, whole, px_int(size));
+  return px_remainder_scalar(out, quotient, px_int(size));
 }
-// The coordinates of a place lie beside each other.
-static px_status beside(px_list **out, px_tensor *const *items, int n) {
+// Stacks the coordinates and returns them as views of one tensor.
+static px_status stack_coordinates(px_list **out, px_tensor *const *items, int n) {
   PX_SCOPED(px_tensor) all = NULL;
   PX_TRY(px_stack(&all, items, n, -1));
   return px_unbind(out, all, -1);
 }
 PX_RUN(unravel_index) {
-  const px_tensor *places = args->indices;
+  const px_tensor *flat_index = args->indices;
   px_tensor *items[PX_MAX_DIMS];
   int n = args->shape.n, made = n;
   int64_t unit = 1;
-  px_dtype dtype = (px_dtype)places->dtype;
+  px_dtype dtype = (px_dtype)flat_index->dtype;
   PX_CHECK(!px_dtype_is_float(dtype) && !px_dtype_is_complex(dtype) && dtype != PX_BOOL, PX_TYPE,
            "expected 'indices' to be integer dtype, but got torch.%s", px_dtype_name(dtype));
   PX_TRY(px__check_ndim(n));
   PX_SCOPED(px_tensor) wide = NULL;
-  PX_TRY(px__tensor_to(&wide, places, PX_INT64, PX_DEVICE_NONE));
+  PX_TRY(px__tensor_to(&wide, flat_index, PX_INT64, PX_DEVICE_NONE));
   px_status status = PX_OK;
   while (made > 0 && status == PX_OK) {
     status = coordinate(&items[made - 1], wide, &unit, args->shape.v.ints[made - 1]);
     if (status == PX_OK) made--;
   }
   if (status == PX_OK)
-    status = n ? beside(&call->list, items, n) : px_list_new(&call->list, items, n);
+    status = n ? stack_coordinates(&call->list, items, n) : px_list_new(&call->list, items, n);
   for (int i = made; i < n; i++) px_release(items[i]);
   return status;
 }
 
-// ---- writing into a part of a copy
+// ---- writes to a view of a copy
 
-// Gives the part, a view of a copy, what src holds.
+// Copies src to `part`, a view of a copy.
 static px_status write_part(px_tensor *part, const px_tensor *src) {
   char have[128], want[128];
   bool same = src->ndim == part->ndim;
@@ -141,8 +142,8 @@ static px_status write_part(px_tensor *part, const px_tensor *src) {
            px__size_text(have, sizeof have, src), px__size_text(want, sizeof want, part));
   return px__tensor_copy(part, src, false);
 }
-// A copy with the strides of t, gaps included; row-major where elements share memory.
-static px_status clone_as_it_lies(px_tensor **out, const px_tensor *t) {
+// Copies t with its strides, gaps included. Row-major if elements share memory.
+static px_status clone_strided(px_tensor **out, const px_tensor *t) {
   for (int d = 0; d < t->ndim; d++)
     if (t->sizes[d] > 1 && t->strides[d] == 0) return px_clone(out, t, NULL);
   PX_SCOPED(px_tensor) made = NULL;
@@ -155,14 +156,14 @@ static px_status clone_as_it_lies(px_tensor **out, const px_tensor *t) {
 
 PX_RUN(select_scatter) {
   PX_SCOPED(px_tensor) part = NULL;
-  PX_TRY(clone_as_it_lies(&call->results[0], args->self));
+  PX_TRY(clone_strided(&call->results[0], args->self));
   PX_TRY(px_select(&part, call->results[0], args->dim, args->index));
   return write_part(part, args->src);
 }
 PX_RUN(as_strided_scatter) {
   PX_SCOPED(px_tensor) part = NULL;
   const int64_t *offset = px__given(args->storage_offset) ? &args->storage_offset.v.i : NULL;
-  PX_TRY(clone_as_it_lies(&call->results[0], args->self));
+  PX_TRY(clone_strided(&call->results[0], args->self));
   PX_TRY(px_as_strided(&part, call->results[0], args->size.v.ints, args->size.n,
                        args->stride.v.ints, args->stride.n, offset));
   return write_part(part, args->src);
@@ -177,25 +178,26 @@ PX_RUN(slice_scatter) {
 }
 PX_RUN(diagonal_scatter) {
   PX_SCOPED(px_tensor) part = NULL;
-  PX_TRY(clone_as_it_lies(&call->results[0], args->self));
+  PX_TRY(clone_strided(&call->results[0], args->self));
   PX_TRY(px_diagonal(&part, call->results[0], args->offset, args->dim1, args->dim2));
   return write_part(part, args->src);
 }
 
-// The diagonal of all dimensions; of a tall matrix it begins anew below, a row left out between.
-static px_status whole_diagonal(px_tensor **out, const px_tensor *self, bool again) {
-  int64_t least = self->sizes[0], stride = 0, offset;
+// View of the diagonal over all dimensions. `again`: the next diagonal of a tall matrix, starting
+// one row after the end of the first.
+static px_status full_diagonal(px_tensor **out, const px_tensor *self, bool second) {
+  int64_t smallest = self->sizes[0], stride = 0, offset;
   for (int d = 0; d < self->ndim; d++) {
-    if (self->sizes[d] < least) least = self->sizes[d];
+    if (self->sizes[d] < smallest) smallest = self->sizes[d];
     stride += self->strides[d];
   }
   offset = self->offset;
-  if (again) {
+  if (second) {
     int64_t step = self->sizes[1] + 1;
-    least = (self->numel + step - 1) / step - least;
+    smallest = (self->numel + step - 1) / step - smallest;
     offset += self->strides[0] * step;
   }
-  return px_as_strided(out, self, &least, 1, &stride, 1, &offset);
+  return px_as_strided(out, self, &smallest, 1, &stride, 1, &offset);
 }
 PX_RUN(fill_diagonal) {
   px_tensor *self = args->self;
@@ -204,18 +206,18 @@ PX_RUN(fill_diagonal) {
   for (int d = 1; d < self->ndim && self->ndim > 2; d++)
     PX_CHECK(self->sizes[d] == self->sizes[0], PX_RUNTIME,
              "all dimensions of input must be of equal length");
-  PX_TRY(whole_diagonal(&line, self, false));
+  PX_TRY(full_diagonal(&line, self, false));
   bool wraps = args->wrap && self->ndim == 2 && self->sizes[0] > self->sizes[1] + 1;
-  if (wraps) PX_TRY(whole_diagonal(&below, self, true));
+  if (wraps) PX_TRY(full_diagonal(&below, self, true));
   PX_TRY(px_fill_(line, args->fill_value));
   if (wraps) PX_TRY(px_fill_(below, args->fill_value));
   call->results[0] = px_retain(self);
   return PX_OK;
 }
 
-// ---- blocks and sets
+// ---- blocks and set products
 
-// What all blocks share, and how many columns come before the next one.
+// Common dtype of the blocks, their total columns, and the columns before the next block.
 typedef struct blocks {
   px_dtype dtype;
   int64_t columns, before;
@@ -234,7 +236,7 @@ static px_status measure_blocks(blocks *all, px_value list) {
   }
   return PX_OK;
 }
-// A block with zeros at both sides.
+// Pads a block with zeros on both sides.
 static px_status pad_block(px_tensor **out, const px_tensor *t, void *context) {
   blocks *all = context;
   PX_SCOPED(px_tensor) matrix = NULL;
@@ -255,8 +257,8 @@ PX_RUN(block_diag) {
   return joined(&call->results[0], list, pad_block, &all, px_cat, 0);
 }
 
-// A line of a set, each element as often as there are combinations of what comes behind, all of it
-// as often as of what comes before.
+// One column of the product: each element repeats for all combinations of later sets, and the whole
+// set for all combinations of earlier ones.
 typedef struct rows_of_product {
   int64_t all, before;
 } rows_of_product;
@@ -264,8 +266,8 @@ static px_status product_column(px_tensor **out, const px_tensor *t, void *conte
   rows_of_product *rows = context;
   PX_SCOPED(px_tensor) shaped = NULL;
   PX_SCOPED(px_tensor) wide = NULL;
-  int64_t size = t->numel, behind = rows->all ? rows->all / rows->before / size : 0;
-  int64_t sizes[3] = {1, size, 1}, full[3] = {rows->before, size, behind};
+  int64_t size = t->numel, inner = rows->all ? rows->all / rows->before / size : 0;
+  int64_t sizes[3] = {1, size, 1}, full[3] = {rows->before, size, inner};
   rows->before *= size;
   PX_TRY(px_reshape(&shaped, t, sizes, 3));
   PX_TRY(px_expand(&wide, shaped, full, 3));
@@ -286,7 +288,8 @@ PX_RUN(cartesian_prod) {
   return joined(&call->results[0], list, product_column, &rows, px_stack, 1);
 }
 
-// The next of the rising rows of r numbers below n, which may repeat; false after the last.
+// Advances to the next ascending row of r numbers below n; false after the last. `repeats`: numbers
+// may repeat.
 static bool next_choice(int64_t *row, int64_t r, int64_t n, bool repeats) {
   int64_t k = r - 1;
   while (k >= 0 && row[k] == (repeats ? n - 1 : n - r + k)) k--;
@@ -299,9 +302,9 @@ static px_status count_choices(int64_t *count, int64_t n, int64_t r, bool repeat
   int64_t from = repeats ? px__sum(n - 1, r) : n, made = 1;
   *count = 0;
   if ((!repeats && r > n) || (repeats && n == 0)) return PX_OK;
-  int64_t least = r < from - r ? r : from - r;
-  for (int64_t i = 1; i <= least; i++) {
-    PX_CHECK(!px__mul_size(made, from - least + i, &made), PX_RUNTIME,
+  int64_t smallest = r < from - r ? r : from - r;
+  for (int64_t i = 1; i <= smallest; i++) {
+    PX_CHECK(!px__mul_size(made, from - smallest + i, &made), PX_RUNTIME,
              "combinations: too many rows");
     made /= i;
   }
@@ -313,7 +316,7 @@ PX_RUN(combinations) {
   int64_t r = args->r, n = self->numel, count, none = 0;
   PX_SCOPED(px_tensor) rows = NULL;
   PX_SCOPED(px_tensor) flat = NULL;
-  PX_SCOPED(px_tensor) there = NULL;
+  PX_SCOPED(px_tensor) on_device = NULL;
   PX_SCOPED(px_tensor) picked = NULL;
   px_device device = px__tensor_device(self);
   if (r == 0)
@@ -329,7 +332,7 @@ PX_RUN(combinations) {
   }
   int64_t total = count * r;
   PX_TRY(px_reshape(&flat, rows, &total, 1));
-  PX_TRY(px__tensor_to(&there, flat, PX_DTYPE_NONE, device));
-  PX_TRY(px_index_select(&picked, self, 0, there));
+  PX_TRY(px__tensor_to(&on_device, flat, PX_DTYPE_NONE, device));
+  PX_TRY(px_index_select(&picked, self, 0, on_device));
   return px_reshape(&call->results[0], picked, sizes, 2);
 }

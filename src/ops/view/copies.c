@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies of what views give, where that is a list, and sums and places of a size that is asked for.
+// Copying variants of list-returning views, sum_to_size and nonzero_static.
 #include "ops/core/run.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/factory.h"
@@ -8,7 +8,7 @@
 #include "phlox/ops/view.h"
 #include "run_functions/copies.h"
 
-// A list of copies in the place of a list of views.
+// Returns a list of copies instead of views.
 static px_status copy_parts(px_call *call, const px_list *views) {
   int64_t count = px_list_size(views), made = 0;
   px_tensor **items = NULL;
@@ -41,25 +41,25 @@ PX_RUN(split_with_sizes_copy) {
   return copy_parts(call, views);
 }
 
-// ---- chunks of several
+// ---- _chunk_cat
 
 static px_status check_chunks(const px_value list, int64_t dim) {
   PX_CHECK(list.n > 0, PX_RUNTIME, "_chunk_cat expects a non-empty input tensor list");
   const px_tensor *first = list.v.tensors[0];
-  bool alike = true, fits = true;
+  bool same_ndim = true, fits = true;
   for (int i = 0; i < list.n; i++) {
     const px_tensor *t = list.v.tensors[i];
     PX_CHECK(t->numel > 0, PX_RUNTIME, "_chunk_cat expects non-empty tensor");
     PX_CHECK(t->dtype == first->dtype, PX_RUNTIME,
              "_chunk_cat expects all input tensors with the same dtype");
-    alike &= t->ndim == first->ndim, fits &= dim < t->ndim;
+    same_ndim &= t->ndim == first->ndim, fits &= dim < t->ndim;
   }
-  PX_CHECK(alike || dim >= 0, PX_RUNTIME,
+  PX_CHECK(same_ndim || dim >= 0, PX_RUNTIME,
            "_chunk_cat expects non-negative dim when input tensors have different ndims");
   PX_CHECK(fits, PX_RUNTIME, "_chunk_cat expects dim < ndim for all input tensors");
   return PX_OK;
 }
-// As [sizes before dim, chunks, all the rest], with zeros where the last chunks end.
+// Reshapes to [sizes before dim, chunks, rest]. The last chunk is padded with zeros.
 static px_status chunked(px_tensor **out, const px_tensor *t, int dim, int64_t chunks) {
   int64_t pad[2 * PX_MAX_DIMS] = {0}, sizes[PX_MAX_DIMS + 2], have = t->sizes[dim];
   int64_t each = have / chunks + (have % chunks != 0);
@@ -93,12 +93,12 @@ PX_RUN(_chunk_cat) {
   return status;
 }
 
-// Views, which here are no more.
+// Ordinary views. PyTorch's unsafe variants skip view tracking.
 PX_RUN(unsafe_chunk) { return px_chunk(&call->list, args->self, args->chunks, args->dim); }
 PX_RUN(unsafe_split) { return px_split(&call->list, args->self, args->split_size, args->dim); }
 
-// The sizes are those of the last dimensions, or 1; what comes before is summed away. As a sum of
-// all, to no dimensions, it is int64 of whole numbers.
+// Sums over the leading dimensions and those of target size 1. A sum over all dimensions, to a
+// 0-dim tensor, is int64 for integers.
 PX_RUN(sum_to_size) {
   const px_tensor *self = args->self;
   int lead = self->ndim - args->size.n, count = 0;
@@ -122,21 +122,21 @@ PX_RUN(sum_to_size) {
 
 PX_RUN(nonzero_static) {
   PX_SCOPED(px_tensor) found = NULL;
-  if (px__lacks_values(args->self))
+  if (px__is_meta(args->self))
     return px_tensor_empty(&call->results[0], 2, (const int64_t[]){args->size, args->self->ndim},
                            PX_INT64, px__tensor_device(args->self));
   PX_TRY(px_nonzero(&found, args->self));
-  int64_t have = found->sizes[0], lack = args->size - have;
-  PX_SCOPED(px_tensor) rest = NULL;
-  if (lack <= 0) {
-    PX_TRY(px_narrow(&rest, found, 0, 0, args->size));
-    return px_contiguous(&call->results[0], rest);
+  int64_t have = found->sizes[0], missing = args->size - have;
+  PX_SCOPED(px_tensor) padding = NULL;
+  if (missing <= 0) {
+    PX_TRY(px_narrow(&padding, found, 0, 0, args->size));
+    return px_contiguous(&call->results[0], padding);
   }
-  const int64_t sizes[] = {lack, found->sizes[1]};
-  PX_TRY(px_full(&rest, sizes, 2, px_int(args->fill_value), PX_INT64, px_tensor_device(found),
+  const int64_t sizes[] = {missing, found->sizes[1]};
+  PX_TRY(px_full(&padding, sizes, 2, px_int(args->fill_value), PX_INT64, px_tensor_device(found),
                  false, false));
   PX_SCOPED(px_tensor) rows = NULL;
   PX_TRY(px_contiguous(&rows, found));
-  px_tensor *const both[] = {rows, rest};
+  px_tensor *const both[] = {rows, padding};
   return px_cat(&call->results[0], both, 2, 0);
 }

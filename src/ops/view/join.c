@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ops that concatenate tensors, repeat them or rearrange their elements, by copies into views.
+// Ops that concatenate, repeat or rearrange, by copies into views.
 #include "batch_functions/index.h"
 #include "call/vmap.h"
 #include "hidden/view.h"
@@ -11,10 +11,10 @@
 
 // ---- cat and stack
 
-// A 1-D tensor without elements is joined with anything: an old habit of programs.
-static bool is_nothing(const px_tensor *t) { return t->ndim == 1 && t->numel == 0; }
+// Empty 1-d tensors join with any shape, a legacy rule of PyTorch.
+static bool is_legacy_empty(const px_tensor *t) { return t->ndim == 1 && t->numel == 0; }
 
-static px_status joint_dtype(px_dtype *out, px_value list) {
+static px_status common_dtype(px_dtype *out, px_value list) {
   *out = (px_dtype)list.v.tensors[0]->dtype;
   for (int i = 1; i < list.n; i++)
     PX_TRY(px_dtype_promote_or_fail(out, *out, (px_dtype)list.v.tensors[i]->dtype));
@@ -29,7 +29,7 @@ static px_status cat_shape(px_value list, int64_t given, int *out_dim, int *out_
     const px_tensor *t = list.v.tensors[i];
     PX_CHECK(t->ndim > 0, PX_RUNTIME,
              "zero-dimensional tensor (at position %d) cannot be concatenated", i);
-    if (is_nothing(t) && (first || list.n > 1)) continue;
+    if (is_legacy_empty(t) && (first || list.n > 1)) continue;
     if (!first) {
       first = t;
       PX_TRY(px__wrap_dim(&dim, given, t->ndim));
@@ -52,10 +52,13 @@ static px_status cat_shape(px_value list, int64_t given, int *out_dim, int *out_
   return PX_OK;
 }
 
-// On the CPU parts of short rows come into the result row by row, where all lie row-major and are
-// of one dtype. Truths are made 0 or 1 by copies.
+// Fast path on the CPU: interleaves short rows of row-major tensors of one dtype. Not for bool:
+// copies normalise its elements to 0 or 1.
 static px__named_kernel joined = {.name = "joined", .moves = true};
-enum { SHORT = 65536, AT_ONCE = PX_MAX_OPERANDS - 1 };  // bytes of a row; tensors of a launch
+enum {
+  MAX_SHORT_ROW = 65536,
+  MAX_TENSORS = PX_MAX_OPERANDS - 1
+};  // max bytes of a row; tensors per launch
 static bool has_short_rows(const px_tensor *result, px_value list, int64_t rows) {
   if (px__tensor_device(result).type != PX_CPU || rows < 2 || !result->numel) return false;
   bool plain = result->contiguous && result->dtype != PX_BOOL;
@@ -63,12 +66,12 @@ static bool has_short_rows(const px_tensor *result, px_value list, int64_t rows)
     const px_tensor *t = list.v.tensors[i];
     plain &= t->dtype == result->dtype && t->contiguous;
   }
-  return plain && result->numel / rows * (int64_t)px__item(result) <= SHORT;
+  return plain && result->numel / rows * (int64_t)px__item(result) <= MAX_SHORT_ROW;
 }
 static px_status join_rows(px_tensor *result, px_value list, int64_t rows) {
   int64_t first = 0;
   for (int i = 0, n; i < list.n; i += n) {
-    n = list.n - i < AT_ONCE ? list.n - i : AT_ONCE;
+    n = list.n - i < MAX_TENSORS ? list.n - i : MAX_TENSORS;
     const px_value params[] = {PX_I(rows), PX_I(first)};
     PX_TRY(px__run_kernel(&joined, px_cpu(), 1, &result, n, list.v.tensors + i, params, 2));
     for (int k = 0; k < n; k++) first += list.v.tensors[i + k]->numel / rows;
@@ -76,12 +79,12 @@ static px_status join_rows(px_tensor *result, px_value list, int64_t rows) {
   return PX_OK;
 }
 
-// Several copies into parts of a result go to a device together.
+// Several copies to a device are batched in one launch.
 static bool has_parts(const px_call *call, px_value list) {
   return list.n > 2 && px__tensor_device(call->results[0]).type == PX_CUDA;
 }
-typedef px_status (*put_parts)(px_tensor *result, px_value list, int dim);
-static px_status put(const px_call *call, put_parts parts, px_value list, int dim) {
+typedef px_status (*copy_fn)(px_tensor *result, px_value list, int dim);
+static px_status copy_parts(const px_call *call, copy_fn parts, px_value list, int dim) {
   px_tensor *result = call->results[0];
   int64_t rows = px__sizes_product(result->sizes, dim);
   if (has_short_rows(result, list, rows)) return join_rows(result, list, rows);
@@ -91,16 +94,16 @@ static px_status put(const px_call *call, put_parts parts, px_value list, int di
   return px_together_end(status == PX_OK ? parts(result, list, dim) : status);
 }
 
-static px_status put_in_turn(px_tensor *result, px_value list, int dim) {
-  int64_t at = 0;
+static px_status copy_slices(px_tensor *result, px_value list, int dim) {
+  int64_t current = 0;
   for (int i = 0; i < list.n; i++) {
     const px_tensor *t = list.v.tensors[i];
     if (t->numel) {
       PX_SCOPED(px_tensor) part = NULL;
-      PX_TRY(px__part_slice(&part, result, dim, at, t->sizes[dim], 1));
+      PX_TRY(px__part_slice(&part, result, dim, current, t->sizes[dim], 1));
       PX_TRY(px__tensor_copy(part, t, false));
     }
-    at += is_nothing(t) ? 0 : t->sizes[dim];
+    current += is_legacy_empty(t) ? 0 : t->sizes[dim];
   }
   return PX_OK;
 }
@@ -112,9 +115,9 @@ PX_RUN(cat) {
   PX_TRY(px__call_same_device(call));
   PX_TRY(cat_shape(list, args->dim, &dim, &ndim, sizes));
   px_dtype dtype;
-  PX_TRY(joint_dtype(&dtype, list));
+  PX_TRY(common_dtype(&dtype, list));
   PX_TRY(px__call_result(call, 0, ndim, sizes, dtype));
-  return put(call, put_in_turn, list, dim);
+  return copy_parts(call, copy_slices, list, dim);
 }
 
 static px_status check_equal_sizes(px_value list) {
@@ -130,7 +133,7 @@ static px_status check_equal_sizes(px_value list) {
   return PX_OK;
 }
 
-static px_status put_each(px_tensor *result, px_value list, int dim) {
+static px_status copy_selected(px_tensor *result, px_value list, int dim) {
   for (int i = 0; i < list.n && list.v.tensors[0]->numel; i++) {
     PX_SCOPED(px_tensor) part = NULL;
     PX_TRY(px__part_select(&part, result, dim, i));
@@ -151,14 +154,14 @@ PX_RUN(stack) {
   for (int d = 0, from = 0; d <= first->ndim; d++)
     sizes[d] = d == dim ? list.n : first->sizes[from++];
   px_dtype dtype;
-  PX_TRY(joint_dtype(&dtype, list));
+  PX_TRY(common_dtype(&dtype, list));
   PX_TRY(px__call_result(call, 0, first->ndim + 1, sizes, dtype));
-  return put(call, put_each, list, dim);
+  return copy_parts(call, copy_selected, list, dim);
 }
 
 // ---- repeating
 
-// The result seen with two dimensions for each one: the repeats, then self's.
+// Views the result with two dimensions per dimension: repeats and self's size.
 static px_status repeat_into(px_tensor *to, const px_tensor *self, const int64_t *repeats) {
   int64_t sizes[2 * PX_MAX_DIMS], strides[2 * PX_MAX_DIMS], own[2 * PX_MAX_DIMS];
   int n = 0, lead = to->ndim - self->ndim;
@@ -170,7 +173,7 @@ static px_status repeat_into(px_tensor *to, const px_tensor *self, const int64_t
     if (size == 1) continue;
     sizes[n] = size, strides[n] = to->strides[d], own[n++] = self->strides[d - lead];
   }
-  PX_CHECK(n <= PX_MAX_DIMS, PX_UNIMPLEMENTED, "repeat of so many dimensions");
+  PX_CHECK(n <= PX_MAX_DIMS, PX_UNIMPLEMENTED, "repeat: too many repeated dimensions");
   PX_SCOPED(px_tensor) wide = NULL;
   PX_SCOPED(px_tensor) from = NULL;
   PX_TRY(px__tensor_view(&wide, to, n, sizes, strides, to->offset));
@@ -225,7 +228,7 @@ PX_RUN(repeat_interleave) {
     PX_TRY(px_reshape(&flat, self, (const int64_t[]){-1}, 1));
   }
   PX_CHECK(flat->ndim > 0 && flat->ndim < PX_MAX_DIMS, PX_RUNTIME,
-           "repeat_interleave of a tensor with %d dimensions", flat->ndim);
+           "repeat_interleave: unsupported number of dimensions, %d", flat->ndim);
   PX_TRY(px_unsqueeze(&column, flat, dim + 1));
   px__sizes_copy(sizes, column->sizes, column->ndim);
   sizes[dim + 1] = repeats;
@@ -237,12 +240,12 @@ PX_RUN(repeat_interleave) {
            "repeat_interleave: Invalid output_size, expected %lld but got %lld",
            (long long)sizes[dim], (long long)args->output_size.v.i);
   PX_SCOPED(px_tensor) copy = NULL;
-  PX_TRY(px_clone(&copy, wide, "contiguous_format"));  // never a view, not even of one element
+  PX_TRY(px_clone(&copy, wide, "contiguous_format"));  // never a view, not even for one element
   return px_reshape(&call->results[0], copy, sizes, flat->ndim);
 }
 
-// How often each place occurs is read on the host: the result's size depends on it.
-static px_status sum_repeats(int64_t *total, const int64_t *times, int64_t n, px_value wanted) {
+// The host reads the repeats, because the size of the result depends on them.
+static px_status sum_repeats(int64_t *total, const int64_t *times, int64_t n, px_value size_arg) {
   size_t bytes;
   *total = 0;
   for (int64_t i = 0; i < n; i++) {
@@ -250,53 +253,53 @@ static px_status sum_repeats(int64_t *total, const int64_t *times, int64_t n, px
     PX_CHECK(!px__add_size(*total, times[i], total), PX_RUNTIME,
              "repeat_interleave: the sum of repeats is too large");
   }
-  PX_CHECK(!px__given(wanted) || wanted.v.i == *total, PX_RUNTIME,
+  PX_CHECK(!px__given(size_arg) || size_arg.v.i == *total, PX_RUNTIME,
            "allocated size does not match required size");
   return px__row_major_bytes(&bytes, 1, total, PX_INT64);
 }
-static px_status spread_places(px_tensor **out, const px_tensor *repeats, px_value wanted) {
+static px_status repeated_indices(px_tensor **out, const px_tensor *repeats, px_value size_arg) {
   PX_SCOPED(px_tensor) wide = NULL;
-  int64_t *times = NULL, *places = NULL, n = repeats->numel, total = 0;
+  int64_t *times = NULL, *indices = NULL, n = repeats->numel, total = 0;
   PX_TRY(px__tensor_to(&wide, repeats, PX_INT64, PX_DEVICE_NONE));
   PX_TRY(px__alloc((void **)&times, (size_t)n * sizeof *times));
   px_status status = px_tensor_read(wide, times, (size_t)n * sizeof *times);
-  if (status == PX_OK) status = sum_repeats(&total, times, n, wanted);
+  if (status == PX_OK) status = sum_repeats(&total, times, n, size_arg);
   if (status == PX_OK)
-    status = px__alloc((void **)&places, (size_t)(total ? total : 1) * sizeof *places);
-  for (int64_t i = 0, at = 0; i < n && status == PX_OK; i++)
-    for (int64_t k = 0; k < times[i]; k++) places[at++] = i;
+    status = px__alloc((void **)&indices, (size_t)(total ? total : 1) * sizeof *indices);
+  for (int64_t i = 0, current = 0; i < n && status == PX_OK; i++)
+    for (int64_t k = 0; k < times[i]; k++) indices[current++] = i;
   if (status == PX_OK)
-    status = px_tensor_from_data(out, places, 1, &total, PX_INT64, px__tensor_device(repeats));
+    status = px_tensor_from_data(out, indices, 1, &total, PX_INT64, px__tensor_device(repeats));
   px__free(times);
-  px__free(places);
+  px__free(indices);
   return status;
 }
 
 PX_RUN(repeat_interleave_counts) {
   const px_tensor *repeats = args->repeats;
-  px_value wanted = args->output_size;
+  px_value size_arg = args->output_size;
   px_dtype dtype = (px_dtype)repeats->dtype;
-  PX_SCOPED(px_tensor) places = NULL;
-  PX_CHECK(!px__given(wanted) || wanted.v.i >= 0, PX_RUNTIME,
-           "Trying to create tensor with negative dimension %lld: [%lld]", (long long)wanted.v.i,
-           (long long)wanted.v.i);
-  bool lacks = px__lacks_values(repeats);
-  PX_CHECK(!lacks || px__given(wanted), PX_RUNTIME,
+  PX_SCOPED(px_tensor) indices = NULL;
+  PX_CHECK(!px__given(size_arg) || size_arg.v.i >= 0, PX_RUNTIME,
+           "Trying to create tensor with negative dimension %lld: [%lld]", (long long)size_arg.v.i,
+           (long long)size_arg.v.i);
+  bool is_meta = px__is_meta(repeats);
+  PX_CHECK(!is_meta || px__given(size_arg), PX_RUNTIME,
            "cannot repeat_interleave a meta tensor without output_size");
-  int64_t size = px__given(wanted) && repeats->numel ? wanted.v.i : 0;
-  if (lacks || !repeats->numel)
+  int64_t size = px__given(size_arg) && repeats->numel ? size_arg.v.i : 0;
+  if (is_meta || !repeats->numel)
     return px_tensor_empty(&call->results[0], 1, &size, dtype, px__tensor_device(repeats));
-  PX_TRY(spread_places(&places, repeats, wanted));
-  return px__tensor_to(&call->results[0], places, dtype, PX_DEVICE_NONE);
+  PX_TRY(repeated_indices(&indices, repeats, size_arg));
+  return px__tensor_to(&call->results[0], indices, dtype, PX_DEVICE_NONE);
 }
-// How many places there are follows from the numbers of each, so that they have to be told.
-PX_BATCH(repeat_interleave_counts) {
+// The output size depends on values, so callers must pass it.
+PX_VMAP_RULE(repeat_interleave_counts) {
   PX_CHECK(px__given(args->output_size), PX_RUNTIME,
            "repeat_interleave: vmapping over the `repeats` tensor requires the `output_size` "
            "argument to be specified, because the size of the output equals the sum of `repeats`, "
            "which is data-dependent and may differ between batch elements. Please pass "
            "output_size, e.g. output_size=int(repeats.sum(-1).max()).");
-  return px__batch_loop(b, true);
+  return px__vmap_loop(b, true);
 }
 
 PX_RUN(repeat_interleave_tensor) {
@@ -306,7 +309,7 @@ PX_RUN(repeat_interleave_tensor) {
   PX_SCOPED(px_tensor) flat = NULL;
   PX_SCOPED(px_tensor) line = NULL;
   PX_SCOPED(px_tensor) wide = NULL;
-  PX_SCOPED(px_tensor) places = NULL;
+  PX_SCOPED(px_tensor) indices = NULL;
   if (px__given(args->dim)) {
     PX_TRY(px__wrap_dim(&dim, args->dim.v.i, self->ndim));
     flat = px_retain(self);
@@ -324,13 +327,13 @@ PX_RUN(repeat_interleave_tensor) {
   PX_TRY(px_expand(&line, repeats, &n, 1));
   PX_TRY(px_to(&wide, line, PX_INT64, PX_DEVICE_NONE, false, false));
   const int64_t *size = px__given(args->output_size) ? &args->output_size.v.i : NULL;
-  PX_TRY(px_repeat_interleave_counts(&places, wide, size));
-  return px_index_select(&call->results[0], flat, dim, places);
+  PX_TRY(px_repeat_interleave_counts(&indices, wide, size));
+  return px_index_select(&call->results[0], flat, dim, indices);
 }
 
-// ---- moving elements
+// ---- flip and roll
 
-// The kernel "copy" with a source that runs backwards.
+// Runs the kernel "copy" with negative source strides.
 static px_status copy_flipped(px_tensor *to, const px_tensor *self, uint64_t dims) {
   static px__named_kernel copy = {.name = "copy"};
   px_device device = px__tensor_device(self);
@@ -370,13 +373,13 @@ static px_status roll_once(px_tensor **out, const px_tensor *self, int64_t shift
   PX_TRY(px_tensor_empty(&made, self->ndim, self->sizes, (px_dtype)self->dtype,
                          px__tensor_device(self)));
   shift = n ? (shift % n + n) % n : 0;
-  const int64_t cuts[2][3] = {{0, shift, n - shift}, {n - shift, 0, shift}};  // from, to, count
+  const int64_t ranges[2][3] = {{0, shift, n - shift}, {n - shift, 0, shift}};  // from, to, count
   for (int i = 0; i < 2 && self->numel; i++) {
     PX_SCOPED(px_tensor) from = NULL;
     PX_SCOPED(px_tensor) to = NULL;
-    if (cuts[i][2] == 0) continue;
-    PX_TRY(px__part_slice(&from, self, dim, cuts[i][0], cuts[i][2], 1));
-    PX_TRY(px__part_slice(&to, made, dim, cuts[i][1], cuts[i][2], 1));
+    if (ranges[i][2] == 0) continue;
+    PX_TRY(px__part_slice(&from, self, dim, ranges[i][0], ranges[i][2], 1));
+    PX_TRY(px__part_slice(&to, made, dim, ranges[i][1], ranges[i][2], 1));
     PX_TRY(px__tensor_copy(to, from, false));
   }
   *out = PX_MOVE(made);
@@ -388,22 +391,22 @@ PX_RUN(roll) {
   px_value shifts = args->shifts, dims = args->dims;
   PX_CHECK(self->ndim || !dims.n, PX_INDEX,
            "Dimension specified as %lld but tensor has no dimensions", (long long)dims.v.ints[0]);
-  PX_SCOPED(px_tensor) at = NULL;
+  PX_SCOPED(px_tensor) current = NULL;
   if (dims.n == 0 && shifts.n == 1) {
     PX_SCOPED(px_tensor) flat = NULL;
     PX_TRY(px_reshape(&flat, self, (const int64_t[]){-1}, 1));
-    PX_TRY(roll_once(&at, flat, shifts.v.ints[0], 0));
-    return px__unsafe_view(&call->results[0], at, self->sizes, self->ndim);
+    PX_TRY(roll_once(&current, flat, shifts.v.ints[0], 0));
+    return px__unsafe_view(&call->results[0], current, self->sizes, self->ndim);
   }
-  at = px_retain(self);
+  current = px_retain(self);
   for (int i = 0; i < dims.n; i++) {
     px_tensor *next = NULL;
     int d;
     PX_TRY(px__wrap_dim(&d, dims.v.ints[i], self->ndim));
-    PX_TRY(roll_once(&next, at, shifts.v.ints[i], d));
-    px_release(at);
-    at = next;
+    PX_TRY(roll_once(&next, current, shifts.v.ints[i], d));
+    px_release(current);
+    current = next;
   }
-  call->results[0] = PX_MOVE(at);
+  call->results[0] = PX_MOVE(current);
   return PX_OK;
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Padding with a value: the tensor is copied into a larger one. Padding with what is at the edges:
-// by a kernel, or, where a backend has none, by indexing one dimension after the other. Sizes come
-// in pairs, the last dimension first.
+// Constant padding copies into a larger tensor. Other modes use a kernel, or index_select along one
+// dimension at a time if a backend lacks it. Pad sizes come in pairs, last dimension first.
 #include "hidden/index.h"
 #include "ops/core/run.h"
 #include "phlox/ops/copy.h"
@@ -12,38 +11,38 @@
 
 #define LL(x) ((long long)(x))
 
-// ---- a value
+// ---- constant padding
 
 PX_RUN(constant_pad_nd_of_complex) {
   const px_tensor *self = args->self;
-  PX_SCOPED(px_tensor) none = NULL;
-  PX_SCOPED(px_tensor) around = NULL;
+  PX_SCOPED(px_tensor) zeros = NULL;
+  PX_SCOPED(px_tensor) border = NULL;
   PX_SCOPED(px_tensor) padded = NULL;
   px_value pad = args->pad;
   PX_TRY(px__check_complex_scalar(self));
-  PX_TRY(px_zeros_like(&none, self, PX_BOOL, PX_DEVICE_NONE, false, false, NULL));
-  PX_TRY(px_constant_pad_nd(&around, none, pad.v.ints, pad.n, px_int(1)));
+  PX_TRY(px_zeros_like(&zeros, self, PX_BOOL, PX_DEVICE_NONE, false, false, NULL));
+  PX_TRY(px_constant_pad_nd(&border, zeros, pad.v.ints, pad.n, px_int(1)));
   PX_TRY(px_constant_pad_nd(&padded, self, pad.v.ints, pad.n, px_int(0)));
-  return px_masked_fill_tensor(&call->results[0], padded, around, args->value);
+  return px_masked_fill_tensor(&call->results[0], padded, border, args->value);
 }
 
-typedef struct frame {
+typedef struct layout {
   int64_t sizes[PX_MAX_DIMS], first[PX_MAX_DIMS], from[PX_MAX_DIMS], count[PX_MAX_DIMS];
-} frame;
+} layout;
 
-// Where the tensor comes to lie; negative pads cut it.
-static px_status lay_out(frame *f, const px_tensor *self, px_value pad) {
+// Position of the tensor in the result. Negative padding crops.
+static px_status set_layout(layout *f, const px_tensor *self, px_value pad) {
   for (int d = 0; d < self->ndim; d++) {
     int pair = 2 * (self->ndim - 1 - d);
     int64_t before = pair < pad.n ? pad.v.ints[pair] : 0;
-    int64_t behind = pair < pad.n ? pad.v.ints[pair + 1] : 0;
+    int64_t after = pair < pad.n ? pad.v.ints[pair + 1] : 0;
     int64_t kept = self->sizes[d] + (before < 0 ? before : 0);
-    // What the first cut leaves is not less than 0, so the second one cannot overflow either.
-    if (kept >= 0 && behind < 0) kept += behind;
+    // kept is at least 0 after the first crop, so the second one cannot overflow either.
+    if (kept >= 0 && after < 0) kept += after;
     PX_CHECK(kept >= 0, PX_RUNTIME, "narrow(): length must be non-negative.");
     PX_CHECK(!__builtin_add_overflow(kept, before > 0 ? before : 0, &f->sizes[d]) &&
-                 !__builtin_add_overflow(f->sizes[d], behind > 0 ? behind : 0, &f->sizes[d]),
-             PX_RUNTIME, "padding (%lld, %lld) is too large", LL(before), LL(behind));
+                 !__builtin_add_overflow(f->sizes[d], after > 0 ? after : 0, &f->sizes[d]),
+             PX_RUNTIME, "padding (%lld, %lld) is too large", LL(before), LL(after));
     f->first[d] = before > 0 ? before : 0;
     f->from[d] = before < 0 ? -before : 0;
     f->count[d] = kept;
@@ -51,27 +50,27 @@ static px_status lay_out(frame *f, const px_tensor *self, px_value pad) {
   return PX_OK;
 }
 
-// The part of t that starts at `first` and has the frame's counts.
-static px_status part(px_tensor **out, const px_tensor *t, const int64_t *first, const frame *f) {
-  PX_SCOPED(px_tensor) now = px_retain((px_tensor *)t);
+// Part of t of the frame's counts, starting at `first`.
+static px_status part(px_tensor **out, const px_tensor *t, const int64_t *first, const layout *f) {
+  PX_SCOPED(px_tensor) current = px_retain((px_tensor *)t);
   for (int d = 0; d < t->ndim; d++) {
     px_tensor *next = NULL;
     // NOLINTNEXTLINE(clang-analyzer-core.uninitialized.Branch): the frame has all dimensions of t
-    PX_TRY(px_narrow(&next, now, d, f->count[d] ? first[d] : 0, f->count[d]));
-    px_release(now);
-    now = next;
+    PX_TRY(px_narrow(&next, current, d, f->count[d] ? first[d] : 0, f->count[d]));
+    px_release(current);
+    current = next;
   }
-  *out = PX_MOVE(now);
+  *out = PX_MOVE(current);
   return PX_OK;
 }
 
 PX_RUN(constant_pad_nd) {
   const px_tensor *self = args->self;
-  frame f;
+  layout f;
   PX_SCOPED(px_tensor) made = NULL;
   PX_SCOPED(px_tensor) inner = NULL;
   PX_SCOPED(px_tensor) kept = NULL;
-  PX_TRY(lay_out(&f, self, args->pad));
+  PX_TRY(set_layout(&f, self, args->pad));
   PX_TRY(px_full(&made, f.sizes, self->ndim, args->value, (px_dtype)self->dtype,
                  px__tensor_device(self), false, false));
   PX_TRY(part(&inner, made, f.first, &f));
@@ -81,75 +80,77 @@ PX_RUN(constant_pad_nd) {
   return PX_OK;
 }
 
-// ---- what lies at the edges
+// ---- padding with elements of the tensor
 
-// The place that stands for place i, which may be outside.
-static int64_t mirrored(int64_t i, int64_t size) {
+// Source index for an index i that may be outside of [0, size).
+static int64_t reflect(int64_t i, int64_t size) {
   return i < 0 ? -i : i >= size ? 2 * (size - 1) - i : i;
 }
-static int64_t nearest(int64_t i, int64_t size) { return i < 0 ? 0 : i >= size ? size - 1 : i; }
-static int64_t around(int64_t i, int64_t size) { return (i % size + size) % size; }
+static int64_t replicate(int64_t i, int64_t size) { return i < 0 ? 0 : i >= size ? size - 1 : i; }
+static int64_t circular(int64_t i, int64_t size) { return (i % size + size) % size; }
 
 static const struct {
   const char *name;
-  int64_t (*place)(int64_t i, int64_t size);
-  int64_t most;  // of a pad, beside the size; 1: as much as you like
+  int64_t (*source)(int64_t i, int64_t size);
+  int64_t max_pad;  // max padding minus the size; 1: unlimited
   const char *text;
-} modes[] = {{"reflect", mirrored, -1,
+} modes[] = {{"reflect", reflect, -1,
               "Padding size should be less than the corresponding input dimension, but got: "
               "padding (%lld, %lld) at dimension %d of input %s"},
-             {"replicate", nearest, 1, ""},
-             {"circular", around, 0, "Padding value causes wrapping around more than once."}};
+             {"replicate", replicate, 1, ""},
+             {"circular", circular, 0, "Padding value causes wrapping around more than once."}};
 
-enum { MOST_PADDED = 3 };  // dimensions
+enum { MAX_PADDED_DIMS = 3 };  // dimensions
 static bool is_small(int64_t pad) { return -INT32_MAX <= pad && pad <= INT32_MAX; }
-static bool leaves_some(int64_t size, int64_t before, int64_t behind) {
+static bool fits(int64_t size, int64_t before, int64_t after) {
   int64_t padded;
-  return size > 0 && is_small(before) && is_small(behind) &&
-         !__builtin_add_overflow(size, before + behind, &padded) && padded > 0;
+  return size > 0 && is_small(before) && is_small(after) &&
+         !__builtin_add_overflow(size, before + after, &padded) && padded > 0;
 }
 
-// A dimension that is padded.
-typedef struct edges {
+// Padding of a dimension.
+typedef struct padding {
   int dim;
-  int64_t before, behind, size;
-  int64_t first, kept;  // what has a part in it
-} edges;
+  int64_t before, after, size;
+  int64_t first, kept;  // range of source elements
+} padding;
 
-static px_status edges_of(edges *e, int ndim, const int64_t *sizes, px_value pad, int k, int mode) {
+static px_status padding_of(padding *e, int ndim, const int64_t *sizes, px_value pad, int k,
+                            int mode) {
   int dim = ndim - 1 - k;
-  int64_t size = sizes[dim], before = pad.v.ints[2 * k], behind = pad.v.ints[2 * k + 1];
+  int64_t size = sizes[dim], before = pad.v.ints[2 * k], after = pad.v.ints[2 * k + 1];
   char text[256];
-  int64_t most = modes[mode].most > 0 ? INT64_MAX : (size > 0 ? size : 0) + modes[mode].most;
-  *e = (edges){dim, 0, 0, size, 0, size};
-  if (before == 0 && behind == 0) return PX_OK;
+  int64_t max_pad =
+      modes[mode].max_pad > 0 ? INT64_MAX : (size > 0 ? size : 0) + modes[mode].max_pad;
+  *e = (padding){dim, 0, 0, size, 0, size};
+  if (before == 0 && after == 0) return PX_OK;
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
 #pragma GCC diagnostic ignored "-Wformat-extra-args"
-  PX_CHECK(before <= most && behind <= most, PX_RUNTIME, modes[mode].text, LL(before), LL(behind),
-           dim, px__sizes_text(text, sizeof text, ndim, sizes));
+  PX_CHECK(before <= max_pad && after <= max_pad, PX_RUNTIME, modes[mode].text, LL(before),
+           LL(after), dim, px__sizes_text(text, sizeof text, ndim, sizes));
 #pragma GCC diagnostic pop
-  PX_CHECK(leaves_some(size, before, behind), PX_RUNTIME,
-           "padding (%lld, %lld) leaves nothing of dimension %d of size %lld", LL(before),
-           LL(behind), dim, LL(size));
-  // What a negative pad cuts off has no part in what goes around.
-  bool cuts = modes[mode].place == around;
-  int64_t first = cuts && before < 0 ? -before : 0, last = cuts && behind < 0 ? -behind : 0;
-  *e = (edges){dim, before, behind, size + before + behind, first, size - first - last};
+  PX_CHECK(fits(size, before, after), PX_RUNTIME,
+           "padding (%lld, %lld) results in an empty dimension %d, from size %lld", LL(before),
+           LL(after), dim, LL(size));
+  // Circular padding does not wrap to cropped elements.
+  bool crops = modes[mode].source == circular;
+  int64_t first = crops && before < 0 ? -before : 0, last = crops && after < 0 ? -after : 0;
+  *e = (padding){dim, before, after, size + before + after, first, size - first - last};
   PX_CHECK(e->kept > 0, PX_RUNTIME, "Negative padding value is resulting in an empty dimension");
   return PX_OK;
 }
-static void list_places(int64_t *to, const edges *e, int mode) {
+static void list_sources(int64_t *to, const padding *e, int mode) {
   for (int64_t i = 0; i < e->size; i++)
-    to[i] = e->first + modes[mode].place(i - e->before - e->first, e->kept);
+    to[i] = e->first + modes[mode].source(i - e->before - e->first, e->kept);
 }
 
-// All but the batch have elements, unless what goes around is nothing.
+// Fails for empty dimensions other than the batch, except in circular mode.
 static px_status check_inner(const px_tensor *x, int dims, int mode) {
   char text[128];
   bool empty = false;
   for (int d = x->ndim == dims + 2; d < x->ndim; d++) empty |= x->sizes[d] == 0;
-  PX_CHECK(!empty || modes[mode].place == around, PX_RUNTIME,
+  PX_CHECK(!empty || modes[mode].source == circular, PX_RUNTIME,
            "Expected %dD or %dD (batch mode) tensor with possibly 0 batch size and other non-zero "
            "dimensions for input, but got: %s",
            dims + 1, dims + 2, px__size_text(text, sizeof text, x));
@@ -159,7 +160,7 @@ static px_status check_inner(const px_tensor *x, int dims, int mode) {
 static px_status pad_edges(px_tensor **out, const px_tensor *self, px_value pad, int mode) {
   int dims = pad.n / 2;
   bool pads = false;
-  PX_CHECK(dims && dims <= MOST_PADDED && (self->ndim == dims + 1 || self->ndim == dims + 2),
+  PX_CHECK(dims && dims <= MAX_PADDED_DIMS && (self->ndim == dims + 1 || self->ndim == dims + 2),
            PX_UNIMPLEMENTED,
            "Only 2D, 3D, 4D, 5D padding with non-constant padding are supported for now");
   PX_TRY(check_inner(self, dims, mode));
@@ -179,29 +180,30 @@ PX_RUN(_pad_edges) {
   return pad_edges(&call->results[0], args->input, args->pad, mode);
 }
 
-// Where the places of all padded dimensions come from, the outermost one first.
-static px_status places_of(px_tensor **out, const edges *e, int dims, int mode, px_device device) {
-  PX_SCOPED(px_tensor) places = NULL;
+// Source indices of all padded dimensions, the outermost first.
+static px_status sources_of(px_tensor **out, const padding *e, int dims, int mode,
+                            px_device device) {
+  PX_SCOPED(px_tensor) sources = NULL;
   int64_t total = 0;
   for (int k = 0; k < dims; k++) total += e[k].size;
-  PX_TRY(px_tensor_empty(&places, 1, &total, PX_INT64, px_cpu()));
-  int64_t *to = px__tensor_at(places);
-  for (int k = dims - 1; k >= 0; to += e[k--].size) list_places(to, &e[k], mode);
-  return px__tensor_to(out, places, PX_INT64, device);
+  PX_TRY(px_tensor_empty(&sources, 1, &total, PX_INT64, px_cpu()));
+  int64_t *to = px__tensor_at(sources);
+  for (int k = dims - 1; k >= 0; to += e[k--].size) list_sources(to, &e[k], mode);
+  return px__tensor_to(out, sources, PX_INT64, device);
 }
-static px_status pick_in_turn(px_tensor **out, px_tensor *self, const edges *e, int dims,
-                              int mode) {
-  PX_SCOPED(px_tensor) now = px_retain(self);
+static px_status index_each_dim(px_tensor **out, px_tensor *self, const padding *e, int dims,
+                                int mode) {
+  PX_SCOPED(px_tensor) current = px_retain(self);
   for (int k = 0; k < dims; k++) {
-    PX_SCOPED(px_tensor) places = NULL;
+    PX_SCOPED(px_tensor) sources = NULL;
     px_tensor *next = NULL;
-    if (!e[k].before && !e[k].behind) continue;
-    PX_TRY(places_of(&places, &e[k], 1, mode, px__tensor_device(self)));
-    PX_TRY(px_index_select(&next, now, e[k].dim, places));
-    px_release(now);
-    now = next;
+    if (!e[k].before && !e[k].after) continue;
+    PX_TRY(sources_of(&sources, &e[k], 1, mode, px__tensor_device(self)));
+    PX_TRY(px_index_select(&next, current, e[k].dim, sources));
+    px_release(current);
+    current = next;
   }
-  *out = PX_MOVE(now);
+  *out = PX_MOVE(current);
   return PX_OK;
 }
 
@@ -209,75 +211,74 @@ static px__named_kernel kernel = {.name = "pad_edges", .moves = true};
 PX_RUN(_pad_near) {
   px_tensor *self = args->input;
   int64_t sizes[PX_MAX_DIMS];
-  edges e[MOST_PADDED];
+  padding e[MAX_PADDED_DIMS];
   int mode = 0, dims = args->pad.n / 2;
-  PX_SCOPED(px_tensor) places = NULL;
+  PX_SCOPED(px_tensor) sources = NULL;
   PX_TRY(mode_of(&mode, args->mode));
   memcpy(sizes, self->sizes, sizeof *sizes * (size_t)self->ndim);
   for (int k = 0; k < dims; k++) {
-    PX_TRY(edges_of(&e[k], self->ndim, self->sizes, args->pad, k, mode));
+    PX_TRY(padding_of(&e[k], self->ndim, self->sizes, args->pad, k, mode));
     sizes[e[k].dim] = e[k].size;
   }
   if (!px__named_kernel_on(&kernel, (px_device_type)call->device.type))
-    return pick_in_turn(&call->results[0], self, e, dims, mode);
+    return index_each_dim(&call->results[0], self, e, dims, mode);
   PX_TRY(px__call_empty(call, 0, self->ndim, sizes, (px_dtype)self->dtype));
-  PX_TRY(places_of(&places, e, dims, mode, call->device));
-  px_tensor *given[] = {self, places};
+  PX_TRY(sources_of(&sources, e, dims, mode, call->device));
+  px_tensor *given[] = {self, sources};
   const px_value count = PX_I(dims);
   return px__run_kernel(&kernel, call->device, 1, &call->results[0], 2, given, &count, 1);
 }
 
-// What came from places [first, first + n) of a dimension is added up there.
-static px_status add_back(px_tensor *to, const px_tensor *grad, const px_tensor *places, int dim,
+// Adds gradients of indices [first, first + n) to their sources.
+static px_status add_back(px_tensor *to, const px_tensor *grad, const px_tensor *sources, int dim,
                           int64_t first, int64_t n) {
   PX_SCOPED(px_tensor) at = NULL;
   PX_SCOPED(px_tensor) part = NULL;
   if (n == 0) return PX_OK;
-  PX_TRY(px_narrow(&at, places, 0, first, n));
+  PX_TRY(px_narrow(&at, sources, 0, first, n));
   PX_TRY(px_narrow(&part, grad, dim, first, n));
   return px_index_add_(to, dim, at, part, px_int(1));
 }
-// What has its own place is copied, and what is from the edges is added to it.
-static px_status edges_back(px_tensor **out, const px_tensor *grad, const edges *e, int mode) {
-  int64_t inner = e->size - e->before - e->behind, sizes[PX_MAX_DIMS];
+// Copies the gradient of the unpadded range and adds that of the padding.
+static px_status pad_backward(px_tensor **out, const px_tensor *grad, const padding *e, int mode) {
+  int64_t inner = e->size - e->before - e->after, sizes[PX_MAX_DIMS];
   px_device device = px__tensor_device(grad);
-  PX_SCOPED(px_tensor) places = NULL;
-  PX_SCOPED(px_tensor) within = NULL;
+  PX_SCOPED(px_tensor) sources = NULL;
+  PX_SCOPED(px_tensor) unpadded = NULL;
   PX_SCOPED(px_tensor) made = NULL;
-  PX_TRY(places_of(&places, e, 1, mode, device));
-  if (e->before < 0 || e->behind < 0) {
+  PX_TRY(sources_of(&sources, e, 1, mode, device));
+  if (e->before < 0 || e->after < 0) {
     memcpy(sizes, grad->sizes, sizeof *sizes * (size_t)grad->ndim);
     sizes[e->dim] = inner;
     PX_TRY(px_zeros(&made, sizes, grad->ndim, (px_dtype)grad->dtype, device, false, false));
-    PX_TRY(add_back(made, grad, places, e->dim, 0, e->size));
+    PX_TRY(add_back(made, grad, sources, e->dim, 0, e->size));
   } else {
-    PX_TRY(px_narrow(&within, grad, e->dim, e->before, inner));
-    PX_TRY(px_clone(&made, within, NULL));
-    PX_TRY(add_back(made, grad, places, e->dim, 0, e->before));
-    PX_TRY(add_back(made, grad, places, e->dim, e->size - e->behind, e->behind));
+    PX_TRY(px_narrow(&unpadded, grad, e->dim, e->before, inner));
+    PX_TRY(px_clone(&made, unpadded, NULL));
+    PX_TRY(add_back(made, grad, sources, e->dim, 0, e->before));
+    PX_TRY(add_back(made, grad, sources, e->dim, e->size - e->after, e->after));
   }
   *out = PX_MOVE(made);
   return PX_OK;
 }
 PX_RUN(_pad_near_backward) {
   const px_value sizes = args->input_sizes;
-  PX_SCOPED(px_tensor) now = px_retain(args->grad_output);
+  PX_SCOPED(px_tensor) current = px_retain(args->grad_output);
   int mode = 0;
   PX_TRY(mode_of(&mode, args->mode));
   for (int k = args->pad.n / 2 - 1; k >= 0; k--) {
-    edges e;
+    padding e;
     px_tensor *next = NULL;
-    PX_TRY(edges_of(&e, now->ndim, sizes.v.ints, args->pad, k, mode));
-    PX_CHECK(now->sizes[e.dim] == e.size, PX_RUNTIME,
-             "grad_output has %lld elements in "
-             "dimension %d, where the result has %lld",
-             LL(now->sizes[e.dim]), e.dim, LL(e.size));
-    if (!e.before && !e.behind) continue;
-    PX_TRY(edges_back(&next, now, &e, mode));
-    px_release(now);
-    now = next;
+    PX_TRY(padding_of(&e, current->ndim, sizes.v.ints, args->pad, k, mode));
+    PX_CHECK(current->sizes[e.dim] == e.size, PX_RUNTIME,
+             "grad_output has size %lld in dimension %d, expected %lld", LL(current->sizes[e.dim]),
+             e.dim, LL(e.size));
+    if (!e.before && !e.after) continue;
+    PX_TRY(pad_backward(&next, current, &e, mode));
+    px_release(current);
+    current = next;
   }
-  call->results[0] = PX_MOVE(now);
+  call->results[0] = PX_MOVE(current);
   return PX_OK;
 }
 
@@ -293,7 +294,7 @@ PX_RUN(pad) {
            "Padding mode \"%s\" doesn't take in value argument", mode);
   for (int i = 0; i < PX_COUNT_OF(modes); i++)
     if (!strcmp(mode, modes[i].name))
-      return modes[i].place == around
+      return modes[i].source == circular
                  ? pad_edges(&call->results[0], input, pad, i)
                  : px__pad_edges(&call->results[0], input, pad.v.ints, pad.n, mode);
   PX_FAIL(PX_UNIMPLEMENTED, "Unrecognised padding mode %s", mode);

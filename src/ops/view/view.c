@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// View ops: sizes and strides over the same memory. Shapes and the order of dimensions; parts and
-// lists of parts are in view_part.c, what gradients need in view_backward.c.
+// Run functions of view ops on shapes and orders of dimensions. Parts and lists of parts are in
+// view_part.c, gradients in view_backward.c.
 #include "hidden/view.h"
 #include "ops/core/run.h"
 #include "phlox/ops/copy.h"
@@ -11,7 +11,7 @@
 
 // ---- sizes
 
-static px_status wanted_sizes(px_value size, int64_t *sizes) {
+static px_status copy_sizes(px_value size, int64_t *sizes) {
   PX_TRY(px__check_ndim(size.n));
   for (int i = 0; i < size.n; i++) sizes[i] = size.v.ints[i];
   return PX_OK;
@@ -21,7 +21,7 @@ PX_RUN(view) {
   int64_t sizes[PX_MAX_DIMS], strides[PX_MAX_DIMS];
   bool possible;
   const px_tensor *self = args->self;
-  PX_TRY(wanted_sizes(args->size, sizes));
+  PX_TRY(copy_sizes(args->size, sizes));
   PX_TRY(px__view_strides(&possible, self, args->size.n, sizes, strides));
   PX_CHECK(
       possible, PX_RUNTIME,
@@ -34,9 +34,10 @@ PX_RUN(_unsafe_view) {
   int64_t sizes[PX_MAX_DIMS], strides[PX_MAX_DIMS];
   bool possible;
   const px_tensor *self = args->self;
-  PX_TRY(wanted_sizes(args->size, sizes));
+  PX_TRY(copy_sizes(args->size, sizes));
   PX_TRY(px__view_strides(&possible, self, args->size.n, sizes, strides));
-  PX_CHECK(possible, PX_RUNTIME, "_unsafe_view of a tensor that has to be copied");
+  PX_CHECK(possible, PX_RUNTIME,
+           "_unsafe_view: size is not compatible with the strides of the tensor");
   if (px__is_batched(self))
     return px__tensor_view(&call->results[0], self, args->size.n, sizes, strides, self->offset);
   return px__tensor_new(&call->results[0], self->storage, (px_dtype)self->dtype, args->size.n,
@@ -46,7 +47,7 @@ PX_RUN(_unsafe_view) {
 static px_status reshape_to(px_tensor **out, px_tensor *self, const int64_t *shape, int64_t n) {
   int64_t sizes[PX_MAX_DIMS], strides[PX_MAX_DIMS];
   bool possible;
-  PX_TRY(wanted_sizes(PX_IS(shape, n), sizes));
+  PX_TRY(copy_sizes(PX_IS(shape, n), sizes));
   PX_TRY(px__view_strides(&possible, self, (int)n, sizes, strides));
   if (possible) return px_view(out, self, sizes, n);
   PX_SCOPED(px_tensor) packed = NULL;
@@ -96,18 +97,18 @@ PX_RUN(unflatten) {
            (long long)args->dim);
   PX_TRY(px__wrap_dim(&dim, args->dim, self->ndim));
   PX_TRY(px__check_ndim(self->ndim - 1 + parts.n));
-  int64_t known = 1, open = -1;
-  bool huge = false;
+  int64_t known = 1, inferred = -1;
+  bool overflow = false;
   for (int i = 0; i < parts.n; i++) {
     if (parts.v.ints[i] == -1)
-      open = i;
+      inferred = i;
     else
-      huge |= __builtin_mul_overflow(known, parts.v.ints[i], &known);
+      overflow |= __builtin_mul_overflow(known, parts.v.ints[i], &known);
   }
   char text[256];
-  bool fits = huge        ? false
-              : open >= 0 ? known > 0 && self->sizes[dim] % known == 0
-                          : known == self->sizes[dim];
+  bool fits = overflow        ? false
+              : inferred >= 0 ? known > 0 && self->sizes[dim] % known == 0
+                              : known == self->sizes[dim];
   PX_CHECK(fits, PX_RUNTIME,
            "unflatten: Provided sizes %s don't multiply up to the size of dim %d (%lld) in the "
            "input tensor",
@@ -115,7 +116,7 @@ PX_RUN(unflatten) {
            (long long)self->sizes[dim]);
   for (int d = 0; d < dim; d++) sizes[n++] = self->sizes[d];
   for (int i = 0; i < parts.n; i++)
-    sizes[n++] = i == open ? self->sizes[dim] / known : parts.v.ints[i];
+    sizes[n++] = i == inferred ? self->sizes[dim] / known : parts.v.ints[i];
   for (int d = dim + 1; d < self->ndim; d++) sizes[n++] = self->sizes[d];
   return px_view(&call->results[0], self, sizes, n);
 }
@@ -179,8 +180,7 @@ static px_status expand_size(const px_tensor *self, px_value size, int d, int64_
   return PX_OK;
 }
 
-// How PyTorch's expand calls the type of a tensor: dtypes that had no class in its first versions
-// otherwise.
+// PyTorch's type name of a tensor in errors of expand. Newer dtypes have another format.
 static const char *type_name(const px_tensor *t, char text[48]) {
   const px_dtype dtype = (px_dtype)t->dtype;
   bool newer = dtype == PX_BOOL || dtype == PX_BFLOAT16 || px_dtype_is_complex(dtype) ||
@@ -193,13 +193,14 @@ PX_RUN(expand) {
   const px_tensor *self = args->self;
   px_value size = args->size;
   int64_t sizes[PX_MAX_DIMS], strides[PX_MAX_DIMS];
-  char text[256], wanted[256], type[48];
+  char text[256], target_text[256], type[48];
   PX_TRY(px__check_ndim(size.n));
   PX_CHECK(size.n >= self->ndim, PX_RUNTIME,
            "expand(%s{%s}, size=%s): the number of sizes provided (%d) must be greater or equal to "
            "the number of dimensions in the tensor (%d)",
            type_name(self, type), px__sizes_text(text, sizeof text, self->ndim, self->sizes),
-           px__sizes_text(wanted, sizeof wanted, size.n, size.v.ints), size.n, self->ndim);
+           px__sizes_text(target_text, sizeof target_text, size.n, size.v.ints), size.n,
+           self->ndim);
   int64_t numel = 1;
   bool over = false;
   for (int d = size.n - 1; d >= 0; d--) {
@@ -217,7 +218,7 @@ PX_RUN(expand_as) {
 
 // ---- the order of dimensions
 
-static px_status exchange(px_tensor **out, const px_tensor *self, int a, int b) {
+static px_status swap_dims(px_tensor **out, const px_tensor *self, int a, int b) {
   int64_t sizes[PX_MAX_DIMS], strides[PX_MAX_DIMS];
   for (int d = 0; d < self->ndim; d++) {
     int from = d == a ? b : d == b ? a : d;
@@ -230,14 +231,14 @@ PX_RUN(transpose) {
   int a, b, ndim = args->self->ndim;
   PX_TRY(px__wrap_dim(&a, args->dim0, ndim));
   PX_TRY(px__wrap_dim(&b, args->dim1, ndim));
-  return exchange(&call->results[0], args->self, a, b);
+  return swap_dims(&call->results[0], args->self, a, b);
 }
 
 PX_RUN(t) {
   int ndim = args->self->ndim;
   PX_CHECK(ndim <= 2, PX_RUNTIME, "t() expects a tensor with <= 2 dimensions, but self is %dD",
            ndim);
-  return exchange(&call->results[0], args->self, 0, ndim == 2);
+  return swap_dims(&call->results[0], args->self, 0, ndim == 2);
 }
 
 PX_RUN(permute) {
@@ -274,14 +275,14 @@ PX_RUN(matrix_T) {
 }
 
 PX_RUN(adjoint) {
-  PX_SCOPED(px_tensor) turned = NULL;
+  PX_SCOPED(px_tensor) transposed = NULL;
   if (!args->self->ndim) return px_conj(&call->results[0], args->self);
-  PX_TRY(px_transpose(&turned, args->self, -2, -1));
-  return px_conj(&call->results[0], turned);
+  PX_TRY(px_transpose(&transposed, args->self, -2, -1));
+  return px_conj(&call->results[0], transposed);
 }
 
-// The dimensions of a list as bits.
-static px_status each_once(uint64_t *seen, px_value dims, int ndim, const char *name) {
+// Adds the dimensions of a list to a bit mask. Fails on duplicates.
+static px_status unique_dims(uint64_t *seen, px_value dims, int ndim, const char *name) {
   char text[256];
   for (int i = 0; i < dims.n; i++) {
     int d;
@@ -297,8 +298,8 @@ PX_RUN(movedim) {
   px_value from = args->source, to = args->destination;
   int64_t dims[PX_MAX_DIMS];
   uint64_t taken = 0, placed = 0;
-  PX_TRY(each_once(&taken, from, self->ndim, "source"));
-  PX_TRY(each_once(&placed, to, self->ndim, "destination"));
+  PX_TRY(unique_dims(&taken, from, self->ndim, "source"));
+  PX_TRY(unique_dims(&placed, to, self->ndim, "destination"));
   for (int i = 0; i < from.n; i++) {
     int a, b;
     PX_TRY(px__wrap_dim(&a, from.v.ints[i], self->ndim));
@@ -313,7 +314,7 @@ PX_RUN(movedim) {
   return px_permute(&call->results[0], self, dims, self->ndim);
 }
 
-// ---- any geometry
+// ---- arbitrary strides
 
 PX_RUN(as_strided) {
   px_tensor *self = args->self;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of views: the part's gradient among zeros. Parts that overlap (windows, strided views)
-// add up.
+// Run functions of the gradients of views: zeros with the gradient written to the viewed elements.
+// Gradients of overlapping views (windows, strided views) are summed.
 #include "batch_functions/view.h"
 #include "call/vmap.h"
 #include "ops/core/run.h"
@@ -48,7 +48,7 @@ PX_RUN(diagonal_backward) {
   return px__tensor_copy(part, args->grad_output, false);
 }
 
-// Place k of every window is a slice of the input.
+// Element k of all windows is a slice of the input.
 PX_RUN(unfold_backward) {
   px_tensor *grad = args->grad_in;
   int64_t size = args->size, step = args->step;
@@ -65,42 +65,42 @@ PX_RUN(unfold_backward) {
   int64_t windows = grad->sizes[dim];
   for (int64_t k = 0; k < size; k++) {
     PX_SCOPED(px_tensor) part = NULL;
-    PX_SCOPED(px_tensor) place = NULL;
+    PX_SCOPED(px_tensor) element = NULL;
     PX_TRY(px__part_slice(&part, sum, dim, k, windows, step));
-    PX_TRY(px__part_select(&place, grad, grad->ndim - 1, k));
-    PX_TRY(px_add_(part, place, px_int(1)));
+    PX_TRY(px__part_select(&element, grad, grad->ndim - 1, k));
+    PX_TRY(px_add_(part, element, px_int(1)));
   }
   return PX_OK;
 }
 
-// Whether two places of the geometry may be one element of memory.
+// True if two indices of the geometry may be the same element of memory.
 static bool may_overlap(int ndim, const int64_t *sizes, const int64_t *strides) {
   bool used[PX_MAX_DIMS] = {false};
-  int64_t reach = 0;
+  int64_t extent = 0;
   for (int n = 0; n < ndim; n++) {
-    int least = 0;
-    while (used[least]) least++;
-    for (int d = least + 1; d < ndim; d++)
-      if (!used[d] && strides[d] < strides[least]) least = d;
-    used[least] = true;
-    if (sizes[least] <= 1) continue;
-    if (strides[least] <= reach) return true;
-    reach += (sizes[least] - 1) * strides[least];
+    int smallest = 0;
+    while (used[smallest]) smallest++;
+    for (int d = smallest + 1; d < ndim; d++)
+      if (!used[d] && strides[d] < strides[smallest]) smallest = d;
+    used[smallest] = true;
+    if (sizes[smallest] <= 1) continue;
+    if (strides[smallest] <= extent) return true;
+    extent += (sizes[smallest] - 1) * strides[smallest];
   }
   return false;
 }
 
 static px_status flat_index(px_tensor **out, const px_tensor *memory, int ndim,
                             const int64_t *sizes, const int64_t *strides, int64_t offset) {
-  PX_SCOPED(px_tensor) places = NULL;
+  PX_SCOPED(px_tensor) indices = NULL;
   PX_SCOPED(px_tensor) view = NULL;
-  PX_TRY(px_arange(&places, px_int(0), px_int(memory->numel), px_int(1), PX_INT64,
+  PX_TRY(px_arange(&indices, px_int(0), px_int(memory->numel), px_int(1), PX_INT64,
                    px__tensor_device(memory), false, false));
-  PX_TRY(px_tensor_as_strided(&view, places, ndim, sizes, strides, offset));
+  PX_TRY(px_tensor_as_strided(&view, indices, ndim, sizes, strides, offset));
   return px_reshape(out, view, (const int64_t[]){-1}, 1);
 }
 
-// Adds grad up in `memory` at the places of a view that overlaps itself.
+// Adds grad to `memory` at the elements of a view with internal overlap.
 static px_status add_strided(px_tensor *memory, px_tensor *grad, const int64_t *strides,
                              int64_t offset) {
   PX_SCOPED(px_tensor) index = NULL;
@@ -110,8 +110,8 @@ static px_status add_strided(px_tensor *memory, px_tensor *grad, const int64_t *
   return px_index_add_(memory, 0, index, flat, px_int(1));
 }
 
-// The number of elements of memory that a geometry spans; *most grows to it.
-static px_status span(int64_t *most, int ndim, const int64_t *sizes, px_value strides,
+// Raises *length to the number of elements of memory spanned by a geometry.
+static px_status span(int64_t *length, int ndim, const int64_t *sizes, px_value strides,
                       int64_t offset) {
   int64_t last = offset, step;
   bool empty = false, fits = offset >= 0 && offset < INT64_MAX;
@@ -122,8 +122,9 @@ static px_status span(int64_t *most, int ndim, const int64_t *sizes, px_value st
            !__builtin_mul_overflow(sizes[d] ? sizes[d] - 1 : 0, strides.v.ints[d], &step) &&
            !__builtin_add_overflow(last, step, &last) && last < INT64_MAX;
   }
-  PX_CHECK(fits, PX_RUNTIME, "sizes, strides and offset do not fit any memory");
-  if (!empty && last + 1 > *most) *most = last + 1;
+  PX_CHECK(fits, PX_RUNTIME,
+           "expected non-negative sizes, strides and offset within 64-bit memory");
+  if (!empty && last + 1 > *length) *length = last + 1;
   return PX_OK;
 }
 
@@ -143,17 +144,17 @@ PX_RUN(as_strided_backward) {
     PX_TRY(px_tensor_as_strided(&part, memory, grad->ndim, grad->sizes, stride.v.ints, offset));
     PX_TRY(px__tensor_copy(part, grad, false));
   }
-  PX_SCOPED(px_tensor) whole = NULL;
-  PX_TRY(
-      px_tensor_as_strided(&whole, memory, base.n, base.v.ints, base_stride.v.ints, base_offset));
-  return px_clone(&call->results[0], whole, "contiguous_format");
+  PX_SCOPED(px_tensor) base_view = NULL;
+  PX_TRY(px_tensor_as_strided(&base_view, memory, base.n, base.v.ints, base_stride.v.ints,
+                              base_offset));
+  return px_clone(&call->results[0], base_view, "contiguous_format");
 }
 
-// The places lie one behind the other, each as far from the next as what a place spans.
-PX_BATCH(as_strided_backward) {
+// Batch entries are stored one after the other. The batch stride is the span of one entry.
+PX_VMAP_RULE(as_strided_backward) {
   const px_op *op = b->call->op;
   px_tensor *grad = args->grad_output;
-  int64_t length = 0, rooms[4][PX_MAX_DIMS + 1];
+  int64_t length = 0, lists[4][PX_MAX_DIMS + 1];
   PX_TRY(span(&length, args->base_size.n, args->base_size.v.ints, args->base_stride,
               args->base_offset));
   PX_TRY(span(&length, grad->ndim, grad->sizes, args->stride, args->storage_offset));
@@ -162,14 +163,14 @@ PX_BATCH(as_strided_backward) {
   void *result[1] = {NULL};
   memcpy(given, b->call->args, op->param_count * sizeof *given);
   for (int k = 0; k < 4; k++) {
-    px_value *list = px__batch_argument(op, given, names[k]);
+    px_value *list = px__vmap_argument(op, given, names[k]);
     PX_CHECK(list->n < PX_MAX_DIMS, PX_RUNTIME, "only tensors with up to %d dims are supported",
              PX_MAX_DIMS);
-    rooms[k][0] = k < 2 ? b->size : length;
-    px__sizes_copy(rooms[k] + 1, list->v.ints, list->n);
-    *list = PX_IS(rooms[k], list->n + 1);
+    lists[k][0] = k < 2 ? b->size : length;
+    px__sizes_copy(lists[k] + 1, list->v.ints, list->n);
+    *list = PX_IS(lists[k], list->n + 1);
   }
-  *px__batch_argument(op, given, "grad_output") = PX_T(grad->beneath);
+  *px__vmap_argument(op, given, "grad_output") = PX_T(grad->physical);
   PX_TRY(px_op_call(op, PX_CALL_NEW, given, result));
-  return px__batch_give(b, 0, result[0]);
+  return px__vmap_set_result(b, 0, result[0]);
 }

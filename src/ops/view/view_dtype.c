@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Views of the same memory in another dtype: bits as they are, and complex numbers as pairs of
-// their parts. Elements of another size make the last dimension longer or shorter.
+// Run functions of views with another dtype: reinterpreted bits, and complex numbers as pairs of
+// real numbers. If the element size differs, the last dimension changes its size.
 #include "batch_functions/view.h"
 #include "call/vmap.h"
 #include "ops/core/run.h"
@@ -28,26 +28,26 @@ static px_status view_as(px_tensor **out, const px_tensor *self, const geometry 
   return PX_OK;
 }
 
-// Each element becomes `by` of them.
+// Splits each element into `by` elements.
 static void divide_elements(geometry *g, int64_t by) {
   for (int d = 0; d < g->ndim - 1; d++) g->strides[d] = px__product(g->strides[d], by);
   g->offset *= by;
   g->sizes[g->ndim - 1] *= by;
 }
 
-// `by` neighbours become one element. `what` tells of which dtypes, in PyTorch's texts.
-static px_status join_elements(geometry *g, int64_t by, const char *what) {
+// Joins `by` neighbours to one element. `operation` describes the operation in PyTorch's errors.
+static px_status join_elements(geometry *g, int64_t by, const char *operation) {
   int last = g->ndim - 1;
   PX_CHECK(g->sizes[last] % by == 0, PX_RUNTIME,
-           "self.size(-1) must be divisible by %lld to %s, but got %lld", (long long)by, what,
+           "self.size(-1) must be divisible by %lld to %s, but got %lld", (long long)by, operation,
            (long long)g->sizes[last]);
   PX_CHECK(g->offset % by == 0, PX_RUNTIME,
            "self.storage_offset() must be divisible by %lld to %s, but got %lld", (long long)by,
-           what, (long long)g->offset);
+           operation, (long long)g->offset);
   for (int d = 0; d < last; d++) {
     PX_CHECK(g->strides[d] % by == 0, PX_RUNTIME,
              "self.stride(%d) must be divisible by %lld to %s, but got %lld", d, (long long)by,
-             what, (long long)g->strides[d]);
+             operation, (long long)g->strides[d]);
     g->strides[d] /= by;
   }
   g->sizes[last] /= by, g->offset /= by;
@@ -60,23 +60,23 @@ PX_RUN(view_dtype) {
   PX_CHECK(to != PX_DTYPE_NONE, PX_TYPE, "view(): argument 'dtype' must be torch.dtype");
   geometry g = geometry_of(self);
   int64_t a = (int64_t)px_dtype_size(from), b = (int64_t)px_dtype_size(to);
-  char what[128];
-  snprintf(what, sizeof what, "view %s as %s (different element sizes)", px_dtype_class(from),
-           px_dtype_class(to));
+  char operation[128];
+  snprintf(operation, sizeof operation, "view %s as %s (different element sizes)",
+           px_dtype_class(from), px_dtype_class(to));
   if (a != b) {
-    PX_CHECK(g.ndim > 0, PX_RUNTIME, "self.dim() cannot be 0 to %s", what);
+    PX_CHECK(g.ndim > 0, PX_RUNTIME, "self.dim() cannot be 0 to %s", operation);
     PX_CHECK(g.strides[g.ndim - 1] == 1, PX_RUNTIME,
-             "self.stride(-1) must be 1 to %s, but got %lld", what,
+             "self.stride(-1) must be 1 to %s, but got %lld", operation,
              (long long)g.strides[g.ndim - 1]);
     if (a > b)
       divide_elements(&g, a / b);
     else
-      PX_TRY(join_elements(&g, b / a, what));
+      PX_TRY(join_elements(&g, b / a, operation));
   }
   return view_as(&call->results[0], self, &g, to);
 }
 
-// ---- the parts of complex numbers
+// ---- real and imaginary parts
 
 PX_RUN(view_as_real) {
   const px_tensor *self = args->self;
@@ -114,19 +114,20 @@ PX_RUN(view_as_complex) {
   return view_as(&call->results[0], self, &g, pair);
 }
 
-// The imaginary parts of a conjugate are the negatives of those in memory.
-static px_status part(px_tensor **out, const px_tensor *self, int which) {
+// The real or imaginary part. The imaginary part of a conjugated tensor is a negative view.
+static px_status part(px_tensor **out, const px_tensor *self, int is_imag) {
   geometry g = geometry_of(self);
   unsigned flags = self->flags & PX_TENSOR_NEG;
   for (int d = 0; d < g.ndim; d++) g.strides[d] = px__product(g.strides[d], 2);
-  g.offset = 2 * g.offset + which;
+  g.offset = 2 * g.offset + is_imag;
   PX_TRY(view_as(out, self, &g, px_dtype_to_real((px_dtype)self->dtype)));
-  if (which && (self->flags & PX_TENSOR_CONJ)) flags ^= PX_TENSOR_NEG;
-  (*out)->flags = (uint16_t)(((*out)->flags & ~PX_TENSOR_LAZY) | flags);
+  if (is_imag && (self->flags & PX_TENSOR_CONJ)) flags ^= PX_TENSOR_NEG;
+  (*out)->flags = (uint16_t)(((*out)->flags & ~PX_TENSOR_CONJ_NEG) | flags);
   return PX_OK;
 }
-// The dimension of pairs is each example's own: numbers have none, though all of them have one.
-PX_BATCH(view_as_complex) { return args->self->ndim ? px__batch_shift(b) : px__batch_itself(b); }
+// The dimension of pairs belongs to each batch entry. Entries without dimensions fail, although the
+// physical tensor has the batch dimension.
+PX_VMAP_RULE(view_as_complex) { return args->self->ndim ? px__vmap_shift(b) : px__vmap_itself(b); }
 
 PX_RUN(real) {
   if (px_dtype_is_complex((px_dtype)args->self->dtype))
@@ -136,21 +137,21 @@ PX_RUN(real) {
 }
 PX_RUN(imag) { return part(&call->results[0], args->self, 1); }
 
-// ---- conjugates and negatives, which views are by a flag
+// ---- conjugate and negative views, marked by flags
 
 PX_RUN(conj) {
   px_tensor *self = args->self;
   if (px_dtype_is_complex((px_dtype)self->dtype))
-    return px__tensor_lazy_view(&call->results[0], self,
-                                (self->flags & PX_TENSOR_LAZY) ^ PX_TENSOR_CONJ);
+    return px__tensor_conj_neg_view(&call->results[0], self,
+                                    (self->flags & PX_TENSOR_CONJ_NEG) ^ PX_TENSOR_CONJ);
   call->results[0] = px_retain(self);
   return PX_OK;
 }
 
 PX_RUN(_neg_view) {
   px_tensor *self = args->self;
-  return px__tensor_lazy_view(&call->results[0], self,
-                              (self->flags & PX_TENSOR_LAZY) ^ PX_TENSOR_NEG);
+  return px__tensor_conj_neg_view(&call->results[0], self,
+                                  (self->flags & PX_TENSOR_CONJ_NEG) ^ PX_TENSOR_NEG);
 }
 
 PX_RUN(_resolve) {
@@ -159,7 +160,7 @@ PX_RUN(_resolve) {
   return px__tensor_copy(call->results[0], self, false);
 }
 
-// The driver has made a copy of what is lazy.
+// The call path has resolved conj and neg before.
 PX_RUN(resolve_conj) {
   call->results[0] = px_retain(args->self);
   return PX_OK;

@@ -1,26 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-// View ops that take parts of a tensor: one place or a slice of a dimension, diagonals, windows,
-// and lists of parts.
+// Run functions of views of parts of a tensor: select, slices, diagonals and windows, and lists of
+// parts.
 #include "ops/core/run.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/view.h"
 #include "run_functions/view.h"
 
-// Where a view begins that is so many steps of a dimension away. A tensor without elements may have
-// any strides, and places beyond the memory that nobody goes to.
-static int64_t begin_at(const px_tensor *self, int dim, int64_t steps) {
-  const int64_t beyond = (int64_t)1 << 56;
+// The offset of a view that starts `steps` elements along dim. Empty tensors may have arbitrary
+// strides; if the offset would overflow or be out of range, it stays the offset of self.
+static int64_t view_offset(const px_tensor *self, int dim, int64_t steps) {
+  const int64_t limit = (int64_t)1 << 56;
   int64_t at;
-  bool far = px__mul_size(steps, self->strides[dim], &at) || px__add_size(self->offset, at, &at) ||
-             at > beyond || at < 0;
-  return far ? self->offset : at;
+  bool invalid = px__mul_size(steps, self->strides[dim], &at) ||
+                 px__add_size(self->offset, at, &at) || at > limit || at < 0;
+  return invalid ? self->offset : at;
 }
 
-// ---- one part
+// ---- single parts
 
-static px_status dim_of_nonscalar(int *dim, const px_tensor *self, int64_t given,
-                                  const char *what) {
-  PX_CHECK(self->ndim > 0, PX_INDEX, "%s() cannot be applied to a 0-dim tensor.", what);
+static px_status dim_of_nonscalar(int *dim, const px_tensor *self, int64_t given, const char *op) {
+  PX_CHECK(self->ndim > 0, PX_INDEX, "%s() cannot be applied to a 0-dim tensor.", op);
   return px__wrap_dim(dim, given, self->ndim);
 }
 
@@ -34,7 +33,7 @@ px_status px__part_select(px_tensor **out, const px_tensor *self, int dim, int64
     if (d == dim) continue;
     sizes[to] = self->sizes[d], strides[to++] = self->strides[d];
   }
-  return px__tensor_view(out, self, self->ndim - 1, sizes, strides, begin_at(self, dim, index));
+  return px__tensor_view(out, self, self->ndim - 1, sizes, strides, view_offset(self, dim, index));
 }
 
 PX_RUN(select) {
@@ -49,9 +48,9 @@ PX_RUN(select) {
   return px__part_select(&call->results[0], self, dim, args->index);
 }
 
-static int64_t clamp_place(int64_t place, int64_t n) {
-  if (place < 0) place += n;
-  return place < 0 ? 0 : place > n ? n : place;
+static int64_t clamp_index(int64_t index, int64_t n) {
+  if (index < 0) index += n;
+  return index < 0 ? 0 : index > n ? n : index;
 }
 
 px_status px__slice_range(const px_tensor *self, px_value start, px_value end, int64_t step,
@@ -59,8 +58,8 @@ px_status px__slice_range(const px_tensor *self, px_value start, px_value end, i
   PX_CHECK(self->ndim > 0, PX_INDEX, "slice() cannot be applied to a 0-dim tensor.");
   int64_t n = self->sizes[dim];
   PX_CHECK(step > 0, PX_VALUE, "step must be greater than zero");
-  int64_t from = start.kind == PX_ARG_NONE ? 0 : clamp_place(start.v.i, n);
-  int64_t to = end.kind == PX_ARG_NONE ? n : clamp_place(end.v.i, n);
+  int64_t from = start.kind == PX_ARG_NONE ? 0 : clamp_index(start.v.i, n);
+  int64_t to = end.kind == PX_ARG_NONE ? n : clamp_index(end.v.i, n);
   *first = from;
   *count = to > from ? (to - from - 1) / step + 1 : 0;
   return PX_OK;
@@ -72,9 +71,9 @@ px_status px__part_slice(px_tensor **out, const px_tensor *self, int dim, int64_
   px__sizes_copy(sizes, self->sizes, self->ndim);
   px__sizes_copy(strides, self->strides, self->ndim);
   sizes[dim] = count;
-  // One place or none has any stride; a step beyond the memory must not overflow.
+  // The stride of a dimension of size 0 or 1 is unused, and its product with step might overflow.
   strides[dim] = count > 1 ? px__steps(step, strides[dim]) : strides[dim];
-  return px__tensor_view(out, self, self->ndim, sizes, strides, begin_at(self, dim, first));
+  return px__tensor_view(out, self, self->ndim, sizes, strides, view_offset(self, dim, first));
 }
 
 PX_RUN(slice) {
@@ -118,12 +117,12 @@ PX_RUN(diagonal) {
   PX_CHECK(a != b && self->ndim >= 2, PX_RUNTIME,
            "diagonal dimensions cannot be identical %lld, %lld", (long long)args->dim1,
            (long long)args->dim2);
-  if (shift < -INT64_MAX) shift = -INT64_MAX;  // as far away
+  if (shift < -INT64_MAX) shift = -INT64_MAX;  // -shift must not overflow
   int64_t rows = self->sizes[a] - (shift < 0 ? -shift : 0);
   int64_t columns = self->sizes[b] - (shift > 0 ? shift : 0);
   int64_t length = rows < columns ? rows : columns, offset = self->offset;
   if (length < 0) length = 0;
-  if (length > 0) offset = shift > 0 ? begin_at(self, b, shift) : begin_at(self, a, -shift);
+  if (length > 0) offset = shift > 0 ? view_offset(self, b, shift) : view_offset(self, a, -shift);
   for (int d = 0; d < self->ndim; d++) {
     if (d == a || d == b) continue;
     sizes[n] = self->sizes[d], strides[n++] = self->strides[d];
@@ -159,7 +158,7 @@ PX_RUN(unfold) {
 
 typedef struct parts {
   px_tensor **items;
-  int64_t count, room;
+  int64_t count, capacity;
 } parts;
 
 static void parts_drop(parts *p) {
@@ -167,20 +166,20 @@ static void parts_drop(parts *p) {
   px__free(p->items);
 }
 
-static px_status parts_room(parts *p, int64_t room) {
-  p->count = 0, p->room = room, p->items = NULL;
-  PX_CHECK(room < INT64_MAX / (int64_t)sizeof *p->items, PX_NOMEM, "too many parts");
-  return room ? px__alloc((void **)&p->items, (size_t)room * sizeof *p->items) : PX_OK;
+static px_status parts_alloc(parts *p, int64_t capacity) {
+  p->count = 0, p->capacity = capacity, p->items = NULL;
+  PX_CHECK(capacity < INT64_MAX / (int64_t)sizeof *p->items, PX_NOMEM, "too many parts");
+  return capacity ? px__alloc((void **)&p->items, (size_t)capacity * sizeof *p->items) : PX_OK;
 }
 
-static px_status parts_give(px_call *call, parts *p, px_status status) {
+static px_status parts_finish(px_call *call, parts *p, px_status status) {
   if (status == PX_OK) status = px_list_new(&call->list, p->items, p->count);
   parts_drop(p);
   return status;
 }
 
 static px_status unbind_into(parts *p, const px_tensor *self, int dim) {
-  for (; p->count < p->room; p->count++)
+  for (; p->count < p->capacity; p->count++)
     PX_TRY(px__part_select(&p->items[p->count], self, dim, p->count));
   return PX_OK;
 }
@@ -190,16 +189,16 @@ PX_RUN(unbind) {
   int dim;
   parts p;
   PX_TRY(px__wrap_dim(&dim, args->dim, self->ndim));
-  PX_TRY(parts_room(&p, self->sizes[dim]));
-  return parts_give(call, &p, unbind_into(&p, self, dim));
+  PX_TRY(parts_alloc(&p, self->sizes[dim]));
+  return parts_finish(call, &p, unbind_into(&p, self, dim));
 }
 
-// Pieces of `each` places; `sizes`, if given, says otherwise.
-static px_status split_into(parts *p, const px_tensor *self, int dim, int64_t each,
+// Pieces of `each` elements, or of the given sizes.
+static px_status split_into(parts *p, const px_tensor *self, int dim, int64_t piece,
                             const int64_t *sizes) {
   int64_t at = 0, n = self->sizes[dim];
-  for (; p->count < p->room; p->count++) {
-    int64_t size = sizes ? sizes[p->count] : n - at < each ? n - at : each;
+  for (; p->count < p->capacity; p->count++) {
+    int64_t size = sizes ? sizes[p->count] : n - at < piece ? n - at : piece;
     PX_TRY(px__part_slice(&p->items[p->count], self, dim, at, size, 1));
     at += size;
   }
@@ -208,16 +207,16 @@ static px_status split_into(parts *p, const px_tensor *self, int dim, int64_t ea
 
 PX_RUN(split) {
   const px_tensor *self = args->self;
-  int64_t each = args->split_size;
+  int64_t piece = args->split_size;
   int dim;
   parts p;
   PX_TRY(px__wrap_dim(&dim, args->dim, self->ndim));
   int64_t n = self->sizes[dim];
-  PX_CHECK(each > 0 || n == 0, PX_RUNTIME,
+  PX_CHECK(piece > 0 || n == 0, PX_RUNTIME,
            "split_size can only be 0 if dimension size is 0, but got dimension size of %lld",
            (long long)n);
-  PX_TRY(parts_room(&p, n == 0 ? 1 : (n - 1) / each + 1));
-  return parts_give(call, &p, split_into(&p, self, dim, each, NULL));
+  PX_TRY(parts_alloc(&p, n == 0 ? 1 : (n - 1) / piece + 1));
+  return parts_finish(call, &p, split_into(&p, self, dim, piece, NULL));
 }
 
 PX_RUN(split_with_sizes) {
@@ -235,8 +234,8 @@ PX_RUN(split_with_sizes) {
            "split_with_sizes expects split_sizes to sum exactly to %lld (input tensor's size at "
            "dimension %d), but got split_sizes=%s",
            (long long)self->sizes[dim], dim, text);
-  PX_TRY(parts_room(&p, sizes.n));
-  return parts_give(call, &p, split_into(&p, self, dim, 0, sizes.v.ints));
+  PX_TRY(parts_alloc(&p, sizes.n));
+  return parts_finish(call, &p, split_into(&p, self, dim, 0, sizes.v.ints));
 }
 
 PX_RUN(split_sizes) {
@@ -249,9 +248,9 @@ PX_RUN(chunk) {
   int64_t chunks = args->chunks;
   int dim;
   PX_TRY(px__wrap_dim(&dim, args->dim, self->ndim));
-  int64_t n = self->sizes[dim], each = n / chunks + (n % chunks != 0);
-  if (each > 0) return px_split(&call->list, self, each, dim);
-  // An empty dimension gives as many empty pieces as were asked for.
+  int64_t n = self->sizes[dim], piece = n / chunks + (n % chunks != 0);
+  if (piece > 0) return px_split(&call->list, self, piece, dim);
+  // An empty dimension yields `chunks` empty pieces.
   int64_t *sizes = NULL;
   PX_CHECK(chunks < 1 << 20, PX_RUNTIME, "too many chunks");
   PX_TRY(px__alloc((void **)&sizes, (size_t)chunks * sizeof *sizes));
@@ -273,11 +272,11 @@ PX_RUN(tensor_split) {
   return status;
 }
 
-// Cuts before the places, which are as those of slices.
-static px_status cut_into(parts *p, const px_tensor *self, int64_t dim, px_value places) {
+// Splits at the given indices. Indices are clamped like those of slices.
+static px_status cut_into(parts *p, const px_tensor *self, int64_t dim, px_value indices) {
   int64_t n = self->sizes[dim], start = 0;
-  for (; p->count < p->room; p->count++) {
-    int64_t end = p->count < places.n ? places.v.ints[p->count] : n;
+  for (; p->count < p->capacity; p->count++) {
+    int64_t end = p->count < indices.n ? indices.v.ints[p->count] : n;
     PX_TRY(px_slice(&p->items[p->count], self, dim, &start, &end, 1));
     start = end;
   }
@@ -287,21 +286,21 @@ PX_RUN(tensor_split_at) {
   int dim;
   parts p;
   PX_TRY(px__wrap_dim(&dim, args->dim, args->self->ndim));
-  PX_TRY(parts_room(&p, (int64_t)args->indices.n + 1));
-  return parts_give(call, &p, cut_into(&p, args->self, dim, args->indices));
+  PX_TRY(parts_alloc(&p, (int64_t)args->indices.n + 1));
+  return parts_finish(call, &p, cut_into(&p, args->self, dim, args->indices));
 }
 PX_RUN(tensor_split_tensor) {
-  const px_tensor *where = args->tensor_indices_or_sections;
-  PX_SCOPED(px_tensor) line = NULL;
-  PX_CHECK(px__tensor_device(where).type == PX_CPU, PX_RUNTIME,
+  const px_tensor *splits = args->tensor_indices_or_sections;
+  PX_SCOPED(px_tensor) flat = NULL;
+  PX_CHECK(px__tensor_device(splits).type == PX_CPU, PX_RUNTIME,
            "tensor_split expected tensor_indices_or_sections to be on cpu, but it's on %s",
-           px_device_type_name(px__tensor_device(where).type));
-  PX_TRY(px__refuse_batched(where));
-  PX_TRY(px_contiguous(&line, where));
-  const int64_t *places;
-  PX_TRY(px__tensor_read(&places, line));
-  if (!where->ndim) return px_tensor_split(&call->list, args->self, places[0], args->dim);
-  return px_tensor_split_at(&call->list, args->self, places, line->numel, args->dim);
+           px_device_type_name(px__tensor_device(splits).type));
+  PX_TRY(px__refuse_batched(splits));
+  PX_TRY(px_contiguous(&flat, splits));
+  const int64_t *values;
+  PX_TRY(px__tensor_read(&values, flat));
+  if (!splits->ndim) return px_tensor_split(&call->list, args->self, values[0], args->dim);
+  return px_tensor_split_at(&call->list, args->self, values, flat->numel, args->dim);
 }
 
 PX_RUN(hsplit) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rules of ops for mapped dimensions that are no word of an entry: products, which become batched
-// products, and losses, whose reduction leaves the mapped dimension.
+// vmap: batching rules that are functions. Products become batched products. Losses reduce all
+// dimensions but the batch dimension.
 #include "batch_functions/linalg.h"
 #include "batch_functions/loss.h"
 #include "batch_functions/solve.h"
@@ -13,69 +13,69 @@
 
 // ---- products
 
-static px_status give_product(px__batching *b, px_tensor *left, px_tensor *right) {
+static px_status set_product(px__vmap_call *b, px_tensor *left, px_tensor *right) {
   px_tensor *made = NULL;
   PX_TRY(px_matmul(&made, left, right));
-  return px__batch_give(b, 0, made);
+  return px__vmap_set_result(b, 0, made);
 }
 
-// Of matrices, or of batches of them: what is not mapped is broadcast.
-static px_status product(px__batching *b, px_tensor *left, px_tensor *right, int ndim) {
+// Matrix products, or batches of them. Tensors without a batch dimension are broadcast.
+static px_status product(px__vmap_call *b, px_tensor *left, px_tensor *right, int ndim) {
   PX_SCOPED(px_tensor) l = NULL;
   PX_SCOPED(px_tensor) r = NULL;
-  PX_TRY(px__batch_align(&l, b, left, ndim));
-  PX_TRY(px__batch_align(&r, b, right, ndim));
-  return give_product(b, l, r);
+  PX_TRY(px__vmap_physical(&l, b, left, ndim));
+  PX_TRY(px__vmap_physical(&r, b, right, ndim));
+  return set_product(b, l, r);
 }
-PX_BATCH(mm) { return product(b, args->self, args->mat2, 2); }
-PX_BATCH(bmm) { return product(b, args->self, args->mat2, 3); }
+PX_VMAP_RULE(mm) { return product(b, args->self, args->mat2, 2); }
+PX_VMAP_RULE(bmm) { return product(b, args->self, args->mat2, 3); }
 
 // A vector as a matrix of one column.
-static px_status column(px_tensor **out, const px__batching *b, px_tensor *vec) {
-  PX_SCOPED(px_tensor) whole = NULL;
-  PX_TRY(px__batch_align(&whole, b, vec, 1));
-  return px_unsqueeze(out, whole, -1);
+static px_status column(px_tensor **out, const px__vmap_call *b, px_tensor *vec) {
+  PX_SCOPED(px_tensor) batched = NULL;
+  PX_TRY(px__vmap_physical(&batched, b, vec, 1));
+  return px_unsqueeze(out, batched, -1);
 }
 
-PX_BATCH(mv) {
+PX_VMAP_RULE(mv) {
   PX_SCOPED(px_tensor) left = NULL;
   PX_SCOPED(px_tensor) right = NULL;
   PX_SCOPED(px_tensor) both = NULL;
   px_tensor *made = NULL;
-  PX_TRY(px__batch_align(&left, b, args->self, 2));
+  PX_TRY(px__vmap_physical(&left, b, args->self, 2));
   PX_TRY(column(&right, b, args->vec));
   PX_TRY(px_matmul(&both, left, right));
   PX_TRY(px_select(&made, both, -1, 0));
-  return px__batch_give(b, 0, made);
+  return px__vmap_set_result(b, 0, made);
 }
 
-PX_BATCH(dot) {
+PX_VMAP_RULE(dot) {
   PX_SCOPED(px_tensor) left = NULL;
   PX_SCOPED(px_tensor) row = NULL;
   PX_SCOPED(px_tensor) right = NULL;
   PX_SCOPED(px_tensor) both = NULL;
   px_tensor *made = NULL;
-  int64_t place[] = {b->size};
-  PX_TRY(px__batch_align(&left, b, args->self, 1));
+  int64_t shape[] = {b->size};
+  PX_TRY(px__vmap_physical(&left, b, args->self, 1));
   PX_TRY(px_unsqueeze(&row, left, -2));
   PX_TRY(column(&right, b, args->tensor));
   PX_TRY(px_matmul(&both, row, right));
-  PX_TRY(px_reshape(&made, both, place, 1));
-  return px__batch_give(b, 0, made);
+  PX_TRY(px_reshape(&made, both, shape, 1));
+  return px__vmap_set_result(b, 0, made);
 }
 
-PX_BATCH(trace) {
+PX_VMAP_RULE(trace) {
   px_tensor *made = NULL;
   PX_SCOPED(px_tensor) line = NULL;
   int64_t last = -1;
   PX_CHECK(args->self->ndim == 2, PX_RUNTIME,
            "trace: expected a matrix, but got tensor with dim %d", args->self->ndim);
-  PX_TRY(px_diagonal(&line, args->self->beneath, 0, 1, 2));
+  PX_TRY(px_diagonal(&line, args->self->physical, 0, 1, 2));
   PX_TRY(px_sum(&made, line, &last, 1, false, PX_DTYPE_NONE));
-  return px__batch_give(b, 0, made);
+  return px__vmap_set_result(b, 0, made);
 }
 
-// beta * self + alpha * left @ right; where beta is 0, self does not count.
+// beta * self + alpha * left @ right. self is ignored if beta is 0.
 typedef struct sum {
   px_tensor *self, *left, *right;
   px_scalar beta, alpha;
@@ -103,73 +103,73 @@ static px_status add_scaled(px_tensor **out, px_tensor *product_of, px_tensor *s
   return px_add(out, scaled, term, px_int(1));
 }
 
-static px_status sum_of(px_tensor **out, px__batching *b, const sum *s) {
+static px_status sum_of(px_tensor **out, px__vmap_call *b, const sum *s) {
   PX_SCOPED(px_tensor) self = NULL;
   PX_SCOPED(px_tensor) left = NULL;
   PX_SCOPED(px_tensor) right = NULL;
   PX_SCOPED(px_tensor) both = NULL;
-  PX_TRY(px__batch_align(&self, b, s->self, s->ndim));
-  PX_TRY(px__batch_align(&left, b, s->left, s->ndim));
-  PX_TRY(px__batch_align(&right, b, s->right, s->ndim));
+  PX_TRY(px__vmap_physical(&self, b, s->self, s->ndim));
+  PX_TRY(px__vmap_physical(&left, b, s->left, s->ndim));
+  PX_TRY(px__vmap_physical(&right, b, s->right, s->ndim));
   PX_TRY(px_matmul(&both, left, right));
   return add_scaled(out, both, self, s->beta, s->alpha);
 }
 
-static px_status give_sum(px__batching *b, const sum *s) {
+static px_status set_sum(px__vmap_call *b, const sum *s) {
   px_tensor *made = NULL, *self = s->self;
   PX_TRY(sum_of(&made, b, s));
-  if (b->call->mode != PX_CALL_INPLACE) return px__batch_give(b, 0, made);
-  px_status status = px_copy_(self->beneath, made, false);
+  if (b->call->mode != PX_CALL_INPLACE) return px__vmap_set_result(b, 0, made);
+  px_status status = px_copy_(self->physical, made, false);
   px_release(made);
   PX_TRY(status);
-  return px__batch_give(b, 0, NULL);
+  return px__vmap_set_result(b, 0, NULL);
 }
 
-PX_BATCH(addmm) {
-  return give_sum(b, &(sum){args->self, args->mat1, args->mat2, args->beta, args->alpha, 2});
+PX_VMAP_RULE(addmm) {
+  return set_sum(b, &(sum){args->self, args->mat1, args->mat2, args->beta, args->alpha, 2});
 }
-PX_BATCH(baddbmm) {
-  return give_sum(b, &(sum){args->self, args->batch1, args->batch2, args->beta, args->alpha, 3});
+PX_VMAP_RULE(baddbmm) {
+  return set_sum(b, &(sum){args->self, args->batch1, args->batch2, args->beta, args->alpha, 3});
 }
-// Its second matrix is the transposed one.
-PX_BATCH(_linear) {
-  PX_SCOPED(px_tensor) turned = NULL;
-  PX_TRY(px_transpose(&turned, args->mat2, 0, 1));
-  return give_sum(b, &(sum){args->self, args->mat1, turned, args->beta, args->alpha, 2});
+// The second matrix is transposed.
+PX_VMAP_RULE(_linear) {
+  PX_SCOPED(px_tensor) transposed = NULL;
+  PX_TRY(px_transpose(&transposed, args->mat2, 0, 1));
+  return set_sum(b, &(sum){args->self, args->mat1, transposed, args->beta, args->alpha, 2});
 }
 
 // ---- systems of equations
 
-// With a dimension more, a vector must still be told from a matrix, and batches from each other.
-PX_BATCH(_linalg_solve) {
+// With one more dimension, vectors and batches of matrices would be ambiguous.
+PX_VMAP_RULE(_linalg_solve) {
   const px_tensor *A = args->A, *B = args->B;
   bool vector = A->ndim == B->ndim + 1 && px__has_sizes(B, B->ndim, A->sizes);
-  return A->ndim == B->ndim || vector ? px__batch_shift(b) : px__batch_loop(b, false);
+  return A->ndim == B->ndim || vector ? px__vmap_shift(b) : px__vmap_loop(b, false);
 }
 
-// ---- losses element by element: without their reduction, which follows
+// ---- pointwise losses: computed without reduction, then reduced per sample
 
-static void leave_reduction(const px_call *call, px_value *args) {
+static void drop_reduction(const px_call *call, px_value *args) {
   for (int i = 0; i < call->op->param_count; i++) {
     args[i] = call->args[i];
     if (!strcmp(call->op->params[i].name, "reduction")) args[i] = PX_TX("none");
   }
 }
 
-static void put(const px__batching *b, px_value *args, const char *name, px_tensor *t) {
-  *px__batch_argument(b->call->op, args, name) = PX_T(t);
+static void set_argument(const px__vmap_call *b, px_value *args, const char *name, px_tensor *t) {
+  *px__vmap_argument(b->call->op, args, name) = PX_T(t);
 }
 
-static px_status aligned_pair(px_tensor *pair[2], const px__batching *b, px_tensor *self,
+static px_status aligned_pair(px_tensor *pair[2], const px__vmap_call *b, px_tensor *self,
                               px_tensor *target) {
   int ndim = self->ndim > target->ndim ? self->ndim : target->ndim;
   PX_SCOPED(px_tensor) x = NULL;
   PX_SCOPED(px_tensor) y = NULL;
   if (px__is_mapped(b, self) || px__is_mapped(b, target))
-    PX_TRY(px__batch_align(&x, b, self, ndim));
+    PX_TRY(px__vmap_physical(&x, b, self, ndim));
   else
-    PX_TRY(px__batch_whole(&x, b, self));
-  PX_TRY(px__batch_align(&y, b, target, ndim));
+    PX_TRY(px__vmap_ensure_batch_dim(&x, b, self));
+  PX_TRY(px__vmap_physical(&y, b, target, ndim));
   int64_t sizes[PX_MAX_DIMS];
   PX_TRY(px__broadcast(&ndim, sizes, x->ndim, x->sizes, y->ndim, y->sizes));
   PX_TRY(px_expand(&pair[0], x, sizes, ndim));
@@ -189,30 +189,30 @@ static px_status reduced(px_tensor **out, px_tensor *each, const char *reduction
               : px_sum(out, each, dims, n, false, PX_DTYPE_NONE);
 }
 
-PX_BATCH(loss) {
+PX_VMAP_RULE(loss) {
   px_value given[PX__MAX_PARAMS];
   px_tensor *pair[2] = {NULL, NULL}, *made = NULL;
   void *each = NULL;
-  leave_reduction(b->call, given);
+  drop_reduction(b->call, given);
   px_status status = aligned_pair(pair, b, args->self, args->target);
-  put(b, given, "self", pair[0]);
-  put(b, given, "target", pair[1]);
+  set_argument(b, given, "self", pair[0]);
+  set_argument(b, given, "target", pair[1]);
   if (status == PX_OK) status = px_op_call(b->call->op, PX_CALL_NEW, given, &each);
   if (status == PX_OK) status = reduced(&made, each, args->reduction);
   px_release(each);
   px_release(pair[0]);
   px_release(pair[1]);
   PX_TRY(status);
-  return px__batch_give(b, 0, made);
+  return px__vmap_set_result(b, 0, made);
 }
 
-// The gradient of each element: of a mean, its part.
-static px_status spread_gradient(px_tensor **out, const px__batching *b, px_tensor *grad,
+// Gradient of each element. For 'mean' it is divided by the number of elements.
+static px_status expand_gradient(px_tensor **out, const px__vmap_call *b, px_tensor *grad,
                                  const px_tensor *self, const px_tensor *like,
                                  const char *reduction) {
   PX_SCOPED(px_tensor) aligned = NULL;
   PX_SCOPED(px_tensor) part = NULL;
-  PX_TRY(px__batch_align(&aligned, b, grad, self->ndim));
+  PX_TRY(px__vmap_physical(&aligned, b, grad, self->ndim));
   if (strcmp(reduction, "mean") != 0)
     part = px_retain(aligned);
   else
@@ -220,21 +220,21 @@ static px_status spread_gradient(px_tensor **out, const px__batching *b, px_tens
   return px_expand(out, part, like->sizes, like->ndim);
 }
 
-PX_BATCH(loss_backward) {
+PX_VMAP_RULE(loss_backward) {
   px_value given[PX__MAX_PARAMS];
   px_tensor *pair[2] = {NULL, NULL};
   PX_SCOPED(px_tensor) grad = NULL;
   void *made = NULL;
-  leave_reduction(b->call, given);
+  drop_reduction(b->call, given);
   px_status status = aligned_pair(pair, b, args->self, args->target);
   if (status == PX_OK)
-    status = spread_gradient(&grad, b, args->grad_output, args->self, pair[0], args->reduction);
-  put(b, given, "grad_output", grad);
-  put(b, given, "self", pair[0]);
-  put(b, given, "target", pair[1]);
+    status = expand_gradient(&grad, b, args->grad_output, args->self, pair[0], args->reduction);
+  set_argument(b, given, "grad_output", grad);
+  set_argument(b, given, "self", pair[0]);
+  set_argument(b, given, "target", pair[1]);
   if (status == PX_OK) status = px_op_call(b->call->op, PX_CALL_NEW, given, &made);
   px_release(pair[0]);
   px_release(pair[1]);
   PX_TRY(status);
-  return px__batch_give(b, 0, made);
+  return px__vmap_set_result(b, 0, made);
 }

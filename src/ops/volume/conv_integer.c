@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Convolution and pooling of whole numbers, by other ops: windows are taken apart, and summed or
-// compared exactly. So no backend needs a kernel for them. There are no gradients.
+// Integer convolution and pooling composed from other ops, exactly. No backend needs kernels for
+// them. There are no gradients.
 #include "hidden/conv.h"
 #include "ops/conv/conv_impl.h"
 #include "phlox/ops/arithmetic.h"
@@ -13,28 +13,28 @@
 
 // ---- convolution
 
-// [N, C, H, W] with the elements of each window of dimension d behind it: [.., places, .., size].
+// Unfolds dimension d of [N, C, H, W] into windows: [.., outputs, .., size].
 static px_status windows(px_tensor **out, const px_tensor *x, int d, int64_t size, int64_t stride,
                          int64_t dilation) {
-  PX_SCOPED(px_tensor) spread = NULL;
-  PX_TRY(px_unfold(&spread, x, d, dilation * (size - 1) + 1, stride));
-  return px_slice(out, spread, -1, NULL, NULL, dilation);
+  PX_SCOPED(px_tensor) unfolded = NULL;
+  PX_TRY(px_unfold(&unfolded, x, d, dilation * (size - 1) + 1, stride));
+  return px_slice(out, unfolded, -1, NULL, NULL, dilation);
 }
-// The windows as rows [groups, N * H * W, C / groups * kH * kW].
+// im2col: the windows as rows [groups, N * H * W, C / groups * kH * kW].
 static px_status window_rows(px_tensor **out, const px_tensor *padded, const px_tensor *w,
                              px__conv_steps by, int64_t groups, const int64_t *sizes) {
   PX_SCOPED(px_tensor) tall = NULL;
   PX_SCOPED(px_tensor) wide = NULL;
-  PX_SCOPED(px_tensor) turned = NULL;
+  PX_SCOPED(px_tensor) permuted = NULL;
   PX_SCOPED(px_tensor) rows = NULL;
   int64_t each = px__product(px__product(w->sizes[1], w->sizes[2]), w->sizes[3]);
-  int64_t places = px__product(px__product(sizes[0], sizes[2]), sizes[3]);
+  int64_t outputs = px__product(px__product(sizes[0], sizes[2]), sizes[3]);
   PX_TRY(
       windows(&tall, padded, 2, w->sizes[2], px__int_at(by.stride, 0), px__int_at(by.dilation, 0)));
   PX_TRY(
       windows(&wide, tall, 3, w->sizes[3], px__int_at(by.stride, 1), px__int_at(by.dilation, 1)));
-  PX_TRY(px_permute(&turned, wide, (const int64_t[]){0, 2, 3, 1, 4, 5}, 6));
-  PX_TRY(px_reshape(&rows, turned, (const int64_t[]){places, groups, each}, 3));
+  PX_TRY(px_permute(&permuted, wide, (const int64_t[]){0, 2, 3, 1, 4, 5}, 6));
+  PX_TRY(px_reshape(&rows, permuted, (const int64_t[]){outputs, groups, each}, 3));
   return px_transpose(out, rows, 0, 1);
 }
 px_status px__conv_integers(px_tensor **out, const px_tensor *x, const px_tensor *w,
@@ -42,7 +42,7 @@ px_status px__conv_integers(px_tensor **out, const px_tensor *x, const px_tensor
   int64_t pad[4];
   for (int k = 0; k < 2; k++) {
     pad[2 - 2 * k] = px__int_at(by.padding, k);
-    pad[3 - 2 * k] = px__pad_behind(by.padding, 2, k);
+    pad[3 - 2 * k] = px__pad_end(by.padding, 2, k);
   }
   PX_SCOPED(px_tensor) padded = NULL;
   PX_SCOPED(px_tensor) rows = NULL;
@@ -50,7 +50,7 @@ px_status px__conv_integers(px_tensor **out, const px_tensor *x, const px_tensor
   PX_SCOPED(px_tensor) columns = NULL;
   PX_SCOPED(px_tensor) product = NULL;
   PX_SCOPED(px_tensor) split = NULL;
-  PX_SCOPED(px_tensor) turned = NULL;
+  PX_SCOPED(px_tensor) permuted = NULL;
   PX_SCOPED(px_tensor) made = NULL;
   PX_TRY(px_constant_pad_nd(&padded, x, pad, 4, px_int(0)));
   PX_TRY(window_rows(&rows, padded, w, by, groups, sizes));
@@ -60,105 +60,104 @@ px_status px__conv_integers(px_tensor **out, const px_tensor *x, const px_tensor
   PX_TRY(px_bmm(&product, rows, columns));
   PX_TRY(px_reshape(&split, product, (const int64_t[]){groups, sizes[0], sizes[2], sizes[3], each},
                     5));
-  PX_TRY(px_permute(&turned, split, (const int64_t[]){1, 0, 4, 2, 3}, 5));
-  PX_TRY(px_reshape(&made, turned, sizes, 4));
+  PX_TRY(px_permute(&permuted, split, (const int64_t[]){1, 0, 4, 2, 3}, 5));
+  PX_TRY(px_reshape(&made, permuted, sizes, 4));
   return px_contiguous(out, made);
 }
 
-// [.., H, W] with zeros behind each element of both dimensions, so that neighbours are a stride
-// apart.
-static px_status part_images(px_tensor **out, const px_tensor *x, px__conv_steps by) {
+// Inserts stride - 1 zeros after each element of the last two dimensions.
+static px_status insert_zeros(px_tensor **out, const px_tensor *x, px__conv_steps by) {
   const int64_t *s = x->sizes;
   int64_t rows = px__int_at(by.stride, 0), columns = px__int_at(by.stride, 1);
-  PX_SCOPED(px_tensor) apart = NULL;
+  PX_SCOPED(px_tensor) dilated = NULL;
   PX_SCOPED(px_tensor) padded = NULL;
-  PX_TRY(px_reshape(&apart, x, (const int64_t[]){s[0], s[1], s[2], 1, s[3], 1}, 6));
-  PX_TRY(px_constant_pad_nd(&padded, apart, (const int64_t[]){0, columns - 1, 0, 0, 0, rows - 1}, 6,
-                            px_int(0)));
+  PX_TRY(px_reshape(&dilated, x, (const int64_t[]){s[0], s[1], s[2], 1, s[3], 1}, 6));
+  PX_TRY(px_constant_pad_nd(&padded, dilated, (const int64_t[]){0, columns - 1, 0, 0, 0, rows - 1},
+                            6, px_int(0)));
   return px_reshape(
       out, padded,
       (const int64_t[]){s[0], s[1], px__product(s[2], rows), px__product(s[3], columns)}, 4);
 }
-// The kernel that goes back: its channels exchanged in each group, and both dimensions reversed.
-static px_status turn_kernel(px_tensor **out, const px_tensor *w, int64_t groups) {
+// Kernel of the transposed convolution: channels swapped within each group, both dimensions
+// flipped.
+static px_status transpose_kernel(px_tensor **out, const px_tensor *w, int64_t groups) {
   const int64_t *s = w->sizes;
   PX_SCOPED(px_tensor) split = NULL;
-  PX_SCOPED(px_tensor) turned = NULL;
+  PX_SCOPED(px_tensor) permuted = NULL;
   PX_SCOPED(px_tensor) joined = NULL;
   PX_TRY(px_reshape(&split, w, (const int64_t[]){groups, s[0] / groups, s[1], s[2], s[3]}, 5));
-  PX_TRY(px_transpose(&turned, split, 1, 2));
-  PX_TRY(px_reshape(&joined, turned,
+  PX_TRY(px_transpose(&permuted, split, 1, 2));
+  PX_TRY(px_reshape(&joined, permuted,
                     (const int64_t[]){px__product(groups, s[1]), s[0] / groups, s[2], s[3]}, 4));
   return px_flip(out, joined, (const int64_t[]){2, 3}, 2);
 }
 px_status px__conv_integers_back(px_tensor **out, const px_tensor *grad, const px_tensor *w,
                                  px__conv_steps by, int64_t groups, const int64_t *sizes) {
-  PX_SCOPED(px_tensor) apart = NULL;
+  PX_SCOPED(px_tensor) dilated = NULL;
   PX_SCOPED(px_tensor) padded = NULL;
   PX_SCOPED(px_tensor) kernel = NULL;
   int64_t pad[4], one = 1, none = 0;
-  PX_TRY(part_images(&apart, grad, by));
+  PX_TRY(insert_zeros(&dilated, grad, by));
   for (int k = 0; k < 2; k++) {
     int64_t reach = px__product(px__int_at(by.dilation, k), w->sizes[2 + k] - 1);
     int64_t before = reach - px__int_at(by.padding, k);
     pad[2 - 2 * k] = before;
-    pad[3 - 2 * k] = sizes[2 + k] + reach - before - apart->sizes[2 + k];
+    pad[3 - 2 * k] = sizes[2 + k] + reach - before - dilated->sizes[2 + k];
   }
-  PX_TRY(px_constant_pad_nd(&padded, apart, pad, 4, px_int(0)));
-  PX_TRY(turn_kernel(&kernel, w, groups));
+  PX_TRY(px_constant_pad_nd(&padded, dilated, pad, 4, px_int(0)));
+  PX_TRY(transpose_kernel(&kernel, w, groups));
   px__conv_steps steps = {PX_IS(&one, 1), PX_IS(&none, 1), by.dilation};
   return px__conv_integers(out, padded, kernel, steps, groups, sizes);
 }
 
 // ---- pooling
 
-// Where the windows of a dimension begin and end: of the elements, or with padding as far as there
-// is.
-static void extent(const px__window_steps *s, int64_t at, int64_t *from, int64_t *to,
-                   int64_t *with_padding) {
+// Range of a window in elements, and its size including padding.
+static void window_range(const px__window_steps *s, int64_t at, int64_t *from, int64_t *to,
+                         int64_t *with_padding) {
   int64_t first = at * s->stride - s->pad, last = first + s->kernel;
   *with_padding = (last < s->size + s->pad ? last : s->size + s->pad) - first;
   *from = first > 0 ? first : 0;
   *to = last < s->size ? last : s->size;
 }
-// A column of numbers, one for each window of a dimension, on a device.
+// Moves a column, with one number per window, to the device of x.
 static px_status to_device(px_tensor **out, px_tensor *column, const px_tensor *x) {
   return px__tensor_to(out, column, PX_INT64, px__tensor_device(x));
 }
 typedef enum part { BEGIN, END, COUNT } part;
-static px_status column_of(px_tensor **out, const px__window_steps *s, part which, bool count_pad,
+static px_status column_of(px_tensor **out, const px__window_steps *s, part kind, bool count_pad,
                            const px_tensor *x) {
   PX_SCOPED(px_tensor) column = NULL;
-  PX_TRY(px_tensor_empty(&column, 1, &s->places, PX_INT64, px_cpu()));
+  PX_TRY(px_tensor_empty(&column, 1, &s->outputs, PX_INT64, px_cpu()));
   int64_t *to = px__tensor_at(column);
-  for (int64_t i = 0; i < s->places; i++) {
+  for (int64_t i = 0; i < s->outputs; i++) {
     int64_t begin, end, padded;
-    extent(s, i, &begin, &end, &padded);
-    to[i] = which == BEGIN ? begin : which == END ? end : count_pad ? padded : end - begin;
+    window_range(s, i, &begin, &end, &padded);
+    to[i] = kind == BEGIN ? begin : kind == END ? end : count_pad ? padded : end - begin;
   }
   return to_device(out, column, x);
 }
-// Sums over the windows of dimension d: differences of sums from its begin on.
+// Window sums along dimension d: differences of prefix sums.
 static px_status window_sums(px_tensor **out, const px_tensor *x, int d,
                              const px__window_steps *s) {
   PX_SCOPED(px_tensor) sums = NULL;
-  PX_SCOPED(px_tensor) from_none = NULL;
+  PX_SCOPED(px_tensor) prefix = NULL;
   PX_SCOPED(px_tensor) begins = NULL;
   PX_SCOPED(px_tensor) ends = NULL;
   PX_SCOPED(px_tensor) low = NULL;
   PX_SCOPED(px_tensor) high = NULL;
   int64_t pad[2 * PX_MAX_DIMS] = {0};
-  int behind = x->ndim - 1 - d;
-  pad[2 * behind] = 1;
+  int dims_after = x->ndim - 1 - d;
+  pad[2 * dims_after] = 1;
   PX_TRY(px_cumsum(&sums, x, d, PX_DTYPE_NONE));
-  PX_TRY(px_constant_pad_nd(&from_none, sums, pad, 2 * (behind + 1), px_int(0)));
+  PX_TRY(px_constant_pad_nd(&prefix, sums, pad, 2 * (dims_after + 1), px_int(0)));
   PX_TRY(column_of(&begins, s, BEGIN, false, x));
   PX_TRY(column_of(&ends, s, END, false, x));
-  PX_TRY(px_index_select(&low, from_none, d, begins));
-  PX_TRY(px_index_select(&high, from_none, d, ends));
+  PX_TRY(px_index_select(&low, prefix, d, begins));
+  PX_TRY(px_index_select(&high, prefix, d, ends));
   return px_sub(out, high, low, px_int(1));
 }
-// How many elements the windows have, in all dimensions.
+// Number of elements of each window.
 static px_status window_counts(px_tensor **out, const px_tensor *x, int dims,
                                const px__window_steps *s, bool count_pad) {
   PX_SCOPED(px_tensor) counts = NULL;
@@ -187,26 +186,26 @@ px_status px__integer_means(px_tensor **out, px_tensor *x, int dims, const px__w
   return px_div_mode(out, sums, counts, "trunc");
 }
 
-// A table [places, most] of the elements of each window; the last one of a short window comes
-// again.
+// Table [outputs, taps] of the element indices of each window. Short windows repeat their last
+// element.
 static px_status window_table(px_tensor **out, const void *context, int k, const px_tensor *x) {
   const px__window_steps *s = (const px__window_steps *)context + k;
-  int64_t most = (s->size - 1) / s->dilation + 1;
-  if (most > s->kernel) most = s->kernel;
+  int64_t taps = (s->size - 1) / s->dilation + 1;
+  if (taps > s->kernel) taps = s->kernel;
   PX_SCOPED(px_tensor) table = NULL;
-  PX_TRY(px_tensor_empty(&table, 2, (int64_t[]){s->places, most}, PX_INT64, px_cpu()));
+  PX_TRY(px_tensor_empty(&table, 2, (int64_t[]){s->outputs, taps}, PX_INT64, px_cpu()));
   int64_t *at = px__tensor_at(table);
-  for (int64_t i = 0; i < s->places; i++) {
+  for (int64_t i = 0; i < s->outputs; i++) {
     int64_t first = i * s->stride - s->pad, end = first + (s->kernel - 1) * s->dilation;
     if (first < 0) first += (-first + s->dilation - 1) / s->dilation * s->dilation;
-    for (int64_t n = 0, place = first; n < most; n++) {
-      *at++ = place < s->size ? place : s->size - 1;
-      if (place + s->dilation < s->size && place + s->dilation <= end) place += s->dilation;
+    for (int64_t n = 0, tap = first; n < taps; n++) {
+      *at++ = tap < s->size ? tap : s->size - 1;
+      if (tap + s->dilation < s->size && tap + s->dilation <= end) tap += s->dilation;
     }
   }
   return to_device(out, table, x);
 }
 px_status px__integer_maxima(px_tensor **out, px_tensor **where, px_tensor *x, int dims,
                              const px__window_steps *s) {
-  return px__tops_of(out, where, x, dims, window_table, s);
+  return px__max_over_windows(out, where, x, dims, window_table, s);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fractional max-pooling (Graham 2015): windows stand at steps that random samples place. The
-// places of all elements of all windows are computed as tensors, so every device has it, and the
-// gradient is that of gather.
+// Fractional max-pooling (Graham 2015): random samples set the positions of the windows. Element
+// indices of all windows are computed as tensors, so all devices support it, and the gradient is
+// that of gather.
 #include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/factory.h"
@@ -63,107 +63,105 @@ static px_status range(px_tensor **out, int64_t size, px_dtype dtype, const px_t
                    false);
 }
 
-// What a step is in the samples' dtype, in which PyTorch computes places too.
+// Step between windows, rounded to the samples' dtype as in PyTorch.
 static double step_of(const pool *p, int k) {
-  int64_t room = p->in[k] - p->kernel[k], steps = p->out[k] - 1;
-  if (p->samples->dtype == PX_FLOAT64) return (double)room / (double)steps;
-  return (double)((float)room / (float)steps);
+  int64_t span = p->in[k] - p->kernel[k], steps = p->out[k] - 1;
+  if (p->samples->dtype == PX_FLOAT64) return (double)span / (double)steps;
+  return (double)((float)span / (float)steps);
 }
 
-// Where windows begin along a dimension, (N, C, out): a part of what the steps come to with the
-// sample, and the last at the end. The first dimension has the last sample of an image's, and so
-// on.
-static px_status beginnings(px_tensor **out, const pool *p, int k) {
+// Start of each window along a dimension, (N, C, out). The last window ends at the edge. Samples
+// are in reverse order of dimensions in 2-d.
+static px_status window_starts(px_tensor **out, const pool *p, int k) {
   PX_SCOPED(px_tensor) samples = NULL;
   PX_SCOPED(px_tensor) sample = NULL;
   PX_SCOPED(px_tensor) steps = NULL;
   PX_SCOPED(px_tensor) at = NULL;
   PX_SCOPED(px_tensor) scaled = NULL;
   PX_SCOPED(px_tensor) offset = NULL;
-  PX_SCOPED(px_tensor) whole = NULL;
+  PX_SCOPED(px_tensor) ends = NULL;
   PX_SCOPED(px_tensor) before = NULL;
-  PX_SCOPED(px_tensor) most = NULL;
+  PX_SCOPED(px_tensor) inner_starts = NULL;
   PX_SCOPED(px_tensor) last = NULL;
-  int64_t n = p->x->sizes[0], room = p->in[k] - p->kernel[k], which = p->dims == 2 ? 1 - k : k;
+  int64_t n = p->x->sizes[0], span = p->in[k] - p->kernel[k], sample_dim = p->dims == 2 ? 1 - k : k;
   int64_t sizes[] = {n, p->x->sizes[1], p->out[k] ? 1 : 0};
-  PX_TRY(px_full(&last, sizes, 3, px_int(room), PX_INT64, px__tensor_device(p->x), false, false));
+  PX_TRY(px_full(&last, sizes, 3, px_int(span), PX_INT64, px__tensor_device(p->x), false, false));
   if (p->out[k] <= 1) return *out = PX_MOVE(last), PX_OK;
   PX_TRY(px_narrow(&samples, p->samples, 0, 0, n));
-  PX_TRY(px_narrow(&sample, samples, 2, which, 1));
+  PX_TRY(px_narrow(&sample, samples, 2, sample_dim, 1));
   PX_TRY(range(&steps, p->out[k] - 1, (px_dtype)p->samples->dtype, p->x));
   PX_TRY(px_add(&at, steps, sample, px_int(1)));
   PX_TRY(px_mul_scalar(&scaled, at, px_float(step_of(p, k))));
   PX_TRY(px_mul_scalar(&offset, sample, px_float(step_of(p, k))));
-  PX_TRY(px_to(&whole, scaled, PX_INT64, PX_DEVICE_NONE, false, false));
+  PX_TRY(px_to(&ends, scaled, PX_INT64, PX_DEVICE_NONE, false, false));
   PX_TRY(px_to(&before, offset, PX_INT64, PX_DEVICE_NONE, false, false));
-  PX_TRY(px_sub(&most, whole, before, px_int(1)));
-  return px_cat(out, (px_tensor *[]){most, last}, 2, 2);
+  PX_TRY(px_sub(&inner_starts, ends, before, px_int(1)));
+  return px_cat(out, (px_tensor *[]){inner_starts, last}, 2, 2);
 }
 
-// The places in a plane of the elements of each window, (N, C, out..., kernel...): added up over
-// the dimensions.
-static px_status add_places(px_tensor **places, const pool *p, int k) {
+// Adds dimension k to the flat element indices of all windows, (N, C, out..., kernel...).
+static px_status add_indices(px_tensor **element_index, const pool *p, int k) {
   PX_SCOPED(px_tensor) begin = NULL;
   PX_SCOPED(px_tensor) inside = NULL;
-  PX_SCOPED(px_tensor) spread = NULL;
-  PX_SCOPED(px_tensor) here = NULL;
-  PX_SCOPED(px_tensor) grown = NULL;
+  PX_SCOPED(px_tensor) reshaped = NULL;
+  PX_SCOPED(px_tensor) offsets = NULL;
+  PX_SCOPED(px_tensor) positions = NULL;
   int64_t outer[2 + 2 * DIMS], inner[2 * DIMS];
   for (int d = 0; d < 2 + 2 * p->dims; d++)
     outer[d] = d < 2 ? p->x->sizes[d] : d == 2 + k ? p->out[k] : 1;
   for (int d = 0; d < 2 * p->dims; d++) inner[d] = d == p->dims + k ? p->kernel[k] : 1;
-  PX_TRY(beginnings(&begin, p, k));
-  PX_TRY(px_reshape(&spread, begin, outer, 2 + 2 * p->dims));
-  PX_TRY(range(&here, p->kernel[k], PX_INT64, p->x));
-  PX_TRY(px_reshape(&inside, here, inner, 2 * p->dims));
-  PX_TRY(px_add(&grown, spread, inside, px_int(1)));
-  if (!*places) return *places = PX_MOVE(grown), PX_OK;
+  PX_TRY(window_starts(&begin, p, k));
+  PX_TRY(px_reshape(&reshaped, begin, outer, 2 + 2 * p->dims));
+  PX_TRY(range(&offsets, p->kernel[k], PX_INT64, p->x));
+  PX_TRY(px_reshape(&inside, offsets, inner, 2 * p->dims));
+  PX_TRY(px_add(&positions, reshaped, inside, px_int(1)));
+  if (!*element_index) return *element_index = PX_MOVE(positions), PX_OK;
   PX_SCOPED(px_tensor) rows = NULL;
   px_tensor *sum;
-  PX_TRY(px_mul_scalar(&rows, *places, px_int(p->in[k])));
-  PX_TRY(px_add(&sum, rows, grown, px_int(1)));
-  px_release(*places);
-  *places = sum;
+  PX_TRY(px_mul_scalar(&rows, *element_index, px_int(p->in[k])));
+  PX_TRY(px_add(&sum, rows, positions, px_int(1)));
+  px_release(*element_index);
+  *element_index = sum;
   return PX_OK;
 }
 
-// The place of the greatest element of each window, (N, C, windows).
-static px_status greatest(px_tensor **out, const pool *p, const px_tensor *flat) {
-  PX_SCOPED(px_tensor) places = NULL;
+// Flat index of the maximum of each window, (N, C, windows).
+static px_status max_indices(px_tensor **out, const pool *p, const px_tensor *flat) {
+  PX_SCOPED(px_tensor) element_index = NULL;
   PX_SCOPED(px_tensor) all = NULL;
   PX_SCOPED(px_tensor) line = NULL;
-  PX_SCOPED(px_tensor) picked = NULL;
+  PX_SCOPED(px_tensor) gathered = NULL;
   PX_SCOPED(px_tensor) values = NULL;
-  PX_SCOPED(px_tensor) best = NULL;
+  PX_SCOPED(px_tensor) argmax = NULL;
   PX_SCOPED(px_tensor) found = NULL;
   int64_t windows = 1, area = 1;
   for (int k = 0; k < p->dims; k++) {
-    PX_TRY(add_places(&places, p, k));
-    windows *= p->out[k], area *= p->kernel[k];  // at most the elements of x, and of a plane
+    PX_TRY(add_indices(&element_index, p, k));
+    windows *= p->out[k], area *= p->kernel[k];  // bounded by the elements of x, and of a plane
   }
   int64_t n = p->x->sizes[0], c = p->x->sizes[1];
-  PX_TRY(px_reshape(&line, places, (int64_t[]){n, c, px__product(windows, area)}, 3));
+  PX_TRY(px_reshape(&line, element_index, (int64_t[]){n, c, px__product(windows, area)}, 3));
   PX_TRY(px_reshape(&all, line, (int64_t[]){n, c, windows, area}, 4));
-  PX_TRY(px_gather(&picked, flat, 2, line, false));
-  PX_TRY(px_reshape(&values, picked, (int64_t[]){n, c, windows, area}, 4));
-  PX_TRY(px_argmax(&best, values, (int64_t[]){3}, true));
-  PX_TRY(px_gather(&found, all, 3, best, false));
+  PX_TRY(px_gather(&gathered, flat, 2, line, false));
+  PX_TRY(px_reshape(&values, gathered, (int64_t[]){n, c, windows, area}, 4));
+  PX_TRY(px_argmax(&argmax, values, (int64_t[]){3}, true));
+  PX_TRY(px_gather(&found, all, 3, argmax, false));
   return px_reshape(out, found, (int64_t[]){n, c, windows}, 3);
 }
 
 static px_status run(px_tensor **output, px_tensor **indices, const pool *p) {
   PX_SCOPED(px_tensor) flat = NULL;
   PX_SCOPED(px_tensor) plain = NULL;
-  PX_SCOPED(px_tensor) places = NULL;
+  PX_SCOPED(px_tensor) element_index = NULL;
   PX_SCOPED(px_tensor) values = NULL;
   int64_t sizes[2 + DIMS] = {p->x->sizes[0], p->x->sizes[1]};
   memcpy(sizes + 2, p->out, (size_t)p->dims * sizeof *sizes);
   PX_TRY(px_flatten(&flat, p->x, 2, -1));
   PX_TRY(px_detach(&plain, flat));
-  PX_TRY(greatest(&places, p, plain));
-  PX_TRY(px_gather(&values, flat, 2, places, false));
+  PX_TRY(max_indices(&element_index, p, plain));
+  PX_TRY(px_gather(&values, flat, 2, element_index, false));
   PX_TRY(px_reshape(output, values, sizes, 2 + p->dims));
-  return px_reshape(indices, places, sizes, 2 + p->dims);
+  return px_reshape(indices, element_index, sizes, 2 + p->dims);
 }
 
 static int64_t number_at(px_value list, int k) { return list.v.ints[list.n == 1 ? 0 : k]; }

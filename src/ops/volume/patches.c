@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Run functions over windows of images and of channels: patches as columns, and back; means of
-// neighbouring channels. And products and distances of rows.
+// Run functions over windows of images and channels (im2col, col2im, local_response_norm), of
+// bilinear and of pdist.
 #include "ops/conv/conv_impl.h"
 #include "phlox/ops/arithmetic.h"
 #include "phlox/ops/conv.h"
@@ -15,19 +15,19 @@
 
 #define LL(x) ((long long)(x))
 
-// A window over an image, and how many places it has.
+// A window over an image, and its number of positions.
 typedef struct window {
   int64_t kernel[2], dilation[2], padding[2], stride[2], count[2];
 } window;
 
 static px_status read_list(int64_t to[2], px_value list, const char *name, const char *kind,
-                           int64_t least) {
+                           int64_t min) {
   PX_CHECK(list.n == 1 || list.n == 2, PX_RUNTIME, "It is expected %s equals to 2, but got size %d",
            name, list.n);
   to[0] = px__int_at(list, 0), to[1] = px__int_at(list, 1);
-  bool pads = !least;
+  bool pads = !min;
   const char *part = pads ? "pad" : *name == 'k' ? "kernel" : name;
-  PX_CHECK(to[0] >= least && to[1] >= least, PX_RUNTIME,
+  PX_CHECK(to[0] >= min && to[1] >= min, PX_RUNTIME,
            "%s should be %s, but got %s_height: %lld %s_width: %lld", pads ? "padding" : kind,
            pads ? "non-negative" : "greater than zero", part, LL(to[0]), part, LL(to[1]));
   PX_CHECK(to[0] <= INT32_MAX && to[1] <= INT32_MAX, PX_RUNTIME, "integer out of range");
@@ -40,18 +40,18 @@ static px_status read_window(window *w, px_value kernel, px_value dilation, px_v
   PX_TRY(read_list(w->padding, padding, "padding", "padding", 0));
   return read_list(w->stride, stride, "stride", "stride", 1);
 }
-static void count_places(window *w, const int64_t *size) {
+static void count_windows(window *w, const int64_t *size) {
   for (int k = 0; k < 2; k++)
-    w->count[k] = px__window_places(size[k], w->kernel[k], w->stride[k], w->padding[k],
-                                    w->dilation[k], false);
+    w->count[k] = px__window_outputs(size[k], w->kernel[k], w->stride[k], w->padding[k],
+                                     w->dilation[k], false);
 }
 #define PAIR(x) LL((x)[0]), LL((x)[1])
 
-// The places of a dimension that the window's k-th sees, as a dimension of their own behind.
+// Unfolds dimension `dim` by the window's k-th dimension, as a new last dimension.
 static px_status windows_of(px_tensor **out, const px_tensor *x, int dim, const window *w, int k) {
-  PX_SCOPED(px_tensor) all = NULL;
-  PX_TRY(px_unfold(&all, x, dim, w->dilation[k] * (w->kernel[k] - 1) + 1, w->stride[k]));
-  return px_slice(out, all, -1, NULL, NULL, w->dilation[k]);
+  PX_SCOPED(px_tensor) unfolded = NULL;
+  PX_TRY(px_unfold(&unfolded, x, dim, w->dilation[k] * (w->kernel[k] - 1) + 1, w->stride[k]));
+  return px_slice(out, unfolded, -1, NULL, NULL, w->dilation[k]);
 }
 PX_RUN(unfold_images) {
   const px_tensor *x = args->input;
@@ -66,7 +66,7 @@ PX_RUN(unfold_images) {
            "dimensions for input, but got: %s",
            px__size_text(text, sizeof text, x));
   const int64_t *size = x->sizes + n - 2;
-  count_places(&w, size);
+  count_windows(&w, size);
   PX_CHECK(w.count[0] > 0 && w.count[1] > 0, PX_RUNTIME,
            "Given input with spatial size (%lld, %lld), kernel_size=(%lld, %lld), "
            "dilation=(%lld, %lld), padding=(%lld, %lld), calculated shape of the array of sliding "
@@ -76,16 +76,16 @@ PX_RUN(unfold_images) {
   PX_SCOPED(px_tensor) padded = NULL;
   PX_SCOPED(px_tensor) tall = NULL;
   PX_SCOPED(px_tensor) both = NULL;
-  PX_SCOPED(px_tensor) turned = NULL;
+  PX_SCOPED(px_tensor) permuted = NULL;
   PX_TRY(px_constant_pad_nd(&padded, x, pad, 4, px_int(0)));
   PX_TRY(windows_of(&tall, padded, n - 2, &w, 0));
   PX_TRY(windows_of(&both, tall, n - 1, &w, 1));  // [.., C, OH, OW, kH, kW]
-  const int64_t order[] = {0, 1, 4, 5, 2, 3}, alone[] = {0, 3, 4, 1, 2};
-  PX_TRY(px_permute(&turned, both, n == 4 ? order : alone, n + 2));
+  const int64_t order[] = {0, 1, 4, 5, 2, 3}, unbatched_order[] = {0, 3, 4, 1, 2};
+  PX_TRY(px_permute(&permuted, both, n == 4 ? order : unbatched_order, n + 2));
   int64_t columns = px__product(x->sizes[n - 3], w.kernel[0] * w.kernel[1]);
   int64_t count = px__product(w.count[0], w.count[1]);
   int64_t sizes[3] = {x->sizes[0], columns, count};
-  return px_reshape(&call->results[0], turned, sizes + (n == 3), n - 1);
+  return px_reshape(&call->results[0], permuted, sizes + (n == 3), n - 1);
 }
 
 static px_status check_columns(const px_tensor *x, const window *w, const int64_t *size) {
@@ -111,9 +111,9 @@ static px_status check_columns(const px_tensor *x, const window *w, const int64_
            PAIR(w->count), LL(px__steps(w->count[0], w->count[1])), LL(x->sizes[n - 1]));
   return PX_OK;
 }
-// Adds the column's elements of place (i, j) of the window to the padded images.
-static px_status add_place(px_tensor *images, const px_tensor *columns, const window *w, int64_t i,
-                           int64_t j) {
+// Adds the columns of tap (i, j) to the padded images.
+static px_status add_tap(px_tensor *images, const px_tensor *columns, const window *w, int64_t i,
+                         int64_t j) {
   PX_SCOPED(px_tensor) row = NULL;
   PX_SCOPED(px_tensor) part = NULL;
   PX_SCOPED(px_tensor) rows = NULL;
@@ -131,7 +131,7 @@ PX_RUN(fold) {
   int64_t size[2];
   PX_TRY(read_window(&w, args->kernel_size, args->dilation, args->padding, args->stride));
   PX_TRY(read_list(size, args->output_size, "output_size", "output_size", 1));
-  count_places(&w, size);
+  count_windows(&w, size);
   PX_TRY(check_columns(x, &w, size));
   int64_t batch = n == 3 ? x->sizes[0] : 1;
   int64_t channels = x->sizes[n - 2] / (w.kernel[0] * w.kernel[1]);
@@ -145,7 +145,7 @@ PX_RUN(fold) {
   PX_TRY(px_reshape(&columns, x, cut, 6));
   PX_TRY(px__zeros_like_sized(&images, x, 4, padded));
   for (int64_t at = 0; at < w.kernel[0] * w.kernel[1]; at++)
-    PX_TRY(add_place(images, columns, &w, at / w.kernel[1], at % w.kernel[1]));
+    PX_TRY(add_tap(images, columns, &w, at / w.kernel[1], at % w.kernel[1]));
   PX_TRY(px_narrow(&rows, images, 2, w.padding[0], size[0]));
   PX_TRY(px_narrow(&inner, rows, 3, w.padding[1], size[1]));
   PX_TRY(px_contiguous(&made, inner));
@@ -154,11 +154,11 @@ PX_RUN(fold) {
   return PX_OK;
 }
 
-// The mean of the squares of `size` channels is one over rows of an image, of a column each.
+// The mean square of `size` channels is an average pool over the channels, as rows of an image.
 PX_RUN(local_response_norm) {
   const px_tensor *x = args->input;
   int64_t n = args->size, one = 1, none = 0;
-  int64_t rest = px__sizes_product(x->sizes + 2, x->ndim - 2);
+  int64_t pixels = px__sizes_product(x->sizes + 2, x->ndim - 2);
   const int64_t around[] = {0, 0, n / 2, (n - 1) / 2};
   if (!x->numel) return px_clone(&call->results[0], x, NULL);
   PX_SCOPED(px_tensor) squares = NULL;
@@ -170,7 +170,7 @@ PX_RUN(local_response_norm) {
   PX_SCOPED(px_tensor) shifted = NULL;
   PX_SCOPED(px_tensor) power = NULL;
   PX_TRY(px_mul(&squares, x, x));
-  PX_TRY(px_reshape(&image, squares, (int64_t[]){x->sizes[0], 1, x->sizes[1], rest}, 4));
+  PX_TRY(px_reshape(&image, squares, (int64_t[]){x->sizes[0], 1, x->sizes[1], pixels}, 4));
   PX_TRY(px_constant_pad_nd(&padded, image, around, 4, px_int(0)));
   PX_TRY(px_avg_pool2d(&means, padded, (int64_t[]){n, 1}, 2, &one, 1, &none, 1, false, true, NULL));
   PX_TRY(px_reshape(&shaped, means, x->sizes, x->ndim));
@@ -180,9 +180,9 @@ PX_RUN(local_response_norm) {
   return px_div(&call->results[0], x, power);
 }
 
-// ---- rows
+// ---- products and distances of rows
 
-// input1 times each matrix, times input2, summed.
+// input1 @ weight, times input2, summed.
 PX_RUN(bilinear) {
   PX_SCOPED(px_tensor) row = NULL;
   PX_SCOPED(px_tensor) left = NULL;

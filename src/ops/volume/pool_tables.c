@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Maxima over windows that tables tell, and where they are: one dimension after the other, the last
-// one first, so that of equal elements the first in row-major order is found.
+// Maxima over windows given by index tables, with their indices. Dimensions are reduced from the
+// last to the first. Ties thereby resolve to the first element in row-major order.
 #include "ops/conv/conv_impl.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/factory.h"
@@ -8,41 +8,40 @@
 #include "phlox/ops/reduce.h"
 #include "phlox/ops/view.h"
 
-// What stands at the places of the windows of a dimension: its maximum, and its place in the volume
-// of the input, of which `where` has that of each element (NULL: each is at its own).
-typedef struct top {
-  px_tensor *values, *where;
-} top;
-static void top_drop(top *t) { px_release(t->values), px_release(t->where); }
+// The maxima after reducing some dimensions, and the flat index of each in the input volume.
+typedef struct maxima {
+  px_tensor *values, *indices;
+} maxima;
+static void maxima_drop(maxima *t) { px_release(t->values), px_release(t->indices); }
 
-// [.., to, most, ..] from the elements at the places, in dimension dim.
+// Gathers the elements of the windows along dim: [.., outputs, window size, ..].
 static px_status windows_of(px_tensor **out, const px_tensor *x, int dim, px_tensor *table) {
   PX_SCOPED(px_tensor) flat = NULL;
-  PX_SCOPED(px_tensor) picked = NULL;
+  PX_SCOPED(px_tensor) gathered = NULL;
   PX_TRY(px_flatten(&flat, table, 0, 1));
-  PX_TRY(px_index_select(&picked, x, dim, flat));
-  return px_unflatten(out, picked, dim, table->sizes, 2);
+  PX_TRY(px_index_select(&gathered, x, dim, flat));
+  return px_unflatten(out, gathered, dim, table->sizes, 2);
 }
-static px_status top_of_dim(top *t, int dim, px_tensor *table) {
+static px_status reduce_dim(maxima *t, int dim, px_tensor *table) {
   PX_SCOPED(px_tensor) windows = NULL;
-  PX_SCOPED(px_tensor) where = NULL;
-  PX_SCOPED(px_tensor) best = NULL;
-  PX_SCOPED(px_tensor) at = NULL;
+  PX_SCOPED(px_tensor) indices = NULL;
+  PX_SCOPED(px_tensor) maximum = NULL;
+  PX_SCOPED(px_tensor) index = NULL;
   PX_SCOPED(px_tensor) one = NULL;
-  PX_SCOPED(px_tensor) picked = NULL;
+  PX_SCOPED(px_tensor) gathered = NULL;
   PX_TRY(windows_of(&windows, t->values, dim, table));
-  PX_TRY(windows_of(&where, t->where, dim, table));
-  PX_TRY(px_max_dim(&best, &at, windows, dim + 1, false));
-  PX_TRY(px_unsqueeze(&one, at, dim + 1));
-  PX_TRY(px_gather(&picked, where, dim + 1, one, false));
-  top next = {.values = PX_MOVE(best)};
-  px_status status = px_squeeze_dim(&next.where, picked, (int64_t[]){dim + 1}, 1);
-  top_drop(t);
+  PX_TRY(windows_of(&indices, t->indices, dim, table));
+  PX_TRY(px_max_dim(&maximum, &index, windows, dim + 1, false));
+  PX_TRY(px_unsqueeze(&one, index, dim + 1));
+  PX_TRY(px_gather(&gathered, indices, dim + 1, one, false));
+  maxima next = {.values = PX_MOVE(maximum)};
+  px_status status = px_squeeze_dim(&next.indices, gathered, (int64_t[]){dim + 1}, 1);
+  maxima_drop(t);
   *t = next;
   return status;
 }
-// The places of the elements of a volume in it: 0, 1, ..., as large as the input.
-static px_status own_places(px_tensor **out, const px_tensor *x, int dims) {
+// The flat index of each element in its volume: 0, 1, ..., expanded to the sizes of x.
+static px_status flat_indices(px_tensor **out, const px_tensor *x, int dims) {
   PX_SCOPED(px_tensor) range = NULL;
   PX_SCOPED(px_tensor) shaped = NULL;
   int64_t count = px__sizes_product(x->sizes + x->ndim - dims, dims);
@@ -51,17 +50,17 @@ static px_status own_places(px_tensor **out, const px_tensor *x, int dims) {
   PX_TRY(px_view(&shaped, range, x->sizes + x->ndim - dims, dims));
   return px_expand(out, shaped, x->sizes, x->ndim);
 }
-px_status px__tops_of(px_tensor **out, px_tensor **where, px_tensor *x, int dims,
-                      px__window_table *table, const void *context) {
-  top t = {.values = px_retain(x)};
-  px_status status = own_places(&t.where, x, dims);
+px_status px__max_over_windows(px_tensor **out, px_tensor **indices, px_tensor *x, int dims,
+                               px__window_table *table, const void *context) {
+  maxima t = {.values = px_retain(x)};
+  px_status status = flat_indices(&t.indices, x, dims);
   for (int k = dims - 1; status == PX_OK && k >= 0; k--) {
     PX_SCOPED(px_tensor) elements = NULL;
     status = table(&elements, context, k, x);
-    if (status == PX_OK) status = top_of_dim(&t, x->ndim - dims + k, elements);
+    if (status == PX_OK) status = reduce_dim(&t, x->ndim - dims + k, elements);
   }
   if (status == PX_OK) status = px_contiguous(out, t.values);
-  if (status == PX_OK) status = px_contiguous(where, t.where);
-  top_drop(&t);
+  if (status == PX_OK) status = px_contiguous(indices, t.indices);
+  maxima_drop(&t);
   return status;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pooling of volumes by that of images: first over each plane, then over the depth, where the
-// places of a plane are one row. Maxima, sums and sizes of windows come out the same. Adaptive
-// windows over maxima take one dimension after the other, by tables of the places in each window.
+// Run functions of 3-D pooling by two 2-D pools: over the planes and then over the depth with each
+// plane as one row. Maxima, sums and window sizes equal those of a direct 3-D pool. Adaptive max
+// pooling reduces one dimension at a time with tables of window indices.
 #include "hidden/conv.h"
 #include "hidden/volume.h"
 #include "ops/conv/conv_impl.h"
@@ -21,7 +21,7 @@
 #define LIST(list) (list).v.ints, (list).n
 enum { DIMS = 3 };
 
-// ---- a volume as images: its planes; and its depth by the places of a plane
+// ---- volumes as images: planes, and depths by the elements of a plane
 
 // [.., C, D, H, W] as [.., C * D, H, W].
 static px_status as_planes(px_tensor **out, const px_tensor *volume) {
@@ -42,24 +42,24 @@ static px_status as_volume(px_tensor **out, const px_tensor *depths, const int64
   return px_reshape(out, depths, sizes + from, 5 - from);
 }
 
-// One dimension, or two, of a window's numbers.
-typedef struct numbers {
+// The parameters of the two 2-D pools.
+typedef struct pool_lists {
   int64_t plane[2], depth[2];
-} numbers;
-static numbers numbers_of(px_value list, int64_t beside) {
-  return (numbers){{px__int_at(list, 1), px__int_at(list, 2)}, {px__int_at(list, 0), beside}};
+} pool_lists;
+static pool_lists pool_lists_of(px_value list, int64_t second) {
+  return (pool_lists){{px__int_at(list, 1), px__int_at(list, 2)}, {px__int_at(list, 0), second}};
 }
 
-// How many places a window has in each dimension, in `size`; PyTorch's texts for what does not fit.
+// The parameters of a pool.
 typedef struct window {
   px_value kernel, stride, padding, dilation;
   bool ceiling, means;
 } window;
-static int64_t places(const window *w, int k, int64_t size) {
+static int64_t outputs(const window *w, int k, int64_t size) {
   px_value strides = w->stride.n ? w->stride : w->kernel;
   int64_t pad = px__int_at(w->padding, k), step = px__int_at(strides, k);
   int64_t gap = w->dilation.n ? px__int_at(w->dilation, k) : 1;
-  return px__window_places(size, px__int_at(w->kernel, k), step, pad, gap, w->ceiling);
+  return px__window_outputs(size, px__int_at(w->kernel, k), step, pad, gap, w->ceiling);
 }
 static px_status check_window(const window *w) {
   const px_value lists[] = {w->kernel, w->stride, w->padding, w->dilation};
@@ -85,7 +85,7 @@ static px_status check_window(const window *w) {
   }
   return PX_OK;
 }
-// The first dimensions may be empty, volumes not.
+// Checks that the dimensions from `first` on are not empty.
 static px_status check_volume(const char *name, int ndim, const int64_t *sizes, int first) {
   char text[128];
   for (int d = first; d < ndim; d++)
@@ -102,7 +102,7 @@ static px_status pool_sizes(int64_t *size, const char *name, const window *w, in
   PX_TRY(check_volume(name, ndim, sizes, ndim - DIMS - 1));
   for (int k = 0; k < DIMS; k++) {
     PX_CHECK(s[k] <= INT64_MAX / 4, PX_RUNTIME, "integer out of range");
-    size[k] = places(w, k, s[k]);
+    size[k] = outputs(w, k, s[k]);
   }
   bool fits = size[0] > 0 && size[1] > 0 && size[2] > 0;
   PX_CHECK(fits || !w->means, PX_RUNTIME,
@@ -120,23 +120,23 @@ static px_status pool_sizes(int64_t *size, const char *name, const window *w, in
 
 // ---- maxima
 
-// Of the maxima over planes (where they are in their planes: `inner`) those over depths were taken
-// (`outer`: their places in [D, H * W] of those): where they are in the volume, whose planes have
-// so many elements.
-static px_status places_in_volume(px_tensor **out, const px_tensor *inner, const px_tensor *outer,
-                                  int64_t plane, int64_t row) {
+// Indices of maxima in the volume. `inner` are the indices of the maxima over planes in their
+// plane, `outer` the indices of the maxima over depths in [D, H * W]. `plane` is the number of
+// elements of an input plane, `row` of a pooled plane.
+static px_status volume_indices(px_tensor **out, const px_tensor *inner, const px_tensor *outer,
+                                int64_t plane, int64_t row) {
   PX_SCOPED(px_tensor) from = NULL;
   PX_SCOPED(px_tensor) at = NULL;
-  PX_SCOPED(px_tensor) within = NULL;
+  PX_SCOPED(px_tensor) plane_index = NULL;
   PX_SCOPED(px_tensor) depth = NULL;
   PX_SCOPED(px_tensor) base = NULL;
   PX_SCOPED(px_tensor) sum = NULL;
   PX_TRY(px_flatten(&from, inner, -2, -1));
   PX_TRY(px_flatten(&at, outer, -2, -1));
-  PX_TRY(px_gather(&within, from, -1, at, false));
+  PX_TRY(px_gather(&plane_index, from, -1, at, false));
   PX_TRY(px_floor_divide_scalar(&depth, at, px_int(row)));
   PX_TRY(px_mul_scalar(&base, depth, px_int(plane)));
-  PX_TRY(px_add(&sum, within, base, px_int(1)));
+  PX_TRY(px_add(&sum, plane_index, base, px_int(1)));
   return px_reshape(out, sum, outer->sizes, outer->ndim);
 }
 
@@ -148,27 +148,27 @@ PX_RUN(max_pool3d_with_indices) {
               args->dilation,    args->ceil_mode, false};
   int64_t size[DIMS];
   PX_TRY(pool_sizes(size, "max_pool3d_with_indices_out_cpu_template", &w, x->ndim, x->sizes));
-  numbers kernel = numbers_of(args->kernel_size, 1), stride = numbers_of(strides, 1);
-  numbers padding = numbers_of(args->padding, 0), dilation = numbers_of(args->dilation, 1);
+  pool_lists kernel = pool_lists_of(args->kernel_size, 1), stride = pool_lists_of(strides, 1);
+  pool_lists padding = pool_lists_of(args->padding, 0), dilation = pool_lists_of(args->dilation, 1);
   PX_SCOPED(px_tensor) planes = NULL;
-  PX_SCOPED(px_tensor) top = NULL;
+  PX_SCOPED(px_tensor) maxima = NULL;
   PX_SCOPED(px_tensor) inner = NULL;
   PX_SCOPED(px_tensor) depths = NULL;
   PX_SCOPED(px_tensor) inner_depths = NULL;
   PX_SCOPED(px_tensor) made = NULL;
   PX_SCOPED(px_tensor) outer = NULL;
-  PX_SCOPED(px_tensor) where = NULL;
+  PX_SCOPED(px_tensor) index = NULL;
   PX_TRY(as_planes(&planes, x));
-  PX_TRY(px_max_pool2d_with_indices(&top, &inner, planes, kernel.plane, 2, stride.plane, 2,
+  PX_TRY(px_max_pool2d_with_indices(&maxima, &inner, planes, kernel.plane, 2, stride.plane, 2,
                                     padding.plane, 2, dilation.plane, 2, args->ceil_mode));
-  PX_TRY(as_depths(&depths, top, s[-1]));
+  PX_TRY(as_depths(&depths, maxima, s[-1]));
   PX_TRY(as_depths(&inner_depths, inner, s[-1]));
   PX_TRY(px_max_pool2d_with_indices(&made, &outer, depths, kernel.depth, 2, stride.depth, 2,
                                     padding.depth, 2, dilation.depth, 2, args->ceil_mode));
-  PX_TRY(places_in_volume(&where, inner_depths, outer, px__product(s[1], s[2]),
-                          px__product(size[1], size[2])));
+  PX_TRY(volume_indices(&index, inner_depths, outer, px__product(s[1], s[2]),
+                        px__product(size[1], size[2])));
   PX_TRY(as_volume(&call->results[0], made, size));
-  return as_volume(&call->results[1], where, size);
+  return as_volume(&call->results[1], index, size);
 }
 PX_RUN(max_pool3d) {
   PX_SCOPED(px_tensor) indices = NULL;
@@ -176,7 +176,7 @@ PX_RUN(max_pool3d) {
                                     LIST(args->kernel_size), LIST(args->stride),
                                     LIST(args->padding), LIST(args->dilation), args->ceil_mode);
 }
-// A plane of all depths, one below another, in which an index means the same place.
+// The planes of a volume stacked to one image: flat indices do not change.
 PX_RUN(max_volume_backward) {
   const int64_t *s = args->input_size.v.ints + args->input_size.n - DIMS;
   const int64_t *lead = args->input_size.v.ints;
@@ -192,28 +192,28 @@ PX_RUN(max_volume_backward) {
   return px_reshape(&call->results[0], made, lead, args->input_size.n);
 }
 
-// A signal is an image of one row.
+// A 1-D signal is an image of one row.
 PX_RUN(max_pool1d_with_indices) {
   px_value strides = args->stride.n ? args->stride : args->kernel_size;
   const px_value lists[] = {args->kernel_size, strides, args->padding, args->dilation};
   int64_t row[4][2] = {{1, 0}, {1, 0}, {0, 0}, {1, 0}};
   PX_SCOPED(px_tensor) image = NULL;
   PX_SCOPED(px_tensor) made = NULL;
-  PX_SCOPED(px_tensor) where = NULL;
+  PX_SCOPED(px_tensor) index = NULL;
   for (int i = 0; i < 4; i++) {
-    PX_CHECK(lists[i].n == 1, PX_RUNTIME, "max_pool1d() takes one number for the one dimension");
+    PX_CHECK(lists[i].n == 1, PX_RUNTIME, "max_pool1d(): expected one integer for each parameter");
     row[i][1] = lists[i].v.ints[0];
   }
   PX_TRY(px_unsqueeze(&image, args->self, -2));
-  PX_TRY(px_max_pool2d_with_indices(&made, &where, image, row[0], 2, row[1], 2, row[2], 2, row[3],
+  PX_TRY(px_max_pool2d_with_indices(&made, &index, image, row[0], 2, row[1], 2, row[2], 2, row[3],
                                     2, args->ceil_mode));
   PX_TRY(px_squeeze_dim(&call->results[0], made, (int64_t[]){-2}, 1));
-  return px_squeeze_dim(&call->results[1], where, (int64_t[]){-2}, 1);
+  return px_squeeze_dim(&call->results[1], index, (int64_t[]){-2}, 1);
 }
 
 // ---- means
 
-// Means of whole numbers have no fractions, so they are not means of means.
+// Integer means are rounded, so means of means would differ.
 static px_status integer_means(px_call *call, const px__avg_pool3d_args *args, const window *w,
                                const int64_t *size) {
   px_tensor *x = args->self;
@@ -222,7 +222,7 @@ static px_status integer_means(px_call *call, const px__avg_pool3d_args *args, c
   px__window_steps steps[DIMS];
   for (int k = 0; k < DIMS; k++)
     steps[k] = (px__window_steps){.size = x->sizes[x->ndim - DIMS + k],
-                                  .places = size[k],
+                                  .outputs = size[k],
                                   .kernel = px__int_at(w->kernel, k),
                                   .stride = px__int_at(strides, k),
                                   .pad = px__int_at(w->padding, k)};
@@ -238,8 +238,8 @@ PX_RUN(avg_pool3d) {
       divisor = px__given(args->divisor_override) ? px_value_int(args->divisor_override) : 0;
   PX_TRY(pool_sizes(size, "avg_pool3d", &w, x->ndim, x->sizes));
   if (x->dtype == PX_INT64) return integer_means(call, args, &w, size);
-  numbers kernel = numbers_of(args->kernel_size, 1), stride = numbers_of(strides, 1);
-  numbers padding = numbers_of(args->padding, 0);
+  pool_lists kernel = pool_lists_of(args->kernel_size, 1), stride = pool_lists_of(strides, 1);
+  pool_lists padding = pool_lists_of(args->padding, 0);
   PX_SCOPED(px_tensor) planes = NULL;
   PX_SCOPED(px_tensor) means = NULL;
   PX_SCOPED(px_tensor) depths = NULL;
@@ -252,8 +252,8 @@ PX_RUN(avg_pool3d) {
                        args->ceil_mode, args->count_include_pad, divisor ? &divisor : NULL));
   return as_volume(&call->results[0], made, size);
 }
-// The steps backward: the sizes of what the second one was given, as depths and as planes, and of
-// what the first one was. Without a batch they begin at 1.
+// The input sizes of the two backward steps: of the pool over depths (as depths and as planes) and
+// of the pool over planes. Without a batch they start at index 1.
 typedef struct back_sizes {
   int64_t depths[4], means[4], planes[4];
   int from;
@@ -271,8 +271,8 @@ PX_RUN(avg_pool3d_backward) {
   px_value strides = args->stride.n ? args->stride : args->kernel_size;
   int64_t one = 1,
           divisor = px__given(args->divisor_override) ? px_value_int(args->divisor_override) : 0;
-  numbers kernel = numbers_of(args->kernel_size, 1), stride = numbers_of(strides, 1);
-  numbers padding = numbers_of(args->padding, 0);
+  pool_lists kernel = pool_lists_of(args->kernel_size, 1), stride = pool_lists_of(strides, 1);
+  pool_lists padding = pool_lists_of(args->padding, 0);
   back_sizes size = back_sizes_of(args->input_size, grad);
   PX_SCOPED(px_tensor) rows = NULL;
   PX_SCOPED(px_tensor) depths = NULL;
@@ -333,24 +333,24 @@ PX_RUN(adaptive_avg_pool3d_backward) {
 
 // ---- maxima of adaptive windows
 
-// A table [to, most] of the places in the windows of a dimension; the last place of a short one
-// comes again.
-static px_status adaptive_places(px_tensor **out, const void *context, int k, const px_tensor *x) {
+// An index table [outputs, maximum window size] of a dimension. Short windows repeat their last
+// index.
+static px_status adaptive_table(px_tensor **out, const void *context, int k, const px_tensor *x) {
   const px__window_steps *s = (const px__window_steps *)context + k;
-  int64_t from = s->size, to = s->places;
-  int64_t most = from / to + (from % to ? 2 : 0);
+  int64_t from = s->size, to = s->outputs;
+  int64_t max_size = from / to + (from % to ? 2 : 0);
   PX_SCOPED(px_tensor) table = NULL;
-  PX_TRY(px_tensor_empty(&table, 2, (int64_t[]){to, most}, PX_INT64, px_cpu()));
+  PX_TRY(px_tensor_empty(&table, 2, (int64_t[]){to, max_size}, PX_INT64, px_cpu()));
   int64_t *at = px__tensor_at(table);
   for (int64_t i = 0; i < to; i++) {
     int64_t first = i * from / to, last = ((i + 1) * from + to - 1) / to - 1;
-    for (int64_t n = 0; n < most; n++) *at++ = first + n < last ? first + n : last;
+    for (int64_t n = 0; n < max_size; n++) *at++ = first + n < last ? first + n : last;
   }
   return px__tensor_to(out, table, PX_INT64, px__tensor_device(x));
 }
 
-static px_status adaptive_tops(px_call *call, px_tensor *x, px_value output_size, int dims,
-                               const char *name) {
+static px_status adaptive_max_pool(px_call *call, px_tensor *x, px_value output_size, int dims,
+                                   const char *name) {
   int64_t sizes[PX_MAX_DIMS];
   char text[128];
   bool none = false;
@@ -362,8 +362,8 @@ static px_status adaptive_tops(px_call *call, px_tensor *x, px_value output_size
   px__window_steps steps[DIMS];
   for (int k = 0; k < dims; k++) {
     int64_t *size = &sizes[x->ndim - dims + k];
-    steps[k] = (px__window_steps){.size = *size, .places = px__int_at(output_size, k)};
-    *size = steps[k].places;
+    steps[k] = (px__window_steps){.size = *size, .outputs = px__int_at(output_size, k)};
+    *size = steps[k].outputs;
   }
   for (int k = x->ndim - dims; k < x->ndim; k++) {
     PX_CHECK(sizes[k] >= 0, PX_RUNTIME, "Trying to create tensor with negative dimension %lld: %s",
@@ -374,23 +374,23 @@ static px_status adaptive_tops(px_call *call, px_tensor *x, px_value output_size
     PX_TRY(px__call_result(call, 0, x->ndim, sizes, (px_dtype)x->dtype));
     return px__call_result(call, 1, x->ndim, sizes, PX_INT64);
   }
-  return px__tops_of(&call->results[0], &call->results[1], x, dims, adaptive_places, steps);
+  return px__max_over_windows(&call->results[0], &call->results[1], x, dims, adaptive_table, steps);
 }
 PX_RUN(adaptive_max_pool2d_with_indices) {
-  return adaptive_tops(call, args->self, args->output_size, 2, "adaptive_max_pool2d");
+  return adaptive_max_pool(call, args->self, args->output_size, 2, "adaptive_max_pool2d");
 }
 PX_RUN(adaptive_max_pool3d_with_indices) {
-  return adaptive_tops(call, args->self, args->output_size, 3, "adaptive_max_pool3d");
+  return adaptive_max_pool(call, args->self, args->output_size, 3, "adaptive_max_pool3d");
 }
 PX_RUN(adaptive_max_pool1d_with_indices) {
   PX_SCOPED(px_tensor) image = NULL;
   PX_SCOPED(px_tensor) made = NULL;
-  PX_SCOPED(px_tensor) where = NULL;
+  PX_SCOPED(px_tensor) index = NULL;
   PX_TRY(px_unsqueeze(&image, args->self, -2));
-  PX_TRY(px_adaptive_max_pool2d_with_indices(&made, &where, image,
+  PX_TRY(px_adaptive_max_pool2d_with_indices(&made, &index, image,
                                              (int64_t[]){1, args->output_size.v.ints[0]}, 2));
   PX_TRY(px_squeeze_dim(&call->results[0], made, (int64_t[]){-2}, 1));
-  return px_squeeze_dim(&call->results[1], where, (int64_t[]){-2}, 1);
+  return px_squeeze_dim(&call->results[1], index, (int64_t[]){-2}, 1);
 }
 PX_RUN(adaptive_max_pool1d) {
   PX_SCOPED(px_tensor) indices = NULL;
@@ -408,7 +408,7 @@ PX_RUN(adaptive_max_pool3d) {
                                              LIST(args->output_size));
 }
 
-// ---- back from maxima
+// ---- unpooling
 
 static const char *tuple_text(char text[128], int n, const int64_t *items) {
   px__sizes_text(text, 128, n, items);
@@ -416,39 +416,40 @@ static const char *tuple_text(char text[128], int n, const int64_t *items) {
   if (n == 1) snprintf(text, 128, "(%lld,)", LL(items[0]));
   return text;
 }
-// A few of these can be added up.
-static bool is_modest(int64_t n) { return -INT64_MAX / 8 <= n && n <= INT64_MAX / 8; }
-// The sizes that pooling had, or those asked for, if they are near.
-static px_status unpooled(int64_t *size, const px__max_unpool_args *args, int dims) {
-  px_value wanted = args->output_size,
+// True if sums of a few such numbers cannot overflow.
+static bool is_safe(int64_t n) { return -INT64_MAX / 8 <= n && n <= INT64_MAX / 8; }
+// The default unpooled sizes, or output_size if it differs by less than a stride.
+static px_status unpool_sizes(int64_t *size, const px__max_unpool_args *args, int dims) {
+  px_value requested = args->output_size,
            strides = px__given(args->stride) && args->stride.n ? args->stride : args->kernel_size;
   const int64_t *s = args->input->sizes + args->input->ndim - dims;
   char text[128];
-  bool given = px__given(wanted);
-  int skipped = given && wanted.n == dims + 2 ? 2 : 0;
-  PX_CHECK(!given || wanted.n == dims || skipped, PX_VALUE,
+  bool given = px__given(requested);
+  int skipped = given && requested.n == dims + 2 ? 2 : 0;
+  PX_CHECK(!given || requested.n == dims || skipped, PX_VALUE,
            "output_size should be a sequence containing %d or %d elements, but it has a length of "
            "'%d'",
-           dims, dims + 2, wanted.n);
+           dims, dims + 2, requested.n);
   for (int k = 0; k < dims; k++) {
     int64_t step = px__int_at(strides, k), kernel = px__int_at(args->kernel_size, k);
     int64_t pad = px__int_at(args->padding, k), span;
-    PX_CHECK(!px__mul_size(s[k] - 1, step, &span) && is_modest(span) && is_modest(step) &&
-                 is_modest(kernel) && is_modest(pad),
+    PX_CHECK(!px__mul_size(s[k] - 1, step, &span) && is_safe(span) && is_safe(step) &&
+                 is_safe(kernel) && is_safe(pad),
              PX_RUNTIME, "integer out of range");
-    int64_t usual = span + kernel - 2 * pad;
-    size[k] = given ? wanted.v.ints[skipped + k] : usual;
-    PX_CHECK(!given || (usual - step < size[k] && size[k] < usual + step), PX_VALUE,
+    int64_t default_size = span + kernel - 2 * pad;
+    size[k] = given ? requested.v.ints[skipped + k] : default_size;
+    PX_CHECK(!given || (default_size - step < size[k] && size[k] < default_size + step), PX_VALUE,
              "invalid output_size \"%s\" (dim %d must be between %lld and %lld)",
-             tuple_text(text, wanted.n, wanted.v.ints), k, LL(usual - step), LL(usual + step));
+             tuple_text(text, requested.n, requested.v.ints), k, LL(default_size - step),
+             LL(default_size + step));
     PX_CHECK(size[k] >= 0 && size[k] <= INT32_MAX, PX_RUNTIME,
-             "max_unpool: the result would have a size of %lld", LL(size[k]));
+             "max_unpool: output size %lld is out of range", LL(size[k]));
   }
   return PX_OK;
 }
-// On the CPU an index is checked at once; on devices the kernel reports it.
-static px_status check_places(const px_tensor *indices, int64_t count, const int64_t *size,
-                              int dims) {
+// Checks indices on the CPU. On devices the kernel reports errors.
+static px_status check_indices(const px_tensor *indices, int64_t count, const int64_t *size,
+                               int dims) {
   char text[128] = "";
   if (px__tensor_device(indices).type != PX_CPU) return PX_OK;
   PX_SCOPED(px_tensor) flat = NULL;
@@ -468,12 +469,12 @@ PX_RUN(max_unpool) {
   int64_t size[DIMS], count = 1, sizes[PX_MAX_DIMS];
   PX_SCOPED(px_tensor) none = NULL;
   PX_SCOPED(px_tensor) values = NULL;
-  PX_SCOPED(px_tensor) places = NULL;
-  PX_SCOPED(px_tensor) spread = NULL;
+  PX_SCOPED(px_tensor) outputs = NULL;
+  PX_SCOPED(px_tensor) result = NULL;
   for (int i = 2; i < 5; i++) {
     px_value list = i == 2 ? args->kernel_size : i == 3 ? args->stride : args->padding;
     PX_CHECK(list.kind != PX_ARG_INTS || list.n == 1 || list.n == dims || (i == 3 && !list.n),
-             PX_RUNTIME, "%s: kernel_size, stride and padding have one number, or %d",
+             PX_RUNTIME, "%s: expected kernel_size, stride and padding of 1 or %d integers",
              call->op->name, dims);
   }
   for (int k = 0; dims == DIMS && args->stride.n && k < DIMS; k++)
@@ -481,24 +482,24 @@ PX_RUN(max_unpool) {
              "strides should be greater than zero, but got stride: [%lld, %lld, %lld]",
              LL(px__int_at(args->stride, 0)), LL(px__int_at(args->stride, 1)),
              LL(px__int_at(args->stride, 2)));
-  PX_TRY(unpooled(size, args, dims));
+  PX_TRY(unpool_sizes(size, args, dims));
   for (int k = 0; k < dims; k++)
     PX_CHECK(!px__mul_size(count, size[k], &count), PX_RUNTIME,
              "numel: integer multiplication overflow");
   memcpy(sizes, x->sizes, (size_t)lead * sizeof *sizes);
   sizes[lead] = count;
-  PX_TRY(check_places(args->indices, count, size, dims));
+  PX_TRY(check_indices(args->indices, count, size, dims));
   PX_TRY(px__zeros_like_sized(&none, x, lead + 1, sizes));
   PX_TRY(px_flatten(&values, x, lead, -1));
-  PX_TRY(px_flatten(&places, args->indices, lead, -1));
-  PX_TRY(px_scatter(&spread, none, -1, places, values));
+  PX_TRY(px_flatten(&outputs, args->indices, lead, -1));
+  PX_TRY(px_scatter(&result, none, -1, outputs, values));
   memcpy(sizes + lead, size, (size_t)dims * sizeof *sizes);
-  return px_reshape(&call->results[0], spread, sizes, x->ndim);
+  return px_reshape(&call->results[0], result, sizes, x->ndim);
 }
 
 // ---- norms of windows
 
-// The root of so many times the mean of the powers.
+// The norm: the root of the window size times the mean of the powers.
 PX_RUN(lp_pool) {
   int dims = call->op->name[strlen("lp_pool")] - '0';
   px_value strides = px__given(args->stride) ? args->stride : PX_IS(NULL, 0);

@@ -233,8 +233,8 @@ class Ways(unittest.TestCase):
         for ways in ([], [SDPBackend.CUDNN_ATTENTION, SDPBackend.EFFICIENT_ATTENTION]):
             with sdpa_kernel(ways), self.assertRaisesRegex(RuntimeError, "No viable backend for scaled_dot_product_attention was found"):
                 attend(*self.qkv)
-        for args, why in (((torch.ones(2, 2, dtype=torch.complex64),) * 3, "one floating point dtype"), ((torch.ones(2, 2), torch.ones(2, 3), torch.ones(2, 2)), "sizes"),
-                          ((torch.ones(2, 2),) * 3 + (torch.ones(3, 3),), "attn_mask does not fit")):
+        for args, why in (((torch.ones(2, 2, dtype=torch.complex64),) * 3, "the same floating-point dtype"), ((torch.ones(2, 2), torch.ones(2, 3), torch.ones(2, 2)), "sizes"),
+                          ((torch.ones(2, 2),) * 3 + (torch.ones(3, 3),), "attn_mask does not broadcast")):
             with sdpa_kernel(SDPBackend.FLASH_ATTENTION), warnings.catch_warnings(record=True) as told:
                 warnings.simplefilter("always")
                 with self.assertRaisesRegex(RuntimeError, "No available kernel.  Aborting execution."):
@@ -271,7 +271,7 @@ class Ways(unittest.TestCase):
         mask = torch.zeros(16, 16, requires_grad=True)
         params = cuda.SDPAParams(*self.qkv, mask, 0.0, False, False)
         self.assertIs(params.attn_mask, mask)
-        with self.assertWarnsRegex(UserWarning, "attn_mask has no gradient there"):
+        with self.assertWarnsRegex(UserWarning, "attn_mask requires grad"):
             self.assertIs(cuda.can_use_flash_attention(params, debug=True), False)
 
     def test_dtypes_are_checked(self):

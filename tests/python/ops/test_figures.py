@@ -41,7 +41,7 @@ class Gradients(unittest.TestCase):
                               ("a list of length equal to 'self.dim\\(\\) = 2'", {"spacing": [torch.ones(3)]}),
                               ("a list of length equal to 'self.dim\\(\\) = 2'", {"spacing": [1]}),
                               ("an element with 2 dimensions", {"spacing": [torch.ones(3, 1), torch.ones(4)]}),
-                              ("a coordinate for each of the 3 places of dimension 0, but got 2", {"spacing": [torch.ones(2)], "dim": 0}),
+                              ("expected 3 coordinates for dimension 0, but got 2", {"spacing": [torch.ones(2)], "dim": 0}),
                               ("at least edge_order\\+1", {"dim": 0, "edge_order": 2}), ("dim 1 appears multiple times", {"dim": (1, -1)})):
             with self.assertRaisesRegex(RuntimeError, text):
                 torch.gradient(x[:2] if "at least" in text else x, **options)

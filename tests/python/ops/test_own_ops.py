@@ -123,7 +123,7 @@ class OwnOps(unittest.TestCase):
             torch.ops.load_library("/nowhere/lib.so")
         with self.assertRaisesRegex(OSError, "has no function px_library_entry"):
             torch.ops.load_library(self.library(source="int nothing;"))
-        with self.assertRaisesRegex(ValueError, "there is an op 'twice::triple' already"):
+        with self.assertRaisesRegex(ValueError, "op 'twice::triple' is already registered"):
             self.load(TRIPLE % ("twice::triple", ""), TRIPLE % ("twice::triple", ""))
         with self.assertRaisesRegex(ValueError, "character 13: unknown type 'Tensro'"):
             self.load((TRIPLE % ("bad::triple", "")).replace("Tensor self", "Tensro self"))
