@@ -22,7 +22,8 @@ CLANG    := $(findstring clang,$(shell $(CC) --version))
 
 # $(call say,CC) begins a recipe: it prints `CC  target`, or the command itself with V=1.
 V        ?= 0
-say       = $(if $(filter 1,$(V))$(findstring s,$(firstword -$(MAKEFLAGS))),$(if $(filter 1,$(V)),,@),@printf '  %-8s %s\n' '$(1)' '$(patsubst $(O)/%,%,$@)';)
+# It makes the target's folder.
+say       = $(if $(filter 1,$(V)),,@)mkdir -p $(@D); $(if $(filter 1,$(V))$(findstring s,$(firstword -$(MAKEFLAGS))),,printf '  %-8s %s\n' '$(1)' '$(patsubst $(O)/%,%,$@)';)
 # $(call accepted,FLAGS): FLAGS if the compiler accepts them, else nothing.
 accepted  = $(shell $(CC) -Werror $(1) -E -x c /dev/null >/dev/null 2>&1 && echo '$(1)')
 
@@ -52,9 +53,6 @@ OPS      := $(wildcard ops/*.op layers/*.layer optim/*.optim)
 GEN      := $(O)/gen/stamp
 CORE     := $(wildcard src/*/*.c src/*/*/*.c)
 CPU      := $(wildcard backends/cpu/*/*.c)
-SIM      := $(wildcard backends/sim/*.c)
-CUDAHOST := $(wildcard backends/cuda/host/*/*.c)
-EXT      := $(wildcard python/ext/*/*.c)
 ARCHIVES := -l:libjson-c.a
 
 # Optional parts, built if their tools and headers are found.
@@ -81,7 +79,6 @@ mpi: $(MPILIB)
 # ---- the generator and its output
 # A file of generated code changes only if its text does, so a new op recompiles few files.
 $(O)/opgen: $(wildcard tools/opgen/*.[ch]) include/phlox/dtype.h $(wildcard include/phlox/*/dtypes.h include/phlox/dtypes.h)
-	@mkdir -p $(O)
 	$(call say,HOSTCC)$(TOOL) -Iinclude -Itools -o $@ $(filter %.c,$^)
 $(GEN): $(O)/opgen $(OPS)
 	@mkdir -p $(O)/gen/phlox/ops $(addprefix $(O)/gen/,hidden run_functions kernel_args batch_functions)
@@ -104,7 +101,6 @@ COLD     := src/comm src/data src/parallel src/nn/layers src/autograd/rules $(ad
 SMALL    := $(call built,$(foreach d,$(COLD),$(wildcard $(d)/*.c))) $(patsubst %.c,%.o,$(filter-out %_table.c %_kinds.c,$(GENSRC)))
 $(SMALL): CFLAGS := $(subst -O2,-Os,$(CFLAGS))
 $(O)/%.o: %.c | $(GENHEAD)
-	@mkdir -p $(@D)
 	$(call say,CC)$(COMPILE) $(INCLUDES) -MMD -MP -c -o $@ $<
 $(O)/gen/%.o: $(O)/gen/%.c
 	$(call say,CC)$(COMPILE) $(INCLUDES) -MMD -MP -c -o $@ $<
@@ -117,7 +113,8 @@ VARIANTS := base $(if $(SAN),,$(if $(filter x86_64,$(MACHINE)),v3))
 ONCE     := threads linalg
 ONCEOBJ  := $(patsubst backends/cpu/%.c,$(O)/once/%.o,$(wildcard $(foreach d,$(ONCE),backends/cpu/$(d)/*.c)))
 KERNELS  := $(filter-out $(foreach d,$(ONCE),backends/cpu/$(d)/%),$(CPU))
-# Math functions need not set errno or trap; NaN and infinity are kept. Signed integers wrap around.
+# Math functions need not set errno or trap; NaN and infinity are kept. Signed integers wrap around. No -fcx-fortran-rules: GCC 12 then contracts
+# complex products in vectors, but not in the tail of a row.
 KFLAGS   := -fno-math-errno -fno-trapping-math -fwrapv
 ALIGN    := $(call accepted,-falign-functions=64 -falign-loops=32)
 FAST     := -O3 $(ALIGN) $(call accepted,-fno-version-loops-for-strides)
@@ -130,10 +127,8 @@ folder    = $(firstword $(subst /, ,$*))
 kernel_speed = $(if $(SAN),,$(if $(filter $(1)v3,base$(lastword $(VARIANTS))),$(if $(filter gemm,$(folder)),$(FAST),$(if $(filter conv,$(folder)),$(VECTORS),-Os)),$(if $(filter conv convert fft random,$(folder)),$(VECTORS),$(FAST))))
 define variant
 $(O)/$(1)/%.o: backends/cpu/%.c | $$(GENHEAD)
-	@mkdir -p $$(@D)
 	$$(call say,CC)$$(COMPILE) $$(INCLUDES) $$(KFLAGS) $(2) $$(call kernel_speed,$(1)) -DPX_CPU_TABLE=px__cpu_table_$(1) -MMD -MP -c -o $$@ $$<
 $(O)/$(1)/kernels_cpu_%.o: $(O)/gen/kernels_cpu_%.c
-	@mkdir -p $$(@D)
 	$$(call say,CC)$$(COMPILE) $$(INCLUDES) $$(KFLAGS) $(2) $(if $(SAN),,$(3)) -DPX_CPU_TABLE=px__cpu_table_$(1) -MMD -MP -c -o $$@ $$<
 $(O)/cpu_$(1).o: $(KERNELS:backends/cpu/%.c=$(O)/$(1)/%.o) $(CPUGEN:%=$(O)/$(1)/%.o)
 	$$(call say,LD)$$(CC) -r -nostdlib -o $$@ $$^ && $(OBJCOPY) --keep-global-symbol=px__cpu_table_$(1) $$@
@@ -141,7 +136,6 @@ endef
 $(eval $(call variant,base,,$(if $(filter v3,$(VARIANTS)),-Os,$(VECTOR))))
 $(eval $(call variant,v3,-march=x86-64-v3,$(VECTOR)))
 $(O)/once/%.o: backends/cpu/%.c | $(GENHEAD)
-	@mkdir -p $(@D)
 	$(call say,CC)$(COMPILE) $(INCLUDES) $(KFLAGS) -MMD -MP -c -o $@ $<
 
 COREOBJ  := $(call built,$(CORE)) $(GENSRC:%.c=%.o)
@@ -149,15 +143,13 @@ CPUOBJ   := $(VARIANTS:%=$(O)/cpu_%.o) $(ONCEOBJ)
 $(O)/libphlox.so: $(COREOBJ) $(CPUOBJ)
 	$(call say,LD)$(LINK) -shared -Wl,-soname,libphlox.so.0 -Wl,--no-undefined -Wl,--exclude-libs,ALL -Wl,-Bsymbolic-functions -o $@ $^ $(ARCHIVES) -lm -ldl
 	@ln -sf libphlox.so $(O)/libphlox.so.0
-$(O)/libphlox_sim.so: $(call built,$(SIM))
+$(O)/libphlox_sim.so: $(call built,$(wildcard backends/sim/*.c))
 	$(call say,LD)$(LINK) -shared -o $@ $^
 
 # ---- engines of collectives: Gloo (the one file in C++), MPI, NCCL
 $(O)/libphlox_gloo.so: backends/gloo/gloo.cc include/phlox/engine.h
-	@mkdir -p $(@D)
 	$(call say,CXX)$(CXX) -std=c++17 $(OPT) -Wall -Wextra -Wshadow -Wno-unused-parameter $(if $(WERROR),-Werror) -fPIC -fvisibility=hidden -pthread $(SANFLAGS) -Iinclude $(CPPFLAGS) -shared -o $@ $< $(LDFLAGS) -lgloo
 $(O)/libphlox_mpi.so: backends/mpi/mpi.c include/phlox/engine.h
-	@mkdir -p $(@D)
 	$(call say,MPICC)OMPI_CC='$(CC)' MPICH_CC='$(CC)' $(MPI) -std=gnu11 $(OPT) -Wall -Wextra -Wshadow $(if $(WERROR),-Werror) -fPIC -fvisibility=hidden -pthread -Iinclude $(CPPFLAGS) -shared -o $@ $< $(LDFLAGS)
 # glibc before 2.40 (BZ 31372): a thread's first access through a TLS descriptor clobbers its caller's vector registers.
 $(O)/backends/nccl/%.o $(O)/backends/cuda/%.o: TLSFLAG :=
@@ -168,11 +160,10 @@ $(NCCLLIB): $(O)/backends/nccl/nccl.o
 NVFLAGS  ?= --compress-mode=size -O3 -diag-suppress 186,514
 CUDAARCH ?= -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90 -gencode arch=compute_90,code=compute_90
 TOOLKIT  := $(patsubst %/cuda.h,%,$(firstword $(wildcard $(if $(NVCC),$(dir $(NVCC))../include/cuda.h) /usr/local/cuda/include/cuda.h)))
-CUDAOBJ  := $(call built,$(CUDAHOST)) $(addprefix $(O)/gen/,kernels_cuda_rows.o kernels_cuda_optim_rows.o) $(O)/cuda/modules.o
+CUDAOBJ  := $(call built,$(wildcard backends/cuda/host/*/*.c)) $(addprefix $(O)/gen/,kernels_cuda_rows.o kernels_cuda_optim_rows.o) $(O)/cuda/modules.o
 FATBINS  := $(patsubst backends/cuda/kernels/%.cu,$(O)/cuda/%.fatbin,$(wildcard backends/cuda/kernels/*.cu)) $(CUDAGEN:%=$(O)/cuda/%.fatbin)
 $(CUDAOBJ): INCLUDES += $(addprefix -isystem ,$(TOOLKIT))
 define fatbin
-	@mkdir -p $(@D)
 	$(call say,NVCC)$(NVCC) -std=c++17 $(NVFLAGS) $(CUDAARCH) -Iinclude -Ibackends -I$(O)/gen -MMD -MP -MF $@.d --fatbin -o $@ $<
 endef
 $(O)/cuda/%.fatbin: backends/cuda/kernels/%.cu | $(GENHEAD)
@@ -198,9 +189,8 @@ $(if $(PYABI),$(shell mkdir -p $(dir $(PYSTAMP)) && { echo '$(PYABI)' | cmp -s -
 python: $(if $(PYHAS),$(if $(SAN)$(TARGET),$(O)/_C.so,$(O)/python/stamp))
 # NDEBUG turns off the argument checks of CPython's inline functions, as in CPython's own modules.
 $(O)/python/ext/%.o: python/ext/%.c $(PYSTAMP) | $(GENHEAD)
-	@mkdir -p $(@D)
 	$(call say,CC)$(COMPILE) $(if $(SAN),,-DNDEBUG) -Iinclude -Ipython/ext -I$(O)/gen -I$(PYINC) -Wno-cast-function-type -MMD -MP -c -o $@ $<
-$(O)/_C.so: $(call built,$(EXT)) $(O)/libphlox.so
+$(O)/_C.so: $(call built,$(wildcard python/ext/*/*.c)) $(O)/libphlox.so
 	$(call say,LD)$(LINK) -shared -o $@ $(filter %.o,$^) -L$(O) -lphlox -Wl,-rpath,'$$ORIGIN'
 # The module loads the libraries from its own folder.
 $(O)/python/stamp: $(GEN) $(O)/_C.so $(O)/libphlox.so $(BACKENDS) tools/stubs.py tools/members.pyi $(wildcard python/phlox/_*.py)
@@ -222,15 +212,12 @@ TESTINC  := -Itests -Itests/ops -Itests/comm -Itests/unit -Itests/unit/device
 TESTHEAD := $(wildcard tests/*.h tests/*/*.h tests/*/*/*.h tests/fuzz/corpus/*.inc)
 TESTBIN  := $(TESTS:tests/%.c=$(O)/tests/%)
 $(O)/tests/nccl/libnccl.so.2: tests/nccl/stub.c tests/nccl/stub.h
-	@mkdir -p $(@D)
 	$(call say,CC)$(COMPILE) -Itests -shared -o $@ $< $(LDFLAGS)
 $(filter %/nccl_test,$(TESTBIN)): $(O)/tests/nccl/libnccl.so.2
 # Unit tests link the library's objects; all others see the public headers only.
 $(O)/tests/unit/%: tests/unit/%.c $(TESTHEAD) $(GENHEAD) $(COREOBJ) $(CPUOBJ) | $(BACKENDS)
-	@mkdir -p $(@D)
 	$(call say,CC)$(COMPILE) $(INCLUDES) $(TESTINC) -o $@ $< $(COREOBJ) $(CPUOBJ) $(LDFLAGS) $(ARCHIVES) -lm -ldl -rdynamic
 $(O)/tests/%: tests/%.c $(TESTHEAD) $(GENHEAD) $(O)/libphlox.so | $(BACKENDS)
-	@mkdir -p $(@D)
 	$(call say,CC)$(call program,$(TESTINC) $<) -Wl,-rpath,'$$ORIGIN/../..:$$ORIGIN/../../..'
 tests: all examples $(TESTBIN)
 test: tests
@@ -248,19 +235,14 @@ sanitized-acceptance: all
 
 # ---- examples, benchmarks, comparison with PyTorch's samples
 $(O)/examples/%: examples/%.c $(O)/libphlox.so
-	@mkdir -p $(@D)
 	$(call say,CC)$(call program,$<) -lz -Wl,-rpath,'$$ORIGIN/..'
 $(O)/bench/%: bench/%.c $(O)/libphlox.so
-	@mkdir -p $(@D)
 	$(call say,CC)$(call program,-Ibench $<) -Wl,-rpath,'$$ORIGIN/..'
 $(O)/examples/libphlox_%.so: examples/backend/%.c $(wildcard include/phlox/*.h)
-	@mkdir -p $(@D)
 	$(call say,CC)$(COMPILE) -Iinclude -shared -o $@ $< $(LDFLAGS)
 $(O)/examples/lib%_cuda.so: examples/own_op/%.cu
-	@mkdir -p $(@D)
 	$(call say,NVCC)$(NVCC) -std=c++17 $(CUDAARCH) -Iinclude -shared -Xcompiler -fPIC -o $@ $<
 $(O)/examples/lib%.so: examples/own_op/%.c $(O)/libphlox.so
-	@mkdir -p $(@D)
 	$(call say,CC)$(call program,-shared $<) -Wl,-rpath,'$$ORIGIN/..'
 examples: $(patsubst %.c,$(O)/%,$(wildcard examples/*.c)) $(patsubst examples/backend/%.c,$(O)/examples/libphlox_%.so,$(wildcard examples/backend/*.c)) \
   $(patsubst examples/own_op/%.c,$(O)/examples/lib%.so,$(wildcard examples/own_op/*.c)) $(if $(NVCC),$(patsubst examples/own_op/%.cu,$(O)/examples/lib%_cuda.so,$(wildcard examples/own_op/*.cu)))

@@ -5,6 +5,7 @@ set -eu
 awk -v folder="$1" '
   function quoted(text) { gsub(/\\/, "\\\\", text); gsub(/"/, "\\\"", text); return "\"" text "\"" }
   / -c -o / {
+    sub(/^mkdir -p [^;]*; */, "")
     file = $NF
     printf "%s\n  {\"directory\": %s, \"file\": %s, \"command\": %s}", count++ ? "," : "[", quoted(folder), quoted(file), quoted($0)
   }
