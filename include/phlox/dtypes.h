@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every element type: a row makes the dtype. Its number, names, limits, formats in files and in
-// other libraries, and the code that is stamped out for each dtype follow from here. Numbers are
-// part of the ABI: new rows come last.
+// The table of element types. One row defines a dtype: its number, names, limits, formats in files
+// and in other libraries, and the code instantiated for each dtype. Numbers are part of the ABI:
+// new rows come last.
 //
 //   XX(NAME, suffix, cell, number, alias, ...)
 //
-// suffix ends the names of kernels, and is the dtype's name in the texts of calls; `cell` is the C
-// type of an element in memory, `number` what it is while it is computed with; `alias` PyTorch's
-// older name, that of the methods that convert. The rest is of px_dtype_info (phlox/dtype.h).
+// `suffix` ends the names of kernels, and is the dtype's name in texts of calls. `cell` is the C
+// type of an element in memory, `number` its type in computations. `alias` is PyTorch's older name,
+// used by conversion methods. The rest are fields of px_dtype_info (phlox/dtype.h).
 #pragma once
 
-// Kernels compute in these. Within a category (bool, integer, float) they are in PyTorch's order of
-// promotion.
+// Dtypes with compute kernels. Within a category (bool, integer, float) they are in PyTorch's
+// promotion order.
 #define PX_DTYPE_COMPUTED_MAP(XX) \
   XX(BOOL, bool, uint8_t, bool, bool, .kind = 'b', .size = 1, .name = "bool", .cls = "Bool", \
      .c_name = "bool", .type_name = "bool", .numpy = "b1", .dlpack = 6, .safetensors = "BOOL", \
@@ -48,8 +48,8 @@
      .safetensors = "F64", .least = -0x1.fffffffffffffp1023, .greatest = 0x1.fffffffffffffp1023, \
      .resolution = 1e-15, .eps = 0x1p-52, .tiny = 0x1p-1022)
 
-// The others are kept and converted: tensors of them are made, viewed, moved, compared, read and
-// printed, and other ops refuse them.
+// Storage-only dtypes: their tensors are made, viewed, moved, converted, compared, read and
+// printed. Other ops reject them.
 #define PX_DTYPE_UNSIGNED_MAP(XX) \
   XX(UINT16, u16, uint16_t, uint16_t, uint16, .kind = 'u', .size = 2, .name = "uint16", \
      .cls = "UInt16", .c_name = "uint16_t", .type_name = "short unsigned int", .numpy = "u2", \
@@ -61,8 +61,8 @@
      .cls = "UInt64", .c_name = "uint64_t", .type_name = "long unsigned int", .numpy = "u8", \
      .dlpack = 1, .safetensors = "U64", .greatest = 0x1p64 - 2048)
 
-// `number` is the dtype of the parts. Limits are those of the parts. Of complex32 numbers are kept
-// and converted; in the others compute the ops whose entries say `complex`.
+// `number` is the dtype of the parts; limits are those of the parts. complex32 is storage-only. The
+// others are computed in by ops marked `complex`.
 #define PX_DTYPE_COMPLEX_MAP(XX) \
   PX_DTYPE_COMPLEX_KEPT_MAP(XX) \
   PX_DTYPE_COMPLEX_COMPUTED_MAP(XX)
@@ -82,7 +82,7 @@
      .least = -0x1.fffffffffffffp1023, .greatest = 0x1.fffffffffffffp1023, .resolution = 1e-15, \
      .eps = 0x1p-52, .tiny = 0x1p-1022)
 
-// `number` is the format (phlox/float8.h).
+// `number` holds the fields of px_float8_format (phlox/float8.h).
 #define PX_DTYPE_FLOAT8_MAP(XX) \
   XX(FLOAT8_E4M3FN, f8e4m3fn, uint8_t, (3, 7, 0x7e, 0x7e, 0x7f), float8_e4m3fn, .kind = 'f', \
      .size = 1, .name = "float8_e4m3fn", .cls = "Float8_e4m3fn", .c_name = "at::Float8_e4m3fn", \
@@ -113,14 +113,14 @@
   PX_DTYPE_COMPLEX_MAP(XX) \
   PX_DTYPE_FLOAT8_MAP(XX)
 
-// The sets of dtypes that entries of ops and registered ops name, by the kinds of their members.
+// The dtype sets named by op entries and registered ops, by the kinds of their members.
 #define PX_DTYPE_SET_MAP(XX) \
   XX("all", "buif") \
   XX("numeric", "uif") \
   XX("float", "f") \
   XX("integral", "bui") \
   XX("integer", "ui")
-// Two more have dtypes that are not computed in, which go through one that is.
+// Two more include storage-only dtypes, converted to a computed one.
 #define PX_DTYPE_STORED_SET_MAP(XX) \
   XX("any", "buifc") \
   XX("real", "buif")
