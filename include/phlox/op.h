@@ -130,11 +130,11 @@ PX_CALL px_op_call_each(const px_op *op, px_call_mode mode, int count, const px_
 // and issued as in px_op_call_each. An operation that waits, or makes others wait, issues them
 // first. Pairs do not nest: an inner end ends both. The end returns `so_far` if that is an error.
 // Else it fails if a launch could not be issued; calls in between may then not have been computed.
-//   px_together_begin();
+//   px_launch_batch_begin();
 //   for (int i = 0; i < count && status == PX_OK; i++) status = px_mul_(gradients[i], factor);
-//   PX_TRY(px_together_end(status));
-PX_API void px_together_begin(void);
-PX_CALL px_together_end(px_status so_far);
+//   PX_TRY(px_launch_batch_end(status));
+PX_API void px_launch_batch_begin(void);
+PX_CALL px_launch_batch_end(px_status so_far);
 
 // Writes a call with its arguments, "add(f32[2,3]@cuda:0, ...)", to `text`, truncated to `room`
 // bytes. Returns `text`.

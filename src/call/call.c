@@ -742,14 +742,14 @@ px_status px_op_call_each(const px_op *op, px_call_mode mode, int count, const p
   return status;
 }
 
-void px_together_begin(void) { px__together_begin(); }
+void px_launch_batch_begin(void) { px__together_begin(); }
 
-px_status px_together_end(px_status so_far) {
+px_status px_launch_batch_end(px_status so_far) {
   px__error_guard error;
   if (so_far == PX_OK) return px__together_end();
   if ((unsigned)so_far >= PX_STATUS_COUNT) {
     (void)!px__together_end();
-    PX_FAIL(PX_VALUE, "px_together_end: %d is no status", (int)so_far);
+    PX_FAIL(PX_VALUE, "px_launch_batch_end: %d is no status", (int)so_far);
   }
   px__error_save(&error);
   (void)!px__together_end();

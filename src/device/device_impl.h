@@ -148,8 +148,8 @@ px_status px__kernels_ready(px_device_type type) __attribute__((warn_unused_resu
 px_status px__launch(px_device device, px_launch *launch, const px_access *accesses,
                      int access_count) __attribute__((warn_unused_result));
 enum { PX__TOGETHER = 48 };  // the most that are issued at a time
-// px_together_begin and px_together_end. Between them, px__together_parts says that what is written
-// to the block never overlaps and is not read.
+// px_launch_batch_begin and px_launch_batch_end. Between them, px__together_parts says that what is
+// written to the block never overlaps and is not read.
 void px__together_begin(void);
 px_status px__together_parts(const px_block *block) __attribute__((warn_unused_result));
 px_status px__together_end(void) __attribute__((warn_unused_result));

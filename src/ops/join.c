@@ -88,7 +88,7 @@ static px_status put(const px_call *call, put_parts parts, px_value list, int di
   if (!has_parts(call, list)) return parts(result, list, dim);
   px__together_begin();
   px_status status = px__together_parts(result->storage->block);
-  return px_together_end(status == PX_OK ? parts(result, list, dim) : status);
+  return px_launch_batch_end(status == PX_OK ? parts(result, list, dim) : status);
 }
 
 static px_status put_in_turn(px_tensor *result, px_value list, int dim) {

@@ -89,17 +89,17 @@ static px_status show_all_own(px_reducer *self) {
   px__mixed *m = self->mixed;
   px_status status = PX_OK;
   m->for_backward = false;
-  px_together_begin();
+  px_launch_batch_begin();
   for (int i = 0; i < m->count && status == PX_OK; i++) status = show_own(&m->items[i]);
-  return px_together_end(status);
+  return px_launch_batch_end(status);
 }
 
 static px_status make_all_low(px__mixed *m) {
   px_status status = PX_OK;
-  px_together_begin();
+  px_launch_batch_begin();
   for (int i = 0; i < m->count && status == PX_OK; i++)
     status = make_low(&m->items[i], m->param_dtype);
-  return px_together_end(status);
+  return px_launch_batch_end(status);
 }
 
 static px_status lower(px_reducer *self, bool for_backward) {

@@ -131,10 +131,10 @@ static px_status finish_all(px_reducer *self) {
   for (int b = 0; b < self->bucket_count; b++) PX_TRY(end(self, &self->buckets[b]));
   PX_TRY(take_used(self));
   px_status status = PX_OK;
-  px_together_begin();
+  px_launch_batch_begin();
   for (int i = 0; i < self->count && status == PX_OK; i++)
     status = give_gradient(self, &self->variables[i]);
-  PX_TRY(px_together_end(status));
+  PX_TRY(px_launch_batch_end(status));
   drop_apart(self);
   return PX_OK;
 }
@@ -191,10 +191,10 @@ static px_status fill(px_reducer *self, px__variable *v) {
 static px_status for_each(px_reducer *self, const px__bucket *bucket,
                           px_status (*fn)(px_reducer *self, px__variable *v)) {
   px_status status = PX_OK;
-  px_together_begin();
+  px_launch_batch_begin();
   for (int i = 0; i < bucket->count && status == PX_OK; i++)
     status = fn(self, &self->variables[bucket->members[i]]);
-  return px_together_end(status);
+  return px_launch_batch_end(status);
 }
 
 // With what came, or its share of the mean, where the sum is to be it.

@@ -138,9 +138,9 @@ static px_status put_mine(px_tensor *mine, px__shard *v) {
 
 static px_status fill_mine(px_shards *self, px_tensor *mine) {
   px_status status = PX_OK;
-  px_together_begin();
+  px_launch_batch_begin();
   for (int i = 0; i < self->count && status == PX_OK; i++) status = put_mine(mine, &self->items[i]);
-  return px_together_end(status);
+  return px_launch_batch_end(status);
 }
 
 static px_status gather(px_shards *self) {
@@ -249,10 +249,10 @@ static px_status take_all(px_shards *self) {
   if (!self->part) return PX_OK;
   PX_TRY(px_work_wait(self->gathering, 0));
   for (int i = 0; i < self->count; i++) PX_TRY(need_whole(&self->items[i]));
-  px_together_begin();
+  px_launch_batch_begin();
   for (int i = 0; i < self->count && status == PX_OK; i++)
     status = take_whole(self, &self->items[i]);
-  PX_TRY(px_together_end(status));
+  PX_TRY(px_launch_batch_end(status));
   for (int i = 0; i < self->count; i++)
     PX_TRY(px__shard_show(&self->items[i], self->items[i].whole));
   return follow(self->context->gather);  // whose next piece may have the memory of this one
@@ -347,10 +347,10 @@ static px_status put_gradient(px_tensor *flat, px__shard *v, int64_t part, int64
 
 static px_status fill_flat(px_shards *self, px_tensor *flat, int64_t part) {
   px_status status = PX_OK;
-  px_together_begin();
+  px_launch_batch_begin();
   for (int i = 0; i < self->count && status == PX_OK; i++)
     if (self->items[i].reduced) status = put_gradient(flat, &self->items[i], part, ranks(self));
-  return px_together_end(status);
+  return px_launch_batch_end(status);
 }
 
 static bool is_padded(const px_shards *self) {

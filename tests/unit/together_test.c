@@ -171,18 +171,18 @@ PX_TEST(a_step_of_an_optimizer_is_few_launches) {
 PX_TEST(what_is_launched_between_begin_and_end_is_issued_together) {
   watch();
   make_numbers(px_cuda(0), 5);
-  px_together_begin();
+  px_launch_batch_begin();
   for (int i = 0; i < 4; i++) OK(px_mul_scalar_(numbers[i], px_float(2)));
   OK(px_device_synchronize(0));  // what waits issues it
   OK(px_add_(numbers[4], numbers[3], px_int(1)));
   CHECK_EQ(second(numbers[4]), 13);
   OK(px_neg_(numbers[0]));
-  OK(px_together_end(PX_OK));
+  OK(px_launch_batch_end(PX_OK));
   CHECK_EQ(second(numbers[0]), -2);
   CHECK(list_count == 3 && lists[0] == 4 && lists[1] == 1 && lists[2] == 1);
-  px_together_begin();
+  px_launch_batch_begin();
   OK(px_neg_(numbers[0]));
-  CHECK_EQ(px_together_end(PX_INDEX), PX_INDEX);
+  CHECK_EQ(px_launch_batch_end(PX_INDEX), PX_INDEX);
   CHECK_EQ(second(numbers[0]), 2);
   release_all(0);
 }

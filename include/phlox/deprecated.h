@@ -1,0 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
+// Old names of the API, as aliases of the new ones: deprecated in 0.11, removed in 0.12.
+#pragma once
+
+#define px_together_begin px_launch_batch_begin
+#define px_together_end px_launch_batch_end
+// end of aliases
