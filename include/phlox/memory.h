@@ -200,18 +200,18 @@ PX_CALL px_memory_events(int device, void (*each)(const px_memory_event *event, 
 
 // The input of a memory picture: the blocks of a device, by segment, and the events that led to
 // them, oldest first. Borrowed.
-typedef struct px_memory_past {
+typedef struct px_memory_trace {
   int device;
   const px_memory_block *blocks;
   int64_t block_count;
   const px_memory_event *events;
   int64_t event_count;
-} px_memory_past;
+} px_memory_trace;
 // Renders an SVG, to be freed with px_free: for each device with block events, the live bytes over
 // events, by allocating op and source line, and the reserved bytes. Memory allocated before the
 // first event is one part. The `owners` ops and lines with the most bytes at the peak have
 // individual colours. PX_VALUE without such events, or for negative owners.
-PX_CALL px_memory_picture(char **out, const px_memory_past *devices, int count, int owners);
+PX_CALL px_memory_picture(char **out, const px_memory_trace *devices, int count, int owners);
 // Writes a picture of the events recorded on all devices to a file. PX_IO if it cannot be written.
 //
 //   PX_TRY(px_memory_record(&(px_memory_history){.max_entries = 10000, .stacks = PX_HISTORY_ALL}));
