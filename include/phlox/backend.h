@@ -348,9 +348,9 @@ typedef struct px_recurrent_net {
   const int64_t *counts;  // sequences at each time step, non-increasing; NULL: always `batch`
 } px_recurrent_net;
 // Memory of such a stack, in bytes: its weights, in one allocation, and the data kept for backward.
-typedef struct px_recurrent_room {
+typedef struct px_recurrent_sizes {
   size_t weights, kept;
-} px_recurrent_room;
+} px_recurrent_sizes;
 
 // Operands of the kernel tiled_attention, with four dimensions; attn_mask may be NULL. Of output
 // only the strides count. The mask is bool or of query's dtype. A backend that accepts the operands
@@ -450,7 +450,7 @@ typedef struct px_backend {
   // the stack. If so and `room` is not NULL, stores the memory sizes in *room and the offset of
   // each parameter in the weights, in elements, in `places`. The order is w_ih, w_hh, b_ih, b_hh,
   // w_hr for each layer and direction, without absent ones. NULL: not supported.
-  bool (*recurrent_plan)(int device, const px_recurrent_net *net, px_recurrent_room *room,
+  bool (*recurrent_plan)(int device, const px_recurrent_net *net, px_recurrent_sizes *room,
                          int64_t *places);
   // Validates a foreign stream handle for a device and returns its priority. NULL: foreign streams
   // are not supported.

@@ -5,4 +5,5 @@
 #define px_together_begin px_launch_batch_begin
 #define px_together_end px_launch_batch_end
 #define px_memory_past px_memory_trace
+#define px_recurrent_room px_recurrent_sizes
 // end of aliases

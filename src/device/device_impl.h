@@ -134,7 +134,7 @@ px_status px__lapack_ready(void) __attribute__((warn_unused_result));
 // The same of FFTW, for those of backends/cpu/fftw.h.
 px_status px__fftw_ready(void) __attribute__((warn_unused_result));
 // px_backend.recurrent_plan, of a device that has been opened; false where the backend lacks it.
-bool px__recurrent_plan(px_device device, const px_recurrent_net *net, px_recurrent_room *room,
+bool px__recurrent_plan(px_device device, const px_recurrent_net *net, px_recurrent_sizes *room,
                         int64_t *places);
 // px_backend.attention_refusal, of a device that has been opened; NULL of devices that run kernels
 // of the CPU.

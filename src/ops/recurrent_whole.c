@@ -129,7 +129,7 @@ bool px__recurrent_serves(const px__whole *w) {
 
 // *out says whether there is a plan; if so, plan_end is to be called.
 static px_status make_plan(plan *p, const px__whole *w, bool *out) {
-  px_recurrent_room room;
+  px_recurrent_sizes room;
   *p = (plan){.device = px__tensor_device(w->rows), .dtype = (px_dtype)w->rows->dtype};
   *out = false;
   if (p->device.type != PX_CUDA || !describe(&p->net, w)) return PX_OK;

@@ -242,7 +242,7 @@ typedef struct px__cudnn_net {
 } px__cudnn_net;
 
 // px_backend.recurrent_plan.
-bool px__cudnn_recurrent_plan(int device, const px_recurrent_net *net, px_recurrent_room *room,
+bool px__cudnn_recurrent_plan(int device, const px_recurrent_net *net, px_recurrent_sizes *room,
                               int64_t *places);
 // `training` is whether the backward pass will come, or is it. Close is to be called in any case.
 px_status px__cudnn_net_open(px__cudnn_net *n, const px_launch *l, const px_recurrent_net *net,

@@ -232,7 +232,7 @@ static void drop_descriptors(px__cudnn_net *n) {
 // ---- plans and launches
 
 static bool plan_locked(int device, const key *k, const px_recurrent_net *net,
-                        px_recurrent_room *room, int64_t *places) {
+                        px_recurrent_sizes *room, int64_t *places) {
   px__cudnn_net n = {0};
   const char *call;
   if (px__cudnn_any_handle(&n.handle, device) != PX_OK) return false;
@@ -241,12 +241,12 @@ static bool plan_locked(int device, const key *k, const px_recurrent_net *net,
   n.net = e->net;
   bool good = !describe_all(&n, net, true, &call);
   drop_descriptors(&n);
-  *room = (px_recurrent_room){e->weights, n.kept};
+  *room = (px_recurrent_sizes){e->weights, n.kept};
   memcpy(places, e->places, (size_t)(k->layers * k->directions * params_of(k)) * sizeof *places);
   return good;
 }
 
-bool px__cudnn_recurrent_plan(int device, const px_recurrent_net *net, px_recurrent_room *room,
+bool px__cudnn_recurrent_plan(int device, const px_recurrent_net *net, px_recurrent_sizes *room,
                               int64_t *places) {
   key k;
   if (!make_key(&k, net) || !px__cudnn_recurrent_there() || px__cuda_use(device) != PX_OK)
