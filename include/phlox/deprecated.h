@@ -6,4 +6,5 @@
 #define px_together_end px_launch_batch_end
 #define px_memory_past px_memory_trace
 #define px_recurrent_room px_recurrent_sizes
+#define px_event_reached px_event_query_nolock
 // end of aliases

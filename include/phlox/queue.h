@@ -19,7 +19,7 @@ PX_CALL px_stream_queue(px_stream *stream, const char *name, px_tensor *const *t
 // Returns whether an event is reached, like px_event_query but without locks, for watchdogs of
 // threads that may hang. The event must have been recorded once, outside of captures, and not be
 // recorded concurrently. False if unknown.
-PX_API bool px_event_reached(const px_event *event);
+PX_API bool px_event_query_nolock(const px_event *event);
 
 #ifdef __cplusplus
 }

@@ -545,7 +545,7 @@ static px_status finish(px_work *self, int64_t timeout_ms) {
 // What is queued ends on its stream, or has an error.
 static px_status await_event(px_work *self, int64_t timeout_ms) {
   int64_t end = px__now_ms() + timeout_ms;
-  while (!px_event_reached(self->event) && !px_work_error(self)) {
+  while (!px_event_query_nolock(self->event) && !px_work_error(self)) {
     PX_TRY(px_interrupt_poll());
     PX_CHECK(px__now_ms() < end, PX_DIST_BACKEND, "Operation timed out! (%s, after %lld ms)",
              px__collective_names[self->call.op], (long long)timeout_ms);

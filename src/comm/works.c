@@ -42,7 +42,7 @@ static bool is_over(px_work *work) {
   pthread_mutex_lock(&work->lock);
   bool done = work->done;
   pthread_mutex_unlock(&work->lock);
-  return done && px_event_reached(work->event);
+  return done && px_event_query_nolock(work->event);
 }
 
 // Takes the works that are over out of the list: all up to the first that is not, of those of one
@@ -141,7 +141,8 @@ bool px__works_look(px_comm *self, uint64_t *number, char why[PX__WHY]) {
   px_work *at;
   *number = 0;
   pthread_mutex_lock(&self->works);
-  for (at = self->on_device; at && px_event_reached(at->event); at = at->next) note_done(self, at);
+  for (at = self->on_device; at && px_event_query_nolock(at->event); at = at->next)
+    note_done(self, at);
   if (at && !px__pairs_up(at->call.op)) *number = at->called.number;
   if (at) bad = is_late(at, why);
   pthread_mutex_unlock(&self->works);
@@ -182,7 +183,7 @@ void px__works_give_up(px_comm *self, const char *why) {
   const px_work *first = NULL;
   pthread_mutex_lock(&self->works);
   for (px_work *at = self->on_device; at; at = at->next) {
-    if (at->error || px_event_reached(at->event)) continue;
+    if (at->error || px_event_query_nolock(at->event)) continue;
     fail(self, at, why);
     if (!first) px_device_fail(at->device, (first = at)->error);
   }
