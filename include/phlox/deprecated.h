@@ -7,4 +7,6 @@
 #define px_memory_past px_memory_trace
 #define px_recurrent_room px_recurrent_sizes
 #define px_event_reached px_event_query_nolock
+#define px_op_tell_operations px_op_set_flop_callback
+#define px_op_counted px_op_flop_callback
 // end of aliases

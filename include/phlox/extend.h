@@ -118,8 +118,8 @@ PX_CALL px_op_keep_calls(const px_call_keeper *keeper, const px_call_keeper **be
 // Sets a process-wide callback for operation counts, called for each launch of an op with a
 // `counts` entry: with the names in the entry ("convolution, backward convolution_backward") and
 // the number of operations. NULL: none.
-typedef void (*px_op_counted)(const char *names, int64_t operations, px_device_type type);
-PX_API void px_op_tell_operations(px_op_counted counted);
+typedef void (*px_op_flop_callback)(const char *names, int64_t operations, px_device_type type);
+PX_API void px_op_set_flop_callback(px_op_flop_callback counted);
 // Sets the hooks of the process, once, before other threads call ops. `hooks` must stay valid.
 PX_API void px_op_set_hooks(const px_op_hooks *hooks);
 

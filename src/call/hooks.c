@@ -6,8 +6,8 @@
 
 const px_op_hooks *px__hooks;
 
-px_op_counted px__counted;
-void px_op_tell_operations(px_op_counted counted) {
+px_op_flop_callback px__counted;
+void px_op_set_flop_callback(px_op_flop_callback counted) {
   __atomic_store_n(&px__counted, counted, __ATOMIC_RELEASE);
   px__watch(PX__WATCH_COUNTED, counted != NULL);
 }

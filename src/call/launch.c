@@ -35,7 +35,7 @@ void px__launch_count(px_launch *l, const px_call *call) {
   if (px__impl(call->op)->work) l->work = px__impl(call->op)->work(call);
   if (l->work && px__call_watched(PX__WATCH_FLOPS)) px__profile_flops(l->work);
   const px__op_impl *impl = px__impl(call->op);
-  px_op_counted counted = __atomic_load_n(&px__counted, __ATOMIC_ACQUIRE);
+  px_op_flop_callback counted = __atomic_load_n(&px__counted, __ATOMIC_ACQUIRE);
   if (impl->flops && counted)
     counted(impl->flops, impl->counted(call), (px_device_type)call->device.type);
 }

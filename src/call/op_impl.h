@@ -209,8 +209,8 @@ px_status px__call_draws(px_call *call, px_generator *generator, int64_t n, int6
 
 // The hooks of the layer above (phlox/extend.h), or NULL until it sets them.
 extern const px_op_hooks *px__hooks;
-extern px_op_counted px__counted;  // atomic; hooks.c
-extern bool px__watched;           // atomic: a thread has had a watch of writes
+extern px_op_flop_callback px__counted;  // atomic; hooks.c
+extern bool px__watched;                 // atomic: a thread has had a watch of writes
 // The calling thread's keeper of calls and another in its place.
 const px_call_keeper *px__keeper(void);
 void px__keeper_put(const px_call_keeper *keeper);

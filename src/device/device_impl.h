@@ -170,7 +170,7 @@ enum {
   PX__WATCH_NVTX_SHAPES = 32,
   PX__WATCH_SHAPES = 64,    // a profile notes sizes of arguments
   PX__WATCH_LINES = 128,    // ... and lines
-  PX__WATCH_COUNTED = 256,  // somebody is told of operations (px_op_tell_operations)
+  PX__WATCH_COUNTED = 256,  // somebody is told of operations (px_op_set_flop_callback)
   PX__WATCH_STACKS = 512    // a profile notes all lines
 };
 extern PX__OWN int px__watching;  // atomic: for which of these calls of ops are watched

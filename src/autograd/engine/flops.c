@@ -208,7 +208,7 @@ px_status px_flop_counter_begin(px_flop_counter *self) {
     counters = px_retain(self);
     if (!session) begin_count = 0;
     __atomic_store_n(&session, ++sessions, __ATOMIC_RELAXED);
-    px_op_tell_operations(counted);
+    px_op_set_flop_callback(counted);
   }
   pthread_mutex_unlock(&lock);
   PX_CHECK(fresh, PX_RUNTIME, "the counter counts already");
@@ -224,7 +224,7 @@ void px_flop_counter_end(px_flop_counter *self) {
   if (found) {
     *place = self->next;
     self->counting = false;
-    if (!counters) __atomic_store_n(&session, 0, __ATOMIC_RELAXED), px_op_tell_operations(NULL);
+    if (!counters) __atomic_store_n(&session, 0, __ATOMIC_RELAXED), px_op_set_flop_callback(NULL);
   }
   pthread_mutex_unlock(&lock);
   if (found) px_release(self);
