@@ -162,7 +162,7 @@ PX_CALL px_node_result(px_tensor **out, px_node *node, int nr);
 // For hooks: the number of the running backward call, and whether it will run `node`, which may be
 // destroyed already. Outside a backward call they return 0 and false.
 PX_API uint64_t px_backward_number(void);
-PX_API bool px_backward_reaches(const px_node *node);
+PX_API bool px_backward_will_run(const px_node *node);
 // For hooks: queues fn(context) to run after the thread's outermost backward call succeeds and
 // before it returns, on the calling thread and its current streams, in the order queued. Takes
 // ownership of `context`, also on failure.

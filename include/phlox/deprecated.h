@@ -9,4 +9,5 @@
 #define px_event_reached px_event_query_nolock
 #define px_op_tell_operations px_op_set_flop_callback
 #define px_op_counted px_op_flop_callback
+#define px_backward_reaches px_backward_will_run
 // end of aliases

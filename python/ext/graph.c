@@ -350,7 +350,7 @@ EXT_FUNCTION(
     const void *address = PyLong_Check(node) ? PyLong_AsVoidPtr(node) : NULL;
     if (PyErr_Occurred()) return NULL;
     if (PyObject_TypeCheck(node, &node_type)) address = node_of(node);
-    reached += px_backward_reaches(address);
+    reached += px_backward_will_run(address);
   }
   return list ? Py_BuildValue("Kn", (unsigned long long)px_backward_number(), reached) : NULL;
 }
