@@ -10,4 +10,6 @@
 #define px_op_tell_operations px_op_set_flop_callback
 #define px_op_counted px_op_flop_callback
 #define px_backward_reaches px_backward_will_run
+#define px_call_keeper px_dispatch_hook
+#define px_op_keep_calls px_op_set_dispatch_hook
 // end of aliases

@@ -101,7 +101,7 @@ PX_CALL px_op_watch_writes(const px_write_watch *watch);
 PX_CALL px_op_before_write(px_tensor *written);
 // A dispatch hook of a thread, called around its ops that compute or view. Composites, which call
 // other ops, and the inner calls of ops are not included. It is disabled while its functions run.
-typedef struct px_call_keeper {
+typedef struct px_dispatch_hook {
   // Called before a call with new results. With *recalled set, the hook has stored the results (new
   // references) and the op does not run; the call is recorded as usual. NULL: no recall.
   px_status (*recall)(const px_op *op, const px_value *args, px_tensor **results, bool *recalled,
@@ -111,10 +111,10 @@ typedef struct px_call_keeper {
   px_status (*made)(const px_op *op, px_call_mode mode, const px_value *args, int count,
                     px_tensor *const *results, bool whole, void *context);
   void *context;
-} px_call_keeper;
+} px_dispatch_hook;
 // Sets the calling thread's dispatch hook, which must stay valid; NULL: none. *before, if not NULL,
 // receives the previous one.
-PX_CALL px_op_keep_calls(const px_call_keeper *keeper, const px_call_keeper **before);
+PX_CALL px_op_set_dispatch_hook(const px_dispatch_hook *keeper, const px_dispatch_hook **before);
 // Sets a process-wide callback for operation counts, called for each launch of an op with a
 // `counts` entry: with the names in the entry ("convolution, backward convolution_backward") and
 // the number of operations. NULL: none.

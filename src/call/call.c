@@ -345,13 +345,13 @@ __attribute__((always_inline)) static inline px_status run_here(px_call *call) {
 // Where calls pass through more than one function, this one stands for them all.
 static px_status run_plain(px_call *call) { return run_here(call); }
 
-static px_status tell_made(const px_call_keeper *keeper, const px_call *call) {
+static px_status tell_made(const px_dispatch_hook *keeper, const px_call *call) {
   int count = call->list ? (int)px_list_size(call->list) : call->op->result_count;
   px_tensor *const *results = call->list ? px_list_items(call->list) : call->results;
   bool whole = !call->list && !call->composed && call->mode == PX_CALL_NEW;
   return keeper->made(call->op, call->mode, call->args, count, results, whole, keeper->context);
 }
-static px_status run_kept(px_call *call, const px_call_keeper *keeper) {
+static px_status run_kept(px_call *call, const px_dispatch_hook *keeper) {
   bool recalled = false;
   if (keeper->recall && call->mode == PX_CALL_NEW)
     PX_TRY(keeper->recall(call->op, call->args, call->results, &recalled, keeper->context));
@@ -363,7 +363,7 @@ __attribute__((noinline)) static px_status run_differently(px_call *call) {
   bool taken = false;
   PX_TRY(px__call_batched(call, &taken));
   if (taken) return !call->composed && needs_record(call) ? record(call) : PX_OK;
-  const px_call_keeper *keeper = call->op->kind == PX_OP_COMPOSITE ? NULL : px__keeper();
+  const px_dispatch_hook *keeper = call->op->kind == PX_OP_COMPOSITE ? NULL : px__keeper();
   if (!keeper) return run_plain(call);
   px__keeper_put(NULL);
   px_status status = run_kept(call, keeper);

@@ -44,16 +44,16 @@ px_status px_op_before_write(px_tensor *written) {
 
 // ---- what keeps results of calls
 
-const px_call_keeper *px__keeper(void) {
+const px_dispatch_hook *px__keeper(void) {
   pthread_once(&once, make_keys);
   return have_keys ? pthread_getspecific(keeper_key) : NULL;
 }
-void px__keeper_put(const px_call_keeper *keeper) {
+void px__keeper_put(const px_dispatch_hook *keeper) {
   (void)!pthread_setspecific(keeper_key, keeper);  // there is room: the thread has had one
 }
 
-px_status px_op_keep_calls(const px_call_keeper *keeper, const px_call_keeper **before) {
-  const px_call_keeper *had = px__keeper();
+px_status px_op_set_dispatch_hook(const px_dispatch_hook *keeper, const px_dispatch_hook **before) {
+  const px_dispatch_hook *had = px__keeper();
   PX_CHECK(have_keys && pthread_setspecific(keeper_key, keeper) == 0, PX_NOMEM,
            "there is no room for a thread's keeper of calls");
   __atomic_add_fetch(&px__calls_differ, (keeper != NULL) - (had != NULL), __ATOMIC_RELAXED);

@@ -212,8 +212,8 @@ extern const px_op_hooks *px__hooks;
 extern px_op_flop_callback px__counted;  // atomic; hooks.c
 extern bool px__watched;                 // atomic: a thread has had a watch of writes
 // The calling thread's keeper of calls and another in its place.
-const px_call_keeper *px__keeper(void);
-void px__keeper_put(const px_call_keeper *keeper);
+const px_dispatch_hook *px__keeper(void);
+void px__keeper_put(const px_dispatch_hook *keeper);
 
 // Fails for the op that this thread looked for last and did not find.
 px_status px__no_op(void) __attribute__((warn_unused_result));

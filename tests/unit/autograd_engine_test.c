@@ -270,13 +270,13 @@ static px_status take_down(const px_op *op, px_call_mode mode, const px_value *a
 
 PX_TEST(a_keeper_is_told_of_calls_and_may_answer_them) {
   kept k = {"mul", NULL, 0, 0};
-  const px_call_keeper keeper = {give_again, take_down, &k}, *before = NULL;
+  const px_dispatch_hook keeper = {give_again, take_down, &k}, *before = NULL;
   PX_SCOPED(px_tensor) x = LEAF(3), *y = NULL, *z = NULL;
-  OK(px_op_keep_calls(&keeper, &before));
+  OK(px_op_set_dispatch_hook(&keeper, &before));
   CHECK(!before);
   OK(px_mul(&y, x, x));
   OK(px_mul(&z, y, x));
-  OK(px_op_keep_calls(NULL, &before));
+  OK(px_op_set_dispatch_hook(NULL, &before));
   CHECK(before == &keeper);
   CHECK_EQ(k.seen, 2);
   CHECK_EQ(k.given, 1);
