@@ -178,7 +178,7 @@ PX_API int px_cluster_size(void);
 PX_API px_store *px_cluster_store(void);
 // Returns a store for the ranks' next communicator. Each rank calls this equally often. PX_RUNTIME
 // outside a cluster.
-PX_CALL px_cluster_meeting(px_store **out);
+PX_CALL px_cluster_next_store(px_store **out);
 
 #ifdef __cplusplus
 }

@@ -12,4 +12,5 @@
 #define px_backward_reaches px_backward_will_run
 #define px_call_keeper px_dispatch_hook
 #define px_op_keep_calls px_op_set_dispatch_hook
+#define px_cluster_meeting px_cluster_next_store
 // end of aliases
