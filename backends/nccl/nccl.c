@@ -70,7 +70,7 @@ static void *open_beside(void) {
   return open_in(folder, "/nvidia/nccl/lib");
 }
 
-static void *open_library(const px_engine_places *places) {
+static void *open_library(const px_engine_paths *places) {
   void *found = open_in(places->ours, "");
   if (!found) found = open_beside();
   if (!found) found = dlopen(soname, RTLD_NOW | RTLD_LOCAL);
@@ -93,7 +93,7 @@ static const char *missing_symbol(void *from) {
   return NULL;
 }
 
-static int load_locked(const px_engine_places *places, char *why, size_t room) {
+static int load_locked(const px_engine_paths *places, char *why, size_t room) {
   void *found = open_library(places);
   if (!found)
     return snprintf(why, room,
@@ -108,7 +108,7 @@ static int load_locked(const px_engine_places *places, char *why, size_t room) {
   return 0;
 }
 
-static int load(const px_engine_places *places, char *why, size_t room) {
+static int load(const px_engine_paths *places, char *why, size_t room) {
   pthread_mutex_lock(&loading);
   int bad = library ? 0 : load_locked(places, why, room);
   pthread_mutex_unlock(&loading);

@@ -89,9 +89,9 @@ struct px_engine_call {
 typedef void (*px_engine_ended)(void *argument, int peer, const char *why);
 
 // The values of PHLOX_CUDA_PATH, CUDA_HOME and CUDA_PATH; NULL if unset.
-typedef struct px_engine_places {
+typedef struct px_engine_paths {
   const char *ours, *home, *path;
-} px_engine_places;
+} px_engine_paths;
 
 typedef struct px_engine {
   uint32_t abi;  // PX_ENGINE_ABI
@@ -111,7 +111,7 @@ typedef struct px_engine {
   int (*finish)(void *pending, int *peer, int64_t timeout_ms, char *why, size_t room);
   // Loads the underlying library. Called before all other functions, and again after a failure.
   // NULL: nothing to load.
-  int (*load)(const px_engine_places *places, char *why, size_t room);
+  int (*load)(const px_engine_paths *places, char *why, size_t room);
   // ---- engines with work on streams: `queue` is not NULL, and there are no `run`, `start` and
   // `finish`. All functions from `open` on use the current device of the calling thread, as set in
   // the driver. queue launches calls as one group and returns once the stream holds them. `abort`

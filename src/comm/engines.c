@@ -46,7 +46,7 @@ static void *open_library(const char *name, char why[REASON]) {
 
 // The library that the engine stands on.
 static px_status load_beneath(const px_engine *engine) {
-  px_engine_places places;
+  px_engine_paths places;
   char why[PX__WHY] = "";
   if (!PX__ENGINE_HAS(engine, load)) return PX_OK;
   PX_TRY(px_env_read("PHLOX_CUDA_PATH", &places.ours));
