@@ -10,9 +10,9 @@ extern "C" {
 // Returns a sentence naming the first argument that the tiled kernel does not support, or NULL if
 // it supports all. attn_mask may be NULL. With enable_gqa, several heads of query may share one
 // head of key and value. The text is valid until the thread's next call of this function.
-PX_API const char *px_attention_unfit(const px_tensor *query, const px_tensor *key,
-                                      const px_tensor *value, const px_tensor *attn_mask,
-                                      double dropout_p, bool is_causal, bool enable_gqa);
+PX_API const char *px_attention_unsupported(const px_tensor *query, const px_tensor *key,
+                                            const px_tensor *value, const px_tensor *attn_mask,
+                                            double dropout_p, bool is_causal, bool enable_gqa);
 
 #ifdef __cplusplus
 }

@@ -14,4 +14,5 @@
 #define px_op_keep_calls px_op_set_dispatch_hook
 #define px_cluster_meeting px_cluster_next_store
 #define px_engine_places px_engine_paths
+#define px_attention_unfit px_attention_unsupported
 // end of aliases

@@ -358,9 +358,9 @@ static px_status find_reason(const char **out, tiles *t, common *c, arguments *a
   t->adds_mask = asked.adds_mask;
   return PX_OK;
 }
-const char *px_attention_unfit(const px_tensor *query, const px_tensor *key, const px_tensor *value,
-                               const px_tensor *attn_mask, double dropout_p, bool is_causal,
-                               bool enable_gqa) {
+const char *px_attention_unsupported(const px_tensor *query, const px_tensor *key,
+                                     const px_tensor *value, const px_tensor *attn_mask,
+                                     double dropout_p, bool is_causal, bool enable_gqa) {
   common c;
   tiles t = {0};
   const char *reason = NULL;
