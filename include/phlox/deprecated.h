@@ -15,4 +15,5 @@
 #define px_cluster_meeting px_cluster_next_store
 #define px_engine_places px_engine_paths
 #define px_attention_unfit px_attention_unsupported
+#define px_layout_cut px_layout_extract
 // end of aliases

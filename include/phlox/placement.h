@@ -36,7 +36,7 @@ PX_CALL px_layout_part(int64_t *sizes, int64_t *first, const px_layout *layout);
 // Copies this rank's part of a whole tensor available on all ranks. For a partial sum, the whole
 // divided by the number of ranks; for a partial average, minimum or maximum, the whole. Others:
 // PX_VALUE "Replicate to Partial(product) conversion is not supported.".
-PX_CALL px_layout_cut(px_tensor **out, const px_layout *layout, const px_tensor *whole);
+PX_CALL px_layout_extract(px_tensor **out, const px_layout *layout, const px_tensor *whole);
 // Redistributes this rank's part to other placements on the same mesh; *out is `local` if they are
 // equal. All ranks of the mesh call it. Shards are gathered, partial results are reduced, or
 // reduce-scattered if sharded afterwards. PX_RUNTIME "Can not redistribute from Replicate() to

@@ -137,7 +137,7 @@ static int put_parts(const items *all) {
     PX_SCOPED(px_tensor) to = NULL;
     EXT_OWNED *spec = ext_placed_of(&of, tensor);
     if (!spec) return -1;
-    EXT_TRY_INT(px_layout_cut(&part, &of.layout, ext_tensor(PyTuple_GET_ITEM(pair, 1))));
+    EXT_TRY_INT(px_layout_extract(&part, &of.layout, ext_tensor(PyTuple_GET_ITEM(pair, 1))));
     EXT_TRY_INT(px_tensor_detach(&to, ext_tensor(tensor)));
     EXT_TRY_INT(EXT_NOGIL(px_copy_(to, part, false)));
   }

@@ -360,7 +360,7 @@ static PyObject *put_back(const called *c, PyObject *whole) {
   EXT_OWNED *spec = ext_placed_of(&of, self);
   if (!spec) return NULL;
   if (ext_placed_is_whole(&of)) return Py_NewRef(self);
-  EXT_TRY(px_layout_cut(&mine, &of.layout, ext_tensor(whole)));
+  EXT_TRY(px_layout_extract(&mine, &of.layout, ext_tensor(whole)));
   EXT_TRY(px_tensor_detach(&part, ext_tensor(self)));
   EXT_TRY(px_copy_(part, mine, false));
   return Py_NewRef(self);

@@ -98,7 +98,7 @@ EXT_FUNCTION(torch, _placed_cut, "(tensor: Tensor, spec: tuple) -> Tensor",
   px_tensor *part;
   px_tensor *whole = ext_need_tensor(tensor, "distribute_tensor", "tensor");
   if (!whole || ext_take_placed(&of, spec) < 0) return NULL;
-  EXT_TRY(px_layout_cut(&part, &of.layout, whole));
+  EXT_TRY(px_layout_extract(&part, &of.layout, whole));
   return ext_wrap(part);
 }
 EXT_FUNCTION(torch, _placed_anew, "(tensor: Tensor, spec: tuple) -> Tensor",

@@ -212,7 +212,7 @@ static px_status split(px_tensor **value, const px_layout *layout, int m) {
   return PX_OK;
 }
 
-px_status px_layout_cut(px_tensor **out, const px_layout *layout, const px_tensor *whole) {
+px_status px_layout_extract(px_tensor **out, const px_layout *layout, const px_tensor *whole) {
   PX_SCOPED(px_tensor) part = NULL;
   int64_t sizes[PX_MAX_DIMS], first[PX_MAX_DIMS];
   PX_GIVEN(out);

@@ -40,7 +40,7 @@ static px_tensor *part_of(px_mesh *mesh, const px_placement *lies, const px_tens
     cut[m].kind = PX_PLACED_WHOLE;
     if (!px_mesh_coordinate(mesh, m)) factor *= 2 - px_mesh_size(mesh, m);
   }
-  OK(px_layout_cut(&part, &(px_layout){mesh, cut, 2, sizes}, whole));
+  OK(px_layout_extract(&part, &(px_layout){mesh, cut, 2, sizes}, whole));
   OK(px_mul_scalar(&out, part, px_int(factor)));
   return out;
 }
@@ -141,11 +141,11 @@ static void refuses(px_comm *comm, px_device device) {
         "Sharding dim 2 greater than tensor ndim 2");
   FAILS(px_redistribute(&out, whole, &layout, sums), PX_RUNTIME,
         "Can not redistribute from Replicate() to Partial(sum), only Shard to Partial(sum)");
-  FAILS(px_layout_cut(&out, &(px_layout){mesh, products, 2, sizes}, whole), PX_VALUE,
+  FAILS(px_layout_extract(&out, &(px_layout){mesh, products, 2, sizes}, whole), PX_VALUE,
         "Replicate to Partial(product) conversion is not supported.");
   FAILS(px_redistribute(&out, whole, &(px_layout){mesh, rows, 2, sizes}, lies), PX_VALUE,
         "do not fit those of the whole");
-  FAILS(px_layout_cut(&out, &(px_layout){mesh, rows, 2, (int64_t[]){6, 5}}, whole), PX_VALUE,
+  FAILS(px_layout_extract(&out, &(px_layout){mesh, rows, 2, (int64_t[]){6, 5}}, whole), PX_VALUE,
         "has other sizes than the layout says");
   FAILS(px_redistribute(&out, whole, &(px_layout){NULL, rows, 2, sizes}, lies), PX_TYPE, "is NULL");
   OK(px_redistribute(&out, whole, &layout, lies));
@@ -160,7 +160,7 @@ static px_status there_and_back(px_mesh *mesh, px_tensor *whole) {
   PX_SCOPED(px_tensor) moved = NULL;
   PX_SCOPED(px_tensor) sum = NULL;
   px_layout layout = {mesh, lies, 2, sizes};
-  PX_TRY(px_layout_cut(&part, &layout, whole));
+  PX_TRY(px_layout_extract(&part, &layout, whole));
   PX_TRY(px_tensor_set_requires_grad(part, true));
   PX_TRY(px_redistribute(&moved, part, &layout, to));
   PX_TRY(px_sum(&sum, moved, NULL, 0, false, PX_DTYPE_NONE));
