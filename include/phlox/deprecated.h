@@ -16,4 +16,6 @@
 #define px_engine_places px_engine_paths
 #define px_attention_unfit px_attention_unsupported
 #define px_layout_cut px_layout_extract
+#define px_module_visit px_module_visitor
+#define px_module_each px_module_walk
 // end of aliases

@@ -204,10 +204,10 @@ PX_CALL px_module_put(px_module *self, const px_module_entry *entry);
 // order. A tensor or module occurring several times is visited once, unless `duplicates`. `name` is
 // the dotted full name, valid during the call. With PX_ENTRY_MODULE, self comes first, named
 // `prefix`.
-typedef px_status (*px_module_visit)(const char *name, const px_module_entry *entry,
-                                     px_module *owner, void *context);
-PX_CALL px_module_each(px_module *self, int sorts, const char *prefix, bool recurse,
-                       bool duplicates, px_module_visit visit, void *context);
+typedef px_status (*px_module_visitor)(const char *name, const px_module_entry *entry,
+                                       px_module *owner, void *context);
+PX_CALL px_module_walk(px_module *self, int sorts, const char *prefix, bool recurse,
+                       bool duplicates, px_module_visitor visit, void *context);
 // Attributes the calling thread's later work to the module for operation counts (phlox/flops.h),
 // until px_flops_leave. For code that runs modules by other means than px_module_forward.
 // class_name: the name of a root module; NULL: its kind.

@@ -571,6 +571,6 @@ static px_status put_detached(const char *name, const px_module_entry *entry, px
 
 px_status ext_sharded_state(PyObject *dict, px_module *module, const char *prefix) {
   if (!tensor_class) return PX_OK;
-  PX_TRY(px_module_each(module, PX_ENTRY_PARAMETER, prefix, true, true, put_detached, dict));
-  return px_module_each(module, PX_ENTRY_BUFFER, prefix, true, true, put_detached, dict);
+  PX_TRY(px_module_walk(module, PX_ENTRY_PARAMETER, prefix, true, true, put_detached, dict));
+  return px_module_walk(module, PX_ENTRY_BUFFER, prefix, true, true, put_detached, dict);
 }

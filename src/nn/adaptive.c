@@ -67,7 +67,7 @@ px_status px__adaptive_init(px_module *self) {
   if (self->stage == PX__STARTS) {  // the entry has counted n_classes among the cutoffs
     PX_TRY(px_module_set_attribute(self, "n_clusters", PX_I(whole(self, "n_clusters") - 1)));
     PX_TRY(px_module_set_attribute(self, "head_size", PX_I(whole(self, "head_size") - 1)));
-    return px_module_each(self, PX_ENTRY_MODULE, "", true, false, start_again, self);
+    return px_module_walk(self, PX_ENTRY_MODULE, "", true, false, start_again, self);
   }
   px_value given = px_module_attribute(self, "cutoffs");
   int64_t all[PX__ATTRIBUTE_INTS];

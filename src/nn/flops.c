@@ -67,7 +67,7 @@ static px_status enter(px_module *self, const char *class_name) {
   session = now;
   if (!find(self)) {
     PX_TRY(know(self, class_name));
-    PX_TRY(px_module_each(self, PX_ENTRY_MODULE, class_name, true, true, know_entry, NULL));
+    PX_TRY(px_module_walk(self, PX_ENTRY_MODULE, class_name, true, true, know_entry, NULL));
   }
   return px_flops_enter(find(self)->name);
 }

@@ -193,7 +193,7 @@ static px_status keep_found(px__mixed *m, const search *s) {
 }
 
 static px_status find_parameters(px__mixed *m, px_module *module, search s) {
-  px_status status = px_module_each(module, PX_ENTRY_PARAMETER, "", true, false, find_one, &s);
+  px_status status = px_module_walk(module, PX_ENTRY_PARAMETER, "", true, false, find_one, &s);
   if (status == PX_OK) status = keep_found(m, &s);
   px_free(s.found);
   return status;
@@ -209,7 +209,7 @@ static px_status set_buffers(const search *s, px_tensor **cast, px_dtype dtype) 
 static px_status cast_buffers(px_module *module, px_dtype dtype, search s) {
   px_tensor **cast = NULL;
   if (dtype == PX_DTYPE_NONE) return PX_OK;
-  px_status status = px_module_each(module, PX_ENTRY_BUFFER, "", true, false, find_one, &s);
+  px_status status = px_module_walk(module, PX_ENTRY_BUFFER, "", true, false, find_one, &s);
   if (status == PX_OK) status = px_alloc((void **)&cast, (size_t)(s.count + 1) * sizeof *cast);
   if (status == PX_OK) status = set_buffers(&s, cast, dtype);
   if (cast) px__drop_all(cast, s.count);

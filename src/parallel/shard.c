@@ -343,7 +343,7 @@ static px_status cut_module(px_shards *self, px_device device) {
     device = PX_DEVICE_NONE;
   else if (!px_device_equal(device, PX_DEVICE_NONE))
     for (int i = 0; i < self->member_count; i++)
-      PX_TRY(px_module_each(self->members[i].module, PX_ENTRY_BUFFER, "", true, false, move_buffer,
+      PX_TRY(px_module_walk(self->members[i].module, PX_ENTRY_BUFFER, "", true, false, move_buffer,
                             &device));
   bool on_cpu = self->offload && !px_device_equal(device, PX_DEVICE_NONE);
   PX_TRY(px_alloc((void **)&parts, (size_t)(self->count + 1) * sizeof *parts));
@@ -394,7 +394,7 @@ static px_status find_all(px_shards **out, px_module *module, const px_shard_opt
   PX_TRY(take_members(self, module, options));
   for (int i = 0; i < self->member_count; i++)
     PX_TRY(
-        px_module_each(self->members[i].module, PX_ENTRY_PARAMETER, "", true, true, find_one, &s));
+        px_module_walk(self->members[i].module, PX_ENTRY_PARAMETER, "", true, true, find_one, &s));
   *out = PX_MOVE(owned);
   return PX_OK;
 }

@@ -204,7 +204,7 @@ def number(base, name):
 
 def choices(function, parameter, made):
     """What goes for a parameter, and what does not."""
-    if "(*" in parameter or re.search(r"_hook \w+$|px_parallel_work|px_module_visit|px_module_replace|px_rates|px_loss|px_cluster_function", parameter):
+    if "(*" in parameter or re.search(r"_hook \w+$|px_parallel_work|px_module_visitor|px_module_replace|px_rates|px_loss|px_cluster_function", parameter):
         return nothing, [None]
     words, name = re.match(r"(.*?)(\w+)(?:\[.*\])?$", parameter).groups()
     if "[" in parameter:
