@@ -201,7 +201,7 @@ PX_CALL px_thread_start(void *thread, void *(*run)(void *argument), void *argume
 // Returns the name with the smallest edit distance (insertions, deletions, substitutions) to a
 // misspelt one; "" if there are none. at(names, i) returns name i, or NULL past the end.
 typedef const char *(*px_name_at)(const void *names, int i);
-PX_API const char *px_name_nearest(const char *name, px_name_at at, const void *names);
+PX_API const char *px_name_suggest(const char *name, px_name_at at, const void *names);
 
 // The library's version, "major.minor.patch".
 PX_API const char *px_version(void);

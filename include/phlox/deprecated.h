@@ -18,4 +18,5 @@
 #define px_layout_cut px_layout_extract
 #define px_module_visit px_module_visitor
 #define px_module_each px_module_walk
+#define px_name_nearest px_name_suggest
 // end of aliases

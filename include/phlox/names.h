@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Failed name lookups. A lookup may return NULL, and the call receiving that NULL can still report
-// the unknown name (and a suggestion, by px_name_nearest).
+// the unknown name (and a suggestion, by px_name_suggest).
 #pragma once
 #include "phlox/base.h"
 #ifdef __cplusplus

@@ -44,7 +44,7 @@ px_status px_dtype_parse(px_dtype *out, const char *name) {
     if (!strcmp(rows[i].name, name) || !strcmp(rows[i].alias, name))
       return *out = (px_dtype)i, PX_OK;
   PX_FAIL(PX_TYPE, "unknown dtype '%.64s': the nearest name is %s", name,
-          px_name_nearest(name, name_at, NULL));
+          px_name_suggest(name, name_at, NULL));
 }
 
 static const px_dtype parts[][2] = {
