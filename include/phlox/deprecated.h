@@ -19,4 +19,6 @@
 #define px_module_visit px_module_visitor
 #define px_module_each px_module_walk
 #define px_name_nearest px_name_suggest
+#define px_shard_whole px_shard_gather
+#define px_shards_is_whole px_shards_is_unsharded
 // end of aliases

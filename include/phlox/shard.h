@@ -85,7 +85,7 @@ PX_API bool px_shards_at(const px_shards *self, int i, px_shard *out);
 PX_CALL px_shards_unshard(px_shards *self, bool begin);
 PX_CALL px_shards_reshard(px_shards *self);
 // True while the parameters are gathered.
-PX_API bool px_shards_is_whole(const px_shards *self);
+PX_API bool px_shards_is_unsharded(const px_shards *self);
 
 // Sets whether the parameters stay gathered after forward, or after backward.
 PX_API void px_shards_keep(px_shards *self, bool after_backward, bool keep);
@@ -138,8 +138,8 @@ PX_CALL px_shard_greatest(px_comm *comm, px_tensor *number);
 // Returns the whole tensor, with the given sizes, from the ranks' rows. All ranks call it. If
 // recorded, the gradient of a part is its rows of the gradient of the whole, which must be the same
 // on all ranks.
-PX_CALL px_shard_whole(px_tensor **out, px_comm *comm, px_tensor *local, int ndim,
-                       const int64_t *sizes);
+PX_CALL px_shard_gather(px_tensor **out, px_comm *comm, px_tensor *local, int ndim,
+                        const int64_t *sizes);
 
 #ifdef __cplusplus
 }

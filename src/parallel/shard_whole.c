@@ -49,8 +49,8 @@ static px_status check_part(px_comm *comm, const px_tensor *local, int ndim, con
   return PX_OK;
 }
 
-px_status px_shard_whole(px_tensor **out, px_comm *comm, px_tensor *local, int ndim,
-                         const int64_t *sizes) {
+px_status px_shard_gather(px_tensor **out, px_comm *comm, px_tensor *local, int ndim,
+                          const int64_t *sizes) {
   PX_SCOPED(px_tensor) whole = NULL;
   PX_GIVEN(out);
   PX_GIVEN(comm);
