@@ -101,8 +101,8 @@ PX_API PX_COLD px_status px_error_set(px_status code, int detail, const char *fi
 PX_API PX_COLD px_status px_error_set_foreign(void *object, void (*release)(void *),
                                               const char *message);
 // Appends a source location to the trace and returns `code`. Use PX_TRY.
-PX_API PX_COLD px_status px_error_pass(px_status code, const char *file, int line,
-                                       const char *function);
+PX_API PX_COLD px_status px_error_add_frame(px_status code, const char *file, int line,
+                                            const char *function);
 // Appends text to the current message. Use PX_NOTE.
 PX_API PX_COLD void px_error_note(const char *format, ...) PX_PRINTF(1, 2);
 
@@ -121,7 +121,7 @@ PX_API PX_COLD void px_error_note(const char *format, ...) PX_PRINTF(1, 2);
     px_status px_try_status_ = (call); \
     if (__builtin_expect(px_try_status_ != PX_OK, 0)) \
       return PX_SAME_CODE(px_try_status_, \
-                          px_error_pass(px_try_status_, __FILE__, __LINE__, __func__)); \
+                          px_error_add_frame(px_try_status_, __FILE__, __LINE__, __func__)); \
   } while (0)
 #define PX_FAIL(code, ...) \
   return PX_SAME_CODE((code), px_error_set((code), 0, __FILE__, __LINE__, __func__, __VA_ARGS__))

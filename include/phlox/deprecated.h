@@ -21,4 +21,5 @@
 #define px_name_nearest px_name_suggest
 #define px_shard_whole px_shard_gather
 #define px_shards_is_whole px_shards_is_unsharded
+#define px_error_pass px_error_add_frame
 // end of aliases

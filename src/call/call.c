@@ -556,7 +556,7 @@ static px_status call_composed(px_call *call, const px_value *args, void **resul
   if (status == PX_OK) status = finish(call);
   if (status != PX_OK) {
     drop(call);
-    return px_error_pass(status, __FILE__, __LINE__, call->op->name);
+    return px_error_add_frame(status, __FILE__, __LINE__, call->op->name);
   }
   give_results(call, results);
   return PX_OK;
@@ -600,7 +600,7 @@ static px_status call_op(const px_op *op, px_call_mode mode, const px_value *arg
   if (PX_UNLIKELY(status != PX_OK)) {
     drop(&call);
     if (status == PX_OUT_OF_MEMORY) name_op(op);
-    return px_error_pass(status, __FILE__, __LINE__, op->name);
+    return px_error_add_frame(status, __FILE__, __LINE__, op->name);
   }
   give_results(&call, results);
   return PX_OK;

@@ -262,7 +262,7 @@ px_status px__adaptive_forward(px_tensor **out, px_module *self,
   px_status status = sum_up(&output, &b);
   px_release(b.places);
   px_release(b.added);
-  if (status != PX_OK) return px_error_pass(status, __FILE__, __LINE__, __func__);
+  if (status != PX_OK) return px_error_add_frame(status, __FILE__, __LINE__, __func__);
   PX_TRY(px_neg(&negated, output));
   PX_TRY(px_mean(&out[1], negated, NULL, 0, false, PX_DTYPE_NONE));
   if (batched) return out[0] = PX_MOVE(output), PX_OK;

@@ -59,7 +59,7 @@ px_status px_module_infer(px_module *self, px_tensor *input) {
   if (status == PX_OK) return PX_OK;
   wait_again(self, waited, count);
   PX_TRY(px_module_set_attribute(self, lazy->size, PX_I(0)));
-  return px_error_pass(status, __FILE__, __LINE__, __func__);
+  return px_error_add_frame(status, __FILE__, __LINE__, __func__);
 }
 
 px_status px__lazy_forward(px_tensor **out, px_module *self, px_tensor *const *inputs, int count) {

@@ -209,7 +209,7 @@ static px_status read_bytes(const px_tensor *self, void *to, size_t bytes) {
   px_status status =
       px__copy_blocks(host, 0, from, (size_t)self->offset * px__item(self), bytes, false);
   px__block_free(host);
-  return status == PX_OK ? PX_OK : px_error_pass(status, __FILE__, __LINE__, __func__);
+  return status == PX_OK ? PX_OK : px_error_add_frame(status, __FILE__, __LINE__, __func__);
 }
 
 // What reads values, an op whose result's sizes follow from them too, needs a tensor that has some.

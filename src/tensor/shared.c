@@ -142,7 +142,7 @@ static px_status move_to(px_storage *storage, int fd, const char *name) {
   if (status == PX_OK) status = px__copy_long(block->data, old->data, old->bytes);
   if (status != PX_OK) {
     px__block_free(block);
-    return px_error_pass(status, __FILE__, __LINE__, __func__);
+    return px_error_add_frame(status, __FILE__, __LINE__, __func__);
   }
   PX_TRY(px__storage_replace(storage, block));
   storage->shared = s;

@@ -47,7 +47,7 @@ px_status px__storage_replace(px_storage *storage, px_block *block) {
   bool known = old->foreign && old->device.type == PX_CPU;
   if (known && PX_NEW(&former) != PX_OK) {
     px__block_free(block);
-    return px_error_pass(PX_NOMEM, __FILE__, __LINE__, __func__);
+    return px_error_add_frame(PX_NOMEM, __FILE__, __LINE__, __func__);
   }
   storage->block = block;
   if (former) {
@@ -73,7 +73,7 @@ static px_status resize(px_storage *storage, size_t bytes) {
   px_status status = px__copy_blocks(made, 0, old, 0, kept, false);
   if (status != PX_OK) {
     px__block_free(made);
-    return px_error_pass(status, __FILE__, __LINE__, __func__);
+    return px_error_add_frame(status, __FILE__, __LINE__, __func__);
   }
   if (cut) px__block_cut(made);
   status = px__storage_replace(storage, made);

@@ -26,7 +26,7 @@ static inline px_status px__storage_from_block(px_storage **out, px_block *block
   px_status status = px__storage_make(out, block_take, here);
   if (PX_LIKELY(status == PX_OK)) return PX_OK;
   px__block_free(block_take);
-  return px_error_pass(status, __FILE__, __LINE__, __func__);
+  return px_error_add_frame(status, __FILE__, __LINE__, __func__);
 }
 
 static inline px_status px__storage_new(px_storage **out, size_t bytes, px_device device,

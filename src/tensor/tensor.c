@@ -69,7 +69,7 @@ static px_status tensor_make(px_tensor **out, px_storage *storage_take, px_dtype
   px_tensor *t = *out = find_tensor(ndim, here);
   if (PX_UNLIKELY(!t)) {
     px_release(storage_take);
-    return px_error_pass(PX_NOMEM, __FILE__, __LINE__, __func__);
+    return px_error_add_frame(PX_NOMEM, __FILE__, __LINE__, __func__);
   }
   t->storage = storage_take;
   t->offset = 0;

@@ -88,7 +88,7 @@ px_status px_flops_enter(const char *module) {
   pthread_mutex_lock(&lock);
   px_status status = enter(module);
   pthread_mutex_unlock(&lock);
-  return status == PX_OK ? PX_OK : px_error_pass(status, __FILE__, __LINE__, __func__);
+  return status == PX_OK ? PX_OK : px_error_add_frame(status, __FILE__, __LINE__, __func__);
 }
 
 void px_flops_leave(void) {
@@ -379,5 +379,5 @@ px_status px_flop_counter_table(char **out, const px_flop_counter *self, int dep
   if (status == PX_OK) status = print(out, &t);
   for (int i = 0; i < t.count; i++) px_free(t.lines[i].name);
   px_free(t.lines);
-  return status == PX_OK ? PX_OK : px_error_pass(status, __FILE__, __LINE__, __func__);
+  return status == PX_OK ? PX_OK : px_error_add_frame(status, __FILE__, __LINE__, __func__);
 }
