@@ -273,7 +273,7 @@ PX_CALL px_fault_arm(const char *point, int64_t nth, bool from_then_on);
 PX_API int64_t px_fault_seen(const char *point);
 PX_API void px_fault_disarm_all(void);
 // Counts a passage of a point; true if it must fail. For code that simulates a failure.
-PX_API bool px_fault_pass(const char *point);
+PX_API bool px_fault_check(const char *point);
 
 #ifdef __cplusplus
 }

@@ -22,4 +22,5 @@
 #define px_shard_whole px_shard_gather
 #define px_shards_is_whole px_shards_is_unsharded
 #define px_error_pass px_error_add_frame
+#define px_fault_pass px_fault_check
 // end of aliases

@@ -109,7 +109,7 @@ int64_t px_fault_seen(const char *point) {
   return i < 0 ? 0 : __atomic_load_n(&points[i].seen, __ATOMIC_RELAXED);
 }
 
-bool px_fault_pass(const char *point) {
+bool px_fault_check(const char *point) {
   if (PX_LIKELY(__atomic_load_n(&px__fault_armed, __ATOMIC_RELAXED) == 0)) return false;
   int i = point_of(point);
   return i >= 0 && px__fault_hit((px__fault_point)i);

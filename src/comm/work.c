@@ -425,7 +425,7 @@ static px_status run(px_work *self, px_comm *comm) {
   pthread_mutex_unlock(&comm->lock);
   if (why[0]) return px__work_refuse(self, comm, why);
   self->call.timeout_ms = left > 1 ? left : 1;
-  if (px_fault_pass("collective")) return px__work_refuse(self, comm, "a fault was asked for");
+  if (px_fault_check("collective")) return px__work_refuse(self, comm, "a fault was asked for");
   if (scales(self))
     px__reduce_scale(self->called.dtype, px_tensor_data(self->in), px_tensor_numel(self->in),
                      self->factor);
