@@ -23,4 +23,5 @@
 #define px_shards_is_whole px_shards_is_unsharded
 #define px_error_pass px_error_add_frame
 #define px_fault_pass px_fault_check
+#define px_lbfgs_turn px_lbfgs_iteration
 // end of aliases

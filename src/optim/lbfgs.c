@@ -65,7 +65,7 @@ px_status px_lbfgs_remember(px_lbfgs_memory *memory, px_tensor *change, px_tenso
     for (int64_t i = 1; i < m->count; i++) m->turns[i - 1] = m->turns[i];
     m->count--;
   }
-  m->turns[m->count++] = (px_lbfgs_turn){px_retain(change), px_retain(step), ro};
+  m->turns[m->count++] = (px_lbfgs_iteration){px_retain(change), px_retain(step), ro};
   return PX_OK;
 }
 
