@@ -24,4 +24,5 @@
 #define px_error_pass px_error_add_frame
 #define px_fault_pass px_fault_check
 #define px_lbfgs_turn px_lbfgs_iteration
+#define px_op_call_each px_op_call_batch
 // end of aliases

@@ -123,11 +123,11 @@ PX_CALL px_op_call(const px_op *op, px_call_mode mode, const px_value *args, voi
 //   px_value args[2 * 3] = {PX_T(a), PX_T(b), PX_S(px_int(1)), PX_T(c), PX_T(d), PX_S(px_int(1))};
 //   void *sums[2];
 //   int done;
-//   PX_TRY(px_op_call_each(px_op_find("add"), PX_CALL_NEW, 2, args, sums, &done));
-PX_CALL px_op_call_each(const px_op *op, px_call_mode mode, int count, const px_value *args,
-                        void **results, int *done);
+//   PX_TRY(px_op_call_batch(px_op_find("add"), PX_CALL_NEW, 2, args, sums, &done));
+PX_CALL px_op_call_batch(const px_op *op, px_call_mode mode, int count, const px_value *args,
+                         void **results, int *done);
 // Launch batching. Between begin and end, the calling thread's launches on devices are collected
-// and issued as in px_op_call_each. An operation that waits, or makes others wait, issues them
+// and issued as in px_op_call_batch. An operation that waits, or makes others wait, issues them
 // first. Pairs do not nest: an inner end ends both. The end returns `so_far` if that is an error.
 // Else it fails if a launch could not be issued; calls in between may then not have been computed.
 //   px_launch_batch_begin();

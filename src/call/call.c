@@ -724,8 +724,8 @@ px_status px_op_check_out(const px_op *op, const px_value *args, px_tensor *out,
   return px__call_check_outs(&call, &dtype);
 }
 
-px_status px_op_call_each(const px_op *op, px_call_mode mode, int count, const px_value *args,
-                          void **results, int *done) {
+px_status px_op_call_batch(const px_op *op, px_call_mode mode, int count, const px_value *args,
+                           void **results, int *done) {
   PX_GIVEN(done);
   *done = 0;
   if (PX_UNLIKELY(!op)) return px__no_op();

@@ -129,7 +129,7 @@ static px_status update(px__lot *lot, px_tensor *numbers) {
   const px_op *op = px_op_find(lot->kind->op_by);
   int done = 0;
   for (int i = 0; i < lot->count; i++) fill_in(args + i * op->param_count, lot, i, numbers);
-  px_status status = px_op_call_each(op, PX_CALL_NEW, lot->count, args, results, &done);
+  px_status status = px_op_call_batch(op, PX_CALL_NEW, lot->count, args, results, &done);
   for (int i = 0; i < done * op->result_count; i++) px_release(results[i]);
   for (int i = 0; i < done; i++) px__stepping_end(&lot->members[i], true);
   return status;

@@ -210,7 +210,7 @@ static px_status take_steps(step *s) {
   void *results[TOGETHER * (1 + PX_OPTIMIZER_STATES)];
   int done = 0;
   if (!s->count) return PX_OK;
-  px_status status = px_op_call_each(s->op, PX_CALL_NEW, s->count, s->args, results, &done);
+  px_status status = px_op_call_batch(s->op, PX_CALL_NEW, s->count, s->args, results, &done);
   for (int i = 0; i < done * s->op->result_count; i++) px_release(results[i]);
   px_status written = finish(s, done);
   return status != PX_OK ? status : written;

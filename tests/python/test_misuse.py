@@ -95,7 +95,7 @@ OPTIONAL = {"px_comm_run.work", "px_checkpoint_save.comm", "px_checkpoint_save.v
             "px_optimizer_set_state.value", "px_optimizer_set_rate.rate",
             "px_optimizer_kind_step.manner", "px_transformer_encoder_new.norm", "px_transformer_decoder_new.norm", "px_scheduler_new.options", "px_op_register.out"}
 # Pointers that are refused in other words, or for which another reason comes first.
-WORDED = {"px_dataset_new.kind", "px_op_call.op", "px_op_call_each.op", "px_op_check_out.op", "px_tensor_from_data.data", "hook", "fn", "rates",
+WORDED = {"px_dataset_new.kind", "px_op_call.op", "px_op_call_batch.op", "px_op_check_out.op", "px_tensor_from_data.data", "hook", "fn", "rates",
           "px_fuse_norm.of_bias"}
 # Not called: they end what the others need, have other arguments than the sweep can make, or are the program's side of a callback.
 SKIPPED = {"px_duals_end", "px_release", "px_release_at", "px_move_at", "px_retain", "px_free", "px_object_end", "px_object_init", "px_error_set",
