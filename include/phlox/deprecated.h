@@ -25,4 +25,5 @@
 #define px_fault_pass px_fault_check
 #define px_lbfgs_turn px_lbfgs_iteration
 #define px_op_call_each px_op_call_batch
+#define px_tensor_beneath px_tensor_physical
 // end of aliases

@@ -55,7 +55,7 @@ PX_API bool px_tensor_is_batched(const px_tensor *self);
 // Return the level of a batched tensor, and its physical tensor, borrowed, with the batch dimension
 // first; 0 and NULL for others.
 PX_API int px_tensor_batch_level(const px_tensor *self);
-PX_API px_tensor *px_tensor_beneath(const px_tensor *self);
+PX_API px_tensor *px_tensor_physical(const px_tensor *self);
 
 #ifdef __cplusplus
 }

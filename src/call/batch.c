@@ -60,7 +60,7 @@ void px_vmap_end(void) {
 
 bool px_tensor_is_batched(const px_tensor *self) { return px__is_batched(self); }
 int px_tensor_batch_level(const px_tensor *self) { return px__is_batched(self) ? self->level : 0; }
-px_tensor *px_tensor_beneath(const px_tensor *self) { return self->beneath; }
+px_tensor *px_tensor_physical(const px_tensor *self) { return self->beneath; }
 
 // What a thread sets aside for the calls beneath a level.
 typedef struct above {
