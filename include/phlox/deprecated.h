@@ -26,4 +26,6 @@
 #define px_lbfgs_turn px_lbfgs_iteration
 #define px_op_call_each px_op_call_batch
 #define px_tensor_beneath px_tensor_physical
+#define px_shard_greatest px_shard_max
+#define px_shard_stand_in px_shard_placeholder
 // end of aliases

@@ -120,9 +120,9 @@ PX_CALL px_shards_on_reduced(px_shards *self, px_shards_reduced_hook fn, void *c
 PX_CALL px_shards_prefetch(px_shards *self, bool backward, px_shards *const *others, int count);
 
 // Initialise parameters with the values of a single process, given ranks with equal generator
-// states. px_shard_stand_in returns a tensor of the whole's sizes to be filled, for a shard; any
+// states. px_shard_placeholder returns a tensor of the whole's sizes to be filled, for a shard; any
 // other tensor is returned itself. px_shard_take_rows copies this rank's rows of it.
-PX_CALL px_shard_stand_in(px_tensor **out, px_tensor *part);
+PX_CALL px_shard_placeholder(px_tensor **out, px_tensor *part);
 PX_CALL px_shard_take_rows(px_tensor *part, const px_tensor *whole);
 // px_module_reset for a layer with possibly sharded parameters.
 PX_CALL px_shards_reset(px_module *layer);
@@ -134,7 +134,7 @@ PX_CALL px_shard_norm(px_tensor **out, px_comm *comm, px_tensor *const *parts, i
 // Replaces the ranks' numbers by their maximum, on all ranks; for example, whether any found an
 // inf. All ranks call it. With a communicator for devices, a CPU number is sent through the current
 // device.
-PX_CALL px_shard_greatest(px_comm *comm, px_tensor *number);
+PX_CALL px_shard_max(px_comm *comm, px_tensor *number);
 // Returns the whole tensor, with the given sizes, from the ranks' rows. All ranks call it. If
 // recorded, the gradient of a part is its rows of the gradient of the whole, which must be the same
 // on all ranks.

@@ -539,7 +539,7 @@ px_status px_shards_prefetch(px_shards *self, bool backward, px_shards *const *o
 
 // ---- values to begin with
 
-px_status px_shard_stand_in(px_tensor **out, px_tensor *part) {
+px_status px_shard_placeholder(px_tensor **out, px_tensor *part) {
   PX_GIVEN(out);
   PX_GIVEN(part);
   found of;
@@ -576,7 +576,7 @@ static px_status stand_in_all(px_module *layer, px_tensor **parts, px_tensor **w
   px_module_entry entry;
   for (int i = 0; i < count; i++) {
     if (!px_module_entry_at(layer, PX_ENTRY_PARAMETER, i, &entry) || !entry.tensor) continue;
-    PX_TRY(px_shard_stand_in(&wholes[i], entry.tensor));
+    PX_TRY(px_shard_placeholder(&wholes[i], entry.tensor));
     if (wholes[i] == entry.tensor) continue;
     parts[i] = px_retain(entry.tensor);
     px_tensor_set_parameter(wholes[i], true);

@@ -144,7 +144,7 @@ static px_status greatest_of_all(px_comm *comm, px_tensor *number) {
   return there == number ? PX_OK : px_copy_(number, there, false);
 }
 
-px_status px_shard_greatest(px_comm *comm, px_tensor *number) {
+px_status px_shard_max(px_comm *comm, px_tensor *number) {
   PX_GIVEN(comm);
   PX_GIVEN(number);
   bool was = px_grad_enabled();

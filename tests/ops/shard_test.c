@@ -383,7 +383,7 @@ static void finds_the_greatest(px_comm *comm, px_device device) {
     PX_SCOPED(px_tensor) norm = NULL;
     OK(px_full(&number, NULL, 0, px_float(value), PX_FLOAT32, devices[i], false, false));
     OK(px_shard_norm(&norm, comm, &number, 1, NULL, 0, INFINITY));
-    OK(px_shard_greatest(comm, number));
+    OK(px_shard_max(comm, number));
     OK(px_tensor_read(number, &found, sizeof found));
     CHECK_NEAR(found, px_comm_size(comm) - 4, 0);
     OK(px_tensor_read(norm, &found, sizeof found));
