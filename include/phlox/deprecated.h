@@ -28,4 +28,6 @@
 #define px_tensor_beneath px_tensor_physical
 #define px_shard_greatest px_shard_max
 #define px_shard_stand_in px_shard_placeholder
+#define px_comm_check_alike px_comm_check_parameters
+#define px_comm_share px_comm_broadcast_owned
 // end of aliases

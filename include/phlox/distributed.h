@@ -22,7 +22,7 @@ PX_CALL px_comm_copy_from(px_comm *self, int root, px_tensor *const *tensors, in
 // expects same model across all ranks, but Rank 0 has 2 params, while rank 1 has inconsistent 3
 // params.", or "[1]: params[0] in this process with sizes [2, 2] appears not to match sizes of the
 // same param in process 0.".
-PX_CALL px_comm_check_alike(px_comm *self, px_tensor *const *parameters, int count);
+PX_CALL px_comm_check_parameters(px_comm *self, px_tensor *const *parameters, int count);
 
 // Partitions tensors among `size` ranks with balanced element counts: greedily, the largest first,
 // each to the rank with the lowest load. owners[i] is the rank of tensors[i]. `loads` holds `size`
@@ -30,7 +30,8 @@ PX_CALL px_comm_check_alike(px_comm *self, px_tensor *const *parameters, int cou
 PX_CALL px_partition(int *owners, int64_t *loads, int size, px_tensor *const *tensors, int count);
 // Broadcasts tensors from their owners to all ranks, in place; the tensors of each owner as a
 // group.
-PX_CALL px_comm_share(px_comm *self, px_tensor *const *tensors, const int *owners, int count);
+PX_CALL px_comm_broadcast_owned(px_comm *self, px_tensor *const *tensors, const int *owners,
+                                int count);
 
 typedef struct px_reducer px_reducer;
 typedef struct px_reducer_options {

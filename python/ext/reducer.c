@@ -224,7 +224,7 @@ EXT_FUNCTION(torch, _check_alike, "(comm: Any, parameters: Sequence[Tensor]) -> 
   if (!among || ext_take_tensors(&items, ext_items(parameters, "parameters are a list"),
                                  "of a module", "parameters") < 0)
     return NULL;
-  EXT_WAIT(px_comm_check_alike(among, items.items, (int)items.count));
+  EXT_WAIT(px_comm_check_parameters(among, items.items, (int)items.count));
   Py_RETURN_NONE;
 }
 
@@ -280,7 +280,7 @@ EXT_FUNCTION(torch, _share_owned,
   if (!list) return PyErr_NoMemory();
   for (Py_ssize_t i = 0; i < items.count; i++)
     list[i] = (int)PyLong_AsLong(PySequence_Fast_GET_ITEM(ranks, i));
-  px_status status = EXT_NOGIL(px_comm_share(of, items.items, list, (int)items.count));
+  px_status status = EXT_NOGIL(px_comm_broadcast_owned(of, items.items, list, (int)items.count));
   PyMem_Free(list);
   return PyErr_Occurred() ? NULL : ext_none(status);
 }

@@ -55,7 +55,7 @@ static void averages(px_comm *comm, px_device device) {
   static const px_bucket_hook hook = {halve, halved, nothing, NULL};
   int rank = px_comm_rank(comm);
   px_tensor *parameters[] = {parameter(rank + 2), parameter(rank + 5)};
-  OK(px_comm_check_alike(comm, parameters, 2));
+  OK(px_comm_check_parameters(comm, parameters, 2));
   OK(px_comm_copy_from(comm, 0, parameters, 2));  // 2 and 5
   for (int way = 0; way < 6; way++) {             // at first without, then with what may lie apart
     px_reducer *reducer;
@@ -240,7 +240,7 @@ PX_TEST(a_rank_without_a_batch_takes_part_and_adds_nothing) { run_ranks(2, ON_CP
 
 static void differ(px_comm *comm, px_device device) {
   px_tensor *parameters[] = {parameter(1), parameter(1)};
-  FAILS(px_comm_check_alike(comm, parameters, 1 + px_comm_rank(comm)), PX_RUNTIME,
+  FAILS(px_comm_check_parameters(comm, parameters, 1 + px_comm_rank(comm)), PX_RUNTIME,
         "DDP expects same model across all ranks, but Rank");
   px_release(parameters[0]);
   px_release(parameters[1]);
@@ -279,11 +279,11 @@ static void shares(px_comm *comm, px_device device) {
   OK(px_partition(owners, loads, 2, list, 4));  // 5 and 1; 4 and 2
   CHECK(owners[0] == 1 && owners[1] == 0 && owners[2] == 1 && owners[3] == 0);
   CHECK(loads[0] == 6 && loads[1] == 6);
-  OK(px_comm_share(comm, list, owners, 4));
+  OK(px_comm_broadcast_owned(comm, list, owners, 4));
   for (int i = 0; i < 4; i++)
     CHECK_NEAR(((float *)px_tensor_data(list[i]))[sizes[i] - 1], owners[i] + 1, 0);
   owners[3] = 2;
-  FAILS(px_comm_share(comm, list, owners, 4), PX_VALUE, "rank 2 is not in a group of 2");
+  FAILS(px_comm_broadcast_owned(comm, list, owners, 4), PX_VALUE, "rank 2 is not in a group of 2");
   for (int i = 0; i < 4; i++) px_release(list[i]);
 }
 PX_TEST(each_rank_gives_what_it_owns) { run_ranks(2, ON_CPU, shares); }
