@@ -30,4 +30,7 @@
 #define px_shard_stand_in px_shard_placeholder
 #define px_comm_check_alike px_comm_check_parameters
 #define px_comm_share px_comm_broadcast_owned
+#define px_reducer_mix px_reducer_set_mixed_precision
+#define px_reducer_lower px_reducer_cast_parameters
+#define px_reducer_raise px_reducer_restore_parameters
 // end of aliases

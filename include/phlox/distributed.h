@@ -70,19 +70,20 @@ PX_CALL px_reducer_compress(px_reducer *self, px_dtype dtype);
 typedef struct px_mixed_precision {
   px_dtype param_dtype;   // of floating-point parameters in forward and backward
   px_dtype reduce_dtype;  // of gradients summed over ranks; none: param_dtype
-  px_dtype buffer_dtype;  // of floating-point buffers, cast once by px_reducer_mix
+  px_dtype buffer_dtype;  // of floating-point buffers, cast once by px_reducer_set_mixed_precision
 } px_mixed_precision;
 // Enables mixed precision for the reducer's module, except `ignored` parameters and buffers. Called
 // once, instead of px_reducer_compress. PX_RUNTIME for a dtype that is not floating-point.
-PX_CALL px_reducer_mix(px_reducer *self, px_module *module, const px_mixed_precision *policy,
-                       px_tensor *const *ignored, int count);
+PX_CALL px_reducer_set_mixed_precision(px_reducer *self, px_module *module,
+                                       const px_mixed_precision *policy, px_tensor *const *ignored,
+                                       int count);
 // Call before each forward pass of such a module: switches its parameters to low precision (the
 // same tensors over other memory) until the backward pass ends. Gradients then have full precision,
-// too. If the pass is not recorded, px_reducer_raise switches back.
-PX_CALL px_reducer_lower(px_reducer *self);
+// too. If the pass is not recorded, px_reducer_restore_parameters switches back.
+PX_CALL px_reducer_cast_parameters(px_reducer *self);
 // Call after a forward pass: switches the parameters back to full precision, unless a backward pass
 // is pending.
-PX_CALL px_reducer_raise(px_reducer *self);
+PX_CALL px_reducer_restore_parameters(px_reducer *self);
 
 // A full bucket: its buffer and contents, borrowed.
 typedef struct px_bucket {

@@ -125,7 +125,7 @@ static px_status locked(px_reducer *self, px_status (*fn)(px_reducer *self, bool
   return status;
 }
 
-px_status px_reducer_lower(px_reducer *self) {
+px_status px_reducer_cast_parameters(px_reducer *self) {
   PX_GIVEN(self);
   return locked(self, lower);
 }
@@ -133,7 +133,7 @@ px_status px_reducer_lower(px_reducer *self) {
 static px_status end_pass(px_reducer *self, bool recording) {
   return self->mixed->for_backward ? PX_OK : show_all_own(self);
 }
-px_status px_reducer_raise(px_reducer *self) {
+px_status px_reducer_restore_parameters(px_reducer *self) {
   PX_GIVEN(self);
   return locked(self, end_pass);
 }
@@ -237,8 +237,9 @@ static px_status mix(px_reducer *self, px_module *module, const px_mixed_precisi
   return status;
 }
 
-px_status px_reducer_mix(px_reducer *self, px_module *module, const px_mixed_precision *policy,
-                         px_tensor *const *ignored, int count) {
+px_status px_reducer_set_mixed_precision(px_reducer *self, px_module *module,
+                                         const px_mixed_precision *policy,
+                                         px_tensor *const *ignored, int count) {
   PX_GIVEN(self);
   PX_GIVEN(module);
   PX_GIVEN(policy);
