@@ -190,7 +190,7 @@ PX_CALL px_function_record(const px_function *function, void *context, int input
                            px_tensor *const *inputs, int output_count, px_tensor *const *outputs);
 // Schedules the node's backward before all other ready nodes, like those of leaves. For nodes whose
 // work runs on a separate stream, concurrently with the rest. Call it before any backward call.
-PX_API void px_node_set_soon(px_node *node);
+PX_API void px_node_prioritize(px_node *node);
 // A tensor saved by a user function. An output is saved without its history, to avoid reference
 // cycles.
 typedef struct px_saved px_saved;

@@ -33,4 +33,5 @@
 #define px_reducer_mix px_reducer_set_mixed_precision
 #define px_reducer_lower px_reducer_cast_parameters
 #define px_reducer_raise px_reducer_restore_parameters
+#define px_node_set_soon px_node_prioritize
 // end of aliases

@@ -169,7 +169,7 @@ px_status px_broadcast(px_tensor **results, px_tensor *tensor, const px_device *
       recorded(results, device_count, &tensor, 1, px_tensor_device(tensor), 0, &function, status));
   px_node *node = NULL;
   if (device_count) status = px_tensor_grad_fn(&node, results[0]);
-  if (node) px_node_set_soon(node);  // gradients are on their way while backward goes on
+  if (node) px_node_prioritize(node);  // gradients are on their way while backward goes on
   if (status != PX_OK) px__drop_all(results, device_count);
   return status;
 }

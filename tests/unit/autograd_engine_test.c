@@ -70,7 +70,7 @@ PX_TEST(a_node_that_is_to_run_soon_comes_before_later_ones_that_are_ready) {
   CHECK(turns[1] < turns[0]);  // the later one
   px_node *first = NULL;
   OK(px_tensor_grad_fn(&first, y[0]));
-  px_node_set_soon(first);
+  px_node_prioritize(first);
   OK(px_backward(1, &sum, NULL, false, false));
   CHECK(turns[0] < turns[1]);
   for (int i = 0; i < 2; i++) px_release(y[i]);
