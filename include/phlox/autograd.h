@@ -89,8 +89,8 @@ PX_CALL px_node_add_hook(px_hook **out, px_node *self, bool after, px_node_hook 
 
 // A user pointer of the node, borrowed, or NULL. It can be set once; `release` is called when the
 // node is destroyed.
-PX_API void *px_node_note(const px_node *self);
-PX_CALL px_node_set_note(px_node *self, void *note, void (*release)(void *note));
+PX_API void *px_node_user(const px_node *self);
+PX_CALL px_node_set_user(px_node *self, void *note, void (*release)(void *note));
 
 // For garbage collectors of embedding languages. px_tensor_is_sole is true if self has only
 // `owners` references and self is the only owner of the node that made it. px_tensor_context_at

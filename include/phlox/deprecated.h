@@ -34,4 +34,6 @@
 #define px_reducer_lower px_reducer_cast_parameters
 #define px_reducer_raise px_reducer_restore_parameters
 #define px_node_set_soon px_node_prioritize
+#define px_node_note px_node_user
+#define px_node_set_note px_node_set_user
 // end of aliases

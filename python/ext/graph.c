@@ -97,11 +97,11 @@ EXT_GETTER(node, variable, "Tensor", "The leaf of a node that adds up its gradie
   return ext_wrap_borrowed(variable);
 }
 EXT_GETTER(node, metadata, "dict", "A dict for the program's own use.") {
-  PyObject *known = px_node_note(node_of(self));
+  PyObject *known = px_node_user(node_of(self));
   if (known) return Py_NewRef(known);
   EXT_OWNED *dict = PyDict_New();
   if (!dict) return NULL;
-  EXT_TRY(px_node_set_note(node_of(self), dict, ext_release));
+  EXT_TRY(px_node_set_user(node_of(self), dict, ext_release));
   Py_INCREF(dict);  // the node's reference
   return ext_moved(&dict);
 }

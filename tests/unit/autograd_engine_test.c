@@ -357,10 +357,10 @@ PX_TEST(a_hook_of_a_node_that_fails_or_is_removed) {
   CHECK(s.runs == 1 && px_tensor_grad(x));
   px_release(hook);
   FAILS(px_node_add_hook(&hook, fn, true, NULL, &s, NULL), PX_TYPE, "function");
-  CHECK(!px_node_note(fn));
-  OK(px_node_set_note(fn, &note, let_go));
-  CHECK(px_node_note(fn) == &note);
-  FAILS(px_node_set_note(fn, &note, let_go), PX_VALUE, "note already");
+  CHECK(!px_node_user(fn));
+  OK(px_node_set_user(fn, &note, let_go));
+  CHECK(px_node_user(fn) == &note);
+  FAILS(px_node_set_user(fn, &note, let_go), PX_VALUE, "note already");
 }
 
 PX_TEST(a_tensor_stands_for_a_result_of_a_node) {
