@@ -36,4 +36,5 @@
 #define px_node_set_soon px_node_prioritize
 #define px_node_note px_node_user
 #define px_node_set_note px_node_set_user
+#define px_descent px_recording_state
 // end of aliases

@@ -57,9 +57,9 @@ PX_API void px_wait_set_hooks(void *(*begin)(void), void (*end)(void *held));
 
 // Recording state saved during the inner calls of vmap (phlox/vmap.h), on physical tensors: the
 // depth of `suspend`, 0 inside, and the lowest vmap level with hidden histories (0: none).
-typedef struct px_descent {
+typedef struct px_recording_state {
   int suspended, floor;
-} px_descent;
+} px_recording_state;
 typedef struct px_op_hooks {
   // True if calls of this thread are recorded: grad mode is on, and the thread is not inside a
   // function op.
@@ -85,7 +85,7 @@ typedef struct px_op_hooks {
   // caching.
   bool (*is_leaf)(const px_tensor *self);
   // Replaces the recording state and returns the previous one. NULL: not needed.
-  px_descent (*descend)(px_descent to);
+  px_recording_state (*descend)(px_recording_state to);
 } px_op_hooks;
 // For `record`: the source line of the call, as found by the launch that made the tensor. For other
 // tensors, the current line.

@@ -65,12 +65,13 @@ px_tensor *px_tensor_physical(const px_tensor *self) { return self->beneath; }
 // What a thread sets aside for the calls beneath a level.
 typedef struct above {
   int depth;
-  px_descent descent;
+  px_recording_state descent;
 } above;
 static above descend(int level) {
   above a = {here.depth, {0, 0}};
   here.depth = level - 1;
-  if (px__hooks && px__hooks->descend) a.descent = px__hooks->descend((px_descent){0, level});
+  if (px__hooks && px__hooks->descend)
+    a.descent = px__hooks->descend((px_recording_state){0, level});
   return a;
 }
 static px_status ascend(above a, px_status status) {
