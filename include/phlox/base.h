@@ -236,7 +236,7 @@ PX_API int px_num_threads(void);
 PX_CALL px_set_num_threads(int64_t count);
 // While on, kernels launched by the calling thread run on it alone, and px_num_threads returns 1.
 // For worker threads running in parallel, such as those of a loader.
-PX_API void px_threads_alone(bool on);
+PX_API void px_set_single_threaded(bool on);
 
 // Instruction sets of CPU kernels, from fewest to most. Each includes the ones before it.
 // px_cpu_level_used returns the level in use: the processor's, limited by PHLOX_CPU. Results of one

@@ -37,4 +37,5 @@
 #define px_node_note px_node_user
 #define px_node_set_note px_node_set_user
 #define px_descent px_recording_state
+#define px_threads_alone px_set_single_threaded
 // end of aliases
