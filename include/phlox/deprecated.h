@@ -38,4 +38,5 @@
 #define px_node_set_note px_node_set_user
 #define px_descent px_recording_state
 #define px_threads_alone px_set_single_threaded
+#define px_step_manner px_step_options
 // end of aliases

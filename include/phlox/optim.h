@@ -37,18 +37,18 @@ PX_CALL px_optimizer_kind_check(const px_optimizer_kind *kind, const double *opt
 // Modes of a step. With on_device, step counts and derived numbers are computed on the parameters'
 // device, so a graph can capture the step; scalar states are stored there. The option "capturable"
 // requests it, and fails with PX_ASSERTION for parameters or states on the CPU.
-typedef struct px_step_manner {
+typedef struct px_step_options {
   bool on_device;
   px_tensor *rate;       // one element: replaces the option lr; NULL: unused
   px_tensor *found_inf;  // one element: if not 0, the step changes nothing; NULL: unused
-} px_step_manner;
+} px_step_options;
 // Makes an optimiser step for parameters with a gradient, with states owned by the caller: states[i
 // * PX_OPTIMIZER_STATES + k] is state k of parameter i. A missing state (NULL) is created as a new
 // reference. `manner` NULL: determined by the options. The step of a parameter is one kernel. On
 // failure, neither that parameter nor its states have changed, but other parameters may have made
 // their step.
 PX_CALL px_optimizer_kind_step(const px_optimizer_kind *kind, const double *options,
-                               const px_step_manner *manner, px_tensor *const *parameters,
+                               const px_step_options *manner, px_tensor *const *parameters,
                                px_tensor **states, int64_t count);
 
 // Makes an optimiser with one group of parameters. `options` are all options, in the kind's order.

@@ -37,7 +37,7 @@ px_status px__lot_check(const px__lot *lot, px_device device, px_tensor **state)
 }
 
 void px__lot_begin(px__lot *lot, const px_optimizer_kind *kind, const double *options,
-                   const px_step_manner *manner) {
+                   const px_step_options *manner) {
   lot->kind = kind, lot->manner = manner, lot->count = lot->scalars = 0;
   memcpy(lot->options, options, (size_t)kind->option_count * sizeof *options);
   if (manner->rate) lot->options[kind->rate] = NAN;

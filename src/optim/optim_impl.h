@@ -68,7 +68,7 @@ void px__stepping_end(px__stepping *s, bool done);
 enum { PX__LOT = 9 };
 typedef struct px__lot {
   const px_optimizer_kind *kind;
-  const px_step_manner *manner;
+  const px_step_options *manner;
   double options[PX__OPTION_LIMIT];  // lr is NAN where a tensor has it
   px__stepping members[PX__LOT];
   int count, scalars;
@@ -76,7 +76,7 @@ typedef struct px__lot {
   bool strict;  // all that counts has to be on a device already: the option "capturable"
 } px__lot;
 void px__lot_begin(px__lot *lot, const px_optimizer_kind *kind, const double *options,
-                   const px_step_manner *manner);
+                   const px_step_options *manner);
 px_status px__lot_add(px__lot *lot, px_tensor *parameter, px_tensor **state)
     __attribute__((warn_unused_result));
 px_status px__lot_end(px__lot *lot) __attribute__((warn_unused_result));

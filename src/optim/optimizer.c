@@ -187,7 +187,7 @@ px_status px_optimizer_step(px_optimizer *self) {
   for (int g = 0; g < self->count; g++) PX_TRY(self->kind->check(self->groups[g].options, -1));
   for (int g = 0; g < self->count; g++) {
     px__group *group = &self->groups[g];
-    const px_step_manner manner = {.rate = group->rate};
+    const px_step_options manner = {.rate = group->rate};
     PX_TRY(px_optimizer_kind_step(self->kind, group->options, &manner, group->parameters,
                                   group->states, group->count));
   }
