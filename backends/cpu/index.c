@@ -417,7 +417,7 @@ PX_KERNEL(index_get) {
   return run(&p, &r);
 }
 
-static moves moving(int dtype, px_put_how how) {
+static moves moving(int dtype, px_put_mode how) {
   if (how == PX_PUT_ADD && dtype == PX_FLOAT16) return add_halves;
   return how == PX_PUT_STORE ? putting[px__cpu_item[dtype]] : joining[how][dtype];
 }
@@ -426,7 +426,7 @@ PX_KERNEL(index_put) {
   request r = REQUEST(values);
   setup(&p, &r);
   int dtype = args->self->dtype;
-  p.gather = NULL, p.moves = moving(dtype, (px_put_how)args->how);
+  p.gather = NULL, p.moves = moving(dtype, (px_put_mode)args->how);
   for (int i = 0; i < p.count; i++)
     if (is_bad(&p, i)) return report(&p, &r);
   return run(&p, &r);

@@ -169,8 +169,8 @@ static const moves add_halves = {add_halves_line, add_f16_scatter};
 static const moves joining[][PX_DTYPE_COMPUTED] = {
     [PX_PUT_ADD] = JOINS(add, add_bool),
     [PX_PUT_MULTIPLY] = JOINS(multiply, multiply_bool),
-    [PX_PUT_GREATEST] = JOINS(greatest, add_bool),
-    [PX_PUT_LEAST] = JOINS(least, multiply_bool)};
+    [PX_PUT_MAX] = JOINS(greatest, add_bool),
+    [PX_PUT_MIN] = JOINS(least, multiply_bool)};
 
 // n elements from spots to neighbours (or others) of `to`.
 typedef void (*gather_fn)(char *to, int64_t ts, const spots *from, int64_t n);

@@ -201,13 +201,13 @@ typedef enum px_fault_code {
 #undef XX
 } px_fault_code;
 // How the kernel index_put combines an element with the value put there.
-typedef enum px_put_how {
+typedef enum px_put_mode {
   PX_PUT_STORE,
   PX_PUT_ADD,
   PX_PUT_MULTIPLY,
-  PX_PUT_GREATEST,
-  PX_PUT_LEAST
-} px_put_how;
+  PX_PUT_MAX,
+  PX_PUT_MIN
+} px_put_mode;
 // A device's fault slot, in host-readable memory. The first kernel that finds an error claims it by
 // changing `launch` from 0 to its launch id. PX_FAULT_BROKEN marks the launch that broke the
 // device, if the backend knows it. It is no error by itself; errors of the device then name the

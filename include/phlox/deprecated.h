@@ -39,4 +39,7 @@
 #define px_descent px_recording_state
 #define px_threads_alone px_set_single_threaded
 #define px_step_manner px_step_options
+#define px_put_how px_put_mode
+#define PX_PUT_GREATEST PX_PUT_MAX
+#define PX_PUT_LEAST PX_PUT_MIN
 // end of aliases

@@ -53,7 +53,7 @@ static void take_part(px_operand *o, int64_t *room, int which) {
 
 // part: 0 or 1 of complex numbers, -1 for numbers as they are.
 static px_status launch(const px__picking *p, const px_tensor *self, const px_tensor *other,
-                        const int64_t *other_strides, bool put, px_put_how how, int part) {
+                        const int64_t *other_strides, bool put, px_put_mode how, int part) {
   int64_t rooms[2][PX_MAX_DIMS], apart[PX_MAX_DIMS];
   static px__named_kernel kernels[2] = {{.name = "index_get"}, {.name = "index_put"}};
   px__named_kernel *kernel = &kernels[put];
@@ -105,7 +105,7 @@ px_status px__picking_get(const px__picking *p, px_tensor *out, const px_tensor 
 }
 
 // Complex numbers are added by their parts, unsigned ones joined as those with a sign.
-px_status px__picking_takes(px_dtype dtype, px_put_how how) {
+px_status px__picking_takes(px_dtype dtype, px_put_mode how) {
   bool parts = how == PX_PUT_ADD && px_dtype_is_complex(dtype);
   bool bits = (how == PX_PUT_ADD || how == PX_PUT_MULTIPLY) && px__is_unsigned(dtype);
   PX_CHECK(how == PX_PUT_STORE || dtype < PX_DTYPE_COMPUTED || parts || bits, PX_UNIMPLEMENTED,
@@ -113,7 +113,7 @@ px_status px__picking_takes(px_dtype dtype, px_put_how how) {
   return PX_OK;
 }
 px_status px__picking_join(const px__picking *p, px_tensor *self, const px_tensor *values,
-                           px_put_how how) {
+                           px_put_mode how) {
   int64_t strides[PX_MAX_DIMS];
   PX_SCOPED(px_tensor) apart = NULL;
   if (values->storage == self->storage) {

@@ -39,15 +39,15 @@ px_status px__picking_get(const px__picking *p, px_tensor *out, const px_tensor 
 px_status px__picking_put(const px__picking *p, px_tensor *self, const px_tensor *values, bool add)
     __attribute__((warn_unused_result));
 // Whether elements of a dtype can be joined so, before any is written.
-px_status px__picking_takes(px_dtype dtype, px_put_how how) __attribute__((warn_unused_result));
+px_status px__picking_takes(px_dtype dtype, px_put_mode how) __attribute__((warn_unused_result));
 px_status px__picking_join(const px__picking *p, px_tensor *self, const px_tensor *values,
-                           px_put_how how) __attribute__((warn_unused_result));
+                           px_put_mode how) __attribute__((warn_unused_result));
 // Puts src along dimension `dim` of the first result, which is self or a copy of it, with an index
 // for each element. `first`, if given, is a 0-dim tensor that is stored at the places before.
 typedef struct px__scattering {
   px_tensor *self, *index, *src;
   int64_t dim;
-  px_put_how how;
+  px_put_mode how;
   px_tensor *first;
 } px__scattering;
 px_status px__scatter(px_call *call, const px__scattering *s) __attribute__((warn_unused_result));

@@ -295,7 +295,7 @@ PX_RUN(gather_backward) {
 }
 
 static px_status put_along(px_tensor *to, int dim, const px_tensor *index, const px_tensor *values,
-                           px_put_how how) {
+                           px_put_mode how) {
   px__picking p;
   px_status status = px__pick_along(&p, to, dim, index);
   if (status == PX_OK) status = px__picking_join(&p, to, values, how);

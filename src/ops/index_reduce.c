@@ -21,13 +21,13 @@
 typedef enum unit { ZERO, ONE, LOWEST, HIGHEST } unit;
 typedef struct way {
   const char *name;
-  px_put_how how;
+  px_put_mode how;
   unit unit;
 } way;
 static const way ways[] = {{"sum", PX_PUT_ADD, ZERO},          {"mean", PX_PUT_ADD, ZERO},
                            {"add", PX_PUT_ADD, ZERO},          {"prod", PX_PUT_MULTIPLY, ONE},
-                           {"multiply", PX_PUT_MULTIPLY, ONE}, {"amax", PX_PUT_GREATEST, LOWEST},
-                           {"amin", PX_PUT_LEAST, HIGHEST}};
+                           {"multiply", PX_PUT_MULTIPLY, ONE}, {"amax", PX_PUT_MAX, LOWEST},
+                           {"amin", PX_PUT_MIN, HIGHEST}};
 static const way *way_of(const char *name) {
   const way *w = ways;
   while (strcmp(w->name, name) != 0) w++;
@@ -46,14 +46,14 @@ static px_scalar unit_of(unit u, px_dtype dtype) {
 // ---- scatter
 
 PX_RUN(scatter_add_or_multiply) {
-  px_put_how how = way_of(args->reduce)->how;
+  px_put_mode how = way_of(args->reduce)->how;
   return px__scatter(call,
                      &(px__scattering){args->self, args->index, args->src, args->dim, how, NULL});
 }
 PX_RUN(scatter_value_add_or_multiply) {
   PX_SCOPED(px_tensor) value = NULL;
   PX_TRY(px__value_like(&value, args->self, args->value));
-  px_put_how how = way_of(args->reduce)->how;
+  px_put_mode how = way_of(args->reduce)->how;
   return px__scatter(call, &(px__scattering){args->self, args->index, value, args->dim, how, NULL});
 }
 
