@@ -328,9 +328,9 @@ typedef struct px_copy {
 
 enum { PX_FFT_PLANS = 4096 };
 enum {
-  PX_PROBE_TWICE = -1,  // CUDA_VISIBLE_DEVICES lists a device twice
-  PX_PROBE_ERROR = -2,  // an environment variable of the backend has an invalid value
-  PX_GLANCE_UNKNOWN = -3
+  PX_PROBE_DUPLICATE = -1,  // CUDA_VISIBLE_DEVICES lists a device twice
+  PX_PROBE_ERROR = -2,      // an environment variable of the backend has an invalid value
+  PX_PROBE_UNKNOWN = -3
 };
 
 typedef struct px_process {
@@ -370,7 +370,7 @@ typedef struct px_backend {
   const char *name;     // "sim"
   px_device_type type;  // several backends may serve one type; the first one with devices is used
   // Returns the number of devices, or 0, without creating a context. Negative if the environment is
-  // invalid: PX_PROBE_TWICE, or PX_PROBE_ERROR with the error recorded.
+  // invalid: PX_PROBE_DUPLICATE, or PX_PROBE_ERROR with the error recorded.
   int (*probe)(void);
   // Creates the context of a device; called once, before all functions below.
   px_status (*open)(int device);
@@ -436,7 +436,7 @@ typedef struct px_backend {
   px_status (*event_share)(void *event, px_ipc_handle *out);
   px_status (*event_open)(int device, const px_ipc_handle *handle, void **out);
   // For queries before a fork, if `probe` starts a driver that a forked child could not use. glance
-  // returns the number of devices or PX_GLANCE_UNKNOWN. glance_named is true if a device matches a
+  // returns the number of devices or PX_PROBE_UNKNOWN. glance_named is true if a device matches a
   // name of CUDA_VISIBLE_DEVICES: "GPU-" or "MIG-" and the start of a uuid. NULL: `probe` is used.
   int (*glance)(void);
   bool (*glance_named)(int device, const char *name, size_t length);

@@ -42,4 +42,6 @@
 #define px_put_how px_put_mode
 #define PX_PUT_GREATEST PX_PUT_MAX
 #define PX_PUT_LEAST PX_PUT_MIN
+#define PX_PROBE_TWICE PX_PROBE_DUPLICATE
+#define PX_GLANCE_UNKNOWN PX_PROBE_UNKNOWN
 // end of aliases

@@ -47,15 +47,15 @@ static bool is_whole(unsigned device) {
 // The devices of this machine, if all are whole. Asking for each takes 100 us, so it is done once.
 static int count_whole(void) {
   unsigned count = 0;
-  if (nvml.nvmlDeviceGetCount_v2(&count) != SUCCESS || !count) return PX_GLANCE_UNKNOWN;
+  if (nvml.nvmlDeviceGetCount_v2(&count) != SUCCESS || !count) return PX_PROBE_UNKNOWN;
   for (unsigned i = 0; i < count; i++)
-    if (!is_whole(i)) return PX_GLANCE_UNKNOWN;
+    if (!is_whole(i)) return PX_PROBE_UNKNOWN;
   return count > PX__CUDA_DEVICES ? PX__CUDA_DEVICES : (int)count;
 }
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static bool loaded;
-static int present = PX_GLANCE_UNKNOWN;
+static int present = PX_PROBE_UNKNOWN;
 static void load(void) {
   void *library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
   loaded = px__cuda_symbols(&nvml, library, symbols, sizeof symbols / sizeof *symbols) &&
@@ -69,12 +69,12 @@ static bool is_part(const char *name) { return name && !strncmp(name, "MIG-", 4)
 int px__cuda_glance(void) {
   const char *path, *visible;
   void *handle;
-  if (px_env_PHLOX_CUDA_PATH(px__cuda_core, &path) != PX_OK) return PX_GLANCE_UNKNOWN;
-  if (px_env_CUDA_VISIBLE_DEVICES(px__cuda_core, &visible) != PX_OK) return PX_GLANCE_UNKNOWN;
+  if (px_env_PHLOX_CUDA_PATH(px__cuda_core, &path) != PX_OK) return PX_PROBE_UNKNOWN;
+  if (px_env_CUDA_VISIBLE_DEVICES(px__cuda_core, &visible) != PX_OK) return PX_PROBE_UNKNOWN;
   if (!px__cuda_load()) return 0;
   pthread_once(&once, load);
   if (!loaded || !is_part(visible)) return present;
-  return nvml.nvmlDeviceGetHandleByUUID(visible, &handle) == SUCCESS ? 1 : PX_GLANCE_UNKNOWN;
+  return nvml.nvmlDeviceGetHandleByUUID(visible, &handle) == SUCCESS ? 1 : PX_PROBE_UNKNOWN;
 }
 
 bool px__cuda_glance_named(int device, const char *name, size_t length) {
