@@ -13,9 +13,9 @@ extern "C" {
 #endif
 
 typedef enum px_placement_kind {
-  PX_PLACED_WHOLE,   // replicated: each rank has the whole tensor
-  PX_PLACED_PART,    // sharded: each rank has its rows along `dim` (px_shard_rows)
-  PX_PLACED_PARTIAL  // partial: the tensor is the reduction by `reduce` over the ranks
+  PX_PLACEMENT_REPLICATE,  // replicated: each rank has the whole tensor
+  PX_PLACEMENT_SHARD,      // sharded: each rank has its rows along `dim` (px_shard_rows)
+  PX_PLACEMENT_PARTIAL     // partial: the tensor is the reduction by `reduce` over the ranks
 } px_placement_kind;
 typedef struct px_placement {
   px_placement_kind kind;

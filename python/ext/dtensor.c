@@ -531,7 +531,7 @@ int ext_sharded_norm(px_tensor **out, const ext_tensors *g, bool gradients, doub
 // Gives all ranks that have parts of a tensor the greatest of their numbers, in place.
 static px_status greatest_of_all(const ext_placed *of, px_tensor *number) {
   for (int m = 0; m < px_mesh_ndim(of->layout.mesh); m++)
-    if (of->placements[m].kind != PX_PLACED_WHOLE)
+    if (of->placements[m].kind != PX_PLACEMENT_REPLICATE)
       PX_TRY(px_shard_max(px_mesh_comm(of->layout.mesh, m), number));
   return PX_OK;
 }
