@@ -21,7 +21,7 @@ extern "C" {
 typedef enum px_profile_kind {
   PX_PROFILE_OP,      // a call of an op
   PX_PROFILE_NODE,    // a node of a backward pass
-  PX_PROFILE_PART,    // a range named by the program
+  PX_PROFILE_RANGE,   // a range named by the program
   PX_PROFILE_DEVICE,  // work on a stream: a kernel or a copy
   PX_PROFILE_MEMORY   // memory allocated or freed outside of all others
 } px_profile_kind;
@@ -108,10 +108,10 @@ PX_API void px_profile_leave(int64_t part);
 
 // Markers for NVIDIA's tools, by NVTX 3 (NVTX_INJECTION64_PATH names the tool's library) or else
 // the NVTX 2 library, if found: nested ranges of this thread; instants; ranges that may end on
-// another thread. push and pop return the number of enclosing ranges, or PX_NVTX_NOBODY without a
+// another thread. push and pop return the number of enclosing ranges, or PX_NVTX_NO_TOOL without a
 // tool. px_nvtx_emit makes ranges of all ops, optionally with argument sizes, until called with
 // false.
-enum { PX_NVTX_NOBODY = -2 };
+enum { PX_NVTX_NO_TOOL = -2 };
 PX_API int px_nvtx_push(const char *message);
 PX_API int px_nvtx_pop(void);
 PX_API void px_nvtx_mark(const char *message);
