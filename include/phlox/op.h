@@ -47,7 +47,7 @@ enum {
   PX_OP_TAKES_NUMBERS = 1024,  // as tensors after the first, as in pointwise ops, or as the first
   PX_OP_REGISTERED = 2048,     // by a program (phlox/register.h)
   PX_OP_AUTOCASTS = 4096,      // has an autocast policy for some device type
-  PX_OP_TENSORS_ALONE = 8192,  // from Python, numbers do not replace tensors
+  PX_OP_TENSORS_ONLY = 8192,   // from Python, numbers do not replace tensors
   PX_OP_ONE_NUMBER = 16384,    // from Python, one of the first two tensors may be a number
   PX_OP_UNCONJUGATED = 32768,  // its complex gradient is not conjugated
   PX_OP_OF_COMPLEX = 65536     // NAME_of_complex: the form of NAME with tensors for its Scalars
