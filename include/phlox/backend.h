@@ -249,8 +249,8 @@ typedef struct px_launch {
 enum {
   PX_NUMBERS = 16,
   PX_NUMBERS_SCALARS = 3,
-  PX_NUMBERS_LEFT_OUT = PX_NUMBERS + PX_NUMBERS_SCALARS,
-  PX_NUMBERS_LINE
+  PX_NUMBERS_SKIPPED = PX_NUMBERS + PX_NUMBERS_SCALARS,
+  PX_NUMBERS_ROW
 };
 typedef px_status (*px_kernel)(const px_launch *launch);
 typedef struct px_kernel_row {
