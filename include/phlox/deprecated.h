@@ -52,4 +52,5 @@
 #define PX_OP_TENSORS_ALONE PX_OP_TENSORS_ONLY
 #define PX_NUMBERS_LEFT_OUT PX_NUMBERS_SKIPPED
 #define PX_NUMBERS_LINE PX_NUMBERS_ROW
+#define px_module_way px_module_runner
 // end of aliases

@@ -272,11 +272,11 @@ PX_API bool px_module_hook_at(const px_module *self, int i,
                               px_hook_entry *out);  // false past the end
 // Calls a module for another language, with arguments and results of any type: hooks before
 // forward, forward, hooks after it. Each goes through a function of `way`, which receives `call`.
-typedef struct px_module_way {
+typedef struct px_module_runner {
   px_status (*hook)(px_module *self, const px_hook_entry *hook, void *call);
   px_status (*forward)(px_module *self, void *call);
-} px_module_way;
-PX_CALL px_module_run(px_module *self, const px_module_way *way, void *call);
+} px_module_runner;
+PX_CALL px_module_run(px_module *self, const px_module_runner *way, void *call);
 // The same for the forward of a Sequential: calls step(child, value) for each child in order. The
 // step replaces `value` by the child's result. A child may be NULL.
 typedef px_status (*px_module_step)(px_module *child, void *value);

@@ -532,7 +532,7 @@ static px_status count_child(px_module *child, void *value) {
 }
 
 PX_TEST(calls_go_in_the_terms_of_another_language) {
-  static const px_module_way way = {count_hook, count_forward};
+  static const px_module_runner way = {count_hook, count_forward};
   PX_SCOPED(px_module) net = small_net();
   int64_t id;
   int steps = 0, children = 0;
