@@ -100,7 +100,7 @@ PX_CALL px_device_memory(size_t *free, size_t *total, int index);
 // Current figures of a device, as shown by nvidia-smi: XX(name, Python's name, doc). Utilisation
 // and memory usage are percentages of the last sample period; temperature is in degrees Celsius,
 // power in milliwatts, the clock in MHz, memory in bytes over all processes.
-#define PX_FIGURE_MAP(XX) \
+#define PX_METRIC_MAP(XX) \
   XX(UTILIZATION, utilization, \
      "Returns the percent of time over the past sample period with a kernel running.") \
   XX(MEMORY_USAGE, memory_usage, \
@@ -109,13 +109,13 @@ PX_CALL px_device_memory(size_t *free, size_t *total, int index);
   XX(POWER, power_draw, "Returns the power draw in milliwatts.") \
   XX(CLOCK, clock_rate, "Returns the clock rate of the multiprocessors in MHz.") \
   XX(MEMORY_USED, device_memory_used, "Returns the bytes of device memory used by all processes.")
-typedef enum px_figure {
-#define XX(name, python, doc) PX_FIGURE_##name,
-  PX_FIGURE_MAP(XX)
+typedef enum px_metric {
+#define XX(name, python, doc) PX_METRIC_##name,
+  PX_METRIC_MAP(XX)
 #undef XX
-} px_figure;
+} px_metric;
 // PX_UNIMPLEMENTED if the backend cannot read the figure: simulated devices, and GPUs without NVML.
-PX_CALL px_device_figure(int64_t *out, int index, px_figure figure);
+PX_CALL px_device_metric(int64_t *out, int index, px_metric figure);
 // The cache of Fourier plans of a GPU (cuFFT's): its size, its capacity (4096 unless set), and
 // eviction of all. Least recently used plans are evicted first. Simulated devices store the
 // capacity but cache no plans; they use FFTW's, cached by the CPU. PX_RUNTIME for a negative

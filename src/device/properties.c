@@ -33,9 +33,9 @@ px_status px_device_memory(size_t *free, size_t *total, int index) {
   return px__rt.backend->memory_info(d->physical, free, total);
 }
 
-px_status px_device_figure(int64_t *out, int index, px_figure figure) {
+px_status px_device_metric(int64_t *out, int index, px_metric figure) {
 #define XX(name, python, doc) #python,
-  static const char *const names[] = {PX_FIGURE_MAP(XX)};
+  static const char *const names[] = {PX_METRIC_MAP(XX)};
 #undef XX
   px__device *d;
   PX_GIVEN(out);

@@ -105,21 +105,21 @@ static bool shares(void *handle, bool of_memory, int64_t *out) {
   return true;
 }
 
-bool px__cuda_figure(int device, px_figure figure, int64_t *out) {
+bool px__cuda_figure(int device, px_metric figure, int64_t *out) {
   void *handle = handle_of(device);
   unsigned value = 0;
   nvml_memory memory = {0};
   int status = -1;
   if (!handle) return false;
-  if (figure == PX_FIGURE_UTILIZATION || figure == PX_FIGURE_MEMORY_USAGE)
-    return shares(handle, figure == PX_FIGURE_MEMORY_USAGE, out);
-  if (figure == PX_FIGURE_TEMPERATURE)
+  if (figure == PX_METRIC_UTILIZATION || figure == PX_METRIC_MEMORY_USAGE)
+    return shares(handle, figure == PX_METRIC_MEMORY_USAGE, out);
+  if (figure == PX_METRIC_TEMPERATURE)
     status = nvml.nvmlDeviceGetTemperature(handle, SENSOR_OF_CHIP, &value);
-  if (figure == PX_FIGURE_POWER) status = nvml.nvmlDeviceGetPowerUsage(handle, &value);
-  if (figure == PX_FIGURE_CLOCK)
+  if (figure == PX_METRIC_POWER) status = nvml.nvmlDeviceGetPowerUsage(handle, &value);
+  if (figure == PX_METRIC_CLOCK)
     status = nvml.nvmlDeviceGetClockInfo(handle, CLOCK_OF_PROCESSORS, &value);
-  if (figure == PX_FIGURE_MEMORY_USED) status = nvml.nvmlDeviceGetMemoryInfo(handle, &memory);
-  *out = figure == PX_FIGURE_MEMORY_USED ? (int64_t)memory.used : (int64_t)value;
+  if (figure == PX_METRIC_MEMORY_USED) status = nvml.nvmlDeviceGetMemoryInfo(handle, &memory);
+  *out = figure == PX_METRIC_MEMORY_USED ? (int64_t)memory.used : (int64_t)value;
   return status == SUCCESS;
 }
 
