@@ -31,7 +31,7 @@ typedef struct px_dtype_info {
   const char *type_name;    // the same as spelt by compilers: "c10::Half"
   const char *numpy;        // "f2"; NULL: no NumPy equivalent
   const char *safetensors;  // name in safetensors files, "F16"; NULL: not supported by the format
-  double least, greatest;   // finite range; for int64 the maximum is the largest double that fits
+  double min, max;          // finite range; for int64 the maximum is the largest double that fits
   // Floating point: decimal resolution, distance from 1 to the next number, and smallest positive
   // normal number.
   double resolution, eps, tiny;

@@ -13,14 +13,13 @@
 // Mantissa bits; exponent bias; codes of the maximum, of overflow, and of NaN. A format without
 // mantissa bits has no sign either. A format with the code of -0 as NaN has no -0.
 typedef struct px_float8_format {
-  uint8_t digits, bias, greatest, over, nan;
+  uint8_t digits, bias, max, over, nan;
 } px_float8_format;
 #ifdef __cplusplus
-#define PX_FLOAT8(digits, bias, greatest, over, nan) \
-  px_float8_format { digits, bias, greatest, over, nan }
+#define PX_FLOAT8(digits, bias, max, over, nan) \
+  px_float8_format { digits, bias, max, over, nan }
 #else
-#define PX_FLOAT8(digits, bias, greatest, over, nan) \
-  ((px_float8_format){digits, bias, greatest, over, nan})
+#define PX_FLOAT8(digits, bias, max, over, nan) ((px_float8_format){digits, bias, max, over, nan})
 #endif
 
 PX_FLOAT8_MATH float px_float8_of_bits(uint32_t bits) {
@@ -38,7 +37,7 @@ PX_FLOAT8_MATH float px_float8_load(px_float8_format f, uint8_t x) {
   if (!f.digits)
     return px_float8_of_bits(x == f.nan ? 0x7fc00000u : x ? (uint32_t)x << 23 : 0x400000u);
   uint32_t sign = (uint32_t)(x & 0x80) << 24, rest = x & 0x7f;
-  if (x == f.nan || rest > f.greatest)
+  if (x == f.nan || rest > f.max)
     return px_float8_of_bits(sign |
                              (rest == f.over && f.over != f.nan ? 0x7f800000u : 0x7fc00000u));
   float unit = px_float8_of_bits((uint32_t)(128 - f.bias - f.digits) << 23);  // smallest subnormal
@@ -65,6 +64,6 @@ PX_FLOAT8_MATH uint8_t px_float8_store(px_float8_format f, float x) {
     code = (u - ((uint32_t)(127 - f.bias) << 23) + (1u << (shift - 1)) - 1 + (u >> shift & 1)) >>
            shift;
   }
-  if (code > f.greatest) code = f.over;
+  if (code > f.max) code = f.over;
   return (uint8_t)(code == 0 && f.nan == 0x80 ? 0 : sign | code);
 }

@@ -30,7 +30,7 @@ bool px_dtype_is_complex(px_dtype dtype) { return kind_of(dtype) == 'c'; }
 bool px_dtype_is_differentiable(px_dtype dtype) {
   return px_dtype_is_float(dtype) || px_dtype_is_complex(dtype);
 }
-bool px_dtype_is_signed(px_dtype dtype) { return known(dtype) && rows[dtype].least < 0; }
+bool px_dtype_is_signed(px_dtype dtype) { return known(dtype) && rows[dtype].min < 0; }
 
 static const char *name_at(const void *names, int i) {
   if (i < PX_DTYPE_COUNT) return rows[i].name;

@@ -89,8 +89,8 @@ bool px_scalar_fits(px_scalar s, px_dtype dtype) {
   double value = px_scalar_float(s);
   if (!isfinite(value)) return px_dtype_is_float(dtype) || px_dtype_is_complex(dtype);
   const px_dtype_info *range = px_dtype_about(dtype);
-  double least = range->kind == 'u' ? -range->greatest : range->least;
-  return value >= least && value <= range->greatest;
+  double min = range->kind == 'u' ? -range->max : range->min;
+  return value >= min && value <= range->max;
 }
 
 void px_scalar_store(px_scalar s, px_dtype dtype, void *element) {
