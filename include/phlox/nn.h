@@ -28,11 +28,11 @@ PX_API px_tensor *px_dict_value(const px_dict *dict, int64_t i);
 typedef px_status (*px_module_function)(px_tensor **out, px_module *self, px_tensor *const *inputs,
                                         int count);
 // A lazy module infers a size from its first input: `size` is the attribute (0 until then),
-// `becomes` the kind afterwards, `dim` the input dimension. The input must have `least` to `most`
-// dimensions; 0 and 0: any number.
+// `becomes` the kind afterwards, `dim` the input dimension. The input must have `min_dims` to
+// `max_dims` dimensions; 0 and 0: any number.
 typedef struct px_module_lazy {
   const char *size, *becomes;
-  int dim, least, most;
+  int dim, min_dims, max_dims;
 } px_module_lazy;
 
 // An input or result: one tensor, or several consecutive ones, a tuple in Python. An optional input
