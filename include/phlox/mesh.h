@@ -24,7 +24,7 @@ typedef struct px_mesh_options {
   // Communicators of this rank's lines, one for each dimension. NULL: they are created, and all
   // ranks of `comm` must call px_mesh_new. A line of all ranks uses `comm` itself.
   px_comm *const *lines;
-  bool apart;  // create no communicators: px_mesh_comm returns NULL
+  bool no_comms;  // create no communicators: px_mesh_comm returns NULL
 } px_mesh_options;
 // Makes a mesh. PX_RUNTIME "Mesh should not be bigger than default world size 2, but found 4
 // ranks!", or for duplicate names; PX_VALUE for duplicate ranks.
@@ -54,7 +54,7 @@ PX_CALL px_mesh_find(int *dim, const px_mesh *self, const char *name);
 // descending order of strides.
 PX_CALL px_mesh_select(px_mesh **out, px_mesh *const *meshes, const int *dims, int count);
 // Makes a one-dimensional mesh of all ranks of the mesh. All ranks of the communicator must call
-// it, unless the mesh is `apart`.
+// it, unless the mesh is `no_comms`.
 PX_CALL px_mesh_flatten(px_mesh **out, px_mesh *self, const char *name);
 
 #ifdef __cplusplus
