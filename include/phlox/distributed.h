@@ -45,7 +45,7 @@ typedef struct px_reducer_options {
   // Gradients of at least this many bytes are averaged in place and not in the bucket's memory,
   // unless they are views of it, compressed, or handled by a hook. 0: 1 MiB if the communicator's
   // engine queues, else none; negative: none.
-  int64_t apart_bytes;
+  int64_t unbucketed_bytes;
 } px_reducer_options;
 // Makes the reducer of a module's parameters, which it retains.
 PX_CALL px_reducer_new(px_reducer **out, const px_reducer_options *options);

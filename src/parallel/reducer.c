@@ -576,7 +576,7 @@ static px_status fill_in(px_reducer *self, const px_reducer_options *o) {
 
 static void choose_apart(px_reducer *self, int64_t bytes) {
   self->averages = px_comm_queues(self->comm) || bytes > 0;
-  self->apart_bytes = bytes > 0 ? bytes : bytes < 0 || !self->averages ? INT64_MAX : 1 << 20;
+  self->unbucketed_bytes = bytes > 0 ? bytes : bytes < 0 || !self->averages ? INT64_MAX : 1 << 20;
 }
 
 px_status px_reducer_new(px_reducer **out, const px_reducer_options *options) {
@@ -601,7 +601,7 @@ px_status px_reducer_new(px_reducer **out, const px_reducer_options *options) {
   self->find_unused = options->find_unused;
   self->static_graph = options->static_graph;
   self->compress = PX_DTYPE_NONE;
-  choose_apart(self, options->apart_bytes);
+  choose_apart(self, options->unbucketed_bytes);
   PX_TRY(fill_in(self, options));
   *out = PX_MOVE(owned);
   return PX_OK;

@@ -50,8 +50,8 @@ struct px_reducer {
   int bucket_count;
   int *order;  // parameters as they lie in the buckets
   int64_t first_bytes, bucket_bytes;
-  int64_t apart_bytes;  // INT64_MAX: none lie apart
-  bool averages;        // the collective divides, not what is sent
+  int64_t unbucketed_bytes;  // INT64_MAX: none lie apart
+  bool averages;             // the collective divides, not what is sent
   bool view, find_unused, static_graph;
   bool expects;   // the next gradients are reduced
   bool underway;  // some have come, and the end has not

@@ -63,9 +63,9 @@ static void averages(px_comm *comm, px_device device) {
                                   .parameters = parameters,
                                   .count = 2,
                                   .bucket_view = way == 1,
-                                  .apart_bytes = way < 2    ? -1
-                                                 : way == 5 ? 17
-                                                            : 1,
+                                  .unbucketed_bytes = way < 2    ? -1
+                                                      : way == 5 ? 17
+                                                                 : 1,
                                   .first_bytes = 1,
                                   .bucket_bytes = 1};
     OK(px_reducer_new(&reducer, &options));
@@ -219,7 +219,7 @@ static void shadows(px_comm *comm, px_device device) {
                                   .parameters = parameters,
                                   .count = 2,
                                   .bucket_view = way == 1,
-                                  .apart_bytes = way == 2 ? 1 : -1,
+                                  .unbucketed_bytes = way == 2 ? 1 : -1,
                                   .first_bytes = 1,
                                   .bucket_bytes = 1};
     OK(px_reducer_new(&reducer, &options));
