@@ -71,9 +71,9 @@ void og_write_param_array(FILE *to, const og_owner *of, const og_param *params, 
     if (p->fallback)
       fprintf(to, ", .has_default = true, .fallback = %s, .fallback_text = %s", fallback_of(of, p),
               og_quote(p->fallback));
-    if (p->worded) fprintf(to, ", .worded = true");
-    if (p->passing) fprintf(to, ", .passing = true");
-    if (p->owned) fprintf(to, ", .owned = true");
+    if (p->worded) fprintf(to, ", .accepts_word = true");
+    if (p->passing) fprintf(to, ", .no_attribute = true");
+    if (p->owned) fprintf(to, ", .accepts_own_size = true");
     fprintf(to, "},\n");
   }
   fprintf(to, "};\n");

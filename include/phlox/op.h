@@ -17,9 +17,9 @@ typedef struct px_param {
   bool optional;  // may be PX_ARG_NONE
   bool keyword_only;
   bool has_default;
-  bool worded;                // integers: a word may replace them
-  bool passing;               // layers: not an attribute, since a tensor has the name
-  bool owned;                 // layers: list elements may be PX_OWN_SIZE
+  bool accepts_word;          // integers: a word may replace them
+  bool no_attribute;          // layers: not an attribute, since a tensor has the name
+  bool accepts_own_size;      // layers: list elements may be PX_OWN_SIZE
   px_value fallback;          // the default
   const char *fallback_text;  // as in the schema
 } px_param;
