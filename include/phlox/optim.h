@@ -104,15 +104,15 @@ typedef struct px_lbfgs_options {
 } px_lbfgs_options;
 // State between steps; initially all zero but `scale`, which is 1. Tensors are flat vectors over
 // all parameters: for each iteration in the history, the change of the gradient and the step taken;
-// `way`, the last direction, and `grad`, the previous gradient.
+// `direction`, the last search direction, and `grad`, the previous gradient.
 typedef struct px_lbfgs_iteration {
   px_tensor *change, *step;
   double ro;
 } px_lbfgs_iteration;
 typedef struct px_lbfgs_memory {
-  px_lbfgs_iteration *turns;
-  int64_t count, room, calls, turns_made;
-  px_tensor *way, *grad;
+  px_lbfgs_iteration *history;
+  int64_t count, capacity, calls, iterations;
+  px_tensor *direction, *grad;
   double t, loss, scale;  // last step length, previous loss, initial inverse Hessian
 } px_lbfgs_memory;
 // Makes a step for parameters of one dtype and device: several iterations, each evaluating the loss
