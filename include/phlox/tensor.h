@@ -198,7 +198,7 @@ typedef struct px_storage_handle {
   px_ipc_handle memory;      // allocation containing the storage
   uint64_t bytes, offset;    // of the storage in the allocation
   px_ipc_handle counters;    // the sender's counts of messages in flight ...
-  uint64_t place, serial;    // ... and the slot and serial number of the storage in them
+  uint64_t slot, serial;     // ... and the slot and serial number of the storage in them
   px_ipc_handle event;       // recorded after the work preceding the message; 0: none
 } px_storage_handle;
 // Returns a handle, ordered after all work issued so far to the calling thread's current stream of

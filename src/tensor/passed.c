@@ -175,7 +175,7 @@ px_status px__passed_of_storage(px__passed **out, px_storage *storage) {
 
 void px__passed_fly(px_storage_handle *out, px__passed *p) {
   out->counters = own.handle;
-  out->place = p->place, out->serial = p->serial;
+  out->slot = p->place, out->serial = p->serial;
   __atomic_add_fetch(&own.places[p->place].flying, 1, __ATOMIC_ACQ_REL);
 }
 
@@ -267,9 +267,9 @@ static px_status take_hold(px__passed *p) {
 
 static px_status make_received(px__passed **out, const px_storage_handle *handle) {
   px__passed *p;
-  PX_CHECK(handle->place < PLACES, PX_VALUE, "the bytes are no handle that Phlox has made");
+  PX_CHECK(handle->slot < PLACES, PX_VALUE, "the bytes are no handle that Phlox has made");
   PX_TRY(PX_NEW(&p));
-  p->place = handle->place, p->serial = handle->serial;
+  p->place = handle->slot, p->serial = handle->serial;
   px_status status = open_counters(&p->from, &handle->counters);
   if (status == PX_OK) status = take_hold(p);
   if (status != PX_OK) {
@@ -284,7 +284,7 @@ static px_status make_received(px__passed **out, const px_storage_handle *handle
 
 static px__passed *find(px__passed *list, const px_storage_handle *handle) {
   const size_t size = sizeof handle->counters;
-  while (list && (list->serial != handle->serial || list->place != handle->place ||
+  while (list && (list->serial != handle->serial || list->place != handle->slot ||
                   (list->from && memcmp(&list->from->handle, &handle->counters, size))))
     list = list->next;
   return list;
