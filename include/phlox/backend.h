@@ -435,11 +435,12 @@ typedef struct px_backend {
   void (*memory_close)(int device, void *memory);
   px_status (*event_share)(void *event, px_ipc_handle *out);
   px_status (*event_open)(int device, const px_ipc_handle *handle, void **out);
-  // For queries before a fork, if `probe` starts a driver that a forked child could not use. glance
-  // returns the number of devices or PX_PROBE_UNKNOWN. glance_named is true if a device matches a
-  // name of CUDA_VISIBLE_DEVICES: "GPU-" or "MIG-" and the start of a uuid. NULL: `probe` is used.
-  int (*glance)(void);
-  bool (*glance_named)(int device, const char *name, size_t length);
+  // For queries before a fork, if `probe` starts a driver that a forked child could not use.
+  // probe_forksafe returns the number of devices or PX_PROBE_UNKNOWN. match_forksafe is true if a
+  // device matches a name of CUDA_VISIBLE_DEVICES: "GPU-" or "MIG-" and the start of a uuid. NULL:
+  // `probe` is used.
+  int (*probe_forksafe)(void);
+  bool (*match_forksafe)(int device, const char *name, size_t length);
   // True if the first launch of a kernel may block until earlier work of its device is done, as
   // with lazy loading of code by the driver. The core then waits before such a launch, so the wait
   // can be interrupted. NULL: false.
