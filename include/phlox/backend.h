@@ -179,7 +179,7 @@ static inline int64_t px_operand_numel(const px_operand *operand) {
   XX(ZERO_DIVISION, RUNTIME, "ZeroDivisionError") \
   XX(PROBABILITY, RUNTIME, "Expected p_in >= 0 && p_in <= 1 to be true, but got false.") \
   XX(NOMEM, NOMEM, "a kernel could not get %lld bytes of scratch memory") \
-  XX(PLACE, RUNTIME, "index %lld is out of bounds for dimension %lld with size %lld") \
+  XX(INDEX_RUNTIME, RUNTIME, "index %lld is out of bounds for dimension %lld with size %lld") \
   XX(WEIGHTS, RUNTIME, "probability tensor contains either `inf`, `nan` or element < 0") \
   XX(NO_WEIGHT, RUNTIME, "invalid multinomial distribution (sum of probabilities <= 0)") \
   XX(INPUT, RUNTIME, "all elements of input should be between 0 and 1") \
@@ -192,7 +192,7 @@ static inline int64_t px_operand_numel(const px_operand *operand) {
   XX(BROKEN, ACCELERATOR, "the launch broke the device") \
   XX(NEGATIVE_WEIGHT, RUNTIME, \
      "invalid multinomial distribution (encountering probability entry < 0)") \
-  XX(ENDLESS_WEIGHT, RUNTIME, \
+  XX(INFINITE_WEIGHT, RUNTIME, \
      "invalid multinomial distribution (encountering probability entry = infinity or NaN)")
 typedef enum px_fault_code {
   PX_FAULT_NONE,

@@ -357,7 +357,7 @@ px_status px__pick_dim(px__picking *p, const px_tensor *self, int dim, const px_
 px_status px__pick_along(px__picking *p, const px_tensor *self, int dim, const px_tensor *index) {
   // On the CPU PyTorch raises RuntimeError here; what a device finds is an IndexError for every op.
   bool device = px__tensor_device(self).type != PX_CPU;
-  p->count = 0, p->wraps = false, p->fault = device ? PX_FAULT_INDEX : PX_FAULT_PLACE;
+  p->count = 0, p->wraps = false, p->fault = device ? PX_FAULT_INDEX : PX_FAULT_INDEX_RUNTIME;
   PX_TRY(own_index(p, index, self));
   note_dim(p, 0, self, dim);
   p->ndim = index->ndim;

@@ -249,7 +249,7 @@ enum {
   K_FAULT_TARGETS,
   K_FAULT_RATE,
   K_FAULT_NEGATIVE_WEIGHT = 16,
-  K_FAULT_ENDLESS_WEIGHT
+  K_FAULT_INFINITE_WEIGHT
 };
 enum { K_PUT_STORE, K_PUT_ADD, K_PUT_MULTIPLY, K_PUT_GREATEST, K_PUT_LEAST };  // px_put_mode
 static __device__ __noinline__ void k_fault(const k_where *at, int code, int64_t a, int64_t b,
