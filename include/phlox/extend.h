@@ -85,7 +85,7 @@ typedef struct px_op_hooks {
   // caching.
   bool (*is_leaf)(const px_tensor *self);
   // Replaces the recording state and returns the previous one. NULL: not needed.
-  px_recording_state (*descend)(px_recording_state to);
+  px_recording_state (*swap_recording)(px_recording_state to);
 } px_op_hooks;
 // For `record`: the source line of the call, as found by the launch that made the tensor. For other
 // tensors, the current line.

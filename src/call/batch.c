@@ -70,13 +70,13 @@ typedef struct above {
 static above descend(int level) {
   above a = {here.depth, {0, 0}};
   here.depth = level - 1;
-  if (px__hooks && px__hooks->descend)
-    a.descent = px__hooks->descend((px_recording_state){0, level});
+  if (px__hooks && px__hooks->swap_recording)
+    a.descent = px__hooks->swap_recording((px_recording_state){0, level});
   return a;
 }
 static px_status ascend(above a, px_status status) {
   here.depth = a.depth;
-  if (px__hooks && px__hooks->descend) (void)px__hooks->descend(a.descent);
+  if (px__hooks && px__hooks->swap_recording) (void)px__hooks->swap_recording(a.descent);
   return status;
 }
 
