@@ -445,8 +445,8 @@ typedef struct px_backend {
   // with lazy loading of code by the driver. The core then waits before such a launch, so the wait
   // can be interrupted. NULL: false.
   bool (*loads_late)(void);
-  // Reads a current figure of the device; false if unknown. NULL: no figures.
-  bool (*figure)(int device, px_metric figure, int64_t *out);
+  // Reads a current metric of the device; false if unknown. NULL: no metrics.
+  bool (*metric)(int device, px_metric metric, int64_t *out);
   // True if the kernels recurrent_whole, recurrent_whole_back and recurrent_whole_weights support
   // the stack. If so and `room` is not NULL, stores the memory sizes in *room and the offset of
   // each parameter in the weights, in elements, in `places`. The order is w_ih, w_hh, b_ih, b_hh,

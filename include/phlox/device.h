@@ -97,7 +97,7 @@ typedef struct px_device_properties {
 PX_CALL px_device_get_properties(px_device_properties *out, int index);
 // Free and total bytes of the device's memory.
 PX_CALL px_device_memory(size_t *free, size_t *total, int index);
-// Current figures of a device, as shown by nvidia-smi: XX(name, Python's name, doc). Utilisation
+// Current metrics of a device, as shown by nvidia-smi: XX(name, Python's name, doc). Utilisation
 // and memory usage are percentages of the last sample period; temperature is in degrees Celsius,
 // power in milliwatts, the clock in MHz, memory in bytes over all processes.
 #define PX_METRIC_MAP(XX) \
@@ -114,8 +114,8 @@ typedef enum px_metric {
   PX_METRIC_MAP(XX)
 #undef XX
 } px_metric;
-// PX_UNIMPLEMENTED if the backend cannot read the figure: simulated devices, and GPUs without NVML.
-PX_CALL px_device_metric(int64_t *out, int index, px_metric figure);
+// PX_UNIMPLEMENTED if the backend cannot read the metric: simulated devices, and GPUs without NVML.
+PX_CALL px_device_metric(int64_t *out, int index, px_metric metric);
 // The cache of Fourier plans of a GPU (cuFFT's): its size, its capacity (4096 unless set), and
 // eviction of all. Least recently used plans are evicted first. Simulated devices store the
 // capacity but cache no plans; they use FFTW's, cached by the CPU. PX_RUNTIME for a negative

@@ -42,10 +42,10 @@ px_status px_device_metric(int64_t *out, int index, px_metric figure) {
   PX_CHECK((unsigned)figure < PX_COUNT_OF(names), PX_VALUE, "there is no figure %d", (int)figure);
   PX_TRY(px_device_init());
   PX_TRY(px__device_get(&d, index < 0 ? px_device_peek() : index));
-  bool known = px__rt.backend->figure && px__rt.backend->figure((int)d->physical, figure, out);
+  bool known = px__rt.backend->metric && px__rt.backend->metric((int)d->physical, figure, out);
   PX_CHECK(known, PX_UNIMPLEMENTED, "%s is not known of cuda:%d: the backend %s %s", names[figure],
            d->index, px__rt.backend->name,
-           px__rt.backend->figure ? "has no NVML, or it does not tell" : "has no such figures");
+           px__rt.backend->metric ? "has no NVML, or it does not tell" : "has no such figures");
   return PX_OK;
 }
 
