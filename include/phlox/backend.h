@@ -278,9 +278,9 @@ typedef struct px_core {
   px_status (*error)(px_status code, int detail, const char *file, int line, const char *function,
                      const char *format, ...);
   px_status (*env)(const char *name, void *out);  // px_env_read; use px_env_NAME below
-  // Copies a launch and everything it points to into `room`, beginning with the px_launch. Returns
-  // the number of bytes needed; copies nothing if `capacity` is less.
-  size_t (*pack)(const px_launch *launch, void *room, size_t capacity);
+  // Copies a launch and everything it points to into `buffer`, beginning with the px_launch.
+  // Returns the number of bytes needed; copies nothing if `capacity` is less.
+  size_t (*pack)(const px_launch *launch, void *buffer, size_t capacity);
   const px_kernel_row *host_kernels;  // the reference kernels in plain C, for backends with memory
                                       // accessible to the host
   int host_kernel_count;
@@ -417,9 +417,9 @@ typedef struct px_backend {
   // Returns the version of a library used by the backend, loading it if necessary; 0 if it was not
   // found.
   int64_t (*library)(const char *name);
-  // Lists at most `room` processes using the device's memory. Returns their number, or 0 if
+  // Lists at most `capacity` processes using the device's memory. Returns their number, or 0 if
   // unknown.
-  int (*processes)(int device, px_process *out, int room);
+  int (*processes)(int device, px_process *out, int capacity);
   // True if `launch` accepts any host function as a kernel, as those of core->host_kernels.
   // User-defined ops with CPU kernels then run on this backend, too.
   bool runs_host_kernels;
@@ -448,11 +448,11 @@ typedef struct px_backend {
   // Reads a current metric of the device; false if unknown. NULL: no metrics.
   bool (*metric)(int device, px_metric metric, int64_t *out);
   // True if the kernels recurrent_whole, recurrent_whole_back and recurrent_whole_weights support
-  // the stack. If so and `room` is not NULL, stores the memory sizes in *room and the offset of
-  // each parameter in the weights, in elements, in `places`. The order is w_ih, w_hh, b_ih, b_hh,
+  // the stack. If so and `sizes` is not NULL, stores the memory sizes in *sizes and the offset of
+  // each parameter in the weights, in elements, in `offsets`. The order is w_ih, w_hh, b_ih, b_hh,
   // w_hr for each layer and direction, without absent ones. NULL: not supported.
-  bool (*recurrent_plan)(int device, const px_recurrent_net *net, px_recurrent_sizes *room,
-                         int64_t *places);
+  bool (*recurrent_plan)(int device, const px_recurrent_net *net, px_recurrent_sizes *sizes,
+                         int64_t *offsets);
   // Validates a foreign stream handle for a device and returns its priority. NULL: foreign streams
   // are not supported.
   px_status (*stream_adopt)(int device, void *stream, int *priority);
@@ -484,9 +484,9 @@ typedef struct px_backend {
   // the device. On failure, any of them may have been queued. NULL: the core calls `launch` for
   // each.
   px_status (*launch_all)(void *stream, const px_launch *const *launches, int count);
-  // Returns the number of cached Fourier plans of a device. A `most` of 0 or more sets the capacity
+  // Returns the number of cached Fourier plans of a device. A `capacity` of 0 or more sets the size
   // of the cache, PX_FFT_PLANS by default; least recently used plans are evicted. NULL: no cache.
-  int64_t (*fft_plans)(int device, int64_t most);
+  int64_t (*fft_plans)(int device, int64_t capacity);
   // Virtual memory: address ranges backed by pages of device memory, or of page-locked memory
   // (device -1); NULL if not supported. page_size returns the bytes of a page, or 0 without
   // support. range_new reserves `bytes` of addresses, a multiple of the page size, without backing;

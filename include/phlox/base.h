@@ -176,10 +176,10 @@ PX_API void *px_retain(const void *object);
 PX_API void px_release(void *object);
 // Returns the number of references, for tests and diagnostics.
 PX_API int32_t px_refs(const void *object);
-// For PX_SCOPED: releases *(void **)place, the address of a variable.
-PX_API void px_release_at(void *place);
+// For PX_SCOPED: releases *(void **)variable, the address of a variable.
+PX_API void px_release_at(void *variable);
 // Returns the reference of a scoped variable and sets the variable to NULL.
-PX_API void *px_move_at(void *place);
+PX_API void *px_move_at(void *variable);
 // `PX_SCOPED(px_tensor) t = NULL;` releases t at the end of the scope. `PX_MOVE(t)` returns its
 // reference and leaves NULL.
 #define PX_SCOPED(type) __attribute__((cleanup(px_release_at))) type *
@@ -191,7 +191,7 @@ PX_API void *px_move_at(void *place);
 // PX_NOMEM. px_object_init sets the reference count to 1. Destroy functions call px_object_end
 // before they free the memory.
 PX_CALL px_alloc(void **out, size_t bytes);
-PX_CALL px_realloc(void **place, size_t bytes);
+PX_CALL px_realloc(void **memory, size_t bytes);
 PX_CALL px_strdup(char **out, const char *text);
 PX_API void px_object_init(void *object, const px_class *cls);
 PX_API void px_object_end(void *object);

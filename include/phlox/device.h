@@ -120,8 +120,8 @@ PX_CALL px_device_metric(int64_t *out, int index, px_metric metric);
 // eviction of all. Least recently used plans are evicted first. Simulated devices store the
 // capacity but cache no plans; they use FFTW's, cached by the CPU. PX_RUNTIME for a negative
 // capacity.
-PX_CALL px_device_fft_plans(int64_t *count, int64_t *most, int index);
-PX_CALL px_device_set_fft_plans(int index, int64_t most);
+PX_CALL px_device_fft_plans(int64_t *count, int64_t *capacity, int index);
+PX_CALL px_device_set_fft_plans(int index, int64_t capacity);
 PX_CALL px_device_clear_fft_plans(int index);
 // True if device `from` can address the memory of device `to`; false for (a, a). PX_ASSERTION for
 // an invalid index.

@@ -6,7 +6,7 @@
 // The core checks arguments, numbers the calls, enforces deadlines and names errors. An engine
 // receives addresses in host memory and a reduction function; an engine that queues its work on
 // streams receives addresses in device memory. Its functions return 0, or 1 with a message in `why`
-// (at most `room` bytes), and throw no exceptions.
+// (at most `capacity` bytes), and throw no exceptions.
 #pragma once
 #include "phlox/dtype.h"
 
@@ -53,12 +53,13 @@ typedef struct px_engine_job {
   int64_t timeout_ms;
   const char *interface;  // network interface, or NULL
   void *store;
-  int (*set)(void *store, const char *key, const void *value, size_t size, char *why, size_t room);
-  int (*get)(void *store, const char *key, void **value, size_t *size, char *why, size_t room);
+  int (*set)(void *store, const char *key, const void *value, size_t size, char *why,
+             size_t capacity);
+  int (*get)(void *store, const char *key, void **value, size_t *size, char *why, size_t capacity);
   void (*release)(void *value);
   // Returns 1 with a reason if the communicator has ended; polled by long waits. Like `store`,
   // valid until `close`.
-  int (*over)(void *store, char *why, size_t room);
+  int (*over)(void *store, char *why, size_t capacity);
 } px_engine_job;
 
 // One collective. `count` is the number of elements, of `item` bytes each, of the smaller of `in`
@@ -84,7 +85,7 @@ struct px_engine_call {
   // with `post`. NULL: nothing to do.
   void (*finish)(const px_engine_call *call, void *out, int64_t n);
   // Describes the call and its source line.
-  void (*describe)(const px_engine_call *call, char *text, size_t room);
+  void (*describe)(const px_engine_call *call, char *text, size_t capacity);
 };
 typedef void (*px_engine_ended)(void *argument, int peer, const char *why);
 
@@ -98,38 +99,38 @@ typedef struct px_engine {
   size_t size;   // sizeof(px_engine); new members are added at the end only
   const char *name;
   // Joins a communicator; blocks until the other ranks join.
-  int (*open)(void **out, const px_engine_job *job, char *why, size_t room);
+  int (*open)(void **out, const px_engine_job *job, char *why, size_t capacity);
   // Leaves the communicator. No call is pending.
   void (*close)(void *self);
   // Closes all connections: pending calls fail, here and on the other ranks.
   void (*abort)(void *self);
   // Runs a collective to completion. Thread-safe.
-  int (*run)(void *self, const px_engine_call *call, char *why, size_t room);
+  int (*run)(void *self, const px_engine_call *call, char *why, size_t capacity);
   // start begins a send or recv. finish waits for it, returns the other rank and releases
   // `pending`; with a negative timeout it does not wait.
-  int (*start)(void **pending, void *self, const px_engine_call *call, char *why, size_t room);
-  int (*finish)(void *pending, int *peer, int64_t timeout_ms, char *why, size_t room);
+  int (*start)(void **pending, void *self, const px_engine_call *call, char *why, size_t capacity);
+  int (*finish)(void *pending, int *peer, int64_t timeout_ms, char *why, size_t capacity);
   // Loads the underlying library. Called before all other functions, and again after a failure.
   // NULL: nothing to load.
-  int (*load)(const px_engine_paths *places, char *why, size_t room);
+  int (*load)(const px_engine_paths *paths, char *why, size_t capacity);
   // ---- engines with work on streams: `queue` is not NULL, and there are no `run`, `start` and
   // `finish`. All functions from `open` on use the current device of the calling thread, as set in
   // the driver. queue launches calls as one group and returns once the stream holds them. `abort`
   // cancels it, too.
   int (*queue)(void *self, const px_engine_call *calls, int count, void *stream, char *why,
-               size_t room);
+               size_t capacity);
   // Polled by another thread a few times a second: returns 1 if queued work has failed, or if
   // `queue` exceeded the longest timeout of its calls.
-  int (*check)(void *self, char *why, size_t room);
+  int (*check)(void *self, char *why, size_t capacity);
   // Returns 0 if the call is supported; else 1 for an unsupported reduction, 2 for a dtype, 3 for
   // an operation, with a message.
-  int (*refuse)(const px_engine_call *call, char *why, size_t room);
+  int (*refuse)(const px_engine_call *call, char *why, size_t capacity);
   // ---- the simulator's engine, with threads as ranks; NULL in others
   // For device memory: queues the call on a stream (the backend's handle) and returns. `ended` is
   // called once on completion, by a thread that makes no device calls, with NULL (and, for a recv,
   // the other rank) or an error message. `call` is valid until then.
   int (*post)(void *self, const px_engine_call *call, void *stream, px_engine_ended ended,
-              void *argument, char *why, size_t room);
+              void *argument, char *why, size_t capacity);
   // Fails the calls from `number` on (0: all) on all ranks, for this reason. Such an engine itself
   // tracks live ranks and mismatched calls; if NULL, the core does.
   void (*fail)(void *self, uint64_t number, const char *why);
@@ -139,7 +140,7 @@ typedef struct px_engine {
   // ---- engines with ranks started by another program (MPI), all of which call it; or NULL
   // Returns this rank and the number of ranks; if `bytes` is not 0, broadcasts rank 0's bytes at
   // `note`.
-  int (*world)(int *rank, int *size, void *note, size_t bytes, char *why, size_t room);
+  int (*world)(int *rank, int *size, void *note, size_t bytes, char *why, size_t capacity);
 } px_engine;
 
 // Exported by the shared object as PX_ENGINE_ENTRY; returns NULL for an unsupported abi.

@@ -79,8 +79,8 @@ typedef struct px_op_hooks {
   px_status (*record)(const px_op *op, px_call_mode mode, const px_value *args, int result_count,
                       px_tensor *const *results, px_tensor *original);
   // Writes the history suffix of a printed tensor: ", requires_grad=True", ",
-  // grad_fn=<AddBackward0>" or "". At most `room` bytes.
-  void (*print_suffix)(const px_tensor *self, char *text, size_t room);
+  // grad_fn=<AddBackward0>" or "". At most `capacity` bytes.
+  void (*print_suffix)(const px_tensor *self, char *text, size_t capacity);
   // True if a tensor that requires grad has no history; autocast may then cache its casts. NULL: no
   // caching.
   bool (*is_leaf)(const px_tensor *self);

@@ -240,8 +240,8 @@ PX_API void px_site_set(const char *file, int line);
 // Sets an embedding language's function that returns the source line on demand.
 PX_API void px_site_set_source(void (*source)(const char **file, int *line));
 // Sets an embedding language's function that stores the calling thread's stack in `frames`,
-// innermost first, at most `room` frames. It returns their number; 0 if unknown.
-PX_API void px_site_set_frames(int (*source)(px_frame *frames, int room));
+// innermost first, at most `capacity` frames. It returns their number; 0 if unknown.
+PX_API void px_site_set_frames(int (*source)(px_frame *frames, int capacity));
 // Returns the calling thread's source line: the one set, else the source function's, else the lent
 // one. *file is NULL if unknown.
 PX_API void px_site_get(const char **file, int *line);

@@ -75,7 +75,7 @@ typedef struct px_module_kind {
   // is omitted if all its names have their defaults; [a|b] prints the first part not omitted.
   const char *repr;
   const char *formula;  // a description of forward, for bindings with replaceable functions
-  void (*repr_fn)(const px_module *self, char *text, size_t room);
+  void (*repr_fn)(const px_module *self, char *text, size_t capacity);
   const px_module_port *inputs;  // ("input", "target"), or NULL: tensors
   int input_count;
   const px_module_port *results;  // NULL: one tensor
@@ -85,7 +85,7 @@ typedef struct px_module_kind {
   bool starts;                 // has tensors to be re-initialised by px_module_reset
   const px_module_lazy *lazy;  // NULL: all sizes are arguments
   // The same if attributes determine their number: writes the i-th name; false past the end.
-  bool (*tensor_name)(const px_module *self, int i, char *name, size_t room);
+  bool (*tensor_name)(const px_module *self, int i, char *name, size_t capacity);
   const char *base;          // the kind whose class is the base of this one's, or NULL
   const char *const *fixed;  // NULL-terminated attributes that are not arguments; or NULL: none
   // Methods; the first is forward, if it takes more than tensors. `inputs` are the tensors among
@@ -242,7 +242,7 @@ typedef struct px_named_value {
 PX_CALL px_module_invoke(px_tensor **results, int result_count, px_module *self, const char *method,
                          const px_named_value *args, int count);
 // Writes the name of the i-th parameter or buffer read by the kind's forward; false past the end.
-PX_API bool px_module_tensor_name(const px_module *self, int i, char *name, size_t room);
+PX_API bool px_module_tensor_name(const px_module *self, int i, char *name, size_t capacity);
 // Returns the total number of tensors of `count` inputs or results.
 PX_API int px_module_port_tensors(const px_module_port *ports, int count);
 // A forward hook. Before forward (`result` is NULL) it may replace the first input, after forward
@@ -308,7 +308,7 @@ PX_CALL px_module_copy(px_module **out, px_module *self, px_module_replace repla
 // Returns PyTorch's printed form of the module, to be freed with px_free.
 PX_CALL px_module_text(char **out, px_module *self);
 // Writes the text between the parentheses, by the kind's template.
-PX_API void px_module_extra_repr(const px_module *self, char *text, size_t room);
+PX_API void px_module_extra_repr(const px_module *self, char *text, size_t capacity);
 
 // A batch normalisation in evaluation mode; weight and bias may be NULL.
 typedef struct px_channel_norm {

@@ -138,7 +138,8 @@ PX_CALL px_launch_batch_end(px_status so_far);
 
 // Writes a call with its arguments, "add(f32[2,3]@cuda:0, ...)", to `text`, truncated to `room`
 // bytes. Returns `text`.
-PX_API const char *px_op_describe(const px_op *op, const px_value *args, char *text, size_t room);
+PX_API const char *px_op_describe(const px_op *op, const px_value *args, char *text,
+                                  size_t capacity);
 
 #ifdef __cplusplus
 }

@@ -119,10 +119,10 @@ typedef struct px_lbfgs_memory {
 // again. An error of the closure ends the step, with the parameters as left by the last iteration.
 PX_CALL px_lbfgs_step(px_lbfgs_memory *memory, const px_lbfgs_options *options,
                       px_tensor *const *parameters, int64_t count, px_loss closure, void *context);
-// px_lbfgs_remember appends an iteration, for restoring; the oldest is dropped if there are `most`.
-// px_lbfgs_clear releases all.
+// px_lbfgs_remember appends an iteration, for restoring; the oldest is dropped beyond
+// `history_size`. px_lbfgs_clear releases all.
 PX_CALL px_lbfgs_remember(px_lbfgs_memory *memory, px_tensor *change, px_tensor *step, double ro,
-                          int64_t most);
+                          int64_t history_size);
 PX_API void px_lbfgs_clear(px_lbfgs_memory *memory);
 
 // ---- learning-rate schedules
