@@ -114,7 +114,7 @@ typedef struct px_dispatch_hook {
 } px_dispatch_hook;
 // Sets the calling thread's dispatch hook, which must stay valid; NULL: none. *before, if not NULL,
 // receives the previous one.
-PX_CALL px_op_set_dispatch_hook(const px_dispatch_hook *keeper, const px_dispatch_hook **before);
+PX_CALL px_op_set_dispatch_hook(const px_dispatch_hook *hook, const px_dispatch_hook **before);
 // Sets a process-wide callback for operation counts, called for each launch of an op with a
 // `counts` entry: with the names in the entry ("convolution, backward convolution_backward") and
 // the number of operations. NULL: none.

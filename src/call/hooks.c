@@ -52,11 +52,11 @@ void px__keeper_put(const px_dispatch_hook *keeper) {
   (void)!pthread_setspecific(keeper_key, keeper);  // there is room: the thread has had one
 }
 
-px_status px_op_set_dispatch_hook(const px_dispatch_hook *keeper, const px_dispatch_hook **before) {
+px_status px_op_set_dispatch_hook(const px_dispatch_hook *hook, const px_dispatch_hook **before) {
   const px_dispatch_hook *had = px__keeper();
-  PX_CHECK(have_keys && pthread_setspecific(keeper_key, keeper) == 0, PX_NOMEM,
-           "there is no room for a thread's keeper of calls");
-  __atomic_add_fetch(&px__calls_differ, (keeper != NULL) - (had != NULL), __ATOMIC_RELAXED);
+  PX_CHECK(have_keys && pthread_setspecific(keeper_key, hook) == 0, PX_NOMEM,
+           "out of memory for the thread's dispatch hook");
+  __atomic_add_fetch(&px__calls_differ, (hook != NULL) - (had != NULL), __ATOMIC_RELAXED);
   if (before) *before = had;
   return PX_OK;
 }
