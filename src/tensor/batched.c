@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Batched tensors: what a function sees that is mapped over a dimension (phlox/vmap.h).
+// Batched tensors (phlox/vmap.h).
 //
-// A batched tensor has the sizes of one place, and beneath it a tensor whose first dimension is the
-// mapped one. Its storage, strides and offset are those of place 0, so a view of it tells what the
-// view of any other place is. Nobody reads or writes memory through it: the driver calls ops on
-// what is beneath (src/call/batch.c), and what asks for elements is refused here.
+// A batched tensor wraps a physical tensor with the batch dimension first, and has the sizes of a
+// single example. Storage, strides and offset are those of batch index 0, so the geometry of a view
+// applies to every batch index. Its memory is never accessed through it: the dispatcher calls ops
+// on the physical tensor (src/call/batch.c), and element accesses are rejected here.
 #include "tensor/tensor_impl.h"
 
 int px__calls_differ;
@@ -24,7 +24,7 @@ void px__batched_over(px_tensor *self, px_tensor *beneath, int level) {
 
 void px__batched_end(px_tensor *self) {
   px_tensor *beneath = self->beneath;
-  self->beneath = NULL;  // the memory may become another tensor's
+  self->beneath = NULL;  // headers are reused
   __atomic_sub_fetch(&px__calls_differ, 1, __ATOMIC_RELAXED);
   px_release(beneath);
 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copies between tensors, and from tensors to the host.
 //
-// On one device, a copy moves bytes if both sides are row-major and have one dtype; otherwise the
-// kernel "copy" converts and broadcasts. Between devices only bytes travel: the source's device
-// converts and packs them before, the target's device unpacks them after.
+// On one device, a copy moves bytes if both sides are row-major with one dtype; otherwise the
+// kernel "copy" converts and broadcasts. Between devices only bytes are transferred: the source
+// device converts and packs them before, the destination device unpacks them after.
 #include "tensor/tensor_impl.h"
 
-// Strides of `from` when read with the sizes of `to`.
+// Strides of `from` broadcast to the sizes of `to`.
 static px_status spread_strides(int64_t *strides, const px_tensor *to, const px_tensor *from) {
   int64_t sizes[PX_MAX_DIMS];
   int ndim, lead = to->ndim - from->ndim;
@@ -63,7 +63,8 @@ static bool is_plain(const px_tensor *to, const px_tensor *from) {
          px__has_sizes(to, from->ndim, from->sizes);
 }
 
-// Whether bytes are the fastest way. Of copies that are issued together a device may make one.
+// True if a byte copy is fastest. While launches are batched, a kernel is better: a device may
+// merge several.
 static bool is_short(const px_tensor *to, const px_tensor *from) {
   enum { LONG = 1 << 18 };
   if (!is_plain(to, from)) return false;
@@ -82,7 +83,7 @@ static bool same_elements(const px_tensor *a, const px_tensor *b) {
          !memcmp(a->strides, b->strides, sizeof *a->strides * (size_t)a->ndim);
 }
 
-// Negates numbers in memory.
+// Negates the elements of an operand in place.
 static px_status negate(px_operand *operand, px_device device, const px_access *access) {
   static px__named_kernel neg = {.name = "neg"};
   px_kernel kernel = px__named_kernel_on(&neg, (px_device_type)device.type);
@@ -98,10 +99,10 @@ static px_status negate(px_operand *operand, px_device device, const px_access *
   return PX_OK;
 }
 
-// Makes memory say what a tensor with these flags means: of a conjugate the imaginary parts are
-// negated, of a negative all, of both the real parts.
+// Resolves the lazy flags of a tensor in memory: conj negates the imaginary parts, neg all parts,
+// both together the real parts.
 static px_status settle(const px_tensor *t, unsigned flags) {
-  // Strides of a tensor without elements may have no doubles.
+  // Strides of an empty tensor may overflow when doubled.
   if (!t->numel) return PX_OK;
   px_dtype part = px_dtype_to_real((px_dtype)t->dtype);
   bool complex = part != (px_dtype)t->dtype;
@@ -118,7 +119,7 @@ static px_status settle(const px_tensor *t, unsigned flags) {
   return conj != (neg && complex) ? negate(&operand, px__tensor_device(t), &access) : PX_OK;
 }
 
-// A new row-major tensor on self's device with self's elements as `dtype`.
+// Returns a new row-major tensor on self's device with self's elements converted to `dtype`.
 static px_status packed(px_tensor **out, const px_tensor *self, px_dtype dtype) {
   PX_SCOPED(px_tensor) made = NULL;
   PX_TRY(px_tensor_empty(&made, self->ndim, self->sizes, dtype, px__tensor_device(self)));
@@ -197,7 +198,7 @@ px_status px__tensor_contiguous(px_tensor **out, const px_tensor *self) {
   return PX_OK;
 }
 
-// Copies a row-major tensor's bytes to the host, wherever they are.
+// Copies the bytes of a row-major tensor on any device to the host.
 static px_status read_bytes(const px_tensor *self, void *to, size_t bytes) {
   px_block *from = self->storage->block, *host = NULL;
   if (from->device.type == PX_CPU) {
@@ -212,7 +213,8 @@ static px_status read_bytes(const px_tensor *self, void *to, size_t bytes) {
   return status == PX_OK ? PX_OK : px_error_add_frame(status, __FILE__, __LINE__, __func__);
 }
 
-// What reads values, an op whose result's sizes follow from them too, needs a tensor that has some.
+// Fails for tensors without values. Called before values are read, also by ops with data-dependent
+// result sizes.
 static px_status check_values(const px_tensor *self) {
   if (PX_LIKELY(px__tensor_device(self).type != PX_META)) return PX_OK;
   PX_CHECK(!px__caller, PX_UNIMPLEMENTED, "%s reads values, which tensors on meta do not have",
@@ -233,7 +235,8 @@ px_status px_tensor_read(const px_tensor *self, void *to, size_t bytes) {
   return PX_OK;
 }
 
-// Reads the one element, in `room` where it is not in memory that can be read at once.
+// Returns the address of the single element: in the tensor's memory if the host can read it now,
+// else a copy in `room`.
 static px_status read_one(const void **out, void *room, const px_tensor *self) {
   PX_CHECK(self->numel == 1, PX_RUNTIME,
            "a Tensor with %lld elements cannot be converted to Scalar", (long long)self->numel);
@@ -299,7 +302,7 @@ px_status px_tensor_from_data(px_tensor **out, const void *data, int ndim, const
   if (bytes && px__tensor_device(made).type == PX_CPU) {
     PX_TRY(px__copy_long(px__tensor_at(made), data, bytes));
   } else if (bytes) {
-    // The caller's memory is only read, and pageable: it has been left when the copy returns.
+    // The copy only reads the caller's memory. It is pageable, so the copy has read it on return.
     px_block *host = NULL;
     PX_TRY(px__block_wrap(&host, (void *)data, bytes, px_cpu(), NULL, NULL));
     px_status status = px__copy_blocks(made->storage->block, 0, host, 0, bytes, false);

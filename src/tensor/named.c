@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared memory in files that have names, for processes that hold more of it than they may have
-// files open. Behind its data a file has a page that says which processes hold it: the last to let
-// go takes the name away. What killed processes held is let go by the next that makes such a file.
+// Shared memory in named files, for processes that share more storages than their limit of open
+// files. A page after the data lists the processes holding the file; the last one to release it
+// unlinks the name. References of killed processes are dropped by the next process that makes its
+// first such file.
 #include "tensor/tensor_impl.h"
 
 #include <dirent.h>
@@ -15,8 +16,8 @@
 #include <unistd.h>
 
 #define FOLDER "/dev/shm"
-enum { PLACES = 4096 / sizeof(uint64_t) };  // as many as fit a page of any system
-// Each a process, in the upper half, and how often it holds the file; 0: free.
+enum { PLACES = 4096 / sizeof(uint64_t) };  // fits in one page on all systems
+// Each slot holds a process id (upper 32 bits) and its reference count (lower 32 bits); 0: free.
 struct px__holders {
   uint64_t places[PLACES];
 };
@@ -26,7 +27,8 @@ static uint64_t place_of(pid_t process, uint64_t count) {
 }
 static pid_t process_of(uint64_t place) { return (pid_t)(place >> 32); }
 
-// Adds to how often a process holds the file. False if no place is left, or it holds it not.
+// Adds `by` to a process's reference count. False if no slot is free, or the process holds no
+// reference.
 static bool change(px__holders *self, pid_t process, int by) {
   for (int i = 0; i < PLACES; i++) {
     uint64_t was = __atomic_load_n(&self->places[i], __ATOMIC_ACQUIRE);
@@ -64,7 +66,7 @@ void px__named_drop(px__holders *self, const char *name, pid_t process) {
 
 // ---- names
 
-// Numbers of processes mean something among those that share them.
+// An id of the PID namespace, within which process ids are valid.
 static uint64_t neighbours(void) {
   struct stat info;
   return stat("/proc/self/ns/pid", &info) ? 0 : (uint64_t)info.st_ino;
@@ -79,7 +81,7 @@ static px__holders *holders_of(int fd) {
   return at == MAP_FAILED ? NULL : at;
 }
 
-// Lets go what processes held that are no more.
+// Drops the references of processes that no longer exist.
 static void sweep_file(const char *name) {
   int fd = shm_open(name, O_RDWR | O_CLOEXEC, 0);
   px__holders *self = fd < 0 ? NULL : holders_of(fd);
@@ -94,7 +96,7 @@ static void sweep_file(const char *name) {
   if (fd >= 0) close(fd);
 }
 
-// A file whose maker lives may be one that it just makes, which nobody holds yet.
+// Files of live creators are skipped: they may be new, without a reference yet.
 static void sweep(void) {
   DIR *folder = opendir(FOLDER);
   for (struct dirent *e; folder && (e = readdir(folder));) {
@@ -108,7 +110,7 @@ static void sweep(void) {
   if (folder) closedir(folder);
 }
 
-// A name that no file has, and its file without bytes.
+// Creates an empty file with an unused name.
 static int named(char name[PX__NAME_ROOM]) {
   static unsigned made;
   for (;;) {
@@ -122,7 +124,7 @@ static int named(char name[PX__NAME_ROOM]) {
 }
 
 px_status px__named_new(int *out, char name[PX__NAME_ROOM], size_t bytes) {
-  size_t page = px__named_page(), pages = bytes / page + 2;  // the last one is that of the holders
+  size_t page = px__named_page(), pages = bytes / page + 2;  // the last page is px__holders
   int fd = px__fault(PX__FAULT_FILE) ? (errno = EIO, -1) : named(name);
   if (fd < 0) return px__shared_failed("make");
   int why = posix_fallocate(fd, 0, (off_t)(pages * page));

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long memory of devices lives that several processes have.
+// IPC reference counts: the lifetime of device memory shared between processes.
 //
-// A process that sends storages has a file of counters, with a place for each of them: how many of
-// its messages nobody has received yet. A process that receives one first locks the place's byte in
-// that file, for reading, and then counts the message down. So the sender knows that a storage is
-// nobody else's when its count is 0 and nobody has the lock, which the system takes from a process
-// that ends in whatever way. Until then the memory of a storage that the sender let go of is kept.
+// A sending process has a counter file with a slot for each storage it sends, counting messages in
+// flight. A receiver first takes a read lock on the slot's byte in that file, then decrements the
+// count. A storage is therefore unreferenced once its count is 0 and nobody locks its byte. The
+// kernel releases the locks of a process however it exits. Until then the sender keeps the memory
+// of a storage it released itself.
 //
-// One lock guards all of this. Blocks are freed without it, since that may call release functions.
-// In a forked child all of it is the parent's.
+// One mutex guards all state. Allocations are freed without it, since that may call release
+// functions. In a forked child all state belongs to the parent.
 #include "tensor/passed.h"
 
 #include <errno.h>
@@ -20,12 +20,12 @@
 
 enum { PLACES = 1 << 16 };
 typedef struct place {
-  uint64_t serial;  // atomic, 0: free; no number is used twice
-  uint64_t flying;  // atomic: messages
+  uint64_t serial;  // atomic; 0: free. Never reused
+  uint64_t flying;  // atomic; messages in flight
 } place;
 enum { BYTES = PLACES * sizeof(place) };
 
-// The counters of a process, as this one has them.
+// The counter file of a process, mapped into this one.
 struct px__counters {
   px__counters *next;
   int refs, fd;
@@ -34,10 +34,11 @@ struct px__counters {
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-// All below: guarded by `lock`. This process's own counters stay until it ends.
+// Guarded by `lock`. `own` is this process's counter file, kept until exit.
 static px__counters own, *others;
 static px__passed *sent, *received;
-static int64_t kept, kept_checked;  // storages that ended and are others' still; at the last look
+static int64_t kept,
+    kept_checked;  // released storages kept for other processes; at the last collection
 
 static px_status failed(const char *what) {
   PX_FAIL(PX_RUNTIME, "unable to %s the counters of shared storages: %s (%d)", what,
@@ -114,7 +115,7 @@ static void close_counters(px__counters *c) {
   px__free(c);
 }
 
-// Sets a lock on a place, or asks for one, as fcntl does.
+// Sets or queries a lock on a slot, like fcntl.
 static int lock_place(const px__counters *c, uint64_t at, short type, int command, short *found) {
   struct flock range = {.l_type = type, .l_whence = SEEK_SET, .l_start = (off_t)at, .l_len = 1};
   int result = px__fault(PX__FAULT_FILE) ? (errno = EIO, -1) : fcntl(c->fd, command, &range);
@@ -122,8 +123,8 @@ static int lock_place(const px__counters *c, uint64_t at, short type, int comman
   return result;
 }
 
-// Whether other processes have the storage, or have still to receive it. If that cannot be found
-// out, they have.
+// True if other processes hold the storage, or a message is in flight. True if this cannot be
+// determined.
 static bool is_wanted(const px__passed *p) {
   short found = F_RDLCK;
   if (__atomic_load_n(&own.places[p->place].flying, __ATOMIC_ACQUIRE)) return true;
@@ -179,7 +180,7 @@ void px__passed_fly(px_storage_handle *out, px__passed *p) {
   __atomic_add_fetch(&own.places[p->place].flying, 1, __ATOMIC_ACQ_REL);
 }
 
-// Takes a storage that nobody wants off the list. It is to be disposed of without the lock.
+// Removes an unreferenced storage from the list. The caller disposes of it without the lock.
 static void end_sent(px__passed *p) {
   unlist(&sent, p);
   __atomic_store_n(&own.places[p->place].serial, 0, __ATOMIC_RELEASE);
@@ -194,7 +195,7 @@ static void dispose(px__passed *list) {
   }
 }
 
-// Takes off the list what was kept and is nobody's any more. Gives how many storages are others'.
+// Moves kept storages without references to *ended. Returns the number of referenced storages.
 static int64_t sort_out(px__passed **ended) {
   int64_t left = 0;
   for (px__passed *p = sent, *next; p; p = next) {
@@ -246,7 +247,7 @@ void px__passed_drop(void *context) {
   px__free(p);
 }
 
-// If a handle was used twice, the count stays at 0, and the lock is what keeps the memory.
+// If a handle was received twice, the count stays at 0; the lock keeps the memory.
 void px__passed_land(const px__passed *p) {
   uint64_t *at = &(p->from ? p->from : &own)->places[p->place].flying;
   uint64_t flying = __atomic_load_n(at, __ATOMIC_RELAXED);
@@ -255,7 +256,7 @@ void px__passed_land(const px__passed *p) {
     ;
 }
 
-// Locks the place, if this process has not done so.
+// Locks the slot, unless this process already did.
 static px_status take_hold(px__passed *p) {
   const place *at = &p->from->places[p->place];
   bool first = !shares_place(p);
@@ -290,8 +291,8 @@ static px__passed *find(px__passed *list, const px_storage_handle *handle) {
   return list;
 }
 
-// The record's storage with one more reference; NULL if there is none, or another thread is ending
-// it.
+// Returns the record's storage with an additional reference; NULL if there is none, or another
+// thread is destroying it.
 static px_storage *revive(const px__passed *p) {
   px_storage *storage = p ? p->storage : NULL;
   int32_t refs = storage ? __atomic_load_n(&storage->head.refs, __ATOMIC_RELAXED) : 0;
@@ -309,7 +310,7 @@ px_status px__passed_find(px_storage **out, px__passed **fresh, const px_storage
   return status;
 }
 
-// Gives a fresh storage a block in the place of its own, which is given back. Lock held.
+// Replaces the allocation of a fresh storage and returns the old one. Lock held.
 static px_block *exchange(px_storage *fresh, px_block *block, px__passed *p) {
   px_block *empty = fresh->block;
   fresh->block = block;
@@ -334,7 +335,7 @@ bool px__passed_ours(const px_storage_handle *handle) {
 
 px_status px__passed_take_back(px_storage **out, px_event **event, px_storage *fresh,
                                const px_storage_handle *handle) {
-  for (*out = NULL; !*out; sched_yield()) {  // while another thread ends the storage
+  for (*out = NULL; !*out; sched_yield()) {  // retry while another thread destroys the storage
     px_block *empty = NULL;
     pthread_mutex_lock(&lock);
     px__passed *p = find(sent, handle);
@@ -348,7 +349,7 @@ px_status px__passed_take_back(px_storage **out, px_event **event, px_storage *f
   return PX_OK;
 }
 
-// ---- the end of a storage
+// ---- destruction
 void px__passed_end(px_storage *storage, px_block *block_take) {
   px__passed *p = storage->passed, *ended = NULL;
   storage->passed = NULL;

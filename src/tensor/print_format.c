@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// PyTorch's choice of a number format. It depends only on finite values other than zero; zeros,
-// infinities and NaN are printed in the width that results.
+// PyTorch's choice of a number format. It depends on nonzero finite values only; zeros, infinities
+// and NaN are padded to the resulting width.
 #include "tensor/print_impl.h"
 
 #include <math.h>
@@ -20,7 +20,7 @@ static int plain_length(px_scalar value) {
   return snprintf(NULL, 0, "%lld", (long long)value.v.i);
 }
 
-// Values that lie `step` bytes apart.
+// Values with a stride of `step` bytes.
 typedef struct row {
   px_dtype dtype;
   const char *values;
@@ -31,7 +31,7 @@ static px_scalar value_at(const row *r, int64_t i) {
   return px_scalar_load(r->dtype, r->values + (size_t)i * r->step);
 }
 
-// The range and wholeness of the values that decide; false if there are none.
+// Finds the range of the deciding values, and whether all are integers; false if there are none.
 static bool survey(px__format *f, double *least, double *most, const row *r) {
   bool any = false;
   for (int64_t i = 0; i < r->count; i++) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Work of other libraries on tensors of a device: what it accesses is told, and its addresses stay
-// within the library, so that their blocks count as used by this work alone.
+// Stream work of other libraries on device tensors. Accesses are declared and addresses do not
+// leave the library, so the allocations count as used by this work only.
 #include "phlox/queue.h"
 #include "device/queue.h"
 #include "tensor/tensor_impl.h"

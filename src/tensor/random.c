@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random number generators: a default one for the CPU and for each device, and those that programs
-// make.
+// Random number generators: default ones for the CPU and each device, and user-created ones.
 //
-// A CPU generator is an mt19937 engine with a lock, which a kernel holds while it draws. A device's
-// generator is a Philox key and an offset; a launch reserves its numbers by advancing the offset,
-// so launches never share numbers. The default generators are static and never end.
+// A CPU generator is an mt19937 engine with a lock, held by kernels while they draw. A device
+// generator is a Philox key and offset. A launch reserves numbers by advancing the offset, so
+// launches never share numbers. Default generators are static and never destroyed.
 #include "cpu/mt19937.h"
 #include "cpu/philox.h"
 #include "phlox/extend.h"
@@ -16,22 +15,22 @@ static const uint64_t first_seed = 67280421310721u;
 struct px_generator {
   px_object head;
   px_device device;
-  uint64_t seed, offset;  // of a device; guarded by generators_lock
-  px_mt19937 *engine;     // of the CPU, else NULL
+  uint64_t seed, offset;  // device generators; guarded by generators_lock
+  px_mt19937 *engine;     // CPU generators; else NULL
 };
 
 static pthread_mutex_t generators_lock = PTHREAD_MUTEX_INITIALIZER;
 static px_generator cpu_default, device_defaults[DEFAULT_LIMIT];
 static px_mt19937 cpu_engine;
-// Of threads that stand for processes; by generators_lock. Not thread-local memory: of that there
-// is little, and such threads are few.
+// Threads simulating processes (px_random_isolate); guarded by generators_lock. Not thread-local:
+// static TLS is scarce and such threads are few.
 static struct {
   pthread_t thread;
   px_generator *host;  // borrowed; NULL: the row is free
   int device;
 } isolated[DEFAULT_LIMIT];
 static int isolated_count;
-static uint64_t default_seed = 67280421310721u;  // of devices that have no generator yet
+static uint64_t default_seed = 67280421310721u;  // for devices without a generator yet
 
 static void generator_destroy(void *self) {
   px__object_end(self);
@@ -41,7 +40,7 @@ static const px_class generator_class = {"generator", generator_destroy};
 static void keep(void *self) { (void)self; }
 static const px_class default_class = {"generator", keep};
 
-// The calling thread's row, or one that is free; -1: none. Called with the lock held.
+// Returns the calling thread's row, or a free one; -1: none. Lock held.
 static int row_of(bool free_one) {
   for (int i = 0; i < DEFAULT_LIMIT && (isolated_count || free_one); i++)
     if (free_one ? !isolated[i].host
@@ -50,7 +49,7 @@ static int row_of(bool free_one) {
   return -1;
 }
 
-// Called with the lock held.
+// Lock held.
 static px_generator *default_of(px_device device) {
   bool host = device.type == PX_CPU;
   px_generator *g = host ? &cpu_default : &device_defaults[device.index];
@@ -90,7 +89,7 @@ px_status px_generator_new(px_generator **out, px_device device) {
   return PX_OK;
 }
 
-// Seeding initialises nothing: until something else has, any visible device will do.
+// Seeding must not initialise CUDA: before initialisation any visible device index is accepted.
 static px_status resolve(px_device *device) {
   if (device->type == PX_CUDA && !px_device_initialized()) {
     int index = device->index < 0 ? px_device_peek() : device->index;
@@ -166,7 +165,7 @@ px_status px_generator_set_state(px_generator *generator, const void *state, siz
   return PX_OK;
 }
 
-// Offsets move in whole blocks of four words.
+// Offsets advance in blocks of four words.
 static void reserve(px_generator *generator, uint64_t words, uint64_t *seed, uint64_t *offset) {
   pthread_mutex_lock(&generators_lock);
   *seed = generator->seed;
@@ -202,7 +201,7 @@ void px_random_isolate(px_generator *host, int device) {
   if (host) px_manual_seed(first_seed);
 }
 
-// Whether the thread has numbers of its own, which are seeded then.
+// Seeds the generators of an isolated thread; false for other threads.
 static bool seed_own(uint64_t seed) {
   px_generator *host = NULL, *device = NULL;
   pthread_mutex_lock(&generators_lock);
@@ -226,7 +225,7 @@ void px_manual_seed(uint64_t seed) {
   px_generator_seed(host, seed);
 }
 
-// A generator of "cuda" without an index serves any device.
+// A generator for "cuda" without index fits any device.
 px_status px__generator_fits(const px_generator *generator, px_device device) {
   px_device have = generator->device;
   char wanted[PX_DEVICE_TEXT], found[PX_DEVICE_TEXT];
@@ -239,7 +238,7 @@ px_status px__generator_fits(const px_generator *generator, px_device device) {
   return PX_OK;
 }
 
-// A replay of a graph takes all that the graph draws, and gives it back if it fails.
+// A graph replay reserves all numbers drawn by the graph, and returns them on failure.
 static void take(void *generator, uint64_t words, uint64_t taken[2]) {
   reserve(generator, words, &taken[0], &taken[1]);
 }
@@ -253,7 +252,7 @@ static const px__draws draws = {take, give_back};
 
 px_status px__generator_use(px_launch *launch, px_generator *generator, px_device device,
                             uint64_t counter_offset) {
-  if (device.type == PX_META) return PX_OK;  // nothing is drawn
+  if (device.type == PX_META) return PX_OK;  // no numbers are drawn
   if (!generator) PX_TRY(px_generator_default(&generator, device));
   PX_TRY(px__generator_fits(generator, device));
   launch->mt19937 = generator->engine;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Storages in shared memory: memory files that several processes map. A process maps a file once,
-// so tensors that came to it by different ways have one address.
+// Storages in shared memory: memory files mapped by several processes. A process maps a file once,
+// so all its tensors over it have the same address.
 #include "tensor/storage.h"
 
 #include <errno.h>
@@ -14,8 +14,8 @@
 
 struct px__shared {
   px__shared *next;
-  int refs, fd;          // the descriptor is -1 if the file has a name
-  px__holders *holders;  // of a file with a name
+  int refs, fd;          // the descriptor is -1 for named files
+  px__holders *holders;  // of a named file
   char name[PX__NAME_ROOM];
   size_t bytes;  // mapped
   void *data;
@@ -23,7 +23,7 @@ struct px__shared {
   ino_t inode;
 };
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static px__shared *first;  // all of this process, with their counts guarded by `lock`
+static px__shared *first;  // all mappings of this process; `lock` guards the list and the counts
 
 static void unmap(px__shared *s) {
   if (s->holders) px__named_drop(s->holders, s->name, getpid());
@@ -32,7 +32,7 @@ static void unmap(px__shared *s) {
   px__free(s);
 }
 
-// Given back by the block over it.
+// Release function of the allocation over a mapping.
 static void give_back(void *context) {
   px__shared *s = context, **at = &first;
   pthread_mutex_lock(&lock);
@@ -58,7 +58,7 @@ static px_status map_data(px__shared *s, int fd) {
   s->data = data;
   return PX_OK;
 }
-// A file without a name is kept open, so that its descriptor can be sent.
+// Keeps an unnamed file open, so its descriptor can be sent.
 static px_status keep(px__shared *s, int fd) {
   s->fd = px__fault(PX__FAULT_FILE) ? (errno = EIO, -1) : fcntl(fd, F_DUPFD_CLOEXEC, 0);
   return s->fd < 0 ? px__shared_failed("map") : map_data(s, fd);
@@ -72,7 +72,7 @@ static px_status hold(px__shared *s, int fd, const char *name) {
   return PX_OK;
 }
 
-// `name`: the file's, if it has one.
+// `name`: of a named file; else NULL.
 static px_status map_file(px__shared **out, int fd, size_t bytes, const char *name,
                           const struct stat *info) {
   px__shared *s;
@@ -89,7 +89,7 @@ static px_status map_file(px__shared **out, int fd, size_t bytes, const char *na
   return PX_OK;
 }
 
-// The mapping of a file, with one more reference.
+// Returns the mapping of a file, with an additional reference.
 static px_status open_file(px__shared **out, int fd, size_t bytes, const char *name) {
   struct stat info;
   size_t more = name ? px__named_page() : 0;
@@ -106,14 +106,14 @@ static px_status open_file(px__shared **out, int fd, size_t bytes, const char *n
   return status;
 }
 
-// The block over a mapping, whose reference it takes, also on failure.
+// Makes the allocation over a mapping. Takes ownership of the reference, also on failure.
 static px_status block_over(px_block **out, px__shared *s, size_t bytes) {
   px_status status = px__block_wrap(out, s->data, bytes, px_cpu(), give_back, s);
   if (status != PX_OK) give_back(s);
   return status;
 }
 
-// The storage over a file.
+// Makes the storage over a file.
 static px_status storage_of(px_storage **out, int fd, size_t bytes, const char *name) {
   px__shared *s = NULL;
   px_block *block = NULL;
@@ -131,7 +131,7 @@ px_status px_storage_from_fd(px_storage **out, int fd, size_t bytes) {
   return storage_of(out, fd, bytes, NULL);
 }
 
-// Moves a storage into a new file, which is closed.
+// Moves a storage into a new file, and closes the descriptor.
 static px_status move_to(px_storage *storage, int fd, const char *name) {
   px_block *old = storage->block, *block = NULL;
   px__shared *s = NULL;
@@ -190,7 +190,7 @@ px_status px_storage_fd(int *out, px_storage *storage) {
 
 // ---- names
 
-// Whether the file of a name, if there is one, is that of a mapping.
+// True if the name refers to the file of the mapping.
 static bool is_of(const char *name, const px__shared *s) {
   struct stat info;
   int fd = px__fault(PX__FAULT_FILE) ? (errno = EIO, -1) : shm_open(name, O_RDONLY | O_CLOEXEC, 0);
@@ -199,8 +199,8 @@ static bool is_of(const char *name, const px__shared *s) {
   return found && info.st_dev == s->device && info.st_ino == s->inode;
 }
 
-// The message holds the memory in the name of this process until it is received. A forked child has
-// its parent's mapping, but may hold it later than all others have let go.
+// The message holds a reference in this process's name until received. A forked child inherits the
+// mapping, but possibly after all references were released.
 px_status px_storage_name(char *out, px_storage *storage) {
   PX_GIVEN(out);
   *out = 0;

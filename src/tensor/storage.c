@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Storages: a block of memory with the version that all tensors over it share.
+// Storages: an allocation with the version counter shared by all tensors over it.
 #include "tensor/storage.h"
 
-// Memory whose address was handed out (an array of NumPy's over it) outlives its replacement.
+// A replaced allocation whose address was handed out (to a NumPy array, for example). It is kept
+// until the storage is destroyed.
 struct px__former {
   px__former *next;
   px_block *block;
@@ -15,7 +16,7 @@ __attribute__((noinline, cold)) void px__storage_let_go(px_storage *storage, px_
     px__block_free(block);
 }
 
-// Addresses that are still known to somebody, and what is cut, go with the storage.
+// Frees replaced allocations, and ends the shrunk state.
 __attribute__((noinline, cold)) void px__storage_end_rest(px_storage *storage) {
   for (px__former *f = storage->former, *next; f; f = next) {
     next = f->next;
@@ -63,7 +64,7 @@ static px_status block_like(px_block **out, const px_block *like, size_t bytes) 
   return like->pinned ? px__block_new_pinned(out, bytes) : px__block_new(out, bytes, like->device);
 }
 
-// All tensors over the storage see the new memory, as they share one resize in PyTorch.
+// All tensors over the storage see the new memory, as in PyTorch.
 static px_status resize(px_storage *storage, size_t bytes) {
   px_block *old = storage->block, *made = NULL;
   size_t kept = bytes < old->bytes ? bytes : old->bytes;

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Making and ending storages: in a header, since every tensor that comes and goes does both.
-// `here` is px__tally_here.
+// Creation and destruction of storages, inline because every tensor does both. `here` is
+// px__tally_here.
 #pragma once
 #include "base/pool.h"
 #include "tensor/tensor_impl.h"
 
-// storage.c. let_go: of a block, which other processes may have. end_rest: what few storages have.
+// storage.c. let_go frees an allocation, possibly held by other processes. end_rest handles rare
+// members.
 extern PX__OWN const px_class px__storage_class;
 void px__storage_let_go(px_storage *storage, px_block *block_take);
 void px__storage_end_rest(px_storage *storage);
@@ -20,7 +21,7 @@ static inline px_status px__storage_make(px_storage **out, px_block *block, px__
   return PX_OK;
 }
 
-// Takes the block, also on failure.
+// Takes ownership of the allocation, also on failure.
 static inline px_status px__storage_from_block(px_storage **out, px_block *block_take,
                                                px__tally *here) {
   px_status status = px__storage_make(out, block_take, here);
@@ -37,7 +38,7 @@ static inline px_status px__storage_new(px_storage **out, size_t bytes, px_devic
   return px__storage_from_block(out, block, here);
 }
 
-// Ends a storage that nobody has, and leaves it as px__storage_make wants it.
+// Destroys an unreferenced storage and leaves it in the state expected by px__storage_make.
 static inline void px__storage_end(px_storage *storage, px__tally *here) {
   if (PX_UNLIKELY(storage->passed != NULL))
     px__storage_let_go(storage, storage->block);
@@ -50,7 +51,8 @@ static inline void px__storage_end(px_storage *storage, px__tally *here) {
   px__pool_give(here, PX__POOL_STORAGE, storage);
 }
 
-// px_release of a storage, or of NULL. Of one reference it is that of the caller alone.
+// px_release of a storage or NULL. A count of 1 is the caller's reference, so no other thread can
+// race.
 static inline void px__storage_release(px_storage *storage, px__tally *here) {
   if (PX_LIKELY(storage && __atomic_load_n(&storage->head.refs, __ATOMIC_ACQUIRE) == 1))
     px__storage_end(storage, here);

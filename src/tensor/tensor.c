@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Making tensors, and asking about them.
+// Creation and properties of tensors.
 //
-// A tensor is a geometry over a storage. Only the first ndim sizes and strides are written or read,
-// because every op makes a tensor.
+// A tensor is a geometry over a storage. Only the first ndim sizes and strides are initialised,
+// since every op makes a tensor.
 #include "tensor/storage.h"
 
 #include <stdio.h>
 
 static void (*kept_release)(void *kept);  // set once
 
-// `user` is the language's object, or what it keeps, with the lowest bit set.
+// `user` is the language's object, or its kept data with the lowest bit set.
 static bool is_kept(const px_tensor *self) { return (uintptr_t)self->user & 1; }
 static void own_geometry(px_tensor *t) { t->sizes = t->own, t->strides = t->own + PX__OWN_DIMS; }
 
-// What few tensors have.
+// Releases members that few tensors have.
 __attribute__((noinline)) static void end_rest(px_tensor *t) {
   px_release(t->base);
   px_release(t->version);
@@ -22,7 +22,7 @@ __attribute__((noinline)) static void end_rest(px_tensor *t) {
   if (PX_UNLIKELY(t->beneath != NULL)) px__batched_end(t);
 }
 
-// Leaves it as tensor_new has it, but for what tensor_make writes.
+// Leaves the tensor in the state of tensor_new, except for fields written by tensor_make.
 static void tensor_destroy(void *self) {
   px_tensor *t = self;
   px__tally *here = px__tally_here;
@@ -43,7 +43,7 @@ __attribute__((noinline, cold)) px_status px__tensor_grow(px_tensor *t) {
   return PX_OK;
 }
 
-// NULL: there is no memory, and the error says so.
+// NULL: out of memory, with the error recorded.
 static px_tensor *tensor_new(void) {
   px_tensor *t;
   if (PX_NEW(&t) != PX_OK) return NULL;
@@ -52,7 +52,7 @@ static px_tensor *tensor_new(void) {
   return t;
 }
 
-// A tensor with room for so many dimensions, or NULL.
+// Returns a tensor with capacity for `ndim` dimensions, or NULL.
 static px_tensor *find_tensor(int ndim, px__tally *here) {
   px_tensor *t = px__pool_take(here, PX__POOL_TENSOR);
   if (PX_UNLIKELY(!t)) t = tensor_new();
@@ -63,7 +63,7 @@ static px_tensor *find_tensor(int ndim, px__tally *here) {
   return NULL;
 }
 
-// Everything but the geometry. Takes the storage, also on failure.
+// Sets everything but the geometry. Takes ownership of the storage, also on failure.
 static px_status tensor_make(px_tensor **out, px_storage *storage_take, px_dtype dtype, int ndim,
                              uint16_t flags, px__tally *here) {
   px_tensor *t = *out = find_tensor(ndim, here);
@@ -80,7 +80,7 @@ static px_status tensor_make(px_tensor **out, px_storage *storage_take, px_dtype
 }
 
 static void set_row_major(px_tensor *t, int ndim, const int64_t *sizes) {
-  uint64_t stride = 1, numel = 1;  // see px__row_major about wrapping
+  uint64_t stride = 1, numel = 1;  // may wrap, see px__row_major
   for (int d = ndim - 1; d >= 0; d--) {
     t->sizes[d] = sizes[d];
     t->strides[d] = (int64_t)stride;
@@ -118,8 +118,8 @@ PX__WHOLE px_status px__tensor_over(px_tensor **out, px_storage *storage_take, i
   return PX_OK;
 }
 
-// A view remembers the tensor at the root, so that a write through it reaches the root's history;
-// a view of an alias has the alias's version.
+// A view stores the root tensor as its base, so writes through it update the root's history. A view
+// of an alias shares the alias's version counter.
 PX__WHOLE static inline px_status view_plain(px_tensor **out, const px_tensor *self, int ndim,
                                              const int64_t *sizes, const int64_t *strides,
                                              int64_t offset) {
@@ -160,7 +160,7 @@ static px_status settle_dtype(px_dtype *dtype) {
   return PX_OK;
 }
 
-// Fills in what a factory was not given.
+// Completes the defaults of a factory call.
 static px_status settle_options(px_dtype *dtype, px_device *device) {
   PX_TRY(settle_dtype(dtype));
   if (device->type < 0) *device = px_device_default();
@@ -170,7 +170,8 @@ static px_status settle_options(px_dtype *dtype, px_device *device) {
   return PX_LIKELY(known) ? PX_OK : px_device_resolve(device, *device);
 }
 
-// Where no size is 0 or bad and the bytes do not overflow, nothing else can: one pass is enough.
+// Fast path: if all sizes are positive and the bytes do not overflow, nothing else can; one pass
+// suffices.
 static inline px_status settle_bytes(size_t *out, int ndim, const int64_t *sizes, px_dtype dtype) {
   int64_t bytes = px__dtype_bytes[dtype];
   bool odd = ndim > PX_MAX_DIMS;
@@ -263,7 +264,7 @@ px_status px_tensor_wrap(px_tensor **out, void *data, size_t bytes, int ndim, co
   PX_CHECK(device.type == PX_CPU || (uintptr_t)data % item == 0, PX_RUNTIME,
            "%s on a device needs memory at a multiple of %zu bytes, but got %p",
            px_dtype_name(dtype), item, data);
-  // The tensor comes first and the wrapping last, so that a failure never calls `release`.
+  // Wrapping the memory comes last, so a failure never calls `release`.
   PX_SCOPED(px_tensor) made = NULL;
   PX_TRY(tensor_make(&made, NULL, dtype, ndim, px__thread_marks.fresh, px__tally_here));
   PX_TRY(px__storage_wrap(&made->storage, data, bytes, device, release, context));
@@ -325,7 +326,7 @@ int64_t px_tensor_size(const px_tensor *self, int dim) {
   return dim >= 0 && dim < self->ndim ? self->sizes[dim] : 0;
 }
 
-// Pinned memory of no bytes does not exist.
+// Empty tensors are never pinned.
 bool px_tensor_is_pinned(const px_tensor *self) {
   return self->storage->block->pinned && self->storage->block->bytes != 0;
 }
@@ -338,7 +339,8 @@ void px_tensor_set_parameter(px_tensor *self, bool parameter) {
       (uint16_t)((self->flags & ~PX_TENSOR_PARAMETER) | (parameter ? PX_TENSOR_PARAMETER : 0));
 }
 
-// The counter of a tensor: its own if it is an alias, or comes of one, else the storage's.
+// The version counter: the tensor's own for aliases and tensors derived from them, else the
+// storage's.
 static uint64_t *version_of(const px_tensor *t) {
   return t->version ? &t->version->count : &t->storage->version;
 }
@@ -347,13 +349,13 @@ uint64_t px_tensor_version(const px_tensor *self) {
   return __atomic_load_n(version_of(self), __ATOMIC_RELAXED);
 }
 
-// Not an atomic sum: of two writes at once, which is a race of the caller's, one may go uncounted.
+// Not an atomic increment: of two concurrent writes, a race in the program, one may not be counted.
 void px_tensor_bump_version(px_tensor *self) {
   uint64_t *version = version_of(self);
   __atomic_store_n(version, __atomic_load_n(version, __ATOMIC_RELAXED) + 1, __ATOMIC_RELAXED);
 }
 
-// False where the storage has been cut.
+// False if the storage was shrunk below the tensor's end.
 static bool fits(const px_tensor *self) {
   const px_block *block = self->storage->block;
   return !block->odd || px__access_of(self, false).end <= block->bytes;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensors over the memory of other tensors: as_strided with its bounds, detach, aliases. And
-// changing a tensor's geometry or storage in place.
+// Tensors over existing memory: as_strided with bounds checks, detach, aliases. In-place changes of
+// a tensor's geometry or storage.
 #include "tensor/storage.h"
 
 enum { SIZES_TEXT = 512 };
@@ -83,7 +83,7 @@ static void version_destroy(void *self) {
   px__free(self);
 }
 
-// Gives self a version of its own, which begins at `count`.
+// Gives self its own version counter, starting at `count`.
 static px_status count_alone(px_tensor *self, uint64_t count) {
   static const px_class version_class = {"version", version_destroy};
   px_counter *version;
@@ -106,7 +106,7 @@ px_status px_tensor_alias(px_tensor **out, const px_tensor *self) {
   return PX_OK;
 }
 
-// A batched tensor has the geometry of place 0.
+// A batched tensor has the geometry of batch index 0.
 px_status px__batched_new(px_tensor **out, px_tensor *beneath, int level) {
   PX_TRY(px__tensor_new(out, beneath->storage, (px_dtype)beneath->dtype, beneath->ndim - 1,
                         beneath->sizes + 1, beneath->strides + 1, beneath->offset));
@@ -147,7 +147,7 @@ px_status px__tensor_take_geometry(px_tensor *self, const px_tensor *view) {
   return PX_OK;
 }
 
-// The version that self had goes on counting for self, apart from the storage's: saved tensors
+// Self continues its version count in its own counter, independent of the storage's: saved tensors
 // compare with it.
 px_status px_tensor_set_data(px_tensor *self, const px_tensor *value) {
   PX_GIVEN(self);
