@@ -47,11 +47,11 @@ extern "C" {
   XX(IO, "input/output error", "OSError") \
   XX(NOT_FOUND, "no such file", "FileNotFoundError") \
   XX(STOP, "end of iteration", "StopIteration") \
-  XX(RECURSION, "too deep a nest", "RecursionError") \
-  XX(LINALG, "no such decomposition of the matrix", "LinAlgError") \
-  XX(DIST_BACKEND, "error of a communicator", "DistBackendError") \
-  XX(DIST_NETWORK, "error of the network", "DistNetworkError") \
-  XX(DIST_STORE, "error of a store", "DistStoreError") \
+  XX(RECURSION, "nested too deeply", "RecursionError") \
+  XX(LINALG, "linear algebra failed", "LinAlgError") \
+  XX(DIST_BACKEND, "communicator error", "DistBackendError") \
+  XX(DIST_NETWORK, "network error", "DistNetworkError") \
+  XX(DIST_STORE, "store error", "DistStoreError") \
   XX(FOREIGN, "error of the embedding language", "") \
   XX(BUG, "internal error; please report it", "SystemError")
 typedef enum px_status {
@@ -135,8 +135,9 @@ PX_API PX_COLD void px_error_note(const char *format, ...) PX_PRINTF(1, 2);
 #define PX_GIVEN(pointer) PX_CHECK(pointer, PX_TYPE, "%s(): `" #pointer "` is NULL", __func__)
 #define PX_GIVEN_N(array, count) \
   do { \
-    PX_CHECK((count) >= 1 || (count) == 0, PX_VALUE, "%s(): there cannot be %lld `" #array "`", \
-             __func__, (long long)(count)); \
+    PX_CHECK((count) >= 1 || (count) == 0, PX_VALUE, \
+             "%s(): expected a non-negative count of `" #array "`, got %lld", __func__, \
+             (long long)(count)); \
     PX_CHECK((array) || (count) == 0, PX_TYPE, "%s(): `" #array "` is NULL", __func__); \
   } while (0)
 #define PX_GIVEN_EACH(array, count) \

@@ -217,7 +217,7 @@ static px_status read_bytes(const px_tensor *self, void *to, size_t bytes) {
 // result sizes.
 static px_status check_values(const px_tensor *self) {
   if (PX_LIKELY(px__tensor_device(self).type != PX_META)) return PX_OK;
-  PX_CHECK(!px__caller, PX_UNIMPLEMENTED, "%s reads values, which tensors on meta do not have",
+  PX_CHECK(!px__caller, PX_UNIMPLEMENTED, "%s needs values, but meta tensors have none",
            px__caller);
   PX_FAIL(PX_RUNTIME, "Tensor.item() cannot be called on meta tensors");
 }
@@ -226,8 +226,7 @@ px_status px_tensor_read(const px_tensor *self, void *to, size_t bytes) {
   PX_GIVEN(self);
   PX_GIVEN_N(to, bytes);
   size_t wanted = (size_t)self->numel * px__item(self);
-  PX_CHECK(bytes == wanted, PX_VALUE, "the tensor has %zu bytes, but room for %zu was given",
-           wanted, bytes);
+  PX_CHECK(bytes == wanted, PX_VALUE, "expected a buffer of %zu bytes, got %zu", wanted, bytes);
   if (bytes == 0) return PX_OK;
   PX_SCOPED(px_tensor) row = NULL;
   PX_TRY(px__tensor_contiguous(&row, self));

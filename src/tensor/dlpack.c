@@ -113,7 +113,7 @@ static px_status device_of(px_device *out, px_dl_device device) {
                device.device_type == DL_CUDA;
   PX_CHECK(known, PX_RUNTIME, "Unsupported device_type: %d", device.device_type);
   PX_CHECK(device.device_type != DL_CUDA || device.device_id >= 0, PX_RUNTIME,
-           "a device has no number %d", device.device_id);
+           "invalid device_id %d", device.device_id);
   *out = device.device_type == DL_CUDA ? px_cuda(device.device_id) : px_cpu();
   return px_device_resolve(out, *out);
 }

@@ -39,7 +39,7 @@ static const char *name_at(const void *names, int i) {
 
 px_status px_dtype_parse(px_dtype *out, const char *name) {
   PX_GIVEN(out);
-  PX_CHECK(name, PX_TYPE, "a dtype needs a name");
+  PX_CHECK(name, PX_TYPE, "expected a dtype name, got NULL");
   for (int i = 0; i < PX_DTYPE_COUNT; i++)
     if (!strcmp(rows[i].name, name) || !strcmp(rows[i].alias, name))
       return *out = (px_dtype)i, PX_OK;

@@ -45,7 +45,7 @@ static void channels_last(int ndim, const int64_t *sizes, int64_t *strides) {
 
 px_status px__format_strides(int64_t *strides, int ndim, const int64_t *sizes,
                              px_memory_format format) {
-  PX_CHECK((unsigned)format < PX_COUNT_OF(formats), PX_VALUE, "there is no memory format %d",
+  PX_CHECK((unsigned)format < PX_COUNT_OF(formats), PX_VALUE, "invalid memory format %d",
            (int)format);
   int wanted = formats[format].ndim;
   PX_CHECK(!wanted || wanted == ndim, PX_RUNTIME, "required rank %d tensor to use %s format",

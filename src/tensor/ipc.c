@@ -30,7 +30,7 @@ px_status px_storage_ipc_handle(px_storage_handle *out, px_storage *storage) {
   PX_GIVEN(storage);
   *out = (px_storage_handle){.bytes = 0};
   PX_CHECK(storage->block->device.type == PX_CUDA, PX_RUNTIME,
-           "only storages of devices have handles; those of the CPU have files (px_storage_fd)");
+           "expected a device storage, got a CPU storage: share it with px_storage_fd");
   PX_TRY(px_device_init());
   px__reclaim_add(collect_for_memory);
   if (px__passed_many()) px__passed_collect();

@@ -41,12 +41,12 @@ static int64_t kept,
     kept_checked;  // released storages kept for other processes; at the last collection
 
 static px_status failed(const char *what) {
-  PX_FAIL(PX_RUNTIME, "unable to %s the counters of shared storages: %s (%d)", what,
+  PX_FAIL(PX_RUNTIME, "unable to %s the counter file of shared storages: %s (%d)", what,
           strerror(errno), errno);
 }
 
 static px_status has_ended(void) {
-  PX_FAIL(PX_RUNTIME, "the process that sent the storage has let go of it");
+  PX_FAIL(PX_RUNTIME, "the sending process has released the storage");
 }
 
 static void unlist(px__passed **list, px__passed *p) {
@@ -58,7 +58,7 @@ static void unlist(px__passed **list, px__passed *p) {
 static px_status map_counters(px__counters *c) {
   struct stat info;
   bool whole = fstat(c->fd, &info) == 0 && info.st_size >= BYTES;
-  PX_CHECK(whole, PX_VALUE, "the handle is not of the counters of shared storages");
+  PX_CHECK(whole, PX_VALUE, "invalid IPC handle: not a counter file");
   void *memory = px__fault(PX__FAULT_FILE)
                      ? MAP_FAILED
                      : mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, c->fd, 0);
@@ -142,7 +142,7 @@ static px_status take_place(px__passed *p) {
     __atomic_store_n(&own.places[at].serial, p->serial, __ATOMIC_RELEASE);
     return PX_OK;
   }
-  PX_FAIL(PX_RUNTIME, "a process can share %d storages of devices at once", PLACES);
+  PX_FAIL(PX_RUNTIME, "a process cannot share more than %d device storages at a time", PLACES);
 }
 
 static px_status make_sent(px_storage *storage) {
@@ -268,7 +268,7 @@ static px_status take_hold(px__passed *p) {
 
 static px_status make_received(px__passed **out, const px_storage_handle *handle) {
   px__passed *p;
-  PX_CHECK(handle->slot < PLACES, PX_VALUE, "the bytes are no handle that Phlox has made");
+  PX_CHECK(handle->slot < PLACES, PX_VALUE, "invalid IPC handle");
   PX_TRY(PX_NEW(&p));
   p->place = handle->slot, p->serial = handle->serial;
   px_status status = open_counters(&p->from, &handle->counters);

@@ -20,7 +20,7 @@ static px_status note(px_access *accesses, void **addresses, px_tensor *const *t
   for (int i = 0; i < count; i++) {
     const px_tensor *t = tensors[i];
     PX_CHECK(px_device_equal(px_tensor_device(t), device), PX_VALUE,
-             "work of a stream is given tensors of its device");
+             "expected tensors on the device of the stream");
     accesses[i] = px__access_of(t, i >= reads);
     char *data = t->storage->block ? t->storage->block->data : NULL;
     addresses[i] = data ? data + accesses[i].begin : NULL;

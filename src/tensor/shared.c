@@ -96,7 +96,7 @@ static px_status open_file(px__shared **out, int fd, size_t bytes, const char *n
   if (fstat(fd, &info)) return px__shared_failed("open");
   PX_CHECK(S_ISREG(info.st_mode) && (uint64_t)info.st_size >= more &&
                (uint64_t)info.st_size - more >= bytes,
-           PX_VALUE, "the file has not the %zu bytes of shared memory that it should have", bytes);
+           PX_VALUE, "expected a shared memory file of at least %zu bytes", bytes);
   pthread_mutex_lock(&lock);
   px__shared *s = find(&info, bytes);
   px_status status = s ? PX_OK : map_file(&s, fd, bytes, name, &info);
@@ -183,7 +183,7 @@ px_status px_storage_fd(int *out, px_storage *storage) {
   PX_GIVEN(storage);
   PX_CHECK(storage->shared, PX_RUNTIME, "the storage is not in shared memory");
   PX_CHECK(!px_storage_is_named(storage), PX_RUNTIME,
-           "the storage's memory has a name, and no file that is open");
+           "the storage is in a named file without an open descriptor");
   *out = storage->shared->fd;
   return PX_OK;
 }
@@ -206,13 +206,11 @@ px_status px_storage_name(char *out, px_storage *storage) {
   *out = 0;
   PX_GIVEN(storage);
   px__shared *s = storage->shared;
-  PX_CHECK(px_storage_is_named(storage), PX_RUNTIME,
-           "the storage is in no shared memory that has a name");
+  PX_CHECK(px_storage_is_named(storage), PX_RUNTIME, "the storage is not in a named file");
   PX_TRY(px__named_hold(s->holders, getpid()));
   if (!is_of(s->name, s)) {
     px__named_drop(s->holders, s->name, getpid());
-    PX_FAIL(PX_RUNTIME,
-            "the shared memory '%s' has lost its name: the processes that held it have ended",
+    PX_FAIL(PX_RUNTIME, "the shared memory '%s' is gone: the processes that held it have exited",
             s->name);
   }
   snprintf(out, PX_SHARED_NAME, "%s@%d", s->name, (int)getpid());
@@ -228,7 +226,7 @@ px_status px_storage_from_name(px_storage **out, const char *name, size_t bytes)
   bool right = strlen(name) < sizeof file && !strncmp(name, "/phlox_", 7) &&
                sscanf(name + 1, "%[a-z0-9_]@%d%n", file + 1, &sender, &end) == 2 &&
                !name[1 + end] && sender > 0;
-  PX_CHECK(right, PX_VALUE, "'%.80s' is no name of shared memory", name);
+  PX_CHECK(right, PX_VALUE, "'%.80s' is not a shared memory name", name);
   file[0] = '/';
   int fd = px__fault(PX__FAULT_FILE) ? (errno = EIO, -1) : shm_open(file, O_RDWR | O_CLOEXEC, 0);
   if (fd < 0) return px__shared_failed("open");

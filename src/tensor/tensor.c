@@ -155,7 +155,7 @@ px_status px__tensor_view(px_tensor **out, const px_tensor *self, int ndim, cons
 
 static px_status settle_dtype(px_dtype *dtype) {
   if (PX_LIKELY((unsigned)*dtype < PX_DTYPE_COUNT)) return PX_OK;
-  PX_CHECK(*dtype == PX_DTYPE_NONE, PX_TYPE, "there is no dtype %d", (int)*dtype);
+  PX_CHECK(*dtype == PX_DTYPE_NONE, PX_TYPE, "invalid dtype %d", (int)*dtype);
   *dtype = px_dtype_default();
   return PX_OK;
 }
@@ -256,14 +256,13 @@ px_status px_tensor_wrap(px_tensor **out, void *data, size_t bytes, int ndim, co
     PX_TRY(px__extent_bytes(&needed, ndim, sizes, strides, 0, dtype));
   else
     PX_TRY(px__row_major_bytes(&needed, ndim, sizes, dtype));
-  PX_CHECK(needed <= bytes, PX_RUNTIME,
-           "a tensor of %zu bytes does not fit the memory of %zu bytes that it is made over",
+  PX_CHECK(needed <= bytes, PX_RUNTIME, "a tensor of %zu bytes does not fit in memory of %zu bytes",
            needed, bytes);
   PX_CHECK(data || !needed, PX_VALUE, "a tensor of %zu bytes needs memory, but got NULL", needed);
   size_t item = px_dtype_size(dtype);
   PX_CHECK(device.type == PX_CPU || (uintptr_t)data % item == 0, PX_RUNTIME,
-           "%s on a device needs memory at a multiple of %zu bytes, but got %p",
-           px_dtype_name(dtype), item, data);
+           "expected %s device memory aligned to %zu bytes, got %p", px_dtype_name(dtype), item,
+           data);
   // Wrapping the memory comes last, so a failure never calls `release`.
   PX_SCOPED(px_tensor) made = NULL;
   PX_TRY(tensor_make(&made, NULL, dtype, ndim, px__thread_marks.fresh, px__tally_here));
@@ -278,8 +277,7 @@ px_status px_tensor_from_scalar(px_tensor **out, px_scalar value) {
   static const px_dtype dtypes[] = {
       ['b'] = PX_BOOL, ['i'] = PX_INT64, ['u'] = PX_UINT64, ['f'] = PX_FLOAT64};
   *out = NULL;
-  PX_CHECK(value.kind && strchr("biuf", value.kind), PX_TYPE,
-           "a tensor needs a number, but none was given");
+  PX_CHECK(value.kind && strchr("biuf", value.kind), PX_TYPE, "expected a number, got none");
   px_dtype dtype = dtypes[(unsigned char)value.kind];
   PX_TRY(px_tensor_empty(out, 0, NULL, dtype, px_cpu()));
   px_scalar_store(value, dtype, px__tensor_at(*out));

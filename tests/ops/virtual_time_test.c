@@ -311,7 +311,8 @@ PX_TEST(a_trace_quotes_names_and_wants_parts_behind_what_they_are_part_of) {
   e.parent = -1, e.kind = PX_PROFILE_DEVICE, e.device.index = 64;
   FAILS(px_profile_trace(&text, &e, 1, NULL), PX_VALUE, "is on no device");
   FAILS(px_profile_trace(&text, NULL, 1, NULL), PX_TYPE, "`events` is NULL");
-  FAILS(px_profile_trace(&text, NULL, -1, NULL), PX_VALUE, "there cannot be -1 `events`");
+  FAILS(px_profile_trace(&text, NULL, -1, NULL), PX_VALUE,
+        "expected a non-negative count of `events`, got -1");
 }
 
 static px_status draw(px_profile *profile) {

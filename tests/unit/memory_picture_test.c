@@ -69,7 +69,8 @@ PX_TEST(what_cannot_be_drawn_is_refused) {
   char *text = NULL;
   make_past();
   FAILS(px_memory_picture(&text, &past, 1, -1), PX_VALUE, "owners must not be negative");
-  FAILS(px_memory_picture(&text, &past, -1, 1), PX_VALUE, "there cannot be -1 `devices`");
+  FAILS(px_memory_picture(&text, &past, -1, 1), PX_VALUE,
+        "expected a non-negative count of `devices`, got -1");
   FAILS(px_memory_picture(&text, NULL, 1, 1), PX_TYPE, "`devices` is NULL");
   FAILS(px_memory_picture(&text, NULL, 0, 1), PX_VALUE, "the snapshot has no events");
   events[0].action = PX_MEMORY_SEGMENT_ALLOC, past.event_count = 1;
