@@ -303,7 +303,7 @@ PX_TEST(what_is_no_handle_is_refused) {
   OK(px_storage_ipc_handle(&good, px_tensor_storage(t)));
   handle = good, handle.counters = zeros;
   FAILS(px_storage_from_ipc_handle(&none, &handle), PX_VALUE, "invalid IPC handle");
-  handle = good, handle.place = ~0ull;
+  handle = good, handle.slot = ~0ull;
   FAILS(px_storage_from_ipc_handle(&none, &handle), PX_RUNTIME, "has released the storage");
   handle = good, handle.device[0] ^= 1;
   FAILS(px_storage_from_ipc_handle(&none, &handle), PX_RUNTIME, "does not see the device");
@@ -324,7 +324,7 @@ PX_TEST(bytes_out_of_the_allocation_are_refused) {
     hear(&good, sizeof good);
     bad = good, bad.bytes = 1 << 30;
     FAILS(px_storage_from_ipc_handle(&none, &bad), PX_VALUE, "are not in the");
-    bad = good, bad.place = ~0ull;
+    bad = good, bad.slot = ~0ull;
     FAILS(px_storage_from_ipc_handle(&none, &bad), PX_VALUE, "invalid IPC handle");
     bad = good, bad.offset = ~0ull - 8;
     FAILS(px_storage_from_ipc_handle(&none, &bad), PX_VALUE, "are not in the");
