@@ -29,7 +29,7 @@ export;
 
 // Extends the lifetime past the importer's pending work on its default stream: the current stream
 // waits for it, and the memory is recorded on the current stream.
-static px_status outlast(px_tensor *tensor, void *native) {
+static px_status extend_lifetime(px_tensor *tensor, void *native) {
   px_stream *current;
   PX_TRY(px_stream_current(&current, px__tensor_device(tensor)));
   PX_TRY(px_stream_take_over(current, native));
@@ -39,7 +39,7 @@ static px_status outlast(px_tensor *tensor, void *native) {
 static void export_delete(px_dl_managed *self) {
   const export *e = (const export *)self;
   px_tensor *tensor = self->manager_ctx;
-  if (e->native && outlast(tensor, e->native) != PX_OK) px_error_clear();
+  if (e->native && extend_lifetime(tensor, e->native) != PX_OK) px_error_clear();
   px_release(tensor);
   px__free(self);
 }
@@ -64,7 +64,7 @@ static px_status export_new(px_dl_managed **out, px_tensor *tensor) {
 
 // Prepares an export. The importer may use the memory on any stream at any time, so its address is
 // handed out. Returns the stream whose work must be made visible; NULL for the CPU.
-static px_status hand_out(px_stream **current, px_tensor *tensor) {
+static px_status prepare_export(px_stream **current, px_tensor *tensor) {
   *current = NULL;
   PX_CHECK(px__tensor_device(tensor).type != PX_META, PX_RUNTIME, "Cannot pack tensors on meta");
   if (tensor->numel)
@@ -79,7 +79,7 @@ px_status px_dlpack_export(px_dl_managed **out, px_tensor *tensor, px_stream *st
   PX_GIVEN(tensor);
   px_stream *current;
   *out = NULL;
-  PX_TRY(hand_out(&current, tensor));
+  PX_TRY(prepare_export(&current, tensor));
   if (current && stream) PX_TRY(px_stream_wait_stream(stream, current));
   return export_new(out, tensor);
 }
@@ -89,11 +89,11 @@ px_status px_dlpack_export_native(px_dl_managed **out, px_tensor *tensor, void *
   PX_GIVEN(tensor);
   px_stream *current;
   *out = NULL;
-  PX_TRY(hand_out(&current, tensor));
+  PX_TRY(prepare_export(&current, tensor));
   if (current) PX_TRY(px_stream_hand_over(current, native));
   PX_TRY(export_new(out, tensor));
-  bool lasts = native == DEFAULT_STREAM || native == THREAD_STREAM;
-  if (current && lasts) ((export *)*out)->native = native;
+  bool is_default = native == DEFAULT_STREAM || native == THREAD_STREAM;
+  if (current && is_default) ((export *)*out)->native = native;
   return PX_OK;
 }
 

@@ -42,12 +42,12 @@ void *px_tensor_slot(const px_tensor *self) {
 }
 
 void *px_tensor_set_slot_take(px_tensor *self, void *slot) {
-  px_autograd_slot *there = NULL;
-  if (__atomic_compare_exchange_n(&self->autograd, &there, slot, false, __ATOMIC_ACQ_REL,
+  px_autograd_slot *existing = NULL;
+  if (__atomic_compare_exchange_n(&self->autograd, &existing, slot, false, __ATOMIC_ACQ_REL,
                                   __ATOMIC_ACQUIRE))
     return slot;
   px_release(slot);
-  return there;
+  return existing;
 }
 
 uint64_t px_tensor_view_version(const px_tensor *self) { return self->own_version; }

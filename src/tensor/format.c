@@ -76,13 +76,13 @@ bool px_tensor_has_format(const px_tensor *self, px_memory_format format) {
 // True if strides increase from the channels outward, with or without gaps. False if ambiguous: a
 // single image of one row and column, and slices of such rows.
 static bool is_like_channels_last(const px_tensor *t) {
-  int64_t least = 0;
+  int64_t min_stride = 0;
   if (t->strides[1] == 0) return false;
   for (int k = 0; k < t->ndim; k++) {
     int d = last_dim(t->ndim, k);
-    if (t->sizes[d] == 0 || t->strides[d] < least) return false;
-    if (d == 0 && least == t->strides[1]) return false;
-    least = t->sizes[d] > 1 ? px__steps(t->sizes[d], t->strides[d]) : t->strides[d];
+    if (t->sizes[d] == 0 || t->strides[d] < min_stride) return false;
+    if (d == 0 && min_stride == t->strides[1]) return false;
+    min_stride = t->sizes[d] > 1 ? px__steps(t->sizes[d], t->strides[d]) : t->strides[d];
   }
   return true;
 }
@@ -152,10 +152,10 @@ static bool is_row_major(const px_tensor *t) {
   return true;
 }
 
-const int64_t *px__kept_strides(int64_t *room, const px_tensor *t) {
+const int64_t *px__kept_strides(int64_t *buffer, const px_tensor *t) {
   if (PX_LIKELY(t->contiguous) && is_row_major(t)) return NULL;
   if (px_tensor_is_dense(t)) return t->strides;
   px__layout l = {.ndim = t->ndim, .n = 1, .sizes = t->sizes, .strides = {t->strides}};
-  px__layout_strides(room, &l);
-  return room;
+  px__layout_strides(buffer, &l);
+  return buffer;
 }

@@ -18,19 +18,19 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { PLACES = 1 << 16 };
-typedef struct place {
-  uint64_t serial;  // atomic; 0: free. Never reused
-  uint64_t flying;  // atomic; messages in flight
-} place;
-enum { BYTES = PLACES * sizeof(place) };
+enum { SLOTS = 1 << 16 };
+typedef struct slot {
+  uint64_t serial;     // atomic; 0: free. Never reused
+  uint64_t in_flight;  // atomic; messages in flight
+} slot;
+enum { BYTES = SLOTS * sizeof(slot) };
 
 // The counter file of a process, mapped into this one.
 struct px__counters {
   px__counters *next;
   int refs, fd;
   px_ipc_handle handle;
-  place *places;
+  slot *slots;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -45,7 +45,7 @@ static px_status failed(const char *what) {
           strerror(errno), errno);
 }
 
-static px_status has_ended(void) {
+static px_status storage_gone(void) {
   PX_FAIL(PX_RUNTIME, "the sending process has released the storage");
 }
 
@@ -63,7 +63,7 @@ static px_status map_counters(px__counters *c) {
                      ? MAP_FAILED
                      : mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, c->fd, 0);
   if (memory == MAP_FAILED) return failed("map");
-  c->places = memory;
+  c->slots = memory;
   return PX_OK;
 }
 
@@ -75,7 +75,7 @@ static px_status make_counters(px__counters *c) {
 
 static px_status start_own(void) {
   px__counters made = {.fd = -1};
-  if (own.places) return PX_OK;
+  if (own.slots) return PX_OK;
   px_status status = make_counters(&made);
   if (status == PX_OK)
     own = made;
@@ -110,13 +110,13 @@ static void close_counters(px__counters *c) {
   if (--c->refs) return;
   while (*at != c) at = &(*at)->next;
   *at = c->next;
-  munmap(c->places, BYTES);
+  munmap(c->slots, BYTES);
   close(c->fd);
   px__free(c);
 }
 
 // Sets or queries a lock on a slot, like fcntl.
-static int lock_place(const px__counters *c, uint64_t at, short type, int command, short *found) {
+static int lock_slot(const px__counters *c, uint64_t at, short type, int command, short *found) {
   struct flock range = {.l_type = type, .l_whence = SEEK_SET, .l_start = (off_t)at, .l_len = 1};
   int result = px__fault(PX__FAULT_FILE) ? (errno = EIO, -1) : fcntl(c->fd, command, &range);
   if (found) *found = range.l_type;
@@ -125,24 +125,24 @@ static int lock_place(const px__counters *c, uint64_t at, short type, int comman
 
 // True if other processes hold the storage, or a message is in flight. True if this cannot be
 // determined.
-static bool is_wanted(const px__passed *p) {
+static bool is_referenced(const px__passed *p) {
   short found = F_RDLCK;
-  if (__atomic_load_n(&own.places[p->place].flying, __ATOMIC_ACQUIRE)) return true;
-  return lock_place(&own, p->place, F_WRLCK, F_OFD_GETLK, &found) != 0 || found != F_UNLCK;
+  if (__atomic_load_n(&own.slots[p->slot].in_flight, __ATOMIC_ACQUIRE)) return true;
+  return lock_slot(&own, p->slot, F_WRLCK, F_OFD_GETLK, &found) != 0 || found != F_UNLCK;
 }
 
 // ---- sending
-static px_status take_place(px__passed *p) {
+static px_status take_slot(px__passed *p) {
   static uint64_t next, serial;
-  for (int i = 0; i < PLACES; i++) {
-    uint64_t at = next++ % PLACES;
-    if (own.places[at].serial) continue;
-    p->place = at;
+  for (int i = 0; i < SLOTS; i++) {
+    uint64_t at = next++ % SLOTS;
+    if (own.slots[at].serial) continue;
+    p->slot = at;
     p->serial = ++serial;
-    __atomic_store_n(&own.places[at].serial, p->serial, __ATOMIC_RELEASE);
+    __atomic_store_n(&own.slots[at].serial, p->serial, __ATOMIC_RELEASE);
     return PX_OK;
   }
-  PX_FAIL(PX_RUNTIME, "a process cannot share more than %d device storages at a time", PLACES);
+  PX_FAIL(PX_RUNTIME, "a process cannot share more than %d device storages at a time", SLOTS);
 }
 
 static px_status make_sent(px_storage *storage) {
@@ -150,7 +150,7 @@ static px_status make_sent(px_storage *storage) {
   PX_TRY(start_own());
   PX_TRY(PX_NEW(&p));
   px_status status = px_event_new(&p->event, PX_EVENT_INTERPROCESS);
-  if (status == PX_OK) status = take_place(p);
+  if (status == PX_OK) status = take_slot(p);
   if (status != PX_OK) {
     px_release(p->event);
     px__free(p);
@@ -176,14 +176,14 @@ px_status px__passed_of_storage(px__passed **out, px_storage *storage) {
 
 void px__passed_fly(px_storage_handle *out, px__passed *p) {
   out->counters = own.handle;
-  out->slot = p->place, out->serial = p->serial;
-  __atomic_add_fetch(&own.places[p->place].flying, 1, __ATOMIC_ACQ_REL);
+  out->slot = p->slot, out->serial = p->serial;
+  __atomic_add_fetch(&own.slots[p->slot].in_flight, 1, __ATOMIC_ACQ_REL);
 }
 
 // Removes an unreferenced storage from the list. The caller disposes of it without the lock.
-static void end_sent(px__passed *p) {
+static void remove_sent(px__passed *p) {
   unlist(&sent, p);
-  __atomic_store_n(&own.places[p->place].serial, 0, __ATOMIC_RELEASE);
+  __atomic_store_n(&own.slots[p->slot].serial, 0, __ATOMIC_RELEASE);
 }
 
 static void dispose(px__passed *list) {
@@ -196,14 +196,14 @@ static void dispose(px__passed *list) {
 }
 
 // Moves kept storages without references to *ended. Returns the number of referenced storages.
-static int64_t sort_out(px__passed **ended) {
+static int64_t collect_unreferenced(px__passed **ended) {
   int64_t left = 0;
   for (px__passed *p = sent, *next; p; p = next) {
     next = p->next;
-    bool wanted = is_wanted(p);
-    left += wanted;
-    if (wanted || p->storage) continue;
-    end_sent(p);
+    bool referenced = is_referenced(p);
+    left += referenced;
+    if (referenced || p->storage) continue;
+    remove_sent(p);
     kept--;
     p->next = *ended;
     *ended = p;
@@ -215,22 +215,22 @@ static int64_t sort_out(px__passed **ended) {
 int64_t px__passed_collect(void) {
   px__passed *ended = NULL;
   pthread_mutex_lock(&lock);
-  int64_t left = sort_out(&ended);
+  int64_t left = collect_unreferenced(&ended);
   pthread_mutex_unlock(&lock);
   dispose(ended);
   return left;
 }
 
 bool px__passed_many(void) {
-  enum { OFTEN = 64 };
+  enum { MIN_KEPT = 64 };
   pthread_mutex_lock(&lock);
-  bool many = kept >= 2 * kept_checked + OFTEN;
+  bool many = kept >= 2 * kept_checked + MIN_KEPT;
   pthread_mutex_unlock(&lock);
   return many;
 }
 
 // ---- receiving
-static bool shares_place(const px__passed *p) {
+static bool shares_slot(const px__passed *p) {
   for (const px__passed *other = received; other; other = other->next)
     if (other != p && other->from == p->from && other->serial == p->serial) return true;
   return false;
@@ -241,7 +241,7 @@ void px__passed_drop(void *context) {
   if (!px_device_initialized()) return;
   pthread_mutex_lock(&lock);
   unlist(&received, p);
-  if (!shares_place(p)) lock_place(p->from, p->place, F_UNLCK, F_OFD_SETLK, NULL);
+  if (!shares_slot(p)) lock_slot(p->from, p->slot, F_UNLCK, F_OFD_SETLK, NULL);
   close_counters(p->from);
   pthread_mutex_unlock(&lock);
   px__free(p);
@@ -249,30 +249,30 @@ void px__passed_drop(void *context) {
 
 // If a handle was received twice, the count stays at 0; the lock keeps the memory.
 void px__passed_land(const px__passed *p) {
-  uint64_t *at = &(p->from ? p->from : &own)->places[p->place].flying;
-  uint64_t flying = __atomic_load_n(at, __ATOMIC_RELAXED);
-  while (flying && !__atomic_compare_exchange_n(at, &flying, flying - 1, true, __ATOMIC_ACQ_REL,
-                                                __ATOMIC_RELAXED))
+  uint64_t *at = &(p->from ? p->from : &own)->slots[p->slot].in_flight;
+  uint64_t in_flight = __atomic_load_n(at, __ATOMIC_RELAXED);
+  while (in_flight && !__atomic_compare_exchange_n(at, &in_flight, in_flight - 1, true,
+                                                   __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
     ;
 }
 
 // Locks the slot, unless this process already did.
-static px_status take_hold(px__passed *p) {
-  const place *at = &p->from->places[p->place];
-  bool first = !shares_place(p);
-  if (first && lock_place(p->from, p->place, F_RDLCK, F_OFD_SETLK, NULL)) return failed("lock");
+static px_status lock_received(px__passed *p) {
+  const slot *at = &p->from->slots[p->slot];
+  bool first = !shares_slot(p);
+  if (first && lock_slot(p->from, p->slot, F_RDLCK, F_OFD_SETLK, NULL)) return failed("lock");
   if (__atomic_load_n(&at->serial, __ATOMIC_ACQUIRE) == p->serial) return PX_OK;
-  if (first) lock_place(p->from, p->place, F_UNLCK, F_OFD_SETLK, NULL);
-  return has_ended();
+  if (first) lock_slot(p->from, p->slot, F_UNLCK, F_OFD_SETLK, NULL);
+  return storage_gone();
 }
 
 static px_status make_received(px__passed **out, const px_storage_handle *handle) {
   px__passed *p;
-  PX_CHECK(handle->slot < PLACES, PX_VALUE, "invalid IPC handle");
+  PX_CHECK(handle->slot < SLOTS, PX_VALUE, "invalid IPC handle");
   PX_TRY(PX_NEW(&p));
-  p->place = handle->slot, p->serial = handle->serial;
+  p->slot = handle->slot, p->serial = handle->serial;
   px_status status = open_counters(&p->from, &handle->counters);
-  if (status == PX_OK) status = take_hold(p);
+  if (status == PX_OK) status = lock_received(p);
   if (status != PX_OK) {
     if (p->from) close_counters(p->from);
     px__free(p);
@@ -285,7 +285,7 @@ static px_status make_received(px__passed **out, const px_storage_handle *handle
 
 static px__passed *find(px__passed *list, const px_storage_handle *handle) {
   const size_t size = sizeof handle->counters;
-  while (list && (list->serial != handle->serial || list->place != handle->slot ||
+  while (list && (list->serial != handle->serial || list->slot != handle->slot ||
                   (list->from && memcmp(&list->from->handle, &handle->counters, size))))
     list = list->next;
   return list;
@@ -328,7 +328,7 @@ void px__passed_put(px_storage *fresh, px_block *block, px__passed *p) {
 
 bool px__passed_ours(const px_storage_handle *handle) {
   pthread_mutex_lock(&lock);
-  bool ours = own.places && !memcmp(&own.handle, &handle->counters, sizeof own.handle);
+  bool ours = own.slots && !memcmp(&own.handle, &handle->counters, sizeof own.handle);
   pthread_mutex_unlock(&lock);
   return ours;
 }
@@ -344,7 +344,7 @@ px_status px__passed_take_back(px_storage **out, px_event **event, px_storage *f
     if (*out) *event = px_retain(p->event);
     pthread_mutex_unlock(&lock);
     px__block_free(empty);
-    if (!p) return has_ended();
+    if (!p) return storage_gone();
   }
   return PX_OK;
 }
@@ -356,9 +356,9 @@ void px__passed_end(px_storage *storage, px_block *block_take) {
   if (px_device_initialized()) {
     pthread_mutex_lock(&lock);
     p->storage = NULL;
-    bool keeps = !p->from && is_wanted(p);
+    bool keeps = !p->from && is_referenced(p);
     if (keeps) p->block = block_take, block_take = NULL, kept++;
-    if (!p->from && !keeps) end_sent(ended = p), p->next = NULL;
+    if (!p->from && !keeps) remove_sent(ended = p), p->next = NULL;
     pthread_mutex_unlock(&lock);
   }
   px__block_free(block_take);

@@ -10,7 +10,7 @@ struct px__passed {
   px_block *block;      // sent and destroyed: the memory, held by other processes
   px_event *event;      // sent: recorded before each message
   px__counters *from;   // received: the sender's counters; sent: NULL
-  uint64_t place, serial;
+  uint64_t slot, serial;
 };
 
 // Sending. of_storage returns the record of a sent storage, valid as long as the storage;

@@ -37,11 +37,11 @@ static void generator_destroy(void *self) {
   px__free(self);
 }
 static const px_class generator_class = {"generator", generator_destroy};
-static void keep(void *self) { (void)self; }
-static const px_class default_class = {"generator", keep};
+static void destroy_nothing(void *self) { (void)self; }
+static const px_class default_class = {"generator", destroy_nothing};
 
 // Returns the calling thread's row, or a free one; -1: none. Lock held.
-static int row_of(bool free_one) {
+static int isolated_row(bool free_one) {
   for (int i = 0; i < DEFAULT_LIMIT && (isolated_count || free_one); i++)
     if (free_one ? !isolated[i].host
                  : isolated[i].host && pthread_equal(isolated[i].thread, pthread_self()))
@@ -53,7 +53,7 @@ static int row_of(bool free_one) {
 static px_generator *default_of(px_device device) {
   bool host = device.type == PX_CPU;
   px_generator *g = host ? &cpu_default : &device_defaults[device.index];
-  int row = host ? row_of(false) : -1;
+  int row = host ? isolated_row(false) : -1;
   if (row >= 0) return isolated[row].host;
   if (g->head.cls) return g;
   g->head.cls = &default_class;
@@ -67,7 +67,7 @@ static px_generator *default_of(px_device device) {
   return g;
 }
 
-static px_status check_draws(px_device device) {
+static px_status check_has_elements(px_device device) {
   PX_CHECK(device.type != PX_META, PX_RUNTIME,
            "there is no generator for device type meta: its tensors have no elements");
   return PX_OK;
@@ -78,7 +78,7 @@ px_status px_generator_new(px_generator **out, px_device device) {
   px_device resolved;
   *out = NULL;
   PX_TRY(px_device_resolve(&resolved, device));
-  PX_TRY(check_draws(resolved));
+  PX_TRY(check_has_elements(resolved));
   bool host = resolved.type == PX_CPU;
   size_t head = (sizeof **out + 15) / 16 * 16;
   PX_TRY(px__alloc((void **)out, head + (host ? sizeof(px_mt19937) : 0)));
@@ -101,7 +101,7 @@ px_status px_generator_default(px_generator **out, px_device device) {
   PX_GIVEN(out);
   *out = NULL;
   PX_TRY(resolve(&device));
-  PX_TRY(check_draws(device));
+  PX_TRY(check_has_elements(device));
   PX_CHECK(device.type == PX_CPU || device.index < DEFAULT_LIMIT, PX_RUNTIME,
            "device index %d has no default generator", device.index);
   pthread_mutex_lock(&generators_lock);
@@ -189,8 +189,8 @@ uint64_t px_generator_next(px_generator *generator) {
 
 void px_random_isolate(px_generator *host, int device) {
   pthread_mutex_lock(&generators_lock);
-  int row = row_of(false);
-  if (row < 0 && host) row = row_of(true);
+  int row = isolated_row(false);
+  if (row < 0 && host) row = isolated_row(true);
   if (row >= 0) {
     isolated_count += (host != NULL) - (isolated[row].host != NULL);
     isolated[row].thread = pthread_self();
@@ -202,10 +202,10 @@ void px_random_isolate(px_generator *host, int device) {
 }
 
 // Seeds the generators of an isolated thread; false for other threads.
-static bool seed_own(uint64_t seed) {
+static bool seed_isolated(uint64_t seed) {
   px_generator *host = NULL, *device = NULL;
   pthread_mutex_lock(&generators_lock);
-  int row = row_of(false);
+  int row = isolated_row(false);
   if (row >= 0) host = isolated[row].host, device = default_of(px_cuda(isolated[row].device));
   pthread_mutex_unlock(&generators_lock);
   if (!host) return false;
@@ -215,7 +215,7 @@ static bool seed_own(uint64_t seed) {
 }
 
 void px_manual_seed(uint64_t seed) {
-  if (seed_own(seed)) return;
+  if (seed_isolated(seed)) return;
   pthread_mutex_lock(&generators_lock);
   px_generator *host = default_of(px_cpu());
   default_seed = seed;

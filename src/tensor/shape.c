@@ -114,32 +114,34 @@ px_status px__wrap_dims(uint64_t *out, const int64_t *dims, int count, int ndim)
 static px_status infer_size(int64_t numel, int ndim, int64_t *sizes) {
   char text[SIZES_TEXT];
   int64_t known = 1;
-  int open = -1;
+  int inferred = -1;
   bool over = false;
   for (int d = 0; d < ndim; d++) {
     if (sizes[d] == -1) {
-      PX_CHECK(open < 0, PX_RUNTIME, "only one dimension can be inferred");
-      open = d;
+      PX_CHECK(inferred < 0, PX_RUNTIME, "only one dimension can be inferred");
+      inferred = d;
       continue;
     }
     PX_CHECK(sizes[d] >= 0, PX_RUNTIME, "invalid shape dimension %lld", (long long)sizes[d]);
     over |= px__mul_size(known, sizes[d], &known);
   }
-  bool fits = !over && (open < 0 ? known == numel : known == 0 ? numel == 0 : numel % known == 0);
+  bool fits = !over && (inferred < 0 ? known == numel
+                        : known == 0 ? numel == 0
+                                     : numel % known == 0);
   PX_CHECK(fits, PX_RUNTIME, "shape '%s' is invalid for input of size %lld",
            px__sizes_text(text, sizeof text, ndim, sizes), (long long)numel);
-  if (open < 0) return PX_OK;
+  if (inferred < 0) return PX_OK;
   PX_CHECK(known != 0, PX_RUNTIME,
            "cannot reshape tensor of 0 elements into shape %s because the unspecified dimension "
            "size -1 can be any value and is ambiguous",
            px__sizes_text(text, sizeof text, ndim, sizes));
-  sizes[open] = numel / known;
+  sizes[inferred] = numel / known;
   return PX_OK;
 }
 
 // Computes the strides of a view, from the last dimension. Old dimensions contiguous with each
 // other form a run, which may be split arbitrarily. The new sizes must cover each run exactly.
-static bool cut_runs(const px_tensor *t, int ndim, const int64_t *sizes, int64_t *strides) {
+static bool split_runs(const px_tensor *t, int ndim, const int64_t *sizes, int64_t *strides) {
   int at = ndim - 1;
   int64_t base = t->ndim ? t->strides[t->ndim - 1] : 1, run = 1, covered = 1;
   for (int d = t->ndim - 1; d >= 0; d--) {
@@ -167,7 +169,7 @@ px_status px__view_strides(bool *possible, const px_tensor *self, int ndim, int6
   else if (self->numel == 0 || self->contiguous || self->ndim == 0)
     px__row_major(ndim, sizes, strides);
   else
-    *possible = cut_runs(self, ndim, sizes, strides);
+    *possible = split_runs(self, ndim, sizes, strides);
   return PX_OK;
 }
 

@@ -33,7 +33,7 @@ static void unmap(px__shared *s) {
 }
 
 // Release function of the allocation over a mapping.
-static void give_back(void *context) {
+static void release_mapping(void *context) {
   px__shared *s = context, **at = &first;
   pthread_mutex_lock(&lock);
   bool last = --s->refs == 0;
@@ -59,11 +59,11 @@ static px_status map_data(px__shared *s, int fd) {
   return PX_OK;
 }
 // Keeps an unnamed file open, so its descriptor can be sent.
-static px_status keep(px__shared *s, int fd) {
+static px_status map_unnamed(px__shared *s, int fd) {
   s->fd = px__fault(PX__FAULT_FILE) ? (errno = EIO, -1) : fcntl(fd, F_DUPFD_CLOEXEC, 0);
   return s->fd < 0 ? px__shared_failed("map") : map_data(s, fd);
 }
-static px_status hold(px__shared *s, int fd, const char *name) {
+static px_status map_named(px__shared *s, int fd, const char *name) {
   PX_TRY(map_data(s, fd));
   px__holders *holders = (void *)((char *)s->data + s->bytes - px__named_page());
   PX_TRY(px__named_hold(holders, getpid()));
@@ -79,7 +79,7 @@ static px_status map_file(px__shared **out, int fd, size_t bytes, const char *na
   PX_TRY(PX_NEW(&s));
   *s = (px__shared){.fd = -1, .device = info->st_dev, .inode = info->st_ino};
   s->bytes = name ? (size_t)info->st_size : bytes ? bytes : 1;
-  px_status status = name ? hold(s, fd, name) : keep(s, fd);
+  px_status status = name ? map_named(s, fd, name) : map_unnamed(s, fd);
   if (status != PX_OK) {
     unmap(s);
     return status;
@@ -92,10 +92,10 @@ static px_status map_file(px__shared **out, int fd, size_t bytes, const char *na
 // Returns the mapping of a file, with an additional reference.
 static px_status open_file(px__shared **out, int fd, size_t bytes, const char *name) {
   struct stat info;
-  size_t more = name ? px__named_page() : 0;
+  size_t extra = name ? px__named_page() : 0;
   if (fstat(fd, &info)) return px__shared_failed("open");
-  PX_CHECK(S_ISREG(info.st_mode) && (uint64_t)info.st_size >= more &&
-               (uint64_t)info.st_size - more >= bytes,
+  PX_CHECK(S_ISREG(info.st_mode) && (uint64_t)info.st_size >= extra &&
+               (uint64_t)info.st_size - extra >= bytes,
            PX_VALUE, "expected a shared memory file of at least %zu bytes", bytes);
   pthread_mutex_lock(&lock);
   px__shared *s = find(&info, bytes);
@@ -108,8 +108,8 @@ static px_status open_file(px__shared **out, int fd, size_t bytes, const char *n
 
 // Makes the allocation over a mapping. Takes ownership of the reference, also on failure.
 static px_status block_over(px_block **out, px__shared *s, size_t bytes) {
-  px_status status = px__block_wrap(out, s->data, bytes, px_cpu(), give_back, s);
-  if (status != PX_OK) give_back(s);
+  px_status status = px__block_wrap(out, s->data, bytes, px_cpu(), release_mapping, s);
+  if (status != PX_OK) release_mapping(s);
   return status;
 }
 
@@ -191,7 +191,7 @@ px_status px_storage_fd(int *out, px_storage *storage) {
 // ---- names
 
 // True if the name refers to the file of the mapping.
-static bool is_of(const char *name, const px__shared *s) {
+static bool is_file_of(const char *name, const px__shared *s) {
   struct stat info;
   int fd = px__fault(PX__FAULT_FILE) ? (errno = EIO, -1) : shm_open(name, O_RDONLY | O_CLOEXEC, 0);
   bool found = fd >= 0 && fstat(fd, &info) == 0;
@@ -208,7 +208,7 @@ px_status px_storage_name(char *out, px_storage *storage) {
   px__shared *s = storage->shared;
   PX_CHECK(px_storage_is_named(storage), PX_RUNTIME, "the storage is not in a named file");
   PX_TRY(px__named_hold(s->holders, getpid()));
-  if (!is_of(s->name, s)) {
+  if (!is_file_of(s->name, s)) {
     px__named_drop(s->holders, s->name, getpid());
     PX_FAIL(PX_RUNTIME, "the shared memory '%s' is gone: the processes that held it have exited",
             s->name);

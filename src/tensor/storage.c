@@ -69,17 +69,17 @@ static px_status resize(px_storage *storage, size_t bytes) {
   px_block *old = storage->block, *made = NULL;
   size_t kept = bytes < old->bytes ? bytes : old->bytes;
   size_t whole = storage->whole > old->bytes ? storage->whole : old->bytes;
-  bool was_cut = storage->whole != 0, cut = bytes < whole;
+  bool was_shrunk = storage->whole != 0, shrunk = bytes < whole;
   PX_TRY(block_like(&made, old, bytes));
   px_status status = px__copy_blocks(made, 0, old, 0, kept, false);
   if (status != PX_OK) {
     px__block_free(made);
     return px_error_add_frame(status, __FILE__, __LINE__, __func__);
   }
-  if (cut) px__block_cut(made);
+  if (shrunk) px__block_cut(made);
   status = px__storage_replace(storage, made);
-  if (status != PX_OK ? cut : was_cut) px__block_uncut();
-  if (status == PX_OK) storage->whole = cut ? whole : 0;
+  if (status != PX_OK ? shrunk : was_shrunk) px__block_uncut();
+  if (status == PX_OK) storage->whole = shrunk ? whole : 0;
   return status;
 }
 

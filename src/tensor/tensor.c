@@ -14,7 +14,7 @@ static bool is_kept(const px_tensor *self) { return (uintptr_t)self->user & 1; }
 static void own_geometry(px_tensor *t) { t->sizes = t->own, t->strides = t->own + PX__OWN_DIMS; }
 
 // Releases members that few tensors have.
-__attribute__((noinline)) static void end_rest(px_tensor *t) {
+__attribute__((noinline)) static void release_rare(px_tensor *t) {
   px_release(t->base);
   px_release(t->version);
   px_release(t->autograd);
@@ -29,7 +29,7 @@ static void tensor_destroy(void *self) {
   if (PX_UNLIKELY(is_kept(t))) kept_release(px_tensor_kept(t));
   px__storage_release(t->storage, here);
   t->user = NULL;
-  if (t->base || t->version || t->autograd || t->beneath) end_rest(t);
+  if (t->base || t->version || t->autograd || t->beneath) release_rare(t);
   if (PX_UNLIKELY(t->sizes != t->own)) px__free(t->sizes), own_geometry(t);
   px__pool_give(here, PX__POOL_TENSOR, t);
 }
@@ -53,7 +53,7 @@ static px_tensor *tensor_new(void) {
 }
 
 // Returns a tensor with capacity for `ndim` dimensions, or NULL.
-static px_tensor *find_tensor(int ndim, px__tally *here) {
+static px_tensor *take_tensor(int ndim, px__tally *here) {
   px_tensor *t = px__pool_take(here, PX__POOL_TENSOR);
   if (PX_UNLIKELY(!t)) t = tensor_new();
   if (PX_LIKELY(ndim <= PX__OWN_DIMS) || !t) return t;
@@ -66,7 +66,7 @@ static px_tensor *find_tensor(int ndim, px__tally *here) {
 // Sets everything but the geometry. Takes ownership of the storage, also on failure.
 static px_status tensor_make(px_tensor **out, px_storage *storage_take, px_dtype dtype, int ndim,
                              uint16_t flags, px__tally *here) {
-  px_tensor *t = *out = find_tensor(ndim, here);
+  px_tensor *t = *out = take_tensor(ndim, here);
   if (PX_UNLIKELY(!t)) {
     px_release(storage_take);
     return px_error_add_frame(PX_NOMEM, __FILE__, __LINE__, __func__);
@@ -153,7 +153,7 @@ px_status px__tensor_view(px_tensor **out, const px_tensor *self, int ndim, cons
   return view_plain(out, self, ndim, sizes, strides, offset);
 }
 
-static px_status settle_dtype(px_dtype *dtype) {
+static px_status resolve_dtype(px_dtype *dtype) {
   if (PX_LIKELY((unsigned)*dtype < PX_DTYPE_COUNT)) return PX_OK;
   PX_CHECK(*dtype == PX_DTYPE_NONE, PX_TYPE, "invalid dtype %d", (int)*dtype);
   *dtype = px_dtype_default();
@@ -161,8 +161,8 @@ static px_status settle_dtype(px_dtype *dtype) {
 }
 
 // Completes the defaults of a factory call.
-static px_status settle_options(px_dtype *dtype, px_device *device) {
-  PX_TRY(settle_dtype(dtype));
+static px_status resolve_options(px_dtype *dtype, px_device *device) {
+  PX_TRY(resolve_dtype(dtype));
   if (device->type < 0) *device = px_device_default();
   if (device->type == PX_CPU) device->index = -1;
   bool known =
@@ -172,13 +172,13 @@ static px_status settle_options(px_dtype *dtype, px_device *device) {
 
 // Fast path: if all sizes are positive and the bytes do not overflow, nothing else can; one pass
 // suffices.
-static inline px_status settle_bytes(size_t *out, int ndim, const int64_t *sizes, px_dtype dtype) {
+static inline px_status compute_bytes(size_t *out, int ndim, const int64_t *sizes, px_dtype dtype) {
   int64_t bytes = px__dtype_bytes[dtype];
-  bool odd = ndim > PX_MAX_DIMS;
-  for (int d = 0; d < ndim && !odd; d++)
-    odd = sizes[d] <= 0 || px__mul_size(bytes, sizes[d], &bytes);
+  bool special = ndim > PX_MAX_DIMS;
+  for (int d = 0; d < ndim && !special; d++)
+    special = sizes[d] <= 0 || px__mul_size(bytes, sizes[d], &bytes);
   *out = (size_t)bytes;
-  if (PX_LIKELY(!odd)) return PX_OK;
+  if (PX_LIKELY(!special)) return PX_OK;
   PX_TRY(px__check_sizes(ndim, sizes));
   return px__row_major_bytes(out, ndim, sizes, dtype);
 }
@@ -192,8 +192,8 @@ PX__WHOLE px_status px_tensor_empty(px_tensor **out, int ndim, const int64_t *si
   px__tally *here = px__tally_here;
   uint16_t marks = px__thread_marks.fresh;
   *out = NULL;
-  PX_TRY(settle_options(&dtype, &device));
-  PX_TRY(settle_bytes(&bytes, ndim, sizes, dtype));
+  PX_TRY(resolve_options(&dtype, &device));
+  PX_TRY(compute_bytes(&bytes, ndim, sizes, dtype));
   PX_TRY(px__storage_new(&storage, bytes, device, here));
   PX_TRY(tensor_make(out, storage, dtype, ndim, marks, here));
   set_row_major(*out, ndim, sizes);
@@ -208,7 +208,7 @@ px_status px_tensor_empty_strided(px_tensor **out, int ndim, const int64_t *size
   size_t bytes;
   px_storage *storage;
   *out = NULL;
-  PX_TRY(settle_options(&dtype, &device));
+  PX_TRY(resolve_options(&dtype, &device));
   PX_TRY(px__check_sizes(ndim, sizes));
   PX_TRY(px__extent_bytes(&bytes, ndim, sizes, strides, 0, dtype));
   PX_TRY(px__storage_new(&storage, bytes, device, px__tally_here));
@@ -234,7 +234,7 @@ px_status px_tensor_empty_pinned(px_tensor **out, int ndim, const int64_t *sizes
   px_block *block;
   px_storage *storage;
   *out = NULL;
-  PX_TRY(settle_dtype(&dtype));
+  PX_TRY(resolve_dtype(&dtype));
   PX_TRY(px__check_sizes(ndim, sizes));
   PX_TRY(px__row_major_bytes(&bytes, ndim, sizes, dtype));
   PX_TRY(px__block_new_pinned(&block, bytes));
@@ -250,7 +250,7 @@ px_status px_tensor_wrap(px_tensor **out, void *data, size_t bytes, int ndim, co
   PX_GIVEN_N(sizes, ndim);
   size_t needed;
   *out = NULL;
-  PX_TRY(settle_options(&dtype, &device));
+  PX_TRY(resolve_options(&dtype, &device));
   PX_TRY(px__check_sizes(ndim, sizes));
   if (strides)
     PX_TRY(px__extent_bytes(&needed, ndim, sizes, strides, 0, dtype));
@@ -354,7 +354,7 @@ void px_tensor_bump_version(px_tensor *self) {
 }
 
 // False if the storage was shrunk below the tensor's end.
-static bool fits(const px_tensor *self) {
+static bool in_bounds(const px_tensor *self) {
   const px_block *block = self->storage->block;
   return !block->odd || px__access_of(self, false).end <= block->bytes;
 }
@@ -362,7 +362,7 @@ static bool fits(const px_tensor *self) {
 void *px_tensor_data(const px_tensor *self) {
   if (px__is_batched(self)) return NULL;
   px__block_hand_out(self->storage->block);
-  return self->numel && fits(self) ? px__tensor_at(self) : NULL;
+  return self->numel && in_bounds(self) ? px__tensor_at(self) : NULL;
 }
 
 px_status px_tensor_host_data(void **out, const px_tensor *self) {

@@ -84,7 +84,7 @@ static void version_destroy(void *self) {
 }
 
 // Gives self its own version counter, starting at `count`.
-static px_status count_alone(px_tensor *self, uint64_t count) {
+static px_status make_own_version(px_tensor *self, uint64_t count) {
   static const px_class version_class = {"version", version_destroy};
   px_counter *version;
   PX_TRY(PX_NEW(&version));
@@ -101,7 +101,7 @@ px_status px_tensor_alias(px_tensor **out, const px_tensor *self) {
   *out = NULL;
   PX_SCOPED(px_tensor) made = NULL;
   PX_TRY(same_memory(&made, self));
-  PX_TRY(count_alone(made, 0));
+  PX_TRY(make_own_version(made, 0));
   *out = PX_MOVE(made);
   return PX_OK;
 }
@@ -156,7 +156,7 @@ px_status px_tensor_set_data(px_tensor *self, const px_tensor *value) {
   PX_CHECK(!px__is_batched(self) && !px__is_batched(value), PX_RUNTIME,
            "mutating directly with `.data` under vmap transform is not allowed.");
   PX_TRY(px__tensor_room(self, value->ndim));
-  if (!self->version) PX_TRY(count_alone(self, px_tensor_version(self)));
+  if (!self->version) PX_TRY(make_own_version(self, px_tensor_version(self)));
   px_storage *old = self->storage;
   self->storage = px_retain(value->storage);
   take_geometry(self, value);
