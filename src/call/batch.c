@@ -60,7 +60,7 @@ void px_vmap_end(void) {
 
 bool px_tensor_is_batched(const px_tensor *self) { return px__is_batched(self); }
 int px_tensor_batch_level(const px_tensor *self) { return px__is_batched(self) ? self->level : 0; }
-px_tensor *px_tensor_physical(const px_tensor *self) { return self->beneath; }
+px_tensor *px_tensor_physical(const px_tensor *self) { return self->physical; }
 
 // What a thread sets aside for the calls beneath a level.
 typedef struct above {
@@ -120,7 +120,7 @@ px_status px_unbatch(px_tensor **out, px_tensor *self, int64_t dim) {
   PX_TRY(check_mapping("px_unbatch"));
   PX_TRY(px__wrap_dim(&d, dim, self->ndim + 1));
   bool mapped = px_tensor_batch_level(self) == level;
-  PX_SCOPED(px_tensor) whole = mapped ? px_retain(self->beneath) : NULL;
+  PX_SCOPED(px_tensor) whole = mapped ? px_retain(self->physical) : NULL;
   above a = descend(level);
   px_status status = mapped ? PX_OK : repeat(&whole, self, mapping_at(level)->size);
   if (status == PX_OK && d) status = px_movedim(out, whole, &first, 1, &dim, 1);
@@ -194,15 +194,15 @@ static px_status with_ones(px_tensor **out, px_tensor *t, int n) {
 
 px_status px__batch_align(px_tensor **out, const px__batching *b, px_tensor *t, int ndim) {
   *out = NULL;
-  if (px__is_mapped(b, t) && t->ndim < ndim) return with_ones(out, t->beneath, ndim - t->ndim);
-  *out = px_retain(px__is_mapped(b, t) ? t->beneath : t);
+  if (px__is_mapped(b, t) && t->ndim < ndim) return with_ones(out, t->physical, ndim - t->ndim);
+  *out = px_retain(px__is_mapped(b, t) ? t->physical : t);
   return PX_OK;
 }
 
 px_status px__batch_whole(px_tensor **out, const px__batching *b, px_tensor *t) {
   *out = NULL;
   if (t && !px__is_mapped(b, t)) return repeat(out, t, b->size);
-  *out = px_retain(t ? t->beneath : NULL);
+  *out = px_retain(t ? t->physical : NULL);
   return PX_OK;
 }
 
@@ -464,7 +464,7 @@ static px_status make_turned(px_tensor **out, const px__batching *b, px_tensor *
 }
 static px_status turn_back(px__batching *b) {
   int64_t from = -1, to = 2;
-  px_tensor *made = NULL, *turned = b->call->results[0]->beneath;
+  px_tensor *made = NULL, *turned = b->call->results[0]->physical;
   PX_TRY(px_movedim(&made, turned, &from, 1, &to, 1));
   px_release(b->call->results[0]);
   b->call->results[0] = NULL;
@@ -522,7 +522,7 @@ static px_status make_merged(px_tensor **out, const px__batching *b, px_tensor *
 }
 
 static px_status unmerge(px__batching *b, int i) {
-  px_tensor *made = NULL, *merged = b->call->results[i]->beneath;
+  px_tensor *made = NULL, *merged = b->call->results[i]->physical;
   int64_t sizes[2] = {b->size, merged->sizes[0] / b->size};
   PX_TRY(px_unflatten(&made, merged, 0, sizes, 2));
   px_release(b->call->results[i]);
@@ -629,7 +629,7 @@ static px_status fold_result(px__batching *b, const folding *f, px_tensor *made_
 static px_status fold_beneath(px__batching *b, folding *f) {
   PX_SCOPED(px_tensor) input = NULL;
   void *results[PX__MAX_RESULTS] = {0};
-  PX_TRY(fold_input(&input, px__arg_tensor(b->call, PX__SELF)->beneath, f));
+  PX_TRY(fold_input(&input, px__arg_tensor(b->call, PX__SELF)->physical, f));
   f->args[PX__SELF] = PX_T(input);
   PX_TRY(px_op_call(f->op, PX_CALL_NEW, f->args, results));
   px_status status = PX_OK;
@@ -660,7 +660,7 @@ static px_status batch_fold(px__batching *b) {
 
 static px_status make_place(px_tensor **out, const px__batching *b, px_tensor *t, int64_t place) {
   *out = NULL;
-  if (px__is_mapped(b, t)) return px_select(out, t->beneath, 0, place);
+  if (px__is_mapped(b, t)) return px_select(out, t->physical, 0, place);
   *out = px_retain(t);
   return PX_OK;
 }
@@ -737,12 +737,12 @@ static px_status draw_same(px__batching *b) {
   PX_SCOPED(px_tensor) copy = NULL;
   void *drawn[1] = {NULL};
   memcpy(args, call->args, call->op->param_count * sizeof *args);
-  PX_TRY(px_select(&one, self->beneath, 0, 0));
+  PX_TRY(px_select(&one, self->physical, 0, 0));
   PX_TRY(px_clone(&copy, one, NULL));
   args[PX__SELF] = PX_T(copy);
   PX_TRY(px_op_call(call->op, PX_CALL_INPLACE, args, drawn));
   px_release(drawn[0]);
-  PX_TRY(px_copy_(self->beneath, copy, false));
+  PX_TRY(px_copy_(self->physical, copy, false));
   call->results[0] = px_retain(self);
   return PX_OK;
 }
@@ -823,7 +823,7 @@ static px_status apply(px__batching *b) {
 static void look(px__batching *b, const px_tensor *t) {
   if (!t || !px__is_batched(t) || t->level <= b->level) return;
   b->level = t->level;
-  b->size = t->beneath->sizes[0];
+  b->size = t->physical->sizes[0];
 }
 
 // The deepest level among the tensors of a call; 0: there is none.

@@ -64,14 +64,14 @@ static __attribute__((noinline)) void note(listing *x, const px_tensor *t, bool 
 }
 static inline void list_tensor(listing *x, const px_tensor *t, bool write) {
   px__operand_of(&x->operands[x->n++], t);
-  if (PX_UNLIKELY(!px__is_quiet(x->device, t))) note(x, t, write);
+  if (PX_UNLIKELY(!px__access_untracked(x->device, t))) note(x, t, write);
 }
 
 // An operand at which to look first.
 static __attribute__((noinline)) px_status list_other(listing *x, const char *op,
                                                       const px_tensor *t, bool write) {
   PX_CHECK(x->n < PX_MAX_OPERANDS, PX_BUG, "%s has too many operands", op);
-  PX_TRY(px__refuse_batched(t));
+  PX_TRY(px__check_not_batched(t));
   PX_CHECK(t->dtype < PX_DTYPE_COMPUTED || x->dtypes >> t->dtype & 1, PX_UNIMPLEMENTED,
            "\"%s\" not implemented for '%s'", op, px_dtype_class((px_dtype)t->dtype));
   if (x->device.type != PX_CPU && px__tensor_device(t).type == PX_CPU && t->ndim == 0) {

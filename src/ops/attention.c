@@ -134,7 +134,7 @@ static px_status check_tiles(const px_op *op, const px_tensor *q, const px_tenso
 // As query lies: what was transposed before is transposed back after. NULL: row-major.
 static const int64_t *output_strides(int64_t room[4], const px_tensor *query,
                                      const int64_t *sizes) {
-  return px__has_sizes(query, 4, sizes) ? px__kept_strides(room, query) : NULL;
+  return px__has_sizes(query, 4, sizes) ? px__preserved_strides(room, query) : NULL;
 }
 PX_RUN(tiled_attention) {
   const px_tensor *q = args->query;

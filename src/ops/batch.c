@@ -70,7 +70,7 @@ PX_BATCH(trace) {
   int64_t last = -1;
   PX_CHECK(args->self->ndim == 2, PX_RUNTIME,
            "trace: expected a matrix, but got tensor with dim %d", args->self->ndim);
-  PX_TRY(px_diagonal(&line, args->self->beneath, 0, 1, 2));
+  PX_TRY(px_diagonal(&line, args->self->physical, 0, 1, 2));
   PX_TRY(px_sum(&made, line, &last, 1, false, PX_DTYPE_NONE));
   return px__batch_give(b, 0, made);
 }
@@ -119,7 +119,7 @@ static px_status give_sum(px__batching *b, const sum *s) {
   px_tensor *made = NULL, *self = s->self;
   PX_TRY(sum_of(&made, b, s));
   if (b->call->mode != PX_CALL_INPLACE) return px__batch_give(b, 0, made);
-  px_status status = px_copy_(self->beneath, made, false);
+  px_status status = px_copy_(self->physical, made, false);
   px_release(made);
   PX_TRY(status);
   return px__batch_give(b, 0, NULL);

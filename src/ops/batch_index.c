@@ -210,11 +210,11 @@ PX_BATCH(embedding) {
   px_tensor *made = NULL, *pair[2] = {NULL, NULL};
   const int64_t *padding = args->padding_idx.kind == PX_ARG_NONE ? NULL : &args->padding_idx.v.i;
   if (!px__is_mapped(b, args->weight)) {
-    PX_TRY(px_embedding(&made, args->input->beneath, args->weight, padding));
+    PX_TRY(px_embedding(&made, args->input->physical, args->weight, padding));
     return px__batch_give(b, 0, made);
   }
   px_status status = row_indices(pair, b, args->input);
-  if (status == PX_OK) status = px_index(&made, args->weight->beneath, pair, 2, two_dims, 2);
+  if (status == PX_OK) status = px_index(&made, args->weight->physical, pair, 2, two_dims, 2);
   px_release(pair[0]);
   px_release(pair[1]);
   PX_TRY(status);
@@ -326,7 +326,7 @@ static px_status element_indices(px_tensor **out, int64_t *dim, const px__batchi
     ones[1 + k] = k == d ? index->numel : 1;
   }
   *dim = d + 1;
-  PX_TRY(px_to(&wide, index->beneath, PX_INT64, PX_DEVICE_NONE, false, false));
+  PX_TRY(px_to(&wide, index->physical, PX_INT64, PX_DEVICE_NONE, false, false));
   PX_TRY(px_reshape(&line, wide, ones, self->ndim + 1));
   return px_expand(out, line, sizes, self->ndim + 1);
 }
@@ -445,7 +445,7 @@ PX_BATCH(index_fill) {
 static px_status give_filled(px__batching *b, px_tensor *self, px_tensor *made_take) {
   PX_SCOPED(px_tensor) made = made_take;
   if (b->call->mode != PX_CALL_INPLACE) return px__batch_give(b, 0, PX_MOVE(made));
-  PX_TRY(px_copy_(self->beneath, made, false));
+  PX_TRY(px_copy_(self->physical, made, false));
   return px__batch_give(b, 0, NULL);
 }
 
@@ -484,7 +484,7 @@ PX_BATCH(roll) {
   PX_SCOPED(px_tensor) flat = NULL;
   PX_SCOPED(px_tensor) rolled = NULL;
   int64_t dims[PX_MAX_DIMS], last = -1;
-  const px_tensor *all = args->self->beneath;
+  const px_tensor *all = args->self->physical;
   px_value shifts = args->shifts;
   for (int k = 0; k < args->dims.n; k++) {
     int d;

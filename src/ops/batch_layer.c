@@ -272,7 +272,7 @@ static px_status own_weights(px_tensor **out, const px__batching *b, px_tensor *
   PX_TRY(px_eq_scalar(&ignored, lines, px_int(ignore_index)));
   PX_TRY(px_masked_fill(&known, lines, ignored, px_int(0)));
   PX_TRY(px_to(&wide, known, PX_INT64, PX_DEVICE_NONE, false, false));
-  return px_gather(out, weight->beneath, 1, wide, false);
+  return px_gather(out, weight->physical, 1, wide, false);
 }
 // Numbers of the targets of all places times those; with a weight for all, none.
 static px_status weigh(px_tensor **each, const px__batching *b, px_tensor *weight,

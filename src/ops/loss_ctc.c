@@ -37,7 +37,7 @@ static void ctc_drop(ctc *c) {
 static px_status on_host(px_tensor **out, const px_tensor *t) {
   const int64_t *read;  // before others do
   PX_SCOPED(px_tensor) whole = NULL;
-  PX_TRY(px__refuse_batched(t));
+  PX_TRY(px__check_not_batched(t));
   PX_TRY(px__tensor_to(&whole, t, PX_INT64, px_cpu()));
   PX_TRY(px_contiguous(out, whole));
   return px__tensor_read(&read, *out);

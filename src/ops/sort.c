@@ -102,7 +102,7 @@ PX_BATCH(median) {
   PX_SCOPED(px_tensor) where = NULL;
   px_tensor *made = NULL;
   if (t->numel == 0) return px__batch_loop(b, true);
-  PX_TRY(px_reshape(&lines, t->beneath, (const int64_t[]){b->size, t->numel}, 2));
+  PX_TRY(px_reshape(&lines, t->physical, (const int64_t[]){b->size, t->numel}, 2));
   PX_TRY(px_median_dim(&made, &where, lines, 1, false));
   return px__batch_give(b, 0, made);
 }

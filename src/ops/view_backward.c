@@ -169,7 +169,7 @@ PX_BATCH(as_strided_backward) {
     px__sizes_copy(rooms[k] + 1, list->v.ints, list->n);
     *list = PX_IS(rooms[k], list->n + 1);
   }
-  *px__batch_argument(op, given, "grad_output") = PX_T(grad->beneath);
+  *px__batch_argument(op, given, "grad_output") = PX_T(grad->physical);
   PX_TRY(px_op_call(op, PX_CALL_NEW, given, result));
   return px__batch_give(b, 0, result[0]);
 }

@@ -296,7 +296,7 @@ PX_RUN(tensor_split_tensor) {
   PX_CHECK(px__tensor_device(where).type == PX_CPU, PX_RUNTIME,
            "tensor_split expected tensor_indices_or_sections to be on cpu, but it's on %s",
            px_device_type_name(px__tensor_device(where).type));
-  PX_TRY(px__refuse_batched(where));
+  PX_TRY(px__check_not_batched(where));
   PX_TRY(px_contiguous(&line, where));
   const int64_t *places;
   PX_TRY(px__tensor_read(&places, line));

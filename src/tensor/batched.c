@@ -8,12 +8,12 @@
 #include "tensor/tensor_impl.h"
 
 int px__calls_differ;
-px_status (*px__batched_view)(px_tensor **out, px_tensor *beneath, int level, int ndim,
+px_status (*px__batched_view)(px_tensor **out, px_tensor *physical, int level, int ndim,
                               const int64_t *sizes, const int64_t *strides, int64_t offset);
 
-void px__batched_over(px_tensor *self, px_tensor *beneath, int level) {
-  px_tensor *before = self->beneath;
-  self->beneath = px_retain(beneath);
+void px__batched_over(px_tensor *self, px_tensor *physical, int level) {
+  px_tensor *before = self->physical;
+  self->physical = px_retain(physical);
   self->level = (uint8_t)level;
   self->flags |= PX_TENSOR_BATCHED;
   if (before)
@@ -23,13 +23,13 @@ void px__batched_over(px_tensor *self, px_tensor *beneath, int level) {
 }
 
 void px__batched_end(px_tensor *self) {
-  px_tensor *beneath = self->beneath;
-  self->beneath = NULL;  // headers are reused
+  px_tensor *physical = self->physical;
+  self->physical = NULL;  // headers are reused
   __atomic_sub_fetch(&px__calls_differ, 1, __ATOMIC_RELAXED);
-  px_release(beneath);
+  px_release(physical);
 }
 
-px_status px__refuse_batched(const px_tensor *t) {
+px_status px__check_not_batched(const px_tensor *t) {
   PX_CHECK(!px__is_batched(t), PX_RUNTIME,
            "Cannot access data pointer of Tensor that doesn't have storage");
   return PX_OK;

@@ -174,8 +174,8 @@ static px_status copy_across(px_tensor *to, const px_tensor *from, bool non_bloc
 }
 
 px_status px__tensor_copy(px_tensor *to, const px_tensor *from, bool non_blocking) {
-  PX_TRY(px__refuse_batched(to));
-  PX_TRY(px__refuse_batched(from));
+  PX_TRY(px__check_not_batched(to));
+  PX_TRY(px__check_not_batched(from));
   PX_SCOPED(px_tensor) resolved = NULL;
   if (PX_UNLIKELY(from->flags & PX_TENSOR_LAZY)) {
     PX_TRY(packed(&resolved, from, (px_dtype)from->dtype));
@@ -190,7 +190,7 @@ px_status px__tensor_copy(px_tensor *to, const px_tensor *from, bool non_blockin
 
 px_status px__tensor_contiguous(px_tensor **out, const px_tensor *self) {
   *out = NULL;
-  PX_TRY(px__refuse_batched(self));
+  PX_TRY(px__check_not_batched(self));
   if (self->contiguous && !(self->flags & PX_TENSOR_LAZY))
     *out = px_retain(self);
   else

@@ -152,7 +152,7 @@ static bool is_row_major(const px_tensor *t) {
   return true;
 }
 
-const int64_t *px__kept_strides(int64_t *buffer, const px_tensor *t) {
+const int64_t *px__preserved_strides(int64_t *buffer, const px_tensor *t) {
   if (PX_LIKELY(t->contiguous) && is_row_major(t)) return NULL;
   if (px_tensor_is_dense(t)) return t->strides;
   px__layout l = {.ndim = t->ndim, .n = 1, .sizes = t->sizes, .strides = {t->strides}};

@@ -113,19 +113,19 @@ static void sweep(void) {
 }
 
 // Creates an empty file with an unused name.
-static int create_file(char name[PX__NAME_ROOM]) {
+static int create_file(char name[PX__NAME_BYTES]) {
   static unsigned made;
   for (;;) {
     unsigned number = __atomic_fetch_add(&made, 1, __ATOMIC_RELAXED);
     if (!number) sweep();
-    snprintf(name, PX__NAME_ROOM, "/phlox_%lx_%d_%u", (unsigned long)pid_namespace(), (int)getpid(),
-             number);
+    snprintf(name, PX__NAME_BYTES, "/phlox_%lx_%d_%u", (unsigned long)pid_namespace(),
+             (int)getpid(), number);
     int fd = shm_open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd >= 0 || errno != EEXIST) return fd;
   }
 }
 
-px_status px__named_new(int *out, char name[PX__NAME_ROOM], size_t bytes) {
+px_status px__named_new(int *out, char name[PX__NAME_BYTES], size_t bytes) {
   size_t page = px__named_page(), pages = bytes / page + 2;  // the last page is px__holders
   int fd = px__fault(PX__FAULT_FILE) ? (errno = EIO, -1) : create_file(name);
   if (fd < 0) return px__shared_failed("make");

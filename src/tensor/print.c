@@ -245,7 +245,7 @@ static void add_suffixes(printer *p, const px_tensor *self, int indent) {
 static px_status batched_text(char **out, const px_tensor *self) {
   char *inner = NULL;
   px__text text = {0};
-  PX_TRY(px_tensor_text(&inner, self->beneath, NULL));
+  PX_TRY(px_tensor_text(&inner, self->physical, NULL));
   px__text_add(&text, "BatchedTensor(lvl=%d, bdim=0, value=\n", self->level);
   for (const char *line = inner; *line;) {
     int length = (int)strcspn(line, "\n");

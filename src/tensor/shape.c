@@ -15,7 +15,7 @@ void px__row_major(int ndim, const int64_t *sizes, int64_t *strides) {
   }
 }
 
-void px__tensor_settle(px_tensor *t) {
+void px__tensor_update_derived(px_tensor *t) {
   int64_t numel = 1;
   bool contiguous = true;
   for (int d = t->ndim - 1; d >= 0; d--) {

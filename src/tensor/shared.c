@@ -16,7 +16,7 @@ struct px__shared {
   px__shared *next;
   int refs, fd;          // the descriptor is -1 for named files
   px__holders *holders;  // of a named file
-  char name[PX__NAME_ROOM];
+  char name[PX__NAME_BYTES];
   size_t bytes;  // mapped
   void *data;
   dev_t device;
@@ -151,7 +151,7 @@ static px_status move_to(px_storage *storage, int fd, const char *name) {
 }
 
 static px_status share(px_storage *storage, bool by_name) {
-  char name[PX__NAME_ROOM];
+  char name[PX__NAME_BYTES];
   int fd = -1;
   px_block *block = storage->block;
   if (storage->shared || block->device.type != PX_CPU) return PX_OK;

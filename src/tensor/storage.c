@@ -4,12 +4,12 @@
 
 // A replaced allocation whose address was handed out (to a NumPy array, for example). It is kept
 // until the storage is destroyed.
-struct px__former {
-  px__former *next;
+struct px__replaced {
+  px__replaced *next;
   px_block *block;
 };
 
-__attribute__((noinline, cold)) void px__storage_let_go(px_storage *storage, px_block *block) {
+__attribute__((noinline, cold)) void px__storage_free_memory(px_storage *storage, px_block *block) {
   if (storage->passed)
     px__passed_end(storage, block);
   else
@@ -17,15 +17,15 @@ __attribute__((noinline, cold)) void px__storage_let_go(px_storage *storage, px_
 }
 
 // Frees replaced allocations, and ends the shrunk state.
-__attribute__((noinline, cold)) void px__storage_end_rest(px_storage *storage) {
-  for (px__former *f = storage->former, *next; f; f = next) {
+__attribute__((noinline, cold)) void px__storage_end_rare(px_storage *storage) {
+  for (px__replaced *f = storage->replaced, *next; f; f = next) {
     next = f->next;
     px__block_free(f->block);
     px__free(f);
   }
-  storage->former = NULL;
-  if (storage->whole) px__block_uncut();
-  storage->whole = 0;
+  storage->replaced = NULL;
+  if (storage->unshrunk_bytes) px__block_uncut();
+  storage->unshrunk_bytes = 0;
 }
 
 static void storage_destroy(void *self) { px__storage_end(self, px__tally_here); }
@@ -44,18 +44,18 @@ px_status px__storage_wrap(px_storage **out, void *data, size_t bytes, px_device
 
 px_status px__storage_replace(px_storage *storage, px_block *block) {
   px_block *old = storage->block;
-  px__former *former = NULL;
+  px__replaced *replaced = NULL;
   bool known = old->foreign && old->device.type == PX_CPU;
-  if (known && PX_NEW(&former) != PX_OK) {
+  if (known && PX_NEW(&replaced) != PX_OK) {
     px__block_free(block);
     return px_error_add_frame(PX_NOMEM, __FILE__, __LINE__, __func__);
   }
   storage->block = block;
-  if (former) {
-    *former = (px__former){storage->former, old};
-    storage->former = former;
+  if (replaced) {
+    *replaced = (px__replaced){storage->replaced, old};
+    storage->replaced = replaced;
   } else {
-    px__storage_let_go(storage, old);
+    px__storage_free_memory(storage, old);
   }
   return PX_OK;
 }
@@ -68,8 +68,8 @@ static px_status block_like(px_block **out, const px_block *like, size_t bytes) 
 static px_status resize(px_storage *storage, size_t bytes) {
   px_block *old = storage->block, *made = NULL;
   size_t kept = bytes < old->bytes ? bytes : old->bytes;
-  size_t whole = storage->whole > old->bytes ? storage->whole : old->bytes;
-  bool was_shrunk = storage->whole != 0, shrunk = bytes < whole;
+  size_t whole = storage->unshrunk_bytes > old->bytes ? storage->unshrunk_bytes : old->bytes;
+  bool was_shrunk = storage->unshrunk_bytes != 0, shrunk = bytes < whole;
   PX_TRY(block_like(&made, old, bytes));
   px_status status = px__copy_blocks(made, 0, old, 0, kept, false);
   if (status != PX_OK) {
@@ -79,7 +79,7 @@ static px_status resize(px_storage *storage, size_t bytes) {
   if (shrunk) px__block_cut(made);
   status = px__storage_replace(storage, made);
   if (status != PX_OK ? shrunk : was_shrunk) px__block_uncut();
-  if (status == PX_OK) storage->whole = shrunk ? whole : 0;
+  if (status == PX_OK) storage->unshrunk_bytes = shrunk ? whole : 0;
   return status;
 }
 

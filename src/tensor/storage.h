@@ -5,11 +5,11 @@
 #include "base/pool.h"
 #include "tensor/tensor_impl.h"
 
-// storage.c. let_go frees an allocation, possibly held by other processes. end_rest handles rare
-// members.
+// storage.c. free_memory frees an allocation, possibly held by other processes. end_rare handles
+// rare members.
 extern PX__OWN const px_class px__storage_class;
-void px__storage_let_go(px_storage *storage, px_block *block_take);
-void px__storage_end_rest(px_storage *storage);
+void px__storage_free_memory(px_storage *storage, px_block *block_take);
+void px__storage_end_rare(px_storage *storage);
 
 static inline px_status px__storage_make(px_storage **out, px_block *block, px__tally *here) {
   *out = px__pool_take(here, PX__POOL_STORAGE);
@@ -41,10 +41,10 @@ static inline px_status px__storage_new(px_storage **out, size_t bytes, px_devic
 // Destroys an unreferenced storage and leaves it in the state expected by px__storage_make.
 static inline void px__storage_end(px_storage *storage, px__tally *here) {
   if (PX_UNLIKELY(storage->passed != NULL))
-    px__storage_let_go(storage, storage->block);
+    px__storage_free_memory(storage, storage->block);
   else
     px__block_free(storage->block);
-  if (PX_UNLIKELY(storage->former || storage->whole)) px__storage_end_rest(storage);
+  if (PX_UNLIKELY(storage->replaced || storage->unshrunk_bytes)) px__storage_end_rare(storage);
   storage->version = 0;
   storage->fixed = false;
   storage->shared = NULL;

@@ -19,7 +19,7 @@ __attribute__((noinline)) static void release_rare(px_tensor *t) {
   px_release(t->version);
   px_release(t->autograd);
   t->base = NULL, t->version = NULL, t->autograd = NULL;
-  if (PX_UNLIKELY(t->beneath != NULL)) px__batched_end(t);
+  if (PX_UNLIKELY(t->physical != NULL)) px__batched_end(t);
 }
 
 // Leaves the tensor in the state of tensor_new, except for fields written by tensor_make.
@@ -29,13 +29,13 @@ static void tensor_destroy(void *self) {
   if (PX_UNLIKELY(is_kept(t))) kept_release(px_tensor_kept(t));
   px__storage_release(t->storage, here);
   t->user = NULL;
-  if (t->base || t->version || t->autograd || t->beneath) release_rare(t);
+  if (t->base || t->version || t->autograd || t->physical) release_rare(t);
   if (PX_UNLIKELY(t->sizes != t->own)) px__free(t->sizes), own_geometry(t);
   px__pool_give(here, PX__POOL_TENSOR, t);
 }
 static const px_class tensor_class = {"tensor", tensor_destroy};
 
-__attribute__((noinline, cold)) px_status px__tensor_grow(px_tensor *t) {
+__attribute__((noinline, cold)) px_status px__tensor_grow_dims(px_tensor *t) {
   int64_t *room;
   PX_TRY(px_alloc((void **)&room, 2 * PX_MAX_DIMS * sizeof *room));
   for (int d = 0; d < t->ndim; d++) room[d] = t->sizes[d], room[PX_MAX_DIMS + d] = t->strides[d];
@@ -58,7 +58,7 @@ static px_tensor *take_tensor(int ndim, px__tally *here) {
   if (PX_UNLIKELY(!t)) t = tensor_new();
   if (PX_LIKELY(ndim <= PX__OWN_DIMS) || !t) return t;
   t->ndim = 0;
-  if (px__tensor_grow(t) == PX_OK) return t;
+  if (px__tensor_grow_dims(t) == PX_OK) return t;
   px__pool_give(here, PX__POOL_TENSOR, t);
   return NULL;
 }
@@ -101,7 +101,7 @@ static void set_geometry(px_tensor *t, int ndim, const int64_t *sizes, const int
   }
   for (int d = 0; d < ndim; d++) t->sizes[d] = sizes[d], t->strides[d] = strides[d];
   t->ndim = (int8_t)ndim;
-  px__tensor_settle(t);
+  px__tensor_update_derived(t);
 }
 
 px_status px__tensor_new(px_tensor **out, px_storage *storage, px_dtype dtype, int ndim,
@@ -139,10 +139,10 @@ PX__WHOLE static inline px_status view_plain(px_tensor **out, const px_tensor *s
 
 static px_status view_batched(px_tensor **out, const px_tensor *self, int ndim,
                               const int64_t *sizes, const int64_t *strides, int64_t offset) {
-  PX_SCOPED(px_tensor) beneath = NULL;
-  PX_TRY(px__batched_view(&beneath, self->beneath, self->level, ndim, sizes, strides, offset));
+  PX_SCOPED(px_tensor) physical = NULL;
+  PX_TRY(px__batched_view(&physical, self->physical, self->level, ndim, sizes, strides, offset));
   PX_TRY(view_plain(out, self, ndim, sizes, strides, offset));
-  px__batched_over(*out, beneath, self->level);
+  px__batched_over(*out, physical, self->level);
   return PX_OK;
 }
 
@@ -369,7 +369,7 @@ px_status px_tensor_host_data(void **out, const px_tensor *self) {
   PX_GIVEN(out);
   PX_GIVEN(self);
   *out = NULL;
-  PX_TRY(px__refuse_batched(self));
+  PX_TRY(px__check_not_batched(self));
   if (px__tensor_device(self).type != PX_CPU) return PX_OK;
   PX_TRY(px__block_wait(self->storage->block, "data", true));
   if (self->numel) PX_TRY(px__block_reach(self->storage->block, px__access_of(self, true).end));

@@ -5,27 +5,27 @@
 #include "phlox/random.h"
 #include "phlox/tensor.h"
 
-typedef struct px__shared px__shared;  // shared.c
-typedef struct px__passed px__passed;  // passed.c
-typedef struct px__former px__former;  // storage.c
+typedef struct px__shared px__shared;      // shared.c
+typedef struct px__passed px__passed;      // passed.c
+typedef struct px__replaced px__replaced;  // storage.c
 struct px_storage {
   px_object head;
   px_block *block;
-  uint64_t version;    // shared by all tensors over the storage, except aliases
-  bool fixed;          // external or shared memory: cannot be resized
-  px__shared *shared;  // the allocation's memory file, or NULL
-  px__passed *passed;  // device memory: its IPC reference counts, or NULL
-  px__former *former;  // replaced allocations with addresses still in use
-  size_t whole;        // shrunk storages: the largest previous size in bytes; else 0
+  uint64_t version;        // shared by all tensors over the storage, except aliases
+  bool fixed;              // external or shared memory: cannot be resized
+  px__shared *shared;      // the allocation's memory file, or NULL
+  px__passed *passed;      // device memory: its IPC reference counts, or NULL
+  px__replaced *replaced;  // replaced allocations with addresses still in use
+  size_t unshrunk_bytes;   // shrunk storages: the largest previous size in bytes; else 0
 };
 
 // Shared memory in named files (named.c). A page after the data has the reference counts of the
 // processes.
-enum { PX__NAME_ROOM = 48 };
+enum { PX__NAME_BYTES = 48 };
 size_t px__named_page(void);                    // bytes of that page: the system's page size
 px_status px__shared_failed(const char *what);  // fails with the system's reason
 typedef struct px__holders px__holders;
-px_status px__named_new(int *out, char name[PX__NAME_ROOM], size_t bytes)
+px_status px__named_new(int *out, char name[PX__NAME_BYTES], size_t bytes)
     __attribute__((warn_unused_result));
 px_status px__named_hold(px__holders *self, pid_t process) __attribute__((warn_unused_result));
 // Drops a reference; the last one unlinks the name.
@@ -66,7 +66,7 @@ struct px_tensor {
   uint64_t own_version;  // of a view: the version at its creation
   px_tensor *base;       // of a differentiable view: the root tensor, owned
   px_autograd_slot *autograd;
-  px_tensor *beneath;  // of a batched tensor: the physical tensor, batch dimension first; owned
+  px_tensor *physical;  // of a batched tensor: the physical tensor, batch dimension first; owned
   void *user;
   int8_t ndim;
   int8_t dtype;
@@ -85,22 +85,22 @@ static inline bool px__is_batched(const px_tensor *t) {
   return PX_UNLIKELY((t->flags & PX_TENSOR_BATCHED) != 0);
 }
 // Makes a batched tensor over a physical tensor, whose first dimension is the batch dimension.
-px_status px__batched_new(px_tensor **out, px_tensor *beneath, int level)
+px_status px__batched_new(px_tensor **out, px_tensor *physical, int level)
     __attribute__((warn_unused_result));
-// Makes self, with the geometry of one batch index, a batched tensor over `beneath`.
-void px__batched_over(px_tensor *self, px_tensor *beneath, int level);
+// Makes self, with the geometry of one batch index, a batched tensor over `physical`.
+void px__batched_over(px_tensor *self, px_tensor *physical, int level);
 void px__batched_end(px_tensor *self);
 // Makes a view of the physical tensor for a view of a batched tensor, with the given geometry for
 // each batch index. Set by the layer above, whose op calls record it.
-extern px_status (*px__batched_view)(px_tensor **out, px_tensor *beneath, int level, int ndim,
+extern px_status (*px__batched_view)(px_tensor **out, px_tensor *physical, int level, int ndim,
                                      const int64_t *sizes, const int64_t *strides, int64_t offset);
 // Returns the innermost physical tensor, below all vmap levels; t itself if it is not batched.
-static inline const px_tensor *px__all_places(const px_tensor *t) {
-  while (px__is_batched(t)) t = t->beneath;
+static inline const px_tensor *px__innermost_physical(const px_tensor *t) {
+  while (px__is_batched(t)) t = t->physical;
   return t;
 }
 // Fails with PyTorch's text if t is batched: it has no memory to read or write.
-px_status px__refuse_batched(const px_tensor *t) __attribute__((warn_unused_result));
+px_status px__check_not_batched(const px_tensor *t) __attribute__((warn_unused_result));
 // True if autograd must handle t: it requires grad, or its base does by now.
 static inline bool px__needs_grad(const px_tensor *t) {
   return (t->flags & PX_TENSOR_NEEDS_GRAD) || (t->base && (t->base->flags & PX_TENSOR_NEEDS_GRAD));
@@ -161,12 +161,12 @@ px_status px__extent_bytes(size_t *out, int ndim, const int64_t *sizes, const in
 px_status px__tensor_take_geometry(px_tensor *self, const px_tensor *view)
     __attribute__((warn_unused_result));
 // Recomputes numel and contiguous after sizes or strides changed.
-void px__tensor_settle(px_tensor *t);
-// Ensures capacity for PX_MAX_DIMS dimensions (grow), or for `ndim` (room); the geometry is
+void px__tensor_update_derived(px_tensor *t);
+// Ensures capacity for PX_MAX_DIMS dimensions (grow), or for `ndim` (reserve); the geometry is
 // unchanged.
-px_status px__tensor_grow(px_tensor *t) __attribute__((warn_unused_result));
-static inline px_status px__tensor_room(px_tensor *t, int ndim) {
-  return PX_LIKELY(ndim <= PX__OWN_DIMS) || t->sizes != t->own ? PX_OK : px__tensor_grow(t);
+px_status px__tensor_grow_dims(px_tensor *t) __attribute__((warn_unused_result));
+static inline px_status px__tensor_reserve_dims(px_tensor *t, int ndim) {
+  return PX_LIKELY(ndim <= PX__OWN_DIMS) || t->sizes != t->own ? PX_OK : px__tensor_grow_dims(t);
 }
 void px__row_major(int ndim, const int64_t *sizes, int64_t *strides);
 // Computes the strides of a memory format; PX_RUNTIME if the format needs another number of
@@ -182,7 +182,7 @@ typedef struct px__layout {
 void px__layout_strides(int64_t *strides, const px__layout *l);
 // Returns the strides for a copy of t that preserves its dimension order: t's own, or computed in
 // `room`; NULL: row-major.
-const int64_t *px__kept_strides(int64_t *room, const px_tensor *t);
+const int64_t *px__preserved_strides(int64_t *buffer, const px_tensor *t);
 // Broadcasts two shapes into out_sizes and *out_ndim; PX_RUNTIME with PyTorch's text on mismatch.
 px_status px__broadcast(int *out_ndim, int64_t *out_sizes, int a_ndim, const int64_t *a, int b_ndim,
                         const int64_t *b) __attribute__((warn_unused_result));
@@ -250,13 +250,13 @@ static inline px_access px__access_of(const px_tensor *t, bool write) {
 }
 // True if t's access need not be recorded: on the CPU it matters only during a pending copy to or
 // from the allocation.
-static inline bool px__is_quiet(px_device device, const px_tensor *t) {
+static inline bool px__access_untracked(px_device device, const px_tensor *t) {
   return device.type == PX_CPU && !__atomic_load_n(&t->storage->block->pending, __ATOMIC_ACQUIRE);
 }
 // Adds t's access to those of a launch.
 static inline void px__note_access(px_access *accesses, int *count, px_device device,
                                    const px_tensor *t, bool write) {
-  if (!px__is_quiet(device, t) && t->numel) accesses[(*count)++] = px__access_of(t, write);
+  if (!px__access_untracked(device, t) && t->numel) accesses[(*count)++] = px__access_of(t, write);
 }
 
 // Returns the elements of a contiguous int64 CPU tensor for reading on the host; waits for pending

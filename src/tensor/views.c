@@ -55,7 +55,7 @@ static px_status same_memory(px_tensor **out, const px_tensor *self) {
   PX_TRY(px__tensor_new(out, self->storage, (px_dtype)self->dtype, self->ndim, self->sizes,
                         self->strides, self->offset));
   (*out)->flags |= self->flags & (PX_TENSOR_INFERENCE | PX_TENSOR_LAZY);
-  if (px__is_batched(self)) px__batched_over(*out, self->beneath, self->level);
+  if (px__is_batched(self)) px__batched_over(*out, self->physical, self->level);
   return PX_OK;
 }
 
@@ -107,12 +107,12 @@ px_status px_tensor_alias(px_tensor **out, const px_tensor *self) {
 }
 
 // A batched tensor has the geometry of batch index 0.
-px_status px__batched_new(px_tensor **out, px_tensor *beneath, int level) {
-  PX_TRY(px__tensor_new(out, beneath->storage, (px_dtype)beneath->dtype, beneath->ndim - 1,
-                        beneath->sizes + 1, beneath->strides + 1, beneath->offset));
-  (*out)->version = px_retain(beneath->version);
-  (*out)->flags |= beneath->flags & (PX_TENSOR_INFERENCE | PX_TENSOR_ALIASED | PX_TENSOR_LAZY);
-  px__batched_over(*out, beneath, level);
+px_status px__batched_new(px_tensor **out, px_tensor *physical, int level) {
+  PX_TRY(px__tensor_new(out, physical->storage, (px_dtype)physical->dtype, physical->ndim - 1,
+                        physical->sizes + 1, physical->strides + 1, physical->offset));
+  (*out)->version = px_retain(physical->version);
+  (*out)->flags |= physical->flags & (PX_TENSOR_INFERENCE | PX_TENSOR_ALIASED | PX_TENSOR_LAZY);
+  px__batched_over(*out, physical, level);
   return PX_OK;
 }
 
@@ -141,9 +141,9 @@ static void take_geometry(px_tensor *self, const px_tensor *value) {
 }
 
 px_status px__tensor_take_geometry(px_tensor *self, const px_tensor *view) {
-  PX_TRY(px__tensor_room(self, view->ndim));
+  PX_TRY(px__tensor_reserve_dims(self, view->ndim));
   take_geometry(self, view);
-  if (px__is_batched(view)) px__batched_over(self, view->beneath, view->level);
+  if (px__is_batched(view)) px__batched_over(self, view->physical, view->level);
   return PX_OK;
 }
 
@@ -155,7 +155,7 @@ px_status px_tensor_set_data(px_tensor *self, const px_tensor *value) {
   if (self == value) return PX_OK;
   PX_CHECK(!px__is_batched(self) && !px__is_batched(value), PX_RUNTIME,
            "mutating directly with `.data` under vmap transform is not allowed.");
-  PX_TRY(px__tensor_room(self, value->ndim));
+  PX_TRY(px__tensor_reserve_dims(self, value->ndim));
   if (!self->version) PX_TRY(make_own_version(self, px_tensor_version(self)));
   px_storage *old = self->storage;
   self->storage = px_retain(value->storage);
@@ -170,15 +170,15 @@ px_status px_tensor_resize(px_tensor *self, int ndim, const int64_t *sizes) {
   size_t bytes;
   int64_t strides[PX_MAX_DIMS];
   PX_TRY(px__check_sizes(ndim, sizes));
-  PX_TRY(px__refuse_batched(self));
+  PX_TRY(px__check_not_batched(self));
   if (self->ndim == ndim && !memcmp(self->sizes, sizes, sizeof *sizes * (size_t)ndim)) return PX_OK;
   PX_TRY(px__row_major_bytes(&bytes, ndim, sizes, (px_dtype)self->dtype));
   px__row_major(ndim, sizes, strides);
   PX_TRY(px__extent_bytes(&bytes, ndim, sizes, strides, self->offset, (px_dtype)self->dtype));
-  PX_TRY(px__tensor_room(self, ndim));
+  PX_TRY(px__tensor_reserve_dims(self, ndim));
   PX_TRY(px__storage_grow(self->storage, bytes));
   for (int d = 0; d < ndim; d++) self->sizes[d] = sizes[d], self->strides[d] = strides[d];
   self->ndim = (int8_t)ndim;
-  px__tensor_settle(self);
+  px__tensor_update_derived(self);
   return PX_OK;
 }

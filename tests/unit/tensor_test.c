@@ -257,7 +257,7 @@ PX_TEST(a_new_tensor_has_nothing_of_one_that_ended) {
     for (int i = 0; i < 16; i++) {
       OK(px_tensor_empty(&made[i], SIZES(2), PX_INT8, device));
       const px_tensor *t = made[i];
-      CHECK(!t->version && !t->base && !t->autograd && !t->user && !t->beneath);
+      CHECK(!t->version && !t->base && !t->autograd && !t->user && !t->physical);
       CHECK(!t->offset && !t->own_version && !t->flags && t->sizes == t->own && t->contiguous);
       CHECK(!t->storage->version && !t->storage->fixed && !t->storage->shared);
       CHECK(!t->storage->block->foreign && !t->storage->block->odd);
