@@ -4,8 +4,8 @@
 // Each module has a kind: a constant descriptor with constructor arguments (defining constructor,
 // attributes and printed form), an init function and a forward function. The library's kinds are
 // generated from layers/*.layer; phlox/layers.h has their constructors. A subclass in another
-// language is a separate kind. A parameter is a leaf tensor with px_tensor_is_parameter. A module
-// may be used by one thread at a time.
+// language is a separate kind. A parameter is a leaf tensor with px_tensor_is_parameter. Several
+// threads may call a module at once if none changes it (docs/threads.md).
 #pragma once
 #include "phlox/autograd.h"
 #ifdef __cplusplus
