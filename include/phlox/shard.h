@@ -72,7 +72,7 @@ PX_API bool px_shards_leaves(px_shards *self, const px_module *module);
 // Returns the i-th parameter; false past the end. Pointers are borrowed.
 typedef struct px_shard {
   const char *name;      // dotted name in the module
-  px_tensor *local;      // this rank's rows: (0, ...) where it has none
+  px_tensor *local;      // this rank's rows: (0, ...) if it has none
   px_tensor *whole;      // NULL before the first gather; without memory while not gathered
   const int64_t *sizes;  // of the whole parameter
   int ndim;

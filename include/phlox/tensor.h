@@ -2,8 +2,8 @@
 // Tensors: a dtype, sizes and strides over a storage on a device.
 //
 // Tensors sharing a storage are views of each other. Sizes and strides are in elements; a tensor
-// has at most PX_MAX_DIMS dimensions. A tensor may be used by one thread at a time; tensors sharing
-// a storage may be used by several.
+// has at most PX_MAX_DIMS dimensions. Several threads may read a tensor; changing it requires
+// exclusive access. Different tensors sharing a storage may be used by different threads.
 #pragma once
 #include "phlox/backend.h"
 #include "phlox/dtype.h"
