@@ -79,7 +79,7 @@ static inline int64_t px__list_or(const px_value *v, int k, int64_t otherwise) {
 static inline uint64_t px__random_values(int dtype) {
   const px_dtype_info *d = &px__dtypes[dtype];
   if (d->kind == 'f') return (uint64_t)(2 / d->eps) + 1;
-  return d->least < 0 ? (uint64_t)-d->least : (uint64_t)d->greatest + 1;
+  return d->min < 0 ? (uint64_t)-d->min : (uint64_t)d->max + 1;
 }
 // The range of random_: [0, from) if `to` is absent. Returns false if no bound was given.
 static inline bool px__random_range(const px_value *from, const px_value *to, int64_t *low,

@@ -67,7 +67,7 @@ static px_status train(px_comm *comm) {
   px_tensor *const *parameters = px_list_items(list);
   int count = (int)px_list_size(list);
   PX_TRY(px_adam_new(&optimizer, parameters, count, .lr = 0.02));
-  PX_TRY(px_comm_check_alike(comm, parameters, count));
+  PX_TRY(px_comm_check_parameters(comm, parameters, count));
   PX_TRY(px_comm_copy_from(comm, 0, parameters, count));
   px_reducer_options options = {.comm = comm, .parameters = parameters, .count = count};
   PX_TRY(px_reducer_new(&reducer, &options));

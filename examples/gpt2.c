@@ -195,7 +195,7 @@ static px_status make_net(px_module **out, options *o) {
   PX_TRY(add_embedding(self, "positions", o->length, o->size));
   PX_TRY(add_blocks(self, o));
   PX_TRY(add_norm(self, "ln", o->size));
-  PX_TRY(px_module_each(self, PX_ENTRY_PARAMETER, "", true, false, start, o));
+  PX_TRY(px_module_walk(self, PX_ENTRY_PARAMETER, "", true, false, start, o));
   *out = PX_MOVE(self);
   return PX_OK;
 }

@@ -120,7 +120,7 @@ enum { K_RUNS = 4 };
 typedef struct k_pick {
   int64_t n, run;  // run: contiguous elements moved by one index, for join_ordered
   k_where where;
-  int32_t ndim, count, wraps, fault, dtype, wide, how;  // how: px_put_how
+  int32_t ndim, count, wraps, fault, dtype, wide, how;  // how: px_put_mode
   k_divisor by[K_DIMS];
   int64_t sizes[K_DIMS], self_strides[K_DIMS], other_strides[K_DIMS];
   int64_t index_strides[K_INDICES][K_DIMS];

@@ -69,7 +69,7 @@ static void *open_pip(void) {
   return open_in(folder, "/nvidia/nccl/lib");
 }
 
-static void *open_library(const px_engine_places *places) {
+static void *open_library(const px_engine_paths *places) {
   void *found = open_in(places->ours, "");
   if (!found) found = open_pip();
   if (!found) found = dlopen(soname, RTLD_NOW | RTLD_LOCAL);
@@ -92,7 +92,7 @@ static const char *missing_symbol(void *from) {
   return NULL;
 }
 
-static int load_locked(const px_engine_places *places, char *why, size_t capacity) {
+static int load_locked(const px_engine_paths *places, char *why, size_t capacity) {
   void *found = open_library(places);
   if (!found)
     return snprintf(why, capacity,
@@ -107,7 +107,7 @@ static int load_locked(const px_engine_places *places, char *why, size_t capacit
   return 0;
 }
 
-static int load(const px_engine_places *places, char *why, size_t capacity) {
+static int load(const px_engine_paths *places, char *why, size_t capacity) {
   pthread_mutex_lock(&loading);
   int bad = library ? 0 : load_locked(places, why, capacity);
   pthread_mutex_unlock(&loading);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Differentiation: the graph that ops record, and the engine that runs it, in reverse mode. Forward
-// mode (px_jvp) goes through the same graph.
+// Differentiation: the graph recorded by ops, and the reverse-mode engine that runs it. Forward
+// mode (px_jvp) uses the same graph.
 //
-// A node is the backward of one op: it has what the formulas need, and edges to the nodes of its
-// inputs. Once recorded, it does not change. The engine runs a graph of one device on the calling
-// thread; in a graph of several devices, each device's nodes run on its worker thread. A node runs
-// with the stream of the forward op as the current one. On the caller's current streams, a backward
-// call is ordered like one op.
+// A node is the backward of one op. It holds the tensors its formulas need and edges to the nodes
+// of its inputs, and is immutable once recorded. The engine runs a graph of one device on the
+// calling thread. In a graph of several devices, each device's nodes run on that device's worker
+// thread. A node runs with the forward op's stream as the current stream. On the caller's current
+// streams, a backward call is ordered like a single op.
 //
 // Example: examples/own_gradient.c.
 #pragma once
@@ -18,213 +18,219 @@ extern "C" {
 
 typedef struct px_node px_node;
 
-// Modes of the calling thread. docs/threads.md says what threads of the library take over.
+// Modes of the calling thread. docs/threads.md lists the modes that library threads inherit.
 PX_API bool px_grad_enabled(void);
 PX_API void px_grad_set_enabled(bool enabled);
 PX_API bool px_inference_enabled(void);
 PX_API void px_inference_set_enabled(bool enabled);
-// All modes of a thread, for one that works on its behalf: `grad` is what px_grad_set_enabled set,
-// also under inference mode; `device` is px_device_preferred.
+// All modes of a thread, to be copied to a thread working on its behalf. `grad` is the value of
+// px_grad_set_enabled, also under inference mode; `device` is px_device_preferred.
 typedef struct px_modes {
   bool grad, inference;
   px_device device;
   px_autocast autocast;
-  int16_t forward;  // levels of forward mode that are under way; 0: its tensors count as constants
+  int16_t forward;  // active levels of forward mode; 0: dual tensors count as constants
 } px_modes;
 PX_API px_modes px_modes_get(void);
 PX_API void px_modes_set(px_modes modes);
-// Of the process.
+// Anomaly detection, for the whole process.
 PX_API bool px_anomaly_enabled(void);
 PX_API void px_anomaly_set(bool enabled, bool check_nan);
-PX_API bool px_anomaly_checks_nan(void);  // true unless it was set otherwise
+PX_API bool px_anomaly_checks_nan(void);  // default: true
 
 PX_API bool px_tensor_requires_grad(const px_tensor *self);
-// PX_RUNTIME for tensors that are not floating-point, and for switching off on a tensor with
-// history.
+// Sets requires_grad. PX_RUNTIME for a tensor that is not floating-point, and when clearing it on a
+// tensor with history.
 PX_CALL px_tensor_set_requires_grad(px_tensor *self, bool requires_grad);
 PX_API bool px_tensor_is_leaf(const px_tensor *self);
-// Whether calls with self are recorded now, in either mode.
+// True if calls with self are recorded now, in reverse or forward mode.
 PX_API bool px_tensor_is_recorded(const px_tensor *self);
 PX_API bool px_tensor_is_inference(const px_tensor *self);
-// The accumulated gradient, borrowed, or NULL. Setting it, NULL for none, gives PX_RUNTIME if
-// device, dtype or size differ from self's.
+// The accumulated gradient, borrowed, or NULL. Setting NULL removes it. PX_RUNTIME if device, dtype
+// or sizes of `grad` differ from self's.
 PX_API px_tensor *px_tensor_grad(const px_tensor *self);
 PX_CALL px_tensor_set_grad(px_tensor *self, px_tensor *grad);
-// Keeps the gradient of a tensor with history, too, in .grad. PX_RUNTIME unless it requires grad.
+// Accumulates into .grad also for a tensor with history. PX_RUNTIME unless self requires grad.
 PX_CALL px_tensor_retain_grad(px_tensor *self);
 PX_API bool px_tensor_retains_grad(const px_tensor *self);
-// Gives the node that made self, borrowed, or NULL for a leaf; updates the history of a view first.
-// And which result of the node self is.
+// Returns the node that made self, borrowed, or NULL for a leaf. Brings the history of a view up to
+// date first. px_tensor_output_nr returns the index of self among the node's results.
 PX_CALL px_tensor_grad_fn(px_node **out, px_tensor *self);
 PX_API int px_tensor_output_nr(const px_tensor *self);
-// Removes self's history, in place.
+// Removes the history of self, in place.
 PX_CALL px_tensor_detach_inplace(px_tensor *self);
 
-// A hook gets the gradient of a tensor and may replace it: *out is a new reference, or NULL to keep
-// the gradient. release(context) is called when the hook is removed.
+// A gradient hook. It receives the gradient of a tensor and may replace it: *out is a new
+// reference, or NULL to keep the gradient. Removing the hook calls release(context).
 typedef px_status (*px_grad_hook)(px_tensor **out, px_tensor *grad, void *context);
 PX_CALL px_tensor_add_hook(int64_t *id, px_tensor *self, px_grad_hook hook, void *context,
                            void (*release)(void *context));
 PX_API void px_tensor_remove_hook(px_tensor *self, int64_t id);
-// A hook as an object, borrowed, or NULL: who keeps it may remove it when the tensor has ended too,
-// while the graph still has it. It does not keep the tensor, nor the context.
+// Returns the hook of an id, borrowed, or NULL. A retained hook can still be removed after the
+// tensor was destroyed, while the graph is alive. It keeps neither the tensor nor the context
+// alive.
 typedef struct px_hook px_hook;
 PX_API px_hook *px_tensor_hook(const px_tensor *self, int64_t id);
 PX_API void px_hook_remove(px_hook *hook);
-// The same, called after the gradient of a leaf has been accumulated.
+// Adds a hook called after the gradient of a leaf was accumulated.
 PX_CALL px_tensor_add_accumulated_hook(int64_t *id, px_tensor *self,
                                        px_status (*hook)(px_tensor *self, void *context),
                                        void *context, void (*release)(void *context));
 
-// A hook of a node runs before the node, and may replace the gradients of its results; or after it,
-// and may replace those of its inputs, knowing the others. Who replaces grads[i], which may be
-// NULL, releases it and puts a new reference. *out, a new reference, is for removing it; the hook
+// A node hook. It runs before the node (after = false) and may replace the gradients of the node's
+// results, or after the node and may replace the gradients of its inputs. `grads` are the
+// replaceable ones, `others` those of the other side. To replace grads[i], which may be NULL,
+// release it and store a new reference. *out, a new reference, serves to remove the hook. The hook
 // lives as long as the node.
 typedef px_status (*px_node_hook)(px_tensor **grads, int count, px_tensor *const *others,
                                   int other_count, void *context);
 PX_CALL px_node_add_hook(px_hook **out, px_node *self, bool after, px_node_hook hook, void *context,
                          void (*release)(void *context));
 
-// What a program keeps with a node, borrowed, or NULL; set once, and released when the node ends.
-PX_API void *px_node_note(const px_node *self);
-PX_CALL px_node_set_note(px_node *self, void *note, void (*release)(void *note));
+// A user pointer of the node, borrowed, or NULL. It can be set once; `release` is called when the
+// node is destroyed.
+PX_API void *px_node_user(const px_node *self);
+PX_CALL px_node_set_user(px_node *self, void *note, void (*release)(void *note));
 
-// For garbage collectors of embedding languages. px_tensor_is_sole: whether nothing but `owners`
-// references keeps self, and nothing but self the node that made it. The contexts of hooks and of a
-// program's function that then end with self; `hook` is the id, or 0. False past the end.
+// For garbage collectors of embedding languages. px_tensor_is_sole is true if self has only
+// `owners` references and self is the only owner of the node that made it. px_tensor_context_at
+// returns the i-th context that would be released with self: of a hook (`hook` is its id) or of a
+// user function (`hook` is 0); false past the end.
 typedef struct px_context {
   void *context;
   void (*release)(void *context);
   int64_t hook;
 } px_context;
-// Of the program's function that a node runs; false for other nodes.
+// Returns the context of the user function run by a node; false for other nodes.
 PX_API bool px_node_context(const px_node *node, px_context *out);
 PX_API bool px_tensor_is_sole(const px_tensor *self, int32_t owners);
 PX_API bool px_tensor_context_at(const px_tensor *self, int i, px_context *out);
 
-// Computes the gradients of `outputs` and adds them to .grad of the leaves. `gradients` are those
-// to begin with, of the shapes of `outputs`; NULL, or an element that is NULL, means 1, for an
-// output of one element. PX_RUNTIME if an output does not require grad, if the graph was freed by
-// an earlier call, or if a tensor that a formula needs was changed in place.
+// Computes the gradients of `outputs` and adds them to .grad of the leaves. `gradients` are the
+// initial gradients, shaped like `outputs`. NULL, or a NULL element, means 1 for an output of one
+// element. PX_RUNTIME if an output does not require grad, if an earlier call freed the graph, or if
+// a tensor needed by a formula was changed in place.
 PX_CALL px_backward(int64_t count, px_tensor *const *outputs, px_tensor *const *gradients,
                     bool retain_graph, bool create_graph);
-// Gives the gradients of `outputs` with respect to `inputs` in results[i], new references; leaves
-// nothing in .grad. For an input that was not used: NULL if that is allowed, else PX_RUNTIME.
+// Computes the gradients of `outputs` with respect to `inputs`. results[i] are new references;
+// .grad is not touched. The gradient of an unused input is NULL with allow_unused, else PX_RUNTIME.
 PX_CALL px_grad(px_tensor **results, int64_t count, px_tensor *const *outputs,
                 px_tensor *const *gradients, int64_t input_count, px_tensor *const *inputs,
                 bool retain_graph, bool create_graph, bool allow_unused);
-// Gives the tangents of `outputs`: how they change where `inputs` change by `tangents`, which have
-// their sizes and dtypes. results[i] is a new reference, or NULL for an output that depends on no
-// input. The graph is kept; with create_graph the tangents have a history, too. PX_RUNTIME if a
-// tangent has other sizes or a gradient has none of its own, PX_UNIMPLEMENTED if it has another
-// dtype.
+// Computes tangents: the directional derivatives of `outputs` when `inputs` move by `tangents`,
+// which have the sizes and dtypes of `inputs`. results[i] is a new reference, or NULL for an output
+// that depends on no input. The graph is kept. With create_graph, the tangents have a history, too.
+// PX_RUNTIME if a tangent has other sizes or a backward formula cannot be differentiated;
+// PX_UNIMPLEMENTED if a tangent has another dtype.
 PX_CALL px_jvp(px_tensor **results, int64_t count, px_tensor *const *outputs, int64_t input_count,
                px_tensor *const *inputs, px_tensor *const *tangents, bool create_graph);
 
-// Forward mode by dual tensors: a number together with its change. Between px_duals_begin and
-// px_duals_end, px_dual_make makes one, calls with dual tensors give dual tensors, also while grad
-// mode is off, and px_dual_tangents tells their changes. Reverse mode does not see them, but for
-// what it sees of the tensors that they were made of. Levels nest. A level belongs to the thread.
+// Forward mode by dual tensors: values with a tangent. Between px_duals_begin and px_duals_end,
+// px_dual_make makes a dual tensor, calls with dual tensors return dual tensors, also with grad
+// mode off, and px_dual_tangents returns their tangents. Reverse mode sees only the history of the
+// underlying tensors. Levels nest and belong to the thread.
 typedef struct px_duals px_duals;
 PX_CALL px_duals_begin(px_duals **out);
-PX_API void px_duals_end(px_duals *level_take);  // tensors stay, and are constants
-// Makes a tensor over self's memory that changes by `tangent`, of which the same holds as in
-// px_jvp.
+PX_API void px_duals_end(px_duals *level_take);  // tensors remain, as constants
+// Makes a dual tensor over self's memory with the given tangent. Sizes, dtype and errors as px_jvp.
 PX_CALL px_dual_make(px_tensor **out, px_duals *level, px_tensor *self, px_tensor *tangent);
-// Gives the tangents of tensors, as px_jvp does; NULL for one that does not depend on the level's
-// dual tensors. They can be derived, where they depend on what can.
+// Returns the tangents of tensors, as px_jvp does; NULL for a tensor independent of the level's
+// dual tensors. The tangents are differentiable if they depend on differentiable tensors.
 PX_CALL px_dual_tangents(px_tensor **results, px_duals *level, int64_t count,
                          px_tensor *const *tensors);
-// Gives a tensor over self's memory that has no change, and self's history of reverse mode. Within
-// two levels or more it is self, which may change by the outer ones.
+// Makes a tensor over self's memory without tangent, with self's reverse-mode history. Inside two
+// or more levels it returns self, including tangents of the outer levels.
 PX_CALL px_dual_primal(px_tensor **out, px_tensor *self);
-// Gives a tensor over self's memory that changes as self does, without history of reverse mode.
+// Makes a tensor over self's memory with self's tangent, without reverse-mode history.
 PX_CALL px_dual_change(px_tensor **out, px_tensor *self);
-// Gives a variable of reverse mode over self's memory that changes as self does; of its node,
-// "DualVariable", the first edge leads to the leaf.
+// Makes a reverse-mode variable over self's memory with self's tangent. Its node is "DualVariable",
+// with the leaf as the first edge.
 PX_CALL px_dual_variable(px_tensor **out, px_tensor *self);
 PX_API bool px_tensor_is_dual(const px_tensor *self);
 
-// The name, "AddBackward0"; the edges: the node of the i-th input, borrowed, perhaps NULL, and
-// which of its results the input is; the number in the order of recording.
+// The name ("AddBackward0"), the edges and the sequence number of a node. Edge i is the node of
+// input i, borrowed, or NULL; *output_nr is the index of the input among that node's results.
+// Sequence numbers increase in the order of recording.
 PX_API const char *px_node_name(const px_node *node);
 PX_API int px_node_edge_count(const px_node *node);
 PX_API px_node *px_node_edge(const px_node *node, int i, int *output_nr);
 PX_API uint64_t px_node_sequence(const px_node *node);
-// Makes a tensor that stands for a result of a node in px_grad and px_backward, after the result
-// itself has ended: of its sizes, but with one element's memory. Of a leaf's node it is the leaf.
+// Makes a placeholder for a result of a node, for px_grad and px_backward after the result itself
+// was destroyed. It has the result's sizes over the memory of one element. For the node of a leaf,
+// returns the leaf.
 PX_CALL px_node_result(px_tensor **out, px_node *node, int nr);
-// Within a hook: the number of the backward call, and whether it comes to a node, which may have
-// ended. 0, false outside.
+// For hooks: the number of the running backward call, and whether it will run `node`, which may be
+// destroyed already. Outside a backward call they return 0 and false.
 PX_API uint64_t px_backward_number(void);
-PX_API bool px_backward_reaches(const px_node *node);
-// Within a hook: has fn(context) called when the outermost backward call that the thread is inside
-// of has run well, by the thread that made it and on its current streams, before it returns; in the
-// order of these calls. It takes over `context`, also on failure, and releases it.
+PX_API bool px_backward_will_run(const px_node *node);
+// For hooks: queues fn(context) to run after the thread's outermost backward call succeeds and
+// before it returns, on the calling thread and its current streams, in the order queued. Takes
+// ownership of `context`, also on failure.
 PX_CALL px_backward_at_end(px_status (*fn)(void *context), void *context,
                            void (*release)(void *context));
 // The leaf of an AccumulateGrad node, borrowed; NULL for other nodes.
 PX_API px_tensor *px_node_variable(const px_node *node);
 
-// A program's own function. `backward` gets one gradient for each output, NULL if none arrived, and
-// gives one for each input: a new reference, or NULL for zero.
+// A user-defined function. `backward` receives one gradient for each output, NULL if none arrived,
+// and returns one for each input: a new reference, or NULL for zero.
 typedef struct px_function {
   const char *name;  // copied
   px_status (*backward)(px_tensor **grad_inputs, int input_count, px_tensor *const *grad_outputs,
                         int output_count, void *context);
   void (*release)(void *context);
-  // Releases what was saved, after a backward call that does not retain the graph; a second call
-  // then fails. NULL if nothing was saved.
+  // Releases the saved tensors after a backward call without retain_graph; a second call then
+  // fails. NULL if nothing was saved.
   void (*drop)(void *context);
 } px_function;
-// Makes `outputs` the results of one node, with edges to `inputs` (none to an input that is NULL or
-// does not require grad). An output that is also an input counts as changed in place. If grad mode
-// is off, or no input requires grad, it records nothing. It takes over `context`, also on failure,
-// and releases it when the node ends.
+// Makes `outputs` the results of one node with edges to `inputs`. An input that is NULL or does not
+// require grad has no edge. An output that is also an input counts as changed in place. Records
+// nothing if grad mode is off or no input requires grad. Takes ownership of `context`, also on
+// failure, and releases it with the node.
 PX_CALL px_function_record(const px_function *function, void *context, int input_count,
                            px_tensor *const *inputs, int output_count, px_tensor *const *outputs);
-// Has the backward of a node come before all others that are ready, as those of leaves do: of one
-// whose work goes on a stream of its own, beside that of other nodes. Before any backward call.
-PX_API void px_node_set_soon(px_node *node);
-// A tensor that is saved for a program's function. An output is saved without its history, so that
-// references form no cycle.
+// Schedules the node's backward before all other ready nodes, like those of leaves. For nodes whose
+// work runs on a separate stream, concurrently with the rest. Call it before any backward call.
+PX_API void px_node_prioritize(px_node *node);
+// A tensor saved by a user function. An output is saved without its history, to avoid reference
+// cycles.
 typedef struct px_saved px_saved;
 PX_CALL px_saved_new(px_saved **out, px_tensor *tensor, bool is_output);
-// Gives the saved tensor. PX_RUNTIME if it was changed in place since. `node_name`, for the
-// message, is the name of the function, or NULL. While backward runs with create_graph, an output
-// has its history again.
+// Returns the saved tensor. PX_RUNTIME if it was changed in place since; the message names the
+// function `node_name`, which may be NULL. During a backward call with create_graph, an output has
+// its history again.
 PX_CALL px_saved_unpack(px_tensor **out, px_saved *saved, const char *node_name);
 
-// Hooks of the calling thread, for the tensors that calls save for backward: those pushed last
-// serve, until they are popped. pack gets a tensor and gives, in *out, what is kept in its place;
-// it may not change the tensor, and nothing is recorded while it runs. Each backward call that
-// needs the tensor has unpack give it again: a new reference, of the same shape, dtype and device,
-// else PX_RUNTIME. release_packed releases what pack gave. Not called for wrapped numbers.
+// Hooks of the calling thread for tensors saved by later calls. The last pushed hooks apply until
+// popped. `pack` receives a tensor and returns in *out the object to keep instead; it must not
+// change the tensor, and nothing is recorded while it runs. Each backward call needing the tensor
+// calls `unpack`, which returns a new reference of the same shape, dtype and device; PX_RUNTIME
+// otherwise. release_packed releases the packed object. Wrapped numbers are not packed.
 typedef struct px_saved_hooks {
   px_status (*pack)(void **out, px_tensor *tensor, void *context);
   px_status (*unpack)(px_tensor **out, void *packed, void *context);
   void (*release_packed)(void *packed);
-  void (*release)(void *context);  // when they are popped and nothing is kept by them, or NULL
+  void (*release)(void *context);  // called after the pop and the last packed object; or NULL
 } px_saved_hooks;
-// The context stays the caller's on failure.
+// Pushes hooks. On failure the caller keeps the context.
 PX_CALL px_saved_hooks_push(const px_saved_hooks *hooks, void *context);
-PX_API void px_saved_hooks_pop(void);  // nothing where the thread has none
-// From here on the calling thread refuses to push hooks, with PX_RUNTIME and this text, which is
-// copied; NULL: no more. If hooks are pushed already, it is refused in the same way.
+PX_API void px_saved_hooks_pop(void);  // no-op if the thread has none
+// Makes later pushes of hooks on the calling thread fail with PX_RUNTIME and this message, which is
+// copied; NULL allows them again. Fails with the same error if hooks are active.
 PX_CALL px_saved_hooks_disable(const char *message);
-PX_API const char *px_saved_hooks_disabled(void);  // the text, or NULL
+PX_API const char *px_saved_hooks_disabled(void);  // the message, or NULL
 
-// From here on, what calls of this thread save for backward may be changed in place: it is copied
-// before a call of this thread writes its memory. PX_RUNTIME if that is so already, or if hooks for
-// saved tensors are disabled. The end gives all of it up: a later backward that needs it fails with
+// Lets the calling thread change saved tensors in place: tensors saved by its calls from now on are
+// copied before one of its calls writes their memory. PX_RUNTIME if already active, or if hooks for
+// saved tensors are disabled. The end drops them all: a later backward call needing one fails with
 // PX_ASSERTION. Both nest with hooks for saved tensors.
 PX_CALL px_saved_mutable_begin(void);
-PX_API void px_saved_mutable_end(void);  // nothing without a begin
-// Gives the tensors that are saved so and not changed, or the copies of the others.
+PX_API void px_saved_mutable_end(void);  // no-op without a begin
+// Returns the tensors saved in this mode and still unchanged, or, with `copies`, the copies of the
+// changed ones.
 PX_CALL px_saved_mutable_list(px_list **out, bool copies);
 
-// Compares the gradients of fn, which gives one tensor, with central differences; inputs should be
-// float64. PX_RUNTIME "Jacobian mismatch ..." if they differ.
+// Compares the gradients of fn, a function with one result, with central differences. Inputs should
+// be float64. PX_RUNTIME "Jacobian mismatch ..." if they differ.
 PX_CALL px_gradcheck(px_status (*fn)(px_tensor **out, px_tensor *const *inputs, void *context),
                      void *context, int input_count, px_tensor *const *inputs, double eps,
                      double atol, double rtol);

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a backend is: a table of functions for one device type, which one exported function returns.
+// The backend interface: a table of functions for one device type, returned by one exported
+// function.
 //
 // A backend has mechanism only: raw memory, streams, events, and kernels by name. Policy (caching,
 // ordering, race checks, fault injection, error messages) is in the core, above this table. A
-// backend includes this header and nothing else of Phlox, and calls the core through the table that
-// it is given. Both tables have a version and grow at the end only.
+// backend includes no other header of Phlox and calls the core through the table passed to its
+// entry. Both tables are versioned and grow at the end only.
 //
-// Example: examples/backend/toy.c, a whole backend.
+// Example: examples/backend/toy.c, a complete backend.
 #pragma once
 #include "phlox/device.h"
 #include "phlox/dtype.h"
@@ -23,7 +24,7 @@ typedef struct px_generator px_generator;
 
 // ---- arguments
 
-// One argument of an op, tagged. Lists are borrowed: `n` elements at `ints` or `tensors`.
+// One argument of an op: a tagged union. Lists are borrowed: `n` elements at `ints` or `tensors`.
 typedef enum px_arg_kind {
   PX_ARG_NONE,  // an optional argument that was not given
   PX_ARG_TENSOR,
@@ -40,8 +41,8 @@ typedef enum px_arg_kind {
 } px_arg_kind;
 typedef struct px_value {
   uint8_t kind;   // px_arg_kind
-  char category;  // of a scalar: 'b' 'i' 'f'; of a list: 'i' for a lone number in its place
-  int32_t n;      // of a list
+  char category;  // of a scalar: px_scalar.kind; of a list: 'i' if it was written as one number
+  int32_t n;      // length of a list
   union {
     px_tensor *tensor;
     px_tensor *const *tensors;
@@ -53,8 +54,8 @@ typedef struct px_value {
     px_generator *generator;
   } v;
 } px_value;
-// Returns a value of a kind whose content is still to be set. Always inline, as PX_I and those like
-// it: a call takes more room than what they do, and compilers that spare room make one.
+// Returns a value of a kind, with its content unset. Always inline, like PX_I and its neighbours: a
+// call takes more code than the function, but compilers that optimise for size make one.
 __attribute__((always_inline)) static inline px_value px_value_of(int kind) {
   px_value r = {(uint8_t)kind, 0, 0, {NULL}};
   return r;
@@ -67,7 +68,7 @@ static inline px_value PX_T(const px_tensor *t) {
   r.v.tensor = (px_tensor *)t;
   return r;
 }
-// Lists: NULL means that none is given, unless the count is 0.
+// Lists: NULL means "not given", unless the count is 0.
 static inline px_value PX_TS(px_tensor *const *ts, int64_t n) {
   px_value r = px_value_of(ts || n == 0 ? PX_ARG_TENSORS : PX_ARG_NONE);
   r.n = (int32_t)n;
@@ -124,7 +125,7 @@ static inline px_value PX_S(px_scalar s) {
     r.v.i = s.kind == 'b' ? s.v.b : s.v.i;
   return r;
 }
-// Reads a number argument of any kind (scalar, int, float, bool).
+// Read a number argument of any kind (scalar, int, float, bool).
 static inline double px_value_float(px_value a) {
   if (a.kind == PX_ARG_SCALAR && a.category == 'u') return (double)(uint64_t)a.v.i;
   return a.kind == PX_ARG_FLOAT || (a.kind == PX_ARG_SCALAR && a.category == 'f') ? a.v.f
@@ -148,9 +149,9 @@ static inline px_scalar px_value_scalar(px_value a) {
 
 // ---- launches
 
-// One tensor of a launch. `data` is the address of its first element on the device; strides are in
-// elements. An optional tensor that is not given has dtype PX_DTYPE_NONE. An immediate operand is a
-// number: all its strides are 0 and the element is in `value`. On the host, `data` points at it;
+// One tensor of a launch. `data` is the device address of the first element; strides are in
+// elements. An optional tensor that was not given has dtype PX_DTYPE_NONE. An immediate operand is
+// a number: its strides are 0 and `value` holds the element. On the host, `data` points to `value`;
 // other backends pass it to their kernels by value.
 typedef struct px_operand {
   void *data;
@@ -161,15 +162,16 @@ typedef struct px_operand {
   uint8_t value[16] __attribute__((aligned(8)));
 } px_operand;
 
-// How many elements it has, repeated ones included. Beside a size of 0 others may be of any size.
+// The number of elements, including repeated ones. Next to a size of 0, other sizes may be
+// arbitrary, so the product may wrap.
 static inline int64_t px_operand_numel(const px_operand *operand) {
   uint64_t n = 1;
   for (int i = 0; i < operand->ndim; i++) n *= (uint64_t)operand->sizes[i];
   return (int64_t)n;
 }
 
-// What a kernel found wrong: name, status, and the text with the operands a, b, c, which is
-// PyTorch's text on the CPU.
+// Errors found by kernels: name, status, and a text with the operands a, b, c. The text is
+// PyTorch's CPU text.
 #define PX_FAULT_MAP(XX) \
   XX(INDEX, INDEX, "index %lld is out of bounds for dimension %lld with size %lld") \
   XX(TARGET, INDEX, "Target %lld is out of bounds.") \
@@ -177,7 +179,7 @@ static inline int64_t px_operand_numel(const px_operand *operand) {
   XX(ZERO_DIVISION, RUNTIME, "ZeroDivisionError") \
   XX(PROBABILITY, RUNTIME, "Expected p_in >= 0 && p_in <= 1 to be true, but got false.") \
   XX(NOMEM, NOMEM, "a kernel could not get %lld bytes of scratch memory") \
-  XX(PLACE, RUNTIME, "index %lld is out of bounds for dimension %lld with size %lld") \
+  XX(INDEX_RUNTIME, RUNTIME, "index %lld is out of bounds for dimension %lld with size %lld") \
   XX(WEIGHTS, RUNTIME, "probability tensor contains either `inf`, `nan` or element < 0") \
   XX(NO_WEIGHT, RUNTIME, "invalid multinomial distribution (sum of probabilities <= 0)") \
   XX(INPUT, RUNTIME, "all elements of input should be between 0 and 1") \
@@ -190,7 +192,7 @@ static inline int64_t px_operand_numel(const px_operand *operand) {
   XX(BROKEN, ACCELERATOR, "the launch broke the device") \
   XX(NEGATIVE_WEIGHT, RUNTIME, \
      "invalid multinomial distribution (encountering probability entry < 0)") \
-  XX(ENDLESS_WEIGHT, RUNTIME, \
+  XX(INFINITE_WEIGHT, RUNTIME, \
      "invalid multinomial distribution (encountering probability entry = infinity or NaN)")
 typedef enum px_fault_code {
   PX_FAULT_NONE,
@@ -198,25 +200,26 @@ typedef enum px_fault_code {
   PX_FAULT_MAP(XX)
 #undef XX
 } px_fault_code;
-// What the kernel index_put does with an element and the value that is put there.
-typedef enum px_put_how {
+// How the kernel index_put combines an element with the value put there.
+typedef enum px_put_mode {
   PX_PUT_STORE,
   PX_PUT_ADD,
   PX_PUT_MULTIPLY,
-  PX_PUT_GREATEST,
-  PX_PUT_LEAST
-} px_put_how;
-// A device's fault slot, in memory that the host can read. The first kernel that finds something
-// wrong claims it by changing `launch` from 0 to its launch id. PX_FAULT_BROKEN is no error by
-// itself: a backend that knows which launch broke the device says so, and its errors name it.
+  PX_PUT_MAX,
+  PX_PUT_MIN
+} px_put_mode;
+// A device's fault slot, in host-readable memory. The first kernel that finds an error claims it by
+// changing `launch` from 0 to its launch id. PX_FAULT_BROKEN marks the launch that broke the
+// device, if the backend knows it. It is no error by itself; errors of the device then name the
+// launch.
 typedef struct px_fault_slot {
   uint64_t launch;  // atomic
   int64_t code, a, b, c;
 } px_fault_slot;
 
-// One launch. Operands are the op's results, then its tensor arguments in the order of the schema;
-// params are all arguments in that order, of which tensors are only a tag. What the launch points
-// to is valid during the call; a backend that runs it later makes a copy with the core's `pack`.
+// One launch. Operands are the op's results, then its tensor arguments in schema order. `params`
+// are all arguments in schema order, with tensors as mere tags. All pointers are valid during the
+// call only; a backend that runs the launch later copies it with the core's `pack`.
 typedef struct px_launch {
   const char *op;
   px_status (*kernel)(const struct px_launch *launch);
@@ -227,28 +230,27 @@ typedef struct px_launch {
   int32_t device;   // index
   uint64_t id;      // never 0
   px_fault_slot *fault;
-  // Random kernels: on devices a Philox key and offset; on the CPU the mt19937 state (NULL means:
-  // use Philox).
+  // For random kernels: a Philox key and offset on devices. On the CPU the mt19937 state; NULL
+  // selects Philox.
   uint64_t seed, offset;
   void *mt19937;
   void *stream;    // the backend's stream
-  int64_t blocks;  // random kernels on devices: the blocks of PyTorch's launch, which the numbers
-                   // follow
-  // Random kernels of a graph: two numbers in the device's memory, which the kernel reads when it
-  // runs: the seed, and what `offset` is added to. NULL: `seed` and `offset` are meant.
+  int64_t blocks;  // random kernels on devices: the thread blocks of PyTorch's launch, which
+                   // determine the numbers
+  // For random kernels in graphs: two numbers in device memory, read when the kernel runs: the
+  // seed, and the base of `offset`. NULL: `seed` and `offset` apply.
   const uint64_t *random;
-  // Floating-point operations, of ops whose entry tells them (`work`), while a profile or a backend
-  // with a clock of its own wants them; else 0.
+  // Floating-point operations, for ops with a `work` entry, if a profile or a backend with virtual
+  // time needs them; else 0.
   int64_t work;
 } px_launch;
-// The numbers of an optimiser's step, where they are made on the device: a line of float64 for each
-// parameter. It has what the update takes, what the scalars of the state become, and whether the
-// step is left out (not 0).
+// The numbers of an optimiser step made on the device: a row of float64 for each parameter. It
+// holds the inputs of the update, the new scalar states, and a flag (not 0: the step is skipped).
 enum {
   PX_NUMBERS = 16,
   PX_NUMBERS_SCALARS = 3,
-  PX_NUMBERS_LEFT_OUT = PX_NUMBERS + PX_NUMBERS_SCALARS,
-  PX_NUMBERS_LINE
+  PX_NUMBERS_SKIPPED = PX_NUMBERS + PX_NUMBERS_SCALARS,
+  PX_NUMBERS_ROW
 };
 typedef px_status (*px_kernel)(const px_launch *launch);
 typedef struct px_kernel_row {
@@ -256,7 +258,7 @@ typedef struct px_kernel_row {
   px_kernel run;
 } px_kernel_row;
 
-// Reports a fault, from a kernel on the host. The kernel skips the element and returns PX_OK.
+// For kernels on the host: reports a fault. The kernel then skips the element and returns PX_OK.
 static inline void px_kernel_fault(const px_launch *l, px_fault_code code, int64_t a, int64_t b,
                                    int64_t c) {
   uint64_t free_slot = 0;
@@ -270,36 +272,37 @@ static inline void px_kernel_fault(const px_launch *l, px_fault_code code, int64
 // ---- the two tables
 
 enum { PX_FILE_HANDLE = 32 };
-// What the core gives to a backend.
+// The functions of the core for a backend.
 typedef struct px_core {
   uint32_t size, abi;
   px_status (*error)(px_status code, int detail, const char *file, int line, const char *function,
                      const char *format, ...);
   px_status (*env)(const char *name, void *out);  // px_env_read; use px_env_NAME below
-  // Copies a launch, and all that it points to, to `room`, which then begins with the px_launch.
-  // Returns the number of bytes needed; if `capacity` is less, it copies nothing.
-  size_t (*pack)(const px_launch *launch, void *room, size_t capacity);
-  const px_kernel_row *host_kernels;  // the reference kernels: plain C, run by a backend whose
-                                      // memory the host can reach
+  // Copies a launch and everything it points to into `buffer`, beginning with the px_launch.
+  // Returns the number of bytes needed; copies nothing if `capacity` is less.
+  size_t (*pack)(const px_launch *launch, void *buffer, size_t capacity);
+  const px_kernel_row *host_kernels;  // the reference kernels in plain C, for backends with memory
+                                      // accessible to the host
   int host_kernel_count;
-  // Gives device memory for the kernel to work in until the work that is queued on the launch's
-  // stream is done; NULL if there is none left.
+  // Returns scratch memory of the device for the kernel, valid until the work queued on the
+  // launch's stream is done; NULL if out of memory.
   void *(*scratch)(const px_launch *launch, size_t bytes);
   int (*setting)(px_setting setting);
-  // Files without names that other processes open. share writes to the first PX_FILE_HANDLE bytes
-  // of a handle what leads to the file while this process has it open; the rest is the backend's.
-  // open gives a descriptor, which the caller closes; it fails if that file is gone.
+  // Anonymous files shared with other processes. share writes the location of the file to the first
+  // PX_FILE_HANDLE bytes of a handle, valid while this process has the file open; the backend may
+  // use the rest. open returns a descriptor, to be closed by the caller; it fails if the file is
+  // gone.
   px_status (*file_share)(px_ipc_handle *out, int fd);
   px_status (*file_open)(int *out, const px_ipc_handle *handle);
-  // px_interrupt_wanted and px_interrupt_poll: where `wanted` holds, event_synchronize,
-  // stream_synchronize and synchronize call `poll` some twenty times a second while they wait,
-  // without locks, and end with its status if it fails.
+  // px_interrupt_wanted and px_interrupt_poll. If `interrupt_wanted` returns true,
+  // event_synchronize, stream_synchronize and synchronize call interrupt_poll about twenty times a
+  // second while waiting, without locks held, and return its status if it fails.
   bool (*interrupt_wanted)(void);
   px_status (*interrupt_poll)(void);
 } px_core;
 
-// px_env_NAME(core, &value) reads an environment variable of phlox/env.def into a place of its
-// type; what is wrong with a value is told by the core.
+// px_env_NAME(core, &value) reads an environment variable of phlox/env.def into its C type. The
+// core reports invalid values.
 #define PX_ENV(name, type, fallback, allowed, doc) \
   __attribute__((warn_unused_result)) static inline px_status px_env_##name(const px_core *core, \
                                                                             px_env_##type *out) { \
@@ -311,7 +314,7 @@ typedef struct px_core {
 typedef enum px_copy_kind {
   PX_COPY_HOST_TO_DEVICE,
   PX_COPY_DEVICE_TO_HOST,
-  PX_COPY_DEVICE_TO_DEVICE,  // within what the stream's device may address
+  PX_COPY_DEVICE_TO_DEVICE,  // between addresses accessible to the stream's device
   PX_COPY_PEER               // between any two devices, with or without peer access
 } px_copy_kind;
 typedef struct px_copy {
@@ -325,9 +328,9 @@ typedef struct px_copy {
 
 enum { PX_FFT_PLANS = 4096 };
 enum {
-  PX_PROBE_TWICE = -1,  // CUDA_VISIBLE_DEVICES names a device twice
-  PX_PROBE_ERROR = -2,  // a variable that the backend reads has a value that is not allowed
-  PX_GLANCE_UNKNOWN = -3
+  PX_PROBE_DUPLICATE = -1,  // CUDA_VISIBLE_DEVICES lists a device twice
+  PX_PROBE_ERROR = -2,      // an environment variable of the backend has an invalid value
+  PX_PROBE_UNKNOWN = -3
 };
 
 typedef struct px_process {
@@ -335,50 +338,48 @@ typedef struct px_process {
   size_t bytes;
 } px_process;
 
-// A net of recurrent layers that a library of the backend may run as a whole, and what that takes:
-// the bytes of its weights, which lie in one block, and of what the backward pass needs.
+// A stack of recurrent layers to be run as a whole by a library of the backend.
 typedef struct px_recurrent_net {
-  const char *mode;  // as of the op recurrent_layer
+  const char *mode;  // as in the op recurrent_layer
   int dtype, layers, directions;
   bool has_biases, projected, tf32;
-  int64_t input, hidden, width;  // sizes of rows: of the input, the cell, and what comes out of it
+  int64_t input, hidden, width;  // row sizes: of the input, the cell, and the output
   int64_t times, batch;
-  const int64_t *counts;  // sequences at each time, never increasing; NULL: `batch` at all
+  const int64_t *counts;  // sequences at each time step, non-increasing; NULL: always `batch`
 } px_recurrent_net;
-typedef struct px_recurrent_room {
+// Memory of such a stack, in bytes: its weights, in one allocation, and the data kept for backward.
+typedef struct px_recurrent_sizes {
   size_t weights, kept;
-} px_recurrent_room;
+} px_recurrent_sizes;
 
-// Operands of the kernel tiled_attention, of four dimensions; attn_mask may be NULL. Only the
-// strides of output count. A backend that takes them answers `adds_mask` if the mask is to be in
-// query's dtype, with no infinity in it, whatever was asked about. Else it is bool, or in query's
-// dtype.
+// Operands of the kernel tiled_attention, with four dimensions; attn_mask may be NULL. Of output
+// only the strides count. The mask is bool or of query's dtype. A backend that accepts the operands
+// sets adds_mask if it needs a mask of query's dtype without infinities, whatever mask was passed.
 typedef struct px_attention_call {
   const px_operand *query, *key, *value, *attn_mask, *output;
   double dropout_p;
   bool is_causal, backward;
-  bool adds_mask;  // of the answer
+  bool adds_mask;  // output
 } px_attention_call;
 
-// What a backend gives to the core. `device` is an index; streams and events are the backend's
+// The function table of a backend. `device` is an index; streams and events are the backend's
 // handles. A stream is never NULL: the core makes the default stream of each device with
 // `stream_new`.
 typedef struct px_backend {
   uint32_t size, abi;
-  const char *name;  // "sim"
-  px_device_type
-      type;  // several backends may serve one type; the first whose probe finds devices does
-  // Counts devices without creating a context; 0 where there are none. Negative where the
-  // environment does not allow to count: PX_PROBE_TWICE, or PX_PROBE_ERROR with the error recorded.
+  const char *name;     // "sim"
+  px_device_type type;  // several backends may serve one type; the first one with devices is used
+  // Returns the number of devices, or 0, without creating a context. Negative if the environment is
+  // invalid: PX_PROBE_DUPLICATE, or PX_PROBE_ERROR with the error recorded.
   int (*probe)(void);
-  px_status (*open)(
-      int device);  // creates the context; called once a device, before anything below
+  // Creates the context of a device; called once, before all functions below.
+  px_status (*open)(int device);
   px_status (*properties)(int device, px_device_properties *out);
   px_status (*memory_info)(int device, size_t *free, size_t *total);
   px_status (*synchronize)(int device);
   px_fault_slot *(*fault_slot)(int device);
-  // Raw memory. If none is left, `alloc` fails with PX_OUT_OF_MEMORY and *out NULL. `release` waits
-  // for work that uses the memory.
+  // Raw memory. Out of memory, `alloc` fails with PX_OUT_OF_MEMORY and sets *out to NULL. `release`
+  // waits for work using the memory.
   px_status (*alloc)(int device, size_t bytes, void **out);
   void (*release)(int device, void *memory);
   px_status (*host_alloc)(size_t bytes, void **out);  // page-locked
@@ -386,9 +387,9 @@ typedef struct px_backend {
   bool (*can_access_peer)(int from, int to);
   px_status (*enable_peer)(int from, int to);
   // Streams. Work of one stream runs in order; streams are not ordered with each other. copy and
-  // fill queue work and return, except that a copy from pageable host memory has read it when the
-  // call returns, and a copy to pageable host memory is complete. stream_wait makes later work of
-  // `stream` wait for the event's latest record.
+  // fill queue work and return. A copy from pageable host memory has read it on return, and a copy
+  // to pageable host memory is complete. stream_wait makes later work of `stream` wait for the
+  // event's latest record.
   px_status (*stream_new)(int device, int priority, void **out);
   void (*stream_release)(int device, void *stream);
   void (*priority_range)(int *least, int *greatest);
@@ -398,116 +399,114 @@ typedef struct px_backend {
   px_status (*copy)(void *stream, const px_copy *copy);
   px_status (*fill)(void *stream, void *memory, int value, size_t bytes);
   px_status (*host_call)(void *stream, void (*fn)(void *), void *argument);
-  // Events: the latest record counts. flags: bit 0, the event keeps the time (PX_EVENT_TIMING ...).
-  // event_elapsed gives milliseconds. Work that was issued still runs if its stream or event has
-  // been released.
+  // Events. The latest record counts. flags: bit 0, the event records the time (PX_EVENT_TIMING
+  // ...). event_elapsed returns milliseconds. Releasing a stream or event does not cancel issued
+  // work.
   px_status (*event_new)(int device, unsigned flags, void **out);
   void (*event_release)(int device, void *event);
   px_status (*event_record)(void *event, void *stream);
   px_status (*event_query)(void *event, bool *out);
   px_status (*event_synchronize)(void *event);
   px_status (*event_elapsed)(void *start, void *end, float *out);
-  // Kernels. find returns NULL if the backend has no kernel of that name. launch queues
-  // launch->kernel on the stream.
+  // Kernels. find returns NULL for an unknown name. launch queues launch->kernel on the stream.
   px_kernel (*find)(const char *name);
   px_status (*launch)(void *stream, const px_launch *launch);
-  // Translates a device address to one that the host can read and write, for tests; NULL if there
+  // For tests: translates a device address to a host address for reading and writing; NULL if there
   // is none.
   void *(*peek)(int device, void *memory);
-  // Returns the version of a library that the backend uses, which it loads if need be; 0 if it has
-  // none.
+  // Returns the version of a library used by the backend, loading it if necessary; 0 if it was not
+  // found.
   int64_t (*library)(const char *name);
-  // Lists at most `room` processes that hold memory of the device; returns how many, 0 if that is
-  // not known.
-  int (*processes)(int device, px_process *out, int room);
-  // Whether `launch` takes any function of the host as a kernel, as it takes those of
-  // core->host_kernels. If so, ops that a program registers with kernels for the CPU run here too.
+  // Lists at most `capacity` processes using the device's memory. Returns their number, or 0 if
+  // unknown.
+  int (*processes)(int device, px_process *out, int capacity);
+  // True if `launch` accepts any host function as a kernel, as those of core->host_kernels.
+  // User-defined ops with CPU kernels then run on this backend, too.
   bool runs_host_kernels;
-  // What other processes have too; NULL in a backend that cannot. memory_share gives the handle of
-  // the allocation that `memory` lies in, and its place there; the same handle each time.
-  // memory_open gives such an allocation of another process, and its size, until memory_close,
-  // which waits for work that uses it; the core opens a handle once. event_share is for events with
-  // bit 2 of the flags (PX_EVENT_INTERPROCESS). An event of event_open may be recorded too; for all
-  // processes, waits mean the latest record of all. event_release lets go of it.
+  // Sharing with other processes; NULL if not supported. memory_share returns the handle of the
+  // allocation containing `memory`, always the same one, and the offset of `memory` in it.
+  // memory_open maps such an allocation of another process and returns its size; the core opens
+  // each handle once. memory_close unmaps it, after waiting for work using it. event_share takes
+  // events with bit 2 of the flags (PX_EVENT_INTERPROCESS). An event from event_open may be
+  // recorded, too; waits in any process refer to the latest record of all. event_release releases
+  // it.
   px_status (*memory_share)(int device, void *memory, px_ipc_handle *out, size_t *offset);
   px_status (*memory_open)(int device, const px_ipc_handle *handle, void **out, size_t *bytes);
   void (*memory_close)(int device, void *memory);
   px_status (*event_share)(void *event, px_ipc_handle *out);
   px_status (*event_open)(int device, const px_ipc_handle *handle, void **out);
-  // What a program may ask before a fork, of a backend whose `probe` starts a driver that a forked
-  // child could not use then: how many devices there are, or PX_GLANCE_UNKNOWN, and whether one
-  // goes by a name of CUDA_VISIBLE_DEVICES, "GPU-" or "MIG-" and the start of a uuid. NULL: as
-  // `probe`.
-  int (*glance)(void);
-  bool (*glance_named)(int device, const char *name, size_t length);
-  // Whether the first launch of a kernel may wait for all that its device was given before, as
-  // where a driver loads code when it is needed. The core then waits before such a launch, so that
-  // the program can end the wait. NULL: it does not.
+  // For queries before a fork, if `probe` starts a driver that a forked child could not use.
+  // probe_forksafe returns the number of devices or PX_PROBE_UNKNOWN. match_forksafe is true if a
+  // device matches a name of CUDA_VISIBLE_DEVICES: "GPU-" or "MIG-" and the start of a uuid. NULL:
+  // `probe` is used.
+  int (*probe_forksafe)(void);
+  bool (*match_forksafe)(int device, const char *name, size_t length);
+  // True if the first launch of a kernel may block until earlier work of its device is done, as
+  // with lazy loading of code by the driver. The core then waits before such a launch, so the wait
+  // can be interrupted. NULL: false.
   bool (*loads_late)(void);
-  // A figure of the device at this moment; false where it is not known. NULL: none is.
-  bool (*figure)(int device, px_figure figure, int64_t *out);
-  // Whether the kernels recurrent_whole, recurrent_whole_back and recurrent_whole_weights take the
-  // net. If so, and `room` is not NULL, fills in the room, and where in the weights each parameter
-  // lies, in elements: those of a layer in one direction are w_ih, w_hh, b_ih, b_hh, w_hr, as far
-  // as there are. NULL: they take none.
-  bool (*recurrent_plan)(int device, const px_recurrent_net *net, px_recurrent_room *room,
-                         int64_t *places);
-  // Checks that a stream which the backend did not give to this core is one of the device, and
-  // gives its priority. NULL: none is.
+  // Reads a current metric of the device; false if unknown. NULL: no metrics.
+  bool (*metric)(int device, px_metric metric, int64_t *out);
+  // True if the kernels recurrent_whole, recurrent_whole_back and recurrent_whole_weights support
+  // the stack. If so and `sizes` is not NULL, stores the memory sizes in *sizes and the offset of
+  // each parameter in the weights, in elements, in `offsets`. The order is w_ih, w_hh, b_ih, b_hh,
+  // w_hr for each layer and direction, without absent ones. NULL: not supported.
+  bool (*recurrent_plan)(int device, const px_recurrent_net *net, px_recurrent_sizes *sizes,
+                         int64_t *offsets);
+  // Validates a foreign stream handle for a device and returns its priority. NULL: foreign streams
+  // are not supported.
   px_status (*stream_adopt)(int device, void *stream, int *priority);
-  // Graphs; NULL in a backend that has none. What a stream is given between capture_begin and
-  // capture_end is kept, and does not run: launches, copies of device and page-locked memory,
-  // fills, host calls, and records and waits, which are the edges between what is kept. A stream
-  // that waits for an event which was recorded there is captured too, until capture_end. That gives
-  // what was kept, or drops it if `out` is NULL; the capture ends also where it fails. Meanwhile
-  // memory, events and streams can be made and asked about as ever: the core decides what a program
-  // may do. graph_launch queues one run of all that was kept: it begins when the stream gets there,
-  // and the stream goes on when it has ended. Of one graph, runs are queued by one thread at a
-  // time, and none begins before the one that was queued earlier has ended: the core sees to both.
-  // A graph that is released runs on where it was launched.
+  // Graphs; NULL if not supported. Work given to a stream between capture_begin and capture_end is
+  // recorded and does not run: launches, copies of device and page-locked memory, fills, host
+  // calls, and records and waits, which become edges. A stream waiting for an event recorded in the
+  // capture joins it until capture_end. capture_end returns the recorded work, or drops it if `out`
+  // is NULL; it ends the capture also on failure. During a capture, memory, events and streams can
+  // be created and queried as usual: the core enforces the rules for programs. graph_launch queues
+  // one run: it begins in stream order, and later work of the stream waits for its end. The core
+  // queues runs of a graph from one thread at a time and orders them: a run begins after the
+  // previous one ended. Releasing a graph does not cancel its runs.
   px_status (*capture_begin)(void *stream);
   px_status (*capture_end)(void *stream, void **out);
   px_status (*graph_launch)(void *stream, void *graph);
   void (*graph_release)(int device, void *graph);
-  // Why the kernels tiled_attention and, if `backward`, tiled_attention_backward do not take the
-  // operands, as a sentence that stays until the thread's next question; NULL: they do. The
-  // function NULL: they take none.
+  // Returns a sentence naming the reason why the kernels tiled_attention and, if `backward`,
+  // tiled_attention_backward do not support the operands, or NULL if they do. The text is valid
+  // until the thread's next call. A NULL function: not supported.
   const char *(*attention_refusal)(int device, px_attention_call *call);
-  // Graphs that stay as they were captured; NULL in a backend without. capture_keep ends a capture
-  // as capture_end does; graph_make makes of what it gives what graph_launch takes, any number of
-  // times; graph_print writes it to a file in the language of Graphviz; graph_drop lets go of it.
+  // Graphs kept as captured; NULL if not supported. capture_keep ends a capture as capture_end does
+  // and returns a template. graph_make instantiates it for graph_launch, any number of times.
+  // graph_print writes it to a file in Graphviz's language. graph_drop releases it.
   px_status (*capture_keep)(void *stream, void **out);
   px_status (*graph_make)(int device, void *kept, void **out);
   px_status (*graph_print)(int device, void *kept, const char *path);
   void (*graph_drop)(int device, void *kept);
-  // Queues launches of which none depends on another, as `launch` does each: those of one kernel
-  // may be one launch of the device. If it fails, any of them may have been queued. NULL: they come
-  // to `launch` in turn.
+  // Queues independent launches, as `launch` would. Launches of one kernel may become one launch of
+  // the device. On failure, any of them may have been queued. NULL: the core calls `launch` for
+  // each.
   px_status (*launch_all)(void *stream, const px_launch *const *launches, int count);
-  // The plans of Fourier transforms that a device keeps, to use them again: at most PX_FFT_PLANS,
-  // until it is told another number, when it lets go of those that were used longest ago. A
-  // negative `most` tells nothing. Returns how many there are. NULL: it keeps none.
-  int64_t (*fft_plans)(int device, int64_t most);
-  // Addresses that pages of device memory are put behind, or of page-locked memory (device -1);
-  // NULL in a backend without. page_size gives the bytes of a page, 0 where there are none.
-  // range_new gives `bytes` of addresses, whole pages, that lead nowhere; once. pages_map puts new
-  // pages behind all of [at, at + bytes), which has none, for the device and those that reach it as
-  // peers; if there are not enough, it fails with PX_OUT_OF_MEMORY and puts none. pages_unmap gives
-  // pages back, which may have been mapped by several calls: the core sees to it that no work uses
-  // them, on any device. shares_pages: memory_share takes memory of pages, too.
+  // Returns the number of cached Fourier plans of a device. A `capacity` of 0 or more sets the size
+  // of the cache, PX_FFT_PLANS by default; least recently used plans are evicted. NULL: no cache.
+  int64_t (*fft_plans)(int device, int64_t capacity);
+  // Virtual memory: address ranges backed by pages of device memory, or of page-locked memory
+  // (device -1); NULL if not supported. page_size returns the bytes of a page, or 0 without
+  // support. range_new reserves `bytes` of addresses, a multiple of the page size, without backing;
+  // it is never released. pages_map backs all of [at, at + bytes), previously unbacked, with new
+  // pages, for the device and its peers; it fails with PX_OUT_OF_MEMORY and maps none if there are
+  // too few. pages_unmap returns pages, which several calls may have mapped; the core ensures that
+  // no device uses them. shares_pages: memory_share also accepts mapped pages.
   size_t (*page_size)(int device);
   px_status (*range_new)(int device, size_t bytes, void **out);
   px_status (*pages_map)(int device, void *at, size_t bytes);
   void (*pages_unmap)(int device, void *at, size_t bytes);
   bool shares_pages;
-  // Virtual time, in nanoseconds: of an event's latest record, which is done; or, if that is NULL,
-  // of a stream, when it is done with what it has run so far; or, if that is NULL too, of the host
-  // that gives work to the device. False where time is real. NULL: it is.
+  // Virtual time in nanoseconds: of an event's latest record, which is done; if `event` is NULL, of
+  // a stream, after the work it has run so far; if both are NULL, of the host thread driving the
+  // device. False if time is real. NULL: real time.
   bool (*clock)(int device, void *stream, void *event, int64_t *out);
   /* entries above: ABI 1 */
 } px_backend;
 
-// The one symbol of a backend's shared object. Returns NULL if `core` is of another ABI.
+// The one exported symbol of a backend. Returns NULL if `core` has another ABI.
 typedef const px_backend *(*px_backend_entry_fn)(const px_core *core);
 #define PX_BACKEND_ENTRY "px_backend_entry"
 

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Errors, objects and warnings: what every other header stands on.
+// Errors, objects and warnings. Every other header depends on this one.
 //
-// Errors. A function that can fail returns px_status and gives its results through its first
-// parameters; PX_OK is 0. If it fails, the calling thread's error record has the details
-// (px_error_last): the message, and the places that the error passed on its way up. Setting an
-// error allocates nothing. NULL for an argument that is needed is PX_TYPE, "px_save(): `path` is
-// NULL". Callers always give places for results, and objects to functions that cannot fail.
+// Errors. A fallible function returns px_status (PX_OK is 0) and its results through its first
+// parameters. On failure the calling thread's error record (px_error_last) holds the message and
+// the source locations passed on the way up. Setting an error allocates nothing. A NULL argument
+// that must not be NULL is PX_TYPE: "px_save(): `path` is NULL". Result pointers, and the objects
+// passed to functions that cannot fail, must not be NULL.
 //
-// Objects. Tensors, streams, modules ... are opaque and have atomic reference counts. What comes
-// through `out`, and from every `_new` or `_clone`, is a new reference, which the caller releases.
-// Arguments, and what accessors return, are borrowed. A function that takes over a reference says
-// `_take`. px_release(NULL) does nothing.
+// Objects. Tensors, streams, modules and others are opaque and have atomic reference counts. A
+// result through `out`, or from any `_new` or `_clone`, is a new reference to be released by the
+// caller. Arguments and the results of accessors are borrowed. Functions and parameters named
+// `_take` take ownership. px_release(NULL) does nothing.
 #pragma once
 #include <stdarg.h>
 #include <stdbool.h>
@@ -25,11 +25,10 @@ extern "C" {
 // PX_CALL declares a public function that can fail: `PX_CALL px_tensor_view(...)`.
 #define PX_CALL PX_API __attribute__((warn_unused_result)) px_status
 #define PX_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
-// What is called where something went wrong. Compilers put the code that leads there aside, so that
-// what mostly runs lies close together.
+// Marks error paths. The compiler places them apart from the hot code.
 #define PX_COLD __attribute__((cold))
 
-// Status codes: name, what it means, the Python exception that it becomes.
+// Status codes: name, meaning, Python exception.
 #define PX_STATUS_MAP(XX) \
   XX(OK, "no error", "") \
   XX(RUNTIME, "invalid operation", "RuntimeError") \
@@ -48,11 +47,11 @@ extern "C" {
   XX(IO, "input/output error", "OSError") \
   XX(NOT_FOUND, "no such file", "FileNotFoundError") \
   XX(STOP, "end of iteration", "StopIteration") \
-  XX(RECURSION, "too deep a nest", "RecursionError") \
-  XX(LINALG, "no such decomposition of the matrix", "LinAlgError") \
-  XX(DIST_BACKEND, "error of a communicator", "DistBackendError") \
-  XX(DIST_NETWORK, "error of the network", "DistNetworkError") \
-  XX(DIST_STORE, "error of a store", "DistStoreError") \
+  XX(RECURSION, "nested too deeply", "RecursionError") \
+  XX(LINALG, "linear algebra failed", "LinAlgError") \
+  XX(DIST_BACKEND, "communicator error", "DistBackendError") \
+  XX(DIST_NETWORK, "network error", "DistNetworkError") \
+  XX(DIST_STORE, "store error", "DistStoreError") \
   XX(FOREIGN, "error of the embedding language", "") \
   XX(BUG, "internal error; please report it", "SystemError")
 typedef enum px_status {
@@ -64,8 +63,8 @@ typedef enum px_status {
 
 #define PX_ERROR_MESSAGE 4096
 #define PX_ERROR_FRAMES 16
-// The record of one error. It is plain data: it may be copied, and moved to another thread
-// (px_error_take, px_error_give).
+// One error. Plain data: it may be copied, or moved to another thread with px_error_take and
+// px_error_give.
 typedef struct px_error {
   px_status code;
   int detail;  // the driver's code for PX_ACCELERATOR, errno for PX_IO, otherwise 0
@@ -76,53 +75,53 @@ typedef struct px_error {
     const char *function;
   } frames[PX_ERROR_FRAMES];
   void *foreign;  // PX_FOREIGN: the other language's exception, owned by the record
-  void (*foreign_release)(void *object);  // lets go of `foreign`
+  void (*foreign_release)(void *object);  // releases `foreign`
   char message[PX_ERROR_MESSAGE];
 } px_error;
 
-// Returns the code's name ("VALUE"), its meaning, or its Python exception; static strings.
+// Return the code's name ("VALUE"), meaning, or Python exception. Static strings.
 PX_API const char *px_status_name(px_status code);
 PX_API const char *px_status_text(px_status code);
 PX_API const char *px_status_exception(px_status code);
-// Returns the calling thread's record, valid until the thread's next call that fails. Never NULL;
-// its code is PX_OK if there was no error.
+// Returns the calling thread's record, valid until the thread's next failing call. Never NULL;
+// without an error its code is PX_OK.
 PX_API const px_error *px_error_last(void);
 // Clears the calling thread's record.
 PX_API void px_error_clear(void);
-// Moves the thread's record to *out and clears it; makes a record the calling thread's, perhaps on
-// another thread, and returns its code.
+// px_error_take moves the thread's record to *out and clears it. px_error_give installs a record on
+// the calling thread, which may be another one, and returns its code.
 PX_API void px_error_take(px_error *out);
 PX_API PX_COLD px_status px_error_give(const px_error *error);
-// Records an error and returns `code`. Use PX_FAIL. `detail` as in px_error.
+// Records an error and returns `code`. `detail` as in px_error. Use PX_FAIL.
 PX_API PX_COLD px_status px_error_set(px_status code, int detail, const char *file, int line,
                                       const char *function, const char *format, ...)
     PX_PRINTF(6, 7);
-// Records an exception of another language; `release(object)` is called when the record is cleared.
-// Returns PX_FOREIGN.
+// Records an exception of another language and returns PX_FOREIGN. Clearing the record calls
+// release(object).
 PX_API PX_COLD px_status px_error_set_foreign(void *object, void (*release)(void *),
                                               const char *message);
-// Adds a place to the trace; returns `code`. Use PX_TRY.
-PX_API PX_COLD px_status px_error_pass(px_status code, const char *file, int line,
-                                       const char *function);
+// Appends a source location to the trace and returns `code`. Use PX_TRY.
+PX_API PX_COLD px_status px_error_add_frame(px_status code, const char *file, int line,
+                                            const char *function);
 // Appends text to the current message. Use PX_NOTE.
 PX_API PX_COLD void px_error_note(const char *format, ...) PX_PRINTF(1, 2);
 
-// A call that returns `code`. Clang's analyzer cannot see into the library and is told this way;
-// otherwise it follows paths on which a call that failed returns PX_OK.
+// Evaluates `call`, which returns `code`. Clang's analyzer cannot see this from outside the
+// library. Without the hint it follows paths on which a failing call returns PX_OK.
 #ifdef __clang_analyzer__
 #define PX_SAME_CODE(code, call) ((void)(call), (code))
 #else
 #define PX_SAME_CODE(code, call) (call)
 #endif
 
-// PX_TRY(call): returns the call's status to the caller if it failed. PX_FAIL(code, "text", ...):
-// fails. PX_CHECK(condition, code, "text", ...): fails unless the condition holds.
+// PX_TRY(call): returns the call's status from the current function if it failed. PX_FAIL(code,
+// "text", ...): fails. PX_CHECK(condition, code, "text", ...): fails unless the condition holds.
 #define PX_TRY(call) \
   do { \
     px_status px_try_status_ = (call); \
     if (__builtin_expect(px_try_status_ != PX_OK, 0)) \
       return PX_SAME_CODE(px_try_status_, \
-                          px_error_pass(px_try_status_, __FILE__, __LINE__, __func__)); \
+                          px_error_add_frame(px_try_status_, __FILE__, __LINE__, __func__)); \
   } while (0)
 #define PX_FAIL(code, ...) \
   return PX_SAME_CODE((code), px_error_set((code), 0, __FILE__, __LINE__, __func__, __VA_ARGS__))
@@ -130,14 +129,15 @@ PX_API PX_COLD void px_error_note(const char *format, ...) PX_PRINTF(1, 2);
   do { \
     if (__builtin_expect(!(condition), 0)) PX_FAIL((code), __VA_ARGS__); \
   } while (0)
-// PX_GIVEN(pointer): fails with PX_TYPE if a needed argument is NULL. PX_GIVEN_N(array, count): the
-// same, but an empty array may be NULL; and with PX_VALUE if the count is negative.
-// PX_GIVEN_EACH(array, count): the same, and of its elements.
+// PX_GIVEN(pointer): fails with PX_TYPE if the argument is NULL. PX_GIVEN_N(array, count): the
+// same, but allows NULL for an empty array, and fails with PX_VALUE for a negative count.
+// PX_GIVEN_EACH(array, count): the same, and fails for a NULL element.
 #define PX_GIVEN(pointer) PX_CHECK(pointer, PX_TYPE, "%s(): `" #pointer "` is NULL", __func__)
 #define PX_GIVEN_N(array, count) \
   do { \
-    PX_CHECK((count) >= 1 || (count) == 0, PX_VALUE, "%s(): there cannot be %lld `" #array "`", \
-             __func__, (long long)(count)); \
+    PX_CHECK((count) >= 1 || (count) == 0, PX_VALUE, \
+             "%s(): expected a non-negative count of `" #array "`, got %lld", __func__, \
+             (long long)(count)); \
     PX_CHECK((array) || (count) == 0, PX_TYPE, "%s(): `" #array "` is NULL", __func__); \
   } while (0)
 #define PX_GIVEN_EACH(array, count) \
@@ -148,8 +148,7 @@ PX_API PX_COLD void px_error_note(const char *format, ...) PX_PRINTF(1, 2);
   } while (0)
 #define PX_NOTE(...) px_error_note(__VA_ARGS__)
 
-// Warnings go to the function that the program has set; without one they are dropped. The library
-// never prints.
+// Warnings go to the program's sink; without one they are dropped. The library never prints.
 #define PX_WARNING_MAP(XX) \
   XX(USER, "UserWarning") XX(FUTURE, "FutureWarning") XX(DEPRECATION, "DeprecationWarning")
 typedef enum px_warning {
@@ -157,8 +156,8 @@ typedef enum px_warning {
   PX_WARNING_MAP(XX)
 #undef XX
 } px_warning;
-// It may turn a warning into an error: it then sets the error record and returns the code, which
-// px_warn returns.
+// A sink may turn a warning into an error: it sets the error record and returns the code, and
+// px_warn returns it too.
 typedef px_status (*px_warning_sink)(px_warning category, const char *text);
 PX_API void px_warning_set_sink(px_warning_sink sink);
 PX_CALL px_warn(px_warning category, const char *format, ...) PX_PRINTF(2, 3);
@@ -178,81 +177,81 @@ PX_API void *px_retain(const void *object);
 PX_API void px_release(void *object);
 // Returns the number of references, for tests and diagnostics.
 PX_API int32_t px_refs(const void *object);
-// For PX_SCOPED: releases *(void **)place.
-PX_API void px_release_at(void *place);
-// Takes the reference out of a scoped variable, which becomes NULL.
-PX_API void *px_move_at(void *place);
-// `PX_SCOPED(px_tensor) t = NULL;` releases t at the end of the scope; `PX_MOVE(t)` passes its
-// reference on and leaves NULL.
+// For PX_SCOPED: releases *(void **)variable, the address of a variable.
+PX_API void px_release_at(void *variable);
+// Returns the reference of a scoped variable and sets the variable to NULL.
+PX_API void *px_move_at(void *variable);
+// `PX_SCOPED(px_tensor) t = NULL;` releases t at the end of the scope. `PX_MOVE(t)` returns its
+// reference and leaves NULL.
 #define PX_SCOPED(type) __attribute__((cleanup(px_release_at))) type *
 #define PX_MOVE(variable) ((__typeof__(variable))px_move_at(&(variable)))
 
-// For layers and programs that have objects of their own. px_alloc gives zeroed memory, to be freed
-// with px_free (phlox/tensor.h), and passes the fault point "alloc"; PX_NOMEM. px_realloc does not
-// zero what is added; on failure *place is unchanged. px_strdup copies a text into such memory.
-// px_object_init sets the count to 1; destroy functions call px_object_end before they free the
-// memory.
+// For programs with their own objects. px_alloc returns zeroed memory, to be freed with px_free
+// (phlox/tensor.h); it passes the fault point "alloc". px_realloc does not zero the added bytes; on
+// failure the old pointer stays valid. px_strdup copies a string into such memory. All fail with
+// PX_NOMEM. px_object_init sets the reference count to 1. Destroy functions call px_object_end
+// before they free the memory.
 PX_CALL px_alloc(void **out, size_t bytes);
-PX_CALL px_realloc(void **place, size_t bytes);
+PX_CALL px_realloc(void **memory, size_t bytes);
 PX_CALL px_strdup(char **out, const char *text);
 PX_API void px_object_init(void *object, const px_class *cls);
 PX_API void px_object_end(void *object);
-// Starts a joinable thread (a pthread_t at `thread`); passes the fault point "thread".
+// Starts a joinable thread; `thread` points to a pthread_t. Passes the fault point "thread".
 PX_CALL px_thread_start(void *thread, void *(*run)(void *argument), void *argument);
 
-// Returns which of several names is the nearest to a misspelt one: the fewest letters are to be
-// inserted, removed or changed; "" if there are none. `at` gives the i-th name, NULL behind the
-// last.
+// Returns the name with the smallest edit distance (insertions, deletions, substitutions) to a
+// misspelt one; "" if there are none. at(names, i) returns name i, or NULL past the end.
 typedef const char *(*px_name_at)(const void *names, int i);
-PX_API const char *px_name_nearest(const char *name, px_name_at at, const void *names);
+PX_API const char *px_name_suggest(const char *name, px_name_at at, const void *names);
 
 // The library's version, "major.minor.patch".
 PX_API const char *px_version(void);
-// Returns the number of live objects of class `name`, or of all classes (NULL). It is always
-// counted; a test for leaks compares two calls.
+// Returns the number of live objects of class `name`, or of all classes (NULL). Always counted; a
+// leak test compares two calls.
 PX_API int64_t px_live_objects(const char *name);
 
-// Lets long calls of the calling thread end early: waits for devices, backward passes, large CPU
-// kernels and loaders call `check` a few times a second, without locks, and fail with its status
-// and error record if it is not PX_OK (docs/threads.md). NULL: none. `check` may use the library.
+// Sets a cancellation check for the calling thread; NULL: none. Waits for devices, backward passes,
+// large CPU kernels and loaders call it a few times a second, without locks held. They fail with
+// its status and error record if it does not return PX_OK (docs/threads.md). The check may use the
+// library.
 typedef px_status (*px_interrupt_check)(void);
 PX_API void px_interrupt_set_check(px_interrupt_check check);
-// For functions that take long: asks the check, unless it was asked a moment ago. `wanted` tells
-// whether there is one to ask.
+// For long operations: calls the check, unless it was called a moment ago. px_interrupt_wanted is
+// true if the thread has a check.
 PX_CALL px_interrupt_poll(void);
 PX_API bool px_interrupt_wanted(void);
-// The same for CPU kernels: true from when the check fails until the launch ends, which then fails.
+// For CPU kernels: polls the check. Returns true from its failure to the end of the launch, and the
+// launch then fails.
 PX_API bool px_interrupt_due(void);
-// After hold(true) the check is not asked until hold(false): for code that has a lock or cleans up.
-// It may be nested.
+// hold(true) suspends the check until hold(false), for code holding a lock or cleaning up. Nests.
 PX_API void px_interrupt_hold(bool on);
-// Waits for a pthread_cond_t with its pthread_mutex_t held, no longer than until the check is to be
-// asked. The clock of the condition is the realtime one.
+// Waits on a pthread_cond_t with its pthread_mutex_t held, at most until the next poll is due. The
+// condition must use the realtime clock.
 PX_API void px_interrupt_wait(void *condition, void *mutex);
 
-// The number of threads that CPU kernels use, the calling one included: the number that was set,
-// else PHLOX_THREADS, else one for each core that the process may use by its affinity and by the
-// CPU limits of its control groups, or OMP_NUM_THREADS if that is less. Results do not depend on
-// it. Setting gives PX_RUNTIME unless count is positive.
+// The number of threads of CPU kernels, including the calling one: the last value set, else
+// PHLOX_THREADS, else one for each core allowed by affinity and by the CPU limits of the control
+// groups, or OMP_NUM_THREADS if lower. Results do not depend on it. Setting fails with PX_RUNTIME
+// unless count is positive.
 PX_API int px_num_threads(void);
 PX_CALL px_set_num_threads(int64_t count);
-// While it is on, kernels that the calling thread launches run on it alone, and its number is 1:
-// for threads that work beside others, as the workers of a loader do.
-PX_API void px_threads_alone(bool on);
+// While on, kernels launched by the calling thread run on it alone, and px_num_threads returns 1.
+// For worker threads running in parallel, such as those of a loader.
+PX_API void px_set_single_threaded(bool on);
 
-// What CPU kernels use of the processor, from less to more: what it has, and PHLOX_CPU allows. Each
-// includes those before it. Results of one level do not depend on the machine.
+// Instruction sets of CPU kernels, from fewest to most. Each includes the ones before it.
+// px_cpu_level_used returns the level in use: the processor's, limited by PHLOX_CPU. Results of one
+// level do not depend on the machine.
 typedef enum px_cpu_level {
   PX_CPU_BASE,
   PX_CPU_AVX2,
   PX_CPU_AVX512,
-  PX_CPU_AVX512_BF16,  // sums of products of bfloat16
-  PX_CPU_AMX           // products of tiles of bfloat16
+  PX_CPU_AVX512_BF16,  // dot products of bfloat16
+  PX_CPU_AMX           // tile products of bfloat16
 } px_cpu_level;
 PX_API px_cpu_level px_cpu_level_used(void);
 
-// Environment variables: phlox/env.def is the table, and says what the types are and what a row
-// holds.
+// Environment variables. phlox/env.def is the table; its head describes types and columns.
 typedef bool px_env_flag;
 typedef int64_t px_env_int, px_env_bytes;
 typedef const char *px_env_choice, *px_env_folder, *px_env_text;
@@ -261,21 +260,21 @@ typedef struct px_env_row {
 } px_env_row;
 // Returns the i-th row, or NULL past the end.
 PX_API const px_env_row *px_env_at(int i);
-// Reads a variable, or its default where it is unset. `out` is a place for the C type of the
-// variable's type: `int64_t threads; px_env_read("PHLOX_THREADS", &threads)`. Texts are borrowed
-// from the environment. PX_VALUE, with what is allowed, if the value is not; PX_KEY if the table
-// has no such name.
+// Reads a variable, or its default if unset. `out` points to the C type of the variable's type:
+// `int64_t threads; px_env_read("PHLOX_THREADS", &threads)`. Texts are borrowed from the
+// environment. PX_VALUE, naming the allowed values, if the value is not allowed; PX_KEY if the
+// table has no such variable.
 PX_CALL px_env_read(const char *name, void *out);
 
-// Fault points, at which tests make the library fail. px_fault_arm makes the nth passage (from 1)
-// of the named point fail, once, or from then on; nth 0 disarms it. Points: "alloc" "device.alloc"
+// Fault points: places where tests inject failures. px_fault_arm makes the nth passage (from 1) of
+// a point fail, once, or from then on; nth 0 disarms it. Points: "alloc" "device.alloc"
 // "host.alloc" "launch" "copy" "stream" "event" "file" "thread" "collective". PX_KEY for others.
 PX_CALL px_fault_arm(const char *point, int64_t nth, bool from_then_on);
-// Returns how often the point was passed since it was last armed.
+// Returns the number of passages since the point was last armed.
 PX_API int64_t px_fault_seen(const char *point);
 PX_API void px_fault_disarm_all(void);
-// Passes a point; returns whether this passage must fail. For code with a failure to simulate.
-PX_API bool px_fault_pass(const char *point);
+// Counts a passage of a point; true if it must fail. For code that simulates a failure.
+PX_API bool px_fault_check(const char *point);
 
 #ifdef __cplusplus
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Datasets, samplers, and the loader that makes batches of them, in background threads if asked.
+// Datasets, samplers, and loaders that make batches, optionally on background threads.
 #pragma once
 #include "phlox/nn.h"
 #include "phlox/random.h"
@@ -12,13 +12,13 @@ typedef struct px_sampler px_sampler;
 typedef struct px_loader px_loader;
 typedef struct px_loader_iter px_loader_iter;
 
-// What a dataset is: a length, and a list of tensors for each index. Several threads may call `get`
-// at once.
+// The functions of a dataset: a length, and a list of tensors for each index. Threads may call
+// `get` concurrently.
 typedef struct px_dataset_kind {
   const char *name;
   int64_t (*length)(void *context);
   px_status (*get)(px_list **out, int64_t index, void *context);
-  // Gives a whole batch, collated. NULL: `get` is called for each item, and the items are stacked.
+  // Returns a collated batch. NULL: `get` is called for each item, and the items are stacked.
   px_status (*batch)(px_list **out, const int64_t *indices, int64_t count, void *context);
   void (*release)(void *context);
 } px_dataset_kind;
@@ -26,8 +26,9 @@ PX_CALL px_dataset_new(px_dataset **out, const px_dataset_kind *kind, void *cont
 // Makes a dataset whose items are the rows of tensors. PX_ASSERTION "Size mismatch between tensors"
 // unless their first sizes are equal.
 PX_CALL px_dataset_tensors(px_dataset **out, px_tensor *const *tensors, int count);
-// Makes a dataset of the items at `indices`, which are copied. Splits a dataset at random into
-// parts of the lengths given; generator NULL: the default one.
+// px_dataset_subset makes a dataset of the items at `indices`, which are copied.
+// px_dataset_random_split splits a dataset at random into parts with the given lengths; generator
+// NULL: the default one.
 PX_CALL px_dataset_subset(px_dataset **out, px_dataset *dataset, const int64_t *indices,
                           int64_t count);
 PX_CALL px_dataset_random_split(px_dataset **parts, px_dataset *dataset, const int64_t *lengths,
@@ -36,20 +37,20 @@ PX_API int64_t px_dataset_length(const px_dataset *dataset);
 PX_CALL px_dataset_get(px_list **out, px_dataset *self, int64_t index);
 // Writes a random permutation of the numbers below `length`, as random_split draws it.
 PX_CALL px_random_permutation(int64_t *out, int64_t length, px_generator *generator);
-// Writes `count` numbers below `length` in the order in which PyTorch's RandomSampler draws them:
-// with replacement, or each once before any comes again. generator NULL: one that the default
-// generator seeds. PX_VALUE if `length` is 0 and count is not.
+// Writes `count` integers below `length` in the order drawn by PyTorch's RandomSampler: with
+// replacement, or in random permutations. generator NULL: one seeded by the default generator.
+// PX_VALUE if `length` is 0 and `count` is not.
 //     int64_t order[5];
 //     PX_TRY(px_random_order(order, 5, 5, false, NULL));
 PX_CALL px_random_order(int64_t *out, int64_t length, int64_t count, bool replacement,
                         px_generator *generator);
 
-// Makes a sampler: an order of indices for each pass. A random order takes its seed from the
-// default CPU generator, as PyTorch's RandomSampler does, unless a generator is given.
+// Make a sampler: an order of indices for each pass. A random order takes its seed from the default
+// CPU generator, as PyTorch's RandomSampler does, unless a generator is given.
 PX_CALL px_sampler_sequential(px_sampler **out, int64_t length);
 PX_CALL px_sampler_random(px_sampler **out, int64_t length, px_generator *generator);
-// Makes a sampler of `count` indices, drawn with the probabilities `weights` as px_multinomial
-// draws them, from the generator itself (NULL: the default one).
+// Makes a sampler of `count` indices with the probabilities `weights`. Each pass draws them as
+// px_multinomial does, from the generator itself (NULL: the default one).
 PX_CALL px_sampler_weighted(px_sampler **out, px_tensor *weights, int64_t count, bool replacement,
                             px_generator *generator);
 PX_API int64_t px_sampler_length(const px_sampler *sampler);
@@ -64,21 +65,21 @@ typedef struct px_loader_options {
   int64_t batch_size;  // 0 means 1
   bool shuffle, drop_last, pin_memory;
   int workers;              // threads that fetch ahead; 0: none
-  int prefetch;             // batches a worker fetches ahead; 0 means 2
+  int prefetch;             // batches prefetched by each worker; 0 means 2
   px_sampler *sampler;      // instead of shuffle
-  px_generator *generator;  // of the shuffle; NULL: the default
+  px_generator *generator;  // for shuffling; NULL: the default
 } px_loader_options;
-// Makes a loader; `options` NULL: the defaults. PX_VALUE, with PyTorch's texts, for options that
-// contradict each other.
+// Makes a loader; `options` NULL: the defaults. PX_VALUE, with PyTorch's texts, for contradictory
+// options.
 PX_CALL px_loader_new(px_loader **out, px_dataset *dataset, const px_loader_options *options);
 PX_API int64_t px_loader_length(const px_loader *loader);  // batches a pass
-// Starts a pass. px_loader_next gives a batch: a list of tensors, stacked along a new first
-// dimension. PX_STOP at the end. If an item cannot be fetched, its error, after "Caught ... in
-// DataLoader worker thread 0." if a worker fetched it.
+// px_loader_start starts a pass. px_loader_next returns a batch: a list of tensors, stacked along a
+// new first dimension. PX_STOP at the end. If an item fails, px_loader_next returns its error,
+// prefixed with "Caught ... in DataLoader worker thread 0." if a worker fetched it.
 PX_CALL px_loader_start(px_loader_iter **out, px_loader *loader);
 PX_CALL px_loader_next(px_list **batch, px_loader_iter *self);
 
-// Gives the items at `indices`, collated.
+// Returns the items at `indices`, collated.
 PX_CALL px_dataset_batch(px_list **out, px_dataset *self, const int64_t *indices, int64_t count);
 
 // Stacks the k-th tensors of all items, for each k: the default collation. PX_RUNTIME "stack

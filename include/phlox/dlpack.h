@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// DLPack 1.0: sharing tensors with other libraries, without a copy.
+// DLPack 1.0: zero-copy exchange of tensors with other libraries.
 // https://dmlc.github.io/dlpack/latest/
 #pragma once
 #include "phlox/tensor.h"
@@ -7,7 +7,7 @@
 extern "C" {
 #endif
 
-// The structures of the DLPack specification; the layout is the same.
+// The structures of the DLPack specification, with identical layout.
 typedef struct px_dl_device {
   int32_t device_type;  // 1 CPU, 2 CUDA, 3 page-locked
   int32_t device_id;
@@ -32,17 +32,17 @@ typedef struct px_dl_managed {
   void (*deleter)(struct px_dl_managed *self);
 } px_dl_managed;
 
-// Exports a tensor. Whoever holds *out at last calls (*out)->deleter(*out). Later work of `stream`
-// waits for the work on the tensor's current stream; NULL: nothing waits.
+// Exports a tensor. The last owner of *out calls (*out)->deleter(*out). Later work of `stream`
+// waits for the work on the tensor's current stream; NULL: no wait.
 PX_CALL px_dlpack_export(px_dl_managed **out, px_tensor *tensor, px_stream *stream);
-// The same for a stream of another library, given by its handle as in DLPack's protocol. When that
-// library calls the deleter, work that it has queued on CUDA's default streams (1 and 2) may still
-// use the memory. For its other streams it must wait before, since they may no longer exist.
+// The same for a stream of another library, by its DLPack handle. Work on CUDA's default streams (1
+// and 2) queued before the deleter call may still use the memory. Work on other streams must be
+// done by then, since those streams may no longer exist.
 PX_CALL px_dlpack_export_native(px_dl_managed **out, px_tensor *tensor, void *native);
-// Makes a tensor over a managed one; the deleter is called when the last view is gone. PX_RUNTIME
-// for types and devices that Phlox does not have.
+// Makes a tensor over a managed one, and takes ownership of it. The deleter is called when the last
+// view is destroyed. PX_RUNTIME for dtypes and devices not supported by Phlox.
 PX_CALL px_dlpack_import_take(px_tensor **out, px_dl_managed *managed);
-// The DLPack device of a tensor.
+// Returns the DLPack device of a tensor.
 PX_API px_dl_device px_dlpack_device(const px_tensor *tensor);
 
 #ifdef __cplusplus

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The library that linear algebra on the CPU calls.
+// The LAPACK library for linear algebra on the CPU.
 #pragma once
 #include "phlox/base.h"
 
@@ -7,8 +7,8 @@
 extern "C" {
 #endif
 
-// The path of the LAPACK that linear algebra on the CPU calls, which is looked for if no call has
-// needed it yet. The library keeps the text. PX_RUNTIME where there is none.
+// Returns the path of the loaded LAPACK, loading it first if no call has needed it yet. A static
+// string. PX_RUNTIME if none is found.
 PX_CALL px_cpu_lapack(const char **path);
 
 #ifdef __cplusplus

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Starting the processes of a job, as torchrun does: local ranks, whose environment says which they
-// are and where they meet; agents of several nodes, which find each other by a store; restarts of
-// all when one fails; and a report of who failed first.
+// Starting the processes of a job, as torchrun does: local ranks, with their rank and rendezvous
+// address in the environment; agents on several nodes, connected by a store; restarts of all ranks
+// after a failure; and a report of the first failure.
 //
 // Example: tests/comm/launch_test.c.
 #pragma once
@@ -11,23 +11,23 @@ extern "C" {
 #endif
 
 typedef struct px_job_options {
-  const char *const *arguments;  // those of torchrun: its options, the program, and the program's
+  const char *const *arguments;  // torchrun's arguments: options, program, program's arguments
   int count;
-  // What runs a script: "python3", "-u". The script, or -m and a module, is put behind it.
+  // The interpreter of scripts: "python3", "-u". The script, or -m and a module, is appended.
   const char *const *interpreter;
   int interpreter_count;
-  const char *const *environment;  // "NAME=value", NULL at the end; PET_* are defaults of options
-  bool local_rank_argument;        // ranks get --local-rank=N before the program's arguments, too
+  const char *const *environment;  // "NAME=value", NULL-terminated; PET_* set defaults of options
+  bool local_rank_argument;        // pass --local-rank=N before the program's arguments, too
 } px_job_options;
 
-// Runs a job until all ranks of all nodes have ended well. Ranks do not outlive the process that
-// calls it: if it is killed, they are ended. PX_VALUE if the arguments are wrong,
-// PX_UNIMPLEMENTED with the name of what is missing. PX_RUNTIME, with a report of the ranks that
-// failed, their exit codes and tracebacks, if they did more often than --max-restarts allows, or
-// with the name of a signal that ended the job; no process of the job is left then. While it runs,
-// it handles the signals of --signals-to-handle: one call at a time in a process (PX_RUNTIME).
+// Runs a job until all ranks of all nodes have succeeded. Ranks do not outlive the calling process:
+// if it is killed, they are terminated. PX_VALUE for invalid arguments; PX_UNIMPLEMENTED for an
+// unsupported option, with its name. PX_RUNTIME if ranks fail more often than --max-restarts
+// allows, with a report of the failed ranks, exit codes and tracebacks. PX_RUNTIME with the name of
+// the signal, if one ended the job. No process of the job is left after an error. The call handles
+// the signals of --signals-to-handle, so only one call may run in a process at a time (PX_RUNTIME).
 PX_CALL px_job_run(const px_job_options *options);
-// The options, a line each.
+// Returns the usage text, one option a line.
 PX_API const char *px_job_usage(void);
 
 #ifdef __cplusplus

@@ -10,7 +10,7 @@ extern "C" {
 // Makes a generator for a device (cuda without an index: the current one), with seed
 // 67280421310721.
 PX_CALL px_generator_new(px_generator **out, px_device device);
-// Gives the default generator of the CPU or of a device; borrowed.
+// Returns the default generator of the CPU or of a device; borrowed.
 PX_CALL px_generator_default(px_generator **out, px_device device);
 PX_API px_device px_generator_device(const px_generator *generator);
 PX_API void px_generator_seed(px_generator *generator, uint64_t seed);
@@ -20,8 +20,8 @@ PX_API size_t px_generator_state_size(const px_generator *generator);
 PX_API void px_generator_get_state(px_generator *generator, void *state);
 // Sets the state. PX_RUNTIME "RNG state is wrong size", or for an invalid state.
 PX_CALL px_generator_set_state(px_generator *generator, const void *state, size_t bytes);
-// Returns 64 random bits for use by the host, as a seed. PyTorch's int64 random_() gives the lower
-// 63 of them.
+// Returns 64 random bits for the host, usable as a seed. PyTorch's int64 random_() uses the
+// lower 63.
 PX_API uint64_t px_generator_next(px_generator *generator);
 // Seeds the default generators of the CPU and of all devices, existing and future.
 PX_API void px_manual_seed(uint64_t seed);

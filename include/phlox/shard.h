@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parameters that are sharded over processes: each rank keeps some rows of each, and its gradients
-// and the optimiser's state are of these rows alone; on the CPU, if that is wanted.
+// Fully sharded data parallelism: each rank keeps some rows of each parameter. Gradients and
+// optimiser state cover these rows only, optionally on the CPU.
 //
-// px_fully_shard cuts the parameters of a module, as one group, along their first dimension, or
-// another one. The
-// group is gathered before the module's forward and let go of after it, gathered again before its
-// backward, after which the mean of the gradients is cut among the ranks. Modules within modules
-// are sharded first; then the outer one has what is left. While one group computes, the next is
-// on its way: all collectives are given to streams of their own, which wait for nothing but what
-// they need. Ranks make the same calls in the same order.
+// px_fully_shard splits the parameters of a module, as one group, along their first dimension or
+// another one. The group is gathered before the module's forward and freed after it, then gathered
+// again before its backward. After backward, the mean gradients are reduce-scattered. Inner modules
+// are sharded first; the outer one then covers the remaining parameters. While one group computes,
+// the next is prefetched. Collectives run on separate streams with minimal dependencies. All ranks
+// make the same calls in the same order.
 //
 // Example: tests/comm/shard_test.c.
 #pragma once
@@ -18,127 +17,129 @@
 extern "C" {
 #endif
 
-// Which of `rows` rows a rank has: as many for each rank, but the last ones have fewer, or none.
+// Returns the range of `rows` rows owned by a rank: equal counts, except that the last ranks may
+// have fewer, or none.
 PX_API void px_shard_rows(int64_t *first, int64_t *count, int64_t rows, int rank, int size);
 
 typedef struct px_shards px_shards;
-// Along which dimension a parameter is cut; a negative one counts from behind.
+// Chooses the dimension along which a parameter is sharded; negative values count from the end.
 typedef px_status (*px_shard_dim)(int *dim, px_tensor *parameter, void *context);
 typedef struct px_shard_options {
   px_comm *comm;
-  // NULL, or the ranks that have the same rows, one of each such group: each computes with its own
-  // batch, and after the ranks of `comm` have cut the gradients among them, rows are averaged over
-  // these. The others' `comm` and `replicas` make up a mesh of two dimensions.
+  // Replicas: NULL, or the communicator of the ranks holding the same rows. Gradients are
+  // reduce-scattered over `comm`, then averaged over `replicas`. Both form a mesh of two
+  // dimensions; each rank has its own batch.
   px_comm *replicas;
-  px_device device;           // where parameters and buffers go; PX_DEVICE_NONE: they stay
-  px_tensor *const *ignored;  // parameters that are left as they are
+  px_device device;           // device of parameters and buffers; PX_DEVICE_NONE: unchanged
+  px_tensor *const *ignored;  // parameters not to be sharded
   int ignored_count;
-  bool keep;  // the parameters stay whole from forward to backward: more memory, one gather less
-  bool keep_outermost;    // the same, where the module's forward is in no other sharded one's
-  px_dtype param_dtype;   // in which they are gathered and computed with; PX_DTYPE_NONE: their own
-  px_dtype reduce_dtype;  // in which gradients are added up; PX_DTYPE_NONE: as they come
-  // Further modules whose parameters are in the group; borrowed, and to live as long as it. The
-  // group is gathered before the forward of whichever is called first, and let go of after that of
-  // the last; only the inputs of that first, and the outputs of that last, are seen.
+  bool keep;  // keep parameters gathered from forward to backward: more memory, one gather less
+  bool keep_outermost;    // the same, if no other sharded module's forward encloses this one's
+  px_dtype param_dtype;   // for gathering and computing; PX_DTYPE_NONE: unchanged
+  px_dtype reduce_dtype;  // for reducing gradients; PX_DTYPE_NONE: the gradients' own
+  // Further modules with parameters in the group; borrowed for the lifetime of the group. The group
+  // is gathered before the forward of the first one called, and freed after the last one's. Only
+  // the inputs of that first and the outputs of that last module are tracked.
   px_module *const *others;
   int other_count;
-  // NULL: the first one. Along others each rank is to have as many places: PX_UNIMPLEMENTED.
+  // NULL: dimension 0. Other dimensions must be divisible by the ranks: else PX_UNIMPLEMENTED.
   px_shard_dim dim_of;
   void *dim_context;
-  // Parts, and their gradients, are on the CPU, in pinned memory if `pin`. They go to `device`,
-  // which is to be told, to be gathered; what has been reduced is back when backward ends.
+  // Keep shards and their gradients on the CPU, in pinned memory if `pin`. They are copied to
+  // `device`, which must be set, for gathering. Reduced gradients are back on the CPU when backward
+  // ends.
   bool offload, pin;
 } px_shard_options;
 
-// Cuts the parameters of a module and of all below it, but for those that are cut already, and
-// registers this rank's rows, leaf tensors, in their place: optimisers are made afterwards, and
-// step on them. Hooks of the module do the rest, until it ends; they see its first result alone,
-// so another one may not lead to a gradient on its own. *out may be used as long as the module.
-// PX_VALUE for parameters without dimensions, PX_UNIMPLEMENTED for such as are not contiguous.
+// Shards the parameters of a module and its descendants, except those already sharded, and
+// registers this rank's rows, leaf tensors, in their place. Optimisers must be made afterwards and
+// step on those. Hooks of the module do the rest, for its lifetime. They see its first result only,
+// so gradients must not depend on other results alone. *out is valid as long as the module.
+// PX_VALUE for 0-dim parameters, PX_UNIMPLEMENTED for non-contiguous ones.
 PX_CALL px_fully_shard(px_shards **out, px_module *module, const px_shard_options *options);
-// The same without hooks, for bindings that make the four calls below themselves.
+// The same without hooks, for bindings that make the four calls below.
 PX_CALL px_shards_new(px_shards **out, px_module *module, const px_shard_options *options);
-// Around the module's forward, with the tensors that go in and come out. After an error within it
-// the call after is px_shards_forward_failed.
+// Called around the module's forward, with its input and output tensors. If forward fails, call
+// px_shards_forward_failed instead of px_shards_after_forward.
 PX_CALL px_shards_before_forward(px_shards *self, px_tensor *const *inputs, int count);
 PX_CALL px_shards_after_forward(px_shards *self, px_tensor *const *outputs, int count);
 PX_API void px_shards_forward_failed(px_shards *self);
-// Where the group has several modules, whether the forward of this one is the first of them, and
-// wants the call before it, or the last, and wants the call after it. To be asked once of each, in
-// turn.
+// For groups of several modules: true if the forward of this module is the group's first (call
+// before_forward) or last (call after_forward). Call each once, in order.
 PX_API bool px_shards_enters(px_shards *self, const px_module *module);
 PX_API bool px_shards_leaves(px_shards *self, const px_module *module);
 
-// The i-th parameter; false past the end. Pointers are borrowed.
+// Returns the i-th parameter; false past the end. Pointers are borrowed.
 typedef struct px_shard {
-  const char *name;      // with dots, as the module has it
-  px_tensor *local;      // this rank's rows: (0, ...) where it has none
-  px_tensor *whole;      // NULL until it was gathered; without memory while it is not
-  const int64_t *sizes;  // of the whole
+  const char *name;      // dotted name in the module
+  px_tensor *local;      // this rank's rows: (0, ...) if it has none
+  px_tensor *whole;      // NULL before the first gather; without memory while not gathered
+  const int64_t *sizes;  // of the whole parameter
   int ndim;
-  int dim;  // along which it is cut
+  int dim;  // sharded dimension
 } px_shard;
 PX_API bool px_shards_at(const px_shards *self, int i, px_shard *out);
 
-// Gathers the group, and lets go of it again; calls that find it as it is to be do nothing. With
-// `begin` it only begins to gather, and another px_shards_unshard waits. PX_RUNTIME for parameters
-// on meta.
+// Gather the group, and free the gathered parameters; no-ops if already done. With `begin`, unshard
+// only starts gathering, and a second px_shards_unshard waits. PX_RUNTIME for parameters on meta.
 PX_CALL px_shards_unshard(px_shards *self, bool begin);
 PX_CALL px_shards_reshard(px_shards *self);
-PX_API bool px_shards_is_whole(const px_shards *self);
+// True while the parameters are gathered.
+PX_API bool px_shards_is_unsharded(const px_shards *self);
 
-// Whether the parameters stay whole after forward, or after backward.
+// Sets whether the parameters stay gathered after forward, or after backward.
 PX_API void px_shards_keep(px_shards *self, bool after_backward, bool keep);
-// Whether backward gathers the group, as it does at first. Without, a backward pass that needs one
-// of its parameters fails with PX_RUNTIME: those of an embedding, for one, it does not need.
+// Sets whether backward gathers the group (default true). If not, a backward pass needing one of
+// its parameters fails with PX_RUNTIME; the gradient of an embedding, for example, does not need
+// its weight.
 PX_API void px_shards_gather_for_backward(px_shards *self, bool gathers);
-// The next forward from outside waits, before it gathers, for the event in the place of all that
-// the current stream was given: it was recorded behind what changed the parameters. NULL: none.
+// Makes the next outermost forward wait for `event`, recorded after the parameters were changed,
+// before it gathers, instead of for all work of the current stream. NULL: none.
 PX_CALL px_shards_after_event(px_shards *self, px_event *event);
-// Without reduction, gradients add up in this process, as whole ones, until a backward pass with
-// it. A backward pass that fails ends that: the next forward pass forgets what has added up.
+// Without reduction, unsharded gradients accumulate locally until a backward pass with reduction. A
+// failed backward pass drops them in the next forward pass.
 PX_API void px_shards_reduce(px_shards *self, bool reduces);
-// Without, where there are replicas, what backward has reduced is not averaged over them, but adds
-// up in each until a backward pass with it, and is no gradient so far.
+// With replicas: without averaging, reduced gradients accumulate in each replica until a backward
+// pass with averaging. They are not visible as gradients before.
 PX_API void px_shards_average(px_shards *self, bool averages);
-// The next backward passes of the communicator's modules are not the last before the gradients are
-// used: reductions may still be under way when they end.
+// Set to false if further backward passes of the communicator's modules follow before the gradients
+// are used: reductions may then still be pending when backward ends.
 PX_API void px_shards_last_backward(px_shards *self, bool last);
-// What gradients are divided by, in the place of the number of ranks, replicas included; 0: that.
+// Sets the divisor of gradients; 0: the number of ranks, including replicas.
 PX_API void px_shards_divide(px_shards *self, double factor);
-// Calls fn with what this rank has of each reduction of the group, after the replicas' average:
-// rows of all its parameters, in one piece, which fn may change before they become gradients. On
-// devices it runs on the stream of reductions, or on `stream`, which waits for that one and is
-// waited for; a stream is not for groups with replicas: PX_VALUE. fn may not call this group. NULL:
-// none. release(context) is called when fn is not needed any more.
+// Calls fn with this rank's part of each reduction of the group, after averaging over replicas: the
+// rows of all its parameters, flattened into one tensor, which fn may modify before they become
+// gradients. On devices it runs on the reduction stream, or on `stream`, synchronised with that
+// one; `stream` is not allowed for groups with replicas: PX_VALUE. fn must not call this group.
+// NULL: none. release(context) is called once fn is no longer needed.
 typedef px_status (*px_shards_reduced_hook)(px_tensor *reduced, void *context);
 PX_CALL px_shards_on_reduced(px_shards *self, px_shards_reduced_hook fn, void *context_take,
                              void (*release)(void *context), px_stream *stream);
-// The groups that are gathered while this one computes, in that order; borrowed, and to live as
-// long. At first, none in forward; in backward the one whose forward came before this one's.
+// Sets the groups to prefetch while this one computes, in order; borrowed, and must live as long as
+// this group. Default: none in forward; in backward the group with the preceding forward.
 PX_CALL px_shards_prefetch(px_shards *self, bool backward, px_shards *const *others, int count);
 
-// For starting values, which are those of one process where the ranks' generators are in the same
-// state. px_shard_stand_in gives a tensor of the whole's sizes, to be filled, in the place of a
-// group's part, or any other tensor itself; px_shard_take_rows copies this rank's rows of it.
-PX_CALL px_shard_stand_in(px_tensor **out, px_tensor *part);
+// Initialise parameters with the values of a single process, given ranks with equal generator
+// states. px_shard_placeholder returns a tensor of the whole's sizes to be filled, for a shard; any
+// other tensor is returned itself. px_shard_take_rows copies this rank's rows of it.
+PX_CALL px_shard_placeholder(px_tensor **out, px_tensor *part);
 PX_CALL px_shard_take_rows(px_tensor *part, const px_tensor *whole);
-// px_module_reset, of a layer whose parameters may be sharded.
+// px_module_reset for a layer with possibly sharded parameters.
 PX_CALL px_shards_reset(px_module *layer);
 
-// The common norm of tensors of which each rank has a part, as px_total_norm gives it of whole
-// ones; of device memory without waiting. `own` are tensors that are no parts, and are counted
-// once.
+// Returns the total norm of tensors sharded over the ranks, as px_total_norm would for the whole
+// tensors; for device memory without waiting. `own` are unsharded tensors, counted once.
 PX_CALL px_shard_norm(px_tensor **out, px_comm *comm, px_tensor *const *parts, int64_t count,
                       px_tensor *const *own, int64_t own_count, double norm_type);
-// Gives all ranks, which all call it, the greatest of their numbers, in place of each: whether one
-// found something, say. The numbers may be on the CPU where the communicator takes tensors of
-// devices; they go by the current one then.
-PX_CALL px_shard_greatest(px_comm *comm, px_tensor *number);
-// Gives the whole of what each rank has rows of, which has these sizes; all ranks call it. Where it
-// is recorded, a part's gradient is its rows of the gradient of the whole, which all ranks have.
-PX_CALL px_shard_whole(px_tensor **out, px_comm *comm, px_tensor *local, int ndim,
-                       const int64_t *sizes);
+// Replaces the ranks' numbers by their maximum, on all ranks; for example, whether any found an
+// inf. All ranks call it. With a communicator for devices, a CPU number is sent through the current
+// device.
+PX_CALL px_shard_max(px_comm *comm, px_tensor *number);
+// Returns the whole tensor, with the given sizes, from the ranks' rows. All ranks call it. If
+// recorded, the gradient of a part is its rows of the gradient of the whole, which must be the same
+// on all ranks.
+PX_CALL px_shard_gather(px_tensor **out, px_comm *comm, px_tensor *local, int ndim,
+                        const int64_t *sizes);
 
 #ifdef __cplusplus
 }

@@ -103,7 +103,7 @@ int px__cores(void);
 // The most that control groups allow: those whose names `list` has (/proc/self/cgroup), in the
 // folder `root` (/sys/fs/cgroup). INT_MAX: no limit.
 int px__cores_of_groups(const char *root, const char *list);
-// Whether kernels of this thread run on it alone (px_threads_alone).
+// Whether kernels of this thread run on it alone (px_set_single_threaded).
 bool px__thread_is_alone(void);
 // The number of threads where neither the program nor PHLOX_THREADS asks for one.
 int px__threads_usual(void);

@@ -137,7 +137,7 @@ px_status px_env_read(const char *name, void *out) {
   PX_GIVEN(name);
   int i = find(name);
   PX_CHECK(i >= 0, PX_KEY, "Phlox has no environment variable '%.64s': the nearest name is %s",
-           name, px_name_nearest(name, name_at, NULL));
+           name, px_name_suggest(name, name_at, NULL));
   return px__env_read_row(i, out);
 }
 
@@ -149,7 +149,7 @@ static px_status check_name(const char *entry) {
   if (find(name) >= 0) return PX_OK;
   return px_warn(PX_WARN_USER,
                  "the environment has %s, which Phlox does not read: the nearest name is %s", name,
-                 px_name_nearest(name, name_at, NULL));
+                 px_name_suggest(name, name_at, NULL));
 }
 
 px_status px__env_check(void) {

@@ -104,7 +104,7 @@ px_status px_error_give(const px_error *error) {
   return error->code;
 }
 
-px_status px_error_pass(px_status code, const char *file, int line, const char *function) {
+px_status px_error_add_frame(px_status code, const char *file, int line, const char *function) {
   px_error *error = mine ? &mine->error : NULL;
   if (error && error->frame_count < PX_ERROR_FRAMES) {
     error->frames[error->frame_count].file = file;
@@ -127,7 +127,7 @@ px_status px_error_set(px_status code, int detail, const char *file, int line, c
   to->error.code = code;
   to->error.detail = detail;
   memcpy(to->error.message, text, sizeof text);
-  return px_error_pass(code, file, line, function);
+  return px_error_add_frame(code, file, line, function);
 }
 
 px_status px_error_set_foreign(void *object, void (*release)(void *), const char *message) {

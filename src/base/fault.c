@@ -97,7 +97,7 @@ px_status px_fault_arm(const char *point, int64_t nth, bool from_then_on) {
   PX_GIVEN(point);
   int i = point_of(point);
   PX_CHECK(i >= 0, PX_KEY, "there is no fault point '%.64s': the nearest name is %s", point,
-           px_name_nearest(point, name_at, NULL));
+           px_name_suggest(point, name_at, NULL));
   PX_TRY(px__fault_begin());
   PX_CHECK(nth >= 0, PX_VALUE, "a fault's number counts from 1, but got %lld", (long long)nth);
   arm(i, nth, from_then_on);
@@ -109,7 +109,7 @@ int64_t px_fault_seen(const char *point) {
   return i < 0 ? 0 : __atomic_load_n(&points[i].seen, __ATOMIC_RELAXED);
 }
 
-bool px_fault_pass(const char *point) {
+bool px_fault_check(const char *point) {
   if (PX_LIKELY(__atomic_load_n(&px__fault_armed, __ATOMIC_RELAXED) == 0)) return false;
   int i = point_of(point);
   return i >= 0 && px__fault_hit((px__fault_point)i);

@@ -11,7 +11,7 @@ static _Thread_local struct {
   px_interrupt_check check;
   int held;           // calls of px_interrupt_hold
   bool asking;        // inside of the check
-  bool alone;         // px_threads_alone; here, since memory of threads is scarce (error.c)
+  bool alone;         // px_set_single_threaded; here, since memory of threads is scarce (error.c)
   int64_t next;       // when it is asked again
   px_status stopped;  // what told the kernel that runs to end early
 } here;
@@ -60,7 +60,7 @@ px_status px__stopped_forget(void) {
   return status;
 }
 
-void px_threads_alone(bool on) { here.alone = on; }
+void px_set_single_threaded(bool on) { here.alone = on; }
 bool px__thread_is_alone(void) { return here.alone; }
 
 // ---- large memory

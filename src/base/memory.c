@@ -64,7 +64,7 @@ px_status px_alloc(void **out, size_t bytes) {
   PX_GIVEN(out);
   return px__alloc(out, bytes);
 }
-px_status px_realloc(void **place, size_t bytes) { return px__realloc(place, bytes); }
+px_status px_realloc(void **memory, size_t bytes) { return px__realloc(memory, bytes); }
 
 px_status px_strdup(char **out, const char *text) {
   PX_GIVEN(out);

@@ -24,7 +24,7 @@ static int distance(const char *name, size_t length, const char *other) {
   return row[length];
 }
 
-const char *px_name_nearest(const char *name, px_name_at at, const void *names) {
+const char *px_name_suggest(const char *name, px_name_at at, const void *names) {
   int best = INT32_MAX;
   const char *found = "", *other;
   if (!name || !at) return found;

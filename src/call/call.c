@@ -345,13 +345,13 @@ __attribute__((always_inline)) static inline px_status run_here(px_call *call) {
 // The out-of-line copy of run_here, shared by the rare callers.
 static px_status run_plain(px_call *call) { return run_here(call); }
 
-static px_status report_results(const px_call_keeper *hook, const px_call *call) {
+static px_status report_results(const px_dispatch_hook *hook, const px_call *call) {
   int count = call->list ? (int)px_list_size(call->list) : call->op->result_count;
   px_tensor *const *results = call->list ? px_list_items(call->list) : call->results;
   bool complete = !call->list && !call->composed && call->mode == PX_CALL_NEW;
   return hook->made(call->op, call->mode, call->args, count, results, complete, hook->context);
 }
-static px_status run_hooked(px_call *call, const px_call_keeper *hook) {
+static px_status run_hooked(px_call *call, const px_dispatch_hook *hook) {
   bool replaced = false;
   if (hook->recall && call->mode == PX_CALL_NEW)
     PX_TRY(hook->recall(call->op, call->args, call->results, &replaced, hook->context));
@@ -363,7 +363,7 @@ __attribute__((noinline)) static px_status run_dispatched(px_call *call) {
   bool taken = false;
   PX_TRY(px__call_batched(call, &taken));
   if (taken) return !call->composed && needs_record(call) ? record(call) : PX_OK;
-  const px_call_keeper *hook = call->op->kind == PX_OP_COMPOSITE ? NULL : px__dispatch_hook();
+  const px_dispatch_hook *hook = call->op->kind == PX_OP_COMPOSITE ? NULL : px__dispatch_hook();
   if (!hook) return run_plain(call);
   px__dispatch_hook_set(NULL);
   px_status status = run_hooked(call, hook);
@@ -557,7 +557,7 @@ static px_status call_composed(px_call *call, const px_value *args, void **resul
   if (status == PX_OK) status = finish(call);
   if (status != PX_OK) {
     drop(call);
-    return px_error_pass(status, __FILE__, __LINE__, call->op->name);
+    return px_error_add_frame(status, __FILE__, __LINE__, call->op->name);
   }
   return_results(call, results);
   return PX_OK;
@@ -601,7 +601,7 @@ static px_status call_op(const px_op *op, px_call_mode mode, const px_value *arg
   if (PX_UNLIKELY(status != PX_OK)) {
     drop(&call);
     if (status == PX_OUT_OF_MEMORY) name_op(op);
-    return px_error_pass(status, __FILE__, __LINE__, op->name);
+    return px_error_add_frame(status, __FILE__, __LINE__, op->name);
   }
   return_results(&call, results);
   return PX_OK;
@@ -725,8 +725,8 @@ px_status px_op_check_out(const px_op *op, const px_value *args, px_tensor *out,
   return px__call_check_outs(&call, &dtype);
 }
 
-px_status px_op_call_each(const px_op *op, px_call_mode mode, int count, const px_value *args,
-                          void **results, int *done) {
+px_status px_op_call_batch(const px_op *op, px_call_mode mode, int count, const px_value *args,
+                           void **results, int *done) {
   PX_GIVEN(done);
   *done = 0;
   if (PX_UNLIKELY(!op)) return px__no_op();
@@ -743,14 +743,14 @@ px_status px_op_call_each(const px_op *op, px_call_mode mode, int count, const p
   return status;
 }
 
-void px_together_begin(void) { px__together_begin(); }
+void px_launch_batch_begin(void) { px__together_begin(); }
 
-px_status px_together_end(px_status so_far) {
+px_status px_launch_batch_end(px_status so_far) {
   px__error_guard error;
   if (so_far == PX_OK) return px__together_end();
   if ((unsigned)so_far >= PX_STATUS_COUNT) {
     (void)!px__together_end();
-    PX_FAIL(PX_VALUE, "px_together_end: expected a px_status, got %d", (int)so_far);
+    PX_FAIL(PX_VALUE, "px_launch_batch_end: expected a px_status, got %d", (int)so_far);
   }
   px__error_save(&error);
   (void)!px__together_end();

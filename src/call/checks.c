@@ -49,6 +49,6 @@ const char *px__braced_text(char text[136], px__sizes sizes) {
   return text;
 }
 const char *px__max_text(char text[32], px_dtype dtype) {
-  snprintf(text, 32, "%g", px_dtype_about(dtype)->greatest);
+  snprintf(text, 32, "%g", px_dtype_about(dtype)->max);
   return text;
 }

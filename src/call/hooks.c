@@ -6,8 +6,8 @@
 
 const px_op_hooks *px__hooks;
 
-px_op_counted px__flop_counter;
-void px_op_tell_operations(px_op_counted counted) {
+px_op_flop_callback px__flop_counter;
+void px_op_set_flop_callback(px_op_flop_callback counted) {
   __atomic_store_n(&px__flop_counter, counted, __ATOMIC_RELEASE);
   px__watch(PX__WATCH_COUNTED, counted != NULL);
 }
@@ -43,18 +43,18 @@ px_status px_op_before_write(px_tensor *written) {
 
 // ---- dispatch hooks: keep or replace results of calls
 
-const px_call_keeper *px__dispatch_hook(void) {
+const px_dispatch_hook *px__dispatch_hook(void) {
   pthread_once(&once, make_keys);
   return keys_ok ? pthread_getspecific(hook_key) : NULL;
 }
-void px__dispatch_hook_set(const px_call_keeper *hook) {
+void px__dispatch_hook_set(const px_dispatch_hook *hook) {
   (void)!pthread_setspecific(hook_key, hook);  // cannot fail: the thread has a slot already
 }
 
-px_status px_op_keep_calls(const px_call_keeper *hook, const px_call_keeper **before) {
-  const px_call_keeper *previous = px__dispatch_hook();
+px_status px_op_set_dispatch_hook(const px_dispatch_hook *hook, const px_dispatch_hook **before) {
+  const px_dispatch_hook *previous = px__dispatch_hook();
   PX_CHECK(keys_ok && pthread_setspecific(hook_key, hook) == 0, PX_NOMEM,
-           "out of memory for a thread's dispatch hook");
+           "out of memory for the thread's dispatch hook");
   __atomic_add_fetch(&px__calls_differ, (hook != NULL) - (previous != NULL), __ATOMIC_RELAXED);
   if (before) *before = previous;
   return PX_OK;

@@ -35,7 +35,7 @@ void px__launch_count(px_launch *l, const px_call *call) {
   if (px__impl(call->op)->work) l->work = px__impl(call->op)->work(call);
   if (l->work && px__call_watched(PX__WATCH_FLOPS)) px__profile_flops(l->work);
   const px__op_impl *impl = px__impl(call->op);
-  px_op_counted counted = __atomic_load_n(&px__flop_counter, __ATOMIC_ACQUIRE);
+  px_op_flop_callback counted = __atomic_load_n(&px__flop_counter, __ATOMIC_ACQUIRE);
   if (impl->flops && counted)
     counted(impl->flops, impl->counted(call), (px_device_type)call->device.type);
 }
@@ -64,14 +64,14 @@ static __attribute__((noinline)) void note(builder *x, const px_tensor *t, bool 
 }
 static inline void add_tensor(builder *x, const px_tensor *t, bool write) {
   px__operand_of(&x->operands[x->n++], t);
-  if (PX_UNLIKELY(!px__is_quiet(x->device, t))) note(x, t, write);
+  if (PX_UNLIKELY(!px__access_untracked(x->device, t))) note(x, t, write);
 }
 
 // Adds an operand with the checks that `list` skips.
 static __attribute__((noinline)) px_status add_checked(builder *x, const char *op,
                                                        const px_tensor *t, bool write) {
   PX_CHECK(x->n < PX_MAX_OPERANDS, PX_BUG, "%s has too many operands", op);
-  PX_TRY(px__refuse_batched(t));
+  PX_TRY(px__check_not_batched(t));
   PX_CHECK(t->dtype < PX_DTYPE_COMPUTED || x->dtypes >> t->dtype & 1, PX_UNIMPLEMENTED,
            "\"%s\" not implemented for '%s'", op, px_dtype_class((px_dtype)t->dtype));
   if (x->device.type != PX_CPU && px__tensor_device(t).type == PX_CPU && t->ndim == 0) {

@@ -207,11 +207,11 @@ px_status px__call_draws(px_call *call, px_generator *generator, int64_t n, int6
 
 // Hooks of the layer above (phlox/extend.h); NULL until set.
 extern const px_op_hooks *px__hooks;
-extern px_op_counted px__flop_counter;  // atomic; hooks.c
-extern bool px__writes_watched;         // atomic: a thread has set a write watch
+extern px_op_flop_callback px__flop_counter;  // atomic; hooks.c
+extern bool px__writes_watched;               // atomic: a thread has set a write watch
 // The calling thread's dispatch hook.
-const px_call_keeper *px__dispatch_hook(void);
-void px__dispatch_hook_set(const px_call_keeper *keeper);
+const px_dispatch_hook *px__dispatch_hook(void);
+void px__dispatch_hook_set(const px_dispatch_hook *keeper);
 
 // Fails with the name of the last op that this thread did not find.
 px_status px__no_op(void) __attribute__((warn_unused_result));

@@ -38,7 +38,7 @@ px_status px__no_op(void) {
   const char *missed = px_name_missed(slots);
   PX_CHECK(missed, PX_ATTRIBUTE, "there is no such op");
   PX_FAIL(PX_ATTRIBUTE, "there is no op '%s': the nearest name is %s", missed,
-          px_name_nearest(missed, name_at, NULL));
+          px_name_suggest(missed, name_at, NULL));
 }
 
 const px_op *px_op_find(const char *name) {

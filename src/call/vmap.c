@@ -63,22 +63,23 @@ void px_vmap_end(void) {
 
 bool px_tensor_is_batched(const px_tensor *self) { return px__is_batched(self); }
 int px_tensor_batch_level(const px_tensor *self) { return px__is_batched(self) ? self->level : 0; }
-px_tensor *px_tensor_beneath(const px_tensor *self) { return self->physical; }
+px_tensor *px_tensor_physical(const px_tensor *self) { return self->physical; }
 
 // Thread state saved by `enter_level` and restored by `leave_level`.
 typedef struct saved_level {
   int depth;
-  px_descent descent;
+  px_recording_state descent;
 } saved_level;
 static saved_level enter_level(int level) {
   saved_level a = {current.depth, {0, 0}};
   current.depth = level - 1;
-  if (px__hooks && px__hooks->descend) a.descent = px__hooks->descend((px_descent){0, level});
+  if (px__hooks && px__hooks->swap_recording)
+    a.descent = px__hooks->swap_recording((px_recording_state){0, level});
   return a;
 }
 static px_status leave_level(saved_level a, px_status status) {
   current.depth = a.depth;
-  if (px__hooks && px__hooks->descend) (void)px__hooks->descend(a.descent);
+  if (px__hooks && px__hooks->swap_recording) (void)px__hooks->swap_recording(a.descent);
   return status;
 }
 

@@ -64,7 +64,7 @@ px_store *px_cluster_store(void) {
   return self ? self->of->store : NULL;
 }
 
-px_status px_cluster_meeting(px_store **out) {
+px_status px_cluster_next_store(px_store **out) {
   char name[32];
   PX_GIVEN(out);
   member *self = current_member();

@@ -67,7 +67,7 @@ static px_status post(void *native, void *const *addresses, void *context) {
   char why[PX__REASON] = "injected fault";
   work->call.in = work->in ? addresses[0] : NULL;
   work->call.out = work->out ? addresses[work->in && work->in != work->out] : NULL;
-  if (!px_fault_pass("collective") &&
+  if (!px_fault_check("collective") &&
       !comm->engine->post(comm->joined, &work->call, native, on_posted_end, work, why, sizeof why))
     return PX_OK;
   return px__work_break_group(work, comm, why);
@@ -253,7 +253,7 @@ static px_status ensure_joined(batch *o, px_stream *stream) {
   pthread_mutex_lock(&comm->lock);
   snprintf(o->why, sizeof o->why, "%s", comm->broken);
   pthread_mutex_unlock(&comm->lock);
-  if (!o->why[0] && px_fault_pass("collective")) snprintf(o->why, sizeof o->why, "injected fault");
+  if (!o->why[0] && px_fault_check("collective")) snprintf(o->why, sizeof o->why, "injected fault");
   if (o->why[0]) return refuse(o);
   if (!comm->joined && px__comm_open(comm, left > 1 ? left : 1, o->why)) return refuse(o);
   return PX_OK;

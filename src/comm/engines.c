@@ -46,7 +46,7 @@ static void *open_library(const char *name, char why[REASON]) {
 
 // Loads the library behind the engine (for example NCCL).
 static px_status load_dependency(const px_engine *engine) {
-  px_engine_places places;
+  px_engine_paths places;
   char why[PX__REASON] = "";
   if (!PX__ENGINE_HAS(engine, load)) return PX_OK;
   PX_TRY(px_env_read("PHLOX_CUDA_PATH", &places.ours));

@@ -100,7 +100,7 @@ static px_status read_arguments(px__launch_plan *plan) {
                    PX_OK;
     int i = find(argument, &value);
     PX_CHECK(i >= 0, PX_VALUE, "unrecognized arguments: %s (the nearest option is --%s)", argument,
-             px_name_nearest(argument, name_at, NULL));
+             px_name_suggest(argument, name_at, NULL));
     PX_CHECK(table[i].takes != REFUSED, PX_UNIMPLEMENTED,
              "torchrun's option %s is not implemented in Phlox", argument);
     if (table[i].takes == FLAG) {

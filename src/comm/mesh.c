@@ -177,7 +177,7 @@ static px_status table_new(mesh_table **out, const px_mesh_options *o, int64_t c
   self->comm = px_retain(o->comm);
   self->count = count;
   self->own_index = -1;
-  self->apart = o->apart;
+  self->apart = o->no_comms;
   PX_TRY(px_alloc((void **)&self->ranks, (size_t)(count + 1) * sizeof *self->ranks));
   PX_TRY(fill_table(self, o));
   *out = PX_MOVE(owned);

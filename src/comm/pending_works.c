@@ -43,7 +43,7 @@ static bool is_over(px_work *work) {
   pthread_mutex_lock(&work->lock);
   bool done = work->done;
   pthread_mutex_unlock(&work->lock);
-  return done && px_event_reached(work->event);
+  return done && px_event_query_nolock(work->event);
 }
 
 // Removes finished works from the list and returns them. A queueing engine uses one stream, so
@@ -142,7 +142,8 @@ bool px__works_check(px_comm *self, uint64_t *number, char why[PX__REASON]) {
   px_work *at;
   *number = 0;
   pthread_mutex_lock(&self->works);
-  for (at = self->on_device; at && px_event_reached(at->event); at = at->next) note_done(self, at);
+  for (at = self->on_device; at && px_event_query_nolock(at->event); at = at->next)
+    note_done(self, at);
   if (at && !px__is_p2p(at->call.op)) *number = at->called.number;
   if (at) bad = is_late(at, why);
   pthread_mutex_unlock(&self->works);
@@ -183,7 +184,7 @@ void px__works_abort(px_comm *self, const char *why) {
   const px_work *first = NULL;
   pthread_mutex_lock(&self->works);
   for (px_work *at = self->on_device; at; at = at->next) {
-    if (at->error || px_event_reached(at->event)) continue;
+    if (at->error || px_event_query_nolock(at->event)) continue;
     fail(self, at, why);
     if (!first) px_device_fail(at->device, (first = at)->error);
   }

@@ -427,7 +427,7 @@ static px_status run(px_work *self, px_comm *comm) {
   pthread_mutex_unlock(&comm->lock);
   if (why[0]) return px__work_break_group(self, comm, why);
   self->call.timeout_ms = left > 1 ? left : 1;
-  if (px_fault_pass("collective")) return px__work_break_group(self, comm, "injected fault");
+  if (px_fault_check("collective")) return px__work_break_group(self, comm, "injected fault");
   if (scales(self))
     px__reduce_scale(self->called.dtype, px_tensor_data(self->in), px_tensor_numel(self->in),
                      self->factor);
@@ -547,7 +547,7 @@ static px_status finish(px_work *self, int64_t timeout_ms) {
 // Polls until the stream reaches the event or the work has an error.
 static px_status await_event(px_work *self, int64_t timeout_ms) {
   int64_t end = px__now_ms() + timeout_ms;
-  while (!px_event_reached(self->event) && !px_work_error(self)) {
+  while (!px_event_query_nolock(self->event) && !px_work_error(self)) {
     PX_TRY(px_interrupt_poll());
     PX_CHECK(px__now_ms() < end, PX_DIST_BACKEND, "Operation timed out! (%s, after %lld ms)",
              px__collective_names[self->call.op], (long long)timeout_ms);

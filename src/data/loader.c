@@ -167,7 +167,7 @@ static void *work(void *argument) {
   worker self = *(worker *)argument;
   px_free(argument);
   px_modes_set(self.modes);
-  px_threads_alone(true);  // the workers themselves are the parallelism
+  px_set_single_threaded(true);  // the workers themselves are the parallelism
   for (int64_t number; (number = claim(self.pass)) >= 0;) {
     slot result = {.full = true};
     result.status = fetch(&result.batch, self.pass, number);

@@ -51,7 +51,7 @@ px_status px__json_end(px__json *json) {
 }
 
 static px_status parser_reset(json_tokener **parser, const char *path) {
-  if (!*parser && !px_fault_pass("alloc")) *parser = json_tokener_new_ex(DEPTH);
+  if (!*parser && !px_fault_check("alloc")) *parser = json_tokener_new_ex(DEPTH);
   PX_CHECK(*parser, PX_NOMEM, "out of memory while reading or writing '%s'", path);
   json_tokener_reset(*parser);
   json_tokener_set_flags(*parser, JSON_TOKENER_STRICT | JSON_TOKENER_ALLOW_TRAILING_CHARS |
@@ -255,7 +255,7 @@ static px_status readable(px__json_writer *w, const char *literal) {
 }
 
 px_status px__json_put_text(px__json_writer *w, const char *text) {
-  json_object *value = px_fault_pass("alloc") ? NULL : json_object_new_string(text);
+  json_object *value = px_fault_check("alloc") ? NULL : json_object_new_string(text);
   const char *literal =
       value ? json_object_to_json_string_ext(value, JSON_C_TO_STRING_NOSLASHESCAPE) : NULL;
   px_status status = literal ? readable(w, literal) : PX_NOMEM;

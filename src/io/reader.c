@@ -9,7 +9,7 @@
 #include "io/io_impl.h"
 
 bool px__file_fault(void) {
-  if (!px_fault_pass("file")) return false;
+  if (!px_fault_check("file")) return false;
   errno = EIO;
   return true;
 }

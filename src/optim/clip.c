@@ -20,10 +20,10 @@ static px_status join(px_tensor **total, px_tensor *const *grads, int64_t count,
                       px_tensor **norms) {
   PX_SCOPED(px_tensor) all = NULL;
   px_status status = PX_OK;
-  px_together_begin();
+  px_launch_batch_begin();
   for (int64_t i = 0; i < count && status == PX_OK; i++)
     status = norm_on(&norms[i], grads[i], type, px_tensor_device(grads[0]));
-  PX_TRY(px_together_end(status));
+  PX_TRY(px_launch_batch_end(status));
   PX_TRY(px_stack(&all, norms, count, 0));
   return px_norm(total, all, px_float(type), NULL, 0, false, PX_DTYPE_NONE);
 }
@@ -48,9 +48,9 @@ static px_status scale(px_tensor *const *grads, int64_t count, const px_tensor *
   PX_TRY(px_tensor_from_scalar(&one, px_float(1)));
   PX_TRY(px_clamp_max_(factor, one));
   px_status status = PX_OK;
-  px_together_begin();
+  px_launch_batch_begin();
   for (int64_t i = 0; i < count && status == PX_OK; i++) status = scale_one(grads[i], factor);
-  return px_together_end(status);
+  return px_launch_batch_end(status);
 }
 
 static px_status check_finite(const px_tensor *total, double type) {
@@ -71,9 +71,9 @@ static px_status clamp_all(px_tensor *const *grads, int64_t count, double limit)
   PX_TRY(px_tensor_from_scalar(&min, px_float(-limit)));
   PX_TRY(px_tensor_from_scalar(&max, px_float(limit)));
   px_status status = PX_OK;
-  px_together_begin();
+  px_launch_batch_begin();
   for (int64_t i = 0; i < count && status == PX_OK; i++) status = px_clamp_(grads[i], min, max);
-  return px_together_end(status);
+  return px_launch_batch_end(status);
 }
 
 // Operations on gradients, in order, unrecorded.

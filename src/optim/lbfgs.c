@@ -43,9 +43,9 @@ static void replace(px_tensor **slot, px_tensor *value_take) {
 
 void px_lbfgs_clear(px_lbfgs_memory *m) {
   for (int64_t i = 0; i < m->count; i++)
-    px_release(m->turns[i].change), px_release(m->turns[i].step);
-  px_free(m->turns);
-  px_release(m->way), px_release(m->grad);
+    px_release(m->history[i].change), px_release(m->history[i].step);
+  px_free(m->history);
+  px_release(m->direction), px_release(m->grad);
   *m = (px_lbfgs_memory){.scale = 1};
 }
 
@@ -55,17 +55,17 @@ px_status px_lbfgs_remember(px_lbfgs_memory *memory, px_tensor *change, px_tenso
   PX_GIVEN(change);
   PX_GIVEN(step);
   px_lbfgs_memory *m = memory;
-  if (m->count == m->room) {
-    int64_t capacity = m->room ? 2 * m->room : 8;
-    PX_TRY(px_realloc((void **)&m->turns, (size_t)capacity * sizeof *m->turns));
-    m->room = capacity;
+  if (m->count == m->capacity) {
+    int64_t capacity = m->capacity ? 2 * m->capacity : 8;
+    PX_TRY(px_realloc((void **)&m->history, (size_t)capacity * sizeof *m->history));
+    m->capacity = capacity;
   }
   if (m->count && m->count >= max) {
-    px_release(m->turns[0].change), px_release(m->turns[0].step);
-    for (int64_t i = 1; i < m->count; i++) m->turns[i - 1] = m->turns[i];
+    px_release(m->history[0].change), px_release(m->history[0].step);
+    for (int64_t i = 1; i < m->count; i++) m->history[i - 1] = m->history[i];
     m->count--;
   }
-  m->turns[m->count++] = (px_lbfgs_turn){px_retain(change), px_retain(step), ro};
+  m->history[m->count++] = (px_lbfgs_iteration){px_retain(change), px_retain(step), ro};
   return PX_OK;
 }
 
@@ -75,7 +75,7 @@ static px_status update_history(px_lbfgs_memory *m, const px_tensor *grad, int64
   PX_SCOPED(px_tensor) step = NULL;
   double curve, square;
   PX_TRY(px_sub(&change, grad, m->grad, px_int(1)));
-  PX_TRY(px_mul_scalar(&step, m->way, px_float(m->t)));
+  PX_TRY(px_mul_scalar(&step, m->direction, px_float(m->t)));
   PX_TRY(dot(&curve, change, step));
   if (!(curve > 1e-10)) return PX_OK;
   PX_TRY(dot(&square, change, change));
@@ -93,15 +93,15 @@ static px_status search_direction(px_tensor **out, const px_lbfgs_memory *m,
   PX_TRY(px_alloc((void **)&shares, (size_t)(m->count + 1) * sizeof *shares));
   px_status status = PX_OK;
   for (int64_t i = m->count - 1; i >= 0 && status == PX_OK; i--) {
-    status = dot(&share, m->turns[i].step, way);
-    shares[i] = share * m->turns[i].ro;
-    if (status == PX_OK) status = px_add_(way, m->turns[i].change, px_float(-shares[i]));
+    status = dot(&share, m->history[i].step, way);
+    shares[i] = share * m->history[i].ro;
+    if (status == PX_OK) status = px_add_(way, m->history[i].change, px_float(-shares[i]));
   }
   if (status == PX_OK) status = px_mul_scalar_(way, px_float(m->scale));
   for (int64_t i = 0; i < m->count && status == PX_OK; i++) {
-    status = dot(&share, m->turns[i].change, way);
-    share = shares[i] - share * m->turns[i].ro;
-    if (status == PX_OK) status = px_add_(way, m->turns[i].step, px_float(share));
+    status = dot(&share, m->history[i].change, way);
+    share = shares[i] - share * m->history[i].ro;
+    if (status == PX_OK) status = px_add_(way, m->history[i].step, px_float(share));
   }
   px_free(shares);
   *out = status == PX_OK ? PX_MOVE(way) : NULL;
@@ -288,7 +288,7 @@ static px_status find(search *s) {
 
 // Searches the step length along m->way. Sets r->loss and r->grad for the result.
 static px_status line_search(run *r, double slope) {
-  search s = {.r = r, .way = r->m->way, .t = r->m->t, .max = r->o->max_eval - r->calls};
+  search s = {.r = r, .way = r->m->direction, .t = r->m->t, .max = r->o->max_eval - r->calls};
   s.start = (point){0, r->loss, slope, px_retain(r->grad)};
   px_status status = px_alloc((void **)&s.before, (size_t)r->count * sizeof *s.before);
   if (status == PX_OK) status = find(&s);
@@ -312,11 +312,11 @@ static px_status iterate(run *r, int64_t number, bool *done) {
   bool last = number + 1 == o->max_iter;
   double slope, size, before = r->loss;
   px_tensor *way = NULL;
-  if (m->turns_made++) PX_TRY(update_history(m, r->grad, o->history_size));
+  if (m->iterations++) PX_TRY(update_history(m, r->grad, o->history_size));
   PX_TRY(search_direction(&way, m, r->grad));
-  replace(&m->way, way);
+  replace(&m->direction, way);
   PX_TRY(norm(&size, r->grad, 1));
-  m->t = m->turns_made == 1 ? fmin(1, 1 / size) * o->lr : o->lr;
+  m->t = m->iterations == 1 ? fmin(1, 1 / size) * o->lr : o->lr;
   replace(&m->grad, px_retain(r->grad)), m->loss = before;
   PX_TRY(dot(&slope, r->grad, way));
   if ((*done = slope > -o->tolerance_change)) return PX_OK;

@@ -37,7 +37,7 @@ px_status px__step_batch_check(const px__step_batch *batch, px_device device, px
 }
 
 void px__step_batch_begin(px__step_batch *batch, const px_optimizer_kind *kind,
-                          const double *options, const px_step_manner *manner) {
+                          const double *options, const px_step_options *manner) {
   batch->kind = kind, batch->manner = manner, batch->count = batch->scalars = 0;
   memcpy(batch->options, options, (size_t)kind->option_count * sizeof *options);
   if (manner->rate) batch->options[kind->rate] = NAN;
@@ -131,7 +131,7 @@ static px_status update(px__step_batch *batch, px_tensor *numbers) {
   const px_op *op = px_op_find(batch->kind->op_by);
   int done = 0;
   for (int i = 0; i < batch->count; i++) fill_in(args + i * op->param_count, batch, i, numbers);
-  px_status status = px_op_call_each(op, PX_CALL_NEW, batch->count, args, results, &done);
+  px_status status = px_op_call_batch(op, PX_CALL_NEW, batch->count, args, results, &done);
   for (int i = 0; i < done * op->result_count; i++) px_release(results[i]);
   for (int i = 0; i < done; i++) px__stepping_end(&batch->members[i], true);
   return status;

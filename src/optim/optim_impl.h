@@ -67,7 +67,7 @@ void px__stepping_end(px__stepping *s, bool done);
 enum { PX__STEP_BATCH = 9 };  // maximum number of parameters, or scalars, per batch
 typedef struct px__step_batch {
   const px_optimizer_kind *kind;
-  const px_step_manner *manner;
+  const px_step_options *manner;
   double options[PX__OPTION_LIMIT];  // lr is NAN if it is a tensor
   px__stepping members[PX__STEP_BATCH];
   int count, scalars;
@@ -75,7 +75,7 @@ typedef struct px__step_batch {
   bool strict;     // option "capturable": parameters and step counters must be on a device
 } px__step_batch;
 void px__step_batch_begin(px__step_batch *batch, const px_optimizer_kind *kind,
-                          const double *options, const px_step_manner *manner);
+                          const double *options, const px_step_options *manner);
 px_status px__step_batch_add(px__step_batch *batch, px_tensor *parameter, px_tensor **state)
     __attribute__((warn_unused_result));
 px_status px__step_batch_end(px__step_batch *batch) __attribute__((warn_unused_result));

@@ -40,7 +40,7 @@ px_status px_optimizer_new(px_optimizer **out, const char *name) {
   *out = NULL;
   const px_optimizer_kind *kind = px_optimizer_kind_find(name);
   PX_CHECK(kind, PX_UNIMPLEMENTED, "there is no optimizer '%.64s': the nearest name is %s", name,
-           px_name_nearest(name, kind_name_at, NULL));
+           px_name_suggest(name, kind_name_at, NULL));
   PX_TRY(px_alloc((void **)out, sizeof **out));
   px_object_init(*out, &optimizer_class);
   (*out)->kind = kind;
@@ -128,7 +128,7 @@ static px_status option_find(int *out, const px_optimizer *self, const char *opt
   for (*out = 0; *out < self->kind->option_count; ++*out)
     if (!strcmp(self->kind->options[*out].name, option)) return PX_OK;
   PX_FAIL(PX_KEY, "%s has no option '%.64s': the nearest name is %s", self->kind->name, option,
-          px_name_nearest(option, option_at, self->kind));
+          px_name_suggest(option, option_at, self->kind));
 }
 
 px_status px_optimizer_set(px_optimizer *self, int group, const char *option, double value) {
@@ -187,7 +187,7 @@ px_status px_optimizer_step(px_optimizer *self) {
   for (int g = 0; g < self->count; g++) PX_TRY(self->kind->check(self->groups[g].options, -1));
   for (int g = 0; g < self->count; g++) {
     px__group *group = &self->groups[g];
-    const px_step_manner manner = {.rate = group->rate};
+    const px_step_options manner = {.rate = group->rate};
     PX_TRY(px_optimizer_kind_step(self->kind, group->options, &manner, group->parameters,
                                   group->states, group->count));
   }

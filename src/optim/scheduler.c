@@ -156,7 +156,7 @@ px_status px_scheduler_new(px_scheduler **out, const px_scheduler_kind *kind,
   PX_GIVEN(out);
   const char *missed = kind ? NULL : px_name_missed(px__scheduler_kinds);
   PX_CHECK(!missed, PX_ATTRIBUTE, "there is no schedule '%s': the nearest name is %s", missed,
-           px_name_nearest(missed, kind_name_at, NULL));
+           px_name_suggest(missed, kind_name_at, NULL));
   PX_GIVEN(kind);
   PX_GIVEN(optimizer);
   PX_GIVEN_N(milestones, count);
@@ -317,7 +317,7 @@ static const char *option_at(const void *scheduler, int k) {
 static px_status no_option(const px_scheduler *self, const char *option) {
   PX_CHECK(self->kind, PX_KEY, "the schedule has no option '%.64s': it has no options", option);
   PX_FAIL(PX_KEY, "the schedule has no option '%.64s': the nearest name is %s", option,
-          px_name_nearest(option, option_at, self));
+          px_name_suggest(option, option_at, self));
 }
 
 px_status px_scheduler_get(double *out, const px_scheduler *self, const char *option) {

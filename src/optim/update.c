@@ -210,14 +210,14 @@ static px_status take_steps(step *s) {
   void *results[MAX_BATCH * (1 + PX_OPTIMIZER_STATES)];
   int done = 0;
   if (!s->count) return PX_OK;
-  px_status status = px_op_call_each(s->op, PX_CALL_NEW, s->count, s->args, results, &done);
+  px_status status = px_op_call_batch(s->op, PX_CALL_NEW, s->count, s->args, results, &done);
   for (int i = 0; i < done * s->op->result_count; i++) px_release(results[i]);
   px_status written = finish(s, done);
   return status != PX_OK ? status : written;
 }
 
 // Reads rate and found_inf from the device, blocking, for steps with the host's numbers.
-static px_status read_manner(step *s, const px_step_manner *manner) {
+static px_status read_manner(step *s, const px_step_options *manner) {
   if (s->ready) return PX_OK;
   double found = 0;
   if (manner->rate) {
@@ -229,7 +229,7 @@ static px_status read_manner(step *s, const px_step_manner *manner) {
   return PX_OK;
 }
 
-static px_status step_by_host(step *s, const px_step_manner *manner, px_tensor *parameter,
+static px_status step_by_host(step *s, const px_step_options *manner, px_tensor *parameter,
                               px_tensor **state, px_device device) {
   PX_TRY(read_manner(s, manner));
   if (s->skipped) return PX_OK;
@@ -256,7 +256,7 @@ static px_status step_each(step *s, px__step_batch *batch, px_tensor *const *par
 }
 
 static px_status step_parameters(const px_optimizer_kind *kind, const double *options,
-                                 const px_step_manner *manner, px_tensor *const *parameters,
+                                 const px_step_options *manner, px_tensor *const *parameters,
                                  px_tensor **states, int64_t count) {
   step s;
   px__step_batch batch;
@@ -272,14 +272,14 @@ static px_status step_parameters(const px_optimizer_kind *kind, const double *op
 }
 
 px_status px_optimizer_kind_step(const px_optimizer_kind *kind, const double *options,
-                                 const px_step_manner *manner, px_tensor *const *parameters,
+                                 const px_step_options *manner, px_tensor *const *parameters,
                                  px_tensor **states, int64_t count) {
   PX_GIVEN(kind);
   PX_GIVEN(options);
   PX_GIVEN_N(parameters, count);
   PX_GIVEN_N(states, count);
   PX_TRY(px__parameters_given(parameters, count));
-  const px_step_manner plain = {0};
+  const px_step_options plain = {0};
   bool was = px_grad_enabled();
   px_grad_set_enabled(false);
   px_status status =

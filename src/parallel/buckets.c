@@ -68,7 +68,7 @@ static bool is_plain(const px_reducer *self) {
 }
 static bool reduces_in_place(const px_reducer *self, const px_tensor *tensor) {
   return !self->view && is_plain(self) && px_tensor_is_contiguous(tensor) &&
-         bytes_of(tensor) >= self->apart_bytes;
+         bytes_of(tensor) >= self->unbucketed_bytes;
 }
 
 static px_status allocate_bucket(px_reducer *self, int index) {

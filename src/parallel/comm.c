@@ -50,8 +50,8 @@ static px_status copy_to(px_tensor **out, px_tensor *tensor, px_device device) {
   return px_to(out, tensor, PX_DTYPE_NONE, device, device.type == PX_CUDA, false);
 }
 
-// Like `copy_to`, on a given stream of the tensor's device. The current stream does not wait for it.
-// NULL: the current stream.
+// Like `copy_to`, on a given stream of the tensor's device. The current stream does not wait for
+// it. NULL: the current stream.
 static px_status copy_on_stream(px_tensor **out, px_tensor *tensor, px_device device,
                                 px_stream *stream) {
   px_stream *current = NULL;
@@ -171,7 +171,7 @@ px_status px_broadcast(px_tensor **results, px_tensor *tensor, const px_device *
                         status));
   px_node *node = NULL;
   if (device_count) status = px_tensor_grad_fn(&node, results[0]);
-  if (node) px_node_set_soon(node);  // start the gradient copies early, overlapping backward
+  if (node) px_node_prioritize(node);  // start the gradient copies early, overlapping backward
   if (status != PX_OK) px__drop_all(results, device_count);
   return status;
 }

@@ -198,7 +198,7 @@ static px_status replica_tensor(px_tensor **out, px_tensor *tensor, px_entry_sor
 }
 
 static px_status replicate_all(px_module **replicas, px_module *module, copy_all *all) {
-  PX_TRY(px_module_each(module, PX_ENTRY_PARAMETER | PX_ENTRY_BUFFER, "", true, false, copy_entry,
+  PX_TRY(px_module_walk(module, PX_ENTRY_PARAMETER | PX_ENTRY_BUFFER, "", true, false, copy_entry,
                         all));
   for (int i = 0; i < all->device_count; i++) {
     replica self = {all, i};
@@ -245,7 +245,7 @@ static px_status on_device(const char *name, const px_module_entry *entry, px_mo
 
 px_status px_data_parallel_check(px_module *module, px_device first) {
   PX_GIVEN(module);
-  return px_module_each(module, PX_ENTRY_PARAMETER | PX_ENTRY_BUFFER, "", true, false, on_device,
+  return px_module_walk(module, PX_ENTRY_PARAMETER | PX_ENTRY_BUFFER, "", true, false, on_device,
                         &first);
 }
 

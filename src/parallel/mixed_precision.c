@@ -89,17 +89,17 @@ static px_status restore_all(px_reducer *self) {
   px__mixed *m = self->mixed;
   px_status status = PX_OK;
   m->for_backward = false;
-  px_together_begin();
+  px_launch_batch_begin();
   for (int i = 0; i < m->count && status == PX_OK; i++) status = install_own(&m->items[i]);
-  return px_together_end(status);
+  return px_launch_batch_end(status);
 }
 
 static px_status cast_all_low(px__mixed *m) {
   px_status status = PX_OK;
-  px_together_begin();
+  px_launch_batch_begin();
   for (int i = 0; i < m->count && status == PX_OK; i++)
     status = cast_low(&m->items[i], m->param_dtype);
-  return px_together_end(status);
+  return px_launch_batch_end(status);
 }
 
 static px_status lower(px_reducer *self, bool for_backward) {
@@ -125,7 +125,7 @@ static px_status locked(px_reducer *self, px_status (*fn)(px_reducer *self, bool
   return status;
 }
 
-px_status px_reducer_lower(px_reducer *self) {
+px_status px_reducer_cast_parameters(px_reducer *self) {
   PX_GIVEN(self);
   return locked(self, lower);
 }
@@ -133,7 +133,7 @@ px_status px_reducer_lower(px_reducer *self) {
 static px_status end_pass(px_reducer *self, bool recording) {
   return self->mixed->for_backward ? PX_OK : restore_all(self);
 }
-px_status px_reducer_raise(px_reducer *self) {
+px_status px_reducer_restore_parameters(px_reducer *self) {
   PX_GIVEN(self);
   return locked(self, end_pass);
 }
@@ -193,7 +193,7 @@ static px_status keep_found(px__mixed *m, const search *s) {
 }
 
 static px_status find_parameters(px__mixed *m, px_module *module, search s) {
-  px_status status = px_module_each(module, PX_ENTRY_PARAMETER, "", true, false, find_one, &s);
+  px_status status = px_module_walk(module, PX_ENTRY_PARAMETER, "", true, false, find_one, &s);
   if (status == PX_OK) status = keep_found(m, &s);
   px_free(s.found);
   return status;
@@ -209,7 +209,7 @@ static px_status set_buffers(const search *s, px_tensor **cast, px_dtype dtype) 
 static px_status cast_buffers(px_module *module, px_dtype dtype, search s) {
   px_tensor **cast = NULL;
   if (dtype == PX_DTYPE_NONE) return PX_OK;
-  px_status status = px_module_each(module, PX_ENTRY_BUFFER, "", true, false, find_one, &s);
+  px_status status = px_module_walk(module, PX_ENTRY_BUFFER, "", true, false, find_one, &s);
   if (status == PX_OK) status = px_alloc((void **)&cast, (size_t)(s.count + 1) * sizeof *cast);
   if (status == PX_OK) status = set_buffers(&s, cast, dtype);
   if (cast) px__drop_all(cast, s.count);
@@ -237,8 +237,9 @@ static px_status mix(px_reducer *self, px_module *module, const px_mixed_precisi
   return status;
 }
 
-px_status px_reducer_mix(px_reducer *self, px_module *module, const px_mixed_precision *policy,
-                         px_tensor *const *ignored, int count) {
+px_status px_reducer_set_mixed_precision(px_reducer *self, px_module *module,
+                                         const px_mixed_precision *policy,
+                                         px_tensor *const *ignored, int count) {
   PX_GIVEN(self);
   PX_GIVEN(module);
   PX_GIVEN(policy);

@@ -134,9 +134,9 @@ static const char *name_of(const px_placement *p, char text[40]) {
       [PX_REDUCE_SUM] = "sum", [PX_REDUCE_AVG] = "avg",         [PX_REDUCE_MIN] = "min",
       [PX_REDUCE_MAX] = "max", [PX_REDUCE_PRODUCT] = "product", [PX_REDUCE_BAND] = "band",
       [PX_REDUCE_BOR] = "bor", [PX_REDUCE_BXOR] = "bxor",       [PX_REDUCE_PREMUL_SUM] = "premul"};
-  if (p->kind == PX_PLACED_WHOLE)
+  if (p->kind == PX_PLACEMENT_REPLICATE)
     snprintf(text, 40, "Replicate()");
-  else if (p->kind == PX_PLACED_PART)
+  else if (p->kind == PX_PLACEMENT_SHARD)
     snprintf(text, 40, "Shard(dim=%d)", p->dim);
   else
     snprintf(text, 40, "Partial(%s)", names[p->reduce]);
@@ -151,9 +151,9 @@ static px_status check(const px_layout *layout, const px_placement *placements) 
   for (int m = 0; m < px_mesh_ndim(layout->mesh); m++) {
     const px_placement *p = &placements[m];
     PX_CHECK(px_mesh_comm(layout->mesh, m), PX_RUNTIME, "the mesh has no process groups");
-    PX_CHECK(p->kind != PX_PLACED_PART || (p->dim >= 0 && p->dim < layout->ndim), PX_VALUE,
+    PX_CHECK(p->kind != PX_PLACEMENT_SHARD || (p->dim >= 0 && p->dim < layout->ndim), PX_VALUE,
              "Sharding dim %d greater than tensor ndim %d", p->dim, layout->ndim);
-    if (p->kind != PX_PLACED_PARTIAL) continue;
+    if (p->kind != PX_PLACEMENT_PARTIAL) continue;
     PX_CHECK((unsigned)p->reduce < PX_REDUCE_PREMUL_SUM, PX_VALUE,
              "the reduction %d is not supported in a Partial placement", (int)p->reduce);
     bool mixed =
@@ -173,7 +173,7 @@ static void part_of(int64_t *sizes, int64_t *first, const px_layout *layout,
   for (int m = 0; m < until; m++) {
     int d = placements[m].dim;
     int64_t begin, count;
-    if (placements[m].kind != PX_PLACED_PART) continue;
+    if (placements[m].kind != PX_PLACEMENT_SHARD) continue;
     px_shard_rows(&begin, &count, sizes[d], (int)px_mesh_coordinate(layout->mesh, m),
                   (int)px_mesh_size(layout->mesh, m));
     first[d] += begin, sizes[d] = count;
@@ -203,7 +203,7 @@ static px_status split_partial(px_tensor **value, const px_layout *layout, int m
   char text[40];
   bool same =
       p->reduce == PX_REDUCE_AVG || p->reduce == PX_REDUCE_MIN || p->reduce == PX_REDUCE_MAX;
-  if (p->kind != PX_PLACED_PARTIAL || same) return PX_OK;
+  if (p->kind != PX_PLACEMENT_PARTIAL || same) return PX_OK;
   PX_CHECK(p->reduce == PX_REDUCE_SUM, PX_VALUE, "Replicate to %s conversion is not supported.",
            name_of(p, text));
   PX_TRY(px_div_scalar(&less, *value, px_int(px_mesh_size(layout->mesh, m))));
@@ -212,7 +212,7 @@ static px_status split_partial(px_tensor **value, const px_layout *layout, int m
   return PX_OK;
 }
 
-px_status px_layout_cut(px_tensor **out, const px_layout *layout, const px_tensor *whole) {
+px_status px_layout_extract(px_tensor **out, const px_layout *layout, const px_tensor *whole) {
   PX_SCOPED(px_tensor) part = NULL;
   int64_t sizes[PX_MAX_DIMS], first[PX_MAX_DIMS];
   PX_GIVEN(out);
@@ -237,8 +237,9 @@ px_status px_layout_cut(px_tensor **out, const px_layout *layout, const px_tenso
 
 static bool same(const px_placement *a, const px_placement *b) {
   if (a->kind != b->kind) return false;
-  return a->kind == PX_PLACED_PART ? a->dim == b->dim
-                                   : a->kind == PX_PLACED_WHOLE || a->reduce == b->reduce;
+  return a->kind == PX_PLACEMENT_SHARD
+             ? a->dim == b->dim
+             : a->kind == PX_PLACEMENT_REPLICATE || a->reduce == b->reduce;
 }
 
 typedef struct transition {
@@ -258,7 +259,7 @@ static bool shared_dim(const transition *c, int m, int dim) {
   for (int k = 0; k < px_mesh_ndim(c->from->mesh); k++) {
     const px_placement *pair[] = {&c->from->placements[k], &c->to[k]};
     for (int i = 0; i < 2 && k != m; i++)
-      if (pair[i]->kind == PX_PLACED_PART && pair[i]->dim == dim) return true;
+      if (pair[i]->kind == PX_PLACEMENT_SHARD && pair[i]->dim == dim) return true;
   }
   return false;
 }
@@ -269,10 +270,10 @@ static void find_unchanged(transition *c) {
   for (int m = 0; m < px_mesh_ndim(c->from->mesh); m++) {
     const px_placement *p = &c->from->placements[m];
     c->done[m] = same(p, &c->to[m]);
-    for (int k = 0; k < m && p->kind == PX_PLACED_PART; k++) {
+    for (int k = 0; k < m && p->kind == PX_PLACEMENT_SHARD; k++) {
       const px_placement *pair[] = {&c->from->placements[k], &c->to[k]};
       for (int i = 0; i < 2; i++)
-        c->done[m] &= c->done[k] || pair[i]->kind != PX_PLACED_PART || pair[i]->dim != p->dim;
+        c->done[m] &= c->done[k] || pair[i]->kind != PX_PLACEMENT_SHARD || pair[i]->dim != p->dim;
     }
   }
 }
@@ -296,15 +297,15 @@ static px_status unshard_or_reduce(transition *c, int m) {
   int64_t sizes[PX_MAX_DIMS], first[PX_MAX_DIMS], begin, count;
   px_tensor *made = NULL;
   part_of(sizes, first, c->from, c->from->placements, m);
-  if (p->kind == PX_PLACED_PARTIAL) {
-    bool at_once = next->kind == PX_PLACED_PART && !shared_dim(c, m, next->dim);
+  if (p->kind == PX_PLACEMENT_PARTIAL) {
+    bool at_once = next->kind == PX_PLACEMENT_SHARD && !shared_dim(c, m, next->dim);
     PX_TRY(at_once ? reduce_scatter(&made, comm, p->reduce, c->now, next->dim)
                    : reduce_all(&made, comm, p->reduce, c->now));
     c->done[m] = at_once;
-  } else if (p->kind == PX_PLACED_PART && next->kind == PX_PLACED_PARTIAL) {
+  } else if (p->kind == PX_PLACEMENT_SHARD && next->kind == PX_PLACEMENT_PARTIAL) {
     px_shard_rows(&begin, &count, sizes[p->dim], px_comm_rank(comm), px_comm_size(comm));
     PX_TRY(pad_with_zeros(&made, c->now, p->dim, sizes[p->dim], begin));
-  } else if (p->kind == PX_PLACED_PART) {
+  } else if (p->kind == PX_PLACEMENT_SHARD) {
     PX_TRY(px__placed_gather(&made, comm, c->now, p->dim, sizes[p->dim]));
   }
   if (made) replace_local(c, made);
@@ -316,7 +317,7 @@ static px_status shard_local(transition *c, int m) {
   PX_SCOPED(px_tensor) rows = NULL;
   int64_t first, count;
   px_tensor *made;
-  if (p->kind != PX_PLACED_PART) return PX_OK;
+  if (p->kind != PX_PLACEMENT_SHARD) return PX_OK;
   px_shard_rows(&first, &count, px_tensor_size(c->now, p->dim),
                 (int)px_mesh_coordinate(c->from->mesh, m), (int)px_mesh_size(c->from->mesh, m));
   PX_TRY(px_narrow(&rows, c->now, p->dim, first, count));
@@ -385,8 +386,8 @@ static px_status record(px_tensor *local, px_tensor *made, const px_layout *from
   w->ndim = from->ndim;
   for (int m = 0; m < px_mesh_ndim(from->mesh); m++) {
     w->from[m] = from->placements[m], w->to[m] = to[m];
-    if (w->from[m].kind == PX_PLACED_PARTIAL) w->from[m].kind = PX_PLACED_WHOLE;
-    if (w->to[m].kind == PX_PLACED_PARTIAL) w->to[m].kind = PX_PLACED_WHOLE;
+    if (w->from[m].kind == PX_PLACEMENT_PARTIAL) w->from[m].kind = PX_PLACEMENT_REPLICATE;
+    if (w->to[m].kind == PX_PLACEMENT_PARTIAL) w->to[m].kind = PX_PLACEMENT_REPLICATE;
   }
   for (int d = 0; d < from->ndim; d++) w->sizes[d] = from->sizes[d];
   return px_function_record(&function, w, 1, &local, 1, &made);
@@ -397,8 +398,8 @@ static px_status check_change(const px_layout *from, const px_placement *to) {
   PX_TRY(check(from, to));
   for (int m = 0; m < px_mesh_ndim(from->mesh); m++) {
     const px_placement *p = &from->placements[m];
-    bool can = to[m].kind != PX_PLACED_PARTIAL || same(p, &to[m]) ||
-               (p->kind == PX_PLACED_PART && to[m].reduce == PX_REDUCE_SUM);
+    bool can = to[m].kind != PX_PLACEMENT_PARTIAL || same(p, &to[m]) ||
+               (p->kind == PX_PLACEMENT_SHARD && to[m].reduce == PX_REDUCE_SUM);
     PX_CHECK(can, PX_RUNTIME,
              "Can not redistribute from %s to %s, only Shard to Partial(sum) redistribution is "
              "supported!",

@@ -130,10 +130,10 @@ static px_status finish_all(px_reducer *self) {
   for (int b = 0; b < self->bucket_count; b++) PX_TRY(end(self, &self->buckets[b]));
   PX_TRY(receive_used(self));
   px_status status = PX_OK;
-  px_together_begin();
+  px_launch_batch_begin();
   for (int i = 0; i < self->count && status == PX_OK; i++)
     status = write_gradient(self, &self->variables[i]);
-  PX_TRY(px_together_end(status));
+  PX_TRY(px_launch_batch_end(status));
   release_in_place(self);
   return PX_OK;
 }
@@ -192,10 +192,10 @@ static px_status fill_slot(px_reducer *self, px__variable *v) {
 static px_status for_each(px_reducer *self, const px__bucket *bucket,
                           px_status (*fn)(px_reducer *self, px__variable *v)) {
   px_status status = PX_OK;
-  px_together_begin();
+  px_launch_batch_begin();
   for (int i = 0; i < bucket->count && status == PX_OK; i++)
     status = fn(self, &self->variables[bucket->members[i]]);
-  return px_together_end(status);
+  return px_launch_batch_end(status);
 }
 
 // Copies the gradients and scales them.
@@ -577,7 +577,7 @@ static px_status fill_in(px_reducer *self, const px_reducer_options *o) {
 
 static void choose_in_place(px_reducer *self, int64_t bytes) {
   self->averages = px_comm_queues(self->comm) || bytes > 0;
-  self->apart_bytes = bytes > 0 ? bytes : bytes < 0 || !self->averages ? INT64_MAX : 1 << 20;
+  self->unbucketed_bytes = bytes > 0 ? bytes : bytes < 0 || !self->averages ? INT64_MAX : 1 << 20;
 }
 
 px_status px_reducer_new(px_reducer **out, const px_reducer_options *options) {
@@ -602,7 +602,7 @@ px_status px_reducer_new(px_reducer **out, const px_reducer_options *options) {
   self->find_unused = options->find_unused;
   self->static_graph = options->static_graph;
   self->compress = PX_DTYPE_NONE;
-  choose_in_place(self, options->apart_bytes);
+  choose_in_place(self, options->unbucketed_bytes);
   PX_TRY(fill_in(self, options));
   *out = PX_MOVE(owned);
   return PX_OK;

@@ -50,8 +50,8 @@ struct px_reducer {
   int bucket_count;
   int *order;  // parameters in bucket order
   int64_t first_bytes, bucket_bytes;
-  int64_t apart_bytes;  // minimum size for in-place reduction; INT64_MAX: disabled
-  bool averages;        // the collective computes the mean
+  int64_t unbucketed_bytes;  // minimum size for in-place reduction; INT64_MAX: disabled
+  bool averages;             // the collective computes the mean
   bool view, find_unused, static_graph;
   bool armed;    // the next backward is reduced
   bool in_step;  // between the first gradient of a step and its end

@@ -345,7 +345,7 @@ static px_status shard_module(px_shards *self, px_device device) {
     device = PX_DEVICE_NONE;
   else if (!px_device_equal(device, PX_DEVICE_NONE))
     for (int i = 0; i < self->member_count; i++)
-      PX_TRY(px_module_each(self->members[i].module, PX_ENTRY_BUFFER, "", true, false, move_buffer,
+      PX_TRY(px_module_walk(self->members[i].module, PX_ENTRY_BUFFER, "", true, false, move_buffer,
                             &device));
   bool on_cpu = self->offload && !px_device_equal(device, PX_DEVICE_NONE);
   PX_TRY(px_alloc((void **)&parts, (size_t)(self->count + 1) * sizeof *parts));
@@ -454,7 +454,7 @@ bool px_shards_at(const px_shards *self, int i, px_shard *out) {
   return true;
 }
 
-bool px_shards_is_whole(const px_shards *self) { return self->state == PX__UNSHARDED; }
+bool px_shards_is_unsharded(const px_shards *self) { return self->state == PX__UNSHARDED; }
 
 void px_shards_keep(px_shards *self, bool after_backward, bool keep) {
   lock(self);
@@ -541,7 +541,7 @@ px_status px_shards_prefetch(px_shards *self, bool backward, px_shards *const *o
 
 // ---- initialization of values
 
-px_status px_shard_stand_in(px_tensor **out, px_tensor *part) {
+px_status px_shard_placeholder(px_tensor **out, px_tensor *part) {
   PX_GIVEN(out);
   PX_GIVEN(part);
   found of;
@@ -579,7 +579,7 @@ static px_status register_wholes(px_module *layer, px_tensor **parts, px_tensor 
   px_module_entry entry;
   for (int i = 0; i < count; i++) {
     if (!px_module_entry_at(layer, PX_ENTRY_PARAMETER, i, &entry) || !entry.tensor) continue;
-    PX_TRY(px_shard_stand_in(&wholes[i], entry.tensor));
+    PX_TRY(px_shard_placeholder(&wholes[i], entry.tensor));
     if (wholes[i] == entry.tensor) continue;
     parts[i] = px_retain(entry.tensor);
     px_tensor_set_parameter(wholes[i], true);

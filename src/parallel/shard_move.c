@@ -139,10 +139,10 @@ static px_status pack_shard(px_tensor *mine, px__shard *v) {
 
 static px_status pack_shards(px_shards *self, px_tensor *mine) {
   px_status status = PX_OK;
-  px_together_begin();
+  px_launch_batch_begin();
   for (int i = 0; i < self->count && status == PX_OK; i++)
     status = pack_shard(mine, &self->items[i]);
-  return px_together_end(status);
+  return px_launch_batch_end(status);
 }
 
 static px_status gather(px_shards *self) {
@@ -251,10 +251,10 @@ static px_status unpack_all(px_shards *self) {
   if (!self->part) return PX_OK;
   PX_TRY(px_work_wait(self->gathering, 0));
   for (int i = 0; i < self->count; i++) PX_TRY(need_whole(&self->items[i]));
-  px_together_begin();
+  px_launch_batch_begin();
   for (int i = 0; i < self->count && status == PX_OK; i++)
     status = unpack_whole(self, &self->items[i]);
-  PX_TRY(px_together_end(status));
+  PX_TRY(px_launch_batch_end(status));
   for (int i = 0; i < self->count; i++)
     PX_TRY(px__shard_register(&self->items[i], self->items[i].whole));
   return wait_for_current(self->context->gather);  // its next buffer may reuse this one's memory
@@ -349,11 +349,11 @@ static px_status pack_gradient(px_tensor *flat, px__shard *v, int64_t part, int6
 
 static px_status pack_gradients(px_shards *self, px_tensor *flat, int64_t part) {
   px_status status = PX_OK;
-  px_together_begin();
+  px_launch_batch_begin();
   for (int i = 0; i < self->count && status == PX_OK; i++)
     if (self->items[i].reduced)
       status = pack_gradient(flat, &self->items[i], part, rank_count(self));
-  return px_together_end(status);
+  return px_launch_batch_end(status);
 }
 
 static bool is_padded(const px_shards *self) {

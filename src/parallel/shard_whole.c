@@ -49,8 +49,8 @@ static px_status check_part(px_comm *comm, const px_tensor *local, int ndim, con
   return PX_OK;
 }
 
-px_status px_shard_whole(px_tensor **out, px_comm *comm, px_tensor *local, int ndim,
-                         const int64_t *sizes) {
+px_status px_shard_gather(px_tensor **out, px_comm *comm, px_tensor *local, int ndim,
+                          const int64_t *sizes) {
   PX_SCOPED(px_tensor) whole = NULL;
   PX_GIVEN(out);
   PX_GIVEN(comm);
@@ -144,7 +144,7 @@ static px_status max_of_all(px_comm *comm, px_tensor *number) {
   return there == number ? PX_OK : px_copy_(number, there, false);
 }
 
-px_status px_shard_greatest(px_comm *comm, px_tensor *number) {
+px_status px_shard_max(px_comm *comm, px_tensor *number) {
   PX_GIVEN(comm);
   PX_GIVEN(number);
   bool was = px_grad_enabled();

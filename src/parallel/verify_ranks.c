@@ -132,7 +132,7 @@ static px_status check_counts(px_comm *comm, int count, px_device device) {
   return status;
 }
 
-px_status px_comm_check_alike(px_comm *self, px_tensor *const *parameters, int count) {
+px_status px_comm_check_parameters(px_comm *self, px_tensor *const *parameters, int count) {
   PX_GIVEN(self);
   PX_GIVEN_EACH(parameters, count);
   PX_CHECK(count > 0, PX_VALUE, "no parameters to compare");
@@ -251,7 +251,8 @@ px_status px_partition(int *owners, int64_t *loads, int size, px_tensor *const *
   return PX_OK;
 }
 
-px_status px_comm_share(px_comm *self, px_tensor *const *tensors, const int *owners, int count) {
+px_status px_comm_broadcast_owned(px_comm *self, px_tensor *const *tensors, const int *owners,
+                                  int count) {
   PX_GIVEN(self);
   PX_GIVEN_N(tensors, count);
   PX_GIVEN_N(owners, count);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copies between tensors, and from tensors to the host.
 //
-// On one device, a copy moves bytes if both sides are row-major and have one dtype; otherwise the
-// kernel "copy" converts and broadcasts. Between devices only bytes travel: the source's device
-// converts and packs them before, the target's device unpacks them after.
+// On one device, a copy moves bytes if both sides are row-major with one dtype; otherwise the
+// kernel "copy" converts and broadcasts. Between devices only bytes are transferred: the source
+// device converts and packs them before, the destination device unpacks them after.
 #include "tensor/tensor_impl.h"
 
-// Strides of `from` when read with the sizes of `to`.
-static px_status spread_strides(int64_t *strides, const px_tensor *to, const px_tensor *from) {
+// Strides of `from` broadcast to the sizes of `to`.
+static px_status broadcast_strides(int64_t *strides, const px_tensor *to, const px_tensor *from) {
   int64_t sizes[PX_MAX_DIMS];
   int ndim, lead = to->ndim - from->ndim;
   PX_TRY(px__broadcast(&ndim, sizes, to->ndim, to->sizes, from->ndim, from->sizes));
@@ -21,7 +21,7 @@ static px_status spread_strides(int64_t *strides, const px_tensor *to, const px_
   return PX_OK;
 }
 
-static px_status check_target(const px_tensor *to) {
+static px_status check_destination(const px_tensor *to) {
   for (int d = 0; d < to->ndim; d++)
     PX_CHECK(to->strides[d] != 0 || to->sizes[d] <= 1, PX_RUNTIME,
              "unsupported operation: more than one element of the written-to tensor refers to a "
@@ -37,10 +37,10 @@ static px_status run_copy_kernel(const px_tensor *to, const px_tensor *from,
   PX_CHECK(kernel, PX_UNIMPLEMENTED, "copy is not implemented for device type '%s'",
            px_device_type_name(device.type));
   enum { TO, FROM, OPERANDS };
-  px_operand operands[OPERANDS] = {0}, *spread = &operands[FROM];
+  px_operand operands[OPERANDS] = {0}, *source = &operands[FROM];
   px__operand_of(&operands[TO], to);
-  px__operand_of(spread, from);
-  spread->sizes = to->sizes, spread->strides = strides, spread->ndim = to->ndim;
+  px__operand_of(source, from);
+  source->sizes = to->sizes, source->strides = strides, source->ndim = to->ndim;
   px_access accesses[2] = {px__access_of(to, true), px__access_of(from, false)};
   px_launch launch = {.op = "copy_",
                       .kernel = kernel,
@@ -63,11 +63,12 @@ static bool is_plain(const px_tensor *to, const px_tensor *from) {
          px__has_sizes(to, from->ndim, from->sizes);
 }
 
-// Whether bytes are the fastest way. Of copies that are issued together a device may make one.
-static bool is_short(const px_tensor *to, const px_tensor *from) {
-  enum { LONG = 1 << 18 };
+// True if a byte copy is fastest. While launches are batched, a kernel is better: a device may
+// merge several.
+static bool prefers_byte_copy(const px_tensor *to, const px_tensor *from) {
+  enum { BYTE_COPY_LIMIT = 1 << 18 };  // bytes; larger copies are threaded by the kernel
   if (!is_plain(to, from)) return false;
-  return px__tensor_device(to).type == PX_CPU ? (size_t)to->numel * px__item(to) < LONG
+  return px__tensor_device(to).type == PX_CPU ? (size_t)to->numel * px__item(to) < BYTE_COPY_LIMIT
                                               : !px__together_on();
 }
 
@@ -82,7 +83,7 @@ static bool same_elements(const px_tensor *a, const px_tensor *b) {
          !memcmp(a->strides, b->strides, sizeof *a->strides * (size_t)a->ndim);
 }
 
-// Negates numbers in memory.
+// Negates the elements of an operand in place.
 static px_status negate(px_operand *operand, px_device device, const px_access *access) {
   static px__named_kernel neg = {.name = "neg"};
   px_kernel kernel = px__named_kernel_on(&neg, (px_device_type)device.type);
@@ -98,10 +99,10 @@ static px_status negate(px_operand *operand, px_device device, const px_access *
   return PX_OK;
 }
 
-// Makes memory say what a tensor with these flags means: of a conjugate the imaginary parts are
-// negated, of a negative all, of both the real parts.
-static px_status settle(const px_tensor *t, unsigned flags) {
-  // Strides of a tensor without elements may have no doubles.
+// Resolves the lazy flags of a tensor in memory: conj negates the imaginary parts, neg all parts,
+// both together the real parts.
+static px_status resolve_lazy(const px_tensor *t, unsigned flags) {
+  // Strides of an empty tensor may overflow when doubled.
   if (!t->numel) return PX_OK;
   px_dtype part = px_dtype_to_real((px_dtype)t->dtype);
   bool complex = part != (px_dtype)t->dtype;
@@ -118,32 +119,32 @@ static px_status settle(const px_tensor *t, unsigned flags) {
   return conj != (neg && complex) ? negate(&operand, px__tensor_device(t), &access) : PX_OK;
 }
 
-// A new row-major tensor on self's device with self's elements as `dtype`.
+// Returns a new row-major tensor on self's device with self's elements converted to `dtype`.
 static px_status packed(px_tensor **out, const px_tensor *self, px_dtype dtype) {
   PX_SCOPED(px_tensor) made = NULL;
   PX_TRY(px_tensor_empty(&made, self->ndim, self->sizes, dtype, px__tensor_device(self)));
-  if (is_short(made, self))
+  if (prefers_byte_copy(made, self))
     PX_TRY(copy_bytes(made, self, true));
   else if (self->numel)
     PX_TRY(run_copy_kernel(made, self, self->strides));
-  if (PX_UNLIKELY(self->flags & PX_TENSOR_CONJ_NEG)) PX_TRY(settle(made, self->flags));
+  if (PX_UNLIKELY(self->flags & PX_TENSOR_CONJ_NEG)) PX_TRY(resolve_lazy(made, self->flags));
   *out = PX_MOVE(made);
   return PX_OK;
 }
 
 static px_status copy_here(px_tensor *to, const px_tensor *from) {
   int64_t strides[PX_MAX_DIMS];
-  PX_TRY(spread_strides(strides, to, from));
+  PX_TRY(broadcast_strides(strides, to, from));
   if (to->numel == 0) return PX_OK;
-  PX_TRY(check_target(to));
-  PX_SCOPED(px_tensor) apart = NULL;
+  PX_TRY(check_destination(to));
+  PX_SCOPED(px_tensor) copied = NULL;
   if (PX_UNLIKELY(px__overlap(to, from))) {
     if (same_elements(to, from)) return PX_OK;
-    PX_TRY(packed(&apart, from, (px_dtype)from->dtype));
-    from = apart;
-    PX_TRY(spread_strides(strides, to, from));
+    PX_TRY(packed(&copied, from, (px_dtype)from->dtype));
+    from = copied;
+    PX_TRY(broadcast_strides(strides, to, from));
   }
-  if (is_short(to, from))
+  if (prefers_byte_copy(to, from))
     PX_TRY(copy_bytes(to, from, true));
   else
     PX_TRY(run_copy_kernel(to, from, strides));
@@ -153,10 +154,10 @@ static px_status copy_here(px_tensor *to, const px_tensor *from) {
 static px_status copy_across(px_tensor *to, const px_tensor *from, bool non_blocking) {
   int64_t strides[PX_MAX_DIMS];
   PX_SCOPED(px_tensor) ready = NULL;
-  PX_SCOPED(px_tensor) landed = NULL;
-  PX_TRY(spread_strides(strides, to, from));
+  PX_SCOPED(px_tensor) received = NULL;
+  PX_TRY(broadcast_strides(strides, to, from));
   if (to->numel == 0) return PX_OK;
-  PX_TRY(check_target(to));
+  PX_TRY(check_destination(to));
   if (!from->contiguous || from->dtype != to->dtype) {
     PX_TRY(packed(&ready, from, (px_dtype)to->dtype));
     from = ready;
@@ -165,20 +166,20 @@ static px_status copy_across(px_tensor *to, const px_tensor *from, bool non_bloc
     PX_TRY(copy_bytes(to, from, non_blocking));
     return PX_OK;
   }
-  PX_TRY(px_tensor_empty(&landed, from->ndim, from->sizes, (px_dtype)to->dtype,
+  PX_TRY(px_tensor_empty(&received, from->ndim, from->sizes, (px_dtype)to->dtype,
                          px__tensor_device(to)));
-  PX_TRY(copy_bytes(landed, from, non_blocking));
-  PX_TRY(copy_here(to, landed));
+  PX_TRY(copy_bytes(received, from, non_blocking));
+  PX_TRY(copy_here(to, received));
   return PX_OK;
 }
 
 px_status px__tensor_copy(px_tensor *to, const px_tensor *from, bool non_blocking) {
-  PX_TRY(px__refuse_batched(to));
-  PX_TRY(px__refuse_batched(from));
-  PX_SCOPED(px_tensor) settled = NULL;
+  PX_TRY(px__check_not_batched(to));
+  PX_TRY(px__check_not_batched(from));
+  PX_SCOPED(px_tensor) resolved = NULL;
   if (PX_UNLIKELY(from->flags & PX_TENSOR_CONJ_NEG)) {
-    PX_TRY(packed(&settled, from, (px_dtype)from->dtype));
-    from = settled;
+    PX_TRY(packed(&resolved, from, (px_dtype)from->dtype));
+    from = resolved;
   }
   if (px_device_equal(px__tensor_device(to), px__tensor_device(from)))
     PX_TRY(copy_here(to, from));
@@ -189,7 +190,7 @@ px_status px__tensor_copy(px_tensor *to, const px_tensor *from, bool non_blockin
 
 px_status px__tensor_contiguous(px_tensor **out, const px_tensor *self) {
   *out = NULL;
-  PX_TRY(px__refuse_batched(self));
+  PX_TRY(px__check_not_batched(self));
   if (self->contiguous && !(self->flags & PX_TENSOR_CONJ_NEG))
     *out = px_retain(self);
   else
@@ -197,7 +198,7 @@ px_status px__tensor_contiguous(px_tensor **out, const px_tensor *self) {
   return PX_OK;
 }
 
-// Copies a row-major tensor's bytes to the host, wherever they are.
+// Copies the bytes of a row-major tensor on any device to the host.
 static px_status read_bytes(const px_tensor *self, void *to, size_t bytes) {
   px_block *from = self->storage->block, *host = NULL;
   if (from->device.type == PX_CPU) {
@@ -209,13 +210,14 @@ static px_status read_bytes(const px_tensor *self, void *to, size_t bytes) {
   px_status status =
       px__copy_blocks(host, 0, from, (size_t)self->offset * px__item(self), bytes, false);
   px__block_free(host);
-  return status == PX_OK ? PX_OK : px_error_pass(status, __FILE__, __LINE__, __func__);
+  return status == PX_OK ? PX_OK : px_error_add_frame(status, __FILE__, __LINE__, __func__);
 }
 
-// What reads values, an op whose result's sizes follow from them too, needs a tensor that has some.
+// Fails for tensors without values. Called before values are read, also by ops with data-dependent
+// result sizes.
 static px_status check_values(const px_tensor *self) {
   if (PX_LIKELY(px__tensor_device(self).type != PX_META)) return PX_OK;
-  PX_CHECK(!px__caller, PX_UNIMPLEMENTED, "%s reads values, which tensors on meta do not have",
+  PX_CHECK(!px__caller, PX_UNIMPLEMENTED, "%s needs values, but meta tensors have none",
            px__caller);
   PX_FAIL(PX_RUNTIME, "Tensor.item() cannot be called on meta tensors");
 }
@@ -224,8 +226,7 @@ px_status px_tensor_read(const px_tensor *self, void *to, size_t bytes) {
   PX_GIVEN(self);
   PX_GIVEN_N(to, bytes);
   size_t wanted = (size_t)self->numel * px__item(self);
-  PX_CHECK(bytes == wanted, PX_VALUE, "the tensor has %zu bytes, but room for %zu was given",
-           wanted, bytes);
+  PX_CHECK(bytes == wanted, PX_VALUE, "expected a buffer of %zu bytes, got %zu", wanted, bytes);
   if (bytes == 0) return PX_OK;
   PX_SCOPED(px_tensor) row = NULL;
   PX_TRY(px__tensor_contiguous(&row, self));
@@ -233,8 +234,9 @@ px_status px_tensor_read(const px_tensor *self, void *to, size_t bytes) {
   return PX_OK;
 }
 
-// Reads the one element, in `room` where it is not in memory that can be read at once.
-static px_status read_one(const void **out, void *room, const px_tensor *self) {
+// Returns the address of the single element: in the tensor's memory if the host can read it now,
+// else a copy in `buffer`.
+static px_status read_one(const void **out, void *buffer, const px_tensor *self) {
   PX_CHECK(self->numel == 1, PX_RUNTIME,
            "a Tensor with %lld elements cannot be converted to Scalar", (long long)self->numel);
   PX_CHECK(
@@ -244,11 +246,11 @@ static px_status read_one(const void **out, void *room, const px_tensor *self) {
       "operations. If error is occurring somewhere inside PyTorch internals, please file a bug "
       "report.");
   const px_block *block = self->storage->block;
-  PX_SCOPED(px_tensor) settled = NULL;
+  PX_SCOPED(px_tensor) resolved = NULL;
   if (PX_UNLIKELY(self->flags & PX_TENSOR_CONJ_NEG)) {
-    PX_TRY(px__tensor_contiguous(&settled, self));
-    PX_TRY(read_bytes(settled, room, px__item(self)));
-    *out = room;
+    PX_TRY(px__tensor_contiguous(&resolved, self));
+    PX_TRY(read_bytes(resolved, buffer, px__item(self)));
+    *out = buffer;
     return PX_OK;
   }
   if (PX_LIKELY(block->device.type == PX_CPU && block->data &&
@@ -259,17 +261,17 @@ static px_status read_one(const void **out, void *room, const px_tensor *self) {
   PX_TRY(check_values(self));
   PX_TRY(px__block_reach(block, px__access_of(self, false).end));
   PX_CHECK(block->data, PX_RUNTIME, "the tensor has no memory to read");
-  PX_TRY(read_bytes(self, room, px__item(self)));
-  *out = room;
+  PX_TRY(read_bytes(self, buffer, px__item(self)));
+  *out = buffer;
   return PX_OK;
 }
 
 px_status px_tensor_item_complex(px_complex *out, const px_tensor *self) {
   PX_GIVEN(out);
   PX_GIVEN(self);
-  double room[2];
+  double buffer[2];
   const void *at;
-  PX_TRY(read_one(&at, room, self));
+  PX_TRY(read_one(&at, buffer, self));
   *out = px_complex_load((px_dtype)self->dtype, at);
   return PX_OK;
 }
@@ -277,10 +279,10 @@ px_status px_tensor_item_complex(px_complex *out, const px_tensor *self) {
 px_status px_tensor_item(px_scalar *out, const px_tensor *self) {
   PX_GIVEN(out);
   PX_GIVEN(self);
-  double room[2];
+  double buffer[2];
   const void *at;
   px_dtype dtype = (px_dtype)self->dtype;
-  PX_TRY(read_one(&at, room, self));
+  PX_TRY(read_one(&at, buffer, self));
   PX_CHECK(PX_LIKELY(!px_dtype_is_complex(dtype)) || px_complex_load(dtype, at).imag == 0,
            PX_RUNTIME, "value cannot be converted to type double without overflow");
   *out = px_scalar_load(dtype, at);
@@ -299,7 +301,7 @@ px_status px_tensor_from_data(px_tensor **out, const void *data, int ndim, const
   if (bytes && px__tensor_device(made).type == PX_CPU) {
     PX_TRY(px__copy_long(px__tensor_at(made), data, bytes));
   } else if (bytes) {
-    // The caller's memory is only read, and pageable: it has been left when the copy returns.
+    // The copy only reads the caller's memory. It is pageable, so the copy has read it on return.
     px_block *host = NULL;
     PX_TRY(px__block_wrap(&host, (void *)data, bytes, px_cpu(), NULL, NULL));
     px_status status = px__copy_blocks(made->storage->block, 0, host, 0, bytes, false);

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// DLPack: sharing a tensor's memory with another library, and using another library's. An export is
-// one allocation: its shape and strides follow its struct.
+// DLPack import and export. An export is one allocation: the struct, followed by shape and strides.
 #include "phlox/dlpack.h"
 
 #include "tensor/tensor_impl.h"
 
 enum { DL_CPU = 1, DL_CUDA = 2, DL_PINNED = 3 };
-// Handles that always name a stream: CUDA's default stream, and that of the thread.
+// Handles that always name a stream: CUDA's default stream and the thread's default stream.
 #define DEFAULT_STREAM ((void *)1)
 #define THREAD_STREAM ((void *)2)
 
@@ -23,14 +22,14 @@ static px_dl_dtype type_of(px_dtype dtype) {
 
 typedef struct export {
   px_dl_managed managed;
-  void *native;     // the other library's stream, if that is one of CUDA's default streams
-  int64_t sizes[];  // then the strides
+  void *native;     // the importer's stream, if it is a CUDA default stream; else NULL
+  int64_t sizes[];  // followed by the strides
 }
 export;
 
-// The other library's work on its default stream may still use the memory: it counts as work of the
-// current stream, which waits for it.
-static px_status outlast(px_tensor *tensor, void *native) {
+// Extends the lifetime past the importer's pending work on its default stream: the current stream
+// waits for it, and the memory is recorded on the current stream.
+static px_status extend_lifetime(px_tensor *tensor, void *native) {
   px_stream *current;
   PX_TRY(px_stream_current(&current, px__tensor_device(tensor)));
   PX_TRY(px_stream_take_over(current, native));
@@ -40,7 +39,7 @@ static px_status outlast(px_tensor *tensor, void *native) {
 static void export_delete(px_dl_managed *self) {
   const export *e = (const export *)self;
   px_tensor *tensor = self->manager_ctx;
-  if (e->native && outlast(tensor, e->native) != PX_OK) px_error_clear();
+  if (e->native && extend_lifetime(tensor, e->native) != PX_OK) px_error_clear();
   px_release(tensor);
   px__free(self);
 }
@@ -63,9 +62,9 @@ static px_status export_new(px_dl_managed **out, px_tensor *tensor) {
   return PX_OK;
 }
 
-// The other library may use the memory on any stream and for any time: it is handed out. Gives the
-// stream whose work so far has to be made visible; NULL for the CPU.
-static px_status hand_out(px_stream **current, px_tensor *tensor) {
+// Prepares an export. The importer may use the memory on any stream at any time, so its address is
+// handed out. Returns the stream whose work must be made visible; NULL for the CPU.
+static px_status prepare_export(px_stream **current, px_tensor *tensor) {
   *current = NULL;
   PX_CHECK(px__tensor_device(tensor).type != PX_META, PX_RUNTIME, "Cannot pack tensors on meta");
   if (tensor->numel)
@@ -80,7 +79,7 @@ px_status px_dlpack_export(px_dl_managed **out, px_tensor *tensor, px_stream *st
   PX_GIVEN(tensor);
   px_stream *current;
   *out = NULL;
-  PX_TRY(hand_out(&current, tensor));
+  PX_TRY(prepare_export(&current, tensor));
   if (current && stream) PX_TRY(px_stream_wait_stream(stream, current));
   return export_new(out, tensor);
 }
@@ -90,15 +89,15 @@ px_status px_dlpack_export_native(px_dl_managed **out, px_tensor *tensor, void *
   PX_GIVEN(tensor);
   px_stream *current;
   *out = NULL;
-  PX_TRY(hand_out(&current, tensor));
+  PX_TRY(prepare_export(&current, tensor));
   if (current) PX_TRY(px_stream_hand_over(current, native));
   PX_TRY(export_new(out, tensor));
-  bool lasts = native == DEFAULT_STREAM || native == THREAD_STREAM;
-  if (current && lasts) ((export *)*out)->native = native;
+  bool is_default = native == DEFAULT_STREAM || native == THREAD_STREAM;
+  if (current && is_default) ((export *)*out)->native = native;
   return PX_OK;
 }
 
-// ---- taking over
+// ---- import
 
 static px_status dtype_of(px_dtype *out, px_dl_dtype type) {
   for (int i = 0; i < PX_DTYPE_COUNT && type.lanes == 1; i++) {
@@ -114,7 +113,7 @@ static px_status device_of(px_device *out, px_dl_device device) {
                device.device_type == DL_CUDA;
   PX_CHECK(known, PX_RUNTIME, "Unsupported device_type: %d", device.device_type);
   PX_CHECK(device.device_type != DL_CUDA || device.device_id >= 0, PX_RUNTIME,
-           "a device has no number %d", device.device_id);
+           "invalid device_id %d", device.device_id);
   *out = device.device_type == DL_CUDA ? px_cuda(device.device_id) : px_cpu();
   return px_device_resolve(out, *out);
 }
@@ -124,8 +123,8 @@ static void managed_release(void *context) {
   if (managed->deleter) managed->deleter(managed);
 }
 
-// What comes back of our own exports is a tensor over the same storage, so that work on it is known
-// as work on that memory. NULL if it is not ours, or was changed to reach elsewhere.
+// Returns the tensor behind one of our own exports, so work on the import is tracked as work on its
+// memory. NULL for foreign exports, or if the fields were changed to leave its allocation.
 static px_tensor *origin_of(px_dl_managed *managed, uintptr_t at, size_t bytes, px_dtype dtype) {
   px_tensor *tensor = managed->deleter == export_delete ? managed->manager_ctx : NULL;
   if (!tensor || px_dlpack_device(tensor).device_type != managed->dl_tensor.device.device_type)

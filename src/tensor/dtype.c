@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of element types, promotion, and the two half formats.
+// The dtype table, promotion, and conversions of fp16 and bf16.
 #include "base/base_impl.h"
 #include "phlox/dtype.h"
 #include "phlox/float8.h"
@@ -30,7 +30,7 @@ bool px_dtype_is_complex(px_dtype dtype) { return kind_of(dtype) == 'c'; }
 bool px_dtype_is_differentiable(px_dtype dtype) {
   return px_dtype_is_float(dtype) || px_dtype_is_complex(dtype);
 }
-bool px_dtype_is_signed(px_dtype dtype) { return known(dtype) && rows[dtype].least < 0; }
+bool px_dtype_is_signed(px_dtype dtype) { return known(dtype) && rows[dtype].min < 0; }
 
 static const char *name_at(const void *names, int i) {
   if (i < PX_DTYPE_COUNT) return rows[i].name;
@@ -39,12 +39,12 @@ static const char *name_at(const void *names, int i) {
 
 px_status px_dtype_parse(px_dtype *out, const char *name) {
   PX_GIVEN(out);
-  PX_CHECK(name, PX_TYPE, "a dtype needs a name");
+  PX_CHECK(name, PX_TYPE, "expected a dtype name, got NULL");
   for (int i = 0; i < PX_DTYPE_COUNT; i++)
     if (!strcmp(rows[i].name, name) || !strcmp(rows[i].alias, name))
       return *out = (px_dtype)i, PX_OK;
   PX_FAIL(PX_TYPE, "unknown dtype '%.64s': the nearest name is %s", name,
-          px_name_nearest(name, name_at, NULL));
+          px_name_suggest(name, name_at, NULL));
 }
 
 static const px_dtype parts[][2] = {
@@ -65,7 +65,8 @@ px_dtype px_dtype_to_real(px_dtype dtype) {
   return dtype;
 }
 
-// Within a category the wider type wins, but for the two pairs neither of which holds the other.
+// Within a category the wider type wins, except for the two pairs in which neither includes the
+// other.
 static px_dtype promote_computed(px_dtype low, px_dtype high) {
   if (low == PX_UINT8 && high == PX_INT8) return PX_INT16;
   if (low == PX_FLOAT16 && high == PX_BFLOAT16) return PX_FLOAT32;
@@ -75,7 +76,7 @@ static px_dtype promote_computed(px_dtype low, px_dtype high) {
 static bool is_float8(px_dtype d) { return d >= PX_DTYPE_COMPUTED && kind_of(d) == 'f'; }
 static bool is_wide_unsigned(px_dtype d) { return d >= PX_DTYPE_COMPUTED && kind_of(d) == 'u'; }
 
-// The complex dtype of the parts to which those of the two promote; of integers every one.
+// The complex dtype of the promoted real parts; integers promote to the other operand's type.
 static px_dtype promote_complex(px_dtype a, px_dtype b) {
   px_dtype x = px_dtype_to_real(a), y = px_dtype_to_real(b);
   if (!px_dtype_is_float(x)) return b;
@@ -134,8 +135,8 @@ float px_half_to_float(uint16_t half) {
   return px_float8_of_bits(sign | px_float8_bits_of(small));
 }
 
-// Rounds to nearest, ties to even. Adding 0.5 lets the hardware round a subnormal: the sum's last
-// bit weighs 2^-24, as the subnormals' does.
+// Rounds to nearest, ties to even. Adding 0.5 rounds subnormals in hardware: the sum has an ulp of
+// 2^-24, like fp16 subnormals.
 uint16_t px_float_to_half(float value) {
   uint32_t bits = px_float8_bits_of(value);
   uint16_t sign = (uint16_t)(bits >> 16 & 0x8000);

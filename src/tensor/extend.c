@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// phlox/extend.h's access to tensors, for the layers above that see public
-// headers only. The marks there are this layer's flags under their public names.
+// Access to tensors for layers that use public headers only (phlox/extend.h). Marks are this
+// layer's flags under public names.
 #include "phlox/extend.h"
 
 #include "tensor/tensor_impl.h"
@@ -25,7 +25,7 @@ unsigned px_tensor_marks(const px_tensor *self) { return self->flags; }
 
 px_site px_tensor_site(const px_tensor *made) { return px__site_of(made->storage->block); }
 
-// Flags that are no marks belong to this layer.
+// Flags beyond these are private to this layer.
 enum { ALL_MARKS = 2 * PX_MARK_FUNCTION_VIEW - 1 };
 
 void px_tensor_mark(px_tensor *self, unsigned marks, bool on) {
@@ -42,12 +42,12 @@ void *px_tensor_slot(const px_tensor *self) {
 }
 
 void *px_tensor_set_slot_take(px_tensor *self, void *slot) {
-  px_autograd_slot *there = NULL;
-  if (__atomic_compare_exchange_n(&self->autograd, &there, slot, false, __ATOMIC_ACQ_REL,
+  px_autograd_slot *existing = NULL;
+  if (__atomic_compare_exchange_n(&self->autograd, &existing, slot, false, __ATOMIC_ACQ_REL,
                                   __ATOMIC_ACQUIRE))
     return slot;
   px_release(slot);
-  return there;
+  return existing;
 }
 
 uint64_t px_tensor_view_version(const px_tensor *self) { return self->own_version; }

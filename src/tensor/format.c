@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory formats, and the order in which the dimensions of a new tensor lie: PyTorch's rules, each
-// of which stands here once.
+// Memory formats, and the strides of new tensors, by PyTorch's rules.
 //
-// Dimensions of size 1 have strides too, which no element shows. Where they leave open which format
-// a tensor has, the strides decide: images of one channel count as row-major unless their strides
-// are just those of channels_last.
+// Strides of dimensions of size 1 do not affect the layout. Where a tensor matches several formats,
+// they decide: images with one channel count as row-major unless their strides are exactly those of
+// channels_last.
 #include "tensor/tensor_impl.h"
 
-// `ndim`: of tensors that can have it; 0: all.
+// `ndim`: required number of dimensions; 0: any.
 static const struct {
   const char *name;
   int ndim;
@@ -31,11 +30,12 @@ px_status px_memory_format_parse(px_memory_format *out, const char *name) {
           name);
 }
 
-// The dimensions of channels_last from the innermost: 1, the last one down to 2, and 0.
+// Maps position k, from the innermost, to the dimension in channels_last order: 1, then the last
+// down to 2, then 0.
 static inline int last_dim(int ndim, int k) { return k == 0 ? 1 : k == ndim - 1 ? 0 : ndim - k; }
 
 static void channels_last(int ndim, const int64_t *sizes, int64_t *strides) {
-  uint64_t step = 1;  // see px__row_major about wrapping; beside a size of 0 steps are 0
+  uint64_t step = 1;  // may wrap (see px__row_major); 0 after a size of 0
   for (int k = 0; k < ndim; k++) {
     int d = last_dim(ndim, k);
     strides[d] = (int64_t)step;
@@ -45,7 +45,7 @@ static void channels_last(int ndim, const int64_t *sizes, int64_t *strides) {
 
 px_status px__format_strides(int64_t *strides, int ndim, const int64_t *sizes,
                              px_memory_format format) {
-  PX_CHECK((unsigned)format < PX_COUNT_OF(formats), PX_VALUE, "there is no memory format %d",
+  PX_CHECK((unsigned)format < PX_COUNT_OF(formats), PX_VALUE, "invalid memory format %d",
            (int)format);
   int wanted = formats[format].ndim;
   PX_CHECK(!wanted || wanted == ndim, PX_RUNTIME, "required rank %d tensor to use %s format",
@@ -73,16 +73,16 @@ bool px_tensor_has_format(const px_tensor *self, px_memory_format format) {
   return self->ndim == formats[format].ndim && has_channels_last(self);
 }
 
-// Whether strides grow from the channels outward, gaps or not. Of one image of one row and column,
-// and of parts of such rows, they cannot tell.
+// True if strides increase from the channels outward, with or without gaps. False if ambiguous: a
+// single image of one row and column, and slices of such rows.
 static bool is_like_channels_last(const px_tensor *t) {
-  int64_t least = 0;
+  int64_t min_stride = 0;
   if (t->strides[1] == 0) return false;
   for (int k = 0; k < t->ndim; k++) {
     int d = last_dim(t->ndim, k);
-    if (t->sizes[d] == 0 || t->strides[d] < least) return false;
-    if (d == 0 && least == t->strides[1]) return false;
-    least = t->sizes[d] > 1 ? px__steps(t->sizes[d], t->strides[d]) : t->strides[d];
+    if (t->sizes[d] == 0 || t->strides[d] < min_stride) return false;
+    if (d == 0 && min_stride == t->strides[1]) return false;
+    min_stride = t->sizes[d] > 1 ? px__steps(t->sizes[d], t->strides[d]) : t->strides[d];
   }
   return true;
 }
@@ -93,10 +93,10 @@ px_memory_format px_tensor_suggest_format(const px_tensor *self) {
   return self->ndim == 4 ? PX_FORMAT_CHANNELS_LAST : PX_FORMAT_CHANNELS_LAST_3D;
 }
 
-// ---- the order of dimensions
+// ---- dimension order
 
-// Whether a lies inside of b (< 0), outside (> 0), or cannot be told: the first operand decides in
-// which both move. Of equal steps the shorter dimension lies inside.
+// Negative if a is inside b, positive if outside, 0 if undecided. The first operand with nonzero
+// strides in both decides; for equal strides the smaller dimension is inside.
 static int compare(const px__layout *l, int a, int b) {
   for (int i = 0; i < l->n; i++) {
     int64_t x = l->strides[i][a], y = l->strides[i][b];
@@ -107,8 +107,8 @@ static int compare(const px__layout *l, int a, int b) {
   return 0;
 }
 
-// An insertion sort that passes over what cannot be told apart: not an order in the strict sense,
-// so another sort would give another result.
+// Insertion sort with skipping of undecided pairs. The comparison is not a strict weak order, so
+// another sort would give another result.
 void px__layout_strides(int64_t *strides, const px__layout *l) {
   int order[PX_MAX_DIMS];
   for (int k = 0; k < l->ndim; k++) order[k] = l->ndim - 1 - k;
@@ -132,7 +132,7 @@ void px__layout_strides(int64_t *strides, const px__layout *l) {
 bool px_tensor_is_dense(const px_tensor *self) {
   if (self->contiguous || self->numel == 0) return true;
   uint64_t seen = 0;
-  for (int64_t step = 1; step < self->numel;) {  // the dimension that goes on where the last ended
+  for (int64_t step = 1; step < self->numel;) {  // find the dimension with this stride
     int d = 0;
     while (d < self->ndim && (self->sizes[d] == 1 || seen >> d & 1 || self->strides[d] != step))
       d++;
@@ -152,10 +152,10 @@ static bool is_row_major(const px_tensor *t) {
   return true;
 }
 
-const int64_t *px__kept_strides(int64_t *room, const px_tensor *t) {
+const int64_t *px__preserved_strides(int64_t *buffer, const px_tensor *t) {
   if (PX_LIKELY(t->contiguous) && is_row_major(t)) return NULL;
   if (px_tensor_is_dense(t)) return t->strides;
   px__layout l = {.ndim = t->ndim, .n = 1, .sizes = t->sizes, .strides = {t->strides}};
-  px__layout_strides(room, &l);
-  return room;
+  px__layout_strides(buffer, &l);
+  return buffer;
 }

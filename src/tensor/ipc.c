@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Storages of devices between processes: making handles, and storages of handles. How long the
-// memory lives is passed.c's matter.
+// Device storages across processes: handles, and storages made from handles. passed.c keeps the
+// reference counts.
 #include "tensor/ipc_counters.h"
 #include "tensor/storage.h"
 
@@ -30,7 +30,7 @@ px_status px_storage_ipc_handle(px_storage_handle *out, px_storage *storage) {
   PX_GIVEN(storage);
   *out = (px_storage_handle){.bytes = 0};
   PX_CHECK(storage->block->device.type == PX_CUDA, PX_RUNTIME,
-           "only storages of devices have handles; those of the CPU have files (px_storage_fd)");
+           "expected a device storage, got a CPU storage: share it with px_storage_fd");
   PX_TRY(px_device_init());
   px__reclaim_add(collect_for_memory);
   if (px__passed_many()) px__passed_collect();
@@ -47,8 +47,10 @@ px_status px_storage_ipc_collect(int64_t *left) {
 }
 
 // ---- receiving
-// `fresh` becomes the storage, unless this process has it already. Two threads that receive it at
-// the same moment may get two, over the same memory.
+
+// Returns the storage of a handle: an existing one of this process, or `fresh` with the opened
+// memory. Two threads receiving the same handle concurrently may get two storages over the same
+// memory.
 static px_status receive(px_storage **out, px_storage *fresh, const px_storage_handle *handle) {
   px_block *block;
   px__passed *p;
@@ -63,9 +65,9 @@ static px_status receive(px_storage **out, px_storage *fresh, const px_storage_h
   return PX_OK;
 }
 
-// What the device's streams are given from now on comes after the sender's work: the thread that
-// receives may be one of a pool, which computes on no stream. `own_event` is the sender's, if that
-// is this process.
+// Orders later work of all streams of the device after the sender's work: the receiving thread may
+// belong to a pool without a stream of its own. `own_event` is the sender's event if this process
+// is the sender, else NULL.
 static px_status wait_for_sender(const px_storage_handle *handle, int device, px_event *own_event) {
   static const px_ipc_handle none;
   PX_SCOPED(px_event) event = px_retain(own_event);
@@ -88,7 +90,7 @@ px_status px_storage_from_ipc_handle(px_storage **out, const px_storage_handle *
   PX_TRY(px__passed_ours(handle) ? px__passed_take_back(&found, &event, fresh, handle)
                                  : receive(&found, fresh, handle));
   PX_TRY(wait_for_sender(handle, device, event));
-  px__passed_land(found->passed);  // only now: a call that failed may be made again
+  px__passed_land(found->passed);  // last: a failed call may be repeated
   *out = PX_MOVE(found);
   return PX_OK;
 }

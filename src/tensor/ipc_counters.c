@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long memory of devices lives that several processes have.
+// IPC reference counts: the lifetime of device memory shared between processes.
 //
-// A process that sends storages has a file of counters, with a place for each of them: how many of
-// its messages nobody has received yet. A process that receives one first locks the place's byte in
-// that file, for reading, and then counts the message down. So the sender knows that a storage is
-// nobody else's when its count is 0 and nobody has the lock, which the system takes from a process
-// that ends in whatever way. Until then the memory of a storage that the sender let go of is kept.
+// A sending process has a counter file with a slot for each storage it sends, counting messages in
+// flight. A receiver first takes a read lock on the slot's byte in that file, then decrements the
+// count. A storage is therefore unreferenced once its count is 0 and nobody locks its byte. The
+// kernel releases the locks of a process however it exits. Until then the sender keeps the memory
+// of a storage it released itself.
 //
-// One lock guards all of this. Blocks are freed without it, since that may call release functions.
-// In a forked child all of it is the parent's.
+// One mutex guards all state. Allocations are freed without it, since that may call release
+// functions. In a forked child all state belongs to the parent.
 #include "tensor/ipc_counters.h"
 
 #include <errno.h>
@@ -18,34 +18,35 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { PLACES = 1 << 16 };
-typedef struct place {
-  uint64_t serial;  // atomic, 0: free; no number is used twice
-  uint64_t flying;  // atomic: messages
-} place;
-enum { BYTES = PLACES * sizeof(place) };
+enum { SLOTS = 1 << 16 };
+typedef struct slot {
+  uint64_t serial;     // atomic; 0: free. Never reused
+  uint64_t in_flight;  // atomic; messages in flight
+} slot;
+enum { BYTES = SLOTS * sizeof(slot) };
 
-// The counters of a process, as this one has them.
+// The counter file of a process, mapped into this one.
 struct px__counters {
   px__counters *next;
   int refs, fd;
   px_ipc_handle handle;
-  place *places;
+  slot *slots;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-// All below: guarded by `lock`. This process's own counters stay until it ends.
+// Guarded by `lock`. `own` is this process's counter file, kept until exit.
 static px__counters own, *others;
 static px__passed *sent, *received;
-static int64_t kept, kept_checked;  // storages that ended and are others' still; at the last look
+static int64_t kept,
+    kept_checked;  // released storages kept for other processes; at the last collection
 
 static px_status failed(const char *what) {
-  PX_FAIL(PX_RUNTIME, "unable to %s the counters of shared storages: %s (%d)", what,
+  PX_FAIL(PX_RUNTIME, "unable to %s the counter file of shared storages: %s (%d)", what,
           strerror(errno), errno);
 }
 
-static px_status has_ended(void) {
-  PX_FAIL(PX_RUNTIME, "the process that sent the storage has let go of it");
+static px_status storage_gone(void) {
+  PX_FAIL(PX_RUNTIME, "the sending process has released the storage");
 }
 
 static void unlist(px__passed **list, px__passed *p) {
@@ -57,12 +58,12 @@ static void unlist(px__passed **list, px__passed *p) {
 static px_status map_counters(px__counters *c) {
   struct stat info;
   bool whole = fstat(c->fd, &info) == 0 && info.st_size >= BYTES;
-  PX_CHECK(whole, PX_VALUE, "the handle is not of the counters of shared storages");
+  PX_CHECK(whole, PX_VALUE, "invalid IPC handle: not a counter file");
   void *memory = px__fault(PX__FAULT_FILE)
                      ? MAP_FAILED
                      : mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, c->fd, 0);
   if (memory == MAP_FAILED) return failed("map");
-  c->places = memory;
+  c->slots = memory;
   return PX_OK;
 }
 
@@ -74,7 +75,7 @@ static px_status make_counters(px__counters *c) {
 
 static px_status start_own(void) {
   px__counters made = {.fd = -1};
-  if (own.places) return PX_OK;
+  if (own.slots) return PX_OK;
   px_status status = make_counters(&made);
   if (status == PX_OK)
     own = made;
@@ -109,39 +110,39 @@ static void close_counters(px__counters *c) {
   if (--c->refs) return;
   while (*at != c) at = &(*at)->next;
   *at = c->next;
-  munmap(c->places, BYTES);
+  munmap(c->slots, BYTES);
   close(c->fd);
   px__free(c);
 }
 
-// Sets a lock on a place, or asks for one, as fcntl does.
-static int lock_place(const px__counters *c, uint64_t at, short type, int command, short *found) {
+// Sets or queries a lock on a slot, like fcntl.
+static int lock_slot(const px__counters *c, uint64_t at, short type, int command, short *found) {
   struct flock range = {.l_type = type, .l_whence = SEEK_SET, .l_start = (off_t)at, .l_len = 1};
   int result = px__fault(PX__FAULT_FILE) ? (errno = EIO, -1) : fcntl(c->fd, command, &range);
   if (found) *found = range.l_type;
   return result;
 }
 
-// Whether other processes have the storage, or have still to receive it. If that cannot be found
-// out, they have.
-static bool is_wanted(const px__passed *p) {
+// True if other processes hold the storage, or a message is in flight. True if this cannot be
+// determined.
+static bool is_referenced(const px__passed *p) {
   short found = F_RDLCK;
-  if (__atomic_load_n(&own.places[p->place].flying, __ATOMIC_ACQUIRE)) return true;
-  return lock_place(&own, p->place, F_WRLCK, F_OFD_GETLK, &found) != 0 || found != F_UNLCK;
+  if (__atomic_load_n(&own.slots[p->slot].in_flight, __ATOMIC_ACQUIRE)) return true;
+  return lock_slot(&own, p->slot, F_WRLCK, F_OFD_GETLK, &found) != 0 || found != F_UNLCK;
 }
 
 // ---- sending
-static px_status take_place(px__passed *p) {
+static px_status take_slot(px__passed *p) {
   static uint64_t next, serial;
-  for (int i = 0; i < PLACES; i++) {
-    uint64_t at = next++ % PLACES;
-    if (own.places[at].serial) continue;
-    p->place = at;
+  for (int i = 0; i < SLOTS; i++) {
+    uint64_t at = next++ % SLOTS;
+    if (own.slots[at].serial) continue;
+    p->slot = at;
     p->serial = ++serial;
-    __atomic_store_n(&own.places[at].serial, p->serial, __ATOMIC_RELEASE);
+    __atomic_store_n(&own.slots[at].serial, p->serial, __ATOMIC_RELEASE);
     return PX_OK;
   }
-  PX_FAIL(PX_RUNTIME, "a process can share %d storages of devices at once", PLACES);
+  PX_FAIL(PX_RUNTIME, "a process cannot share more than %d device storages at a time", SLOTS);
 }
 
 static px_status make_sent(px_storage *storage) {
@@ -149,7 +150,7 @@ static px_status make_sent(px_storage *storage) {
   PX_TRY(start_own());
   PX_TRY(PX_NEW(&p));
   px_status status = px_event_new(&p->event, PX_EVENT_INTERPROCESS);
-  if (status == PX_OK) status = take_place(p);
+  if (status == PX_OK) status = take_slot(p);
   if (status != PX_OK) {
     px_release(p->event);
     px__free(p);
@@ -175,14 +176,14 @@ px_status px__passed_of_storage(px__passed **out, px_storage *storage) {
 
 void px__passed_fly(px_storage_handle *out, px__passed *p) {
   out->counters = own.handle;
-  out->place = p->place, out->serial = p->serial;
-  __atomic_add_fetch(&own.places[p->place].flying, 1, __ATOMIC_ACQ_REL);
+  out->slot = p->slot, out->serial = p->serial;
+  __atomic_add_fetch(&own.slots[p->slot].in_flight, 1, __ATOMIC_ACQ_REL);
 }
 
-// Takes a storage that nobody wants off the list. It is to be disposed of without the lock.
-static void end_sent(px__passed *p) {
+// Removes an unreferenced storage from the list. The caller disposes of it without the lock.
+static void remove_sent(px__passed *p) {
   unlist(&sent, p);
-  __atomic_store_n(&own.places[p->place].serial, 0, __ATOMIC_RELEASE);
+  __atomic_store_n(&own.slots[p->slot].serial, 0, __ATOMIC_RELEASE);
 }
 
 static void dispose(px__passed *list) {
@@ -194,15 +195,15 @@ static void dispose(px__passed *list) {
   }
 }
 
-// Takes off the list what was kept and is nobody's any more. Gives how many storages are others'.
-static int64_t sort_out(px__passed **ended) {
+// Moves kept storages without references to *ended. Returns the number of referenced storages.
+static int64_t collect_unreferenced(px__passed **ended) {
   int64_t left = 0;
   for (px__passed *p = sent, *next; p; p = next) {
     next = p->next;
-    bool wanted = is_wanted(p);
-    left += wanted;
-    if (wanted || p->storage) continue;
-    end_sent(p);
+    bool referenced = is_referenced(p);
+    left += referenced;
+    if (referenced || p->storage) continue;
+    remove_sent(p);
     kept--;
     p->next = *ended;
     *ended = p;
@@ -214,22 +215,22 @@ static int64_t sort_out(px__passed **ended) {
 int64_t px__passed_collect(void) {
   px__passed *ended = NULL;
   pthread_mutex_lock(&lock);
-  int64_t left = sort_out(&ended);
+  int64_t left = collect_unreferenced(&ended);
   pthread_mutex_unlock(&lock);
   dispose(ended);
   return left;
 }
 
 bool px__passed_many(void) {
-  enum { OFTEN = 64 };
+  enum { MIN_KEPT = 64 };
   pthread_mutex_lock(&lock);
-  bool many = kept >= 2 * kept_checked + OFTEN;
+  bool many = kept >= 2 * kept_checked + MIN_KEPT;
   pthread_mutex_unlock(&lock);
   return many;
 }
 
 // ---- receiving
-static bool shares_place(const px__passed *p) {
+static bool shares_slot(const px__passed *p) {
   for (const px__passed *other = received; other; other = other->next)
     if (other != p && other->from == p->from && other->serial == p->serial) return true;
   return false;
@@ -240,38 +241,38 @@ void px__passed_drop(void *context) {
   if (!px_device_initialized()) return;
   pthread_mutex_lock(&lock);
   unlist(&received, p);
-  if (!shares_place(p)) lock_place(p->from, p->place, F_UNLCK, F_OFD_SETLK, NULL);
+  if (!shares_slot(p)) lock_slot(p->from, p->slot, F_UNLCK, F_OFD_SETLK, NULL);
   close_counters(p->from);
   pthread_mutex_unlock(&lock);
   px__free(p);
 }
 
-// If a handle was used twice, the count stays at 0, and the lock is what keeps the memory.
+// If a handle was received twice, the count stays at 0; the lock keeps the memory.
 void px__passed_land(const px__passed *p) {
-  uint64_t *at = &(p->from ? p->from : &own)->places[p->place].flying;
-  uint64_t flying = __atomic_load_n(at, __ATOMIC_RELAXED);
-  while (flying && !__atomic_compare_exchange_n(at, &flying, flying - 1, true, __ATOMIC_ACQ_REL,
-                                                __ATOMIC_RELAXED))
+  uint64_t *at = &(p->from ? p->from : &own)->slots[p->slot].in_flight;
+  uint64_t in_flight = __atomic_load_n(at, __ATOMIC_RELAXED);
+  while (in_flight && !__atomic_compare_exchange_n(at, &in_flight, in_flight - 1, true,
+                                                   __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
     ;
 }
 
-// Locks the place, if this process has not done so.
-static px_status take_hold(px__passed *p) {
-  const place *at = &p->from->places[p->place];
-  bool first = !shares_place(p);
-  if (first && lock_place(p->from, p->place, F_RDLCK, F_OFD_SETLK, NULL)) return failed("lock");
+// Locks the slot, unless this process already did.
+static px_status lock_received(px__passed *p) {
+  const slot *at = &p->from->slots[p->slot];
+  bool first = !shares_slot(p);
+  if (first && lock_slot(p->from, p->slot, F_RDLCK, F_OFD_SETLK, NULL)) return failed("lock");
   if (__atomic_load_n(&at->serial, __ATOMIC_ACQUIRE) == p->serial) return PX_OK;
-  if (first) lock_place(p->from, p->place, F_UNLCK, F_OFD_SETLK, NULL);
-  return has_ended();
+  if (first) lock_slot(p->from, p->slot, F_UNLCK, F_OFD_SETLK, NULL);
+  return storage_gone();
 }
 
 static px_status make_received(px__passed **out, const px_storage_handle *handle) {
   px__passed *p;
-  PX_CHECK(handle->place < PLACES, PX_VALUE, "the bytes are no handle that Phlox has made");
+  PX_CHECK(handle->slot < SLOTS, PX_VALUE, "invalid IPC handle");
   PX_TRY(PX_NEW(&p));
-  p->place = handle->place, p->serial = handle->serial;
+  p->slot = handle->slot, p->serial = handle->serial;
   px_status status = open_counters(&p->from, &handle->counters);
-  if (status == PX_OK) status = take_hold(p);
+  if (status == PX_OK) status = lock_received(p);
   if (status != PX_OK) {
     if (p->from) close_counters(p->from);
     px__free(p);
@@ -284,14 +285,14 @@ static px_status make_received(px__passed **out, const px_storage_handle *handle
 
 static px__passed *find(px__passed *list, const px_storage_handle *handle) {
   const size_t size = sizeof handle->counters;
-  while (list && (list->serial != handle->serial || list->place != handle->place ||
+  while (list && (list->serial != handle->serial || list->slot != handle->slot ||
                   (list->from && memcmp(&list->from->handle, &handle->counters, size))))
     list = list->next;
   return list;
 }
 
-// The record's storage with one more reference; NULL if there is none, or another thread is ending
-// it.
+// Returns the record's storage with an additional reference; NULL if there is none, or another
+// thread is destroying it.
 static px_storage *revive(const px__passed *p) {
   px_storage *storage = p ? p->storage : NULL;
   int32_t refs = storage ? __atomic_load_n(&storage->head.refs, __ATOMIC_RELAXED) : 0;
@@ -309,7 +310,7 @@ px_status px__passed_find(px_storage **out, px__passed **fresh, const px_storage
   return status;
 }
 
-// Gives a fresh storage a block in the place of its own, which is given back. Lock held.
+// Replaces the allocation of a fresh storage and returns the old one. Lock held.
 static px_block *exchange(px_storage *fresh, px_block *block, px__passed *p) {
   px_block *empty = fresh->block;
   fresh->block = block;
@@ -327,14 +328,14 @@ void px__passed_put(px_storage *fresh, px_block *block, px__passed *p) {
 
 bool px__passed_ours(const px_storage_handle *handle) {
   pthread_mutex_lock(&lock);
-  bool ours = own.places && !memcmp(&own.handle, &handle->counters, sizeof own.handle);
+  bool ours = own.slots && !memcmp(&own.handle, &handle->counters, sizeof own.handle);
   pthread_mutex_unlock(&lock);
   return ours;
 }
 
 px_status px__passed_take_back(px_storage **out, px_event **event, px_storage *fresh,
                                const px_storage_handle *handle) {
-  for (*out = NULL; !*out; sched_yield()) {  // while another thread ends the storage
+  for (*out = NULL; !*out; sched_yield()) {  // retry while another thread destroys the storage
     px_block *empty = NULL;
     pthread_mutex_lock(&lock);
     px__passed *p = find(sent, handle);
@@ -343,21 +344,21 @@ px_status px__passed_take_back(px_storage **out, px_event **event, px_storage *f
     if (*out) *event = px_retain(p->event);
     pthread_mutex_unlock(&lock);
     px__block_free(empty);
-    if (!p) return has_ended();
+    if (!p) return storage_gone();
   }
   return PX_OK;
 }
 
-// ---- the end of a storage
+// ---- destruction
 void px__passed_end(px_storage *storage, px_block *block_take) {
   px__passed *p = storage->passed, *ended = NULL;
   storage->passed = NULL;
   if (px_device_initialized()) {
     pthread_mutex_lock(&lock);
     p->storage = NULL;
-    bool keeps = !p->from && is_wanted(p);
+    bool keeps = !p->from && is_referenced(p);
     if (keeps) p->block = block_take, block_take = NULL, kept++;
-    if (!p->from && !keeps) end_sent(ended = p), p->next = NULL;
+    if (!p->from && !keeps) remove_sent(ended = p), p->next = NULL;
     pthread_mutex_unlock(&lock);
   }
   px__block_free(block_take);

@@ -1,32 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
-// The records of storages that went to other processes, or came from them (passed.c).
+// Records of storages sent to or received from other processes (passed.c).
 #pragma once
 #include "tensor/tensor_impl.h"
 
 typedef struct px__counters px__counters;
 struct px__passed {
   px__passed *next;
-  px_storage *storage;  // NULL: it has ended
-  px_block *block;      // sent, and then: its memory, which others have
+  px_storage *storage;  // NULL: destroyed
+  px_block *block;      // sent and destroyed: the memory, held by other processes
   px_event *event;      // sent: recorded before each message
-  px__counters *from;   // received: the sender's; sent: NULL
-  uint64_t place, serial;
+  px__counters *from;   // received: the sender's counters; sent: NULL
+  uint64_t slot, serial;
 };
 
-// Sending. of_storage gives the record of a storage that is sent, as long as that lives; PX_RUNTIME
-// if it was received. fly counts a message, and describes the record in it.
+// Sending. of_storage returns the record of a sent storage, valid as long as the storage;
+// PX_RUNTIME if it was received. fly counts a message in flight and stores the record in it.
 px_status px__passed_of_storage(px__passed **out, px_storage *storage)
     __attribute__((warn_unused_result));
 void px__passed_fly(px_storage_handle *out, px__passed *p);
-// Frees what was kept for others and is nobody's any more; gives how many storages are others'.
-// many: so many are kept that it is worth the time.
+// collect frees kept memory without references; returns the number of storages referenced by other
+// processes. many: true if enough memory is kept to make a collection worthwhile.
 int64_t px__passed_collect(void);
 bool px__passed_many(void);
 
-// Receiving. ours: whether this process has sent it. take_back gives such a storage, or puts its
-// memory, which was kept, into `fresh`; and the event. find gives a storage that this process has
-// received before, or a new record, which put gives a block, and drop (of a px__passed *) ends.
-// land: the message has arrived.
+// Receiving. ours: true if this process is the sender; take_back then returns the storage, or
+// installs its kept memory in `fresh`, and the event. find returns the storage if this process
+// received it before, else a new record: put installs its memory, drop (of a px__passed *) releases
+// it. land: decrements the messages in flight.
 bool px__passed_ours(const px_storage_handle *handle);
 px_status px__passed_take_back(px_storage **out, px_event **event, px_storage *fresh,
                                const px_storage_handle *handle) __attribute__((warn_unused_result));

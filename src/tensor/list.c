@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lists of tensors: what ops with several results return.
+// Lists of tensors, returned by ops with several results.
 #include "base/base_impl.h"
 #include "phlox/tensor.h"
 

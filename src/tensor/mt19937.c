@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The saved state of the CPU's generator, in the layout of PyTorch's files: an old C struct with
-// words of 64 bits. Only one of its three normal numbers is used.
+// Serialised state of the CPU generator in PyTorch's layout: a legacy C struct with 64-bit words.
+// Of its three normal numbers only normal_y is used.
 #include "cpu/random/mt19937.h"
 #include "tensor/random_impl.h"
 
@@ -11,7 +11,7 @@ typedef struct saved_state {
   uint64_t words[PX_MT19937_WORDS];
   double normal_x, normal_y, normal_rho;
 } saved_state;
-// After it: a flag and a pair of float and flag, each padded to 8 bytes.
+// Followed by a flag and a pair of float and flag, each padded to 8 bytes.
 enum { AT_DOUBLE_FLAG = 5040, AT_FLOAT = 5048, AT_FLOAT_FLAG = 5052 };
 _Static_assert(sizeof(saved_state) == AT_DOUBLE_FLAG, "PyTorch's layout");
 

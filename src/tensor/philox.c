@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The saved state of a device's generator: seed and offset, 64 bits each, the lowest byte first.
+// Serialised state of a device generator: seed and offset, 64 bits each, little-endian.
 #include "tensor/random_impl.h"
 
 void px__philox_save(uint64_t seed, uint64_t offset, void *state) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The printed form of tensors: PyTorch's, to the last character.
+// The printed form of tensors, identical to PyTorch's.
 //
-// First the part that will be shown is copied to the host as one dense array: the whole tensor, or
-// the edges of each dimension. The number format is chosen from this part, and the text is written
-// from it. So printing costs the same for a tensor of any size.
+// First the visible part is copied to the host as one dense array: the whole tensor, or the edges
+// of each dimension. The number format is chosen from this part, and the text is written from it.
+// The cost of printing is independent of the tensor's size.
 #include "tensor/print_impl.h"
 
 #include <limits.h>
@@ -33,17 +33,17 @@ typedef struct printer {
   px_print_options options;
   px__text text;
   px__format format, imaginary;
-  px_dtype dtype, part;  // part: of complex numbers
+  px_dtype dtype, part;  // part: dtype of the real and imaginary parts
   int ndim;
   int64_t shown[PX_MAX_DIMS];  // sizes of `values`
-  bool cut[PX_MAX_DIMS];       // the middle of the dimension is left out
+  bool cut[PX_MAX_DIMS];       // the middle of the dimension is elided
   char *values;                // dense
 } printer;
 
-// ---- what is shown
+// ---- the visible part
 
-// Copies the part of `self` that one combination of edges covers: bit d of `far` says that
-// dimension d is taken at its end.
+// Copies one corner of `self`, selected by the bits of `far`: if bit d is set, the far edge of
+// dimension d, else the near one.
 static px_status copy_corner(const printer *p, px_tensor *shown, const px_tensor *self,
                              unsigned far) {
   int64_t sizes[PX_MAX_DIMS], from = self->offset, to = 0;
@@ -114,7 +114,7 @@ static void add_break(printer *p, int lines, int indent) {
   px__text_add(&p->text, "%*s", indent, "");
 }
 
-// The mark for the middle counts as an element when lines are filled.
+// The ellipsis counts as an element when lines are filled.
 static void add_vector(printer *p, int64_t at, int indent) {
   int64_t size = p->shown[p->ndim - 1], edge = p->options.edgeitems;
   bool cut = p->cut[p->ndim - 1];
@@ -135,7 +135,7 @@ static void add_vector(printer *p, int64_t at, int indent) {
   px__text_add(&p->text, "]");
 }
 
-// `at` is the index of the first value of the part at depth `dim`, `part` how many values it has.
+// Writes the slice at depth `dim`: `part` values starting at index `at`.
 static void add_part(printer *p, int dim, int64_t at, int64_t part, int indent) {
   if (dim == p->ndim - 1) {
     add_vector(p, at, indent);
@@ -173,12 +173,12 @@ static px_status add_contents(printer *p, const px_tensor *self, int indent) {
   return PX_OK;
 }
 
-// ---- the suffixes
+// ---- suffixes
 
 enum { SUFFIX_TEXT = 512 };
 
-// Of the default tensor type's device, tensors print bare: the CPU, or of "cuda" the current one. A
-// default device does not hide.
+// Tensors on the device of the default tensor type print without device: the CPU, or the current
+// device for "cuda". A default device set otherwise does not suppress it.
 static void device_suffix(char *text, const px_tensor *self) {
   char name[PX_DEVICE_TEXT];
   px_device device = px__tensor_device(self), home = px_device_home();
@@ -220,7 +220,7 @@ static size_t last_line_length(const px__text *text) {
   return text->length - start;
 }
 
-// Each suffix goes to a new line if the last line would grow too long with it.
+// A suffix starts a new line if it would make the last line too long.
 static void add_suffixes(printer *p, const px_tensor *self, int indent) {
   static void (*const suffixes[])(char *, const px_tensor *) = {device_suffix, size_suffix,
                                                                 dtype_suffix, history_suffix};
@@ -241,7 +241,7 @@ static void add_suffixes(printer *p, const px_tensor *self, int indent) {
   }
 }
 
-// A batched tensor is shown with what is beneath, four columns in.
+// A batched tensor is printed with its physical tensor, indented by four columns.
 static px_status batched_text(char **out, const px_tensor *self) {
   char *inner = NULL;
   px__text text = {0};

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// PyTorch's choice of a number format. It depends only on finite values other than zero; zeros,
-// infinities and NaN are printed in the width that results.
+// PyTorch's choice of a number format. It depends on nonzero finite values only; zeros, infinities
+// and NaN are padded to the resulting width.
 #include "tensor/print_impl.h"
 
 #include <math.h>
 #include <stdio.h>
 
-static bool decides(double value) { return value != 0 && isfinite(value); }
+static bool is_decisive(double value) { return value != 0 && isfinite(value); }
 
 static int real_length(const px__format *f, double value) {
   if (f->sci) return snprintf(NULL, 0, "%.*e", f->precision, value);
@@ -20,7 +20,7 @@ static int plain_length(px_scalar value) {
   return snprintf(NULL, 0, "%lld", (long long)value.v.i);
 }
 
-// Values that lie `step` bytes apart.
+// Values with a stride of `step` bytes.
 typedef struct row {
   px_dtype dtype;
   const char *values;
@@ -31,15 +31,15 @@ static px_scalar value_at(const row *r, int64_t i) {
   return px_scalar_load(r->dtype, r->values + (size_t)i * r->step);
 }
 
-// The range and wholeness of the values that decide; false if there are none.
-static bool survey(px__format *f, double *least, double *most, const row *r) {
+// Finds the range of the deciding values, and whether all are integers; false if there are none.
+static bool find_range(px__format *f, double *min, double *max, const row *r) {
   bool any = false;
   for (int64_t i = 0; i < r->count; i++) {
     double value = value_at(r, i).v.f;
-    if (!decides(value)) continue;
+    if (!is_decisive(value)) continue;
     double size = fabs(value);
-    *least = any && *least < size ? *least : size;
-    *most = any && *most > size ? *most : size;
+    *min = any && *min < size ? *min : size;
+    *max = any && *max > size ? *max : size;
     f->integral &= value == ceil(value);
     any = true;
   }
@@ -47,14 +47,14 @@ static bool survey(px__format *f, double *least, double *most, const row *r) {
 }
 
 static void choose_real(px__format *f, int forced, const row *r) {
-  double least = 0, most = 0;
+  double min = 0, max = 0;
   f->integral = true;
-  if (!survey(f, &least, &most, r)) return;
-  f->sci = most / least > 1000.0 || most > 1.0e8 || (!f->integral && least < 1.0e-4);
+  if (!find_range(f, &min, &max, r)) return;
+  f->sci = max / min > 1000.0 || max > 1.0e8 || (!f->integral && min < 1.0e-4);
   if (forced >= 0) f->sci = forced != 0;
   for (int64_t i = 0; i < r->count; i++) {
     double value = value_at(r, i).v.f;
-    int length = decides(value) ? real_length(f, value) : 0;
+    int length = is_decisive(value) ? real_length(f, value) : 0;
     if (length > f->width) f->width = length;
   }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Work of other libraries on tensors of a device: what it accesses is told, and its addresses stay
-// within the library, so that their blocks count as used by this work alone.
+// Stream work of other libraries on device tensors. Accesses are declared and addresses do not
+// leave the library, so the allocations count as used by this work only.
 #include "phlox/queue.h"
 #include "device/core/queue.h"
 #include "tensor/tensor_impl.h"
@@ -15,12 +15,12 @@ static px_status queue_call(void *native, void *context) {
   return c->queue(native, c->addresses, c->context);
 }
 
-static px_status note(px_access *accesses, void **addresses, px_tensor *const *tensors, int count,
-                      int reads, px_device device) {
+static px_status record_accesses(px_access *accesses, void **addresses, px_tensor *const *tensors,
+                                 int count, int reads, px_device device) {
   for (int i = 0; i < count; i++) {
     const px_tensor *t = tensors[i];
     PX_CHECK(px_device_equal(px_tensor_device(t), device), PX_VALUE,
-             "work of a stream is given tensors of its device");
+             "expected tensors on the device of the stream");
     accesses[i] = px__access_of(t, i >= reads);
     char *data = t->storage->block ? t->storage->block->data : NULL;
     addresses[i] = data ? data + accesses[i].begin : NULL;
@@ -40,7 +40,8 @@ px_status px_stream_queue(px_stream *stream, const char *name, px_tensor *const 
   size_t each = sizeof *accesses + sizeof(void *);
   PX_TRY(px__alloc((void **)&accesses, (size_t)(count + 1) * each));
   call c = {queue, (void **)(accesses + count), context};
-  px_status status = note(accesses, c.addresses, tensors, count, reads, px_stream_device(stream));
+  px_status status =
+      record_accesses(accesses, c.addresses, tensors, count, reads, px_stream_device(stream));
   if (status == PX_OK) status = px__stream_queue(stream, name, accesses, count, queue_call, &c);
   px__free(accesses);
   return status;

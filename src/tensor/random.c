@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random number generators: a default one for the CPU and for each device, and those that programs
-// make.
+// Random number generators: default ones for the CPU and each device, and user-created ones.
 //
-// A CPU generator is an mt19937 engine with a lock, which a kernel holds while it draws. A device's
-// generator is a Philox key and an offset; a launch reserves its numbers by advancing the offset,
-// so launches never share numbers. The default generators are static and never end.
+// A CPU generator is an mt19937 engine with a lock, held by kernels while they draw. A device
+// generator is a Philox key and offset. A launch reserves numbers by advancing the offset, so
+// launches never share numbers. Default generators are static and never destroyed.
 #include "cpu/random/mt19937.h"
 #include "cpu/random/philox.h"
 #include "phlox/extend.h"
@@ -16,33 +15,33 @@ static const uint64_t first_seed = 67280421310721u;
 struct px_generator {
   px_object head;
   px_device device;
-  uint64_t seed, offset;  // of a device; guarded by generators_lock
-  px_mt19937 *engine;     // of the CPU, else NULL
+  uint64_t seed, offset;  // device generators; guarded by generators_lock
+  px_mt19937 *engine;     // CPU generators; else NULL
 };
 
 static pthread_mutex_t generators_lock = PTHREAD_MUTEX_INITIALIZER;
 static px_generator cpu_default, device_defaults[DEFAULT_LIMIT];
 static px_mt19937 cpu_engine;
-// Of threads that stand for processes; by generators_lock. Not thread-local memory: of that there
-// is little, and such threads are few.
+// Threads simulating processes (px_random_isolate); guarded by generators_lock. Not thread-local:
+// static TLS is scarce and such threads are few.
 static struct {
   pthread_t thread;
   px_generator *host;  // borrowed; NULL: the row is free
   int device;
 } isolated[DEFAULT_LIMIT];
 static int isolated_count;
-static uint64_t default_seed = 67280421310721u;  // of devices that have no generator yet
+static uint64_t default_seed = 67280421310721u;  // for devices without a generator yet
 
 static void generator_destroy(void *self) {
   px__object_end(self);
   px__free(self);
 }
 static const px_class generator_class = {"generator", generator_destroy};
-static void keep(void *self) { (void)self; }
-static const px_class default_class = {"generator", keep};
+static void destroy_nothing(void *self) { (void)self; }
+static const px_class default_class = {"generator", destroy_nothing};
 
-// The calling thread's row, or one that is free; -1: none. Called with the lock held.
-static int row_of(bool free_one) {
+// Returns the calling thread's row, or a free one; -1: none. Lock held.
+static int isolated_row(bool free_one) {
   for (int i = 0; i < DEFAULT_LIMIT && (isolated_count || free_one); i++)
     if (free_one ? !isolated[i].host
                  : isolated[i].host && pthread_equal(isolated[i].thread, pthread_self()))
@@ -50,11 +49,11 @@ static int row_of(bool free_one) {
   return -1;
 }
 
-// Called with the lock held.
+// Lock held.
 static px_generator *default_of(px_device device) {
   bool host = device.type == PX_CPU;
   px_generator *g = host ? &cpu_default : &device_defaults[device.index];
-  int row = host ? row_of(false) : -1;
+  int row = host ? isolated_row(false) : -1;
   if (row >= 0) return isolated[row].host;
   if (g->head.cls) return g;
   g->head.cls = &default_class;
@@ -68,7 +67,7 @@ static px_generator *default_of(px_device device) {
   return g;
 }
 
-static px_status check_draws(px_device device) {
+static px_status check_has_elements(px_device device) {
   PX_CHECK(device.type != PX_META, PX_RUNTIME,
            "there is no generator for device type meta: its tensors have no elements");
   return PX_OK;
@@ -79,7 +78,7 @@ px_status px_generator_new(px_generator **out, px_device device) {
   px_device resolved;
   *out = NULL;
   PX_TRY(px_device_resolve(&resolved, device));
-  PX_TRY(check_draws(resolved));
+  PX_TRY(check_has_elements(resolved));
   bool host = resolved.type == PX_CPU;
   size_t head = (sizeof **out + 15) / 16 * 16;
   PX_TRY(px__alloc((void **)out, head + (host ? sizeof(px_mt19937) : 0)));
@@ -90,7 +89,7 @@ px_status px_generator_new(px_generator **out, px_device device) {
   return PX_OK;
 }
 
-// Seeding initialises nothing: until something else has, any visible device will do.
+// Seeding must not initialise CUDA: before initialisation any visible device index is accepted.
 static px_status resolve(px_device *device) {
   if (device->type == PX_CUDA && !px_device_initialized()) {
     int index = device->index < 0 ? px_device_peek() : device->index;
@@ -102,7 +101,7 @@ px_status px_generator_default(px_generator **out, px_device device) {
   PX_GIVEN(out);
   *out = NULL;
   PX_TRY(resolve(&device));
-  PX_TRY(check_draws(device));
+  PX_TRY(check_has_elements(device));
   PX_CHECK(device.type == PX_CPU || device.index < DEFAULT_LIMIT, PX_RUNTIME,
            "device index %d has no default generator", device.index);
   pthread_mutex_lock(&generators_lock);
@@ -166,7 +165,7 @@ px_status px_generator_set_state(px_generator *generator, const void *state, siz
   return PX_OK;
 }
 
-// Offsets move in whole blocks of four words.
+// Offsets advance in blocks of four words.
 static void reserve(px_generator *generator, uint64_t words, uint64_t *seed, uint64_t *offset) {
   pthread_mutex_lock(&generators_lock);
   *seed = generator->seed;
@@ -190,8 +189,8 @@ uint64_t px_generator_next(px_generator *generator) {
 
 void px_random_isolate(px_generator *host, int device) {
   pthread_mutex_lock(&generators_lock);
-  int row = row_of(false);
-  if (row < 0 && host) row = row_of(true);
+  int row = isolated_row(false);
+  if (row < 0 && host) row = isolated_row(true);
   if (row >= 0) {
     isolated_count += (host != NULL) - (isolated[row].host != NULL);
     isolated[row].thread = pthread_self();
@@ -202,11 +201,11 @@ void px_random_isolate(px_generator *host, int device) {
   if (host) px_manual_seed(first_seed);
 }
 
-// Whether the thread has numbers of its own, which are seeded then.
-static bool seed_own(uint64_t seed) {
+// Seeds the generators of an isolated thread; false for other threads.
+static bool seed_isolated(uint64_t seed) {
   px_generator *host = NULL, *device = NULL;
   pthread_mutex_lock(&generators_lock);
-  int row = row_of(false);
+  int row = isolated_row(false);
   if (row >= 0) host = isolated[row].host, device = default_of(px_cuda(isolated[row].device));
   pthread_mutex_unlock(&generators_lock);
   if (!host) return false;
@@ -216,7 +215,7 @@ static bool seed_own(uint64_t seed) {
 }
 
 void px_manual_seed(uint64_t seed) {
-  if (seed_own(seed)) return;
+  if (seed_isolated(seed)) return;
   pthread_mutex_lock(&generators_lock);
   px_generator *host = default_of(px_cpu());
   default_seed = seed;
@@ -226,7 +225,7 @@ void px_manual_seed(uint64_t seed) {
   px_generator_seed(host, seed);
 }
 
-// A generator of "cuda" without an index serves any device.
+// A generator for "cuda" without index fits any device.
 px_status px__generator_fits(const px_generator *generator, px_device device) {
   px_device have = generator->device;
   char wanted[PX_DEVICE_TEXT], found[PX_DEVICE_TEXT];
@@ -239,7 +238,7 @@ px_status px__generator_fits(const px_generator *generator, px_device device) {
   return PX_OK;
 }
 
-// A replay of a graph takes all that the graph draws, and gives it back if it fails.
+// A graph replay reserves all numbers drawn by the graph, and returns them on failure.
 static void take(void *generator, uint64_t words, uint64_t taken[2]) {
   reserve(generator, words, &taken[0], &taken[1]);
 }
@@ -253,7 +252,7 @@ static const px__draws draws = {take, give_back};
 
 px_status px__generator_use(px_launch *launch, px_generator *generator, px_device device,
                             uint64_t counter_offset) {
-  if (device.type == PX_META) return PX_OK;  // nothing is drawn
+  if (device.type == PX_META) return PX_OK;  // no numbers are drawn
   if (!generator) PX_TRY(px_generator_default(&generator, device));
   PX_TRY(px__generator_fits(generator, device));
   launch->mt19937 = generator->engine;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers of the host, as elements and back.
+// Conversions between host numbers and elements.
 #include <math.h>
 
 #include "base/base_impl.h"
@@ -14,8 +14,7 @@ px_dtype px_scalar_dtype(px_scalar s) {
                          : PX_DTYPE_NONE;
 }
 
-// Out of range and NaN give the smallest integer, as the x86 instruction does: the language leaves
-// it undefined.
+// Out-of-range values and NaN give INT64_MIN, like the x86 instruction; C leaves them undefined.
 static int64_t integer_of(px_scalar s) {
   if (s.kind != 'f') return px_scalar_int(s);
   return s.v.f >= (double)INT64_MIN && s.v.f < -(double)INT64_MIN ? (int64_t)s.v.f : INT64_MIN;
@@ -25,7 +24,7 @@ static bool truth_of(px_scalar s) {
   return s.kind == 'f' ? s.v.f != 0 : px_scalar_int(s) != 0;  // NaN is true
 }
 
-// One function a dtype: how a number becomes an element, and an element a number.
+// One pair of functions a dtype: number to element, and element to number.
 #define INTEGER(name, type) \
   static void store_##name(px_scalar s, void *to) { *(type *)to = (type)integer_of(s); } \
   static px_scalar load_##name(const void *from) { return px_int(*(const type *)from); }
@@ -36,7 +35,7 @@ INTEGER(INT32, int32_t)
 INTEGER(INT64, int64_t)
 INTEGER(UINT16, uint16_t)
 INTEGER(UINT32, uint32_t)
-// Beyond int64 lies the upper half.
+// Values from 2^63 on do not fit int64.
 static void store_UINT64(px_scalar s, void *to) {
   bool upper = s.kind == 'f' && s.v.f >= 0x1p63 && s.v.f < 0x1p64;
   *(uint64_t *)to = upper ? (uint64_t)s.v.f : (uint64_t)integer_of(s);
@@ -89,8 +88,8 @@ bool px_scalar_fits(px_scalar s, px_dtype dtype) {
   double value = px_scalar_float(s);
   if (!isfinite(value)) return px_dtype_is_float(dtype) || px_dtype_is_complex(dtype);
   const px_dtype_info *range = px_dtype_about(dtype);
-  double least = range->kind == 'u' ? -range->greatest : range->least;
-  return value >= least && value <= range->greatest;
+  double min = range->kind == 'u' ? -range->max : range->min;
+  return value >= min && value <= range->max;
 }
 
 void px_scalar_store(px_scalar s, px_dtype dtype, void *element) {

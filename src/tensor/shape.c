@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arithmetic with sizes and strides: extents, broadcasting, dimensions, views. Nothing here touches
-// memory. Each product is checked for overflow, because sizes come from outside.
+// Arithmetic on sizes and strides: extents, broadcasting, dimensions, views. No memory is accessed.
+// Products are checked for overflow, since sizes come from users.
 #include "tensor/tensor_impl.h"
 
 enum { SIZES_TEXT = 512 };
 
-// Strides of a shape that has more elements than numbers wrap around: it has a size of 0, or steps
-// of 0, and nobody follows them.
+// Strides may wrap if the shape has more elements than int64: it then has a size of 0 or strides of
+// 0, so they are never used.
 void px__row_major(int ndim, const int64_t *sizes, int64_t *strides) {
   uint64_t stride = 1;
   for (int d = ndim - 1; d >= 0; d--) {
@@ -15,7 +15,7 @@ void px__row_major(int ndim, const int64_t *sizes, int64_t *strides) {
   }
 }
 
-void px__tensor_settle(px_tensor *t) {
+void px__tensor_update_derived(px_tensor *t) {
   int64_t numel = 1;
   bool contiguous = true;
   for (int d = t->ndim - 1; d >= 0; d--) {
@@ -36,12 +36,12 @@ px_status px__check_sizes(int ndim, const int64_t *sizes) {
   return PX_OK;
 }
 
-// The row-major strides are computed beside: a size of 0 hides an overflow in numel, not in them.
+// Also checks the row-major strides: a size of 0 hides an overflow of numel but not of the strides.
 px_status px__row_major_bytes(size_t *out, int ndim, const int64_t *sizes, px_dtype dtype) {
   int64_t numel = 1, stride = 1, bytes = 0;
   bool over = false;
   for (int d = ndim - 1; d >= 0; d--) over |= px__mul_size(numel, sizes[d], &numel);
-  // Of no elements the strides alone may be too large.
+  // For empty shapes only the strides can overflow.
   for (int d = ndim - 1; d > 0 && numel == 0; d--)
     over |= px__mul_size(stride, sizes[d] > 1 ? sizes[d] : 1, &stride);
   over |= px__mul_size(numel, (int64_t)px_dtype_size(dtype), &bytes);
@@ -89,7 +89,7 @@ px_status px__broadcast(int *out_ndim, int64_t *out_sizes, int a_ndim, const int
   return PX_OK;
 }
 
-// A 0-dim tensor takes -1 and 0, as if it had one dimension.
+// 0-dim tensors accept -1 and 0, like one-dimensional ones.
 px_status px__wrap_dim(int *out, int64_t dim, int ndim) {
   int64_t range = ndim > 0 ? ndim : 1;
   PX_CHECK(dim >= -range && dim < range, PX_INDEX,
@@ -110,36 +110,38 @@ px_status px__wrap_dims(uint64_t *out, const int64_t *dims, int count, int ndim)
   return PX_OK;
 }
 
-// Fills in the one size that is -1; the rest must make numel.
+// Infers the size given as -1; the sizes must multiply to numel.
 static px_status infer_size(int64_t numel, int ndim, int64_t *sizes) {
   char text[SIZES_TEXT];
   int64_t known = 1;
-  int open = -1;
+  int inferred = -1;
   bool over = false;
   for (int d = 0; d < ndim; d++) {
     if (sizes[d] == -1) {
-      PX_CHECK(open < 0, PX_RUNTIME, "only one dimension can be inferred");
-      open = d;
+      PX_CHECK(inferred < 0, PX_RUNTIME, "only one dimension can be inferred");
+      inferred = d;
       continue;
     }
     PX_CHECK(sizes[d] >= 0, PX_RUNTIME, "invalid shape dimension %lld", (long long)sizes[d]);
     over |= px__mul_size(known, sizes[d], &known);
   }
-  bool fits = !over && (open < 0 ? known == numel : known == 0 ? numel == 0 : numel % known == 0);
+  bool fits = !over && (inferred < 0 ? known == numel
+                        : known == 0 ? numel == 0
+                                     : numel % known == 0);
   PX_CHECK(fits, PX_RUNTIME, "shape '%s' is invalid for input of size %lld",
            px__sizes_text(text, sizeof text, ndim, sizes), (long long)numel);
-  if (open < 0) return PX_OK;
+  if (inferred < 0) return PX_OK;
   PX_CHECK(known != 0, PX_RUNTIME,
            "cannot reshape tensor of 0 elements into shape %s because the unspecified dimension "
            "size -1 can be any value and is ambiguous",
            px__sizes_text(text, sizeof text, ndim, sizes));
-  sizes[open] = numel / known;
+  sizes[inferred] = numel / known;
   return PX_OK;
 }
 
-// Walks both shapes from the last dimension. A run of old dimensions that are adjacent in memory
-// may be cut anew in any way; the new sizes must cover each run exactly.
-static bool cut_runs(const px_tensor *t, int ndim, const int64_t *sizes, int64_t *strides) {
+// Computes the strides of a view, from the last dimension. Old dimensions contiguous with each
+// other form a run, which may be split arbitrarily. The new sizes must cover each run exactly.
+static bool split_runs(const px_tensor *t, int ndim, const int64_t *sizes, int64_t *strides) {
   int at = ndim - 1;
   int64_t base = t->ndim ? t->strides[t->ndim - 1] : 1, run = 1, covered = 1;
   for (int d = t->ndim - 1; d >= 0; d--) {
@@ -167,11 +169,11 @@ px_status px__view_strides(bool *possible, const px_tensor *self, int ndim, int6
   else if (self->numel == 0 || self->contiguous || self->ndim == 0)
     px__row_major(ndim, sizes, strides);
   else
-    *possible = cut_runs(self, ndim, sizes, strides);
+    *possible = split_runs(self, ndim, sizes, strides);
   return PX_OK;
 }
 
-// ---- which bytes of a storage a tensor's elements lie in
+// ---- byte ranges of a storage accessed by a tensor
 int64_t px__tensor_reach(const px_tensor *t) {
   int64_t last = 0;
   if (t->numel == 0) return 0;
@@ -179,7 +181,7 @@ int64_t px__tensor_reach(const px_tensor *t) {
   return last + 1;
 }
 
-// The dimensions that move, by stride.
+// The dimensions with more than one element and a nonzero stride, ordered by stride.
 static int sorted_dims(const px_tensor *t, int *order) {
   int n = 0;
   for (int d = 0; d < t->ndim; d++) {
@@ -198,9 +200,9 @@ static uint64_t common_divisor(uint64_t a, uint64_t b) {
   return a;
 }
 
-// What the dimensions of the smaller strides span comes again at distances that divide all larger
-// strides: a gap for each place where the strides are parted. Of more than there is room for, the
-// innermost ones and the outermost are kept.
+// Splits the dimensions, sorted by stride, at each possible index: the span of the smaller strides
+// repeats at multiples of the gcd of the larger ones, leaving a gap. If there are more than
+// PX__GAPS, the innermost ones and the outermost one are kept.
 void px__tensor_gaps(px__gap *gaps, const px_tensor *t) {
   int order[PX_MAX_DIMS], n = sorted_dims(t, order), count = 0;
   uint64_t pitches[PX_MAX_DIMS + 1] = {0}, width = 1, item = px__item(t);

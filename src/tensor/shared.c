@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Storages in shared memory: memory files that several processes map. A process maps a file once,
-// so tensors that came to it by different ways have one address.
+// Storages in shared memory: memory files mapped by several processes. A process maps a file once,
+// so all its tensors over it have the same address.
 #include "tensor/storage.h"
 
 #include <errno.h>
@@ -14,16 +14,16 @@
 
 struct px__shared {
   px__shared *next;
-  int refs, fd;          // the descriptor is -1 if the file has a name
-  px__holders *holders;  // of a file with a name
-  char name[PX__NAME_ROOM];
+  int refs, fd;          // the descriptor is -1 for named files
+  px__holders *holders;  // of a named file
+  char name[PX__NAME_BYTES];
   size_t bytes;  // mapped
   void *data;
   dev_t device;
   ino_t inode;
 };
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static px__shared *first;  // all of this process, with their counts guarded by `lock`
+static px__shared *first;  // all mappings of this process; `lock` guards the list and the counts
 
 static void unmap(px__shared *s) {
   if (s->holders) px__named_drop(s->holders, s->name, getpid());
@@ -32,8 +32,8 @@ static void unmap(px__shared *s) {
   px__free(s);
 }
 
-// Given back by the block over it.
-static void give_back(void *context) {
+// Release function of the allocation over a mapping.
+static void release_mapping(void *context) {
   px__shared *s = context, **at = &first;
   pthread_mutex_lock(&lock);
   bool last = --s->refs == 0;
@@ -58,12 +58,12 @@ static px_status map_data(px__shared *s, int fd) {
   s->data = data;
   return PX_OK;
 }
-// A file without a name is kept open, so that its descriptor can be sent.
-static px_status keep(px__shared *s, int fd) {
+// Keeps an unnamed file open, so its descriptor can be sent.
+static px_status map_unnamed(px__shared *s, int fd) {
   s->fd = px__fault(PX__FAULT_FILE) ? (errno = EIO, -1) : fcntl(fd, F_DUPFD_CLOEXEC, 0);
   return s->fd < 0 ? px__shared_failed("map") : map_data(s, fd);
 }
-static px_status hold(px__shared *s, int fd, const char *name) {
+static px_status map_named(px__shared *s, int fd, const char *name) {
   PX_TRY(map_data(s, fd));
   px__holders *holders = (void *)((char *)s->data + s->bytes - px__named_page());
   PX_TRY(px__named_hold(holders, getpid()));
@@ -72,14 +72,14 @@ static px_status hold(px__shared *s, int fd, const char *name) {
   return PX_OK;
 }
 
-// `name`: the file's, if it has one.
+// `name`: of a named file; else NULL.
 static px_status map_file(px__shared **out, int fd, size_t bytes, const char *name,
                           const struct stat *info) {
   px__shared *s;
   PX_TRY(PX_NEW(&s));
   *s = (px__shared){.fd = -1, .device = info->st_dev, .inode = info->st_ino};
   s->bytes = name ? (size_t)info->st_size : bytes ? bytes : 1;
-  px_status status = name ? hold(s, fd, name) : keep(s, fd);
+  px_status status = name ? map_named(s, fd, name) : map_unnamed(s, fd);
   if (status != PX_OK) {
     unmap(s);
     return status;
@@ -89,14 +89,14 @@ static px_status map_file(px__shared **out, int fd, size_t bytes, const char *na
   return PX_OK;
 }
 
-// The mapping of a file, with one more reference.
+// Returns the mapping of a file, with an additional reference.
 static px_status open_file(px__shared **out, int fd, size_t bytes, const char *name) {
   struct stat info;
-  size_t more = name ? px__named_page() : 0;
+  size_t extra = name ? px__named_page() : 0;
   if (fstat(fd, &info)) return px__shared_failed("open");
-  PX_CHECK(S_ISREG(info.st_mode) && (uint64_t)info.st_size >= more &&
-               (uint64_t)info.st_size - more >= bytes,
-           PX_VALUE, "the file has not the %zu bytes of shared memory that it should have", bytes);
+  PX_CHECK(S_ISREG(info.st_mode) && (uint64_t)info.st_size >= extra &&
+               (uint64_t)info.st_size - extra >= bytes,
+           PX_VALUE, "expected a shared memory file of at least %zu bytes", bytes);
   pthread_mutex_lock(&lock);
   px__shared *s = find(&info, bytes);
   px_status status = s ? PX_OK : map_file(&s, fd, bytes, name, &info);
@@ -106,14 +106,14 @@ static px_status open_file(px__shared **out, int fd, size_t bytes, const char *n
   return status;
 }
 
-// The block over a mapping, whose reference it takes, also on failure.
+// Makes the allocation over a mapping. Takes ownership of the reference, also on failure.
 static px_status block_over(px_block **out, px__shared *s, size_t bytes) {
-  px_status status = px__block_wrap(out, s->data, bytes, px_cpu(), give_back, s);
-  if (status != PX_OK) give_back(s);
+  px_status status = px__block_wrap(out, s->data, bytes, px_cpu(), release_mapping, s);
+  if (status != PX_OK) release_mapping(s);
   return status;
 }
 
-// The storage over a file.
+// Makes the storage over a file.
 static px_status storage_of(px_storage **out, int fd, size_t bytes, const char *name) {
   px__shared *s = NULL;
   px_block *block = NULL;
@@ -131,7 +131,7 @@ px_status px_storage_from_fd(px_storage **out, int fd, size_t bytes) {
   return storage_of(out, fd, bytes, NULL);
 }
 
-// Moves a storage into a new file, which is closed.
+// Moves a storage into a new file, and closes the descriptor.
 static px_status move_to(px_storage *storage, int fd, const char *name) {
   px_block *old = storage->block, *block = NULL;
   px__shared *s = NULL;
@@ -142,7 +142,7 @@ static px_status move_to(px_storage *storage, int fd, const char *name) {
   if (status == PX_OK) status = px__copy_long(block->data, old->data, old->bytes);
   if (status != PX_OK) {
     px__block_free(block);
-    return px_error_pass(status, __FILE__, __LINE__, __func__);
+    return px_error_add_frame(status, __FILE__, __LINE__, __func__);
   }
   PX_TRY(px__storage_replace(storage, block));
   storage->shared = s;
@@ -151,7 +151,7 @@ static px_status move_to(px_storage *storage, int fd, const char *name) {
 }
 
 static px_status share(px_storage *storage, bool by_name) {
-  char name[PX__NAME_ROOM];
+  char name[PX__NAME_BYTES];
   int fd = -1;
   px_block *block = storage->block;
   if (storage->shared || block->device.type != PX_CPU) return PX_OK;
@@ -183,15 +183,15 @@ px_status px_storage_fd(int *out, px_storage *storage) {
   PX_GIVEN(storage);
   PX_CHECK(storage->shared, PX_RUNTIME, "the storage is not in shared memory");
   PX_CHECK(!px_storage_is_named(storage), PX_RUNTIME,
-           "the storage's memory has a name, and no file that is open");
+           "the storage is in a named file without an open descriptor");
   *out = storage->shared->fd;
   return PX_OK;
 }
 
 // ---- names
 
-// Whether the file of a name, if there is one, is that of a mapping.
-static bool is_of(const char *name, const px__shared *s) {
+// True if the name refers to the file of the mapping.
+static bool is_file_of(const char *name, const px__shared *s) {
   struct stat info;
   int fd = px__fault(PX__FAULT_FILE) ? (errno = EIO, -1) : shm_open(name, O_RDONLY | O_CLOEXEC, 0);
   bool found = fd >= 0 && fstat(fd, &info) == 0;
@@ -199,20 +199,18 @@ static bool is_of(const char *name, const px__shared *s) {
   return found && info.st_dev == s->device && info.st_ino == s->inode;
 }
 
-// The message holds the memory in the name of this process until it is received. A forked child has
-// its parent's mapping, but may hold it later than all others have let go.
+// The message holds a reference in this process's name until received. A forked child inherits the
+// mapping, but possibly after all references were released.
 px_status px_storage_name(char *out, px_storage *storage) {
   PX_GIVEN(out);
   *out = 0;
   PX_GIVEN(storage);
   px__shared *s = storage->shared;
-  PX_CHECK(px_storage_is_named(storage), PX_RUNTIME,
-           "the storage is in no shared memory that has a name");
+  PX_CHECK(px_storage_is_named(storage), PX_RUNTIME, "the storage is not in a named file");
   PX_TRY(px__named_hold(s->holders, getpid()));
-  if (!is_of(s->name, s)) {
+  if (!is_file_of(s->name, s)) {
     px__named_drop(s->holders, s->name, getpid());
-    PX_FAIL(PX_RUNTIME,
-            "the shared memory '%s' has lost its name: the processes that held it have ended",
+    PX_FAIL(PX_RUNTIME, "the shared memory '%s' is gone: the processes that held it have exited",
             s->name);
   }
   snprintf(out, PX_SHARED_NAME, "%s@%d", s->name, (int)getpid());
@@ -228,7 +226,7 @@ px_status px_storage_from_name(px_storage **out, const char *name, size_t bytes)
   bool right = strlen(name) < sizeof file && !strncmp(name, "/phlox_", 7) &&
                sscanf(name + 1, "%[a-z0-9_]@%d%n", file + 1, &sender, &end) == 2 &&
                !name[1 + end] && sender > 0;
-  PX_CHECK(right, PX_VALUE, "'%.80s' is no name of shared memory", name);
+  PX_CHECK(right, PX_VALUE, "'%.80s' is not a shared memory name", name);
   file[0] = '/';
   int fd = px__fault(PX__FAULT_FILE) ? (errno = EIO, -1) : shm_open(file, O_RDWR | O_CLOEXEC, 0);
   if (fd < 0) return px__shared_failed("open");

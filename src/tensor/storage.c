@@ -1,30 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-// Storages: a block of memory with the version that all tensors over it share.
+// Storages: an allocation with the version counter shared by all tensors over it.
 #include "tensor/storage.h"
 
-// Memory whose address was handed out (an array of NumPy's over it) outlives its replacement.
-struct px__former {
-  px__former *next;
+// A replaced allocation whose address was handed out (to a NumPy array, for example). It is kept
+// until the storage is destroyed.
+struct px__replaced {
+  px__replaced *next;
   px_block *block;
 };
 
-__attribute__((noinline, cold)) void px__storage_let_go(px_storage *storage, px_block *block) {
+__attribute__((noinline, cold)) void px__storage_free_memory(px_storage *storage, px_block *block) {
   if (storage->passed)
     px__passed_end(storage, block);
   else
     px__block_free(block);
 }
 
-// Addresses that are still known to somebody, and what is cut, go with the storage.
-__attribute__((noinline, cold)) void px__storage_end_rest(px_storage *storage) {
-  for (px__former *f = storage->former, *next; f; f = next) {
+// Frees replaced allocations, and ends the shrunk state.
+__attribute__((noinline, cold)) void px__storage_end_rare(px_storage *storage) {
+  for (px__replaced *f = storage->replaced, *next; f; f = next) {
     next = f->next;
     px__block_free(f->block);
     px__free(f);
   }
-  storage->former = NULL;
-  if (storage->whole) px__block_uncut();
-  storage->whole = 0;
+  storage->replaced = NULL;
+  if (storage->unshrunk_bytes) px__block_uncut();
+  storage->unshrunk_bytes = 0;
 }
 
 static void storage_destroy(void *self) { px__storage_end(self, px__tally_here); }
@@ -43,18 +44,18 @@ px_status px__storage_wrap(px_storage **out, void *data, size_t bytes, px_device
 
 px_status px__storage_replace(px_storage *storage, px_block *block) {
   px_block *old = storage->block;
-  px__former *former = NULL;
+  px__replaced *replaced = NULL;
   bool known = old->foreign && old->device.type == PX_CPU;
-  if (known && PX_NEW(&former) != PX_OK) {
+  if (known && PX_NEW(&replaced) != PX_OK) {
     px__block_free(block);
-    return px_error_pass(PX_NOMEM, __FILE__, __LINE__, __func__);
+    return px_error_add_frame(PX_NOMEM, __FILE__, __LINE__, __func__);
   }
   storage->block = block;
-  if (former) {
-    *former = (px__former){storage->former, old};
-    storage->former = former;
+  if (replaced) {
+    *replaced = (px__replaced){storage->replaced, old};
+    storage->replaced = replaced;
   } else {
-    px__storage_let_go(storage, old);
+    px__storage_free_memory(storage, old);
   }
   return PX_OK;
 }
@@ -63,22 +64,22 @@ static px_status block_like(px_block **out, const px_block *like, size_t bytes) 
   return like->pinned ? px__block_new_pinned(out, bytes) : px__block_new(out, bytes, like->device);
 }
 
-// All tensors over the storage see the new memory, as they share one resize in PyTorch.
+// All tensors over the storage see the new memory, as in PyTorch.
 static px_status resize(px_storage *storage, size_t bytes) {
   px_block *old = storage->block, *made = NULL;
   size_t kept = bytes < old->bytes ? bytes : old->bytes;
-  size_t whole = storage->whole > old->bytes ? storage->whole : old->bytes;
-  bool was_cut = storage->whole != 0, cut = bytes < whole;
+  size_t whole = storage->unshrunk_bytes > old->bytes ? storage->unshrunk_bytes : old->bytes;
+  bool was_shrunk = storage->unshrunk_bytes != 0, shrunk = bytes < whole;
   PX_TRY(block_like(&made, old, bytes));
   px_status status = px__copy_blocks(made, 0, old, 0, kept, false);
   if (status != PX_OK) {
     px__block_free(made);
-    return px_error_pass(status, __FILE__, __LINE__, __func__);
+    return px_error_add_frame(status, __FILE__, __LINE__, __func__);
   }
-  if (cut) px__block_cut(made);
+  if (shrunk) px__block_cut(made);
   status = px__storage_replace(storage, made);
-  if (status != PX_OK ? cut : was_cut) px__block_uncut();
-  if (status == PX_OK) storage->whole = cut ? whole : 0;
+  if (status != PX_OK ? shrunk : was_shrunk) px__block_uncut();
+  if (status == PX_OK) storage->unshrunk_bytes = shrunk ? whole : 0;
   return status;
 }
 

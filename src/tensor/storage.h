@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Making and ending storages: in a header, since every tensor that comes and goes does both.
-// `here` is px__tally_here.
+// Creation and destruction of storages, inline because every tensor does both. `here` is
+// px__tally_here.
 #pragma once
 #include "base/pool.h"
 #include "tensor/tensor_impl.h"
 
-// storage.c. let_go: of a block, which other processes may have. end_rest: what few storages have.
+// storage.c. free_memory frees an allocation, possibly held by other processes. end_rare handles
+// rare members.
 extern PX__OWN const px_class px__storage_class;
-void px__storage_let_go(px_storage *storage, px_block *block_take);
-void px__storage_end_rest(px_storage *storage);
+void px__storage_free_memory(px_storage *storage, px_block *block_take);
+void px__storage_end_rare(px_storage *storage);
 
 static inline px_status px__storage_make(px_storage **out, px_block *block, px__tally *here) {
   *out = px__pool_take(here, PX__POOL_STORAGE);
@@ -20,13 +21,13 @@ static inline px_status px__storage_make(px_storage **out, px_block *block, px__
   return PX_OK;
 }
 
-// Takes the block, also on failure.
+// Takes ownership of the allocation, also on failure.
 static inline px_status px__storage_from_block(px_storage **out, px_block *block_take,
                                                px__tally *here) {
   px_status status = px__storage_make(out, block_take, here);
   if (PX_LIKELY(status == PX_OK)) return PX_OK;
   px__block_free(block_take);
-  return px_error_pass(status, __FILE__, __LINE__, __func__);
+  return px_error_add_frame(status, __FILE__, __LINE__, __func__);
 }
 
 static inline px_status px__storage_new(px_storage **out, size_t bytes, px_device device,
@@ -37,20 +38,21 @@ static inline px_status px__storage_new(px_storage **out, size_t bytes, px_devic
   return px__storage_from_block(out, block, here);
 }
 
-// Ends a storage that nobody has, and leaves it as px__storage_make wants it.
+// Destroys an unreferenced storage and leaves it in the state expected by px__storage_make.
 static inline void px__storage_end(px_storage *storage, px__tally *here) {
   if (PX_UNLIKELY(storage->passed != NULL))
-    px__storage_let_go(storage, storage->block);
+    px__storage_free_memory(storage, storage->block);
   else
     px__block_free(storage->block);
-  if (PX_UNLIKELY(storage->former || storage->whole)) px__storage_end_rest(storage);
+  if (PX_UNLIKELY(storage->replaced || storage->unshrunk_bytes)) px__storage_end_rare(storage);
   storage->version = 0;
   storage->fixed = false;
   storage->shared = NULL;
   px__pool_give(here, PX__POOL_STORAGE, storage);
 }
 
-// px_release of a storage, or of NULL. Of one reference it is that of the caller alone.
+// px_release of a storage or NULL. A count of 1 is the caller's reference, so no other thread can
+// race.
 static inline void px__storage_release(px_storage *storage, px__tally *here) {
   if (PX_LIKELY(storage && __atomic_load_n(&storage->head.refs, __ATOMIC_ACQUIRE) == 1))
     px__storage_end(storage, here);

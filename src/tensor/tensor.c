@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Making tensors, and asking about them.
+// Creation and properties of tensors.
 //
-// A tensor is a geometry over a storage. Only the first ndim sizes and strides are written or read,
-// because every op makes a tensor.
+// A tensor is a geometry over a storage. Only the first ndim sizes and strides are initialised,
+// since every op makes a tensor.
 #include "tensor/storage.h"
 
 #include <stdio.h>
 
 static void (*kept_release)(void *kept);  // set once
 
-// `user` is the language's object, or what it keeps, with the lowest bit set.
+// `user` is the language's object, or its kept data with the lowest bit set.
 static bool is_kept(const px_tensor *self) { return (uintptr_t)self->user & 1; }
 static void own_geometry(px_tensor *t) { t->sizes = t->own, t->strides = t->own + PX__OWN_DIMS; }
 
-// What few tensors have.
-__attribute__((noinline)) static void end_rest(px_tensor *t) {
+// Releases members that few tensors have.
+__attribute__((noinline)) static void release_rare(px_tensor *t) {
   px_release(t->base);
   px_release(t->version);
   px_release(t->autograd);
@@ -22,20 +22,20 @@ __attribute__((noinline)) static void end_rest(px_tensor *t) {
   if (PX_UNLIKELY(t->physical != NULL)) px__batched_end(t);
 }
 
-// Leaves it as tensor_new has it, but for what tensor_make writes.
+// Leaves the tensor in the state of tensor_new, except for fields written by tensor_make.
 static void tensor_destroy(void *self) {
   px_tensor *t = self;
   px__tally *here = px__tally_here;
   if (PX_UNLIKELY(is_kept(t))) kept_release(px_tensor_kept(t));
   px__storage_release(t->storage, here);
   t->user = NULL;
-  if (t->base || t->version || t->autograd || t->physical) end_rest(t);
+  if (t->base || t->version || t->autograd || t->physical) release_rare(t);
   if (PX_UNLIKELY(t->sizes != t->own)) px__free(t->sizes), own_geometry(t);
   px__pool_give(here, PX__POOL_TENSOR, t);
 }
 static const px_class tensor_class = {"tensor", tensor_destroy};
 
-__attribute__((noinline, cold)) px_status px__tensor_grow(px_tensor *t) {
+__attribute__((noinline, cold)) px_status px__tensor_grow_dims(px_tensor *t) {
   int64_t *room;
   PX_TRY(px_alloc((void **)&room, 2 * PX_MAX_DIMS * sizeof *room));
   for (int d = 0; d < t->ndim; d++) room[d] = t->sizes[d], room[PX_MAX_DIMS + d] = t->strides[d];
@@ -43,7 +43,7 @@ __attribute__((noinline, cold)) px_status px__tensor_grow(px_tensor *t) {
   return PX_OK;
 }
 
-// NULL: there is no memory, and the error says so.
+// NULL: out of memory, with the error recorded.
 static px_tensor *tensor_new(void) {
   px_tensor *t;
   if (PX_NEW(&t) != PX_OK) return NULL;
@@ -52,24 +52,24 @@ static px_tensor *tensor_new(void) {
   return t;
 }
 
-// A tensor with room for so many dimensions, or NULL.
-static px_tensor *find_tensor(int ndim, px__tally *here) {
+// Returns a tensor with capacity for `ndim` dimensions, or NULL.
+static px_tensor *take_tensor(int ndim, px__tally *here) {
   px_tensor *t = px__pool_take(here, PX__POOL_TENSOR);
   if (PX_UNLIKELY(!t)) t = tensor_new();
   if (PX_LIKELY(ndim <= PX__OWN_DIMS) || !t) return t;
   t->ndim = 0;
-  if (px__tensor_grow(t) == PX_OK) return t;
+  if (px__tensor_grow_dims(t) == PX_OK) return t;
   px__pool_give(here, PX__POOL_TENSOR, t);
   return NULL;
 }
 
-// Everything but the geometry. Takes the storage, also on failure.
+// Sets everything but the geometry. Takes ownership of the storage, also on failure.
 static px_status tensor_make(px_tensor **out, px_storage *storage_take, px_dtype dtype, int ndim,
                              uint16_t flags, px__tally *here) {
-  px_tensor *t = *out = find_tensor(ndim, here);
+  px_tensor *t = *out = take_tensor(ndim, here);
   if (PX_UNLIKELY(!t)) {
     px_release(storage_take);
-    return px_error_pass(PX_NOMEM, __FILE__, __LINE__, __func__);
+    return px_error_add_frame(PX_NOMEM, __FILE__, __LINE__, __func__);
   }
   t->storage = storage_take;
   t->offset = 0;
@@ -80,7 +80,7 @@ static px_status tensor_make(px_tensor **out, px_storage *storage_take, px_dtype
 }
 
 static void set_row_major(px_tensor *t, int ndim, const int64_t *sizes) {
-  uint64_t stride = 1, numel = 1;  // see px__row_major about wrapping
+  uint64_t stride = 1, numel = 1;  // may wrap, see px__row_major
   for (int d = ndim - 1; d >= 0; d--) {
     t->sizes[d] = sizes[d];
     t->strides[d] = (int64_t)stride;
@@ -101,7 +101,7 @@ static void set_geometry(px_tensor *t, int ndim, const int64_t *sizes, const int
   }
   for (int d = 0; d < ndim; d++) t->sizes[d] = sizes[d], t->strides[d] = strides[d];
   t->ndim = (int8_t)ndim;
-  px__tensor_settle(t);
+  px__tensor_update_derived(t);
 }
 
 px_status px__tensor_new(px_tensor **out, px_storage *storage, px_dtype dtype, int ndim,
@@ -118,8 +118,8 @@ PX__WHOLE px_status px__tensor_over(px_tensor **out, px_storage *storage_take, i
   return PX_OK;
 }
 
-// A view remembers the tensor at the root, so that a write through it reaches the root's history;
-// a view of an alias has the alias's version.
+// A view stores the root tensor as its base, so writes through it update the root's history. A view
+// of an alias shares the alias's version counter.
 PX__WHOLE static inline px_status view_plain(px_tensor **out, const px_tensor *self, int ndim,
                                              const int64_t *sizes, const int64_t *strides,
                                              int64_t offset) {
@@ -139,10 +139,10 @@ PX__WHOLE static inline px_status view_plain(px_tensor **out, const px_tensor *s
 
 static px_status view_batched(px_tensor **out, const px_tensor *self, int ndim,
                               const int64_t *sizes, const int64_t *strides, int64_t offset) {
-  PX_SCOPED(px_tensor) beneath = NULL;
-  PX_TRY(px__batched_view(&beneath, self->physical, self->level, ndim, sizes, strides, offset));
+  PX_SCOPED(px_tensor) physical = NULL;
+  PX_TRY(px__batched_view(&physical, self->physical, self->level, ndim, sizes, strides, offset));
   PX_TRY(view_plain(out, self, ndim, sizes, strides, offset));
-  px__batched_over(*out, beneath, self->level);
+  px__batched_over(*out, physical, self->level);
   return PX_OK;
 }
 
@@ -153,16 +153,16 @@ px_status px__tensor_view(px_tensor **out, const px_tensor *self, int ndim, cons
   return view_plain(out, self, ndim, sizes, strides, offset);
 }
 
-static px_status settle_dtype(px_dtype *dtype) {
+static px_status resolve_dtype(px_dtype *dtype) {
   if (PX_LIKELY((unsigned)*dtype < PX_DTYPE_COUNT)) return PX_OK;
-  PX_CHECK(*dtype == PX_DTYPE_NONE, PX_TYPE, "there is no dtype %d", (int)*dtype);
+  PX_CHECK(*dtype == PX_DTYPE_NONE, PX_TYPE, "invalid dtype %d", (int)*dtype);
   *dtype = px_dtype_default();
   return PX_OK;
 }
 
-// Fills in what a factory was not given.
-static px_status settle_options(px_dtype *dtype, px_device *device) {
-  PX_TRY(settle_dtype(dtype));
+// Completes the defaults of a factory call.
+static px_status resolve_options(px_dtype *dtype, px_device *device) {
+  PX_TRY(resolve_dtype(dtype));
   if (device->type < 0) *device = px_device_default();
   if (device->type == PX_CPU) device->index = -1;
   bool known =
@@ -170,14 +170,15 @@ static px_status settle_options(px_dtype *dtype, px_device *device) {
   return PX_LIKELY(known) ? PX_OK : px_device_resolve(device, *device);
 }
 
-// Where no size is 0 or bad and the bytes do not overflow, nothing else can: one pass is enough.
-static inline px_status settle_bytes(size_t *out, int ndim, const int64_t *sizes, px_dtype dtype) {
+// Fast path: if all sizes are positive and the bytes do not overflow, nothing else can; one pass
+// suffices.
+static inline px_status compute_bytes(size_t *out, int ndim, const int64_t *sizes, px_dtype dtype) {
   int64_t bytes = px__dtype_bytes[dtype];
-  bool odd = ndim > PX_MAX_DIMS;
-  for (int d = 0; d < ndim && !odd; d++)
-    odd = sizes[d] <= 0 || px__mul_size(bytes, sizes[d], &bytes);
+  bool special = ndim > PX_MAX_DIMS;
+  for (int d = 0; d < ndim && !special; d++)
+    special = sizes[d] <= 0 || px__mul_size(bytes, sizes[d], &bytes);
   *out = (size_t)bytes;
-  if (PX_LIKELY(!odd)) return PX_OK;
+  if (PX_LIKELY(!special)) return PX_OK;
   PX_TRY(px__check_sizes(ndim, sizes));
   return px__row_major_bytes(out, ndim, sizes, dtype);
 }
@@ -191,8 +192,8 @@ PX__WHOLE px_status px_tensor_empty(px_tensor **out, int ndim, const int64_t *si
   px__tally *here = px__tally_here;
   uint16_t marks = px__thread_marks.fresh;
   *out = NULL;
-  PX_TRY(settle_options(&dtype, &device));
-  PX_TRY(settle_bytes(&bytes, ndim, sizes, dtype));
+  PX_TRY(resolve_options(&dtype, &device));
+  PX_TRY(compute_bytes(&bytes, ndim, sizes, dtype));
   PX_TRY(px__storage_new(&storage, bytes, device, here));
   PX_TRY(tensor_make(out, storage, dtype, ndim, marks, here));
   set_row_major(*out, ndim, sizes);
@@ -207,7 +208,7 @@ px_status px_tensor_empty_strided(px_tensor **out, int ndim, const int64_t *size
   size_t bytes;
   px_storage *storage;
   *out = NULL;
-  PX_TRY(settle_options(&dtype, &device));
+  PX_TRY(resolve_options(&dtype, &device));
   PX_TRY(px__check_sizes(ndim, sizes));
   PX_TRY(px__extent_bytes(&bytes, ndim, sizes, strides, 0, dtype));
   PX_TRY(px__storage_new(&storage, bytes, device, px__tally_here));
@@ -233,7 +234,7 @@ px_status px_tensor_empty_pinned(px_tensor **out, int ndim, const int64_t *sizes
   px_block *block;
   px_storage *storage;
   *out = NULL;
-  PX_TRY(settle_dtype(&dtype));
+  PX_TRY(resolve_dtype(&dtype));
   PX_TRY(px__check_sizes(ndim, sizes));
   PX_TRY(px__row_major_bytes(&bytes, ndim, sizes, dtype));
   PX_TRY(px__block_new_pinned(&block, bytes));
@@ -249,21 +250,20 @@ px_status px_tensor_wrap(px_tensor **out, void *data, size_t bytes, int ndim, co
   PX_GIVEN_N(sizes, ndim);
   size_t needed;
   *out = NULL;
-  PX_TRY(settle_options(&dtype, &device));
+  PX_TRY(resolve_options(&dtype, &device));
   PX_TRY(px__check_sizes(ndim, sizes));
   if (strides)
     PX_TRY(px__extent_bytes(&needed, ndim, sizes, strides, 0, dtype));
   else
     PX_TRY(px__row_major_bytes(&needed, ndim, sizes, dtype));
-  PX_CHECK(needed <= bytes, PX_RUNTIME,
-           "a tensor of %zu bytes does not fit the memory of %zu bytes that it is made over",
+  PX_CHECK(needed <= bytes, PX_RUNTIME, "a tensor of %zu bytes does not fit in memory of %zu bytes",
            needed, bytes);
   PX_CHECK(data || !needed, PX_VALUE, "a tensor of %zu bytes needs memory, but got NULL", needed);
   size_t item = px_dtype_size(dtype);
   PX_CHECK(device.type == PX_CPU || (uintptr_t)data % item == 0, PX_RUNTIME,
-           "%s on a device needs memory at a multiple of %zu bytes, but got %p",
-           px_dtype_name(dtype), item, data);
-  // The tensor comes first and the wrapping last, so that a failure never calls `release`.
+           "expected %s device memory aligned to %zu bytes, got %p", px_dtype_name(dtype), item,
+           data);
+  // Wrapping the memory comes last, so a failure never calls `release`.
   PX_SCOPED(px_tensor) made = NULL;
   PX_TRY(tensor_make(&made, NULL, dtype, ndim, px__thread_marks.fresh, px__tally_here));
   PX_TRY(px__storage_wrap(&made->storage, data, bytes, device, release, context));
@@ -277,8 +277,7 @@ px_status px_tensor_from_scalar(px_tensor **out, px_scalar value) {
   static const px_dtype dtypes[] = {
       ['b'] = PX_BOOL, ['i'] = PX_INT64, ['u'] = PX_UINT64, ['f'] = PX_FLOAT64};
   *out = NULL;
-  PX_CHECK(value.kind && strchr("biuf", value.kind), PX_TYPE,
-           "a tensor needs a number, but none was given");
+  PX_CHECK(value.kind && strchr("biuf", value.kind), PX_TYPE, "expected a number, got none");
   px_dtype dtype = dtypes[(unsigned char)value.kind];
   PX_TRY(px_tensor_empty(out, 0, NULL, dtype, px_cpu()));
   px_scalar_store(value, dtype, px__tensor_at(*out));
@@ -325,7 +324,7 @@ int64_t px_tensor_size(const px_tensor *self, int dim) {
   return dim >= 0 && dim < self->ndim ? self->sizes[dim] : 0;
 }
 
-// Pinned memory of no bytes does not exist.
+// Empty tensors are never pinned.
 bool px_tensor_is_pinned(const px_tensor *self) {
   return self->storage->block->pinned && self->storage->block->bytes != 0;
 }
@@ -338,7 +337,8 @@ void px_tensor_set_parameter(px_tensor *self, bool parameter) {
       (uint16_t)((self->flags & ~PX_TENSOR_PARAMETER) | (parameter ? PX_TENSOR_PARAMETER : 0));
 }
 
-// The counter of a tensor: its own if it is an alias, or comes of one, else the storage's.
+// The version counter: the tensor's own for aliases and tensors derived from them, else the
+// storage's.
 static uint64_t *version_of(const px_tensor *t) {
   return t->version ? &t->version->count : &t->storage->version;
 }
@@ -347,14 +347,14 @@ uint64_t px_tensor_version(const px_tensor *self) {
   return __atomic_load_n(version_of(self), __ATOMIC_RELAXED);
 }
 
-// Not an atomic sum: of two writes at once, which is a race of the caller's, one may go uncounted.
+// Not an atomic increment: of two concurrent writes, a race in the program, one may not be counted.
 void px_tensor_bump_version(px_tensor *self) {
   uint64_t *version = version_of(self);
   __atomic_store_n(version, __atomic_load_n(version, __ATOMIC_RELAXED) + 1, __ATOMIC_RELAXED);
 }
 
-// False where the storage has been cut.
-static bool fits(const px_tensor *self) {
+// False if the storage was shrunk below the tensor's end.
+static bool in_bounds(const px_tensor *self) {
   const px_block *block = self->storage->block;
   return !block->odd || px__access_of(self, false).end <= block->bytes;
 }
@@ -362,14 +362,14 @@ static bool fits(const px_tensor *self) {
 void *px_tensor_data(const px_tensor *self) {
   if (px__is_batched(self)) return NULL;
   px__block_hand_out(self->storage->block);
-  return self->numel && fits(self) ? px__tensor_at(self) : NULL;
+  return self->numel && in_bounds(self) ? px__tensor_at(self) : NULL;
 }
 
 px_status px_tensor_host_data(void **out, const px_tensor *self) {
   PX_GIVEN(out);
   PX_GIVEN(self);
   *out = NULL;
-  PX_TRY(px__refuse_batched(self));
+  PX_TRY(px__check_not_batched(self));
   if (px__tensor_device(self).type != PX_CPU) return PX_OK;
   PX_TRY(px__block_wait(self->storage->block, "data", true));
   if (self->numel) PX_TRY(px__block_reach(self->storage->block, px__access_of(self, true).end));

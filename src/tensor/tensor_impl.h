@@ -1,59 +1,59 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tensor layer, for the layers above it.
+// Internal interface of the tensor layer.
 #pragma once
 #include "device/core/device_impl.h"
 #include "phlox/random.h"
 #include "phlox/tensor.h"
 
-typedef struct px__shared px__shared;  // shared.c
-typedef struct px__passed px__passed;  // passed.c
-typedef struct px__former px__former;  // storage.c
+typedef struct px__shared px__shared;      // shared.c
+typedef struct px__passed px__passed;      // passed.c
+typedef struct px__replaced px__replaced;  // storage.c
 struct px_storage {
   px_object head;
   px_block *block;
-  uint64_t version;    // of all tensors over it, but for aliases
-  bool fixed;          // somebody else's memory, or other processes' too: cannot grow
-  px__shared *shared;  // the block's memory file, if it has one
-  px__passed *passed;  // of a device: that other processes have it too
-  px__former *former;  // blocks that it had, and whose addresses are still known to somebody
-  size_t whole;        // bytes that tensors over it may reach to, where it has been cut below; 0
+  uint64_t version;        // shared by all tensors over the storage, except aliases
+  bool fixed;              // external or shared memory: cannot be resized
+  px__shared *shared;      // the allocation's memory file, or NULL
+  px__passed *passed;      // device memory: its IPC reference counts, or NULL
+  px__replaced *replaced;  // replaced allocations with addresses still in use
+  size_t unshrunk_bytes;   // shrunk storages: the largest previous size in bytes; else 0
 };
 
-// Shared memory in files with names (named.c): how often which processes hold one, a page behind
-// its data.
-enum { PX__NAME_ROOM = 48 };
-size_t px__named_page(void);                    // its bytes: the system decides
-px_status px__shared_failed(const char *what);  // an error with the system's reason
+// Shared memory in named files (named.c). A page after the data has the reference counts of the
+// processes.
+enum { PX__NAME_BYTES = 48 };
+size_t px__named_page(void);                    // bytes of that page: the system's page size
+px_status px__shared_failed(const char *what);  // fails with the system's reason
 typedef struct px__holders px__holders;
-px_status px__named_new(int *out, char name[PX__NAME_ROOM], size_t bytes)
+px_status px__named_new(int *out, char name[PX__NAME_BYTES], size_t bytes)
     __attribute__((warn_unused_result));
 px_status px__named_hold(px__holders *self, pid_t process) __attribute__((warn_unused_result));
-// The last that lets go takes the name away.
+// Drops a reference; the last one unlinks the name.
 void px__named_drop(px__holders *self, const char *name, pid_t process);
 
-// The version of a tensor that does not use its storage's; its views and detached forms share it.
+// A version counter independent of the storage's, shared with views and detached tensors.
 typedef struct px_counter {
   px_object head;
   uint64_t count;  // atomic
 } px_counter;
-// Autograd's data of a tensor. The tensor layer only releases it.
+// Autograd data of a tensor, only released by the tensor layer.
 typedef struct px_autograd_slot {
   px_object head;
 } px_autograd_slot;
 
 enum {
-  PX_TENSOR_WRAPPED = 1,  // a number
+  PX_TENSOR_WRAPPED = 1,  // made from a number
   PX_TENSOR_PARAMETER = 2,
-  PX_TENSOR_ALIASED = 4,     // has a version of its own (.data)
-  PX_TENSOR_NEEDS_GRAD = 8,  // requires_grad: a leaf so marked, or with a history
+  PX_TENSOR_ALIASED = 4,     // has its own version counter (.data)
+  PX_TENSOR_NEEDS_GRAD = 8,  // requires_grad: a leaf, or a tensor with history
   PX_TENSOR_INFERENCE = 16,
-  PX_TENSOR_VIEW = 32,         // `base` is what it is a view of
+  PX_TENSOR_VIEW = 32,         // `base` is the tensor viewed
   PX_TENSOR_UNRECORDED = 64,   // a view made while grad mode was off
-  PX_TENSOR_MULTI_VIEW = 128,  // a view made by an op that gives several
+  PX_TENSOR_MULTI_VIEW = 128,  // a view made by an op with several results
   PX_TENSOR_FUNCTION_VIEW = 256,
-  PX_TENSOR_BATCHED = 512,  // stands for the places of a mapped dimension: batched.c
-  PX_TENSOR_CONJ = 1024,    // its numbers are the conjugates of those in memory
-  PX_TENSOR_NEG = 2048,     // ... the negatives
+  PX_TENSOR_BATCHED = 512,  // wraps a physical tensor: batched.c
+  PX_TENSOR_CONJ = 1024,    // lazily conjugated: values are the conjugates of those in memory
+  PX_TENSOR_NEG = 2048,     // lazily negated: values are the negatives of those in memory
   PX_TENSOR_CONJ_NEG = PX_TENSOR_CONJ | PX_TENSOR_NEG,
 };
 enum { PX__OWN_DIMS = 8 };
@@ -62,47 +62,46 @@ struct px_tensor {
   px_storage *storage;
   int64_t offset;  // elements
   int64_t numel;
-  px_counter *version;   // instead of the storage's: of aliases, their views and detached forms
-  uint64_t own_version;  // of a view: the version when it was made
-  px_tensor *base;       // of a differentiable view: the tensor at the root, owned
+  px_counter *version;   // replaces the storage's: for aliases, their views and detached tensors
+  uint64_t own_version;  // of a view: the version at its creation
+  px_tensor *base;       // of a differentiable view: the root tensor, owned
   px_autograd_slot *autograd;
-  px_tensor *physical;  // of a batched tensor: all places, along its first dimension; owned
+  px_tensor *physical;  // of a batched tensor: the physical tensor, batch dimension first; owned
   void *user;
   int8_t ndim;
   int8_t dtype;
   uint16_t flags;
   bool contiguous;           // row-major without gaps
-  uint8_t level;             // of a batched tensor: of which mapping, 1 being the outermost
-  int64_t *sizes, *strides;  // in `own`, or in memory for tensors of more dimensions
+  uint8_t level;             // of a batched tensor: vmap level, 1 is the outermost
+  int64_t *sizes, *strides;  // in `own`, or on the heap for more than PX__OWN_DIMS dimensions
   int64_t own[2 * PX__OWN_DIMS];
 };
 
 static inline px_device px__tensor_device(const px_tensor *t) { return t->storage->block->device; }
-// How many batched tensors (batched.c), mappings that are under way, and threads with a keeper of
-// calls there are in the process: where there are none, calls need not look for them.
+// The number of batched tensors (batched.c), active vmaps, and threads with a dispatch hook in the
+// process. If it is 0, calls skip the checks for them.
 extern int px__calls_differ;  // atomic
 static inline bool px__is_batched(const px_tensor *t) {
   return PX_UNLIKELY((t->flags & PX_TENSOR_BATCHED) != 0);
 }
-// Makes a tensor that stands for the places of the first dimension of `beneath`.
-px_status px__batched_new(px_tensor **out, px_tensor *beneath, int level)
+// Makes a batched tensor over a physical tensor, whose first dimension is the batch dimension.
+px_status px__batched_new(px_tensor **out, px_tensor *physical, int level)
     __attribute__((warn_unused_result));
-// Makes self, whose geometry is that of a place, stand for the places of `beneath`.
-void px__batched_over(px_tensor *self, px_tensor *beneath, int level);
+// Makes self, with the geometry of one batch index, a batched tensor over `physical`.
+void px__batched_over(px_tensor *self, px_tensor *physical, int level);
 void px__batched_end(px_tensor *self);
-// Makes the view beneath a view of a batched tensor: of each place, with the geometry given. Set by
-// the layer that calls ops, which record it.
-extern px_status (*px__batched_view)(px_tensor **out, px_tensor *beneath, int level, int ndim,
+// Makes a view of the physical tensor for a view of a batched tensor, with the given geometry for
+// each batch index. Set by the layer above, whose op calls record it.
+extern px_status (*px__batched_view)(px_tensor **out, px_tensor *physical, int level, int ndim,
                                      const int64_t *sizes, const int64_t *strides, int64_t offset);
-// What lies under all levels of a batched tensor: the elements of all places. Another tensor
-// itself.
-static inline const px_tensor *px__all_places(const px_tensor *t) {
+// Returns the innermost physical tensor, below all vmap levels; t itself if it is not batched.
+static inline const px_tensor *px__innermost_physical(const px_tensor *t) {
   while (px__is_batched(t)) t = t->physical;
   return t;
 }
-// Fails with PyTorch's text if t is batched: it has no memory of its own to be read or written.
-px_status px__refuse_batched(const px_tensor *t) __attribute__((warn_unused_result));
-// Whether autograd must look at t: it requires grad, or it is a view of a tensor that does by now.
+// Fails with PyTorch's text if t is batched: it has no memory to read or write.
+px_status px__check_not_batched(const px_tensor *t) __attribute__((warn_unused_result));
+// True if autograd must handle t: it requires grad, or its base does by now.
 static inline bool px__needs_grad(const px_tensor *t) {
   return (t->flags & PX_TENSOR_NEEDS_GRAD) || (t->base && (t->base->flags & PX_TENSOR_NEEDS_GRAD));
 }
@@ -116,103 +115,106 @@ static inline void *px__tensor_at(const px_tensor *t) {
                                  : NULL;
 }
 
-// Makes a tensor over `storage`, of which it keeps a reference, with the geometry given, which is
-// not checked, and the flags px__thread_marks.fresh. strides NULL: row-major. px__tensor_over takes
-// over the caller's reference, also on failure.
+// Make a tensor over `storage` with unchecked geometry and the flags px__thread_marks.fresh.
+// strides NULL: row-major. px__tensor_over takes ownership of the storage reference, also on
+// failure; px__tensor_new retains the storage.
 px_status px__tensor_over(px_tensor **out, px_storage *storage_take, int ndim, const int64_t *sizes,
                           const int64_t *strides, px_dtype dtype)
     __attribute__((warn_unused_result));
 px_status px__tensor_new(px_tensor **out, px_storage *storage, px_dtype dtype, int ndim,
                          const int64_t *sizes, const int64_t *strides, int64_t offset)
     __attribute__((warn_unused_result));
-// The flags that the calling thread's new tensors and new views get (phlox/extend.h).
+// Flags of the calling thread's new tensors and new views (phlox/extend.h).
 typedef struct px__marks {
   uint16_t fresh, view;
 } px__marks;
 extern _Thread_local PX__OWN_THREAD px__marks px__thread_marks;  // src/tensor/extend.c
-// Makes a view of self with another geometry, which is not checked. Its flags are
-// px__thread_marks.view, and PX_TENSOR_INFERENCE if self has it. With PX_TENSOR_VIEW it keeps
-// `base` (self's base, if self is a view) and notes the version in own_version, so that in-place
-// writes reach the history. px_tensor_detach and px_tensor_alias do not make such views.
+// Makes a view of self with unchecked geometry. Its flags are px__thread_marks.view, plus
+// PX_TENSOR_INFERENCE if self has it. With PX_TENSOR_VIEW it retains `base` (self's base, if self
+// is a view) and stores the version in own_version, so in-place writes reach the history.
+// px_tensor_detach and px_tensor_alias do not make such views.
 px_status px__tensor_view(px_tensor **out, const px_tensor *self, int ndim, const int64_t *sizes,
                           const int64_t *strides, int64_t offset)
     __attribute__((warn_unused_result));
-// Makes a storage over memory of somebody else. release(context) is called when the last tensor
-// ends, but not if this call fails.
+// Makes a storage over external memory. The destruction of the last tensor calls release(context);
+// a failure of this call does not.
 px_status px__storage_wrap(px_storage **out, void *data, size_t bytes, px_device device,
                            void (*release)(void *), void *context)
     __attribute__((warn_unused_result));
-// Gives a storage another block, and takes it, also on failure.
+// Replaces a storage's allocation. Takes ownership of the new one, also on failure.
 px_status px__storage_replace(px_storage *storage, px_block *block_take)
     __attribute__((warn_unused_result));
-// Of a storage that other processes have, which lets go of the block.
+// Destroys the record of a storage shared with other processes, and frees or keeps its allocation.
 void px__passed_end(px_storage *storage, px_block *block_take);
-// Grows a storage to at least `bytes`, with its contents. PX_RUNTIME for memory of somebody else.
+// Grows a storage to at least `bytes`, preserving its contents. PX_RUNTIME for external memory.
 px_status px__storage_grow(px_storage *storage, size_t bytes) __attribute__((warn_unused_result));
-// Check sizes: PX_RUNTIME for a negative size or too many dimensions; for row-major sizes that
-// overflow.
+// px__check_sizes fails with PX_RUNTIME for a negative size or too many dimensions.
+// px__row_major_bytes returns the bytes of row-major sizes; PX_RUNTIME on overflow.
 px_status px__check_sizes(int ndim, const int64_t *sizes) __attribute__((warn_unused_result));
 px_status px__row_major_bytes(size_t *out, int ndim, const int64_t *sizes, px_dtype dtype)
     __attribute__((warn_unused_result));
-// Gives the bytes that a geometry needs, from the start of the storage. PX_RUNTIME on overflow:
+// Returns the bytes needed by a geometry, from the start of the storage. PX_RUNTIME on overflow:
 // "Storage size calculation overflowed with sizes=[...]".
 px_status px__extent_bytes(size_t *out, int ndim, const int64_t *sizes, const int64_t *strides,
                            int64_t offset, px_dtype dtype) __attribute__((warn_unused_result));
-// Gives self the sizes, strides and offset of a view of it.
+// Sets self's sizes, strides and offset to those of a view of it.
 px_status px__tensor_take_geometry(px_tensor *self, const px_tensor *view)
     __attribute__((warn_unused_result));
 // Recomputes numel and contiguous after sizes or strides changed.
-void px__tensor_settle(px_tensor *t);
-// Makes room for that many dimensions; the geometry stays.
-px_status px__tensor_grow(px_tensor *t) __attribute__((warn_unused_result));
-static inline px_status px__tensor_room(px_tensor *t, int ndim) {
-  return PX_LIKELY(ndim <= PX__OWN_DIMS) || t->sizes != t->own ? PX_OK : px__tensor_grow(t);
+void px__tensor_update_derived(px_tensor *t);
+// Ensures capacity for PX_MAX_DIMS dimensions (grow), or for `ndim` (reserve); the geometry is
+// unchanged.
+px_status px__tensor_grow_dims(px_tensor *t) __attribute__((warn_unused_result));
+static inline px_status px__tensor_reserve_dims(px_tensor *t, int ndim) {
+  return PX_LIKELY(ndim <= PX__OWN_DIMS) || t->sizes != t->own ? PX_OK : px__tensor_grow_dims(t);
 }
 void px__row_major(int ndim, const int64_t *sizes, int64_t *strides);
-// The strides of a memory format; PX_RUNTIME if tensors of so many dimensions cannot have it.
+// Computes the strides of a memory format; PX_RUNTIME if the format needs another number of
+// dimensions.
 px_status px__format_strides(int64_t *strides, int ndim, const int64_t *sizes,
                              px_memory_format format) __attribute__((warn_unused_result));
-// Operands of one shape, with stride 0 where one repeats.
+// Operands broadcast to one shape, with stride 0 in broadcast dimensions.
 typedef struct px__layout {
   int ndim, n;
   const int64_t *sizes, *strides[PX_MAX_OPERANDS];
 } px__layout;
-// The strides of what is computed from such operands: without gaps, its dimensions in their order.
+// Computes the strides of an elementwise result: dense, in the operands' dimension order.
 void px__layout_strides(int64_t *strides, const px__layout *l);
-// The strides of a copy of t that keeps its order of dimensions: t's own, or in `room`; NULL:
-// row-major.
-const int64_t *px__kept_strides(int64_t *room, const px_tensor *t);
-// Shapes. broadcast: into out_sizes (ndim in *out_ndim); PyTorch's text on mismatch.
+// Returns the strides for a copy of t that preserves its dimension order: t's own, or computed in
+// `room`; NULL: row-major.
+const int64_t *px__preserved_strides(int64_t *buffer, const px_tensor *t);
+// Broadcasts two shapes into out_sizes and *out_ndim; PX_RUNTIME with PyTorch's text on mismatch.
 px_status px__broadcast(int *out_ndim, int64_t *out_sizes, int a_ndim, const int64_t *a, int b_ndim,
                         const int64_t *b) __attribute__((warn_unused_result));
-// Wraps a dimension; PX_INDEX "Dimension out of range (expected to be in range of [-1, 0], but got
-// 4)".
+// Wraps a negative dimension; PX_INDEX "Dimension out of range (expected to be in range of [-1, 0],
+// but got 4)".
 px_status px__wrap_dim(int *out, int64_t dim, int ndim) __attribute__((warn_unused_result));
-// The same for a list, as a mask; PX_RUNTIME where one is there twice.
+// The same for a list, as a bit mask; PX_RUNTIME for a duplicate.
 px_status px__wrap_dims(uint64_t *out, const int64_t *dims, int count, int ndim)
     __attribute__((warn_unused_result));
-// Gives the strides of a view of self with other sizes, of which one may be -1 and is filled in;
-// *possible is false if only a copy can have them.
+// Computes the strides of a view of self with other sizes. One size may be -1 and is inferred.
+// *possible is false if a copy is needed.
 px_status px__view_strides(bool *possible, const px_tensor *self, int ndim, int64_t *sizes,
                            int64_t *strides) __attribute__((warn_unused_result));
 
-// Views self with other PX_TENSOR_CONJ_NEG flags. Kernels read memory: such a tensor comes to none.
-// What calls ops need not care, since the driver copies it before (call/lazy.c).
+// Makes a view of self with other PX_TENSOR_CONJ_NEG flags. Kernels read memory as it is and must
+// not receive such tensors. Callers of ops need not care: the dispatcher resolves them
+// (call/lazy.c).
 px_status px__tensor_conj_neg_view(px_tensor **out, const px_tensor *self, unsigned flags)
     __attribute__((warn_unused_result));
-// Whether there ever was a tensor with such flags.
+// True once a tensor with such flags was made.
 extern bool px__any_conj_neg;  // atomic
 
-// Whether the bytes from the first to the last element of each share some.
+// True if the byte ranges, from first to last element, overlap.
 bool px__overlap(const px_tensor *a, const px_tensor *b);
-// Copies elements, and converts them, on one device (kernel "copy") or between devices. `from` is
-// broadcast to the sizes of `to`. Does not increase the version, and records nothing.
+// Copies and converts elements, on one device (kernel "copy") or between devices. `from` is
+// broadcast to the sizes of `to`. Does not bump the version and records nothing.
 px_status px__tensor_copy(px_tensor *to, const px_tensor *from, bool non_blocking)
     __attribute__((warn_unused_result));
-// Gives a row-major tensor with self's contents: self itself if it is row-major, else a copy.
+// Returns a row-major tensor with self's contents: self itself if row-major, else a copy.
 px_status px__tensor_contiguous(px_tensor **out, const px_tensor *self)
     __attribute__((warn_unused_result));
-// Describes a tensor to a kernel, and the bytes that it touches.
+// Fills in a kernel operand from a tensor.
 static inline void px__operand_of(px_operand *operand, const px_tensor *t) {
   operand->data = px__tensor_at(t);
   operand->sizes = t->sizes;
@@ -221,22 +223,22 @@ static inline void px__operand_of(px_operand *operand, const px_tensor *t) {
   operand->dtype = t->dtype;
   operand->immediate = false;
 }
-// `count` times `stride`. Where nothing moves (one place, or no elements at all) strides are
-// arbitrary, and the product may wrap around.
+// `count` times `stride`. Strides of dimensions of size 1, or of empty tensors, are arbitrary, so
+// the product may wrap.
 static inline int64_t px__steps(int64_t count, int64_t stride) {
   return (int64_t)((uint64_t)count * (uint64_t)stride);
 }
 static inline void px__sizes_copy(int64_t *to, const int64_t *sizes, int n) {
   for (int d = 0; d < n; d++) to[d] = sizes[d];
 }
-// The product of sizes; beside a size of 0 it may wrap around.
+// The product of sizes; it may wrap if one is 0.
 static inline int64_t px__sizes_product(const int64_t *sizes, int n) {
   int64_t product = 1;
   for (int d = 0; d < n; d++) product = px__steps(sizes[d], product);
   return product;
 }
-int64_t px__tensor_reach(const px_tensor *t);             // elements from the first to the last one
-void px__tensor_gaps(px__gap *gaps, const px_tensor *t);  // which bytes a strided tensor leaves out
+int64_t px__tensor_reach(const px_tensor *t);             // elements from the first to the last
+void px__tensor_gaps(px__gap *gaps, const px_tensor *t);  // byte ranges skipped by a strided tensor
 static inline px_access px__access_of(const px_tensor *t, bool write) {
   size_t item = px__item(t), begin = (size_t)t->offset * item;
   if (PX_LIKELY(t->contiguous))
@@ -247,31 +249,30 @@ static inline px_access px__access_of(const px_tensor *t, bool write) {
     px__tensor_gaps(access.gaps, t);
   return access;
 }
-// Whether t's access need not be noted: on the CPU that is needed only while a copy to or from the
-// block is running.
-static inline bool px__is_quiet(px_device device, const px_tensor *t) {
+// True if t's access need not be recorded: on the CPU it matters only during a pending copy to or
+// from the allocation.
+static inline bool px__access_untracked(px_device device, const px_tensor *t) {
   return device.type == PX_CPU && !__atomic_load_n(&t->storage->block->pending, __ATOMIC_ACQUIRE);
 }
 // Adds t's access to those of a launch.
 static inline void px__note_access(px_access *accesses, int *count, px_device device,
                                    const px_tensor *t, bool write) {
-  if (!px__is_quiet(device, t) && t->numel) accesses[(*count)++] = px__access_of(t, write);
+  if (!px__access_untracked(device, t) && t->numel) accesses[(*count)++] = px__access_of(t, write);
 }
 
-// The elements of a CPU tensor of int64 that lie in a row, for the host to read: copies into them
-// are waited for.
+// Returns the elements of a contiguous int64 CPU tensor for reading on the host; waits for pending
+// copies into them.
 px_status px__tensor_read(const int64_t **out, const px_tensor *t)
     __attribute__((warn_unused_result));
 
-// Writes what the layer above adds when a tensor is printed: ", requires_grad=True", ",
-// grad_fn=<Name>" or "".
+// Writes the history suffix of a printed tensor: ", requires_grad=True", ", grad_fn=<Name>" or "".
 // Defined in print.c, set by px_op_set_hooks; NULL means "".
 extern void (*px__print_suffix)(const px_tensor *t, char *text, size_t room);
 
-// For a launch of a random kernel: reserves `counter` Philox steps per thread of the generator
-// (NULL: the device's default); on the CPU, passes the mt19937 state.
+// For a launch of a random kernel: reserves `counter_offset` Philox steps a thread from the
+// generator (NULL: the device's default). On the CPU, passes the mt19937 state.
 px_status px__generator_use(px_launch *launch, px_generator *generator, px_device device,
                             uint64_t counter_offset) __attribute__((warn_unused_result));
-// Fails unless a generator is of the device's type and index.
+// Fails unless the generator's type and index match the device.
 px_status px__generator_fits(const px_generator *generator, px_device device)
     __attribute__((warn_unused_result));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensors over the memory of other tensors: as_strided with its bounds, detach, aliases. And
-// changing a tensor's geometry or storage in place.
+// Tensors over existing memory: as_strided with bounds checks, detach, aliases. In-place changes of
+// a tensor's geometry or storage.
 #include "tensor/storage.h"
 
 enum { SIZES_TEXT = 512 };
@@ -83,8 +83,8 @@ static void version_destroy(void *self) {
   px__free(self);
 }
 
-// Gives self a version of its own, which begins at `count`.
-static px_status count_alone(px_tensor *self, uint64_t count) {
+// Gives self its own version counter, starting at `count`.
+static px_status make_own_version(px_tensor *self, uint64_t count) {
   static const px_class version_class = {"version", version_destroy};
   px_counter *version;
   PX_TRY(PX_NEW(&version));
@@ -101,18 +101,18 @@ px_status px_tensor_alias(px_tensor **out, const px_tensor *self) {
   *out = NULL;
   PX_SCOPED(px_tensor) made = NULL;
   PX_TRY(same_memory(&made, self));
-  PX_TRY(count_alone(made, 0));
+  PX_TRY(make_own_version(made, 0));
   *out = PX_MOVE(made);
   return PX_OK;
 }
 
-// A batched tensor has the geometry of place 0.
-px_status px__batched_new(px_tensor **out, px_tensor *beneath, int level) {
-  PX_TRY(px__tensor_new(out, beneath->storage, (px_dtype)beneath->dtype, beneath->ndim - 1,
-                        beneath->sizes + 1, beneath->strides + 1, beneath->offset));
-  (*out)->version = px_retain(beneath->version);
-  (*out)->flags |= beneath->flags & (PX_TENSOR_INFERENCE | PX_TENSOR_ALIASED | PX_TENSOR_CONJ_NEG);
-  px__batched_over(*out, beneath, level);
+// A batched tensor has the geometry of batch index 0.
+px_status px__batched_new(px_tensor **out, px_tensor *physical, int level) {
+  PX_TRY(px__tensor_new(out, physical->storage, (px_dtype)physical->dtype, physical->ndim - 1,
+                        physical->sizes + 1, physical->strides + 1, physical->offset));
+  (*out)->version = px_retain(physical->version);
+  (*out)->flags |= physical->flags & (PX_TENSOR_INFERENCE | PX_TENSOR_ALIASED | PX_TENSOR_CONJ_NEG);
+  px__batched_over(*out, physical, level);
   return PX_OK;
 }
 
@@ -142,13 +142,13 @@ static void take_geometry(px_tensor *self, const px_tensor *value) {
 }
 
 px_status px__tensor_take_geometry(px_tensor *self, const px_tensor *view) {
-  PX_TRY(px__tensor_room(self, view->ndim));
+  PX_TRY(px__tensor_reserve_dims(self, view->ndim));
   take_geometry(self, view);
   if (px__is_batched(view)) px__batched_over(self, view->physical, view->level);
   return PX_OK;
 }
 
-// The version that self had goes on counting for self, apart from the storage's: saved tensors
+// Self continues its version count in its own counter, independent of the storage's: saved tensors
 // compare with it.
 px_status px_tensor_set_data(px_tensor *self, const px_tensor *value) {
   PX_GIVEN(self);
@@ -156,8 +156,8 @@ px_status px_tensor_set_data(px_tensor *self, const px_tensor *value) {
   if (self == value) return PX_OK;
   PX_CHECK(!px__is_batched(self) && !px__is_batched(value), PX_RUNTIME,
            "mutating directly with `.data` under vmap transform is not allowed.");
-  PX_TRY(px__tensor_room(self, value->ndim));
-  if (!self->version) PX_TRY(count_alone(self, px_tensor_version(self)));
+  PX_TRY(px__tensor_reserve_dims(self, value->ndim));
+  if (!self->version) PX_TRY(make_own_version(self, px_tensor_version(self)));
   px_storage *old = self->storage;
   self->storage = px_retain(value->storage);
   take_geometry(self, value);
@@ -171,15 +171,15 @@ px_status px_tensor_resize(px_tensor *self, int ndim, const int64_t *sizes) {
   size_t bytes;
   int64_t strides[PX_MAX_DIMS];
   PX_TRY(px__check_sizes(ndim, sizes));
-  PX_TRY(px__refuse_batched(self));
+  PX_TRY(px__check_not_batched(self));
   if (self->ndim == ndim && !memcmp(self->sizes, sizes, sizeof *sizes * (size_t)ndim)) return PX_OK;
   PX_TRY(px__row_major_bytes(&bytes, ndim, sizes, (px_dtype)self->dtype));
   px__row_major(ndim, sizes, strides);
   PX_TRY(px__extent_bytes(&bytes, ndim, sizes, strides, self->offset, (px_dtype)self->dtype));
-  PX_TRY(px__tensor_room(self, ndim));
+  PX_TRY(px__tensor_reserve_dims(self, ndim));
   PX_TRY(px__storage_grow(self->storage, bytes));
   for (int d = 0; d < ndim; d++) self->sizes[d] = sizes[d], self->strides[d] = strides[d];
   self->ndim = (int8_t)ndim;
-  px__tensor_settle(self);
+  px__tensor_update_derived(self);
   return PX_OK;
 }

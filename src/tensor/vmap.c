@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Batched tensors: what a function sees that is mapped over a dimension (phlox/vmap.h).
+// Batched tensors (phlox/vmap.h).
 //
-// A batched tensor has the sizes of one place, and beneath it a tensor whose first dimension is the
-// mapped one. Its storage, strides and offset are those of place 0, so a view of it tells what the
-// view of any other place is. Nobody reads or writes memory through it: the driver calls ops on
-// what is beneath (src/call/batch.c), and what asks for elements is refused here.
+// A batched tensor wraps a physical tensor with the batch dimension first, and has the sizes of a
+// single example. Storage, strides and offset are those of batch index 0, so the geometry of a view
+// applies to every batch index. Its memory is never accessed through it: the dispatcher calls ops
+// on the physical tensor (src/call/batch.c), and element accesses are rejected here.
 #include "tensor/tensor_impl.h"
 
 int px__calls_differ;
-px_status (*px__batched_view)(px_tensor **out, px_tensor *beneath, int level, int ndim,
+px_status (*px__batched_view)(px_tensor **out, px_tensor *physical, int level, int ndim,
                               const int64_t *sizes, const int64_t *strides, int64_t offset);
 
-void px__batched_over(px_tensor *self, px_tensor *beneath, int level) {
+void px__batched_over(px_tensor *self, px_tensor *physical, int level) {
   px_tensor *before = self->physical;
-  self->physical = px_retain(beneath);
+  self->physical = px_retain(physical);
   self->level = (uint8_t)level;
   self->flags |= PX_TENSOR_BATCHED;
   if (before)
@@ -23,13 +23,13 @@ void px__batched_over(px_tensor *self, px_tensor *beneath, int level) {
 }
 
 void px__batched_end(px_tensor *self) {
-  px_tensor *beneath = self->physical;
-  self->physical = NULL;  // the memory may become another tensor's
+  px_tensor *physical = self->physical;
+  self->physical = NULL;  // headers are reused
   __atomic_sub_fetch(&px__calls_differ, 1, __ATOMIC_RELAXED);
-  px_release(beneath);
+  px_release(physical);
 }
 
-px_status px__refuse_batched(const px_tensor *t) {
+px_status px__check_not_batched(const px_tensor *t) {
   PX_CHECK(!px__is_batched(t), PX_RUNTIME,
            "Cannot access data pointer of Tensor that doesn't have storage");
   return PX_OK;

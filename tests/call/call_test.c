@@ -208,11 +208,11 @@ PX_TEST(refuses_what_is_no_dtype_and_what_is_no_tensor) {
   PX_SCOPED(px_tensor) a = floats(2, 1., 2.);
   px_tensor *out = NULL, *pair[] = {a, NULL};
   px_dtype none = (px_dtype)77;
-  FAILS(px_tensor_empty(&out, 0, NULL, none, px_cpu()), PX_TYPE, "there is no dtype 77");
-  FAILS(px_tensor_empty_pinned(&out, 0, NULL, none), PX_TYPE, "there is no dtype 77");
-  FAILS(px_to(&out, a, none, PX_DEVICE_NONE, false, false), PX_TYPE, "there is no dtype 77");
+  FAILS(px_tensor_empty(&out, 0, NULL, none, px_cpu()), PX_TYPE, "invalid dtype 77");
+  FAILS(px_tensor_empty_pinned(&out, 0, NULL, none), PX_TYPE, "invalid dtype 77");
+  FAILS(px_to(&out, a, none, PX_DEVICE_NONE, false, false), PX_TYPE, "invalid dtype 77");
   FAILS(px_zeros_like(&out, a, none, PX_DEVICE_NONE, false, false, NULL), PX_TYPE,
-        "there is no dtype 77");
+        "invalid dtype 77");
   FAILS(px_hstack(&out, pair, 2), PX_TYPE, "");
   FAILS(px_vstack(&out, pair, 2), PX_TYPE, "");
   CHECK(!out);

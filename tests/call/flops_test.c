@@ -84,7 +84,7 @@ PX_TEST(nothing_is_told_where_nobody_asks) {
   PX_SCOPED(px_flop_counter) counter = NULL;
   OK(px_flop_counter_new(&counter));
   OK(px_flop_counter_begin(counter));
-  px_op_tell_operations(NULL);
+  px_op_set_flop_callback(NULL);
   OK(step(module));
   CHECK_EQ(px_flop_counter_total(counter), 0);
   px_flop_counter_end(counter);

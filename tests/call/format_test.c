@@ -54,7 +54,7 @@ PX_TEST(only_images_and_volumes_have_their_format) {
                                PX_FLOAT32, px_cpu()),
         PX_RUNTIME, "required rank 5 tensor to use channels_last_3d format");
   FAILS(px_tensor_empty_format(&t, 1, (int64_t[]){2}, (px_memory_format)9, PX_FLOAT32, px_cpu()),
-        PX_VALUE, "there is no memory format 9");
+        PX_VALUE, "invalid memory format 9");
   CHECK(t == NULL);
 }
 

@@ -112,10 +112,10 @@ PX_TEST(workers_of_a_loader_have_the_modes_of_who_started_the_pass) {
 
 PX_TEST(a_thread_that_works_alone_has_one_until_it_does_not) {
   OK(px_set_num_threads(3));
-  px_threads_alone(true);
+  px_set_single_threaded(true);
   CHECK_EQ(px_num_threads(), 1);
   CHECK_EQ(other_thread().threads, 3);
-  px_threads_alone(false);
+  px_set_single_threaded(false);
   CHECK_EQ(px_num_threads(), 3);
 }
 

@@ -384,7 +384,7 @@ PX_TEST(mappings_nest) {
   OK(px_batch(&other, b, 0));
   OK(px_mul(&both, one, other));
   CHECK_EQ(px_tensor_ndim(both), 0);
-  CHECK_EQ(px_tensor_batch_level(px_tensor_beneath(both)), 1);
+  CHECK_EQ(px_tensor_batch_level(px_tensor_physical(both)), 1);
   OK(px_unbatch(&inner, both, 0));
   px_vmap_end();
   OK(px_unbatch(&out, inner, 0));

@@ -7,10 +7,10 @@
 
 enum { ROWS = 5, COLUMNS = 6, ALL = ROWS * COLUMNS };
 static const int64_t sizes[] = {ROWS, COLUMNS};
-static const px_placement places[] = {{.kind = PX_PLACED_WHOLE},
-                                      {.kind = PX_PLACED_PART, .dim = 0},
-                                      {.kind = PX_PLACED_PART, .dim = 1},
-                                      {.kind = PX_PLACED_PARTIAL, .reduce = PX_REDUCE_SUM}};
+static const px_placement places[] = {{.kind = PX_PLACEMENT_REPLICATE},
+                                      {.kind = PX_PLACEMENT_SHARD, .dim = 0},
+                                      {.kind = PX_PLACEMENT_SHARD, .dim = 1},
+                                      {.kind = PX_PLACEMENT_PARTIAL, .reduce = PX_REDUCE_SUM}};
 
 static px_mesh *two_by_two(px_comm *comm) {
   px_mesh *out;
@@ -36,11 +36,11 @@ static px_tensor *part_of(px_mesh *mesh, const px_placement *lies, const px_tens
   px_tensor *out;
   int64_t factor = 1;
   for (int m = 0; m < 2; m++) {
-    if (lies[m].kind != PX_PLACED_PARTIAL) continue;
-    cut[m].kind = PX_PLACED_WHOLE;
+    if (lies[m].kind != PX_PLACEMENT_PARTIAL) continue;
+    cut[m].kind = PX_PLACEMENT_REPLICATE;
     if (!px_mesh_coordinate(mesh, m)) factor *= 2 - px_mesh_size(mesh, m);
   }
-  OK(px_layout_cut(&part, &(px_layout){mesh, cut, 2, sizes}, whole));
+  OK(px_layout_extract(&part, &(px_layout){mesh, cut, 2, sizes}, whole));
   OK(px_mul_scalar(&out, part, px_int(factor)));
   return out;
 }
@@ -105,7 +105,7 @@ static void goes_back(px_mesh *mesh, const px_tensor *whole, const px_placement 
   PX_SCOPED(px_tensor) sum = NULL;
   px_placement back[] = {from[0], from[1]};
   for (int m = 0; m < 2; m++)
-    if (back[m].kind == PX_PLACED_PARTIAL) back[m].kind = PX_PLACED_WHOLE;
+    if (back[m].kind == PX_PLACEMENT_PARTIAL) back[m].kind = PX_PLACEMENT_REPLICATE;
   PX_SCOPED(px_tensor) wanted = part_of(mesh, back, whole);
   OK(px_tensor_set_requires_grad(local, true));
   OK(px_redistribute(&moved, local, &(px_layout){mesh, from, 2, sizes}, to));
@@ -130,8 +130,8 @@ static void refuses(px_comm *comm, px_device device) {
   OK(px_mesh_new(&mesh, &(px_mesh_options){.comm = comm, .sizes = shape, .ndim = 2}));
   PX_SCOPED(px_tensor) whole = numbers(device);
   px_tensor *out = NULL;
-  px_placement product = {.kind = PX_PLACED_PARTIAL, .reduce = PX_REDUCE_PRODUCT};
-  px_placement deep = {.kind = PX_PLACED_PART, .dim = 2};
+  px_placement product = {.kind = PX_PLACEMENT_PARTIAL, .reduce = PX_REDUCE_PRODUCT};
+  px_placement deep = {.kind = PX_PLACEMENT_SHARD, .dim = 2};
   const px_placement lies[] = {places[0], places[0]}, mixed[] = {places[3], product},
                      beyond[] = {places[0], deep}, sums[] = {places[3], places[0]},
                      products[] = {product, places[0]}, rows[] = {places[1], places[0]};
@@ -141,11 +141,11 @@ static void refuses(px_comm *comm, px_device device) {
         "Sharding dim 2 greater than tensor ndim 2");
   FAILS(px_redistribute(&out, whole, &layout, sums), PX_RUNTIME,
         "Can not redistribute from Replicate() to Partial(sum), only Shard to Partial(sum)");
-  FAILS(px_layout_cut(&out, &(px_layout){mesh, products, 2, sizes}, whole), PX_VALUE,
+  FAILS(px_layout_extract(&out, &(px_layout){mesh, products, 2, sizes}, whole), PX_VALUE,
         "Replicate to Partial(product) conversion is not supported.");
   FAILS(px_redistribute(&out, whole, &(px_layout){mesh, rows, 2, sizes}, lies), PX_VALUE,
         "expected a local tensor with the sizes of the layout's shard");
-  FAILS(px_layout_cut(&out, &(px_layout){mesh, rows, 2, (int64_t[]){6, 5}}, whole), PX_VALUE,
+  FAILS(px_layout_extract(&out, &(px_layout){mesh, rows, 2, (int64_t[]){6, 5}}, whole), PX_VALUE,
         "expected a tensor with the sizes of the layout");
   FAILS(px_redistribute(&out, whole, &(px_layout){NULL, rows, 2, sizes}, lies), PX_TYPE, "is NULL");
   OK(px_redistribute(&out, whole, &layout, lies));
@@ -160,7 +160,7 @@ static px_status there_and_back(px_mesh *mesh, px_tensor *whole) {
   PX_SCOPED(px_tensor) moved = NULL;
   PX_SCOPED(px_tensor) sum = NULL;
   px_layout layout = {mesh, lies, 2, sizes};
-  PX_TRY(px_layout_cut(&part, &layout, whole));
+  PX_TRY(px_layout_extract(&part, &layout, whole));
   PX_TRY(px_tensor_set_requires_grad(part, true));
   PX_TRY(px_redistribute(&moved, part, &layout, to));
   PX_TRY(px_sum(&sum, moved, NULL, 0, false, PX_DTYPE_NONE));

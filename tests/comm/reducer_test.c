@@ -55,7 +55,7 @@ static void averages(px_comm *comm, px_device device) {
   static const px_bucket_hook hook = {halve, halved, nothing, NULL};
   int rank = px_comm_rank(comm);
   px_tensor *parameters[] = {parameter(rank + 2), parameter(rank + 5)};
-  OK(px_comm_check_alike(comm, parameters, 2));
+  OK(px_comm_check_parameters(comm, parameters, 2));
   OK(px_comm_copy_from(comm, 0, parameters, 2));  // 2 and 5
   for (int way = 0; way < 6; way++) {             // at first without, then with what may lie apart
     px_reducer *reducer;
@@ -63,9 +63,9 @@ static void averages(px_comm *comm, px_device device) {
                                   .parameters = parameters,
                                   .count = 2,
                                   .bucket_view = way == 1,
-                                  .apart_bytes = way < 2    ? -1
-                                                 : way == 5 ? 17
-                                                            : 1,
+                                  .unbucketed_bytes = way < 2    ? -1
+                                                      : way == 5 ? 17
+                                                                 : 1,
                                   .first_bytes = 1,
                                   .bucket_bytes = 1};
     OK(px_reducer_new(&reducer, &options));
@@ -111,8 +111,9 @@ static px_reducer *mixed_reducer(px_comm *comm, px_module *layer, bool view, px_
       .comm = comm, .parameters = &weight, .count = 1, .bucket_view = view};
   px_mixed_precision policy = {PX_BFLOAT16, reduce, PX_DTYPE_NONE};
   OK(px_reducer_new(&out, &options));
-  OK(px_reducer_mix(out, layer, &policy, NULL, 0));
-  FAILS(px_reducer_mix(out, layer, &policy, NULL, 0), PX_RUNTIME, "can only be called once");
+  OK(px_reducer_set_mixed_precision(out, layer, &policy, NULL, 0));
+  FAILS(px_reducer_set_mixed_precision(out, layer, &policy, NULL, 0), PX_RUNTIME,
+        "can only be called once");
   FAILS(px_reducer_compress(out, PX_FLOAT16), PX_RUNTIME, "can only be called once");
   return out;
 }
@@ -122,9 +123,9 @@ static px_tensor *forward_low(px_reducer *reducer, px_module *layer, double valu
   PX_SCOPED(px_tensor) x = NULL;
   px_tensor *out;
   OK(px_full(&x, sizes, 2, px_float(value), PX_BFLOAT16, px_cpu(), false, false));
-  OK(px_reducer_lower(reducer));
+  OK(px_reducer_cast_parameters(reducer));
   OK(px_module_call(&out, layer, x));
-  OK(px_reducer_raise(reducer));
+  OK(px_reducer_restore_parameters(reducer));
   return out;
 }
 
@@ -168,7 +169,7 @@ static void look_only(px_comm *comm, px_device device) {
   px_release(forward_low(reducer, layer, 1));
   CHECK_EQ(px_tensor_dtype(weight), PX_BFLOAT16);
   // What is written meanwhile stays, and what is not has the bits that it had.
-  OK(px_reducer_lower(reducer));
+  OK(px_reducer_cast_parameters(reducer));
   OK(px_fill_(weight, px_float(3)));
   px_grad_set_enabled(true);
   OK(px_backward(1, &out, NULL, false, false));
@@ -185,7 +186,7 @@ static void lowers_or_not(px_comm *comm, px_device device) {
   bool failed = true;
   for (int64_t n = 1; failed; n++) {
     OK(px_fault_arm("alloc", n, false));
-    failed = px_reducer_lower(reducer) != PX_OK;
+    failed = px_reducer_cast_parameters(reducer) != PX_OK;
     px_fault_disarm_all();
     CHECK_EQ(px_tensor_dtype(weight), failed ? PX_FLOAT32 : PX_BFLOAT16);
   }
@@ -194,15 +195,16 @@ static void lowers_or_not(px_comm *comm, px_device device) {
   px_reducer_options options = {.comm = comm, .parameters = &weight, .count = 1};
   OK(px_reducer_new(&reducer, &options));
   px_mixed_precision policy = {PX_INT32, PX_DTYPE_NONE, PX_DTYPE_NONE};
-  FAILS(px_reducer_mix(reducer, layer, &policy, NULL, 0), PX_RUNTIME, "Only Tensors of floating");
+  FAILS(px_reducer_set_mixed_precision(reducer, layer, &policy, NULL, 0), PX_RUNTIME,
+        "Only Tensors of floating");
   policy.param_dtype = PX_FLOAT16;
   failed = true;
   for (int64_t n = 1; failed; n++) {
     OK(px_fault_arm("alloc", n, false));
-    failed = px_reducer_mix(reducer, layer, &policy, NULL, 0) != PX_OK;
+    failed = px_reducer_set_mixed_precision(reducer, layer, &policy, NULL, 0) != PX_OK;
     px_fault_disarm_all();
   }
-  OK(px_reducer_lower(reducer));
+  OK(px_reducer_cast_parameters(reducer));
   CHECK_EQ(px_tensor_dtype(weight), PX_FLOAT16);
 }
 PX_TEST(parameters_are_all_low_or_none_is) { run_ranks(1, ON_CPU, lowers_or_not); }
@@ -217,7 +219,7 @@ static void shadows(px_comm *comm, px_device device) {
                                   .parameters = parameters,
                                   .count = 2,
                                   .bucket_view = way == 1,
-                                  .apart_bytes = way == 2 ? 1 : -1,
+                                  .unbucketed_bytes = way == 2 ? 1 : -1,
                                   .first_bytes = 1,
                                   .bucket_bytes = 1};
     OK(px_reducer_new(&reducer, &options));
@@ -240,7 +242,7 @@ PX_TEST(a_rank_without_a_batch_takes_part_and_adds_nothing) { run_ranks(2, ON_CP
 
 static void differ(px_comm *comm, px_device device) {
   px_tensor *parameters[] = {parameter(1), parameter(1)};
-  FAILS(px_comm_check_alike(comm, parameters, 1 + px_comm_rank(comm)), PX_RUNTIME,
+  FAILS(px_comm_check_parameters(comm, parameters, 1 + px_comm_rank(comm)), PX_RUNTIME,
         "DDP expects same model across all ranks, but Rank");
   px_release(parameters[0]);
   px_release(parameters[1]);
@@ -279,11 +281,11 @@ static void shares(px_comm *comm, px_device device) {
   OK(px_partition(owners, loads, 2, list, 4));  // 5 and 1; 4 and 2
   CHECK(owners[0] == 1 && owners[1] == 0 && owners[2] == 1 && owners[3] == 0);
   CHECK(loads[0] == 6 && loads[1] == 6);
-  OK(px_comm_share(comm, list, owners, 4));
+  OK(px_comm_broadcast_owned(comm, list, owners, 4));
   for (int i = 0; i < 4; i++)
     CHECK_NEAR(((float *)px_tensor_data(list[i]))[sizes[i] - 1], owners[i] + 1, 0);
   owners[3] = 2;
-  FAILS(px_comm_share(comm, list, owners, 4), PX_VALUE, "rank 2 is not in a group of 2");
+  FAILS(px_comm_broadcast_owned(comm, list, owners, 4), PX_VALUE, "rank 2 is not in a group of 2");
   for (int i = 0; i < 4; i++) px_release(list[i]);
 }
 PX_TEST(each_rank_gives_what_it_owns) { run_ranks(2, ON_CPU, shares); }

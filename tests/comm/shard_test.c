@@ -119,7 +119,7 @@ static void trains_with(px_comm *comm, px_comm *parts, px_comm *replicas, px_dev
   px_shard part;
   CHECK(px_shards_at(inner, 0, &part));
   PX_SCOPED(px_tensor) gathered = NULL;
-  OK(px_shard_whole(&gathered, parts, part.local, part.ndim, part.sizes));
+  OK(px_shard_gather(&gathered, parts, part.local, part.ndim, part.sizes));
   PX_SCOPED(px_list) list = NULL;
   OK(px_module_parameters(&list, one));
   double a[10], b[10];
@@ -383,7 +383,7 @@ static void finds_the_greatest(px_comm *comm, px_device device) {
     PX_SCOPED(px_tensor) norm = NULL;
     OK(px_full(&number, NULL, 0, px_float(value), PX_FLOAT32, devices[i], false, false));
     OK(px_shard_norm(&norm, comm, &number, 1, NULL, 0, INFINITY));
-    OK(px_shard_greatest(comm, number));
+    OK(px_shard_max(comm, number));
     OK(px_tensor_read(number, &found, sizeof found));
     CHECK_NEAR(found, px_comm_size(comm) - 4, 0);
     OK(px_tensor_read(norm, &found, sizeof found));
@@ -411,10 +411,10 @@ static void refuses(px_comm *comm, px_device device) {
   options.param_dtype = PX_BFLOAT16;
   OK(px_fully_shard(&shards, model, &options));
   OK(px_shards_unshard(shards, true));
-  CHECK(!px_shards_is_whole(shards));
+  CHECK(!px_shards_is_unsharded(shards));
   OK(px_shards_unshard(shards, false));
   px_shard part;
-  CHECK(px_shards_is_whole(shards) && px_shards_at(shards, 0, &part));
+  CHECK(px_shards_is_unsharded(shards) && px_shards_at(shards, 0, &part));
   CHECK_EQ((int)px_tensor_dtype(part.whole), PX_BFLOAT16);
   CHECK_EQ(px_tensor_dtype(part.local), PX_FLOAT64);
   OK(px_shards_reshard(shards));

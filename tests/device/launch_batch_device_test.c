@@ -68,9 +68,9 @@ static bool same(const char *name, each_fn each, px_dtype dtype, px_dtype other)
     x[i] = numbers(i, dtype), far_x[i] = moved(i, dtype);
     y[i] = numbers(i + 10, other), far_y[i] = moved(i + 10, other);
   }
-  px_together_begin();
+  px_launch_batch_begin();
   for (int i = 0; i < MANY; i++) OK(each(far_x[i], far_y[i], far_number));
-  OK(px_together_end(PX_OK));
+  OK(px_launch_batch_end(PX_OK));
   for (int i = 0; i < MANY; i++) {
     OK(each(x[i], y[i], number));
     good &= agrees(name, x[i], far_x[i], tolerance_of(dtype));
@@ -119,10 +119,10 @@ static void norms_agree(px_dtype dtype, double order) {
     far_x[i] = moved(i, dtype);
     OK(px_norm(&alone[i], far_x[i], order_for(far_x[i], order), NULL, 0, false, PX_DTYPE_NONE));
   }
-  px_together_begin();
+  px_launch_batch_begin();
   for (int i = 0; i < MANY; i++)
     OK(px_norm(&together[i], far_x[i], order_for(far_x[i], order), NULL, 0, false, PX_DTYPE_NONE));
-  OK(px_together_end(PX_OK));
+  OK(px_launch_batch_end(PX_OK));
   for (int i = 0; i < MANY; i++) {
     PX_SCOPED(px_tensor) here = NULL;
     PX_SCOPED(px_tensor) own = numbers(i, dtype);

@@ -213,7 +213,7 @@ static int64_t copy_beside_products(bool profiled, px_profile **profile) {
   OK(px_device_synchronize(0));
   px_profile_options all = {.host = true, .devices = true, .memory = true, .flops = true};
   if (profiled) OK(px_profile_start(&all));
-  part = px_profile_enter(PX_PROFILE_PART, "ProfilerStep#0");
+  part = px_profile_enter(PX_PROFILE_RANGE, "ProfilerStep#0");
   OK(px_stream_set_current(aside));
   OK(px_copy_(target, pinned, true));
   OK(px_stream_set_current(home));
@@ -297,7 +297,7 @@ PX_TEST(a_profile_is_traced) {
 }
 
 PX_TEST(a_trace_quotes_names_and_wants_parts_behind_what_they_are_part_of) {
-  px_profile_event e = {.kind = PX_PROFILE_PART, .name = "a\"b\\\n", .shapes = "", .parent = -1};
+  px_profile_event e = {.kind = PX_PROFILE_RANGE, .name = "a\"b\\\n", .shapes = "", .parent = -1};
   char *text = NULL;
   e.device = px_cpu();
   OK(px_profile_trace(&text, &e, 1, NULL));
@@ -311,7 +311,8 @@ PX_TEST(a_trace_quotes_names_and_wants_parts_behind_what_they_are_part_of) {
   e.parent = -1, e.kind = PX_PROFILE_DEVICE, e.device.index = 64;
   FAILS(px_profile_trace(&text, &e, 1, NULL), PX_VALUE, "is on no device");
   FAILS(px_profile_trace(&text, NULL, 1, NULL), PX_TYPE, "`events` is NULL");
-  FAILS(px_profile_trace(&text, NULL, -1, NULL), PX_VALUE, "there cannot be -1 `events`");
+  FAILS(px_profile_trace(&text, NULL, -1, NULL), PX_VALUE,
+        "expected a non-negative count of `events`, got -1");
 }
 
 static px_status draw(px_profile *profile) {

@@ -82,7 +82,7 @@ static void compute(px_tensor *out[RESULTS], const problem *p, px_tensor *const 
                                                      p->chance, p->causal, NULL, true);
   if (status) {
     const char *why =
-        px_attention_unfit(leaves[0], leaves[1], leaves[2], mask, p->chance, p->causal, true);
+        px_attention_unsupported(leaves[0], leaves[1], leaves[2], mask, p->chance, p->causal, true);
     fprintf(stderr, "%s: %s\n", px_error_last()->message, why ? why : "");
     exit(1);
   }

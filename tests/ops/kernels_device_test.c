@@ -612,7 +612,7 @@ static void take_steps(const px_optimizer_kind *kind, px_tensor *param, px_tenso
   if (way & ON_DEVICE)
     OK(px_full(&rate, NULL, 0, px_float(options[0]), PX_FLOAT64, px_tensor_device(param), false,
                false));
-  px_step_manner manner = {.on_device = way & ON_DEVICE, .rate = rate};
+  px_step_options manner = {.on_device = way & ON_DEVICE, .rate = rate};
   for (int step = 0; step < 2; step++)
     OK(px_optimizer_kind_step(kind, options, &manner, &param, state, 1));
 }

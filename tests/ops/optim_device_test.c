@@ -83,7 +83,7 @@ PX_TEST(a_step_is_left_out_where_a_gradient_was_not_finite) {
     const double options[] = {0.1, 0.99, 1e-8, 0, 0, 0, 0, 0};
     members(p, on_device);
     OK(px_full(&found, NULL, 0, px_float(1), PX_FLOAT32, px_tensor_device(p[0]), false, false));
-    px_step_manner manner = {.on_device = on_device, .found_inf = found};
+    px_step_options manner = {.on_device = on_device, .found_inf = found};
     OK(px_optimizer_kind_step(kind, options, &manner, p, state, 1));
     CHECK_NEAR(first_of(p[0]), 1, 0);
     OK(px_fill_(found, px_float(0)));

@@ -70,7 +70,7 @@ PX_TEST(a_node_that_is_to_run_soon_comes_before_later_ones_that_are_ready) {
   CHECK(turns[1] < turns[0]);  // the later one
   px_node *first = NULL;
   OK(px_tensor_grad_fn(&first, y[0]));
-  px_node_set_soon(first);
+  px_node_prioritize(first);
   OK(px_backward(1, &sum, NULL, false, false));
   CHECK(turns[0] < turns[1]);
   for (int i = 0; i < 2; i++) px_release(y[i]);
@@ -270,13 +270,13 @@ static px_status take_down(const px_op *op, px_call_mode mode, const px_value *a
 
 PX_TEST(a_keeper_is_told_of_calls_and_may_answer_them) {
   kept k = {"mul", NULL, 0, 0};
-  const px_call_keeper keeper = {give_again, take_down, &k}, *before = NULL;
+  const px_dispatch_hook keeper = {give_again, take_down, &k}, *before = NULL;
   PX_SCOPED(px_tensor) x = LEAF(3), *y = NULL, *z = NULL;
-  OK(px_op_keep_calls(&keeper, &before));
+  OK(px_op_set_dispatch_hook(&keeper, &before));
   CHECK(!before);
   OK(px_mul(&y, x, x));
   OK(px_mul(&z, y, x));
-  OK(px_op_keep_calls(NULL, &before));
+  OK(px_op_set_dispatch_hook(NULL, &before));
   CHECK(before == &keeper);
   CHECK_EQ(k.seen, 2);
   CHECK_EQ(k.given, 1);
@@ -329,7 +329,7 @@ PX_TEST(hooks_of_a_node_run_before_it_and_after) {
     OK(px_tensor_grad_fn(&fn, y));
     OK(px_node_add_hook(&first, fn, false, scale_all, &before, let_go));
     OK(px_node_add_hook(&second, fn, true, scale_all, &after, let_go));
-    CHECK(!px_backward_reaches(fn));
+    CHECK(!px_backward_will_run(fn));
     back(y);
   }
   CHECK(at(px_tensor_grad(x), 0) == 60 && at(px_tensor_grad(x), 1) == 80);
@@ -357,10 +357,10 @@ PX_TEST(a_hook_of_a_node_that_fails_or_is_removed) {
   CHECK(s.runs == 1 && px_tensor_grad(x));
   px_release(hook);
   FAILS(px_node_add_hook(&hook, fn, true, NULL, &s, NULL), PX_TYPE, "function");
-  CHECK(!px_node_note(fn));
-  OK(px_node_set_note(fn, &note, let_go));
-  CHECK(px_node_note(fn) == &note);
-  FAILS(px_node_set_note(fn, &note, let_go), PX_VALUE, "already has a note");
+  CHECK(!px_node_user(fn));
+  OK(px_node_set_user(fn, &note, let_go));
+  CHECK(px_node_user(fn) == &note);
+  FAILS(px_node_set_user(fn, &note, let_go), PX_VALUE, "already has a note");
 }
 
 PX_TEST(a_tensor_stands_for_a_result_of_a_node) {

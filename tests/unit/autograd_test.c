@@ -305,7 +305,8 @@ PX_TEST(missing_tensors_and_functions_are_errors) {
   int64_t id;
   OK(px_mul(&y, x, x));
   FAILS(px_backward(1, &missing, NULL, false, false), PX_TYPE, "element 0 of tensors is missing");
-  FAILS(px_backward(-1, &y, NULL, false, false), PX_VALUE, "there cannot be -1 `outputs`");
+  FAILS(px_backward(-1, &y, NULL, false, false), PX_VALUE,
+        "expected a non-negative count of `outputs`, got -1");
   FAILS(px_grad(&result, 1, &y, NULL, 1, &missing, false, false, false), PX_TYPE,
         "element 0 of inputs is missing");
   FAILS(px_tensor_add_hook(&id, x, NULL, NULL, NULL), PX_TYPE, "needs a function");

@@ -139,13 +139,13 @@ PX_TEST(references_are_counted_by_one_thread_and_by_several) {
 static const char *fruit(const void *names, int i) { return ((const char *const *)names)[i]; }
 PX_TEST(the_nearest_name_differs_in_the_fewest_letters) {
   const char *names[] = {"apple", "pear", "quince", NULL}, *none[] = {NULL};
-  CHECK_TEXT(px_name_nearest("aple", fruit, names), "apple");
-  CHECK_TEXT(px_name_nearest("bear", fruit, names), "pear");
-  CHECK_TEXT(px_name_nearest("", fruit, names), "pear");
+  CHECK_TEXT(px_name_suggest("aple", fruit, names), "apple");
+  CHECK_TEXT(px_name_suggest("bear", fruit, names), "pear");
+  CHECK_TEXT(px_name_suggest("", fruit, names), "pear");
   char longer[200] = "quince";
   memset(longer + 6, 'x', 190);
-  CHECK(*px_name_nearest(longer, fruit, names));
-  CHECK_TEXT(px_name_nearest("aple", fruit, none), "");
+  CHECK(*px_name_suggest(longer, fruit, names));
+  CHECK_TEXT(px_name_suggest("aple", fruit, none), "");
   FAILS(px_fault_arm("lanch", 1, false), PX_KEY,
         "there is no fault point 'lanch': the nearest name is launch");
 }

@@ -425,7 +425,8 @@ PX_TEST(a_batch_of_a_subset_ends_where_the_subset_ends) {
   int64_t last = -1, value;
   OK(px_dataset_subset(&part, d, (int64_t[]){3, 1}, 2));
   FAILS(px_dataset_batch(&batch, part, (int64_t[]){0, 2}, 2), PX_INDEX, "index 2 is out of bounds");
-  FAILS(px_dataset_batch(&batch, part, NULL, -1), PX_VALUE, "there cannot be -1 `indices`");
+  FAILS(px_dataset_batch(&batch, part, NULL, -1), PX_VALUE,
+        "expected a non-negative count of `indices`, got -1");
   OK(px_dataset_batch(&batch, part, &last, 1));
   OK(px_tensor_read(px_list_get(batch, 0), &value, sizeof value));
   CHECK_EQ(value, 1);
@@ -446,7 +447,8 @@ PX_TEST(negative_counts_are_refused) {
   int64_t below[] = {-1, 5}, beyond[] = {INT64_MAX, INT64_MAX, 6};
   FAILS(px_dataset_random_split(parts, d, below, 2, NULL), PX_VALUE, "Sum of input lengths");
   FAILS(px_dataset_random_split(parts, d, beyond, 3, NULL), PX_VALUE, "Sum of input lengths");
-  FAILS(px_dataset_subset(&made, d, NULL, -1), PX_VALUE, "there cannot be -1 `indices`");
+  FAILS(px_dataset_subset(&made, d, NULL, -1), PX_VALUE,
+        "expected a non-negative count of `indices`, got -1");
   FAILS(px_sampler_sequential(&order, -4), PX_VALUE, "-4 samples");
   FAILS(px_dataset_tensors(&made, &missing, 1), PX_TYPE, "missing");
   FAILS(px_dataset_new(&made, NULL, NULL), PX_VALUE, "length");

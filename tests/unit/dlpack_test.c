@@ -131,7 +131,7 @@ PX_TEST(what_a_device_cannot_read_is_refused) {
   OK(px_ones(&memory, (int64_t[]){4}, 1, PX_FLOAT32, px_cuda(0), false, false));
   char *at = px_tensor_data(memory);
   px_dl_managed odd = lent(at + 2, (px_dl_device){2, 0}, &size, NULL);
-  FAILS(px_dlpack_import_take(&t, &odd), PX_RUNTIME, "at a multiple of 4 bytes");
+  FAILS(px_dlpack_import_take(&t, &odd), PX_RUNTIME, "aligned to 4 bytes");
   px_dl_managed nowhere = lent(at, (px_dl_device){2, -1}, &size, NULL);
   FAILS(px_dlpack_import_take(&t, &nowhere), PX_RUNTIME, "no number -1");
 }

@@ -87,7 +87,7 @@ PX_TEST(rows_are_whole) {
     CHECK_EQ(found, i);
     OK(px_dtype_parse(&found, about->alias));
     CHECK_EQ(found, i);
-    CHECK(about->cls && about->suffix && about->c_name && about->type_name && about->greatest);
+    CHECK(about->cls && about->suffix && about->c_name && about->type_name && about->max);
   }
   CHECK(!px_dtype_about(PX_DTYPE_NONE));
 }

@@ -245,10 +245,10 @@ static px_status add_name(const char *name, const px_module_entry *found, px_mod
 PX_TEST(entries_are_visited_in_depth) {
   PX_SCOPED(px_module) net = small_net();
   names all = {""};
-  OK(px_module_each(net, PX_ENTRY_PARAMETER, "", true, false, add_name, &all));
+  OK(px_module_walk(net, PX_ENTRY_PARAMETER, "", true, false, add_name, &all));
   CHECK_TEXT(all.text, "0.weight 0.bias 4.0.weight 4.0.bias ");
   all.text[0] = 0;
-  OK(px_module_each(net, PX_ENTRY_MODULE, "net", true, false, add_name, &all));
+  OK(px_module_walk(net, PX_ENTRY_MODULE, "net", true, false, add_name, &all));
   CHECK_TEXT(all.text, "net net.0 net.1 net.2 net.3 net.4 net.4.0 net.4.1 ");
 }
 
@@ -258,10 +258,10 @@ PX_TEST(what_is_shared_is_visited_once) {
   PX_SCOPED(px_list) parameters = NULL;
   names all = {""};
   OK(px_sequential_new(&twice, (px_module *[]){m, m}, 2));
-  OK(px_module_each(twice, PX_ENTRY_PARAMETER, "", true, false, add_name, &all));
+  OK(px_module_walk(twice, PX_ENTRY_PARAMETER, "", true, false, add_name, &all));
   CHECK_TEXT(all.text, "0.weight 0.bias ");
   all.text[0] = 0;
-  OK(px_module_each(twice, PX_ENTRY_PARAMETER, "", true, true, add_name, &all));
+  OK(px_module_walk(twice, PX_ENTRY_PARAMETER, "", true, true, add_name, &all));
   CHECK_TEXT(all.text, "0.weight 0.bias 1.weight 1.bias ");
   OK(px_module_parameters(&parameters, twice));
   CHECK_EQ(px_list_size(parameters), 2);
@@ -532,7 +532,7 @@ static px_status count_child(px_module *child, void *value) {
 }
 
 PX_TEST(calls_go_in_the_terms_of_another_language) {
-  static const px_module_way way = {count_hook, count_forward};
+  static const px_module_runner way = {count_hook, count_forward};
   PX_SCOPED(px_module) net = small_net();
   int64_t id;
   int steps = 0, children = 0;

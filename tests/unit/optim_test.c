@@ -506,9 +506,9 @@ PX_TEST(lbfgs_goes_down_a_valley) {
   CHECK_NEAR(at[0], 1, 1e-3);
   CHECK_NEAR(at[1], 1, 1e-3);
   CHECK_EQ(memory.calls, v.looks);
-  CHECK(memory.turns_made > 10 && memory.count <= 10);
+  CHECK(memory.iterations > 10 && memory.count <= 10);
   px_lbfgs_clear(&memory);
-  CHECK(!memory.turns && !memory.way && memory.scale == 1);
+  CHECK(!memory.history && !memory.direction && memory.scale == 1);
 }
 
 PX_TEST(lbfgs_leaves_nothing_where_the_loss_or_memory_fails) {

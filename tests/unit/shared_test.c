@@ -107,7 +107,7 @@ PX_TEST(memory_with_a_name_goes_to_another_process_and_leaves_no_name) {
   OK(px_storage_share_named(px_tensor_storage(t)));
   CHECK(px_storage_is_shared(px_tensor_storage(t)) && px_storage_is_named(px_tensor_storage(t)));
   CHECK(floats(t)[3] == 3);
-  FAILS(px_storage_fd(&fd, px_tensor_storage(t)), PX_RUNTIME, "has a name, and no file");
+  FAILS(px_storage_fd(&fd, px_tensor_storage(t)), PX_RUNTIME, "without an open descriptor");
   OK(px_storage_name(name, px_tensor_storage(t)));
   only_in_child(write_30, name);
   CHECK_EQ(floats(t)[3], 30);

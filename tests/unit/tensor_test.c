@@ -178,7 +178,7 @@ PX_TEST(wrapped_memory_is_released_once_and_never_on_failure) {
   px_tensor *t = NULL;
   FAILS(px_tensor_wrap(&t, memory, sizeof memory, SIZES(5), NULL, PX_INT64, px_cpu(), count_release,
                        &released),
-        PX_RUNTIME, "does not fit the memory");
+        PX_RUNTIME, "does not fit in memory");
   for (int64_t nth = 1; !t; nth++) {
     OK(px_fault_arm("alloc", nth, false));
     failures += px_tensor_wrap(&t, memory, sizeof memory, SIZES(4), NULL, PX_INT64, px_cpu(),
@@ -288,7 +288,7 @@ PX_TEST(memory_that_is_not_given_is_an_error) {
   FAILS(px_tensor_wrap(&t, NULL, 64, SIZES(4), NULL, PX_FLOAT32, px_cpu(), NULL, NULL), PX_VALUE,
         "needs memory");
   FAILS(px_tensor_from_data(&t, NULL, SIZES(4), PX_FLOAT32, px_cpu()), PX_VALUE, "needs data");
-  FAILS(px_dtype_parse(&dtype, NULL), PX_TYPE, "needs a name");
+  FAILS(px_dtype_parse(&dtype, NULL), PX_TYPE, "expected a dtype name");
   CHECK(!t);
   OK(px_tensor_wrap(&t, NULL, 0, SIZES(0, 4), NULL, PX_FLOAT32, px_cpu(), NULL, NULL));
   px_release(t);

@@ -7,7 +7,7 @@
 // it, and `with`, may be left out.
 typedef struct lazy_field {
   char size[32];
-  int dim, least, most;
+  int dim, min_dims, max_dims;
   const char *defaults;  // "affine=True, ...", or NULL
 } lazy_field;
 
@@ -16,7 +16,7 @@ static lazy_field read_field(const og_field *f) {
   int used = 0, more = 0;
   sscanf(f->text, "%31[a-z_] = size(input, %d)%n", lazy.size, &lazy.dim, &used);
   if (!used) og_die(f->place, "expected `lazy NAME = size(input, NUMBER)`");
-  sscanf(f->text + used, " of %d or %d%n", &lazy.least, &lazy.most, &more);
+  sscanf(f->text + used, " of %d or %d%n", &lazy.min_dims, &lazy.max_dims, &more);
   const char *rest = og_skip(f->text + used + more);
   if (!strncmp(rest, "with ", 5))
     lazy.defaults = og_skip(rest + 5);
@@ -81,8 +81,8 @@ void og_write_lazy_init(FILE *to, const og_layer *l) {
   lazy_field lazy = read_field(og_entry_field(l->e, "lazy"));
   fprintf(to,
           "static const px_module_lazy lazy_%s = {.size = \"%s\", .becomes = \"%s\", .dim = %d, "
-          ".least = %d, .most = %d};\n",
-          l->e->name, lazy.size, l->lazy->e->name, lazy.dim, lazy.least, lazy.most);
+          ".min_dims = %d, .max_dims = %d};\n",
+          l->e->name, lazy.size, l->lazy->e->name, lazy.dim, lazy.min_dims, lazy.max_dims);
   fprintf(
       to,
       "static px_status init_%s(px_module *self) {\n  return px__lazy_begin(self, &lazy_%s);\n}\n",

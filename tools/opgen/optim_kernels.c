@@ -125,7 +125,7 @@ static void write_given(FILE *to, const optim *o, const char *opener, bool on_de
     fprintf(to, "      .numbers = {");
   for (int i = 0; i < o->number_count && !on_device; i++)
     fprintf(to, "%sargs->%s", i ? ", " : "", o->numbers[i]);
-  fprintf(to, on_device ? "};\n  if (u.line) u.line += args->line * PX_NUMBERS_LINE;\n" : "}};\n");
+  fprintf(to, on_device ? "};\n  if (u.line) u.line += args->line * PX_NUMBERS_ROW;\n" : "}};\n");
 }
 
 // The numbers of a step: the options in their order, and which of them is the rate.

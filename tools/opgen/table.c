@@ -71,9 +71,9 @@ void og_write_param_array(FILE *to, const og_owner *of, const og_param *params, 
     if (p->fallback)
       fprintf(to, ", .has_default = true, .fallback = %s, .fallback_text = %s", fallback_of(of, p),
               og_quote(p->fallback));
-    if (p->worded) fprintf(to, ", .worded = true");
-    if (p->passing) fprintf(to, ", .passing = true");
-    if (p->owned) fprintf(to, ", .owned = true");
+    if (p->worded) fprintf(to, ", .accepts_word = true");
+    if (p->passing) fprintf(to, ", .no_attribute = true");
+    if (p->owned) fprintf(to, ", .accepts_own_size = true");
     fprintf(to, "},\n");
   }
   fprintf(to, "};\n");
@@ -286,7 +286,7 @@ static void write_flags(FILE *to, const og_op *op) {
   if (nn) fprintf(to, " | PX_OP_IS_NN");
   if (og_has(op, OG_W_random)) fprintf(to, " | PX_OP_RANDOM");
   if (og_has(op, OG_W_numbers)) fprintf(to, " | PX_OP_TAKES_NUMBERS");
-  if (og_has(op, OG_W_tensors)) fprintf(to, " | PX_OP_TENSORS_ALONE");
+  if (og_has(op, OG_W_tensors)) fprintf(to, " | PX_OP_TENSORS_ONLY");
   if (og_has(op, OG_W_either)) fprintf(to, " | PX_OP_ONE_NUMBER");
   if (og_has(op, OG_W_unconjugated)) fprintf(to, " | PX_OP_UNCONJUGATED");
   if (only) fprintf(to, " | PX_OP_ONLY_INPLACE");

@@ -430,7 +430,7 @@ PX_KERNEL(index_get) {
   return run(&p, &r);
 }
 
-static moves moves_for(int dtype, px_put_how how) {
+static moves moves_for(int dtype, px_put_mode how) {
   if (how == PX_PUT_ADD && dtype == PX_FLOAT16) return add_f16;
   return how == PX_PUT_STORE ? store_moves[px__cpu_item[dtype]] : combine_moves[how][dtype];
 }
@@ -439,7 +439,7 @@ PX_KERNEL(index_put) {
   request r = REQUEST(values);
   setup(&p, &r);
   int dtype = args->self->dtype;
-  p.gather = NULL, p.moves = moves_for(dtype, (px_put_how)args->how);
+  p.gather = NULL, p.moves = moves_for(dtype, (px_put_mode)args->how);
   for (int i = 0; i < p.count; i++)
     if (is_bad(&p, i)) return report(&p, &r);
   return run(&p, &r);

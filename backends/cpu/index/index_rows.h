@@ -171,8 +171,8 @@ static const moves add_f16 = {add_halves_line, add_f16_scatter};
 static const moves combine_moves[][PX_DTYPE_COMPUTED] = {
     [PX_PUT_ADD] = JOINS(add, add_bool),
     [PX_PUT_MULTIPLY] = JOINS(multiply, multiply_bool),
-    [PX_PUT_GREATEST] = JOINS(max, add_bool),
-    [PX_PUT_LEAST] = JOINS(min, multiply_bool)};
+    [PX_PUT_MAX] = JOINS(max, add_bool),
+    [PX_PUT_MIN] = JOINS(min, multiply_bool)};
 
 // Gathers n indexed elements into `to`.
 typedef void (*gather_fn)(char *to, int64_t ts, const positions *from, int64_t n);

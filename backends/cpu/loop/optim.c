@@ -98,7 +98,7 @@ static void open_tensors(px__dense *d, px__update *u, task *t, const px_operand 
 // step is to be skipped.
 static bool load_numbers(px__update *u) {
   if (!u->line) return true;
-  if (u->line[PX_NUMBERS_LEFT_OUT] != 0) return false;
+  if (u->line[PX_NUMBERS_SKIPPED] != 0) return false;
   memcpy(u->numbers, u->line, sizeof u->numbers);
   for (int k = 0; k < PX_NUMBERS_SCALARS; k++)
     if (u->scalars[k]) *u->scalars[k] = (float)u->line[PX_NUMBERS + k];
@@ -124,14 +124,14 @@ px_status px__cpu_numbers(const px_launch *l, px__numbers *p, px__numbers_of mak
   const double *by = px__dense_in(&d, rate, PX_FLOAT64);
   const float *bad = px__dense_in(&d, found, PX_FLOAT32);
   if (!d.failed && by) p->options[p->rate_at] = *by;
-  for (int64_t i = 0; i < out->sizes[0] && !d.failed; i++, line += PX_NUMBERS_LINE) {
-    memset(line, 0, PX_NUMBERS_LINE * sizeof *line);
+  for (int64_t i = 0; i < out->sizes[0] && !d.failed; i++, line += PX_NUMBERS_ROW) {
+    memset(line, 0, PX_NUMBERS_ROW * sizeof *line);
     for (int k = 0; k < p->each; k++) {
       const float *scalar = px__dense_in(&d, &scalars[i * p->each + k], PX_FLOAT32);
       if (scalar) line[PX_NUMBERS + k] = *scalar;
     }
     make(p->options, line + PX_NUMBERS, p->first, line);
-    line[PX_NUMBERS_LEFT_OUT] = bad && *bad != 0;
+    line[PX_NUMBERS_SKIPPED] = bad && *bad != 0;
   }
   px__dense_close(&d);
   return PX_OK;

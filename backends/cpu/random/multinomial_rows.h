@@ -4,7 +4,7 @@
 // PyTorch's error for the first invalid weight, with replacement.
 static px_fault_code NAME(fault_at)(const T *p) {
   while (*p >= 0 && *p - *p == 0) p++;
-  return *p >= 0 ? PX_FAULT_ENDLESS_WEIGHT : PX_FAULT_NEGATIVE_WEIGHT;
+  return *p >= 0 ? PX_FAULT_INFINITE_WEIGHT : PX_FAULT_NEGATIVE_WEIGHT;
 }
 static px_fault_code NAME(fault_of)(const T *p, int64_t n, bool replaced) {
   int wrong = 0, any = 0;

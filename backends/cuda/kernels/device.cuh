@@ -248,9 +248,9 @@ enum {
   K_FAULT_TARGETS,
   K_FAULT_RATE,
   K_FAULT_NEGATIVE_WEIGHT = 16,
-  K_FAULT_ENDLESS_WEIGHT
+  K_FAULT_INFINITE_WEIGHT
 };
-enum { K_PUT_STORE, K_PUT_ADD, K_PUT_MULTIPLY, K_PUT_MAX, K_PUT_MIN };  // px_put_how
+enum { K_PUT_STORE, K_PUT_ADD, K_PUT_MULTIPLY, K_PUT_MAX, K_PUT_MIN };  // px_put_mode
 static __device__ __noinline__ void k_fault(const k_where *at, int code, int64_t a, int64_t b,
                                             int64_t c) {
   k_slot *slot = (k_slot *)at->slot;

@@ -329,7 +329,7 @@ static __device__ __noinline__ int weight_fault(const double *chance, int64_t n,
   for (int64_t i = 0; i < n; i++) {
     if (chance[i] >= 0 && chance[i] < endless) continue;
     if (!replacement) return K_FAULT_WEIGHTS;
-    return chance[i] >= 0 ? K_FAULT_ENDLESS_WEIGHT : K_FAULT_NEGATIVE_WEIGHT;
+    return chance[i] >= 0 ? K_FAULT_INFINITE_WEIGHT : K_FAULT_NEGATIVE_WEIGHT;
   }
   return K_FAULT_NO_WEIGHT;
 }

@@ -97,11 +97,11 @@ EXT_GETTER(node, variable, "Tensor", "The leaf of a node that adds up its gradie
   return ext_wrap_borrowed(variable);
 }
 EXT_GETTER(node, metadata, "dict", "A dict for the program's own use.") {
-  PyObject *known = px_node_note(node_of(self));
+  PyObject *known = px_node_user(node_of(self));
   if (known) return Py_NewRef(known);
   EXT_OWNED *dict = PyDict_New();
   if (!dict) return NULL;
-  EXT_TRY(px_node_set_note(node_of(self), dict, ext_release));
+  EXT_TRY(px_node_set_user(node_of(self), dict, ext_release));
   Py_INCREF(dict);  // the node's reference
   return ext_moved(&dict);
 }
@@ -350,7 +350,7 @@ EXT_FUNCTION(
     const void *address = PyLong_Check(node) ? PyLong_AsVoidPtr(node) : NULL;
     if (PyErr_Occurred()) return NULL;
     if (PyObject_TypeCheck(node, &node_type)) address = node_of(node);
-    reached += px_backward_reaches(address);
+    reached += px_backward_will_run(address);
   }
   return list ? Py_BuildValue("Kn", (unsigned long long)px_backward_number(), reached) : NULL;
 }

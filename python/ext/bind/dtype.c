@@ -76,8 +76,7 @@ EXT_FUNCTION(torch, _limits, "(dtype: dtype) -> tuple[float, float, float, float
              "Of torch.finfo: resolution, min, max, eps, tiny.") {
   EXT_ARGS(px_dtype, dtype);
   const px_dtype_info *about = px_dtype_about(dtype);
-  return Py_BuildValue("ddddd", about->resolution, about->least, about->greatest, about->eps,
-                       about->tiny);
+  return Py_BuildValue("ddddd", about->resolution, about->min, about->max, about->eps, about->tiny);
 }
 
 // ---- layout and memory format: names only; every tensor is strided

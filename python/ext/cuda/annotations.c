@@ -59,7 +59,7 @@ EXT_METHOD0(mark, __enter__, "Any", NULL) {
   if (px_profile_running()) {
     const char *name = PyUnicode_AsUTF8(mark_of(self)->name);
     if (!name) return NULL;
-    mark_of(self)->part = px_profile_enter(PX_PROFILE_PART, name);
+    mark_of(self)->part = px_profile_enter(PX_PROFILE_RANGE, name);
   }
   return Py_NewRef(self);
 }

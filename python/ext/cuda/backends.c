@@ -38,7 +38,7 @@ EXT_FUNCTION(torch, _can_use_sdp,
   px_tensor *query, *key, *value, *attn_mask;
   EXT_BIND(number, on_cpu, query, key, value, attn_mask, dropout, is_causal, enable_gqa, debug);
   const char *why =
-      px_attention_unfit(query, key, value, attn_mask, dropout, is_causal, enable_gqa);
+      px_attention_unsupported(query, key, value, attn_mask, dropout, is_causal, enable_gqa);
   if (attn_mask && is_causal) why = "attn_mask and is_causal are given both.";
   if (!on_cpu && px_tensor_device(query).type != PX_CUDA) why = "query is not on a cuda device.";
   if (!px_setting_get((px_setting)number)) why = "it is turned off.";

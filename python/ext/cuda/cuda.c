@@ -156,10 +156,10 @@ EXT_FUNCTION(cuda, _clear_fft_plans, "(device: Device | None) -> None",
   EXT_FUNCTION(cuda, python, "(device: Device | None = None) -> int", text) { \
     int64_t value; \
     EXT_ARGS(ext_cuda, device); \
-    EXT_TRY(px_device_figure(&value, device.index, PX_FIGURE_##figure)); \
+    EXT_TRY(px_device_metric(&value, device.index, PX_METRIC_##figure)); \
     return PyLong_FromLongLong(value); \
   }
-PX_FIGURE_MAP(XX)
+PX_METRIC_MAP(XX)
 #undef XX
 EXT_FUNCTION(cuda, is_bf16_supported, "(including_emulation: bool = True) -> bool",
              "Whether bfloat16 works on the devices: it does wherever there is one.") {

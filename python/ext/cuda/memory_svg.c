@@ -12,7 +12,7 @@ typedef struct stack {
 } stack;
 // A device's part of the snapshot.
 typedef struct past {
-  px_memory_past pub;
+  px_memory_trace pub;
   px_memory_block *blocks;
   px_memory_event *events;
   stack *stacks;  // by event
@@ -146,7 +146,7 @@ static int read_device(PyObject *segments, PyObject *events, past *p) {
 }
 
 // ---- all of them
-static void drop(past *devices, px_memory_past *all, Py_ssize_t count) {
+static void drop(past *devices, px_memory_trace *all, Py_ssize_t count) {
   for (Py_ssize_t i = 0; devices && i < count; i++) {
     PyMem_Free(devices[i].blocks);
     PyMem_Free(devices[i].events);
@@ -155,7 +155,7 @@ static void drop(past *devices, px_memory_past *all, Py_ssize_t count) {
   PyMem_Free(devices);
   PyMem_Free(all);
 }
-static PyObject *draw(PyObject *segments, PyObject *traces, past *devices, px_memory_past *all,
+static PyObject *draw(PyObject *segments, PyObject *traces, past *devices, px_memory_trace *all,
                       int owners) {
   Py_ssize_t count = PyList_GET_SIZE(traces);
   char *text;
@@ -183,7 +183,7 @@ EXT_FUNCTION(cuda, _draw_memory, "(snapshot: dict, owners: int = 12) -> str",
   if (!traces) return NULL;
   Py_ssize_t count = PyList_GET_SIZE(traces);
   past *devices = PyMem_Calloc((size_t)count + 1, sizeof *devices);
-  px_memory_past *all = PyMem_Calloc((size_t)count + 1, sizeof *all);
+  px_memory_trace *all = PyMem_Calloc((size_t)count + 1, sizeof *all);
   PyObject *drawn = draw(segments, traces, devices, all, ext_narrow(owners));
   drop(devices, all, count);
   return drawn;

@@ -295,7 +295,7 @@ EXT_FUNCTION0(
   px_store *store;
   int rank;
   if ((rank = px_cluster_rank()) < 0) Py_RETURN_NONE;
-  EXT_TRY(px_cluster_meeting(&store));
+  EXT_TRY(px_cluster_next_store(&store));
   EXT_OWNED *object = made(&prefix_store_type, store);
   return object ? Py_BuildValue("(Oii)", object, rank, px_cluster_size()) : NULL;
 }

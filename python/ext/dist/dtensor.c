@@ -360,7 +360,7 @@ static PyObject *put_back(const called *c, PyObject *whole) {
   EXT_OWNED *spec = ext_placed_of(&of, self);
   if (!spec) return NULL;
   if (ext_placed_is_whole(&of)) return Py_NewRef(self);
-  EXT_TRY(px_layout_cut(&mine, &of.layout, ext_tensor(whole)));
+  EXT_TRY(px_layout_extract(&mine, &of.layout, ext_tensor(whole)));
   EXT_TRY(px_tensor_detach(&part, ext_tensor(self)));
   EXT_TRY(px_copy_(part, mine, false));
   return Py_NewRef(self);
@@ -531,8 +531,8 @@ int ext_sharded_norm(px_tensor **out, const ext_tensors *g, bool gradients, doub
 // Gives all ranks that have parts of a tensor the greatest of their numbers, in place.
 static px_status greatest_of_all(const ext_placed *of, px_tensor *number) {
   for (int m = 0; m < px_mesh_ndim(of->layout.mesh); m++)
-    if (of->placements[m].kind != PX_PLACED_WHOLE)
-      PX_TRY(px_shard_greatest(px_mesh_comm(of->layout.mesh, m), number));
+    if (of->placements[m].kind != PX_PLACEMENT_REPLICATE)
+      PX_TRY(px_shard_max(px_mesh_comm(of->layout.mesh, m), number));
   return PX_OK;
 }
 
@@ -571,6 +571,6 @@ static px_status put_detached(const char *name, const px_module_entry *entry, px
 
 px_status ext_sharded_state(PyObject *dict, px_module *module, const char *prefix) {
   if (!tensor_class) return PX_OK;
-  PX_TRY(px_module_each(module, PX_ENTRY_PARAMETER, prefix, true, true, put_detached, dict));
-  return px_module_each(module, PX_ENTRY_BUFFER, prefix, true, true, put_detached, dict);
+  PX_TRY(px_module_walk(module, PX_ENTRY_PARAMETER, prefix, true, true, put_detached, dict));
+  return px_module_walk(module, PX_ENTRY_BUFFER, prefix, true, true, put_detached, dict);
 }

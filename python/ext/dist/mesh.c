@@ -214,7 +214,7 @@ static PyObject *made_of(const plan *p, PyObject *device_type) {
                              .names = p->named ? p->names : NULL,
                              .ndim = p->ndim,
                              .lines = p->groups ? lines : NULL,
-                             .apart = p->apart};
+                             .no_comms = p->apart};
   EXT_WAIT(px_mesh_new(&mesh, &options));
   EXT_OWNED *self = mesh_over(mesh, device_type, NULL);
   if (!self) return NULL;

@@ -41,7 +41,8 @@ static int take_dim(px_placement *out, PyObject *object) {
 }
 
 int ext_take_placement(px_placement *out, PyObject *object, int m) {
-  static const px_placement_kind kinds[] = {PX_PLACED_PART, PX_PLACED_WHOLE, PX_PLACED_PARTIAL};
+  static const px_placement_kind kinds[] = {PX_PLACEMENT_SHARD, PX_PLACEMENT_REPLICATE,
+                                            PX_PLACEMENT_PARTIAL};
   int kind = 0;
   while (kind < 3 && (PyObject *)Py_TYPE(object) != PyTuple_GET_ITEM(classes, kind)) kind++;
   if (kind == 3)
@@ -50,8 +51,8 @@ int ext_take_placement(px_placement *out, PyObject *object, int m) {
                  "dimension %d!",
                  object, m);
   *out = (px_placement){.kind = kinds[kind]};
-  if (out->kind == PX_PLACED_PART) return take_dim(out, object);
-  return out->kind == PX_PLACED_PARTIAL ? take_reduction(out, object) : 0;
+  if (out->kind == PX_PLACEMENT_SHARD) return take_dim(out, object);
+  return out->kind == PX_PLACEMENT_PARTIAL ? take_reduction(out, object) : 0;
 }
 
 // ---- layouts
@@ -81,13 +82,13 @@ static bool any(const ext_placed *of, px_placement_kind kind) {
     if (of->placements[m].kind == kind) return true;
   return false;
 }
-bool ext_placed_is_partial(const ext_placed *of) { return any(of, PX_PLACED_PARTIAL); }
+bool ext_placed_is_partial(const ext_placed *of) { return any(of, PX_PLACEMENT_PARTIAL); }
 bool ext_placed_is_whole(const ext_placed *of) {
-  return !any(of, PX_PLACED_PARTIAL) && !any(of, PX_PLACED_PART);
+  return !any(of, PX_PLACEMENT_PARTIAL) && !any(of, PX_PLACEMENT_SHARD);
 }
 
 px_status ext_placed_whole(px_tensor **out, const ext_placed *of, px_tensor *local) {
-  px_placement whole[PX_MESH_DIMS] = {{.kind = PX_PLACED_WHOLE}};  // 0: all of them
+  px_placement whole[PX_MESH_DIMS] = {{.kind = PX_PLACEMENT_REPLICATE}};  // 0: all of them
   return px_redistribute(out, local, &of->layout, whole);
 }
 
@@ -98,7 +99,7 @@ EXT_FUNCTION(torch, _placed_cut, "(tensor: Tensor, spec: tuple) -> Tensor",
   px_tensor *part;
   px_tensor *whole = ext_need_tensor(tensor, "distribute_tensor", "tensor");
   if (!whole || ext_take_placed(&of, spec) < 0) return NULL;
-  EXT_TRY(px_layout_cut(&part, &of.layout, whole));
+  EXT_TRY(px_layout_extract(&part, &of.layout, whole));
   return ext_wrap(part);
 }
 EXT_FUNCTION(torch, _placed_anew, "(tensor: Tensor, spec: tuple) -> Tensor",

@@ -175,7 +175,8 @@ EXT_METHOD(reducer, mix, "(module: Any, policy: Any, ignored: Sequence[Tensor]) 
       dtype_in(policy, "buffer_dtype", &mixed.buffer_dtype) < 0 ||
       ext_take_tensors(&items, ext_items(ignored, "tensors are a list"), "mix", "ignored") < 0)
     return NULL;
-  EXT_TRY(px_reducer_mix(R(self), ext_module(module), &mixed, items.items, (int)items.count));
+  EXT_TRY(px_reducer_set_mixed_precision(R(self), ext_module(module), &mixed, items.items,
+                                         (int)items.count));
   ((reducer_object *)self)->casts = mixed.param_dtype != PX_DTYPE_NONE;
   ((reducer_object *)self)->inputs = mixed.param_dtype;
   Py_RETURN_NONE;
@@ -184,11 +185,11 @@ EXT_METHOD(reducer, lower, "(inputs: Any) -> Any",
            "Before a forward pass in mixed precision, with what goes in.") {
   EXT_ARGS(PyObject *, inputs);
   const reducer_object *own = (reducer_object *)self;
-  EXT_WAIT(px_reducer_lower(R(self)));
+  EXT_WAIT(px_reducer_cast_parameters(R(self)));
   return own->casts ? ext_cast_within(inputs, own->inputs) : Py_NewRef(inputs);
 }
 EXT_METHOD(reducer, raise_, "() -> None", "After a forward pass in mixed precision.") {
-  EXT_WAIT(px_reducer_raise(R(self)));
+  EXT_WAIT(px_reducer_restore_parameters(R(self)));
   Py_RETURN_NONE;
 }
 
@@ -224,7 +225,7 @@ EXT_FUNCTION(torch, _check_alike, "(comm: Any, parameters: Sequence[Tensor]) -> 
   if (!among || ext_take_tensors(&items, ext_items(parameters, "parameters are a list"),
                                  "of a module", "parameters") < 0)
     return NULL;
-  EXT_WAIT(px_comm_check_alike(among, items.items, (int)items.count));
+  EXT_WAIT(px_comm_check_parameters(among, items.items, (int)items.count));
   Py_RETURN_NONE;
 }
 
@@ -280,7 +281,7 @@ EXT_FUNCTION(torch, _share_owned,
   if (!list) return PyErr_NoMemory();
   for (Py_ssize_t i = 0; i < items.count; i++)
     list[i] = (int)PyLong_AsLong(PySequence_Fast_GET_ITEM(ranks, i));
-  px_status status = EXT_NOGIL(px_comm_share(of, items.items, list, (int)items.count));
+  px_status status = EXT_NOGIL(px_comm_broadcast_owned(of, items.items, list, (int)items.count));
   PyMem_Free(list);
   return PyErr_Occurred() ? NULL : ext_none(status);
 }

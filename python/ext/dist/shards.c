@@ -33,10 +33,10 @@ static px_module **take_modules(PyObject *modules) {
 
 // What shard_placement_fn says of a parameter: None, or Shard(dim).
 static int ask_dim(int *dim, PyObject *parameter, PyObject *fn) {
-  px_placement place = {.kind = PX_PLACED_PART};
+  px_placement place = {.kind = PX_PLACEMENT_SHARD};
   EXT_OWNED *said = parameter ? PyObject_CallOneArg(fn, parameter) : NULL;
   if (!said || said == Py_None) return said ? 0 : -1;
-  bool is = ext_take_placement(&place, said, 0) == 0 && place.kind == PX_PLACED_PART;
+  bool is = ext_take_placement(&place, said, 0) == 0 && place.kind == PX_PLACEMENT_SHARD;
   *dim = place.dim;
   if (is) return 0;
   PyErr_Clear();

@@ -121,7 +121,7 @@ static int take_rows(items *all, px_checkpoint_item *item, PyObject *tensor, boo
   if (!spec || ext_placed_is_whole(&of)) return spec ? 0 : -1;
   EXT_TRY_INT(px_layout_part(own, first, &of.layout));
   for (int m = 0; m < px_mesh_ndim(of.layout.mesh); m++)
-    rows &= of.placements[m].kind != PX_PLACED_PARTIAL && !of.placements[m].dim;
+    rows &= of.placements[m].kind != PX_PLACEMENT_PARTIAL && !of.placements[m].dim;
   if (!rows) return take_whole(all, item, &of, tensor, reads);
   memcpy(sizes, of.sizes, sizeof of.sizes);
   item->sizes = sizes, item->first = first[0];
@@ -137,7 +137,7 @@ static int put_parts(const items *all) {
     PX_SCOPED(px_tensor) to = NULL;
     EXT_OWNED *spec = ext_placed_of(&of, tensor);
     if (!spec) return -1;
-    EXT_TRY_INT(px_layout_cut(&part, &of.layout, ext_tensor(PyTuple_GET_ITEM(pair, 1))));
+    EXT_TRY_INT(px_layout_extract(&part, &of.layout, ext_tensor(PyTuple_GET_ITEM(pair, 1))));
     EXT_TRY_INT(px_tensor_detach(&to, ext_tensor(tensor)));
     EXT_TRY_INT(EXT_NOGIL(px_copy_(to, part, false)));
   }

@@ -294,7 +294,7 @@ static px_status run_python(px_module *self, void *with) {
 
 static PyObject *run_hooked(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
                             PyObject *kwnames) {
-  static const px_module_way way = {run_c_hook, run_python};
+  static const px_module_runner way = {run_c_hook, run_python};
   Py_ssize_t count = nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0);
   python_call call = {self, NULL, PyMem_Calloc((size_t)count + 1, sizeof *args), nargs, kwnames};
   if (!call.args) return PyErr_NoMemory();

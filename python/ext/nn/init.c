@@ -23,7 +23,7 @@ static int fan_out_of(const char *mode, bool *fan_out) {
   px_tensor *t = tensor_of(tensor); \
   PX_SCOPED(px_tensor) whole = NULL; \
   if (!t) return NULL; \
-  EXT_TRY(EXT_NOGIL(px_shard_stand_in(&whole, t))); \
+  EXT_TRY(EXT_NOGIL(px_shard_placeholder(&whole, t))); \
   EXT_TRY(function(whole, __VA_ARGS__)); \
   EXT_TRY(EXT_NOGIL(px_shard_take_rows(t, whole))); \
   return Py_NewRef(tensor)

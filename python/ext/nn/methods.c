@@ -118,7 +118,7 @@ static PyObject *walk(PyObject *self, int sorts, const char *prefix, bool recurs
   gathering to = {PyList_New(0), named};
   EXT_OWNED *list = to.list;
   if (!list || !prefix) return NULL;
-  EXT_TRY(px_module_each(ext_module(self), sorts, prefix, recurse, duplicates, gather, &to));
+  EXT_TRY(px_module_walk(ext_module(self), sorts, prefix, recurse, duplicates, gather, &to));
   return PyObject_GetIter(list);
 }
 
@@ -364,7 +364,7 @@ EXT_METHOD(module, zero_grad, "(set_to_none: bool = True) -> None",
   px_module *m = ext_module(self);
   return ext_none(set_to_none
                       ? px_module_zero_grad(m)
-                      : px_module_each(m, PX_ENTRY_PARAMETER, "", true, false, zero_one, NULL));
+                      : px_module_walk(m, PX_ENTRY_PARAMETER, "", true, false, zero_one, NULL));
 }
 
 // ---- moves

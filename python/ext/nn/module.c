@@ -122,11 +122,11 @@ static PyObject *own_sizes(PyObject *given) {
 static int argument_value(const px_module_kind *kind, int i, PyObject *given, px_value *out,
                           ext_ints *room) {
   const px_param *param = &kind->params[i];
-  bool word = given && PyUnicode_Check(given) && param->kind == PX_ARG_INTS && !param->worded;
+  bool word = given && PyUnicode_Check(given) && param->kind == PX_ARG_INTS && !param->accepts_word;
   if (given == Py_None && param->optional) return *out = PX_GIVEN_NONE(), 0;
   if (given == Py_None && param->kind == PX_ARG_BOOL) return *out = PX_B(false), 0;
   EXT_OWNED *sizes = NULL;
-  if (param->owned && given && (PyTuple_Check(given) || PyList_Check(given)) &&
+  if (param->accepts_own_size && given && (PyTuple_Check(given) || PyList_Check(given)) &&
       !(given = sizes = own_sizes(given)))
     return -1;
   int fits = word || given == Py_None ? 0 : ext_to_value(given, param->kind, out, room);
@@ -542,7 +542,7 @@ static PyObject *own_attribute(PyObject *self, const char *name) {
   }
   const px_module_kind *kind = px_module_kind_of(module);
   for (int i = 0; i < ext_attribute_count(kind); i++)
-    if (!kind->params[i].passing && !strcmp(kind->params[i].name, name))
+    if (!kind->params[i].no_attribute && !strcmp(kind->params[i].name, name))
       return ext_from_value(px_module_attribute(module, name));
   for (int i = 0; kind->fixed && kind->fixed[i]; i++)
     if (!strcmp(kind->fixed[i], name)) return ext_from_value(px_module_attribute(module, name));
@@ -680,7 +680,7 @@ static int assign_attribute(PyObject *self, const char *name, PyObject *value) {
   for (int i = 0; kind && i < ext_attribute_count(kind); i++) {
     px_value converted;
     ext_ints room;
-    if (kind->params[i].passing || strcmp(kind->params[i].name, name)) continue;
+    if (kind->params[i].no_attribute || strcmp(kind->params[i].name, name)) continue;
     int fits = ext_to_value(value, kind->params[i].kind, &converted, &room);
     if (fits <= 0) return fits;
     EXT_TRY_INT(px_module_set_attribute(module, name, converted));

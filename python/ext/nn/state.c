@@ -51,7 +51,7 @@ EXT_METHOD(module, state_dict,
   if (!dict) return NULL;
   EXT_TRY(ext_sharded_state(dict, ext_module(self), bare));
   if (keep_vars)
-    EXT_TRY(px_module_each(ext_module(self), PX_ENTRY_PARAMETER | PX_ENTRY_BUFFER, bare, true, true,
+    EXT_TRY(px_module_walk(ext_module(self), PX_ENTRY_PARAMETER | PX_ENTRY_BUFFER, bare, true, true,
                            put_itself, dict));
   if (ext_is_none(destination)) {
     EXT_OWNED *name = PyUnicode_FromString(bare);
@@ -214,7 +214,7 @@ EXT_METHOD(module, load_state_dict,
   int old = lacks_counts(own, state);
   if (old) return old < 0 ? NULL : load_by_methods(self, state_dict, strict, assign);
   EXT_WAIT(px_module_load_state_dict(ext_module(self), state, strict));
-  EXT_TRY(px_module_each(ext_module(self), PX_ENTRY_PARAMETER | PX_ENTRY_BUFFER, "", true, true,
+  EXT_TRY(px_module_walk(ext_module(self), PX_ENTRY_PARAMETER | PX_ENTRY_BUFFER, "", true, true,
                          assign ? take_memory : warn_of_loss, state));
   PyObject *keys = PyStructSequence_New(&keys_type);
   if (!keys) return NULL;

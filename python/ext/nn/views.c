@@ -136,7 +136,7 @@ EXT_FUNCTION(torch, _module_arguments, "(module: Module) -> dict[str, Any]",
   if (!dict || !ext_is_module(module) || !ext_module(module)) return ext_moved(&dict);
   const px_module_kind *kind = px_module_kind_of(ext_module(module));
   for (int i = 0; i < ext_attribute_count(kind); i++) {
-    if (kind->params[i].passing) continue;
+    if (kind->params[i].no_attribute) continue;
     const char *name = kind->params[i].name;
     EXT_OWNED *value = ext_from_value(px_module_attribute(ext_module(module), name));
     if (!value || PyDict_SetItemString(dict, name, value) < 0) return NULL;

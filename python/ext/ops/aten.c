@@ -218,8 +218,8 @@ static px_status recall(const px_op *op, const px_value *args, px_tensor **resul
 // their results, by `recall`.
 typedef struct keeping_object {
   PyObject_HEAD PyObject *keeper;
-  px_call_keeper calls;
-  const px_call_keeper *before;
+  px_dispatch_hook calls;
+  const px_dispatch_hook *before;
   bool entered;
 } keeping_object;
 #define K(self) ((keeping_object *)(self))
@@ -229,8 +229,8 @@ EXT_NEW(keeping, "(keeper: object)") {
   EXT_OWNED *self = ext_new(type);
   if (!self) return NULL;
   K(self)->keeper = Py_NewRef(keeper);
-  K(self)->calls = (px_call_keeper){PyObject_HasAttrString(keeper, "recall") ? recall : NULL,
-                                    PyObject_HasAttrString(keeper, "made") ? made : NULL, keeper};
+  K(self)->calls = (px_dispatch_hook){PyObject_HasAttrString(keeper, "recall") ? recall : NULL,
+                                      PyObject_HasAttrString(keeper, "made") ? made : NULL, keeper};
   return ext_moved(&self);
 }
 EXT_TYPE(keeping, "torch._Keeping", "_Keeping", keeping_object, EXT_FINAL,
@@ -239,7 +239,7 @@ EXT_TYPE(keeping, "torch._Keeping", "_Keeping", keeping_object, EXT_FINAL,
          EXT_LIFE(keeping), .tp_new = keeping_new);
 EXT_METHOD0(keeping, __enter__, "None", "Begins the scope.") {
   if (K(self)->entered) EXT_FAIL(PyExc_RuntimeError, "the scope is entered already");
-  EXT_TRY(px_op_keep_calls(&K(self)->calls, &K(self)->before));
+  EXT_TRY(px_op_set_dispatch_hook(&K(self)->calls, &K(self)->before));
   K(self)->entered = true;
   Py_INCREF(self);  // the thread's
   Py_RETURN_NONE;
@@ -248,7 +248,7 @@ EXT_METHOD(keeping, __exit__, "(*error: object) -> None", "Ends the scope.") {
   EXT_ARGS(ext_rest, error);
   (void)error;
   if (!K(self)->entered) EXT_FAIL(PyExc_RuntimeError, "the scope was not entered");
-  EXT_TRY(px_op_keep_calls(K(self)->before, NULL));
+  EXT_TRY(px_op_set_dispatch_hook(K(self)->before, NULL));
   K(self)->entered = false;
   Py_DECREF(self);
   Py_RETURN_NONE;

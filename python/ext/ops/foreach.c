@@ -231,10 +231,10 @@ static PyObject *call_all(const form *f, PyObject *const *items, PyObject *self)
   if (count < 0 || (f->in_place && check_leaves(items[0]) < 0)) return NULL;
   EXT_OWNED *results = PyTuple_New(f->in_place ? 0 : count);
   if (!results || call_begin(&c, f, items) < 0) return NULL;
-  px_together_begin();
+  px_launch_batch_begin();
   int called = call_each(f, &c, count, results);
   Py_XDECREF(c.names);
-  px_status issued = px_together_end(called < 0 ? PX_RUNTIME : PX_OK);
+  px_status issued = px_launch_batch_end(called < 0 ? PX_RUNTIME : PX_OK);
   if (called < 0) return NULL;
   EXT_TRY(issued);
   return f->in_place ? Py_NewRef(self) : ext_moved(&results);

@@ -44,7 +44,7 @@ bool ext_takes_number(const px_op *op, int param) {
     return op->params[param].kind == PX_ARG_TENSOR;
   bool pointwise = op->kind == PX_OP_POINTWISE,
        marked = op->flags & (PX_OP_TAKES_NUMBERS | PX_OP_ONE_NUMBER);
-  return op->params[param].kind == PX_ARG_TENSOR && !(op->flags & PX_OP_TENSORS_ALONE) &&
+  return op->params[param].kind == PX_ARG_TENSOR && !(op->flags & PX_OP_TENSORS_ONLY) &&
          (param > 0 ? pointwise || marked : pointwise && marked);
 }
 

@@ -33,7 +33,7 @@ static const char *type_of(const ext_signature *s, int i) {
                                       [PX_ARG_GENERATOR] = "Generator"};
   const px_param *param = &s->op->params[i];
   if (is_named(param, "memory_format")) return "memory_format";
-  if (param->worded) return "str | int | Sequence[int]";
+  if (param->accepts_word) return "str | int | Sequence[int]";
   if (ext_takes_number(s->op, i)) return "Tensor | Number";
   return param->kind < EXT_LENGTH(plain) && plain[param->kind] ? plain[param->kind] : "object";
 }

@@ -53,11 +53,11 @@ static int read_turns(PyObject *state, px_lbfgs_memory *m) {
 
 static int read_memory(PyObject *state, px_lbfgs_memory *m) {
   if (read_count(state, "func_evals", &m->calls) < 0) return -1;
-  if (read_count(state, "n_iter", &m->turns_made) < 0) return -1;
+  if (read_count(state, "n_iter", &m->iterations) < 0) return -1;
   if (read_number(state, "t", &m->t) < 0 || read_number(state, "H_diag", &m->scale) < 0) return -1;
-  if (read_tensor(state, "d", &m->way) < 0) return -1;
+  if (read_tensor(state, "d", &m->direction) < 0) return -1;
   if (read_tensor(state, "prev_flat_grad", &m->grad) < 0) return -1;
-  if (m->turns_made && (!m->way || !m->grad))
+  if (m->iterations && (!m->direction || !m->grad))
     EXT_FAIL_INT(PyExc_ValueError, "the state of LBFGS lacks d or prev_flat_grad");
   return read_turns(state, m);
 }
@@ -68,17 +68,17 @@ static int put(PyObject *state, const char *name, PyObject *value_take) {
 }
 static int write_memory(PyObject *state, const px_lbfgs_memory *m) {
   if (put(state, "func_evals", PyLong_FromLongLong(m->calls)) < 0) return -1;
-  if (put(state, "n_iter", PyLong_FromLongLong(m->turns_made)) < 0) return -1;
-  if (!m->turns_made) return 0;
+  if (put(state, "n_iter", PyLong_FromLongLong(m->iterations)) < 0) return -1;
+  if (!m->iterations) return 0;
   EXT_OWNED *changes = PyList_New(m->count);
   EXT_OWNED *steps = PyList_New(m->count);
   EXT_OWNED *ros = PyList_New(m->count);
   for (Py_ssize_t i = 0; changes && steps && ros && i < m->count; i++) {
-    PyList_SET_ITEM(changes, i, ext_wrap_borrowed(m->turns[i].change));
-    PyList_SET_ITEM(steps, i, ext_wrap_borrowed(m->turns[i].step));
-    PyList_SET_ITEM(ros, i, PyFloat_FromDouble(m->turns[i].ro));
+    PyList_SET_ITEM(changes, i, ext_wrap_borrowed(m->history[i].change));
+    PyList_SET_ITEM(steps, i, ext_wrap_borrowed(m->history[i].step));
+    PyList_SET_ITEM(ros, i, PyFloat_FromDouble(m->history[i].ro));
   }
-  if (PyErr_Occurred() || put(state, "d", ext_wrap_borrowed(m->way)) < 0 ||
+  if (PyErr_Occurred() || put(state, "d", ext_wrap_borrowed(m->direction)) < 0 ||
       put(state, "t", PyFloat_FromDouble(m->t)) < 0 ||
       put(state, "old_dirs", ext_moved(&changes)) < 0 ||
       put(state, "old_stps", ext_moved(&steps)) < 0 || put(state, "ro", ext_moved(&ros)) < 0 ||

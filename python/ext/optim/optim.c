@@ -373,13 +373,13 @@ typedef struct scaling {
   px_tensor *found, *scale;
 } scaling;
 
-static px_status make_step(work *w, const double *options, const px_step_manner *manner,
+static px_status make_step(work *w, const double *options, const px_step_options *manner,
                            const scaling *told) {
   if (told->scale) PX_TRY(unscale(w, told->found, told->scale));
   return px_optimizer_kind_step(w->kind->kind, options, manner, w->tensors, w->states, w->count);
 }
 
-static int step_params(const keys *kind, const double *options, const px_step_manner *manner,
+static int step_params(const keys *kind, const double *options, const px_step_options *manner,
                        const scaling *told, PyObject *params, PyObject *state) {
   work w;
   Py_ssize_t count = PySequence_Fast_GET_SIZE(params);
@@ -431,7 +431,7 @@ static PyObject *told_tensor(PyObject *optimizer, PyObject *name) {
 
 static int step_group(const keys *kind, PyObject *optimizer, PyObject *group, PyObject *state) {
   double options[OPTIONS];
-  px_step_manner manner = {0};
+  px_step_options manner = {0};
   if (!PyDict_Check(group) || !PyDict_Check(state))
     EXT_FAIL_INT(PyExc_TypeError, "the groups and the state of an optimizer are dicts");
   int fused = is_on(group, FUSED), recorded = fused < 0 ? -1 : is_on(group, DIFFERENTIABLE);

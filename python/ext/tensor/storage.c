@@ -367,7 +367,7 @@ EXT_METHOD0(untyped, _share_cuda_, "tuple",
   return Py_BuildValue("(iNKKNKNO)", px_storage_device(storage_of(self)).index,
                        bytes_of(&memory, sizeof memory), (unsigned long long)h.bytes,
                        (unsigned long long)h.offset, bytes_of(&counter, sizeof counter),
-                       (unsigned long long)h.place, bytes_of(&h.event, sizeof h.event), Py_True);
+                       (unsigned long long)h.slot, bytes_of(&h.event, sizeof h.event), Py_True);
 }
 // Copies bytes of the size of a handle's part.
 static int take_bytes(void *to, size_t size, PyObject *from, const char *name) {
@@ -399,7 +399,7 @@ EXT_STATIC_METHOD(
   memcpy(h.device, memory.device, sizeof h.device);
   h.memory = memory.allocation;
   h.bytes = (uint64_t)size, h.offset = (uint64_t)offset;
-  h.counters = counter.file, h.serial = counter.serial, h.place = (uint64_t)ref_counter_offset;
+  h.counters = counter.file, h.serial = counter.serial, h.slot = (uint64_t)ref_counter_offset;
   if (!event_sync_required) memset(&h.event, 0, sizeof h.event);
   EXT_WAIT(px_storage_from_ipc_handle(&made, &h));
   return storage_wrap(made, PX_DTYPE_NONE);

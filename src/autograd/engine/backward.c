@@ -46,7 +46,7 @@ static px_status check_shape(const px_tensor *t, const px_tensor *grad, int64_t 
 }
 
 static bool batched_at(const px_tensor *t, int level) {
-  while (px_tensor_batch_level(t) > level) t = px_tensor_beneath(t);
+  while (px_tensor_batch_level(t) > level) t = px_tensor_physical(t);
   return px_tensor_batch_level(t) == level;
 }
 
@@ -55,7 +55,7 @@ static bool batched_at(const px_tensor *t, int level) {
 static px_status as_batched(px_tensor **out, px_tensor *t, px_tensor *provided) {
   PX_SCOPED(px_tensor) zeros = NULL;
   bool all = true;
-  for (const px_tensor *b = t; px_tensor_is_batched(b); b = px_tensor_beneath(b))
+  for (const px_tensor *b = t; px_tensor_is_batched(b); b = px_tensor_physical(b))
     all &= batched_at(provided, px_tensor_batch_level(b));
   *out = all ? px_retain(provided) : NULL;
   if (all) return PX_OK;

@@ -88,7 +88,7 @@ px_status px_flops_enter(const char *module) {
   pthread_mutex_lock(&lock);
   px_status status = enter(module);
   pthread_mutex_unlock(&lock);
-  return status == PX_OK ? PX_OK : px_error_pass(status, __FILE__, __LINE__, __func__);
+  return status == PX_OK ? PX_OK : px_error_add_frame(status, __FILE__, __LINE__, __func__);
 }
 
 void px_flops_leave(void) {
@@ -208,7 +208,7 @@ px_status px_flop_counter_begin(px_flop_counter *self) {
     counters = px_retain(self);
     if (!session) begin_count = 0;
     __atomic_store_n(&session, ++sessions, __ATOMIC_RELAXED);
-    px_op_tell_operations(counted);
+    px_op_set_flop_callback(counted);
   }
   pthread_mutex_unlock(&lock);
   PX_CHECK(fresh, PX_RUNTIME, "the counter is already active");
@@ -224,7 +224,7 @@ void px_flop_counter_end(px_flop_counter *self) {
   if (found) {
     *slot = self->next;
     self->counting = false;
-    if (!counters) __atomic_store_n(&session, 0, __ATOMIC_RELAXED), px_op_tell_operations(NULL);
+    if (!counters) __atomic_store_n(&session, 0, __ATOMIC_RELAXED), px_op_set_flop_callback(NULL);
   }
   pthread_mutex_unlock(&lock);
   if (found) px_release(self);
@@ -379,5 +379,5 @@ px_status px_flop_counter_table(char **out, const px_flop_counter *self, int dep
   if (status == PX_OK) status = print(out, &t);
   for (int i = 0; i < t.count; i++) px_free(t.lines[i].name);
   px_free(t.lines);
-  return status == PX_OK ? PX_OK : px_error_pass(status, __FILE__, __LINE__, __func__);
+  return status == PX_OK ? PX_OK : px_error_add_frame(status, __FILE__, __LINE__, __func__);
 }

@@ -67,7 +67,7 @@ static px_status apply(px_node *node, const px__run *run) {
   px_status status = self->function.backward(run->out, node->edge_count, run->grads,
                                              node->result_count, self->context);
   px__running = before;
-  if (status != PX_OK) return px_error_pass(status, __FILE__, __LINE__, node->name);
+  if (status != PX_OK) return px_error_add_frame(status, __FILE__, __LINE__, node->name);
   return px__run_forward() ? check_forward(node, run) : PX_OK;
 }
 

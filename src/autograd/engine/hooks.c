@@ -180,7 +180,7 @@ px_status px_node_add_hook(px_hook **out, px_node *self, bool after, px_node_hoo
 }
 
 // A note is stored as a hook without callback.
-void *px_node_note(const px_node *self) {
+void *px_node_user(const px_node *self) {
   void *note = NULL;
   lock();
   for (int i = 0; self->hooks && i < self->hooks->count && !note; i++) {
@@ -191,9 +191,9 @@ void *px_node_note(const px_node *self) {
   return note;
 }
 
-px_status px_node_set_note(px_node *self, void *note, void (*release)(void *note)) {
+px_status px_node_set_user(px_node *self, void *note, void (*release)(void *note)) {
   PX_GIVEN(self);
-  PX_CHECK(!px_node_note(self), PX_VALUE, "%s already has a note", self->name);
+  PX_CHECK(!px_node_user(self), PX_VALUE, "%s already has a note", self->name);
   USED *hook = NULL;
   PX_TRY(hook_new(&hook));
   hook->context = note;

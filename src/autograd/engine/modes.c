@@ -87,8 +87,8 @@ bool px__recording(void) { return (records() || modes.forward) && modes.suspende
 
 void px__suspend(bool on) { modes.suspended += on ? 1 : -1; }
 
-px_descent px__descend(px_descent to) {
-  px_descent before = {modes.suspended, modes.floor};
+px_recording_state px__descend(px_recording_state to) {
+  px_recording_state before = {modes.suspended, modes.floor};
   modes.suspended = to.suspended, modes.floor = to.floor;
   return before;
 }

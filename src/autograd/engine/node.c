@@ -154,7 +154,7 @@ const char *px_node_name(const px_node *node) { return node->name; }
 int px_node_edge_count(const px_node *node) { return node->edge_count; }
 uint64_t px__node_next(void) { return __atomic_load_n(&sequence, __ATOMIC_RELAXED); }
 uint64_t px_node_sequence(const px_node *node) { return node->sequence; }
-void px_node_set_soon(px_node *node) { node->sequence = UINT64_MAX; }
+void px_node_prioritize(px_node *node) { node->sequence = UINT64_MAX; }
 
 px_node *px_node_edge(const px_node *node, int i, int *output_nr) {
   bool inside = i >= 0 && i < node->edge_count;

@@ -13,7 +13,7 @@ px__task *px__task_enter(px__task *task) {
   return before;
 }
 uint64_t px_backward_number(void) { return current ? (uint64_t)current->number + 1 : 0; }
-bool px_backward_reaches(const px_node *node) {
+bool px_backward_will_run(const px_node *node) {
   return current && node && px__task_runs(current, node);
 }
 

@@ -200,7 +200,7 @@ static px_status new_block(px_block **out, size_t bytes, px__device *d, px_strea
   else if (PX_UNLIKELY(status == PX_OUT_OF_MEMORY))
     status = under_pressure(out, &r);
   if (PX_LIKELY(status == PX_OK)) return PX_OK;
-  if (status != PX_OUT_OF_MEMORY) return px_error_pass(status, __FILE__, __LINE__, __func__);
+  if (status != PX_OUT_OF_MEMORY) return px_error_add_frame(status, __FILE__, __LINE__, __func__);
   return px__out_of_memory(d, r.size);
 }
 px_status px__cache_new(px_block **out, size_t bytes, px__device *d) {

@@ -58,7 +58,7 @@ px_status px_memory_pool_new_over(px_memory_pool **out, int device,
   px__device_unlock(d);
   if (status != PX_OK) {
     px__free(pool);
-    return px_error_pass(status, __FILE__, __LINE__, __func__);
+    return px_error_add_frame(status, __FILE__, __LINE__, __func__);
   }
   px__object_init(pool, &pool_class);
   *out = pool;
@@ -102,7 +102,7 @@ px_status px_memory_pool_begin(px_memory_pool *pool, int device) {
   px__device_unlock(d);
   if (status == PX_OK) return PX_OK;
   px__free(route);
-  return px_error_pass(status, __FILE__, __LINE__, __func__);
+  return px_error_add_frame(status, __FILE__, __LINE__, __func__);
 }
 
 // The place of the route that the calling thread has begun last; of NULL if there is none.

@@ -134,7 +134,7 @@ px_status px__lapack_ready(void) __attribute__((warn_unused_result));
 // The same of FFTW, for those of backends/cpu/fft/fftw.h.
 px_status px__fftw_ready(void) __attribute__((warn_unused_result));
 // px_backend.recurrent_plan, of a device that has been opened; false where the backend lacks it.
-bool px__recurrent_plan(px_device device, const px_recurrent_net *net, px_recurrent_room *room,
+bool px__recurrent_plan(px_device device, const px_recurrent_net *net, px_recurrent_sizes *room,
                         int64_t *places);
 // px_backend.attention_refusal, of a device that has been opened; NULL of devices that run kernels
 // of the CPU.
@@ -148,8 +148,8 @@ px_status px__kernels_ready(px_device_type type) __attribute__((warn_unused_resu
 px_status px__launch(px_device device, px_launch *launch, const px_access *accesses,
                      int access_count) __attribute__((warn_unused_result));
 enum { PX__TOGETHER = 48 };  // the most that are issued at a time
-// px_together_begin and px_together_end. Between them, px__together_parts says that what is written
-// to the block never overlaps and is not read.
+// px_launch_batch_begin and px_launch_batch_end. Between them, px__together_parts says that what is
+// written to the block never overlaps and is not read.
 void px__together_begin(void);
 px_status px__together_parts(const px_block *block) __attribute__((warn_unused_result));
 px_status px__together_end(void) __attribute__((warn_unused_result));
@@ -170,7 +170,7 @@ enum {
   PX__WATCH_NVTX_SHAPES = 32,
   PX__WATCH_SHAPES = 64,    // a profile notes sizes of arguments
   PX__WATCH_LINES = 128,    // ... and lines
-  PX__WATCH_COUNTED = 256,  // somebody is told of operations (px_op_tell_operations)
+  PX__WATCH_COUNTED = 256,  // somebody is told of operations (px_op_set_flop_callback)
   PX__WATCH_STACKS = 512    // a profile notes all lines
 };
 extern PX__OWN int px__watching;  // atomic: for which of these calls of ops are watched

@@ -291,7 +291,7 @@ static inline bool px__device_alive(void) {
 static inline void px__device_lock(px__device *d) { pthread_mutex_lock(&d->lock); }
 static inline void px__device_unlock(px__device *d) { pthread_mutex_unlock(&d->lock); }
 // visible.c: the devices that CUDA_VISIBLE_DEVICES leaves of `present`, in its order; -1 if it
-// names one twice. `glance`: by the backend's glance_named.
+// names one twice. `glance`: by the backend's match_forksafe.
 int px__visible(const char *text, int present, const px_backend *backend, bool glance,
                 int physical[PX__DEVICES]);
 // kernels.c

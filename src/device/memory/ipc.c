@@ -139,7 +139,7 @@ px_status px__block_open(px_block **out, int device, const px__foreign *foreign)
   if (status != PX_OK) {
     px__free(p);
     close_memory(o);
-    return px_error_pass(status, __FILE__, __LINE__, __func__);
+    return px_error_add_frame(status, __FILE__, __LINE__, __func__);
   }
   p->release = foreign->release, p->context = foreign->context;
   return PX_OK;

@@ -54,8 +54,7 @@ px_status px__file_open(int *out, const px_ipc_handle *handle) {
   char path[64];
   memcpy(&name, handle->bytes, sizeof name);
   *out = -1;
-  PX_CHECK(!memcmp(name.mark, mark, sizeof mark), PX_VALUE,
-           "the bytes are no handle that Phlox has made");
+  PX_CHECK(!memcmp(name.mark, mark, sizeof mark), PX_VALUE, "invalid IPC handle");
   snprintf(path, sizeof path, "/proc/%d/fd/%d", name.process, name.fd);
   int fd = px__fault(PX__FAULT_FILE) ? (errno = EIO, -1) : open(path, O_RDWR | O_CLOEXEC);
   PX_CHECK(fd >= 0, PX_RUNTIME,

@@ -282,7 +282,7 @@ static px_status make_arena(pin **out, size_t size) {
   }
   if (status != PX_OK) {
     px__free(p);
-    return px_error_pass(status, __FILE__, __LINE__, __func__);
+    return px_error_add_frame(status, __FILE__, __LINE__, __func__);
   }
   *out = p;
   return PX_OK;
@@ -306,7 +306,7 @@ static px_status take(pin **out, size_t size) {
   if (status == PX_OK && p->paged) status = map(p);
   if (status != PX_OK) {
     rest(p);
-    return px_error_pass(status, __FILE__, __LINE__, __func__);
+    return px_error_add_frame(status, __FILE__, __LINE__, __func__);
   }
   *out = p;
   return PX_OK;

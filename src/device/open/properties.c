@@ -33,19 +33,19 @@ px_status px_device_memory(size_t *free, size_t *total, int index) {
   return px__rt.backend->memory_info(d->physical, free, total);
 }
 
-px_status px_device_figure(int64_t *out, int index, px_figure figure) {
+px_status px_device_metric(int64_t *out, int index, px_metric figure) {
 #define XX(name, python, doc) #python,
-  static const char *const names[] = {PX_FIGURE_MAP(XX)};
+  static const char *const names[] = {PX_METRIC_MAP(XX)};
 #undef XX
   px__device *d;
   PX_GIVEN(out);
   PX_CHECK((unsigned)figure < PX_COUNT_OF(names), PX_VALUE, "there is no figure %d", (int)figure);
   PX_TRY(px_device_init());
   PX_TRY(px__device_get(&d, index < 0 ? px_device_peek() : index));
-  bool known = px__rt.backend->figure && px__rt.backend->figure((int)d->physical, figure, out);
+  bool known = px__rt.backend->metric && px__rt.backend->metric((int)d->physical, figure, out);
   PX_CHECK(known, PX_UNIMPLEMENTED, "%s is not known of cuda:%d: the backend %s %s", names[figure],
            d->index, px__rt.backend->name,
-           px__rt.backend->figure ? "has no NVML, or it does not tell" : "has no such figures");
+           px__rt.backend->metric ? "has no NVML, or it does not tell" : "has no such figures");
   return PX_OK;
 }
 
@@ -56,26 +56,26 @@ static int64_t tell_plans(const px__device *d, int64_t most) {
   const px_backend *b = px__rt.backend;
   return PX__BACKEND_HAS(b, fft_plans) ? b->fft_plans(d->physical, most) : 0;
 }
-px_status px_device_fft_plans(int64_t *count, int64_t *most, int index) {
+px_status px_device_fft_plans(int64_t *count, int64_t *capacity, int index) {
   px__device *d;
   PX_GIVEN(count);
-  PX_GIVEN(most);
+  PX_GIVEN(capacity);
   PX_TRY(px_device_init());
   PX_TRY(px__device_get(&d, index < 0 ? px_device_peek() : index));
   px__device_lock(d);
-  *count = tell_plans(d, -1), *most = d->fft_plans;
+  *count = tell_plans(d, -1), *capacity = d->fft_plans;
   px__device_unlock(d);
   return PX_OK;
 }
-px_status px_device_set_fft_plans(int index, int64_t most) {
+px_status px_device_set_fft_plans(int index, int64_t capacity) {
   px__device *d;
   PX_TRY(px_device_init());
   PX_TRY(px__device_get(&d, index < 0 ? px_device_peek() : index));
-  PX_CHECK(most >= 0, PX_RUNTIME, "cuFFT plan cache size must be non-negative, but got %lld",
-           (long long)most);
+  PX_CHECK(capacity >= 0, PX_RUNTIME, "cuFFT plan cache size must be non-negative, but got %lld",
+           (long long)capacity);
   px__device_lock(d);
-  d->fft_plans = most;
-  tell_plans(d, most);
+  d->fft_plans = capacity;
+  tell_plans(d, capacity);
   px__device_unlock(d);
   return PX_OK;
 }

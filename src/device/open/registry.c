@@ -120,8 +120,8 @@ static px_status see(choice *c, int present, bool glance) {
 
 // How many devices a backend has. A look does not start its driver, where the backend can tell.
 static int count_devices(const px_backend *backend, bool look, bool *glance) {
-  bool asks = look && PX__BACKEND_HAS(backend, glance);
-  int present = asks ? backend->glance() : PX_GLANCE_UNKNOWN;
+  bool asks = look && PX__BACKEND_HAS(backend, probe_forksafe);
+  int present = asks ? backend->probe_forksafe() : PX_PROBE_UNKNOWN;
   *glance = present >= 0;
   return *glance ? present : backend->probe();
 }

@@ -22,7 +22,7 @@ static bool is_named(const px_backend *backend, bool glance, int device, const c
                      size_t length) {
   px_device_properties properties = {0};
   char text[48];
-  if (glance) return backend->glance_named(device, at, length);
+  if (glance) return backend->match_forksafe(device, at, length);
   return backend->properties(device, &properties) == PX_OK &&
          !strncasecmp(uuid_text(properties.uuid, text), at, length);
 }

@@ -152,7 +152,7 @@ px_status px_event_query(bool *out, px_event *event) {
   return status;
 }
 
-bool px_event_reached(const px_event *event) {
+bool px_event_query_nolock(const px_event *event) {
   bool reached = false;
   if (!event->native || px__rt.forked) return !event->native;
   if (px__rt.backend->event_query(event->native, &reached) == PX_OK) return reached;

@@ -277,7 +277,7 @@ px_status px__work_number(px__work *work, const px_access *accesses, int count) 
     status = px__capture_keep(work, accesses, count);
   // The number is used up even if nothing is issued: uses may have it already.
   __atomic_store_n(&stream->issued, work->seq, __ATOMIC_RELEASE);
-  if (status != PX_OK) return px_error_pass(status, __FILE__, __LINE__, __func__);
+  if (status != PX_OK) return px_error_add_frame(status, __FILE__, __LINE__, __func__);
   px__record_add(work);
   work->profiled = px__profile_on() ? px__profile_work_begin(work) : 0;
   return PX_OK;

@@ -25,7 +25,7 @@ typedef struct place {
   bool used;
 } place;
 typedef struct reader {
-  const px_memory_past *past;
+  const px_memory_trace *past;
   change *changes;
   place *places;  // open addressing
   size_t room;    // of places and names: a power of two
@@ -86,7 +86,7 @@ static bool is_live(const px_memory_block *block) {
 // Of what lives at the end, and what was freed, that of which no event tells the beginning. From
 // the end backwards, as an address may have had several blocks.
 static px_status find_old(reader *r, int64_t *total) {
-  const px_memory_past *p = r->past;
+  const px_memory_trace *p = r->past;
   int old;
   PX_TRY(find_owner(r, before, &old));
   for (int64_t i = 0; i < p->block_count; i++) {
@@ -134,7 +134,7 @@ static px_status read_event(reader *r, const px_memory_event *e, change *c) {
 }
 
 // What was reserved before the first event.
-static int64_t reserved_before(const px_memory_past *p) {
+static int64_t reserved_before(const px_memory_trace *p) {
   int64_t reserved = 0;
   for (int64_t i = 0; i < p->block_count; i++)
     if (!i || p->blocks[i].segment_address != p->blocks[i - 1].segment_address)
@@ -143,12 +143,12 @@ static int64_t reserved_before(const px_memory_past *p) {
   return reserved;
 }
 
-static int column_of(const px_memory_past *p, int64_t event) {
+static int column_of(const px_memory_trace *p, int64_t event) {
   return (int)(event * PX__COLUMNS / p->event_count);
 }
 
 static void find_columns(const reader *r, px__past *out, int64_t total) {
-  const px_memory_past *p = r->past;
+  const px_memory_trace *p = r->past;
   int64_t reserved = reserved_before(p);
   for (int i = 0; i < PX__COLUMNS; i++) out->columns[i].event = -1;
   for (int64_t i = 0; i < p->event_count; i++) {
@@ -217,7 +217,7 @@ static px_status rank_owners(reader *r, px__past *out, int64_t total) {
 }
 
 static px_status make_room(reader *r) {
-  const px_memory_past *p = r->past;
+  const px_memory_trace *p = r->past;
   size_t events = (size_t)p->event_count, most = events + (size_t)p->block_count + 2;
   for (r->room = 16; r->room < 2 * most;) r->room *= 2;
   PX_TRY(px__alloc((void **)&r->changes, (events + 1) * sizeof *r->changes));
@@ -236,7 +236,7 @@ static px_status read_all(reader *r, px__past *out) {
   return rank_owners(r, out, total);
 }
 
-px_status px__past_read(px__past *out, const px_memory_past *past) {
+px_status px__past_read(px__past *out, const px_memory_trace *past) {
   reader r = {.past = past};
   *out = (px__past){0};
   px_status status = read_all(&r, out);

@@ -25,6 +25,6 @@ typedef struct px__past {
 } px__past;
 
 // Frees with px__past_drop, also after an error. There are events.
-px_status px__past_read(px__past *out, const px_memory_past *past)
+px_status px__past_read(px__past *out, const px_memory_trace *past)
     __attribute__((warn_unused_result));
 void px__past_drop(px__past *past);

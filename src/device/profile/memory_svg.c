@@ -19,7 +19,7 @@ static const char *const colors[] = {
 
 typedef struct drawing {
   px__text *to;
-  const px_memory_past *past;
+  const px_memory_trace *past;
   px__past read;
   double scale;                                    // pixels a byte
   int64_t below[PX__COLUMNS], above[PX__COLUMNS];  // the edges of the part that is drawn
@@ -43,7 +43,7 @@ static void add_escaped(px__text *to, const char *text) {
 
 // When a column begins; the one behind the last tells of the last event.
 static void add_time(const drawing *d, int column) {
-  const px_memory_past *p = d->past;
+  const px_memory_trace *p = d->past;
   int64_t event = column * p->event_count / PX__COLUMNS;
   if (event == p->event_count) event--;
   double us = (double)(p->events[event].time - p->events[0].time);
@@ -149,7 +149,7 @@ static int add_device(drawing *d, int owners) {
   return legend > least ? legend : least;
 }
 
-static bool has_blocks(const px_memory_past *past) {
+static bool has_blocks(const px_memory_trace *past) {
   for (int64_t i = 0; i < past->event_count; i++)
     if (past->events[i].action == PX_MEMORY_ALLOC ||
         past->events[i].action == PX_MEMORY_FREE_REQUESTED)
@@ -157,7 +157,7 @@ static bool has_blocks(const px_memory_past *past) {
   return false;
 }
 
-static px_status add_devices(px__text *body, int *top, const px_memory_past *devices, int count,
+static px_status add_devices(px__text *body, int *top, const px_memory_trace *devices, int count,
                              int owners) {
   for (int i = 0; i < count; i++) {
     drawing d = {.to = body, .past = &devices[i]};
@@ -183,7 +183,7 @@ static void add_all(px__text *to, const px__text *body, int height) {
                WIDTH, height, WIDTH, height, body->at ? body->at : "");
 }
 
-px_status px_memory_picture(char **out, const px_memory_past *devices, int count, int owners) {
+px_status px_memory_picture(char **out, const px_memory_trace *devices, int count, int owners) {
   px__text body = {0}, all = {0};
   int height = 0;
   PX_GIVEN(out);
@@ -208,7 +208,7 @@ static px_status write(const char *text, const char *path) {
   return px__picture_close(file, path);
 }
 
-static void drop(px_memory_past *devices, int count) {
+static void drop(px_memory_trace *devices, int count) {
   for (int i = 0; i < count; i++) {
     px__free((void *)devices[i].blocks);
     px__free((void *)devices[i].events);
@@ -216,7 +216,7 @@ static void drop(px_memory_past *devices, int count) {
   px__free(devices);
 }
 
-static px_status draw(px_memory_past *devices, int count, int owners, const char *path) {
+static px_status draw(px_memory_trace *devices, int count, int owners, const char *path) {
   char *text = NULL;
   for (int i = 0; i < count; i++) {
     devices[i].device = i;
@@ -230,7 +230,7 @@ static px_status draw(px_memory_past *devices, int count, int owners, const char
 }
 
 px_status px_memory_draw(const char *path, int owners) {
-  px_memory_past *devices = NULL;
+  px_memory_trace *devices = NULL;
   PX_GIVEN(path);
   int count = px__device_alive() ? px__rt.count : 0;
   PX_TRY(px__alloc((void **)&devices, (size_t)(count + 1) * sizeof *devices));

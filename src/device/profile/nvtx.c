@@ -105,11 +105,11 @@ static function heard(int number) {
 // ---- marks and ranges
 int px_nvtx_push(const char *message) {
   function push = message ? heard(PUSH) : NULL;
-  return push ? ((int (*)(const char *))push)(message) : PX_NVTX_NOBODY;
+  return push ? ((int (*)(const char *))push)(message) : PX_NVTX_NO_TOOL;
 }
 int px_nvtx_pop(void) {
   function pop = heard(POP);
-  return pop ? ((int (*)(void))pop)() : PX_NVTX_NOBODY;
+  return pop ? ((int (*)(void))pop)() : PX_NVTX_NO_TOOL;
 }
 void px_nvtx_mark(const char *message) {
   function mark = message ? heard(MARK) : NULL;

@@ -27,14 +27,14 @@ static int by_end(const void *a, const void *b) {
 static bool is_outermost(const px_profile *profile, const px_profile_event *e) {
   px_profile_event above;
   for (int64_t i = e->parent; px_profile_event_at(profile, i, &above); i = above.parent)
-    if (above.kind != PX_PROFILE_PART) return false;
+    if (above.kind != PX_PROFILE_RANGE) return false;
   return true;
 }
 
 static bool span_of(px__span *out, const px_profile *profile, int64_t i) {
   px_profile_event e;
   px_profile_event_at(profile, i, &e);
-  bool work = e.kind == PX_PROFILE_DEVICE, part = e.kind == PX_PROFILE_PART;
+  bool work = e.kind == PX_PROFILE_DEVICE, part = e.kind == PX_PROFILE_RANGE;
   if (e.kind == PX_PROFILE_MEMORY || (!work && !part && !is_outermost(profile, &e))) return false;
   *out = (px__span){.start = e.start, .end = e.end, .number = i};
   out->lane = work ? e.stream : e.thread;
@@ -195,7 +195,7 @@ static void add_steps(px__text *text, const px_profile *profile) {
   px_profile_event e;
   step s = {.before = -1};
   for (int64_t i = 0; px_profile_event_at(profile, i, &e); i++) {
-    bool begins = e.kind == PX_PROFILE_PART && !strncmp(e.name, prefix, sizeof prefix - 1);
+    bool begins = e.kind == PX_PROFILE_RANGE && !strncmp(e.name, prefix, sizeof prefix - 1);
     if (begins) {
       if (s.before < 0 && !s.open) px__text_add(text, "%-24s  %12s\n", "Step", "ms");
       end_step(text, &s);

@@ -105,7 +105,7 @@ static px_status put_tracks(writer *w) {
 
 // ---- events
 static const char *category(const px_profile_event *e) {
-  if (e->kind == PX_PROFILE_PART) return "user_annotation";
+  if (e->kind == PX_PROFILE_RANGE) return "user_annotation";
   if (!is_work(e)) return "cpu_op";
   return e->work == PX_PROFILE_COPY ? "gpu_memcpy" : "kernel";
 }

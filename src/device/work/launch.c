@@ -29,7 +29,7 @@ bool px__runs_host_kernels(px_device_type type) {
   return PX__BACKEND_HAS(px__rt.backend, runs_host_kernels);
 }
 
-bool px__recurrent_plan(px_device device, const px_recurrent_net *net, px_recurrent_room *room,
+bool px__recurrent_plan(px_device device, const px_recurrent_net *net, px_recurrent_sizes *room,
                         int64_t *places) {
   if (device.type != PX_CUDA || !PX__BACKEND_HAS(px__rt.backend, recurrent_plan)) return false;
   return px__rt.backend->recurrent_plan(px__rt.devices[device.index]->physical, net, room, places);

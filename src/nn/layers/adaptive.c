@@ -67,7 +67,7 @@ px_status px__adaptive_init(px_module *self) {
   if (self->stage == PX__STARTS) {  // cutoffs now include n_classes: undo its count
     PX_TRY(px_module_set_attribute(self, "n_clusters", PX_I(int_of(self, "n_clusters") - 1)));
     PX_TRY(px_module_set_attribute(self, "head_size", PX_I(int_of(self, "head_size") - 1)));
-    return px_module_each(self, PX_ENTRY_MODULE, "", true, false, reset_child, self);
+    return px_module_walk(self, PX_ENTRY_MODULE, "", true, false, reset_child, self);
   }
   px_value given = px_module_attribute(self, "cutoffs");
   int64_t all[PX__ATTRIBUTE_INTS];
@@ -262,7 +262,7 @@ px_status px__adaptive_forward(px_tensor **out, px_module *self,
   px_status status = log_likelihood(&output, &b);
   px_release(b.head_index);
   px_release(b.added);
-  if (status != PX_OK) return px_error_pass(status, __FILE__, __LINE__, __func__);
+  if (status != PX_OK) return px_error_add_frame(status, __FILE__, __LINE__, __func__);
   PX_TRY(px_neg(&negated, output));
   PX_TRY(px_mean(&out[1], negated, NULL, 0, false, PX_DTYPE_NONE));
   if (batched) return out[0] = PX_MOVE(output), PX_OK;

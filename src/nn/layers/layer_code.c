@@ -18,7 +18,7 @@ static const char *name_at(const void *names, int i) {
 const px_module_kind *px_module_kind_find(const char *name) {
   for (int i = 0; i < px__layer_count; i++)
     if (!strcmp(px__layers[i].name, name)) return &px__layers[i];
-  px__kind_missed(name, px_name_nearest(name, name_at, NULL));
+  px__kind_missed(name, px_name_suggest(name, name_at, NULL));
   return NULL;
 }
 

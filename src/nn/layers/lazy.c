@@ -20,10 +20,10 @@ px_status px__lazy_begin(px_module *self, const px_module_lazy *lazy) {
 static px_status measure(int64_t *out, const px_module *self, const px_module_lazy *lazy,
                          const px_tensor *input) {
   int ndim = px_tensor_ndim(input), at = lazy->dim < 0 ? lazy->dim + ndim : lazy->dim;
-  PX_CHECK(!lazy->least || (lazy->least <= ndim && ndim <= lazy->most), PX_RUNTIME,
+  PX_CHECK(!lazy->min_dims || (lazy->min_dims <= ndim && ndim <= lazy->max_dims), PX_RUNTIME,
            "Expected %dD (unbatched) or %dD (batched) input to %s, but got input of size: "
            "torch.Size([%s])",
-           lazy->least, lazy->most, self->kind->name,
+           lazy->min_dims, lazy->max_dims, self->kind->name,
            px__comma_text((char[160]){0}, 160, ndim, px_tensor_sizes(input)));
   PX_CHECK(at >= 0 && at < ndim, PX_INDEX, "tuple index out of range");
   *out = px_tensor_size(input, at);
@@ -59,7 +59,7 @@ px_status px_module_infer(px_module *self, px_tensor *input) {
   if (status == PX_OK) return PX_OK;
   make_uninitialized(self, uninitialized, count);
   PX_TRY(px_module_set_attribute(self, lazy->size, PX_I(0)));
-  return px_error_pass(status, __FILE__, __LINE__, __func__);
+  return px_error_add_frame(status, __FILE__, __LINE__, __func__);
 }
 
 px_status px__lazy_forward(px_tensor **out, px_module *self, px_tensor *const *inputs, int count) {

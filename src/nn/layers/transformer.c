@@ -396,5 +396,5 @@ px_status px__transformer_init(px_module *self) {
                      px_value_int(px_module_attribute(self, number)), norm));
     PX_TRY(px_module_register_module(self, i ? "decoder" : "encoder", stack));
   }
-  return px_module_each(self, PX_ENTRY_PARAMETER, "", true, false, start_matrix, NULL);
+  return px_module_walk(self, PX_ENTRY_PARAMETER, "", true, false, start_matrix, NULL);
 }

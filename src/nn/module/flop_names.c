@@ -67,7 +67,7 @@ static px_status enter(px_module *self, const char *class_name) {
   session = now;
   if (!find(self)) {
     PX_TRY(record(self, class_name));
-    PX_TRY(px_module_each(self, PX_ENTRY_MODULE, class_name, true, true, record_entry, NULL));
+    PX_TRY(px_module_walk(self, PX_ENTRY_MODULE, class_name, true, true, record_entry, NULL));
   }
   return px_flops_enter(find(self)->name);
 }
@@ -77,7 +77,7 @@ px_status px_module_count_flops(px_module *self, const char *class_name) {
   pthread_mutex_lock(&lock);
   px_status status = enter(self, class_name ? class_name : self->kind->name);
   pthread_mutex_unlock(&lock);
-  return status == PX_OK ? PX_OK : px_error_pass(status, __FILE__, __LINE__, __func__);
+  return status == PX_OK ? PX_OK : px_error_add_frame(status, __FILE__, __LINE__, __func__);
 }
 
 px_status px__nn_call(bool *counted, px_module *self) {

@@ -62,14 +62,14 @@ static bool next_hook(const px_module *self, bool before, int64_t after, int64_t
   return false;
 }
 
-static px_status run_hooks(px_module *self, bool before, const px_module_way *way, void *call) {
+static px_status run_hooks(px_module *self, bool before, const px_module_runner *way, void *call) {
   int64_t last = self->hook_count ? self->hooks[self->hook_count - 1].id : 0;
   px_hook_entry hook = {0};
   while (next_hook(self, before, hook.id, last, &hook)) PX_TRY(way->hook(self, &hook, call));
   return PX_OK;
 }
 
-px_status px_module_run(px_module *self, const px_module_way *way, void *call) {
+px_status px_module_run(px_module *self, const px_module_runner *way, void *call) {
   PX_GIVEN(self);
   PX_GIVEN(way);
   PX_CHECK(way->hook && way->forward, PX_TYPE, "px_module_run(): `way` lacks a function");
@@ -112,7 +112,7 @@ static px_status tensor_forward(px_module *self, void *with) {
 
 static px_status forward_hooked(px_tensor **results, px_module *self, px_tensor *const *inputs,
                                 int count) {
-  static const px_module_way way = {tensor_hook, tensor_forward};
+  static const px_module_runner way = {tensor_hook, tensor_forward};
   tensor_call call = {.count = count, .results = results};
   memcpy(call.inputs, inputs, (size_t)count * sizeof *inputs);
   px_retain(*call.inputs);

@@ -132,7 +132,7 @@ px_status px_module_invoke(px_tensor **results, int result_count, px_module *sel
   PX_GIVEN(self);
   PX_GIVEN(method);
   PX_GIVEN_N(args, count);
-  static const px_module_way way = {invoke_hook, invoke_bare};
+  static const px_module_runner way = {invoke_hook, invoke_bare};
   px_tensor *all[PX__RESULTS] = {NULL};
   invocation call = {.method = method, .count = count, .wanted = result_count, .results = all};
   PX_CHECK(result_count >= 1 && result_count <= PX__RESULTS && count >= 0 && count <= ARGUMENTS,

@@ -261,7 +261,7 @@ static px_status entry_register(px_module *self, px__entry entry) {
   if (status == PX_OK) return PX_OK;
   px_release(entry.tensor);
   px_release(entry.module);
-  return px_error_pass(status, __FILE__, __LINE__, __func__);
+  return px_error_add_frame(status, __FILE__, __LINE__, __func__);
 }
 
 px_status px_module_register_parameter(px_module *self, const char *name, px_tensor *parameter) {

@@ -21,7 +21,7 @@ px_status px_module_state_dict(px_dict **out, px_module *self, const char *prefi
   *out = NULL;
   PX_SCOPED(px_dict) state = NULL;
   PX_TRY(px_dict_new(&state));
-  PX_TRY(px_module_each(self, STATE, prefix, true, true, add_state, state));
+  PX_TRY(px_module_walk(self, STATE, prefix, true, true, add_state, state));
   *out = PX_MOVE(state);
   return PX_OK;
 }
@@ -93,14 +93,14 @@ static px_status copy_in(const char *name, const px_module_entry *entry, px_modu
 }
 
 static px_status load_checked(px_module *self, load *l, bool strict) {
-  PX_TRY(px_module_each(self, STATE, "", true, true, compare, l));
+  PX_TRY(px_module_walk(self, STATE, "", true, true, compare, l));
   for (int64_t i = 0; i < px_dict_size(l->state); i++)
     if (!px_dict_get(l->names, px_dict_name(l->state, i)))
       add_name(l->unexpected, sizeof l->unexpected, px_dict_name(l->state, i));
   PX_TRY(report_differences(self, l, strict));
   bool recording = px_grad_enabled();
   px_grad_set_enabled(false);
-  px_status status = px_module_each(self, STATE, "", true, true, copy_in, l->state);
+  px_status status = px_module_walk(self, STATE, "", true, true, copy_in, l->state);
   px_grad_set_enabled(recording);
   return status;
 }

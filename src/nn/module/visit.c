@@ -10,7 +10,7 @@ enum { MAX_NAME = 512 };
 typedef struct walk {
   int sorts;
   bool recurse, duplicates;
-  px_module_visit visit;
+  px_module_visitor visit;
   void *context;
   const void **seen;                  // visited items: a hash table by address
   int64_t seen_count, seen_capacity;  // capacity: a power of two, at least twice the count
@@ -101,8 +101,8 @@ static px_status walk_module(walk *w, px_module *self, const char *prefix) {
   return status;
 }
 
-px_status px_module_each(px_module *self, int sorts, const char *prefix, bool recurse,
-                         bool duplicates, px_module_visit visit, void *context) {
+px_status px_module_walk(px_module *self, int sorts, const char *prefix, bool recurse,
+                         bool duplicates, px_module_visitor visit, void *context) {
   PX_GIVEN(self);
   PX_GIVEN(visit);
   walk w = {sorts, recurse, duplicates, visit, context, NULL, 0, 0};
@@ -130,7 +130,7 @@ px_status px_module_parameters(px_list **out, px_module *self) {
   PX_GIVEN(out);
   PX_GIVEN(self);
   tensor_array all = {0};
-  px_status status = px_module_each(self, PX_ENTRY_PARAMETER, "", true, false, collect, &all);
+  px_status status = px_module_walk(self, PX_ENTRY_PARAMETER, "", true, false, collect, &all);
   if (status == PX_OK) status = px_list_new(out, all.items, all.count);
   px_free(all.items);
   return status;
@@ -146,7 +146,7 @@ static px_status set_mode(const char *name, const px_module_entry *entry, px_mod
 
 px_status px_module_train(px_module *self, bool training) {
   PX_GIVEN(self);
-  return px_module_each(self, PX_ENTRY_MODULE, "", true, false, set_mode, &training);
+  return px_module_walk(self, PX_ENTRY_MODULE, "", true, false, set_mode, &training);
 }
 
 static px_status set_requires(const char *name, const px_module_entry *entry, px_module *owner,
@@ -156,7 +156,7 @@ static px_status set_requires(const char *name, const px_module_entry *entry, px
 
 px_status px_module_requires_grad(px_module *self, bool requires_grad) {
   PX_GIVEN(self);
-  return px_module_each(self, PX_ENTRY_PARAMETER, "", true, false, set_requires, &requires_grad);
+  return px_module_walk(self, PX_ENTRY_PARAMETER, "", true, false, set_requires, &requires_grad);
 }
 
 static px_status clear_grad(const char *name, const px_module_entry *entry, px_module *owner,
@@ -166,7 +166,7 @@ static px_status clear_grad(const char *name, const px_module_entry *entry, px_m
 
 px_status px_module_zero_grad(px_module *self) {
   PX_GIVEN(self);
-  return px_module_each(self, PX_ENTRY_PARAMETER, "", true, false, clear_grad, NULL);
+  return px_module_walk(self, PX_ENTRY_PARAMETER, "", true, false, clear_grad, NULL);
 }
 
 // ---- conversion of dtype, device and memory format
@@ -228,7 +228,7 @@ px_status px_module_to_format(px_module *self, px_dtype dtype, px_device device,
   bool recording = px_grad_enabled();
   px_grad_set_enabled(false);
   px_status status =
-      px_module_each(self, PX_ENTRY_PARAMETER | PX_ENTRY_BUFFER, "", true, false, move_entry, &to);
+      px_module_walk(self, PX_ENTRY_PARAMETER | PX_ENTRY_BUFFER, "", true, false, move_entry, &to);
   px_grad_set_enabled(recording);
   return status;
 }

@@ -33,7 +33,7 @@ px_status px__empty_dense(px_tensor **out, int ndim, const int64_t *sizes, const
   if (!pin) return px_tensor_empty_strided(out, ndim, sizes, strides, dtype, device);
   PX_TRY(px_tensor_empty_pinned(out, ndim, sizes, dtype));
   if (strides) px__sizes_copy((*out)->strides, strides, ndim);
-  px__tensor_settle(*out);
+  px__tensor_update_derived(*out);
   return PX_OK;
 }
 
@@ -49,7 +49,7 @@ px_status px__empty_in(px_tensor **out, const px_tensor *t, const char *memory_f
     return px__batched_new(out, all, t->level);
   }
   if (format == PX_FORMAT_PRESERVE)
-    strides = px__kept_strides(buffer, t);
+    strides = px__preserved_strides(buffer, t);
   else
     PX_TRY(px__format_strides(buffer, t->ndim, t->sizes, format));
   return px__empty_dense(out, t->ndim, t->sizes, strides, dtype, device, pin);

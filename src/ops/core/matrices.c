@@ -142,7 +142,7 @@ static px_status find_info(const int32_t *numbers, const px_tensor *info, px_sta
 px_status px__check_info(const px_tensor *info, px_status code, const char *name,
                          const char *text) {
   px_device_type type = (px_device_type)px__tensor_device(info).type;
-  info = px__all_places(info);
+  info = px__innermost_physical(info);
   if (type == PX_META || !info->numel) return PX_OK;
   if (type == PX_CPU) return find_info(px_tensor_data(info), info, code, name, text);
   PX_SCOPED(px_tensor) any = NULL;

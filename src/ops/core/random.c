@@ -19,9 +19,8 @@
 static px_status check_range(px_dtype dtype, int64_t from, int64_t to) {
   const px_dtype_info *info = px_dtype_about(dtype);
   if (dtype == PX_INT64) return PX_OK;
-  PX_CHECK((double)from >= info->least, PX_RUNTIME, "from is out of bounds for %s",
-           info->type_name);
-  PX_CHECK((double)(to - 1) <= info->greatest, PX_RUNTIME, "to - 1 is out of bounds for %s",
+  PX_CHECK((double)from >= info->min, PX_RUNTIME, "from is out of bounds for %s", info->type_name);
+  PX_CHECK((double)(to - 1) <= info->max, PX_RUNTIME, "to - 1 is out of bounds for %s",
            info->type_name);
   return PX_OK;
 }

@@ -116,7 +116,7 @@ static void bags_drop(bags *b) {
 // Offsets are validated on the CPU only.
 static px_status check_offsets(const px_tensor *offsets, int64_t length) {
   PX_TRY(check_indices(offsets, "embedding_bag"));
-  PX_TRY(px__refuse_batched(offsets));
+  PX_TRY(px__check_not_batched(offsets));
   if (px__tensor_device(offsets).type != PX_CPU || !offsets->numel) return PX_OK;
   PX_SCOPED(px_tensor) converted = NULL;
   PX_SCOPED(px_tensor) flat = NULL;

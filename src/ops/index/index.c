@@ -53,7 +53,7 @@ static void select_part(px_operand *o, int64_t *buffer, int imaginary) {
 
 // part: 0 (real) or 1 (imaginary) of complex numbers; -1 for whole elements.
 static px_status launch(const px__index_loop *p, const px_tensor *self, const px_tensor *other,
-                        const int64_t *other_strides, bool put, px_put_how how, int part) {
+                        const int64_t *other_strides, bool put, px_put_mode how, int part) {
   int64_t buffers[2][PX_MAX_DIMS], scaled_strides[PX_MAX_DIMS];
   static px__named_kernel kernels[2] = {{.name = "index_get"}, {.name = "index_put"}};
   px__named_kernel *kernel = &kernels[put];
@@ -106,7 +106,7 @@ px_status px__index_loop_get(const px__index_loop *p, px_tensor *out, const px_t
 
 // Complex numbers support ADD, by their parts. Unsigned integers support ADD and MULTIPLY, as
 // signed ones.
-px_status px__index_loop_check_dtype(px_dtype dtype, px_put_how how) {
+px_status px__index_loop_check_dtype(px_dtype dtype, px_put_mode how) {
   bool parts = how == PX_PUT_ADD && px_dtype_is_complex(dtype);
   bool bits = (how == PX_PUT_ADD || how == PX_PUT_MULTIPLY) && px__is_unsigned(dtype);
   PX_CHECK(how == PX_PUT_STORE || dtype < PX_DTYPE_COMPUTED || parts || bits, PX_UNIMPLEMENTED,
@@ -114,7 +114,7 @@ px_status px__index_loop_check_dtype(px_dtype dtype, px_put_how how) {
   return PX_OK;
 }
 px_status px__index_loop_combine(const px__index_loop *p, px_tensor *self, const px_tensor *values,
-                                 px_put_how how) {
+                                 px_put_mode how) {
   int64_t strides[PX_MAX_DIMS];
   PX_SCOPED(px_tensor) scaled_strides = NULL;
   if (values->storage == self->storage) {
@@ -360,7 +360,7 @@ px_status px__index_along(px__index_loop *p, const px_tensor *self, int dim,
                           const px_tensor *index) {
   // PyTorch raises RuntimeError here on the CPU. Faults on devices are IndexErrors for all ops.
   bool device = px__tensor_device(self).type != PX_CPU;
-  p->count = 0, p->wraps = false, p->fault = device ? PX_FAULT_INDEX : PX_FAULT_PLACE;
+  p->count = 0, p->wraps = false, p->fault = device ? PX_FAULT_INDEX : PX_FAULT_INDEX_RUNTIME;
   PX_TRY(add_index(p, index, self));
   set_dim(p, 0, self, dim);
   p->ndim = index->ndim;

@@ -38,16 +38,16 @@ px_status px__index_loop_get(const px__index_loop *p, px_tensor *out, const px_t
 px_status px__index_loop_put(const px__index_loop *p, px_tensor *self, const px_tensor *values,
                              bool add) __attribute__((warn_unused_result));
 // Fails if a dtype does not support the combination. Call before writing any element.
-px_status px__index_loop_check_dtype(px_dtype dtype, px_put_how how)
+px_status px__index_loop_check_dtype(px_dtype dtype, px_put_mode how)
     __attribute__((warn_unused_result));
 px_status px__index_loop_combine(const px__index_loop *p, px_tensor *self, const px_tensor *values,
-                                 px_put_how how) __attribute__((warn_unused_result));
+                                 px_put_mode how) __attribute__((warn_unused_result));
 // Combines src with the first result, which is self or a copy of it, along `dim`. `first`, if
 // given, is a 0-dim tensor stored to the indexed elements beforehand.
 typedef struct px__scatter_call {
   px_tensor *self, *index, *src;
   int64_t dim;
-  px_put_how how;
+  px_put_mode how;
   px_tensor *first;
 } px__scatter_call;
 px_status px__scatter(px_call *call, const px__scatter_call *s) __attribute__((warn_unused_result));

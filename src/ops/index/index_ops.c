@@ -297,7 +297,7 @@ PX_RUN(gather_backward) {
 }
 
 static px_status put_along(px_tensor *to, int dim, const px_tensor *index, const px_tensor *values,
-                           px_put_how how) {
+                           px_put_mode how) {
   px__index_loop p;
   px_status status = px__index_along(&p, to, dim, index);
   if (status == PX_OK) status = px__index_loop_combine(&p, to, values, how);

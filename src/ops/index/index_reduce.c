@@ -21,14 +21,14 @@
 typedef enum identity { ZERO, ONE, LOWEST, HIGHEST } identity;
 typedef struct reduction {
   const char *name;
-  px_put_how how;
+  px_put_mode how;
   identity identity;
 } reduction;
 static const reduction reductions[] = {
     {"sum", PX_PUT_ADD, ZERO},          {"mean", PX_PUT_ADD, ZERO},
     {"add", PX_PUT_ADD, ZERO},          {"prod", PX_PUT_MULTIPLY, ONE},
-    {"multiply", PX_PUT_MULTIPLY, ONE}, {"amax", PX_PUT_GREATEST, LOWEST},
-    {"amin", PX_PUT_LEAST, HIGHEST}};
+    {"multiply", PX_PUT_MULTIPLY, ONE}, {"amax", PX_PUT_MAX, LOWEST},
+    {"amin", PX_PUT_MIN, HIGHEST}};
 static const reduction *reduction_named(const char *name) {
   const reduction *w = reductions;
   while (strcmp(w->name, name) != 0) w++;
@@ -47,14 +47,14 @@ static px_scalar identity_of(identity u, px_dtype dtype) {
 // ---- scatter
 
 PX_RUN(scatter_add_or_multiply) {
-  px_put_how how = reduction_named(args->reduce)->how;
+  px_put_mode how = reduction_named(args->reduce)->how;
   return px__scatter(call,
                      &(px__scatter_call){args->self, args->index, args->src, args->dim, how, NULL});
 }
 PX_RUN(scatter_value_add_or_multiply) {
   PX_SCOPED(px_tensor) value = NULL;
   PX_TRY(px__value_like(&value, args->self, args->value));
-  px_put_how how = reduction_named(args->reduce)->how;
+  px_put_mode how = reduction_named(args->reduce)->how;
   return px__scatter(call,
                      &(px__scatter_call){args->self, args->index, value, args->dim, how, NULL});
 }

@@ -194,7 +194,7 @@ static px_status check_finite(const px_tensor *t) {
   PX_SCOPED(px_tensor) finite = NULL;
   PX_SCOPED(px_tensor) all = NULL;
   if (px__is_meta(t)) return PX_OK;
-  PX_TRY(px_isfinite(&finite, px__all_places(t)));
+  PX_TRY(px_isfinite(&finite, px__innermost_physical(t)));
   PX_TRY(px_all(&all, finite, NULL, 0, false));
   PX_TRY(px_tensor_item(&truth, all));
   PX_CHECK(px_scalar_int(truth), PX_RUNTIME,

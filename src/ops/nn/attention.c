@@ -136,7 +136,7 @@ static px_status check_tiles(const px_op *op, const px_tensor *q, const px_tenso
 // Strides of the output: those of query if its sizes match; NULL: row-major.
 static const int64_t *output_strides(int64_t buffer[4], const px_tensor *query,
                                      const int64_t *sizes) {
-  return px__has_sizes(query, 4, sizes) ? px__kept_strides(buffer, query) : NULL;
+  return px__has_sizes(query, 4, sizes) ? px__preserved_strides(buffer, query) : NULL;
 }
 PX_RUN(tiled_attention) {
   const px_tensor *q = args->query;
@@ -361,9 +361,9 @@ static px_status find_reason(const char **out, tiles *t, common *c, arguments *a
   t->adds_mask = asked.adds_mask;
   return PX_OK;
 }
-const char *px_attention_unfit(const px_tensor *query, const px_tensor *key, const px_tensor *value,
-                               const px_tensor *attn_mask, double dropout_p, bool is_causal,
-                               bool enable_gqa) {
+const char *px_attention_unsupported(const px_tensor *query, const px_tensor *key,
+                                     const px_tensor *value, const px_tensor *attn_mask,
+                                     double dropout_p, bool is_causal, bool enable_gqa) {
   common c;
   tiles t = {0};
   const char *reason = NULL;

@@ -37,7 +37,7 @@ static void ctc_release(ctc *c) {
 static px_status on_host(px_tensor **out, const px_tensor *t) {
   const int64_t *read;  // px__tensor_read waits for pending copies
   PX_SCOPED(px_tensor) wide_input = NULL;
-  PX_TRY(px__refuse_batched(t));
+  PX_TRY(px__check_not_batched(t));
   PX_TRY(px__tensor_to(&wide_input, t, PX_INT64, px_cpu()));
   PX_TRY(px_contiguous(out, wide_input));
   return px__tensor_read(&read, *out);

@@ -16,7 +16,7 @@ static px_status check_classes(const px_tensor *target, int64_t min, int64_t cla
                                const char *text) {
   if (px__tensor_device(target).type != PX_CPU) return PX_OK;
   PX_SCOPED(px_tensor) flat = NULL;
-  PX_TRY(px_contiguous(&flat, px__all_places(target)));
+  PX_TRY(px_contiguous(&flat, px__innermost_physical(target)));
   const int64_t *at;
   PX_TRY(px__tensor_read(&at, flat));
   for (int64_t i = 0; i < flat->numel; i++)

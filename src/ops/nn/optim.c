@@ -48,8 +48,8 @@ PX_RUN(optimizer_step_by) {
   const px_value *last = &call->args[call->op->param_count - 2];
   const px_tensor *numbers = last->v.tensor;
   int64_t row = px_value_int(last[1]);
-  PX_CHECK(numbers->ndim == 2 && numbers->sizes[1] == PX_NUMBERS_LINE, PX_RUNTIME,
-           "expected the numbers of a step in rows of %d", PX_NUMBERS_LINE);
+  PX_CHECK(numbers->ndim == 2 && numbers->sizes[1] == PX_NUMBERS_ROW, PX_RUNTIME,
+           "expected the numbers of a step in rows of %d", PX_NUMBERS_ROW);
   PX_CHECK(row >= 0 && row < numbers->sizes[0], PX_INDEX, "row %lld of the numbers is out of range",
            (long long)row);
   return update(call, args->param, args->grad, true);
@@ -64,6 +64,6 @@ PX_RUN(optimizer_numbers) {
   for (int64_t i = 0; i < count; i++) PX_TRY(check_one(args->scalars.v.tensors[i], "scalar"));
   if (args->rate) PX_TRY(check_one(args->rate, "rate"));
   if (args->found_inf) PX_TRY(check_one(args->found_inf, "found_inf"));
-  int64_t sizes[] = {each ? count / each : 1, PX_NUMBERS_LINE};
+  int64_t sizes[] = {each ? count / each : 1, PX_NUMBERS_ROW};
   return px__call_result(call, 0, 2, sizes, PX_FLOAT64);
 }

@@ -131,7 +131,7 @@ bool px__recurrent_supported(const px__recurrent_inputs *w) {
 
 // Sets *out to true if there is a plan. The caller must then call plan_end.
 static px_status make_plan(plan *p, const px__recurrent_inputs *w, bool *out) {
-  px_recurrent_room needed;
+  px_recurrent_sizes needed;
   *p = (plan){.device = px__tensor_device(w->rows), .dtype = (px_dtype)w->rows->dtype};
   *out = false;
   if (p->device.type != PX_CUDA || !describe(&p->net, w)) return PX_OK;

@@ -92,7 +92,7 @@ PX_RUN(pack_padded_sequence) {
   PX_CHECK(given->numel == batch, PX_RUNTIME,
            "Expected `len(lengths)` to be equal to batch_size, but got %lld (batch_size=%lld)",
            (long long)given->numel, (long long)batch);
-  PX_TRY(px__refuse_batched(given));
+  PX_TRY(px__check_not_batched(given));
   const int64_t *length;
   PX_TRY(px__tensor_read(&length, given));
   PX_TRY(check_lengths(length, batch, times));
@@ -147,7 +147,7 @@ PX_RUN(pad_packed_sequence) {
   PX_SCOPED(px_tensor) source = NULL;
   PX_SCOPED(px_tensor) rows = NULL;
   PX_TRY(check_host(sizes, "batch_sizes"));
-  PX_TRY(px__refuse_batched(sizes));
+  PX_TRY(px__check_not_batched(sizes));
   PX_CHECK(data->ndim >= 1 && data->ndim < PX_MAX_DIMS, PX_RUNTIME,
            "expected data with 1 to %d dimensions, got %d", PX_MAX_DIMS - 1, data->ndim);
   const int64_t *size;

@@ -125,7 +125,7 @@ static px_status check_q(const px_tensor *q) {
   PX_SCOPED(px_tensor) inside = NULL;
   PX_SCOPED(px_tensor) all = NULL;
   PX_SCOPED(px_tensor) plain = NULL;
-  PX_TRY(px_tensor_detach(&plain, px__all_places(q)));
+  PX_TRY(px_tensor_detach(&plain, px__innermost_physical(q)));
   PX_TRY(px_ge_scalar(&above, plain, px_int(0)));
   PX_TRY(px_le_scalar(&below, plain, px_int(1)));
   PX_TRY(px_logical_and(&inside, above, below));

@@ -91,7 +91,7 @@ static px_status copy_parts(const px_call *call, copy_fn parts, px_value list, i
   if (!has_parts(call, list)) return parts(result, list, dim);
   px__together_begin();
   px_status status = px__together_parts(result->storage->block);
-  return px_together_end(status == PX_OK ? parts(result, list, dim) : status);
+  return px_launch_batch_end(status == PX_OK ? parts(result, list, dim) : status);
 }
 
 static px_status copy_slices(px_tensor *result, px_value list, int dim) {

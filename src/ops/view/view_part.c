@@ -295,7 +295,7 @@ PX_RUN(tensor_split_tensor) {
   PX_CHECK(px__tensor_device(splits).type == PX_CPU, PX_RUNTIME,
            "tensor_split expected tensor_indices_or_sections to be on cpu, but it's on %s",
            px_device_type_name(px__tensor_device(splits).type));
-  PX_TRY(px__refuse_batched(splits));
+  PX_TRY(px__check_not_batched(splits));
   PX_TRY(px_contiguous(&flat, splits));
   const int64_t *values;
   PX_TRY(px__tensor_read(&values, flat));

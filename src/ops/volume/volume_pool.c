@@ -453,7 +453,7 @@ static px_status check_indices(const px_tensor *indices, int64_t count, const in
   char text[128] = "";
   if (px__tensor_device(indices).type != PX_CPU) return PX_OK;
   PX_SCOPED(px_tensor) flat = NULL;
-  PX_TRY(px_contiguous(&flat, px__all_places(indices)));
+  PX_TRY(px_contiguous(&flat, px__innermost_physical(indices)));
   const int64_t *at;
   PX_TRY(px__tensor_read(&at, flat));
   for (int k = 0; k < dims; k++)

@@ -211,7 +211,7 @@ class ByName(unittest.TestCase):
 
     def test_names_that_are_none_are_refused(self):
         for name in ("", "/phlox", "/phlox_1_2_3", "/phlox_1_2_3@0", "/phlox_../x@5", "/phlox_1_2_3@5 ", "/other_1_2_3@5", "/phlox_" + "1" * 99 + "@5"):
-            with self.assertRaisesRegex(ValueError, "is no name of shared memory", msg=name):
+            with self.assertRaisesRegex(ValueError, "is not a shared memory name", msg=name):
                 torch._C._storage_of_name(name, 4)
         with self.assertRaisesRegex(RuntimeError, "unable to open shared memory"):
             torch._C._storage_of_name("/phlox_1_2_3@5", 4)
@@ -220,7 +220,7 @@ class ByName(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "has not the 9999 bytes"):
             torch._C._storage_of_name(name, 9999)
         self.assertEqual(torch._C._storage_of_name(name, 8).data_ptr(), storage.data_ptr())
-        with self.assertRaisesRegex(RuntimeError, "in no shared memory that has a name"):
+        with self.assertRaisesRegex(RuntimeError, "is not in a named file"):
             torch._C._storage_name(torch.ones(2).untyped_storage())
 
 

@@ -42,8 +42,8 @@ class Meta(unittest.TestCase):
         for read in (x.cpu, lambda: x.to("cpu"), x.tolist, lambda: torch.ones(2, 3).copy_(x)):
             self.refuses(NotImplementedError, read, "Cannot copy out of meta tensor; no data!")
         self.refuses(RuntimeError, x.sum().item, "Tensor.item() cannot be called on meta tensors")
-        self.refuses(NotImplementedError, x.nonzero, "nonzero reads values, which tensors on meta do not have")
-        self.refuses(NotImplementedError, lambda: x[x > 0], "reads values, which tensors on meta do not have")
+        self.refuses(NotImplementedError, x.nonzero, "nonzero needs values, but meta tensors have none")
+        self.refuses(NotImplementedError, lambda: x[x > 0], "needs values, but meta tensors have none")
         self.refuses(TypeError, x.numpy, "can't convert meta device type tensor to numpy")
         self.refuses(BufferError, x.__dlpack__, "Cannot pack tensors on meta")
         self.refuses(RuntimeError, lambda: x + torch.ones(2, 3), "at least two devices, meta and cpu!")

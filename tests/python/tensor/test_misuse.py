@@ -87,7 +87,7 @@ nothing = c.CFUNCTYPE(c.c_int, *[c.c_void_p] * 6)(lambda *arguments: 0)
 
 # Pointers that may be NULL, by the name of the parameter, or of the function and the parameter.
 OPTIONAL = {"px_comm_run.work", "px_checkpoint_save.comm", "px_checkpoint_save.values", "px_sync_batch_norm.running_mean", "px_sync_batch_norm.running_var", "px_sync_batch_norm.weight", "px_sync_batch_norm.bias",
-            "px_op_keep_calls.keeper", "px_op_keep_calls.before", "px_saved_hooks_disable.message", "px_op_before_write.written", "release", "generator", "metadata", "gradients", "node_name",
+            "px_op_set_dispatch_hook.hook", "px_op_set_dispatch_hook.before", "px_saved_hooks_disable.message", "px_op_before_write.written", "release", "generator", "metadata", "gradients", "node_name",
             "prefix", "total", "px_loader_new.options", "px_profile_trace.members", "px_module_count_flops.class_name", "px_module_new.args", "px_dlpack_export.stream", "px_stream_set_current.stream", "px_shards_after_event.event", "px_shards_on_reduced.fn", "px_shards_on_reduced.stream",
             "px_memory_configure.text", "px_memory_record.history", "px_memory_set_allocator.allocator", "px_memory_pool_new_over.allocator", "px_module_register_parameter.parameter", "px_module_register_buffer.buffer",
             "px_module_register_module.child", "px_init_kaiming_uniform.nonlinearity", "px_init_kaiming_normal.nonlinearity",
@@ -95,12 +95,12 @@ OPTIONAL = {"px_comm_run.work", "px_checkpoint_save.comm", "px_checkpoint_save.v
             "px_optimizer_set_state.value", "px_optimizer_set_rate.rate",
             "px_optimizer_kind_step.manner", "px_transformer_encoder_new.norm", "px_transformer_decoder_new.norm", "px_scheduler_new.options", "px_op_register.out"}
 # Pointers that are refused in other words, or for which another reason comes first.
-WORDED = {"px_dataset_new.kind", "px_op_call.op", "px_op_call_each.op", "px_op_check_out.op", "px_tensor_from_data.data", "hook", "fn", "rates",
+WORDED = {"px_dataset_new.kind", "px_op_call.op", "px_op_call_batch.op", "px_op_check_out.op", "px_tensor_from_data.data", "hook", "fn", "rates",
           "px_fuse_norm.of_bias"}
 # Not called: they end what the others need, have other arguments than the sweep can make, or are the program's side of a callback.
 SKIPPED = {"px_duals_end", "px_release", "px_release_at", "px_move_at", "px_retain", "px_free", "px_object_end", "px_object_init", "px_error_set",
-           "px_error_note", "px_error_give", "px_error_pass", "px_error_take", "px_error_set_foreign", "px_warn", "px_op_set_hooks",
-           "px_thread_start", "px_name_nearest", "px_realloc", "px_site_set", "px_site_set_source", "px_site_set_frames", "px_site_here", "px_site_lend", "px_site_set_backward", "px_warning_set_sink", "px_vmap_begin",
+           "px_error_note", "px_error_give", "px_error_add_frame", "px_error_take", "px_error_set_foreign", "px_warn", "px_op_set_hooks",
+           "px_thread_start", "px_name_suggest", "px_realloc", "px_site_set", "px_site_set_source", "px_site_set_frames", "px_site_here", "px_site_lend", "px_site_set_backward", "px_warning_set_sink", "px_vmap_begin",
            "px_print_options_get", "px_print_options_set", "px_module_set_attribute", "px_tensor_set_kept_release", "px_tensor_set_user", "px_tensor_set_kept",
            "px_module_set_user", "px_tensor_set_slot_take", "px_node_name", "px_node_edge_count", "px_node_edge", "px_node_sequence",
            "px_node_variable", "px_op_describe"}
@@ -204,7 +204,7 @@ def number(base, name):
 
 def choices(function, parameter, made):
     """What goes for a parameter, and what does not."""
-    if "(*" in parameter or re.search(r"_hook \w+$|px_parallel_work|px_module_visit|px_module_replace|px_rates|px_loss|px_cluster_function", parameter):
+    if "(*" in parameter or re.search(r"_hook \w+$|px_parallel_work|px_module_visitor|px_module_replace|px_rates|px_loss|px_cluster_function", parameter):
         return nothing, [None]
     words, name = re.match(r"(.*?)(\w+)(?:\[.*\])?$", parameter).groups()
     if "[" in parameter:

@@ -75,7 +75,8 @@ static bool glanced(int device, const char *name, size_t length) {
 }
 
 PX_TEST(a_glance_goes_by_names_that_the_backend_knows) {
-  const px_backend driver = {.name = "cuda", .glance_named = glanced};  // properties would need it
+  const px_backend driver = {.name = "cuda",
+                             .match_forksafe = glanced};  // properties would need it
   int physical[PX__DEVICES];
   CHECK_EQ(px__visible(NULL, 3, &driver, true, physical), 3);
   CHECK_EQ(px__visible("GPU-01c, 0", 3, &driver, true, physical), 2);

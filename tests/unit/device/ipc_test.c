@@ -248,7 +248,7 @@ PX_TEST(a_process_may_receive_what_it_sent) {
   OK(px_storage_from_ipc_handle(&kept, &handle));
   CHECK(first_in(kept) == 5 && left() == 0);
   px_release(kept);
-  FAILS(px_storage_from_ipc_handle(&kept, &handle), PX_RUNTIME, "has let go of it");
+  FAILS(px_storage_from_ipc_handle(&kept, &handle), PX_RUNTIME, "has released the storage");
   CHECK_EQ(stat_of("allocated_bytes.all.current"), 0);
 }
 
@@ -302,13 +302,13 @@ PX_TEST(what_is_no_handle_is_refused) {
   FAILS(px_storage_ipc_handle(&good, px_tensor_storage(host)), PX_RUNTIME, "px_storage_fd");
   OK(px_storage_ipc_handle(&good, px_tensor_storage(t)));
   handle = good, handle.counters = zeros;
-  FAILS(px_storage_from_ipc_handle(&none, &handle), PX_VALUE, "no handle that Phlox has made");
-  handle = good, handle.place = ~0ull;
-  FAILS(px_storage_from_ipc_handle(&none, &handle), PX_RUNTIME, "has let go of it");
+  FAILS(px_storage_from_ipc_handle(&none, &handle), PX_VALUE, "invalid IPC handle");
+  handle = good, handle.slot = ~0ull;
+  FAILS(px_storage_from_ipc_handle(&none, &handle), PX_RUNTIME, "has released the storage");
   handle = good, handle.device[0] ^= 1;
   FAILS(px_storage_from_ipc_handle(&none, &handle), PX_RUNTIME, "does not see the device");
   handle = good, handle.serial += 1;
-  FAILS(px_storage_from_ipc_handle(&none, &handle), PX_RUNTIME, "has let go of it");
+  FAILS(px_storage_from_ipc_handle(&none, &handle), PX_RUNTIME, "has released the storage");
   OK(px_event_new(&plain, 0));
   FAILS(px_event_ipc_handle(&zeros, plain), PX_ACCELERATOR, "invalid resource handle");
   FAILS(px_event_from_ipc_handle(&event, px_cuda(0), &zeros), PX_VALUE, "no handle");
@@ -324,8 +324,8 @@ PX_TEST(bytes_out_of_the_allocation_are_refused) {
     hear(&good, sizeof good);
     bad = good, bad.bytes = 1 << 30;
     FAILS(px_storage_from_ipc_handle(&none, &bad), PX_VALUE, "are not in the");
-    bad = good, bad.place = ~0ull;
-    FAILS(px_storage_from_ipc_handle(&none, &bad), PX_VALUE, "no handle that Phlox has made");
+    bad = good, bad.slot = ~0ull;
+    FAILS(px_storage_from_ipc_handle(&none, &bad), PX_VALUE, "invalid IPC handle");
     bad = good, bad.offset = ~0ull - 8;
     FAILS(px_storage_from_ipc_handle(&none, &bad), PX_VALUE, "are not in the");
     bad = good, memset(bad.memory.bytes + PX_FILE_HANDLE, 0xff, 16);

@@ -58,7 +58,7 @@ PX_TEST(calls_are_issued_together_on_a_device) {
   for (int on_device = 0; on_device < 2; on_device++) {
     make_numbers(on_device ? px_cuda(1) : px_cpu(), CALLS);
     add_to_each(numbers[1], CALLS);
-    OK(px_op_call_each(px_op_find("add"), PX_CALL_NEW, CALLS, args, sums, &done));
+    OK(px_op_call_batch(px_op_find("add"), PX_CALL_NEW, CALLS, args, sums, &done));
     CHECK_EQ(done, CALLS);
     for (int i = 0; i < CALLS; i++) CHECK_EQ(second(sums[i]), i + 3);
     release_all(CALLS);
@@ -72,7 +72,7 @@ PX_TEST(what_depends_on_another_comes_after_it) {
   watch();
   make_numbers(px_cuda(0), CALLS);
   add_to_each(numbers[3], 8);
-  OK(px_op_call_each(px_op_find("add"), PX_CALL_INPLACE, 8, args, sums, &done));
+  OK(px_op_call_batch(px_op_find("add"), PX_CALL_INPLACE, 8, args, sums, &done));
   // Of eight that are added to, the fourth is read by those before it, doubled, and read again.
   for (int i = 0; i < 8; i++) CHECK_EQ(second(numbers[i]), i < 3 ? i + 5 : i == 3 ? 8 : i + 9);
   CHECK(list_count == 3 && lists[0] == 3 && lists[1] == 1 && lists[2] == 4);
@@ -88,7 +88,7 @@ PX_TEST(views_of_one_memory_come_one_after_the_other) {
     OK(px_tensor_detach(&numbers[i], numbers[0]));
   }
   add_to_each(numbers[9], 4);
-  OK(px_op_call_each(px_op_find("add"), PX_CALL_INPLACE, 4, args, sums, &done));
+  OK(px_op_call_batch(px_op_find("add"), PX_CALL_INPLACE, 4, args, sums, &done));
   CHECK_EQ(second(numbers[0]), 41);
   CHECK_EQ(list_count, 4);
   release_all(4);
@@ -104,7 +104,7 @@ PX_TEST(after_a_call_that_fails_no_other_is_made) {
     OK(px_zeros(&odd, (int64_t[]){3}, 1, PX_FLOAT32, device, false, false));
     add_to_each(numbers[50], CALLS);
     args[60 * ADD_ARGS + 1] = PX_T(odd);
-    FAILS(px_op_call_each(px_op_find("add"), PX_CALL_NEW, CALLS, args, sums, &done), PX_RUNTIME,
+    FAILS(px_op_call_batch(px_op_find("add"), PX_CALL_NEW, CALLS, args, sums, &done), PX_RUNTIME,
           "The size of tensor a (2) must match the size of tensor b (3)");
     CHECK_EQ(done, 60);
     CHECK_EQ(second(sums[59]), 111);
@@ -125,7 +125,7 @@ PX_TEST(nothing_is_lost_where_anything_fails) {
     for (int64_t n = 1; status != PX_OK; n++) {
       int done = -1;
       OK(px_fault_arm(points[i], n, false));
-      status = px_op_call_each(px_op_find("add"), PX_CALL_NEW, 20, args, sums, &done);
+      status = px_op_call_batch(px_op_find("add"), PX_CALL_NEW, 20, args, sums, &done);
       px_fault_disarm_all();
       CHECK(status == PX_OK ? done == 20 : done >= 0 && done < 20);
       for (int k = 0; k < done; k++) CHECK_EQ(second(sums[k]), k + 3);
@@ -146,7 +146,7 @@ PX_TEST(a_fault_of_one_is_named) {
   for (int i = 0; i < 3; i++) {
     args[i * 3] = PX_T(numbers[i]), args[i * 3 + 1] = PX_I(0), args[i * 3 + 2] = PX_T(place);
   }
-  OK(px_op_call_each(op, PX_CALL_NEW, 3, args, sums, &done));
+  OK(px_op_call_batch(op, PX_CALL_NEW, 3, args, sums, &done));
   CHECK_EQ(done, 3);
   FAILS(px_device_synchronize(0), PX_INDEX, "index_select");
   px_release(place);
@@ -171,18 +171,18 @@ PX_TEST(a_step_of_an_optimizer_is_few_launches) {
 PX_TEST(what_is_launched_between_begin_and_end_is_issued_together) {
   watch();
   make_numbers(px_cuda(0), 5);
-  px_together_begin();
+  px_launch_batch_begin();
   for (int i = 0; i < 4; i++) OK(px_mul_scalar_(numbers[i], px_float(2)));
   OK(px_device_synchronize(0));  // what waits issues it
   OK(px_add_(numbers[4], numbers[3], px_int(1)));
   CHECK_EQ(second(numbers[4]), 13);
   OK(px_neg_(numbers[0]));
-  OK(px_together_end(PX_OK));
+  OK(px_launch_batch_end(PX_OK));
   CHECK_EQ(second(numbers[0]), -2);
   CHECK(list_count == 3 && lists[0] == 4 && lists[1] == 1 && lists[2] == 1);
-  px_together_begin();
+  px_launch_batch_begin();
   OK(px_neg_(numbers[0]));
-  CHECK_EQ(px_together_end(PX_INDEX), PX_INDEX);
+  CHECK_EQ(px_launch_batch_end(PX_INDEX), PX_INDEX);
   CHECK_EQ(second(numbers[0]), 2);
   release_all(0);
 }
@@ -225,9 +225,9 @@ PX_TEST(gradients_are_clipped_in_few_launches) {
 
 PX_TEST(arguments_that_are_missing_are_errors) {
   int done = 7;
-  FAILS(px_op_call_each(px_op_find("no such op"), PX_CALL_NEW, 0, NULL, NULL, &done), PX_ATTRIBUTE,
+  FAILS(px_op_call_batch(px_op_find("no such op"), PX_CALL_NEW, 0, NULL, NULL, &done), PX_ATTRIBUTE,
         "no op 'no such op'");
   CHECK_EQ(done, 0);
-  FAILS(px_op_call_each(px_op_find("add"), PX_CALL_NEW, 1, NULL, sums, &done), PX_TYPE, "`args`");
-  OK(px_op_call_each(px_op_find("add"), PX_CALL_NEW, 0, NULL, NULL, &done));
+  FAILS(px_op_call_batch(px_op_find("add"), PX_CALL_NEW, 1, NULL, sums, &done), PX_TYPE, "`args`");
+  OK(px_op_call_batch(px_op_find("add"), PX_CALL_NEW, 0, NULL, NULL, &done));
 }

@@ -21,7 +21,7 @@ static px_memory_event event(px_memory_action action, int64_t address, int64_t s
 static px_memory_event events[] = {{0}, {0}, {0}, {0}, {0}};
 static const px_memory_block block = {
     .segment_size = 8 << 20, .state = "inactive", .size = 8 << 20};
-static px_memory_past past = {.device = 1, .blocks = &block, .block_count = 1, .events = events};
+static px_memory_trace past = {.device = 1, .blocks = &block, .block_count = 1, .events = events};
 static void make_past(void) {
   events[0] = event(PX_MEMORY_FREE_REQUESTED, 0, 5 * MiB, NULL);
   events[1] = event(PX_MEMORY_ALLOC, 0, 2 * MiB, &add);
@@ -58,7 +58,7 @@ PX_TEST(what_was_there_before_the_record_is_a_part) {
   past.event_count = 1;
   px_memory_block old = {.segment_size = 8 << 20, .state = "active_allocated", .size = 3 << 20};
   old.address = 5 * MiB;
-  px_memory_past both = past;
+  px_memory_trace both = past;
   both.blocks = &old;
   OK(px_memory_picture(&text, &both, 1, 12));
   check_has(text, ">3 MiB  before the record<");
@@ -69,7 +69,8 @@ PX_TEST(what_cannot_be_drawn_is_refused) {
   char *text = NULL;
   make_past();
   FAILS(px_memory_picture(&text, &past, 1, -1), PX_VALUE, "owners must not be negative");
-  FAILS(px_memory_picture(&text, &past, -1, 1), PX_VALUE, "there cannot be -1 `devices`");
+  FAILS(px_memory_picture(&text, &past, -1, 1), PX_VALUE,
+        "expected a non-negative count of `devices`, got -1");
   FAILS(px_memory_picture(&text, NULL, 1, 1), PX_TYPE, "`devices` is NULL");
   FAILS(px_memory_picture(&text, NULL, 0, 1), PX_VALUE, "the snapshot has no events");
   events[0].action = PX_MEMORY_SEGMENT_ALLOC, past.event_count = 1;

@@ -25,7 +25,7 @@ static px_profile *profile_of(px_profile_options options, void (*run)(void)) {
 static void add_in_a_part(void) {
   PX_SCOPED(px_tensor) a = NULL;
   PX_SCOPED(px_tensor) b = NULL;
-  int64_t part = px_profile_enter(PX_PROFILE_PART, "forward");
+  int64_t part = px_profile_enter(PX_PROFILE_RANGE, "forward");
   OK(px_ones(&a, (int64_t[]){2, 3}, 2, PX_FLOAT32, px_cpu(), false, false));
   OK(px_add(&b, a, a, px_int(1)));
   OK(px_add_(b, a, px_int(1)));
@@ -39,7 +39,7 @@ PX_TEST(ops_are_parts_of_what_calls_them_with_sizes_and_memory) {
   int outer = find(p, "forward", 0, &part), i = find(p, "aten::add", 0, &add);
   CHECK_EQ(outer, 0);
   CHECK(i > outer && find(p, "aten::add_", i, &in_place) > i);
-  CHECK(part.kind == PX_PROFILE_PART && part.parent == -1 && add.kind == PX_PROFILE_OP &&
+  CHECK(part.kind == PX_PROFILE_RANGE && part.parent == -1 && add.kind == PX_PROFILE_OP &&
         add.parent == outer);
   CHECK(part.start <= add.start && add.start <= add.end && add.end <= in_place.start &&
         in_place.end <= part.end);
@@ -100,13 +100,13 @@ PX_TEST(one_profile_at_a_time_and_none_that_was_not_begun) {
   FAILS(px_profile_stop(&p), PX_RUNTIME, "not running");
   OK(px_profile_start(&options));
   FAILS(px_profile_start(&options), PX_RUNTIME, "already enabled");
-  int64_t open = px_profile_enter(PX_PROFILE_PART, "open");
+  int64_t open = px_profile_enter(PX_PROFILE_RANGE, "open");
   OK(px_profile_stop(&p));
   px_profile_event e;
   CHECK(open && px_profile_event_at(p, 0, &e) && e.end >= e.start &&
         !px_profile_event_at(p, 1, &e) && !px_profile_event_at(p, -1, &e));
   px_profile_free(p);
-  CHECK_EQ(px_profile_enter(PX_PROFILE_PART, "nothing"), 0);
+  CHECK_EQ(px_profile_enter(PX_PROFILE_RANGE, "nothing"), 0);
   OK(px_profile_start(&options));
   px_profile_leave(open);  // of the profile before
   OK(px_profile_stop(&p));
@@ -176,7 +176,7 @@ PX_TEST(a_profile_without_memory_is_an_error_and_calls_go_on) {
   CHECK(!failed);
   OK(px_profile_start(&options));
   OK(px_fault_arm("alloc", 1, false));
-  CHECK(px_profile_enter(PX_PROFILE_PART, "lost") == 0 && px_error_last()->code == PX_OK);
+  CHECK(px_profile_enter(PX_PROFILE_RANGE, "lost") == 0 && px_error_last()->code == PX_OK);
   px_fault_disarm_all();
   px_profile *p = NULL;
   FAILS(px_profile_stop(&p), PX_OUT_OF_MEMORY, "could not be noted");

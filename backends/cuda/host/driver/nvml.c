@@ -47,15 +47,15 @@ static bool is_unpartitioned(unsigned device) {
 // Counts the devices if none is partitioned. Each query takes 100 us, so the result is cached.
 static int count_devices(void) {
   unsigned count = 0;
-  if (nvml.nvmlDeviceGetCount_v2(&count) != SUCCESS || !count) return PX_GLANCE_UNKNOWN;
+  if (nvml.nvmlDeviceGetCount_v2(&count) != SUCCESS || !count) return PX_PROBE_UNKNOWN;
   for (unsigned i = 0; i < count; i++)
-    if (!is_unpartitioned(i)) return PX_GLANCE_UNKNOWN;
+    if (!is_unpartitioned(i)) return PX_PROBE_UNKNOWN;
   return count > PX__CUDA_DEVICES ? PX__CUDA_DEVICES : (int)count;
 }
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static bool loaded;
-static int present = PX_GLANCE_UNKNOWN;
+static int present = PX_PROBE_UNKNOWN;
 static void load(void) {
   void *library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
   loaded = px__cuda_symbols(&nvml, library, symbols, sizeof symbols / sizeof *symbols) &&
@@ -69,12 +69,12 @@ static bool is_part(const char *name) { return name && !strncmp(name, "MIG-", 4)
 int px__cuda_glance(void) {
   const char *path, *visible;
   void *handle;
-  if (px_env_PHLOX_CUDA_PATH(px__cuda_core, &path) != PX_OK) return PX_GLANCE_UNKNOWN;
-  if (px_env_CUDA_VISIBLE_DEVICES(px__cuda_core, &visible) != PX_OK) return PX_GLANCE_UNKNOWN;
+  if (px_env_PHLOX_CUDA_PATH(px__cuda_core, &path) != PX_OK) return PX_PROBE_UNKNOWN;
+  if (px_env_CUDA_VISIBLE_DEVICES(px__cuda_core, &visible) != PX_OK) return PX_PROBE_UNKNOWN;
   if (!px__cuda_load()) return 0;
   pthread_once(&once, load);
   if (!loaded || !is_part(visible)) return present;
-  return nvml.nvmlDeviceGetHandleByUUID(visible, &handle) == SUCCESS ? 1 : PX_GLANCE_UNKNOWN;
+  return nvml.nvmlDeviceGetHandleByUUID(visible, &handle) == SUCCESS ? 1 : PX_PROBE_UNKNOWN;
 }
 
 bool px__cuda_glance_named(int device, const char *name, size_t length) {
@@ -105,21 +105,21 @@ static bool utilization(void *handle, bool of_memory, int64_t *out) {
   return true;
 }
 
-bool px__cuda_figure(int device, px_figure figure, int64_t *out) {
+bool px__cuda_figure(int device, px_metric figure, int64_t *out) {
   void *handle = handle_of(device);
   unsigned value = 0;
   nvml_memory memory = {0};
   int status = -1;
   if (!handle) return false;
-  if (figure == PX_FIGURE_UTILIZATION || figure == PX_FIGURE_MEMORY_USAGE)
-    return utilization(handle, figure == PX_FIGURE_MEMORY_USAGE, out);
-  if (figure == PX_FIGURE_TEMPERATURE)
+  if (figure == PX_METRIC_UTILIZATION || figure == PX_METRIC_MEMORY_USAGE)
+    return utilization(handle, figure == PX_METRIC_MEMORY_USAGE, out);
+  if (figure == PX_METRIC_TEMPERATURE)
     status = nvml.nvmlDeviceGetTemperature(handle, SENSOR_OF_CHIP, &value);
-  if (figure == PX_FIGURE_POWER) status = nvml.nvmlDeviceGetPowerUsage(handle, &value);
-  if (figure == PX_FIGURE_CLOCK)
+  if (figure == PX_METRIC_POWER) status = nvml.nvmlDeviceGetPowerUsage(handle, &value);
+  if (figure == PX_METRIC_CLOCK)
     status = nvml.nvmlDeviceGetClockInfo(handle, CLOCK_OF_PROCESSORS, &value);
-  if (figure == PX_FIGURE_MEMORY_USED) status = nvml.nvmlDeviceGetMemoryInfo(handle, &memory);
-  *out = figure == PX_FIGURE_MEMORY_USED ? (int64_t)memory.used : (int64_t)value;
+  if (figure == PX_METRIC_MEMORY_USED) status = nvml.nvmlDeviceGetMemoryInfo(handle, &memory);
+  *out = figure == PX_METRIC_MEMORY_USED ? (int64_t)memory.used : (int64_t)value;
   return status == SUCCESS;
 }
 

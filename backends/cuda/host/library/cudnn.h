@@ -243,7 +243,7 @@ typedef struct px__cudnn_net {
 } px__cudnn_net;
 
 // px_backend.recurrent_plan.
-bool px__cudnn_recurrent_plan(int device, const px_recurrent_net *net, px_recurrent_room *sizes,
+bool px__cudnn_recurrent_plan(int device, const px_recurrent_net *net, px_recurrent_sizes *sizes,
                               int64_t *offsets);
 // `training`: a backward pass follows, or this is it. Close must be called in any case.
 px_status px__cudnn_net_open(px__cudnn_net *n, const px_launch *l, const px_recurrent_net *net,

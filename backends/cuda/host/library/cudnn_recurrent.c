@@ -234,7 +234,7 @@ static void drop_descriptors(px__cudnn_net *n) {
 // ---- plans and launches
 
 static bool plan_locked(int device, const key *k, const px_recurrent_net *net,
-                        px_recurrent_room *sizes, int64_t *offsets) {
+                        px_recurrent_sizes *sizes, int64_t *offsets) {
   px__cudnn_net n = {0};
   const char *call;
   if (px__cudnn_any_handle(&n.handle, device) != PX_OK) return false;
@@ -243,12 +243,12 @@ static bool plan_locked(int device, const key *k, const px_recurrent_net *net,
   n.net = e->net;
   bool good = !describe_all(&n, net, true, &call);
   drop_descriptors(&n);
-  *sizes = (px_recurrent_room){e->weights, n.kept};
+  *sizes = (px_recurrent_sizes){e->weights, n.kept};
   memcpy(offsets, e->offsets, (size_t)(k->layers * k->directions * params_of(k)) * sizeof *offsets);
   return good;
 }
 
-bool px__cudnn_recurrent_plan(int device, const px_recurrent_net *net, px_recurrent_room *sizes,
+bool px__cudnn_recurrent_plan(int device, const px_recurrent_net *net, px_recurrent_sizes *sizes,
                               int64_t *offsets) {
   key k;
   if (!make_key(&k, net) || !px__cudnn_recurrent_available() || px__cuda_use(device) != PX_OK)

@@ -66,7 +66,7 @@ px_status px__cuda_update(px__cuda_dense *d, const px__cuda_step *step, const ch
   return px__cuda_dense_close(d);
 }
 
-_Static_assert((int)K_LINE == (int)PX_NUMBERS_LINE && (int)K_LEFT_OUT == (int)PX_NUMBERS_LEFT_OUT &&
+_Static_assert((int)K_LINE == (int)PX_NUMBERS_ROW && (int)K_LEFT_OUT == (int)PX_NUMBERS_SKIPPED &&
                    (int)K_UPDATE_NUMBERS == (int)PX_NUMBERS &&
                    (int)K_SCALARS == (int)PX_NUMBERS_SCALARS,
                "a line of numbers is that of phlox/backend.h");
