@@ -19,8 +19,8 @@ static inline bool px__bin_serves(px_stream *stream) {
 }
 
 // The block of a chunk that was in a bin: it has no uses.
-static inline px_block *px__bin_begin(px__chunk *chunk, size_t bytes) {
-  px__block *block = &chunk->block;
+static inline px_allocation *px__bin_begin(px__chunk *chunk, size_t bytes) {
+  px__allocation *block = &chunk->block;
   block->pub.bytes = bytes;
   block->pub.foreign = block->pub.odd = block->pub.pending = false;
   block->written_by = block->read_by = 0;
@@ -51,8 +51,9 @@ px__chunk *px__bin_pop_shared(px__fast_bin *bin, size_t bytes);
 bool px__bin_push_shared(px__fast_bin *bin, px__chunk *chunk);
 
 // A block of so many bytes, or NULL. me: px__latch_here.
-__attribute__((always_inline)) static inline px_block *px__bin_take(px_stream *stream, size_t bytes,
-                                                                    px__latch_thread *me) {
+__attribute__((always_inline)) static inline px_allocation *px__bin_take(px_stream *stream,
+                                                                         size_t bytes,
+                                                                         px__latch_thread *me) {
   px__fast_bin *bin = px__bin_of(stream, bytes <= PX__SMALL);
   px__chunk *chunk;
   if (!__atomic_load_n(&bin->chunk, __ATOMIC_RELAXED) || !px__bin_serves(stream)) return NULL;
@@ -69,7 +70,7 @@ __attribute__((always_inline)) static inline px_block *px__bin_take(px_stream *s
 static inline bool px__bin_give(px__chunk *chunk) {
   px__fast_bin *bin = px__bin_of(chunk->stream, chunk->small);
   if (chunk->block.use_count || PX_UNLIKELY(chunk->in_room) || px__unbinned_for(~0)) return false;
-  if (PX_UNLIKELY(chunk->block.uses != NULL)) px__block_drop_uses(&chunk->block);
+  if (PX_UNLIKELY(chunk->block.uses != NULL)) px__allocation_drop_uses(&chunk->block);
   px__latch_thread *me = px__latch_here;
   if (PX_UNLIKELY(!px__latch_try(&bin->latch, me))) return px__bin_push_shared(bin, chunk);
   bool taken = px__bin_push(bin, chunk);

@@ -80,13 +80,13 @@ px_status px__cache_rest(px__device *d) {
 
 // ---- allocating
 // From what there is. Lock held.
-static px_block *from_pool(const px__request *r) {
-  px_block *block = px__thrift_allocate(r);
+static px_allocation *from_pool(const px__request *r) {
+  px_allocation *block = px__thrift_allocate(r);
   return block ? block : px__pool_allocate(r);
 }
 
 // ... or from the device.
-static px_status serve(px_block **out, px__request *r) {
+static px_status serve(px_allocation **out, px__request *r) {
   px__device *d = r->device;
   if (d->cache.pending) px__pool_sweep(d);
   if ((*out = from_pool(r))) return PX_OK;
@@ -107,7 +107,7 @@ static void note_oom(const px__request *r) {
 }
 
 // After the device refused. Lock held.
-static px_status serve_again(px_block **out, const px__request *r) {
+static px_status serve_again(px_allocation **out, const px__request *r) {
   px__device *d = r->device;
   px__pool_flush(d);
   px__pool_sweep(d);
@@ -133,7 +133,7 @@ static px_status serve_again(px_block **out, const px__request *r) {
   return status;
 }
 
-static px_status under_pressure(px_block **out, const px__request *r) {
+static px_status under_pressure(px_allocation **out, const px__request *r) {
   reclaim_all();
   PX_TRY(px__cache_rest(r->device));
   px__device_lock(r->device);
@@ -143,7 +143,7 @@ static px_status under_pressure(px_block **out, const px__request *r) {
 }
 
 // A request that reserve.c would have wait. No lock held.
-__attribute__((noinline, cold)) static px_status serve_rested(px_block **out, px__request *r) {
+__attribute__((noinline, cold)) static px_status serve_rested(px_allocation **out, px__request *r) {
   r->may_rest = r->rests = false;
   PX_TRY(px__cache_rest(r->device));
   px__device_lock(r->device);
@@ -163,27 +163,27 @@ static px_status raw_memory(void **out, const px__request *r) {
 
 // With PYTORCH_NO_CUDA_MEMORY_CACHING, without caching, or with an allocator of the program's:
 // straight from there, and not counted.
-static px_status new_raw(px_block **out, const px__request *r) {
+static px_status new_raw(px_allocation **out, const px__request *r) {
   px__chunk *chunk;
   void *data = NULL;
   PX_TRY(PX_NEW(&chunk));
   px_status status = raw_memory(&data, r);
   if (status != PX_OK) return px__free(chunk), status;
   chunk->stream = r->stream;
-  chunk->block = (px__block){.pub = {.data = data, .bytes = r->bytes, .device = r->stream->device},
-                             .kind = PX__RAW};
+  chunk->block = (px__allocation){
+      .pub = {.data = data, .bytes = r->bytes, .device = r->stream->device}, .kind = PX__RAW};
   *out = &chunk->block.pub;
   return PX_OK;
 }
 
 // A block of no bytes has a header and no memory.
-static px_status new_empty(px_block **out, px__device *d) {
-  PX_TRY(px__block_wrap(out, NULL, 0, px_cuda(d->index), NULL, NULL));
+static px_status new_empty(px_allocation **out, px__device *d) {
+  PX_TRY(px__allocation_wrap(out, NULL, 0, px_cuda(d->index), NULL, NULL));
   (*out)->foreign = false;
   return PX_OK;
 }
 
-static px_status new_block(px_block **out, size_t bytes, px__device *d, px_stream *stream) {
+static px_status new_block(px_allocation **out, size_t bytes, px__device *d, px_stream *stream) {
   *out = NULL;
   if (bytes == 0) return new_empty(out, d);
   if (bytes > GREATEST) return px__out_of_memory(d, GREATEST);
@@ -203,19 +203,19 @@ static px_status new_block(px_block **out, size_t bytes, px__device *d, px_strea
   if (status != PX_OUT_OF_MEMORY) return px_error_pass(status, __FILE__, __LINE__, __func__);
   return px__out_of_memory(d, r.size);
 }
-px_status px__cache_new(px_block **out, size_t bytes, px__device *d) {
+px_status px__cache_new(px_allocation **out, size_t bytes, px__device *d) {
   px__latch_thread *me = px__latch_here;
   px_stream *stream = px__stream_now(d);
   *out = px__bin_take(stream, bytes, me);
   return PX_LIKELY(*out != NULL) ? PX_OK : new_block(out, bytes, d, stream);
 }
-px_status px__cache_new_lasting(px_block **out, size_t bytes, px__device *d) {
+px_status px__cache_new_lasting(px_allocation **out, size_t bytes, px__device *d) {
   PX_TRY(new_block(out, bytes, d, d->streams[0]));
   (*out)->foreign = true;  // freed when all streams are done with it
   return PX_OK;
 }
 
-px_status px__cache_new_locked(px_block **out, size_t bytes, px__device *d) {
+px_status px__cache_new_locked(px_allocation **out, size_t bytes, px__device *d) {
   *out = NULL;
   PX_CHECK(bytes <= GREATEST, PX_OUT_OF_MEMORY, "no device has %zu bytes", bytes);
   px__request r = {.device = d, .stream = px__stream_now(d), .bytes = bytes};
@@ -229,18 +229,18 @@ px_status px__cache_new_locked(px_block **out, size_t bytes, px__device *d) {
 
 // ---- freeing
 // Whether a list of launches that are to be launched together may have the block.
-static inline bool is_marked(const px__block *block) {
+static inline bool is_marked(const px__allocation *block) {
   return __atomic_load_n(&block->written_by, __ATOMIC_RELAXED) ||
          __atomic_load_n(&block->read_by, __ATOMIC_RELAXED);
 }
 
 // An address that left the library may be in use on every stream with unfinished work.
-static void use_everywhere(px__device *d, px_block *block) {
+static void use_everywhere(px__device *d, px_allocation *block) {
   px_interrupt_hold(true);
   for (int i = 0; i < __atomic_load_n(&d->stream_count, __ATOMIC_ACQUIRE); i++) {
     px_stream *stream = d->streams[i];
     if (px__synced(stream) >= px__issued(stream)) continue;
-    if (px__block_record_stream(block, stream) != PX_OK &&
+    if (px__allocation_record_stream(block, stream) != PX_OK &&
         px__stream_reach(stream, px__issued(stream)) != PX_OK)
       px_error_clear();
   }
@@ -254,17 +254,17 @@ static void note_uses(px__device *d, px__chunk *chunk) {
   px__error_guard guard;
   px__error_save(&guard);
   if (chunk->block.pub.foreign) use_everywhere(d, &chunk->block.pub);
-  px__block_mark_uses(&chunk->block);
+  px__allocation_mark_uses(&chunk->block);
   px__error_restore(&guard);
 }
 
-void px__cache_free_raw(px_block *block) {
+void px__cache_free_raw(px_allocation *block) {
   px__chunk *chunk = (px__chunk *)block;
   px__device *d = px__device_found(block->device.index);
   if (!d) return;
   note_uses(d, chunk);
-  px__block_wait_uses(&chunk->block);
-  px__block_drop_uses(&chunk->block);
+  px__allocation_wait_uses(&chunk->block);
+  px__allocation_drop_uses(&chunk->block);
   if (px__unbinned_for(PX__PLUGGED))
     px__plugged_free(chunk);
   else
@@ -281,7 +281,7 @@ __attribute__((noinline)) static void free_locked(px__device *d, px__chunk *chun
   px__device_unlock(d);
 }
 
-void px__cache_free(px_block *block) {
+void px__cache_free(px_allocation *block) {
   px__chunk *chunk = (px__chunk *)block;
   px__device *d = px__device_found(block->device.index);
   if (PX_UNLIKELY(!d)) return;  // in a forked child the memory is the parent's

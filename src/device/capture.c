@@ -80,8 +80,8 @@ static px_status keep_touch(px_graph *g, const px_access *a) {
 }
 
 // The graph has the address from now on, as if it had left the library.
-static void hand_out(px_block *block) {
-  const px__block *b = px__block_of(block);
+static void hand_out(px_allocation *block) {
+  const px__allocation *b = px__allocation_of(block);
   bool outside = b->kind == PX__CACHED && !((const px__chunk *)b)->in_room;
   if (outside || b->kind == PX__RAW) block->foreign = true;
 }

@@ -8,7 +8,7 @@ typedef struct px__source {
   struct px__source *next;
   void *generator;  // held
   const px__draws *draws;
-  px_block *block;
+  px_allocation *block;
   uint64_t words;     // that the graph draws
   uint64_t taken[2];  // the state that the latest replay draws from
 } px__source;

@@ -9,14 +9,14 @@
 enum { PIECE = 32 << 20, STAGED = 64 << 10 };  // bytes; drivers copy away what is smaller
 
 typedef struct transfer {
-  px_block *to, *from;
+  px_allocation *to, *from;
   size_t to_offset, from_offset, bytes;
 } transfer;
 
-static px_access access_of(px_block *block, size_t offset, size_t bytes, bool write) {
+static px_access access_of(px_allocation *block, size_t offset, size_t bytes, bool write) {
   return (px_access){.block = block, .begin = offset, .end = offset + bytes, .write = write};
 }
-static int side_of(const px_block *block) {
+static int side_of(const px_allocation *block) {
   return block->device.type == PX_CPU ? -1 : px__rt.devices[block->device.index]->physical;
 }
 
@@ -48,8 +48,8 @@ static px_status issue(px_stream *stream, px_copy_kind kind, const transfer *t, 
 static px_status copy_host(const transfer *t) {
   px_access to = access_of(t->to, t->to_offset, t->bytes, true);
   px_access from = access_of(t->from, t->from_offset, t->bytes, false);
-  PX_TRY(px__block_host_access("copy", &to));
-  PX_TRY(px__block_host_access("copy", &from));
+  PX_TRY(px__allocation_host_access("copy", &to));
+  PX_TRY(px__allocation_host_access("copy", &from));
   char *there = (char *)t->to->data + t->to_offset;
   const char *here = (char *)t->from->data + t->from_offset;
   if (t->to == t->from) return memmove(there, here, t->bytes), PX_OK;
@@ -59,7 +59,7 @@ static px_status copy_host(const transfer *t) {
 // Between the host and a device.
 static px_status copy_across(const transfer *t, bool non_blocking) {
   bool up = t->from->device.type == PX_CPU;
-  px_block *host = up ? t->from : t->to, *device = up ? t->to : t->from;
+  px_allocation *host = up ? t->from : t->to, *device = up ? t->to : t->from;
   px__device *d;
   PX_TRY(px__device_get(&d, device->device.index));
   px_stream *stream = px__stream_now(d);
@@ -73,7 +73,7 @@ static px_status copy_across(const transfer *t, bool non_blocking) {
   // Streams that this one does not wait for must be waited for here: the number is right, and the
   // race checker tells of a copy that the program did not order.
   if (!queued && __atomic_load_n(&host->pending, __ATOMIC_ACQUIRE))
-    PX_TRY(px__block_await(host, !up, stream));
+    PX_TRY(px__allocation_wait_conflicts(host, !up, stream));
   // A wait for the copy may end early; page-locked memory is then still used by it.
   bool tracked = queued || (host->pinned && px_interrupt_wanted());
   PX_TRY(issue(stream, up ? PX_COPY_HOST_TO_DEVICE : PX_COPY_DEVICE_TO_HOST, t, host->pinned,
@@ -105,7 +105,7 @@ static px_status open_way(bool *open, px__device *from, px__device *to) {
 }
 
 // One piece: down on the source's stream, up on the destination's.
-static px_status copy_piece(const transfer *t, px_block *between, px_stream *source,
+static px_status copy_piece(const transfer *t, px_allocation *between, px_stream *source,
                             px_stream *target) {
   transfer down = {
       .to = between, .from = t->from, .from_offset = t->from_offset, .bytes = t->bytes};
@@ -120,10 +120,10 @@ static px_status copy_staged(const transfer *t, px_stream *source, px_stream *ta
     transfer piece = *t;
     piece.to_offset += done, piece.from_offset += done;
     piece.bytes = t->bytes - done < PIECE ? t->bytes - done : PIECE;
-    px_block *between;
-    PX_TRY(px__block_new_pinned(&between, piece.bytes));
+    px_allocation *between;
+    PX_TRY(px__allocation_new_pinned(&between, piece.bytes));
     px_status status = copy_piece(&piece, between, source, target);
-    px__block_free(between);  // its ticket names both streams
+    px__allocation_free(between);  // its ticket names both streams
     PX_TRY(status);
   }
   return PX_OK;
@@ -146,13 +146,13 @@ static px_status copy_peer(const transfer *t) {
   return px__stream_blocks(target) ? px__stream_finish(target) : PX_OK;
 }
 
-px_status px__copy_blocks(px_block *to, size_t to_offset, px_block *from, size_t from_offset,
-                          size_t bytes, bool non_blocking) {
+px_status px__copy_bytes(px_allocation *to, size_t to_offset, px_allocation *from,
+                         size_t from_offset, size_t bytes, bool non_blocking) {
   transfer t = {to, from, to_offset, from_offset, bytes};
   if (bytes == 0) return PX_OK;
   if (to->device.type == PX_META || from->device.type == PX_META) return px__meta_copy(to);
-  PX_TRY(px__block_reach(to, to_offset + bytes));
-  PX_TRY(px__block_reach(from, from_offset + bytes));
+  PX_TRY(px__allocation_check_bounds(to, to_offset + bytes));
+  PX_TRY(px__allocation_check_bounds(from, from_offset + bytes));
   PX_CHECK(to_offset + bytes <= to->bytes && from_offset + bytes <= from->bytes, PX_BUG,
            "a copy of %zu bytes reaches past its block", bytes);
   PX_CHECK(!px__fault(PX__FAULT_COPY), PX_ACCELERATOR, "a copy could not be made (injected)");

@@ -3,16 +3,18 @@
 // While there are none, launches pay for one look at their number.
 #include "device/state.h"
 
-int px__cuts;
+int px__shrunk_count;
 
-void px__block_cut(px_block *block) {
-  __atomic_add_fetch(&px__cuts, 1, __ATOMIC_RELAXED);
+void px__allocation_mark_shrunk(px_allocation *block) {
+  __atomic_add_fetch(&px__shrunk_count, 1, __ATOMIC_RELAXED);
   block->odd = true;
   __atomic_store_n(&block->pending, block->device.type == PX_CPU, __ATOMIC_RELEASE);
 }
-void px__block_uncut(void) { __atomic_sub_fetch(&px__cuts, 1, __ATOMIC_RELAXED); }
+void px__allocation_unmark_shrunk(void) {
+  __atomic_sub_fetch(&px__shrunk_count, 1, __ATOMIC_RELAXED);
+}
 
-px_status px__block_past_end(const px_block *block, size_t end) {
+px_status px__allocation_fail_bounds(const px_allocation *block, size_t end) {
   PX_FAIL(PX_RUNTIME,
           "a tensor reaches to byte %zu of a storage that resize_ has left with %zu: the storage "
           "must be resized before the tensor is used again",

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The device layer, for the layers above it: blocks of memory, launches, copies.
 //
-// All device work is issued through px__launch and px__copy_blocks. They advance the stream's
+// All device work is issued through px__launch and px__copy_bytes. They advance the stream's
 // timeline, mark uses, check for races, inject faults and give errors their call site. Nothing else
 // calls a backend's work functions.
 #pragma once
@@ -22,50 +22,54 @@ static inline px__device *px__device_found(int index) {
                                        : NULL;
 }
 
-// A piece of memory, owned by one storage. Freed once, by px__block_free; its uses then say when
-// the memory may be reused.
-typedef struct px_block {
+// A piece of memory, owned by one storage. Freed once, by px__allocation_free; its uses then say
+// when the memory may be reused.
+typedef struct px_allocation {
   void *data;            // address on `device`; 64-byte aligned (CPU), 512-byte aligned (devices)
   size_t bytes;          // asked for
   px_device device;      // index always given for cuda, -1 for cpu
   bool pinned, foreign;  // page-locked; address was handed out or memory is somebody else's
-  bool odd;              // CPU: not at a multiple of 8; or cut (px__block_cut)
-  bool pending;          // CPU: a copy into it may be running (atomic); px__block_wait clears.
+  bool odd;              // CPU: not at a multiple of 8; or cut (px__allocation_mark_shrunk)
+  bool pending;          // CPU: a copy into it may be running (atomic); px__allocation_wait clears.
                          // True for good if `odd`, so that launches look at it
-} px_block;              // the device layer's own fields follow (px__block, state.h)
+} px_allocation;         // the device layer's own fields follow (px__allocation, state.h)
 
 // Allocates a block on a device (index resolved) for the current stream, from the device's cache
-// (px__block_new, below). A block of 0 bytes has data NULL. any: of any kind of device, and while a
-// profile notes it.
-px_status px__block_new_any(px_block **out, size_t bytes, px_device device)
+// (px__allocation_new, below). A block of 0 bytes has data NULL. any: of any kind of device, and
+// while a profile notes it.
+px_status px__allocation_new_any(px_allocation **out, size_t bytes, px_device device)
     __attribute__((warn_unused_result));
-px_status px__cache_new(px_block **out, size_t bytes, px__device *d)
+px_status px__cache_new(px_allocation **out, size_t bytes, px__device *d)
     __attribute__((warn_unused_result));
-px_status px__block_new_pinned(px_block **out, size_t bytes) __attribute__((warn_unused_result));
-px_status px__block_wrap(px_block **out, void *data, size_t bytes, px_device device,
-                         void (*release)(void *), void *context)
+px_status px__allocation_new_pinned(px_allocation **out, size_t bytes)
     __attribute__((warn_unused_result));
-void px__block_free(px_block *block);
+px_status px__allocation_wrap(px_allocation **out, void *data, size_t bytes, px_device device,
+                              void (*release)(void *), void *context)
+    __attribute__((warn_unused_result));
+void px__allocation_free(px_allocation *block);
 // A new block is shorter than what tensors over its storage say: launches and reads look at it
 // from now on, and fail if they reach past its end. uncut: such a block has gone.
-void px__block_cut(px_block *block);
-void px__block_uncut(void);
-extern PX__OWN int px__cuts;  // atomic: how many there are
-px_status px__block_past_end(const px_block *block, size_t end) __attribute__((warn_unused_result));
-static inline px_status px__block_reach(const px_block *block, size_t end) {
-  return PX_LIKELY(end <= block->bytes || !block->odd) ? PX_OK : px__block_past_end(block, end);
+void px__allocation_mark_shrunk(px_allocation *block);
+void px__allocation_unmark_shrunk(void);
+extern PX__OWN int px__shrunk_count;  // atomic: how many there are
+px_status px__allocation_fail_bounds(const px_allocation *block, size_t end)
+    __attribute__((warn_unused_result));
+static inline px_status px__allocation_check_bounds(const px_allocation *block, size_t end) {
+  return PX_LIKELY(end <= block->bytes || !block->odd) ? PX_OK
+                                                       : px__allocation_fail_bounds(block, end);
 }
 // Gives back wrapped blocks that were freed while they were in use, if they are not any more. No
 // lock may be held.
 void px__wrapped_sweep(void);
 // record_stream: all work issued to the stream so far counts as a use. hand_out: the address leaves
 // the library, so that any stream may use it until the block is freed.
-px_status px__block_record_stream(px_block *block, px_stream *stream)
+px_status px__allocation_record_stream(px_allocation *block, px_stream *stream)
     __attribute__((warn_unused_result));
-void px__block_hand_out(px_block *block);
+void px__allocation_expose(px_allocation *block);
 // Records an event after all work so far that uses a device's block, on any stream, and after the
 // calling thread's current stream.
-px_status px__block_record(px_event *event, px_block *block) __attribute__((warn_unused_result));
+px_status px__allocation_record(px_event *event, px_allocation *block)
+    __attribute__((warn_unused_result));
 // What any stream of the device is given from now on comes after the event.
 px_status px__device_wait_event(int device, px_event *event) __attribute__((warn_unused_result));
 // Between processes (ipc.c). share gives the handle of the allocation that a device's block lies
@@ -79,9 +83,9 @@ typedef struct px__foreign {
 } px__foreign;
 px_status px__device_of_uuid(int *out, const unsigned char uuid[16])
     __attribute__((warn_unused_result));
-px_status px__block_share(px_ipc_handle *out, size_t *offset, px_block *block)
+px_status px__allocation_share(px_ipc_handle *out, size_t *offset, px_allocation *block)
     __attribute__((warn_unused_result));
-px_status px__block_open(px_block **out, int device, const px__foreign *foreign)
+px_status px__allocation_open(px_allocation **out, int device, const px__foreign *foreign)
     __attribute__((warn_unused_result));
 // files.c. A memory file, which keeps its size; its part of a handle; a descriptor of such a file,
 // which the caller closes. PX_VALUE, PX_RUNTIME.
@@ -90,7 +94,7 @@ px_status px__file_share(px_ipc_handle *out, int fd) __attribute__((warn_unused_
 px_status px__file_open(int *out, const px_ipc_handle *handle) __attribute__((warn_unused_result));
 // Waits for copies that use a CPU block. To be called before the host reads it, or also writes it;
 // `op` is what does, for a report of a race.
-px_status px__block_wait(px_block *block, const char *op, bool write)
+px_status px__allocation_wait(px_allocation *block, const char *op, bool write)
     __attribute__((warn_unused_result));
 
 // One access of a launch: bytes [begin, end) of a block. A gap narrows it: of every `pitch` bytes
@@ -101,14 +105,14 @@ typedef struct px__gap {
   uint32_t pitch, width;
 } px__gap;
 typedef struct px_access {
-  px_block *block;
+  px_allocation *block;
   size_t begin, end;
   bool write;
   px__gap gaps[PX__GAPS];  // up to the first of pitch 0
 } px_access;
 // Waits for copies that conflict with an access of the host, which `op` makes, to CPU memory: that
 // is a race unless the program has waited.
-px_status px__block_host_access(const char *op, const px_access *access)
+px_status px__allocation_host_access(const char *op, const px_access *access)
     __attribute__((warn_unused_result));
 extern PX__OWN int px__race_on;  // atomic; -1: not read from the environment yet
 // The device type's kernel of that name, or NULL. Slow: callers keep the result.
@@ -151,7 +155,7 @@ enum { PX__TOGETHER = 48 };  // the most that are issued at a time
 // px_together_begin and px_together_end. Between them, px__together_parts says that what is written
 // to the block never overlaps and is not read.
 void px__together_begin(void);
-px_status px__together_parts(const px_block *block) __attribute__((warn_unused_result));
+px_status px__together_parts(const px_allocation *block) __attribute__((warn_unused_result));
 px_status px__together_end(void) __attribute__((warn_unused_result));
 bool px__together_on(void);
 // Outermost op being called by this thread; NULL outside a call. Used to name the op in errors; the
@@ -179,12 +183,12 @@ static inline bool px__call_watched(int what) {
 }
 static inline bool px__profile_on(void) { return px__call_watched(PX__WATCH_PROFILE); }
 
-__attribute__((warn_unused_result)) static inline px_status px__block_new(px_block **out,
-                                                                          size_t bytes,
-                                                                          px_device device) {
+__attribute__((warn_unused_result)) static inline px_status px__allocation_new(px_allocation **out,
+                                                                               size_t bytes,
+                                                                               px_device device) {
   px__device *d = device.type == PX_CUDA ? px__device_found(device.index) : NULL;
   if (d && !px__profile_on()) return px__cache_new(out, bytes, d);
-  return px__block_new_any(out, bytes, device);
+  return px__allocation_new_any(out, bytes, device);
 }
 static inline void px__watch(int what, bool on) {
   if (on)
@@ -197,7 +201,7 @@ void px__profile_memory(px_device device, int64_t bytes);
 void px__profile_flops(int64_t flops);
 // The line that runs on this thread. If the thread's latest work wrote the block first, that has
 // found the line already; the caller knows that this was in the call that made the block.
-px_site px__site_of(const px_block *result);
+px_site px__site_of(const px_allocation *result);
 // Where the current stream of a device is being captured, random numbers are drawn anew by each
 // replay: gives the launch a place that holds the generator's state then, and `words` numbers
 // behind those that the capture has drawn from it already; else launch->random stays NULL.
@@ -213,8 +217,9 @@ px_status px__capture_draw(px_launch *launch, int device, void *generator, uint6
 // Copies bytes between blocks of any devices, ordered as rule C6 of docs/simulator.md says: device
 // work on the current stream of the device side (of the source for device to device, with waits
 // both ways). Blocking for the host unless `non_blocking` and the host side is pinned.
-px_status px__copy_blocks(px_block *to, size_t to_offset, px_block *from, size_t from_offset,
-                          size_t bytes, bool non_blocking) __attribute__((warn_unused_result));
+px_status px__copy_bytes(px_allocation *to, size_t to_offset, px_allocation *from,
+                         size_t from_offset, size_t bytes, bool non_blocking)
+    __attribute__((warn_unused_result));
 // Whether kernels of `device` may address memory of `other` (same device, or peer access enabled
 // both ways).
 bool px__device_reaches(px_device device, px_device other);

@@ -38,7 +38,7 @@ static void drop_sources(px_graph *g) {
   while (g->sources) {
     px__source *s = g->sources;
     g->sources = s->next;
-    px__block_free(s->block);
+    px__allocation_free(s->block);
     px_release(s->generator);
     px__free(s);
   }
@@ -242,13 +242,13 @@ static px_status check_races(const px_graph *g, const px__work *work) {
   int count = 0;
   for (int i = 0; i < g->lease_count && status == PX_OK; i++) {
     if (g->leases[i].device != g->device) continue;
-    px_block *whole = &g->leases[i].room->whole.pub;
+    px_allocation *whole = &g->leases[i].room->whole.pub;
     accesses[count] = (px_access){.block = whole, .end = whole->bytes, .write = true};
     works[count++] = *work;
   }
   for (int64_t i = 0; i < g->touch_count && status == PX_OK; i++) {
     const px__touch *touch = &g->touches[i];
-    px__block *block = px__pool_block_at(g->device, touch->data);
+    px__allocation *block = px__pool_allocation_at(g->device, touch->data);
     if (!block || block->pub.bytes < touch->end) continue;
     accesses[count] = (px_access){&block->pub, touch->begin, touch->end, touch->write, {{0}}};
     memcpy(accesses[count].gaps, touch->gaps, sizeof touch->gaps);

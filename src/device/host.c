@@ -22,7 +22,7 @@ enum {
   HUGE_PAGE = 2 << 20,
 };
 typedef struct keep {
-  px__block *bins[BINS];  // linked by pub.data
+  px__allocation *bins[BINS];  // linked by pub.data
   size_t bytes;
 } keep;
 static _Thread_local keep *kept;
@@ -41,12 +41,12 @@ static bool key_made;
 #define KEEPS 1
 #endif
 
-static void *next_of(const px__block *block) { return block->pub.data; }
+static void *next_of(const px__allocation *block) { return block->pub.data; }
 
 static void drop_all(void *argument) {
   keep *all = argument;
   for (int i = 0; i < BINS; i++)
-    for (px__block *block = all->bins[i], *next; block; block = next) {
+    for (px__allocation *block = all->bins[i], *next; block; block = next) {
       next = next_of(block);
       free(block);
     }
@@ -158,7 +158,7 @@ static px_status no_memory(size_t bytes) {
           bytes);
 }
 
-static px_status take_fresh(px__block **out, size_t bytes, unsigned bin) {
+static px_status take_fresh(px__allocation **out, size_t bytes, unsigned bin) {
   void *memory = NULL;
   bool fits = bytes < (size_t)PTRDIFF_MAX / 2;
   if (fits && bin == NO_BIN)
@@ -170,9 +170,9 @@ static px_status take_fresh(px__block **out, size_t bytes, unsigned bin) {
   return PX_OK;
 }
 
-px_status px__host_new(px_block **out, size_t bytes) {
+px_status px__host_new(px_allocation **out, size_t bytes) {
   unsigned bin = bytes == 0 ? 0 : bytes <= GREATEST_KEPT ? bin_of(bytes) : NO_BIN;
-  px__block *block = KEEPS && kept && bin != NO_BIN ? kept->bins[bin] : NULL;
+  px__allocation *block = KEEPS && kept && bin != NO_BIN ? kept->bins[bin] : NULL;
   if (px__fault(PX__FAULT_ALLOC)) return no_memory(bytes);
   if (PX_LIKELY(block != NULL)) {
     kept->bins[bin] = next_of(block);
@@ -180,7 +180,7 @@ px_status px__host_new(px_block **out, size_t bytes) {
   } else {
     PX_TRY(take_fresh(&block, bytes, bin));
   }
-  *block = (px__block){
+  *block = (px__allocation){
       .pub = {.data = bytes ? (char *)block + LINE : NULL, .bytes = bytes, .device = {PX_CPU, -1}},
       .kind = PX__HOST,
       .bin = (uint8_t)bin};
@@ -188,8 +188,8 @@ px_status px__host_new(px_block **out, size_t bytes) {
   return PX_OK;
 }
 
-void px__host_free(px_block *pub) {
-  px__block *block = px__block_of(pub);
+void px__host_free(px_allocation *pub) {
+  px__allocation *block = px__allocation_of(pub);
   unsigned bin = block->bin;
   if (bin == NO_BIN) {
     if (!large_keep(block, large_room(pub->bytes))) free(block);

@@ -28,7 +28,7 @@ static px_status can_share(const px__device *d) {
 }
 
 // A live block stays where it is, so that its pages may be others', too, where the backend can.
-static px_status check_pages(px__device *d, const px__block *block) {
+static px_status check_pages(px__device *d, const px__allocation *block) {
   if (block->kind != PX__CACHED) return PX_OK;
   px__device_lock(d);
   bool paged = ((const px__chunk *)block)->segment->paged;
@@ -40,23 +40,23 @@ static px_status check_pages(px__device *d, const px__block *block) {
   return PX_OK;
 }
 
-px_status px__block_share(px_ipc_handle *out, size_t *offset, px_block *block) {
+px_status px__allocation_share(px_ipc_handle *out, size_t *offset, px_allocation *block) {
   px__device *d;
   PX_TRY(px__device_get(&d, block->device.index));
   PX_TRY(can_share(d));
-  PX_TRY(check_pages(d, px__block_of(block)));
+  PX_TRY(check_pages(d, px__allocation_of(block)));
   return px__rt.backend->memory_share(d->physical, block->data, out, offset);
 }
 
 // Later work of the stream comes after all uses of the block so far.
-static px_status order(px_stream *after, px_block *block) {
-  px__block *b = px__block_of(block);
+static px_status order(px_stream *after, px_allocation *block) {
+  px__allocation *b = px__allocation_of(block);
   px__device *d = after->owner;
   px_stream *user;
   PX_TRY(px__stream_order(after, px__stream_now(d)));
   if (b->kind == PX__CACHED || b->kind == PX__RAW)
     PX_TRY(px__stream_order(after, ((px__chunk *)b)->stream));
-  for (int i = 0; (user = px__block_user(b, i)); i++) PX_TRY(px__stream_order(after, user));
+  for (int i = 0; (user = px__allocation_user(b, i)); i++) PX_TRY(px__stream_order(after, user));
   int known = block->foreign ? __atomic_load_n(&d->stream_count, __ATOMIC_ACQUIRE) : 0;
   for (int i = 0; i < known; i++) PX_TRY(px__stream_order(after, d->streams[i]));
   return PX_OK;
@@ -64,7 +64,7 @@ static px_status order(px_stream *after, px_block *block) {
 
 // The stream is the library's own: a message may be made on a thread that does not know on which
 // streams the program works, and makes none of them wait.
-px_status px__block_record(px_event *event, px_block *block) {
+px_status px__allocation_record(px_event *event, px_allocation *block) {
   px__device *d;
   PX_TRY(px__device_get(&d, block->device.index));
   PX_TRY(px__capture_asked_device(d));
@@ -118,17 +118,17 @@ static void release_part(void *context) {
   if (p.release) p.release(p.context);
 }
 
-static px_status block_in(px_block **out, part **p, opened *o, size_t offset, size_t bytes) {
+static px_status block_in(px_allocation **out, part **p, opened *o, size_t offset, size_t bytes) {
   PX_CHECK(offset <= o->bytes && bytes <= o->bytes - offset, PX_VALUE,
            "%zu bytes at %zu are not in the %zu bytes of memory that the handle is of", bytes,
            offset, o->bytes);
   PX_TRY(PX_NEW(p));
   (*p)->whole = o;
-  return px__block_wrap(out, (char *)o->memory + offset, bytes, px_cuda(o->device->index),
-                        release_part, *p);
+  return px__allocation_wrap(out, (char *)o->memory + offset, bytes, px_cuda(o->device->index),
+                             release_part, *p);
 }
 
-px_status px__block_open(px_block **out, int device, const px__foreign *foreign) {
+px_status px__allocation_open(px_allocation **out, int device, const px__foreign *foreign) {
   px__device *d;
   opened *o = NULL;
   part *p = NULL;

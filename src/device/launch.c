@@ -46,9 +46,9 @@ static _Thread_local px_fault_slot own_slot;
 
 static px_status host_accesses(const char *op, const px_access *accesses, int count, bool *odd) {
   for (int i = 0; i < count; i++) {
-    px_block *block = accesses[i].block;
+    px_allocation *block = accesses[i].block;
     if (!block || !__atomic_load_n(&block->pending, __ATOMIC_ACQUIRE)) continue;
-    PX_TRY(px__block_host_access(op, &accesses[i]));
+    PX_TRY(px__allocation_host_access(op, &accesses[i]));
     *odd |= block->odd;
   }
   return PX_OK;
@@ -144,7 +144,7 @@ static px_status await_code(px__device *d, px_stream *stream, const px_launch *l
 static uint64_t peers_of(const px__device *d, const px_access *accesses, int count) {
   uint64_t peers = 0;
   for (int i = 0; i < count; i++) {
-    const px_block *block = accesses[i].block;
+    const px_allocation *block = accesses[i].block;
     if (block && block->device.type == PX_CUDA && block->device.index != d->index)
       peers |= (uint64_t)1 << block->device.index;
   }
@@ -182,7 +182,7 @@ static px_status issue_among(px__device *d, px_stream *stream, px_launch *launch
 
 static px_status reach_all(const px_access *accesses, int count) {
   for (int i = 0; i < count; i++)
-    if (accesses[i].block) PX_TRY(px__block_reach(accesses[i].block, accesses[i].end));
+    if (accesses[i].block) PX_TRY(px__allocation_check_bounds(accesses[i].block, accesses[i].end));
   return PX_OK;
 }
 
@@ -191,7 +191,7 @@ px_status px__launch(px_device device, px_launch *launch, const px_access *acces
   if (device.type == PX_CPU) return launch_host(launch, accesses, access_count);
   if (device.type == PX_META) return launch->kernel(launch);
   if (px__rt.forked) return px__error_cuda(3);
-  if (PX_UNLIKELY(__atomic_load_n(&px__cuts, __ATOMIC_RELAXED) != 0))
+  if (PX_UNLIKELY(__atomic_load_n(&px__shrunk_count, __ATOMIC_RELAXED) != 0))
     PX_TRY(reach_all(accesses, access_count));
   px__device *d;
   PX_TRY(px__device_get(&d, device.index));

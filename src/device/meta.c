@@ -10,19 +10,19 @@ px_status px__meta_launch(const px_launch *launch) {
   return PX_OK;
 }
 
-px_status px__meta_new(px_block **out, size_t bytes) {
-  px__block *block;
+px_status px__meta_new(px_allocation **out, size_t bytes) {
+  px__allocation *block;
   *out = NULL;
   PX_TRY(PX_NEW(&block));
-  block->pub = (px_block){.bytes = bytes, .device = px_meta()};
+  block->pub = (px_allocation){.bytes = bytes, .device = px_meta()};
   block->kind = PX__META;
   *out = &block->pub;
   return PX_OK;
 }
 
-void px__meta_free(px_block *block) { px__free(px__block_of(block)); }
+void px__meta_free(px_allocation *block) { px__free(px__allocation_of(block)); }
 
-px_status px__meta_copy(const px_block *to) {
+px_status px__meta_copy(const px_allocation *to) {
   PX_CHECK(to->device.type == PX_META, PX_UNIMPLEMENTED,
            "Cannot copy out of meta tensor; no data!");
   return PX_OK;

@@ -21,7 +21,7 @@ enum {
 };
 
 typedef struct pin {
-  px__block block;  // first
+  px__allocation block;  // first
   px__node node;
   struct pin *next;           // in pending
   struct pin *below, *above;  // neighbours in the arena, or the range
@@ -71,7 +71,7 @@ static void release(pin *p) {
   stats.num_host_free++;
   px__stat_move(&stats.allocated_bytes, -(int64_t)p->node.size);
   px__stat_move(&stats.allocations, -1);
-  px__block_drop_uses(&p->block);
+  px__allocation_drop_uses(&p->block);
   px__free(p);
 }
 
@@ -84,7 +84,7 @@ static bool is_done(pin *p) {
     px__stream_poll(stream);
     px__device_unlock(stream->owner);
   }
-  return px__block_settled(&p->block, NULL);
+  return px__allocation_is_reusable(&p->block, NULL);
 }
 
 static bool is_arena(const pin *p) { return !p->below && !p->above && !p->paged; }
@@ -136,7 +136,7 @@ static pin *coalesce(pin *p) {
 static void rest(pin *p) {
   size_t most = __atomic_load_n(&px__pinned_most, __ATOMIC_RELAXED);
   uintptr_t low = p->node.address, high = low + p->node.size;
-  px__block_drop_uses(&p->block);
+  px__allocation_drop_uses(&p->block);
   p = coalesce(p);
   if (is_arena(p) && p->node.size > most) return release(p);
   px__tree_insert(&idle, &p->node);
@@ -312,7 +312,7 @@ static px_status take(pin **out, size_t size) {
   return PX_OK;
 }
 
-px_status px__block_new_pinned(px_block **out, size_t bytes) {
+px_status px__allocation_new_pinned(px_allocation **out, size_t bytes) {
   *out = NULL;
   PX_CHECK(px_device_count(PX_CUDA) > 0, PX_RUNTIME,
            "pin_memory=True requires a CUDA or other accelerator backend; no pinned memory "
@@ -330,24 +330,24 @@ px_status px__block_new_pinned(px_block **out, size_t bytes) {
   if (status == PX_OK) {
     px__stat_move(&stats.active_requests, 1);
     px__stat_move(&stats.active_bytes, (int64_t)p->node.size);
-    p->block = (px__block){.pub = {.data = (void *)p->node.address,
-                                   .bytes = bytes,
-                                   .device = {PX_CPU, -1},
-                                   .pinned = true},
-                           .kind = PX__PINNED};
+    p->block = (px__allocation){.pub = {.data = (void *)p->node.address,
+                                        .bytes = bytes,
+                                        .device = {PX_CPU, -1},
+                                        .pinned = true},
+                                .kind = PX__PINNED};
     *out = &p->block.pub;
   }
   pthread_mutex_unlock(&lock);
   return status;
 }
 
-void px__pinned_free(px_block *block) {
+void px__pinned_free(px_allocation *block) {
   pin *p = (pin *)block;
   if (!px__device_alive()) return;  // in a forked child: the parent's
   pthread_mutex_lock(&lock);
   px__stat_move(&stats.active_requests, -1);
   px__stat_move(&stats.active_bytes, -(int64_t)p->node.size);
-  if (px__block_settled(&p->block, NULL)) {
+  if (px__allocation_is_reusable(&p->block, NULL)) {
     rest(p);
   } else {
     p->next = pending;

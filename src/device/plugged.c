@@ -16,7 +16,7 @@ void px__plugged_give(const px_memory_allocator *a, px_stream *stream, void *at,
 
 void px__plugged_free(px__chunk *chunk) {
   px_stream *stream = chunk->stream;
-  px_block *block = &chunk->block.pub;
+  px_allocation *block = &chunk->block.pub;
   px__error_guard guard;
   px__error_save(&guard);
   px_interrupt_hold(true);

@@ -115,7 +115,7 @@ static void coalesce(px__device *d, px__chunk *chunk, px__chunk *beside) {
 static void make_free(px__device *d, px__chunk *chunk, const px_traceback *stack) {
   px__ledger_retire(&d->cache.ledger, chunk);
   px__history_chunk(d, PX_MEMORY_FREE_COMPLETED, chunk, stack);
-  px__block_drop_uses(&chunk->block);
+  px__allocation_drop_uses(&chunk->block);
   if (can_coalesce(chunk, chunk->prev)) coalesce(d, chunk, chunk->prev);
   if (can_coalesce(chunk, chunk->next)) coalesce(d, chunk, chunk->next);
   px__ledger_idle(&d->cache.ledger, chunk);
@@ -267,8 +267,8 @@ px__chunk *px__chunk_split(px__device *d, px__chunk *chunk, size_t size) {
   return remainder;
 }
 
-static px_block *begin_block(px__chunk *chunk, size_t bytes) {
-  chunk->block = (px__block){
+static px_allocation *begin_block(px__chunk *chunk, size_t bytes) {
+  chunk->block = (px__allocation){
       .pub = {.data = (void *)chunk->node.address, .bytes = bytes, .device = chunk->stream->device},
       .kind = PX__CACHED};
   chunk->stack = NULL;
@@ -277,11 +277,11 @@ static px_block *begin_block(px__chunk *chunk, size_t bytes) {
 }
 
 // Splits a chunk that has left the free list to size, and makes a block of it.
-px_block *px__pool_take(const px__request *r, px__chunk *chunk) {
+px_allocation *px__pool_take(const px__request *r, px__chunk *chunk) {
   bool was_part = px__chunk_is_part(chunk);
   px__chunk *remainder =
       should_split(chunk, r->size) ? px__chunk_split(r->device, chunk, r->size) : NULL;
-  px_block *block = begin_block(chunk, r->bytes);
+  px_allocation *block = begin_block(chunk, r->bytes);
   chunk->stack = r->stack;
   px__ledger_allocate(&r->device->cache.ledger, chunk, remainder, was_part);
   px__history_chunk(r->device, PX_MEMORY_ALLOC, chunk, r->stack);
@@ -312,19 +312,19 @@ static px__chunk *find(const px__request *r, bool small) {
   return !own || (other && other->node.size < own->node.size) ? other : own;
 }
 
-px_block *px__pool_take_free(const px__request *r, px__chunk *chunk) {
+px_allocation *px__pool_take_free(const px__request *r, px__chunk *chunk) {
   if (!chunk) return NULL;
   px__chunk_unlist(chunk);
   move_to(chunk, r->stream);
   return px__pool_take(r, chunk);
 }
-px_block *px__pool_allocate(const px__request *r) {
+px_allocation *px__pool_allocate(const px__request *r) {
   return px__pool_take_free(r, find(r, r->size <= SMALL));
 }
-px_block *px__pool_allocate_other(const px__request *r) {
+px_allocation *px__pool_allocate_other(const px__request *r) {
   return px__pool_take_free(r, find(r, r->size > SMALL));
 }
-px_block *px__pool_allocate_lent(const px__request *r) {
+px_allocation *px__pool_allocate_lent(const px__request *r) {
   px__chunk *chunk = NULL;
   px__room *room = px__pool_room(r) ? NULL : r->device->cache.rooms;
   for (; room && !chunk; room = room->next)
@@ -339,7 +339,7 @@ void px__pool_free(px__device *d, px__chunk *chunk, const px_traceback *stack) {
   if (px__bin_give(chunk)) return;
   px__ledger_free(&d->cache.ledger, chunk);
   px__history_chunk(d, PX_MEMORY_FREE_REQUESTED, chunk, stack);
-  if (px__block_settled(&chunk->block, stream)) {
+  if (px__allocation_is_reusable(&chunk->block, stream)) {
     chunk->ready = stream->issued;
     make_free(d, chunk, stack);
     return;
@@ -353,7 +353,7 @@ void px__pool_sweep(px__device *d) {
   for (int i = 0; i < d->stream_count; i++) px__stream_poll(d->streams[i]);
   for (px__chunk **place = &d->cache.pending; *place;) {
     px__chunk *chunk = *place;
-    if (!px__block_settled(&chunk->block, chunk->stream)) {
+    if (!px__allocation_is_reusable(&chunk->block, chunk->stream)) {
       place = &chunk->queue;
       continue;
     }

@@ -232,7 +232,7 @@ static bool is_written(const px__shadow *s, const px__work *work, const px_acces
 
 // Lock held. Takes out a shadow to write over: the first that is covered or past, or the oldest of
 // too many.
-static px__shadow *reuse(px__block *block, const px_access *access, const px_stream *stream) {
+static px__shadow *reuse(px__allocation *block, const px_access *access, const px_stream *stream) {
   px__shadow **place = &block->shadow, **last = NULL;
   int count = 0;
   for (; *place; place = &(*place)->next, count++) {
@@ -246,7 +246,7 @@ static px__shadow *reuse(px__block *block, const px_access *access, const px_str
   return found;
 }
 
-static void remember(px__block *block, const px__work *work, const px_access *access,
+static void remember(px__allocation *block, const px__work *work, const px_access *access,
                      const char *owner) {
   if (is_written(block->shadow, work, access)) return;
   px__shadow *shadow = reuse(block, access, work->stream);
@@ -263,7 +263,7 @@ static void remember(px__block *block, const px__work *work, const px_access *ac
 
 // Lock held. What conflicts with an access by a stream, or by the host (NULL).
 static bool find(px__shadow *out, const px_access *access, const px_stream *stream) {
-  for (const px__shadow *s = px__block_of(access->block)->shadow; s; s = s->next)
+  for (const px__shadow *s = px__allocation_of(access->block)->shadow; s; s = s->next)
     if (conflicts(s, access, stream)) return *out = *s, true;
   return false;
 }
@@ -280,7 +280,7 @@ static px_status check(const px__work *works, int step, const px_access *accesse
   bool refused = n && __atomic_load_n(&raises, __ATOMIC_RELAXED);
   for (int i = 0; i < count && !refused; i++)
     if (px__access_given(&accesses[i]))
-      remember(px__block_of(accesses[i].block), &works[i * step], &accesses[i], NULL);
+      remember(px__allocation_of(accesses[i].block), &works[i * step], &accesses[i], NULL);
   pthread_mutex_unlock(&lock);
   px_status status = PX_OK;
   for (int i = 0; i < n && status == PX_OK; i++)
@@ -296,7 +296,7 @@ px_status px__race_works(const px__work *works, const px_access *accesses, int c
   return check(works, 1, accesses, count);
 }
 
-void px__race_forget(px__block *block) {
+void px__race_forget(px__allocation *block) {
   pthread_mutex_lock(&lock);
   while (block->shadow) {
     px__shadow *shadow = block->shadow;
@@ -306,7 +306,7 @@ void px__race_forget(px__block *block) {
   pthread_mutex_unlock(&lock);
 }
 
-void px__race_inherit(px__block *block, px_stream *stream, uint64_t seq) {
+void px__race_inherit(px__allocation *block, px_stream *stream, uint64_t seq) {
   px__work work = {.op = NULL};
   px_access all = {.block = &block->pub, .end = block->pub.bytes, .write = true};
   (void)px__record_before(&work, stream, seq);

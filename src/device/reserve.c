@@ -67,7 +67,7 @@ static bool is_again(px__cache *c, const px__request *r) {
 }
 
 // Serves a request past the allowance with pages from elsewhere, or with new ones.
-static void grow(px_block **out, const px__request *r) {
+static void grow(px_allocation **out, const px__request *r) {
   px__cache *c = &r->device->cache;
   size_t most = c->most / KEPT_SHARE > KEPT * MIB ? c->most / KEPT_SHARE : KEPT * MIB;
   size_t more = is_again(c, r) && most > c->misses.kept ? most - c->misses.kept : 0;
@@ -99,7 +99,7 @@ static bool is_worth_a_rest(const px__device *d, const px__request *r) {
   return true;
 }
 
-void px__reserve_make_way(px_block **out, px__request *r) {
+void px__reserve_make_way(px_allocation **out, px__request *r) {
   px__device *d = r->device;
   size_t wanted = px__segment_size(d, r->size), reserved = d->cache.reserved;
   *out = NULL;

@@ -27,7 +27,7 @@ px_status px__room_open(px__room **out, px__device *d, px_graph_pool name) {
     PX_TRY(PX_NEW(&room));
     room->name = name;
     room->next = d->cache.rooms;
-    room->whole.pub = (px_block){.data = room, .bytes = 1, .device = px_cuda(d->index)};
+    room->whole.pub = (px_allocation){.data = room, .bytes = 1, .device = px_cuda(d->index)};
     d->cache.rooms = room;
   }
   room->users++;
@@ -62,7 +62,7 @@ size_t px__rooms_allocated(const px__device *d) {
   return bytes;
 }
 
-px__block *px__pool_block_at(const px__device *d, const void *data) {
+px__allocation *px__pool_allocation_at(const px__device *d, const void *data) {
   uintptr_t at = (uintptr_t)data;
   for (const px__segment *s = d->cache.segments; s; s = s->next) {
     if (at - (uintptr_t)s->data >= s->size) continue;

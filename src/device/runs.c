@@ -220,7 +220,7 @@ px_status px__runs_put(px__chunk **out, const px__request *r, uintptr_t at, size
   return PX_OK;
 }
 
-px_status px__runs_grow(px_block **out, const px__request *r, size_t more) {
+px_status px__runs_grow(px_allocation **out, const px__request *r, size_t more) {
   place where;
   *out = NULL;
   if (px__pool_room(r) || !px__pages_wanted(r->device)) return PX_OK;

@@ -7,10 +7,10 @@ _Thread_local px__scratch px__scratch_here;
 
 void *px__scratch_take(const px_launch *launch, size_t bytes) {
   px__scratch *here = &px__scratch_here;
-  px_block *block = NULL;
+  px_allocation *block = NULL;
   if (!here->device || !bytes || px__cache_new_locked(&block, bytes, here->device) != PX_OK)
     return NULL;
-  px__block_of(block)->uses = (px__use *)here->blocks;
+  px__allocation_of(block)->uses = (px__use *)here->blocks;
   here->blocks = block;
   return block->data;
 }
@@ -18,11 +18,11 @@ void *px__scratch_take(const px_launch *launch, size_t bytes) {
 void px__scratch_drop(void) {
   px__scratch *here = &px__scratch_here;
   while (here->blocks) {
-    px_block *block = here->blocks;
-    here->blocks = (px_block *)px__block_of(block)->uses;
-    px__block_of(block)->uses = NULL;
-    if (px__block_of(block)->shadow) px__race_forget(px__block_of(block));
-    if (PX_UNLIKELY(px__block_of(block)->kind == PX__RAW))
+    px_allocation *block = here->blocks;
+    here->blocks = (px_allocation *)px__allocation_of(block)->uses;
+    px__allocation_of(block)->uses = NULL;
+    if (px__allocation_of(block)->shadow) px__race_forget(px__allocation_of(block));
+    if (PX_UNLIKELY(px__allocation_of(block)->kind == PX__RAW))
       px__cache_free_raw(block);
     else
       px__cache_free(block);

@@ -68,7 +68,7 @@ px_status px__segment_new(px__segment **out, const px__request *r, void *at, siz
   return PX_OK;
 }
 
-px_status px__segment_extend(px_block **out, const px__request *r) {
+px_status px__segment_extend(px_allocation **out, const px__request *r) {
   px__device *d = r->device;
   px__segment *segment;
   bool least = r->tight || (px__pages_wanted(d) && (d->cache.tight || d->cache.thrifty));

@@ -9,7 +9,7 @@ static _Thread_local struct here {
   px_site set, lent;
   px_backward_site backward;
   px_site latest;  // of the thread's latest work, which wrote `written` first
-  const px_block *written;
+  const px_allocation *written;
 } here;
 static void (*source)(const char **file, int *line);     // atomic
 static int (*frame_source)(px_frame *frames, int room);  // atomic
@@ -52,7 +52,7 @@ void px_site_get(const char **file, int *line) {
 void px__site_find(px_site *out) { find(out, &here); }
 
 // By itself, so that the place of `here`, which is not found for nothing, is found once.
-__attribute__((noinline)) static void ask_of(px__work *work, const px_block *written,
+__attribute__((noinline)) static void ask_of(px__work *work, const px_allocation *written,
                                              struct here *h) {
   find(&work->site, h);
   work->backward = h->backward;
@@ -73,9 +73,9 @@ int px__site_frames(px_frame *frames, int room, bool latest, px_site *other) {
   return count + told;
 }
 
-void px__work_ask(px__work *work, const px_block *written) { ask_of(work, written, &here); }
+void px__work_ask(px__work *work, const px_allocation *written) { ask_of(work, written, &here); }
 
-px_site px__site_of(const px_block *result) {
+px_site px__site_of(const px_allocation *result) {
   const struct here *h = &here;
   px_site now = h->latest;
   if (!result->data || result != h->written) px_site_get(&now.file, &now.line);

@@ -115,29 +115,31 @@ typedef struct px__use {
   uint64_t seq;
   bool write;
 } px__use;
-typedef enum px__block_kind {
+typedef enum px__allocation_kind {
   PX__HOST,     // host.c
   PX__PINNED,   // pinned.c
   PX__CACHED,   // pool.c
   PX__RAW,      // device memory past the cache
   PX__WRAPPED,  // somebody else's
   PX__META      // meta.c: none
-} px__block_kind;
+} px__allocation_kind;
 typedef struct px__shadow px__shadow;
-typedef struct px__block {
-  px_block pub;
-  uint8_t kind, bin;  // px__block_kind; of host.c
+typedef struct px__allocation {
+  px_allocation pub;
+  uint8_t kind, bin;  // px__allocation_kind; of host.c
   uint8_t spin;       // guards uses
   uint16_t use_count, use_room;
   px__use *uses;                 // by other streams than the memory's own; of CPU memory: copies
   px__shadow *shadow;            // recent accesses; of the race checker, under its lock (atomic)
   uint32_t written_by, read_by;  // by which list of together.c (atomic)
-} px__block;
-_Static_assert(sizeof(px__block) <= 64, "the head of a CPU block takes one cache line");
-static inline px__block *px__block_of(px_block *block) { return (px__block *)block; }
+} px__allocation;
+_Static_assert(sizeof(px__allocation) <= 64, "the head of a CPU block takes one cache line");
+static inline px__allocation *px__allocation_of(px_allocation *block) {
+  return (px__allocation *)block;
+}
 
 struct px__chunk {
-  px__block block;  // first
+  px__allocation block;  // first
   px__use few[PX__INLINE_USES];
   px__node node;                  // size and address; in a tree while free
   struct px__chunk *prev, *next;  // neighbours in the segment
@@ -173,7 +175,7 @@ struct px__room {
   px_memory_allocator plugged;  // where new segments come from; zeros: from the backend
   px__shelf shelf;
   px__stat reserved[3];  // of its segments, as the ledger counts them
-  px__block whole;       // for the race checker: a replay writes it
+  px__allocation whole;  // for the race checker: a replay writes it
 };
 static inline px_graph_pool px__room_name(const px__room *room) {
   return room ? room->name : (px_graph_pool){0};
@@ -348,7 +350,7 @@ px_status px__stream_set_now(px_stream *stream);
 // ---- site.c
 enum { PX__SITE_TEXT = 1024 };
 // Fills in where work of the calling thread comes from, which writes a block first. Without a lock.
-void px__work_ask(px__work *work, const px_block *written);
+void px__work_ask(px__work *work, const px_allocation *written);
 // The node of a backward pass whose work the thread does, and the lines that run on the thread, as
 // the language tells them: how many, of at most `room`. `other` is where its work comes from, if
 // the language tells none. latest: only that of the thread's latest work.
@@ -447,40 +449,40 @@ void px__fault_watch(void);
 px_status px__fault_error(px_fault_slot *slot) __attribute__((warn_unused_result));
 
 // ---- uses.c
-px_status px__block_use(px__block *block, const px__work *work, bool write)
+px_status px__allocation_add_use(px__allocation *block, const px__work *work, bool write)
     __attribute__((warn_unused_result));
 // Whether every use is done or ordered before later work of `stream`; done, if that is NULL.
-bool px__block_settled(px__block *block, px_stream *stream);
+bool px__allocation_is_reusable(px__allocation *block, px_stream *stream);
 // The i-th stream that uses the block, besides the memory's own; NULL past the last.
-px_stream *px__block_user(px__block *block, int i);
-void px__block_drop_uses(px__block *block);
+px_stream *px__allocation_user(px__allocation *block, int i);
+void px__allocation_drop_uses(px__allocation *block);
 // CPU memory: finds a use that an access of the host (by NULL), or of later work of a stream, must
 // wait for; false if there is none. forget_use drops it after the wait.
-bool px__block_conflict(px__block *block, bool write, px_stream *by, px__use *out);
-void px__block_forget_use(px__block *block, const px__use *use);
+bool px__allocation_conflict(px__allocation *block, bool write, px_stream *by, px__use *out);
+void px__allocation_forget_use(px__allocation *block, const px__use *use);
 
 // ---- ticket.c
 // The host waits for copies that conflict with its own access (by NULL), or with later work of a
 // stream.
-px_status px__block_await(px_block *block, bool write, px_stream *by)
+px_status px__allocation_wait_conflicts(px_allocation *block, bool write, px_stream *by)
     __attribute__((warn_unused_result));
 // Makes the uses observable; waits for them.
-void px__block_mark_uses(px__block *block);
-void px__block_wait_uses(px__block *block);
+void px__allocation_mark_uses(px__allocation *block);
+void px__allocation_wait_uses(px__allocation *block);
 
 // ---- aligned.c: runs a kernel of the CPU with copies of operands at odd addresses
 px_status px__launch_aligned(const px_launch *launch, const px_access *accesses, int count)
     __attribute__((warn_unused_result));
 
 // ---- wrapped.c
-void px__wrapped_free(px_block *block);
-px_status px__meta_new(px_block **out, size_t bytes) __attribute__((warn_unused_result));
-void px__meta_free(px_block *block);
+void px__wrapped_free(px_allocation *block);
+px_status px__meta_new(px_allocation **out, size_t bytes) __attribute__((warn_unused_result));
+void px__meta_free(px_allocation *block);
 // A copy from or to meta: done, or an error.
-px_status px__meta_copy(const px_block *to) __attribute__((warn_unused_result));
+px_status px__meta_copy(const px_allocation *to) __attribute__((warn_unused_result));
 // ---- host.c
-px_status px__host_new(px_block **out, size_t bytes) __attribute__((warn_unused_result));
-void px__host_free(px_block *block);
+px_status px__host_new(px_allocation **out, size_t bytes) __attribute__((warn_unused_result));
+void px__host_free(px_allocation *block);
 // ---- pinned.c
 // pinned_pages.c, with the lock of page-locked memory held. range reserves addresses, all of which
 // have no pages; false if they are reserved already, or cannot be. missing: bytes of pages that
@@ -491,7 +493,7 @@ size_t px__pinned_pages_missing(uintptr_t low, uintptr_t high);
 px_status px__pinned_pages_map(uintptr_t low, uintptr_t high) __attribute__((warn_unused_result));
 size_t px__pinned_pages_unmap(uintptr_t low, uintptr_t high, size_t most);
 extern size_t px__pinned_most;  // of the settings (configure.c); atomic
-void px__pinned_free(px_block *block);
+void px__pinned_free(px_allocation *block);
 // ---- tree.c
 void px__tree_insert(px__node **root, px__node *node);
 void px__tree_remove(px__node **root, px__node *node);
@@ -508,11 +510,11 @@ typedef struct px__request {
   const px_traceback *stack;  // where, if there is a history
 } px__request;
 // From what is free, NULL if nothing fits; from a new segment. Lock held.
-px_block *px__pool_allocate(const px__request *request);
+px_allocation *px__pool_allocate(const px__request *request);
 // ... from what is for requests of the other kind, small or large.
-px_block *px__pool_allocate_other(const px__request *request);
+px_allocation *px__pool_allocate_other(const px__request *request);
 // ... from a pool of the program's own that lends, if the request is not for a pool itself.
-px_block *px__pool_allocate_lent(const px__request *request);
+px_allocation *px__pool_allocate_lent(const px__request *request);
 void px__pool_free(px__device *d, px__chunk *chunk, const px_traceback *stack);
 // The rest is with the lock held. Chunks in fast bins become free ones: before statistics are read.
 void px__pool_flush(px__device *d);
@@ -529,8 +531,8 @@ void px__chunk_list(px__chunk *chunk);
 void px__chunk_unlist(px__chunk *chunk);
 px__chunk *px__chunk_split(px__device *d, px__chunk *chunk, size_t size);
 bool px__chunk_is_done(const px__chunk *chunk);  // free, and nothing uses it any more; may be NULL
-px_block *px__pool_take(const px__request *request, px__chunk *chunk);
-px_block *px__pool_take_free(const px__request *request, px__chunk *chunk);
+px_allocation *px__pool_take(const px__request *request, px__chunk *chunk);
+px_allocation *px__pool_take_free(const px__request *request, px__chunk *chunk);
 px__room *px__pool_room(const px__request *request);
 // Sizes are multiples of a grain; the largest small request; segments are multiples of a page.
 enum { PX__GRAIN = 512, PX__SMALL = 1 << 20, PX__PAGE = 2 << 20 };
@@ -542,7 +544,7 @@ void px__chunk_coalesce(px__device *d, px__chunk *chunk);
 // ---- segments.c: with the lock held
 // Takes memory for a request from the device, as much as the settings want or (tight) as little as
 // will do.
-px_status px__segment_extend(px_block **out, const px__request *request)
+px_status px__segment_extend(px_allocation **out, const px__request *request)
     __attribute__((warn_unused_result));
 size_t px__segment_size(const px__device *d, size_t size);
 // A segment of a chunk that is in no list, at an address or (NULL) anywhere; a segment that is free
@@ -567,7 +569,7 @@ static inline size_t px__whole_pages(size_t bytes) {
 // ---- runs.c: with the lock held
 // Serves a request with as few new pages as will do, for which others go back if they are more than
 // `more`; *out NULL: there is no place for it.
-px_status px__runs_grow(px_block **out, const px__request *request, size_t more)
+px_status px__runs_grow(px_allocation **out, const px__request *request, size_t more)
     __attribute__((warn_unused_result));
 // Gives back at most `wanted` bytes of pages that are free and out of use, of the oldest segments
 // first, and none of two chunks (may be NULL). Returns how many.
@@ -581,7 +583,7 @@ px_status px__runs_put(px__chunk **out, const px__request *request, uintptr_t at
 // Whether the device has so few pages that requests may be placed with care. allocate does so, if
 // the cache is thrifty and no room is to serve; NULL: there is no place.
 bool px__thrift_may(px__device *d);
-px_block *px__thrift_allocate(const px__request *request);
+px_allocation *px__thrift_allocate(const px__request *request);
 
 // ---- plugged.c: from an allocator of the program's; back to it; the block of a chunk goes back
 // to the one in place of the cache, after a wait, without a lock
@@ -594,7 +596,7 @@ void px__plugged_free(px__chunk *chunk);
 
 // ---- reserve.c: with the lock held
 // What is left to try before a request takes memory from the device; *out NULL: nothing fits.
-void px__reserve_make_way(px_block **out, px__request *request);
+void px__reserve_make_way(px_allocation **out, px__request *request);
 // Idle segments, of which every chunk is free, go back; also free pages of the others, if the
 // device is short of memory, or more was reserved than is worth it.
 void px__reserve_release(px__device *d, bool pages);
@@ -623,7 +625,7 @@ void px__room_close(px__device *d, px__room *room);
 void px__room_left(px__device *d, px__room *room);
 // Bytes that are allocated in all of them; the block that lies at an address, or NULL.
 size_t px__rooms_allocated(const px__device *d);
-px__block *px__pool_block_at(const px__device *d, const void *data);
+px__allocation *px__pool_allocation_at(const px__device *d, const void *data);
 // ---- stack.c: the op and the lines that run on the thread; NULL without memory for it. No lock is
 // held. at_launch: with the device's lock, of a launch that is being issued.
 const px_traceback *px__stack_here(void);
@@ -692,20 +694,20 @@ void px__shortage_text(char *text, size_t room, px__device *d, const px__shortag
 px_status px__out_of_memory(px__device *d, size_t bytes) __attribute__((warn_unused_result));
 // ---- cache.c
 // For all streams, and in a capture too none of the memory that its work uses again.
-px_status px__cache_new_lasting(px_block **out, size_t bytes, px__device *d)
+px_status px__cache_new_lasting(px_allocation **out, size_t bytes, px__device *d)
     __attribute__((warn_unused_result));
 // With the lock held: does not wait, and does not call reclaim functions.
-px_status px__cache_new_locked(px_block **out, size_t bytes, px__device *d)
+px_status px__cache_new_locked(px_allocation **out, size_t bytes, px__device *d)
     __attribute__((warn_unused_result));
-void px__cache_free(px_block *block);
-void px__cache_free_raw(px_block *block);  // of kind PX__RAW
+void px__cache_free(px_allocation *block);
+void px__cache_free_raw(px_allocation *block);  // of kind PX__RAW
 // Waits, without a lock, for work that uses memory which is freed, or free: what was issued so far.
 px_status px__cache_rest(px__device *d) __attribute__((warn_unused_result));
 // ---- scratch.c: memory that backends allocate while a launch is issued, with its device's lock
 // held
 typedef struct px__scratch {
-  px__device *device;  // of the launch that this thread issues; NULL: none
-  px_block *blocks;    // linked by `uses`, which scratch memory has none of
+  px__device *device;     // of the launch that this thread issues; NULL: none
+  px_allocation *blocks;  // linked by `uses`, which scratch memory has none of
 } px__scratch;
 extern _Thread_local PX__OWN_THREAD px__scratch px__scratch_here;
 void *px__scratch_take(const px_launch *launch, size_t bytes);
@@ -730,7 +732,7 @@ static inline px_status px__launch_given(px__device *d, px_status status) {
 // memory becomes somebody else's (no lock held). NULL: it collects none.
 typedef struct px__collector {
   px_status (*flush)(void);
-  void (*let_go)(const px__block *block);
+  void (*let_go)(const px__allocation *block);
 } px__collector;
 extern _Thread_local PX__OWN_THREAD const px__collector *px__collecting;  // state.c
 // Issues what the thread has collected: before it waits, or lets others wait.
@@ -760,6 +762,6 @@ px_status px__race_works(const px__work *works, const px_access *accesses, int c
 px_status px__race_host(const char *op, const px_access *access)
     __attribute__((warn_unused_result));
 px_status px__race_nothing(px_stream *stream) __attribute__((warn_unused_result));
-void px__race_forget(px__block *block);
+void px__race_forget(px__allocation *block);
 // The block's memory was used before, by work up to `seq` of the stream.
-void px__race_inherit(px__block *block, px_stream *stream, uint64_t seq);
+void px__race_inherit(px__allocation *block, px_stream *stream, uint64_t seq);

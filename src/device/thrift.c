@@ -145,7 +145,7 @@ static px__chunk *cut_below(px__device *d, px__chunk *chunk, uintptr_t at) {
   return upper ? upper : chunk;
 }
 
-px_block *px__thrift_allocate(const px__request *r) {
+px_allocation *px__thrift_allocate(const px__request *r) {
   px__device *d = r->device;
   if (PX_LIKELY(!d->cache.thrifty) || px__pool_room(r) || !px__thrift_may(d)) return NULL;
   px__request mixed = *r;

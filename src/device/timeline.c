@@ -257,7 +257,7 @@ px_status px__stream_order(px_stream *after, px_stream *before) {
 static px_status declare(px__work *work, const px_access *accesses, int count) {
   for (int i = 0; i < count; i++)
     if (px__access_given(&accesses[i]))
-      PX_TRY(px__block_use(px__block_of(accesses[i].block), work, accesses[i].write));
+      PX_TRY(px__allocation_add_use(px__allocation_of(accesses[i].block), work, accesses[i].write));
   return px__races() ? px__race_accesses(work, accesses, count) : PX_OK;
 }
 

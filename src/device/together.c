@@ -17,8 +17,8 @@ typedef struct later {
 typedef struct list {
   px__device *device;
   px_stream *stream;
-  const px_block *parts;  // a block whose parts are written
-  uint32_t mark;          // in the blocks that the list touches
+  const px_allocation *parts;  // a block whose parts are written
+  uint32_t mark;               // in the blocks that the list touches
   int count;
   size_t used;            // of the room
   px_status status;       // of what was issued and failed first
@@ -47,13 +47,13 @@ static px_status make(void) {
 
 // ---- what depends on what
 
-static px__block *touched(const px_access *access) {
-  return px__access_given(access) ? px__block_of(access->block) : NULL;
+static px__allocation *touched(const px_access *access) {
+  return px__access_given(access) ? px__allocation_of(access->block) : NULL;
 }
 
 static bool depends(const list *t, const px_access *accesses, int count) {
   for (int i = 0; i < count; i++) {
-    const px__block *b = touched(&accesses[i]);
+    const px__allocation *b = touched(&accesses[i]);
     if (!b || (accesses[i].write && accesses[i].block == t->parts)) continue;
     if (__atomic_load_n(&b->written_by, __ATOMIC_RELAXED) == t->mark) return true;
     if (accesses[i].write && __atomic_load_n(&b->read_by, __ATOMIC_RELAXED) == t->mark) return true;
@@ -63,7 +63,7 @@ static bool depends(const list *t, const px_access *accesses, int count) {
 
 static void mark(const list *t, const px_access *accesses, int count) {
   for (int i = 0; i < count; i++) {
-    px__block *b = touched(&accesses[i]);
+    px__allocation *b = touched(&accesses[i]);
     if (b)
       __atomic_store_n(accesses[i].write ? &b->written_by : &b->read_by, t->mark, __ATOMIC_RELAXED);
   }
@@ -138,7 +138,7 @@ px_status px__together_add(bool *taken, px__device *d, px_stream *stream, const 
   return PX_OK;
 }
 
-static void let_go(const px__block *block) {
+static void let_go(const px__allocation *block) {
   list *t = here;
   if (!t || !t->count) return;
   if (__atomic_load_n(&block->written_by, __ATOMIC_RELAXED) != t->mark &&
@@ -161,7 +161,7 @@ void px__together_begin(void) {
   px__collecting = &collector;
 }
 
-px_status px__together_parts(const px_block *block) {
+px_status px__together_parts(const px_allocation *block) {
   PX_TRY(make());
   here->parts = block;
   return PX_OK;

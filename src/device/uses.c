@@ -7,7 +7,7 @@
 #include "device/state.h"
 
 // Spin word held.
-static px_status use_room(px__block *b) {
+static px_status use_room(px__allocation *b) {
   if (b->use_count < b->use_room) return PX_OK;
   px__use *more;
   uint16_t room = b->use_room ? (uint16_t)(2 * b->use_room) : PX__INLINE_USES;
@@ -25,7 +25,7 @@ static px_status use_room(px__block *b) {
 }
 
 // Keeps the later of two uses on one stream; threads may add them in any order.
-static px_status add_use(px__block *b, px__use use) {
+static px_status add_use(px__allocation *b, px__use use) {
   for (int i = 0; i < b->use_count; i++)
     if (b->uses[i].stream == use.stream && b->uses[i].write == use.write) {
       if (b->uses[i].seq <= use.seq) b->uses[i] = use;
@@ -36,14 +36,14 @@ static px_status add_use(px__block *b, px__use use) {
   return PX_OK;
 }
 
-static px_status add_use_locked(px__block *b, px__use use) {
+static px_status add_use_locked(px__allocation *b, px__use use) {
   px__spin_acquire(&b->spin);
   px_status status = add_use(b, use);
   px__spin_release(&b->spin);
   return status;
 }
 
-px_status px__block_use(px__block *b, const px__work *work, bool write) {
+px_status px__allocation_add_use(px__allocation *b, const px__work *work, bool write) {
   if ((b->kind == PX__CACHED || b->kind == PX__RAW) && ((px__chunk *)b)->stream == work->stream)
     return PX_OK;
   bool host = b->pub.device.type == PX_CPU;
@@ -52,22 +52,22 @@ px_status px__block_use(px__block *b, const px__work *work, bool write) {
   return PX_OK;
 }
 
-px_status px__block_record_stream(px_block *block, px_stream *stream) {
-  px__block *b = px__block_of(block);
+px_status px__allocation_record_stream(px_allocation *block, px_stream *stream) {
+  px__allocation *b = px__allocation_of(block);
   PX_CHECK(block->device.type == PX_CUDA && stream->owner, PX_RUNTIME,
            "record_stream is for device memory and device streams");
   if (b->kind == PX__CACHED && ((px__chunk *)b)->stream == stream) return PX_OK;
   return add_use_locked(b, (px__use){stream, px__issued(stream), false});
 }
 
-px_stream *px__block_user(px__block *b, int i) {
+px_stream *px__allocation_user(px__allocation *b, int i) {
   px__spin_acquire(&b->spin);
   px_stream *stream = i < b->use_count ? b->uses[i].stream : NULL;
   px__spin_release(&b->spin);
   return stream;
 }
 
-bool px__block_settled(px__block *b, px_stream *stream) {
+bool px__allocation_is_reusable(px__allocation *b, px_stream *stream) {
   bool settled = true;
   if (!b->use_count) return true;
   px__spin_acquire(&b->spin);
@@ -78,7 +78,7 @@ bool px__block_settled(px__block *b, px_stream *stream) {
   return settled;
 }
 
-void px__block_drop_uses(px__block *b) {
+void px__allocation_drop_uses(px__allocation *b) {
   if (!b->uses) return;
   bool chunk = b->kind == PX__CACHED || b->kind == PX__RAW;
   if (b->uses && !(chunk && b->uses == ((px__chunk *)b)->few)) px__free(b->uses);
@@ -88,7 +88,7 @@ void px__block_drop_uses(px__block *b) {
 
 // Without uses nothing is pending, unless somebody else wants to see the accesses: launches with
 // odd operands, or the race checker, to which a wait that nobody asked for is none.
-static void settle(px__block *b) {
+static void settle(px__allocation *b) {
   if (b->use_count) return;
   bool seen = b->pub.odd || __atomic_load_n(&b->shadow, __ATOMIC_RELAXED);
   __atomic_store_n(&b->pub.pending, seen, __ATOMIC_RELEASE);
@@ -99,7 +99,7 @@ static bool comes_before(const px__use *use, const px_stream *by) {
   return by && px__ordered(use->stream, use->seq, by);
 }
 
-bool px__block_conflict(px__block *b, bool write, px_stream *by, px__use *out) {
+bool px__allocation_conflict(px__allocation *b, bool write, px_stream *by, px__use *out) {
   bool found = false;
   if (by) px__device_lock(by->owner);
   px__spin_acquire(&b->spin);
@@ -112,7 +112,7 @@ bool px__block_conflict(px__block *b, bool write, px_stream *by, px__use *out) {
   return found;
 }
 
-void px__block_forget_use(px__block *b, const px__use *use) {
+void px__allocation_forget_use(px__allocation *b, const px__use *use) {
   px__spin_acquire(&b->spin);
   for (int i = 0; i < b->use_count; i++)
     if (b->uses[i].stream == use->stream && b->uses[i].seq == use->seq) {

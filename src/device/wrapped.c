@@ -9,7 +9,7 @@
 #include <pthread.h>
 
 typedef struct wrapped {
-  px__block block;  // first
+  px__allocation block;  // first
   void (*release)(void *);
   void *context;
   struct wrapped *next;
@@ -17,13 +17,13 @@ typedef struct wrapped {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static wrapped *waiting;  // guarded by `lock`; whether there is any, also without (atomic)
 
-px_status px__block_wrap(px_block **out, void *data, size_t bytes, px_device device,
-                         void (*release)(void *), void *context) {
+px_status px__allocation_wrap(px_allocation **out, void *data, size_t bytes, px_device device,
+                              void (*release)(void *), void *context) {
   wrapped *w;
   px__wrapped_sweep();
   PX_TRY(PX_NEW(&w));
-  w->block.pub =
-      (px_block){.data = bytes ? data : NULL, .bytes = bytes, .device = device, .foreign = true};
+  w->block.pub = (px_allocation){
+      .data = bytes ? data : NULL, .bytes = bytes, .device = device, .foreign = true};
   w->block.pub.odd = w->block.pub.pending = device.type == PX_CPU && (uintptr_t)data % 8;
   w->block.kind = PX__WRAPPED;
   w->release = release, w->context = context;
@@ -32,7 +32,7 @@ px_status px__block_wrap(px_block **out, void *data, size_t bytes, px_device dev
 }
 
 static void give_back(wrapped *w) {
-  px__block_drop_uses(&w->block);
+  px__allocation_drop_uses(&w->block);
   if (w->release) w->release(w->context);
   px__free(w);
 }
@@ -44,7 +44,7 @@ static bool is_done(wrapped *w) {
     px__stream_ask(stream);
     px__device_unlock(stream->owner);
   }
-  return px__block_settled(&w->block, NULL);
+  return px__allocation_is_reusable(&w->block, NULL);
 }
 
 static void keep(wrapped *w) {
@@ -73,7 +73,7 @@ void px__wrapped_sweep(void) {
   px__error_restore(&guard);
 }
 
-void px__wrapped_free(px_block *block) {
+void px__wrapped_free(px_allocation *block) {
   wrapped *w = (wrapped *)block;
   bool used = w->block.use_count > 0 && !px__rt.forked;
   px__error_guard guard;
@@ -83,11 +83,11 @@ void px__wrapped_free(px_block *block) {
     return;
   }
   px__error_save(&guard);
-  if (block->device.type == PX_CPU) px__block_wait_uses(&w->block);
+  if (block->device.type == PX_CPU) px__allocation_wait_uses(&w->block);
   if (block->device.type == PX_CPU || is_done(w)) {
     give_back(w);
   } else {
-    px__block_mark_uses(&w->block);
+    px__allocation_mark_uses(&w->block);
     keep(w);
   }
   px__error_restore(&guard);

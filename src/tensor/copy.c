@@ -53,8 +53,8 @@ static px_status run_copy_kernel(const px_tensor *to, const px_tensor *from,
 
 static px_status copy_bytes(px_tensor *to, const px_tensor *from, bool non_blocking) {
   size_t item = px__item(to);
-  PX_TRY(px__copy_blocks(to->storage->block, (size_t)to->offset * item, from->storage->block,
-                         (size_t)from->offset * item, (size_t)to->numel * item, non_blocking));
+  PX_TRY(px__copy_bytes(to->storage->block, (size_t)to->offset * item, from->storage->block,
+                        (size_t)from->offset * item, (size_t)to->numel * item, non_blocking));
   return PX_OK;
 }
 
@@ -199,16 +199,16 @@ px_status px__tensor_contiguous(px_tensor **out, const px_tensor *self) {
 
 // Copies a row-major tensor's bytes to the host, wherever they are.
 static px_status read_bytes(const px_tensor *self, void *to, size_t bytes) {
-  px_block *from = self->storage->block, *host = NULL;
+  px_allocation *from = self->storage->block, *host = NULL;
   if (from->device.type == PX_CPU) {
     px_access access = px__access_of(self, false);
-    PX_TRY(px__block_host_access("read", &access));
+    PX_TRY(px__allocation_host_access("read", &access));
     return px__copy_long(to, px__tensor_at(self), bytes);
   }
-  PX_TRY(px__block_wrap(&host, to, bytes, px_cpu(), NULL, NULL));
+  PX_TRY(px__allocation_wrap(&host, to, bytes, px_cpu(), NULL, NULL));
   px_status status =
-      px__copy_blocks(host, 0, from, (size_t)self->offset * px__item(self), bytes, false);
-  px__block_free(host);
+      px__copy_bytes(host, 0, from, (size_t)self->offset * px__item(self), bytes, false);
+  px__allocation_free(host);
   return status == PX_OK ? PX_OK : px_error_pass(status, __FILE__, __LINE__, __func__);
 }
 
@@ -243,7 +243,7 @@ static px_status read_one(const void **out, void *room, const px_tensor *self) {
       "calling .item() on a Tensor, please try to rewrite what you're doing with other "
       "operations. If error is occurring somewhere inside PyTorch internals, please file a bug "
       "report.");
-  const px_block *block = self->storage->block;
+  const px_allocation *block = self->storage->block;
   PX_SCOPED(px_tensor) settled = NULL;
   if (PX_UNLIKELY(self->flags & PX_TENSOR_LAZY)) {
     PX_TRY(px__tensor_contiguous(&settled, self));
@@ -257,7 +257,7 @@ static px_status read_one(const void **out, void *room, const px_tensor *self) {
     return PX_OK;
   }
   PX_TRY(check_values(self));
-  PX_TRY(px__block_reach(block, px__access_of(self, false).end));
+  PX_TRY(px__allocation_check_bounds(block, px__access_of(self, false).end));
   PX_CHECK(block->data, PX_RUNTIME, "the tensor has no memory to read");
   PX_TRY(read_bytes(self, room, px__item(self)));
   *out = room;
@@ -300,10 +300,10 @@ px_status px_tensor_from_data(px_tensor **out, const void *data, int ndim, const
     PX_TRY(px__copy_long(px__tensor_at(made), data, bytes));
   } else if (bytes) {
     // The caller's memory is only read, and pageable: it has been left when the copy returns.
-    px_block *host = NULL;
-    PX_TRY(px__block_wrap(&host, (void *)data, bytes, px_cpu(), NULL, NULL));
-    px_status status = px__copy_blocks(made->storage->block, 0, host, 0, bytes, false);
-    px__block_free(host);
+    px_allocation *host = NULL;
+    PX_TRY(px__allocation_wrap(&host, (void *)data, bytes, px_cpu(), NULL, NULL));
+    px_status status = px__copy_bytes(made->storage->block, 0, host, 0, bytes, false);
+    px__allocation_free(host);
     PX_TRY(status);
   }
   *out = PX_MOVE(made);

@@ -9,7 +9,7 @@ static void collect_for_memory(void) { px__passed_collect(); }
 
 static px_status describe(px_storage_handle *out, px_storage *storage) {
   px_device_properties properties;
-  px_block *block = storage->block;
+  px_allocation *block = storage->block;
   px__passed *p;
   size_t offset;
   PX_TRY(px_device_get_properties(&properties, block->device.index));
@@ -17,8 +17,8 @@ static px_status describe(px_storage_handle *out, px_storage *storage) {
   out->bytes = block->bytes;
   if (!block->bytes) return PX_OK;
   PX_TRY(px__passed_of_storage(&p, storage));
-  PX_TRY(px__block_share(&out->memory, &offset, block));
-  PX_TRY(px__block_record(p->event, block));
+  PX_TRY(px__allocation_share(&out->memory, &offset, block));
+  PX_TRY(px__allocation_record(p->event, block));
   PX_TRY(px_event_ipc_handle(&out->event, p->event));
   out->offset = offset;
   px__passed_fly(out, p);
@@ -50,12 +50,12 @@ px_status px_storage_ipc_collect(int64_t *left) {
 // `fresh` becomes the storage, unless this process has it already. Two threads that receive it at
 // the same moment may get two, over the same memory.
 static px_status receive(px_storage **out, px_storage *fresh, const px_storage_handle *handle) {
-  px_block *block;
+  px_allocation *block;
   px__passed *p;
   PX_TRY(px__passed_find(out, &p, handle));
   if (*out) return PX_OK;
   px__foreign foreign = {handle->memory, handle->offset, handle->bytes, px__passed_drop, p};
-  px_status status = px__block_open(&block, fresh->block->device.index, &foreign);
+  px_status status = px__allocation_open(&block, fresh->block->device.index, &foreign);
   if (status != PX_OK) return px__passed_drop(p), status;
   fresh->fixed = true;
   px__passed_put(fresh, block, p);

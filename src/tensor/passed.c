@@ -188,7 +188,7 @@ static void end_sent(px__passed *p) {
 static void dispose(px__passed *list) {
   for (px__passed *next; list; list = next) {
     next = list->next;
-    px__block_free(list->block);
+    px__allocation_free(list->block);
     px_release(list->event);
     px__free(list);
   }
@@ -310,19 +310,19 @@ px_status px__passed_find(px_storage **out, px__passed **fresh, const px_storage
 }
 
 // Gives a fresh storage a block in the place of its own, which is given back. Lock held.
-static px_block *exchange(px_storage *fresh, px_block *block, px__passed *p) {
-  px_block *empty = fresh->block;
+static px_allocation *exchange(px_storage *fresh, px_allocation *block, px__passed *p) {
+  px_allocation *empty = fresh->block;
   fresh->block = block;
   fresh->passed = p;
   p->storage = fresh;
   return empty;
 }
 
-void px__passed_put(px_storage *fresh, px_block *block, px__passed *p) {
+void px__passed_put(px_storage *fresh, px_allocation *block, px__passed *p) {
   pthread_mutex_lock(&lock);
-  px_block *empty = exchange(fresh, block, p);
+  px_allocation *empty = exchange(fresh, block, p);
   pthread_mutex_unlock(&lock);
-  px__block_free(empty);
+  px__allocation_free(empty);
 }
 
 bool px__passed_ours(const px_storage_handle *handle) {
@@ -335,21 +335,21 @@ bool px__passed_ours(const px_storage_handle *handle) {
 px_status px__passed_take_back(px_storage **out, px_event **event, px_storage *fresh,
                                const px_storage_handle *handle) {
   for (*out = NULL; !*out; sched_yield()) {  // while another thread ends the storage
-    px_block *empty = NULL;
+    px_allocation *empty = NULL;
     pthread_mutex_lock(&lock);
     px__passed *p = find(sent, handle);
     if (p && p->block) empty = exchange(fresh, p->block, p), p->block = NULL, kept--;
     *out = revive(p);
     if (*out) *event = px_retain(p->event);
     pthread_mutex_unlock(&lock);
-    px__block_free(empty);
+    px__allocation_free(empty);
     if (!p) return has_ended();
   }
   return PX_OK;
 }
 
 // ---- the end of a storage
-void px__passed_end(px_storage *storage, px_block *block_take) {
+void px__passed_end(px_storage *storage, px_allocation *block_take) {
   px__passed *p = storage->passed, *ended = NULL;
   storage->passed = NULL;
   if (px_device_initialized()) {
@@ -360,6 +360,6 @@ void px__passed_end(px_storage *storage, px_block *block_take) {
     if (!p->from && !keeps) end_sent(ended = p), p->next = NULL;
     pthread_mutex_unlock(&lock);
   }
-  px__block_free(block_take);
+  px__allocation_free(block_take);
   dispose(ended);
 }

@@ -6,10 +6,10 @@
 typedef struct px__counters px__counters;
 struct px__passed {
   px__passed *next;
-  px_storage *storage;  // NULL: it has ended
-  px_block *block;      // sent, and then: its memory, which others have
-  px_event *event;      // sent: recorded before each message
-  px__counters *from;   // received: the sender's; sent: NULL
+  px_storage *storage;   // NULL: it has ended
+  px_allocation *block;  // sent, and then: its memory, which others have
+  px_event *event;       // sent: recorded before each message
+  px__counters *from;    // received: the sender's; sent: NULL
   uint64_t place, serial;
 };
 
@@ -32,6 +32,6 @@ px_status px__passed_take_back(px_storage **out, px_event **event, px_storage *f
                                const px_storage_handle *handle) __attribute__((warn_unused_result));
 px_status px__passed_find(px_storage **out, px__passed **fresh, const px_storage_handle *handle)
     __attribute__((warn_unused_result));
-void px__passed_put(px_storage *fresh, px_block *block, px__passed *p);
+void px__passed_put(px_storage *fresh, px_allocation *block, px__passed *p);
 void px__passed_drop(void *p);
 void px__passed_land(const px__passed *p);

@@ -7,10 +7,10 @@
 
 // storage.c. let_go: of a block, which other processes may have. end_rest: what few storages have.
 extern PX__OWN const px_class px__storage_class;
-void px__storage_let_go(px_storage *storage, px_block *block_take);
+void px__storage_let_go(px_storage *storage, px_allocation *block_take);
 void px__storage_end_rest(px_storage *storage);
 
-static inline px_status px__storage_make(px_storage **out, px_block *block, px__tally *here) {
+static inline px_status px__storage_make(px_storage **out, px_allocation *block, px__tally *here) {
   *out = px__pool_take(here, PX__POOL_STORAGE);
   if (PX_UNLIKELY(!*out)) {
     PX_TRY(PX_NEW(out));
@@ -21,20 +21,20 @@ static inline px_status px__storage_make(px_storage **out, px_block *block, px__
 }
 
 // Takes the block, also on failure.
-static inline px_status px__storage_from_block(px_storage **out, px_block *block_take,
-                                               px__tally *here) {
+static inline px_status px__storage_from_allocation(px_storage **out, px_allocation *block_take,
+                                                    px__tally *here) {
   px_status status = px__storage_make(out, block_take, here);
   if (PX_LIKELY(status == PX_OK)) return PX_OK;
-  px__block_free(block_take);
+  px__allocation_free(block_take);
   return px_error_pass(status, __FILE__, __LINE__, __func__);
 }
 
 static inline px_status px__storage_new(px_storage **out, size_t bytes, px_device device,
                                         px__tally *here) {
-  px_block *block = NULL;
+  px_allocation *block = NULL;
   *out = NULL;
-  PX_TRY(px__block_new(&block, bytes, device));
-  return px__storage_from_block(out, block, here);
+  PX_TRY(px__allocation_new(&block, bytes, device));
+  return px__storage_from_allocation(out, block, here);
 }
 
 // Ends a storage that nobody has, and leaves it as px__storage_make wants it.
@@ -42,7 +42,7 @@ static inline void px__storage_end(px_storage *storage, px__tally *here) {
   if (PX_UNLIKELY(storage->passed != NULL))
     px__storage_let_go(storage, storage->block);
   else
-    px__block_free(storage->block);
+    px__allocation_free(storage->block);
   if (PX_UNLIKELY(storage->former || storage->whole)) px__storage_end_rest(storage);
   storage->version = 0;
   storage->fixed = false;

@@ -230,14 +230,14 @@ px_status px_tensor_empty_pinned(px_tensor **out, int ndim, const int64_t *sizes
   PX_GIVEN(out);
   PX_GIVEN_N(sizes, ndim);
   size_t bytes;
-  px_block *block;
+  px_allocation *block;
   px_storage *storage;
   *out = NULL;
   PX_TRY(settle_dtype(&dtype));
   PX_TRY(px__check_sizes(ndim, sizes));
   PX_TRY(px__row_major_bytes(&bytes, ndim, sizes, dtype));
-  PX_TRY(px__block_new_pinned(&block, bytes));
-  PX_TRY(px__storage_from_block(&storage, block, px__tally_here));
+  PX_TRY(px__allocation_new_pinned(&block, bytes));
+  PX_TRY(px__storage_from_allocation(&storage, block, px__tally_here));
   PX_TRY(px__tensor_over(out, storage, ndim, sizes, NULL, dtype));
   return PX_OK;
 }
@@ -355,13 +355,13 @@ void px_tensor_bump_version(px_tensor *self) {
 
 // False where the storage has been cut.
 static bool fits(const px_tensor *self) {
-  const px_block *block = self->storage->block;
+  const px_allocation *block = self->storage->block;
   return !block->odd || px__access_of(self, false).end <= block->bytes;
 }
 
 void *px_tensor_data(const px_tensor *self) {
   if (px__is_batched(self)) return NULL;
-  px__block_hand_out(self->storage->block);
+  px__allocation_expose(self->storage->block);
   return self->numel && fits(self) ? px__tensor_at(self) : NULL;
 }
 
@@ -371,15 +371,16 @@ px_status px_tensor_host_data(void **out, const px_tensor *self) {
   *out = NULL;
   PX_TRY(px__refuse_batched(self));
   if (px__tensor_device(self).type != PX_CPU) return PX_OK;
-  PX_TRY(px__block_wait(self->storage->block, "data", true));
-  if (self->numel) PX_TRY(px__block_reach(self->storage->block, px__access_of(self, true).end));
+  PX_TRY(px__allocation_wait(self->storage->block, "data", true));
+  if (self->numel)
+    PX_TRY(px__allocation_check_bounds(self->storage->block, px__access_of(self, true).end));
   *out = px__tensor_at(self);
   return PX_OK;
 }
 
 px_status px__tensor_read(const int64_t **out, const px_tensor *t) {
   px_access access = px__access_of(t, false);
-  if (t->numel) PX_TRY(px__block_host_access("read", &access));
+  if (t->numel) PX_TRY(px__allocation_host_access("read", &access));
   *out = px__tensor_at(t);
   return PX_OK;
 }
@@ -398,6 +399,6 @@ px_status px_tensor_record_stream(px_tensor *self, px_stream *stream) {
   PX_CHECK(px_tensor_is_cuda(self), PX_UNIMPLEMENTED,
            "Could not run 'aten::record_stream' with arguments from the 'CPU' backend. "
            "'aten::record_stream' is only available for these backends: [CUDA].");
-  PX_TRY(px__block_record_stream(self->storage->block, stream));
+  PX_TRY(px__allocation_record_stream(self->storage->block, stream));
   return PX_OK;
 }

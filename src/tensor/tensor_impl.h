@@ -10,7 +10,7 @@ typedef struct px__passed px__passed;  // passed.c
 typedef struct px__former px__former;  // storage.c
 struct px_storage {
   px_object head;
-  px_block *block;
+  px_allocation *block;
   uint64_t version;    // of all tensors over it, but for aliases
   bool fixed;          // somebody else's memory, or other processes' too: cannot grow
   px__shared *shared;  // the block's memory file, if it has one
@@ -143,10 +143,10 @@ px_status px__storage_wrap(px_storage **out, void *data, size_t bytes, px_device
                            void (*release)(void *), void *context)
     __attribute__((warn_unused_result));
 // Gives a storage another block, and takes it, also on failure.
-px_status px__storage_replace(px_storage *storage, px_block *block_take)
+px_status px__storage_replace(px_storage *storage, px_allocation *block_take)
     __attribute__((warn_unused_result));
 // Of a storage that other processes have, which lets go of the block.
-void px__passed_end(px_storage *storage, px_block *block_take);
+void px__passed_end(px_storage *storage, px_allocation *block_take);
 // Grows a storage to at least `bytes`, with its contents. PX_RUNTIME for memory of somebody else.
 px_status px__storage_grow(px_storage *storage, size_t bytes) __attribute__((warn_unused_result));
 // Check sizes: PX_RUNTIME for a negative size or too many dimensions; for row-major sizes that

@@ -107,7 +107,7 @@ PX_TEST(the_process_draws_what_it_has_recorded) {
   FAILS(draw_file(), PX_VALUE, "the snapshot has no events");
   OK(px_memory_record(&(px_memory_history){.max_entries = 100, .stacks = PX_HISTORY_ALL}));
   px_site_set("/home/me/train.c", 12);
-  px_block *kept = block_on(px_cuda(1), 3 << 20);
+  px_allocation *kept = block_on(px_cuda(1), 3 << 20);
   px_site_set(NULL, 0);
   OK(draw_file());
   FILE *file = fopen(path, "r");
@@ -121,7 +121,7 @@ PX_TEST(the_process_draws_what_it_has_recorded) {
   px_fault_disarm_all();
   FAILS(px_memory_draw("/nowhere/at/all.svg", 1), PX_IO, "/nowhere/at/all.svg: No such file");
   CHECK(fail_each(draw_file) > 10);
-  px__block_free(kept);
+  px__allocation_free(kept);
 }
 
 PX_TEST(a_picture_without_memory_is_an_error) {
