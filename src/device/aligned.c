@@ -18,7 +18,7 @@ static stand_in stand_in_for(const px_operand *o, const px_access *accesses, int
              (uintptr_t)o->data % px_dtype_size((px_dtype)o->dtype);
   for (int i = 0; i < count && odd; i++) {
     const px_access *a = &accesses[i];
-    if (!a->block || (char *)a->block->data + a->begin != s.theirs) continue;
+    if (!a->allocation || (char *)a->allocation->data + a->begin != s.theirs) continue;
     if (a->end - a->begin > s.bytes) s.bytes = a->end - a->begin;
     s.write |= a->write;
   }

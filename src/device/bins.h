@@ -2,9 +2,10 @@
 // Fast bins: one chunk for each pool of a stream, the one that it freed last.
 //
 // A request of its size takes the chunk as it is, without the device's lock, so that a loop of
-// small ops neither splits nor coalesces, and what the chunk's block had stays but for what may
-// differ. Any other request to the pool flushes the bin first (pool.c). Until then the chunk counts
-// as allocated. In a header, since every tensor on a device comes and goes by these functions.
+// small ops neither splits nor coalesces, and what the chunk's allocation had stays but for what
+// may differ. Any other request to the pool flushes the bin first (pool.c). Until then the chunk
+// counts as allocated. In a header, since every tensor on a device comes and goes by these
+// functions.
 #pragma once
 #include "device/state.h"
 
@@ -18,14 +19,14 @@ static inline bool px__bin_serves(px_stream *stream) {
          !PX_UNLIKELY(__atomic_load_n(&stream->owner->cache.routes, __ATOMIC_RELAXED) != NULL);
 }
 
-// The block of a chunk that was in a bin: it has no uses.
+// The allocation of a chunk that was in a bin: it has no uses.
 static inline px_allocation *px__bin_begin(px__chunk *chunk, size_t bytes) {
-  px__allocation *block = &chunk->block;
-  block->pub.bytes = bytes;
-  block->pub.foreign = block->pub.odd = block->pub.pending = false;
-  block->written_by = block->read_by = 0;
+  px__allocation *allocation = &chunk->allocation;
+  allocation->pub.bytes = bytes;
+  allocation->pub.foreign = allocation->pub.odd = allocation->pub.pending = false;
+  allocation->written_by = allocation->read_by = 0;
   chunk->stack = NULL;
-  return &block->pub;
+  return &allocation->pub;
 }
 
 // The chunk of a bin, or NULL if it does not fit so many bytes. Inside the latch.
@@ -34,7 +35,7 @@ static inline px__chunk *px__bin_pop(px__fast_bin *bin, size_t bytes) {
   if (PX_UNLIKELY(!chunk || bytes > chunk->node.size || chunk->node.size - bytes >= PX__GRAIN))
     return NULL;
   __atomic_store_n(&bin->chunk, NULL, __ATOMIC_RELAXED);
-  px__unposted_add(&bin->unposted, chunk->node.size, bytes, chunk->block.pub.bytes);
+  px__unposted_add(&bin->unposted, chunk->node.size, bytes, chunk->allocation.pub.bytes);
   return chunk;
 }
 
@@ -50,7 +51,7 @@ static inline bool px__bin_push(px__fast_bin *bin, px__chunk *chunk) {
 px__chunk *px__bin_pop_shared(px__fast_bin *bin, size_t bytes);
 bool px__bin_push_shared(px__fast_bin *bin, px__chunk *chunk);
 
-// A block of so many bytes, or NULL. me: px__latch_here.
+// A allocation of so many bytes, or NULL. me: px__latch_here.
 __attribute__((always_inline)) static inline px_allocation *px__bin_take(px_stream *stream,
                                                                          size_t bytes,
                                                                          px__latch_thread *me) {
@@ -69,8 +70,9 @@ __attribute__((always_inline)) static inline px_allocation *px__bin_take(px_stre
 // False: the bin does not take the chunk.
 static inline bool px__bin_give(px__chunk *chunk) {
   px__fast_bin *bin = px__bin_of(chunk->stream, chunk->small);
-  if (chunk->block.use_count || PX_UNLIKELY(chunk->in_room) || px__unbinned_for(~0)) return false;
-  if (PX_UNLIKELY(chunk->block.uses != NULL)) px__allocation_drop_uses(&chunk->block);
+  if (chunk->allocation.use_count || PX_UNLIKELY(chunk->in_room) || px__unbinned_for(~0))
+    return false;
+  if (PX_UNLIKELY(chunk->allocation.uses != NULL)) px__allocation_drop_uses(&chunk->allocation);
   px__latch_thread *me = px__latch_here;
   if (PX_UNLIKELY(!px__latch_try(&bin->latch, me))) return px__bin_push_shared(bin, chunk);
   bool taken = px__bin_push(bin, chunk);

@@ -10,7 +10,7 @@
 // searched once more, also for chunks of the other kind.
 #include "device/bins.h"
 
-#define GREATEST ((size_t)PTRDIFF_MAX / 2)  // bytes of a block
+#define GREATEST ((size_t)PTRDIFF_MAX / 2)  // bytes of a allocation
 
 // ---- reclaim functions of the layers above
 enum { RECLAIMS = 16 };
@@ -37,8 +37,8 @@ static void reclaim_all(void) {
 static bool next_pending(px__device *d, px__use *out) {
   px__pool_sweep(d);
   for (px__chunk *chunk = d->cache.pending; chunk; chunk = chunk->queue)
-    for (int i = 0; i < chunk->block.use_count; i++) {
-      *out = chunk->block.uses[i];
+    for (int i = 0; i < chunk->allocation.use_count; i++) {
+      *out = chunk->allocation.uses[i];
       if (px__done(out->stream) < out->seq && !px__capture_of(out->stream)) return true;
     }
   return false;
@@ -81,8 +81,8 @@ px_status px__cache_rest(px__device *d) {
 // ---- allocating
 // From what there is. Lock held.
 static px_allocation *from_pool(const px__request *r) {
-  px_allocation *block = px__thrift_allocate(r);
-  return block ? block : px__pool_allocate(r);
+  px_allocation *allocation = px__thrift_allocate(r);
+  return allocation ? allocation : px__pool_allocate(r);
 }
 
 // ... or from the device.
@@ -170,20 +170,21 @@ static px_status new_raw(px_allocation **out, const px__request *r) {
   px_status status = raw_memory(&data, r);
   if (status != PX_OK) return px__free(chunk), status;
   chunk->stream = r->stream;
-  chunk->block = (px__allocation){
+  chunk->allocation = (px__allocation){
       .pub = {.data = data, .bytes = r->bytes, .device = r->stream->device}, .kind = PX__RAW};
-  *out = &chunk->block.pub;
+  *out = &chunk->allocation.pub;
   return PX_OK;
 }
 
-// A block of no bytes has a header and no memory.
+// A allocation of no bytes has a header and no memory.
 static px_status new_empty(px_allocation **out, px__device *d) {
   PX_TRY(px__allocation_wrap(out, NULL, 0, px_cuda(d->index), NULL, NULL));
   (*out)->foreign = false;
   return PX_OK;
 }
 
-static px_status new_block(px_allocation **out, size_t bytes, px__device *d, px_stream *stream) {
+static px_status new_allocation(px_allocation **out, size_t bytes, px__device *d,
+                                px_stream *stream) {
   *out = NULL;
   if (bytes == 0) return new_empty(out, d);
   if (bytes > GREATEST) return px__out_of_memory(d, GREATEST);
@@ -207,10 +208,10 @@ px_status px__cache_new(px_allocation **out, size_t bytes, px__device *d) {
   px__latch_thread *me = px__latch_here;
   px_stream *stream = px__stream_now(d);
   *out = px__bin_take(stream, bytes, me);
-  return PX_LIKELY(*out != NULL) ? PX_OK : new_block(out, bytes, d, stream);
+  return PX_LIKELY(*out != NULL) ? PX_OK : new_allocation(out, bytes, d, stream);
 }
 px_status px__cache_new_lasting(px_allocation **out, size_t bytes, px__device *d) {
-  PX_TRY(new_block(out, bytes, d, d->streams[0]));
+  PX_TRY(new_allocation(out, bytes, d, d->streams[0]));
   (*out)->foreign = true;  // freed when all streams are done with it
   return PX_OK;
 }
@@ -228,47 +229,47 @@ px_status px__cache_new_locked(px_allocation **out, size_t bytes, px__device *d)
 }
 
 // ---- freeing
-// Whether a list of launches that are to be launched together may have the block.
-static inline bool is_marked(const px__allocation *block) {
-  return __atomic_load_n(&block->written_by, __ATOMIC_RELAXED) ||
-         __atomic_load_n(&block->read_by, __ATOMIC_RELAXED);
+// Whether a list of launches that are to be launched together may have the allocation.
+static inline bool is_marked(const px__allocation *allocation) {
+  return __atomic_load_n(&allocation->written_by, __ATOMIC_RELAXED) ||
+         __atomic_load_n(&allocation->read_by, __ATOMIC_RELAXED);
 }
 
 // An address that left the library may be in use on every stream with unfinished work.
-static void use_everywhere(px__device *d, px_allocation *block) {
+static void use_everywhere(px__device *d, px_allocation *allocation) {
   px_interrupt_hold(true);
   for (int i = 0; i < __atomic_load_n(&d->stream_count, __ATOMIC_ACQUIRE); i++) {
     px_stream *stream = d->streams[i];
     if (px__synced(stream) >= px__issued(stream)) continue;
-    if (px__allocation_record_stream(block, stream) != PX_OK &&
+    if (px__allocation_record_stream(allocation, stream) != PX_OK &&
         px__stream_reach(stream, px__issued(stream)) != PX_OK)
       px_error_clear();
   }
   px_interrupt_hold(false);
 }
 
-// What the block's uses are, before it may be another's.
+// What the allocation's uses are, before it may be another's.
 static void note_uses(px__device *d, px__chunk *chunk) {
-  if (px__collecting) px__collecting->let_go(&chunk->block);
-  if (!chunk->block.pub.foreign && !chunk->block.use_count) return;
+  if (px__collecting) px__collecting->let_go(&chunk->allocation);
+  if (!chunk->allocation.pub.foreign && !chunk->allocation.use_count) return;
   px__error_guard guard;
   px__error_save(&guard);
-  if (chunk->block.pub.foreign) use_everywhere(d, &chunk->block.pub);
-  px__allocation_mark_uses(&chunk->block);
+  if (chunk->allocation.pub.foreign) use_everywhere(d, &chunk->allocation.pub);
+  px__allocation_mark_uses(&chunk->allocation);
   px__error_restore(&guard);
 }
 
-void px__cache_free_raw(px_allocation *block) {
-  px__chunk *chunk = (px__chunk *)block;
-  px__device *d = px__device_found(block->device.index);
+void px__cache_free_raw(px_allocation *allocation) {
+  px__chunk *chunk = (px__chunk *)allocation;
+  px__device *d = px__device_found(allocation->device.index);
   if (!d) return;
   note_uses(d, chunk);
-  px__allocation_wait_uses(&chunk->block);
-  px__allocation_drop_uses(&chunk->block);
+  px__allocation_wait_uses(&chunk->allocation);
+  px__allocation_drop_uses(&chunk->allocation);
   if (px__unbinned_for(PX__PLUGGED))
     px__plugged_free(chunk);
   else
-    px__rt.backend->release(d->physical, block->data);
+    px__rt.backend->release(d->physical, allocation->data);
   px__free(chunk);
 }
 
@@ -281,10 +282,10 @@ __attribute__((noinline)) static void free_locked(px__device *d, px__chunk *chun
   px__device_unlock(d);
 }
 
-void px__cache_free(px_allocation *block) {
-  px__chunk *chunk = (px__chunk *)block;
-  px__device *d = px__device_found(block->device.index);
+void px__cache_free(px_allocation *allocation) {
+  px__chunk *chunk = (px__chunk *)allocation;
+  px__device *d = px__device_found(allocation->device.index);
   if (PX_UNLIKELY(!d)) return;  // in a forked child the memory is the parent's
-  bool noted = block->foreign || is_marked(&chunk->block);
+  bool noted = allocation->foreign || is_marked(&chunk->allocation);
   if (PX_UNLIKELY(noted) || !px__bin_give(chunk)) free_locked(d, chunk);
 }

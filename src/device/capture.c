@@ -70,7 +70,7 @@ static px_status make_room(void **rows, int64_t *room, int64_t count, size_t siz
 static px_status keep_touch(px_graph *g, const px_access *a) {
   PX_TRY(make_room((void **)&g->touches, &g->touch_room, g->touch_count, sizeof *g->touches));
   px__touch *touch = &g->touches[g->touch_count++];
-  *touch = (px__touch){.data = a->block->data,
+  *touch = (px__touch){.data = a->allocation->data,
                        .begin = a->begin,
                        .end = a->end,
                        .write = a->write,
@@ -80,17 +80,17 @@ static px_status keep_touch(px_graph *g, const px_access *a) {
 }
 
 // The graph has the address from now on, as if it had left the library.
-static void hand_out(px_allocation *block) {
-  const px__allocation *b = px__allocation_of(block);
+static void hand_out(px_allocation *allocation) {
+  const px__allocation *b = px__allocation_of(allocation);
   bool outside = b->kind == PX__CACHED && !((const px__chunk *)b)->in_room;
-  if (outside || b->kind == PX__RAW) block->foreign = true;
+  if (outside || b->kind == PX__RAW) allocation->foreign = true;
 }
 
 static px_status keep(px_graph *g, const px__work *work, const px_access *accesses, int count) {
   PX_TRY(make_room((void **)&g->works, &g->work_room, g->work_count, sizeof *g->works));
   for (int i = 0; i < count; i++) {
     if (!px__access_given(&accesses[i])) continue;
-    hand_out(accesses[i].block);
+    hand_out(accesses[i].allocation);
     if (px__races()) PX_TRY(keep_touch(g, &accesses[i]));
   }
   g->works[g->work_count++] = *work;

@@ -8,12 +8,13 @@ typedef struct px__source {
   struct px__source *next;
   void *generator;  // held
   const px__draws *draws;
-  px_allocation *block;
+  px_allocation *allocation;
   uint64_t words;     // that the graph draws
   uint64_t taken[2];  // the state that the latest replay draws from
 } px__source;
 
-// An access of a captured launch or copy, for the race checker. By address: the block may be freed.
+// An access of a captured launch or copy, for the race checker. By address: the allocation may be
+// freed.
 typedef struct px__touch {
   void *data;
   size_t begin, end;

@@ -13,11 +13,13 @@ typedef struct transfer {
   size_t to_offset, from_offset, bytes;
 } transfer;
 
-static px_access access_of(px_allocation *block, size_t offset, size_t bytes, bool write) {
-  return (px_access){.block = block, .begin = offset, .end = offset + bytes, .write = write};
+static px_access access_of(px_allocation *allocation, size_t offset, size_t bytes, bool write) {
+  return (px_access){
+      .allocation = allocation, .begin = offset, .end = offset + bytes, .write = write};
 }
-static int side_of(const px_allocation *block) {
-  return block->device.type == PX_CPU ? -1 : px__rt.devices[block->device.index]->physical;
+static int side_of(const px_allocation *allocation) {
+  return allocation->device.type == PX_CPU ? -1
+                                           : px__rt.devices[allocation->device.index]->physical;
 }
 
 // Issues the copy on the stream. `pinned`: it may use host memory after the backend's call. `mark`:
@@ -68,7 +70,8 @@ static px_status copy_across(const transfer *t, bool non_blocking) {
   if (px__capture_of(stream) && !queued) return px__capture_spoil(px__capture_of(stream), 900);
   if (!returns) PX_TRY(px__capture_asked(stream));
   if (!returns) PX_TRY(px__sync_point());
-  // A pageable copy may block in the backend, which holds the lock: so wait before, without it.
+  // A pageable copy may allocation in the backend, which holds the lock: so wait before, without
+  // it.
   if (!host->pinned && (!up || t->bytes > STAGED)) PX_TRY(px__stream_wait_all(stream));
   // Streams that this one does not wait for must be waited for here: the number is right, and the
   // race checker tells of a copy that the program did not order.

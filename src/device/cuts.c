@@ -5,18 +5,18 @@
 
 int px__shrunk_count;
 
-void px__allocation_mark_shrunk(px_allocation *block) {
+void px__allocation_mark_shrunk(px_allocation *allocation) {
   __atomic_add_fetch(&px__shrunk_count, 1, __ATOMIC_RELAXED);
-  block->odd = true;
-  __atomic_store_n(&block->pending, block->device.type == PX_CPU, __ATOMIC_RELEASE);
+  allocation->odd = true;
+  __atomic_store_n(&allocation->pending, allocation->device.type == PX_CPU, __ATOMIC_RELEASE);
 }
 void px__allocation_unmark_shrunk(void) {
   __atomic_sub_fetch(&px__shrunk_count, 1, __ATOMIC_RELAXED);
 }
 
-px_status px__allocation_fail_bounds(const px_allocation *block, size_t end) {
+px_status px__allocation_fail_bounds(const px_allocation *allocation, size_t end) {
   PX_FAIL(PX_RUNTIME,
           "a tensor reaches to byte %zu of a storage that resize_ has left with %zu: the storage "
           "must be resized before the tensor is used again",
-          end, block->bytes);
+          end, allocation->bytes);
 }

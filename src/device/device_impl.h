@@ -34,9 +34,9 @@ typedef struct px_allocation {
                          // True for good if `odd`, so that launches look at it
 } px_allocation;         // the device layer's own fields follow (px__allocation, state.h)
 
-// Allocates a block on a device (index resolved) for the current stream, from the device's cache
-// (px__allocation_new, below). A block of 0 bytes has data NULL. any: of any kind of device, and
-// while a profile notes it.
+// Allocates a allocation on a device (index resolved) for the current stream, from the device's
+// cache (px__allocation_new, below). A allocation of 0 bytes has data NULL. any: of any kind of
+// device, and while a profile notes it.
 px_status px__allocation_new_any(px_allocation **out, size_t bytes, px_device device)
     __attribute__((warn_unused_result));
 px_status px__cache_new(px_allocation **out, size_t bytes, px__device *d)
@@ -46,35 +46,37 @@ px_status px__allocation_new_pinned(px_allocation **out, size_t bytes)
 px_status px__allocation_wrap(px_allocation **out, void *data, size_t bytes, px_device device,
                               void (*release)(void *), void *context)
     __attribute__((warn_unused_result));
-void px__allocation_free(px_allocation *block);
-// A new block is shorter than what tensors over its storage say: launches and reads look at it
-// from now on, and fail if they reach past its end. uncut: such a block has gone.
-void px__allocation_mark_shrunk(px_allocation *block);
+void px__allocation_free(px_allocation *allocation);
+// A new allocation is shorter than what tensors over its storage say: launches and reads look at it
+// from now on, and fail if they reach past its end. uncut: such a allocation has gone.
+void px__allocation_mark_shrunk(px_allocation *allocation);
 void px__allocation_unmark_shrunk(void);
 extern PX__OWN int px__shrunk_count;  // atomic: how many there are
-px_status px__allocation_fail_bounds(const px_allocation *block, size_t end)
+px_status px__allocation_fail_bounds(const px_allocation *allocation, size_t end)
     __attribute__((warn_unused_result));
-static inline px_status px__allocation_check_bounds(const px_allocation *block, size_t end) {
-  return PX_LIKELY(end <= block->bytes || !block->odd) ? PX_OK
-                                                       : px__allocation_fail_bounds(block, end);
+static inline px_status px__allocation_check_bounds(const px_allocation *allocation, size_t end) {
+  return PX_LIKELY(end <= allocation->bytes || !allocation->odd)
+             ? PX_OK
+             : px__allocation_fail_bounds(allocation, end);
 }
 // Gives back wrapped blocks that were freed while they were in use, if they are not any more. No
 // lock may be held.
 void px__wrapped_sweep(void);
 // record_stream: all work issued to the stream so far counts as a use. hand_out: the address leaves
-// the library, so that any stream may use it until the block is freed.
-px_status px__allocation_record_stream(px_allocation *block, px_stream *stream)
+// the library, so that any stream may use it until the allocation is freed.
+px_status px__allocation_record_stream(px_allocation *allocation, px_stream *stream)
     __attribute__((warn_unused_result));
-void px__allocation_expose(px_allocation *block);
-// Records an event after all work so far that uses a device's block, on any stream, and after the
-// calling thread's current stream.
-px_status px__allocation_record(px_event *event, px_allocation *block)
+void px__allocation_expose(px_allocation *allocation);
+// Records an event after all work so far that uses a device's allocation, on any stream, and after
+// the calling thread's current stream.
+px_status px__allocation_record(px_event *event, px_allocation *allocation)
     __attribute__((warn_unused_result));
 // What any stream of the device is given from now on comes after the event.
 px_status px__device_wait_event(int device, px_event *event) __attribute__((warn_unused_result));
-// Between processes (ipc.c). share gives the handle of the allocation that a device's block lies
-// in, and its place there; open makes a block in an allocation of another process. release(context)
-// is called when the last work on it is done, but not if this call fails. of_uuid finds a device.
+// Between processes (ipc.c). share gives the handle of the allocation that a device's allocation
+// lies in, and its place there; open makes a allocation in an allocation of another process.
+// release(context) is called when the last work on it is done, but not if this call fails. of_uuid
+// finds a device.
 typedef struct px__foreign {
   px_ipc_handle handle;
   size_t offset, bytes;
@@ -83,7 +85,7 @@ typedef struct px__foreign {
 } px__foreign;
 px_status px__device_of_uuid(int *out, const unsigned char uuid[16])
     __attribute__((warn_unused_result));
-px_status px__allocation_share(px_ipc_handle *out, size_t *offset, px_allocation *block)
+px_status px__allocation_share(px_ipc_handle *out, size_t *offset, px_allocation *allocation)
     __attribute__((warn_unused_result));
 px_status px__allocation_open(px_allocation **out, int device, const px__foreign *foreign)
     __attribute__((warn_unused_result));
@@ -92,20 +94,20 @@ px_status px__allocation_open(px_allocation **out, int device, const px__foreign
 px_status px__file_new(int *out, size_t bytes) __attribute__((warn_unused_result));
 px_status px__file_share(px_ipc_handle *out, int fd) __attribute__((warn_unused_result));
 px_status px__file_open(int *out, const px_ipc_handle *handle) __attribute__((warn_unused_result));
-// Waits for copies that use a CPU block. To be called before the host reads it, or also writes it;
-// `op` is what does, for a report of a race.
-px_status px__allocation_wait(px_allocation *block, const char *op, bool write)
+// Waits for copies that use a CPU allocation. To be called before the host reads it, or also writes
+// it; `op` is what does, for a report of a race.
+px_status px__allocation_wait(px_allocation *allocation, const char *op, bool write)
     __attribute__((warn_unused_result));
 
-// One access of a launch: bytes [begin, end) of a block. A gap narrows it: of every `pitch` bytes
-// from `begin` on, only the first `width` are touched. Gaps are for the race checker, and needed
-// only where px__race_on is not 0.
+// One access of a launch: bytes [begin, end) of a allocation. A gap narrows it: of every `pitch`
+// bytes from `begin` on, only the first `width` are touched. Gaps are for the race checker, and
+// needed only where px__race_on is not 0.
 enum { PX__GAPS = 3 };
 typedef struct px__gap {
   uint32_t pitch, width;
 } px__gap;
 typedef struct px_access {
-  px_allocation *block;
+  px_allocation *allocation;
   size_t begin, end;
   bool write;
   px__gap gaps[PX__GAPS];  // up to the first of pitch 0
@@ -153,9 +155,9 @@ px_status px__launch(px_device device, px_launch *launch, const px_access *acces
                      int access_count) __attribute__((warn_unused_result));
 enum { PX__TOGETHER = 48 };  // the most that are issued at a time
 // px_together_begin and px_together_end. Between them, px__together_parts says that what is written
-// to the block never overlaps and is not read.
+// to the allocation never overlaps and is not read.
 void px__together_begin(void);
-px_status px__together_parts(const px_allocation *block) __attribute__((warn_unused_result));
+px_status px__together_parts(const px_allocation *allocation) __attribute__((warn_unused_result));
 px_status px__together_end(void) __attribute__((warn_unused_result));
 bool px__together_on(void);
 // Outermost op being called by this thread; NULL outside a call. Used to name the op in errors; the
@@ -199,8 +201,8 @@ static inline void px__watch(int what, bool on) {
 int64_t px__profile_enter_op(const char *name, bool inplace, const char *shapes);
 void px__profile_memory(px_device device, int64_t bytes);
 void px__profile_flops(int64_t flops);
-// The line that runs on this thread. If the thread's latest work wrote the block first, that has
-// found the line already; the caller knows that this was in the call that made the block.
+// The line that runs on this thread. If the thread's latest work wrote the allocation first, that
+// has found the line already; the caller knows that this was in the call that made the allocation.
 px_site px__site_of(const px_allocation *result);
 // Where the current stream of a device is being captured, random numbers are drawn anew by each
 // replay: gives the launch a place that holds the generator's state then, and `words` numbers

@@ -38,7 +38,7 @@ static void drop_sources(px_graph *g) {
   while (g->sources) {
     px__source *s = g->sources;
     g->sources = s->next;
-    px__allocation_free(s->block);
+    px__allocation_free(s->allocation);
     px_release(s->generator);
     px__free(s);
   }
@@ -243,14 +243,14 @@ static px_status check_races(const px_graph *g, const px__work *work) {
   for (int i = 0; i < g->lease_count && status == PX_OK; i++) {
     if (g->leases[i].device != g->device) continue;
     px_allocation *whole = &g->leases[i].room->whole.pub;
-    accesses[count] = (px_access){.block = whole, .end = whole->bytes, .write = true};
+    accesses[count] = (px_access){.allocation = whole, .end = whole->bytes, .write = true};
     works[count++] = *work;
   }
   for (int64_t i = 0; i < g->touch_count && status == PX_OK; i++) {
     const px__touch *touch = &g->touches[i];
-    px__allocation *block = px__pool_allocation_at(g->device, touch->data);
-    if (!block || block->pub.bytes < touch->end) continue;
-    accesses[count] = (px_access){&block->pub, touch->begin, touch->end, touch->write, {{0}}};
+    px__allocation *allocation = px__pool_allocation_at(g->device, touch->data);
+    if (!allocation || allocation->pub.bytes < touch->end) continue;
+    accesses[count] = (px_access){&allocation->pub, touch->begin, touch->end, touch->write, {{0}}};
     memcpy(accesses[count].gaps, touch->gaps, sizeof touch->gaps);
     works[count] = g->works[touch->work];
     works[count].stream = work->stream, works[count].seq = work->seq, works[count].capture = 0;
@@ -265,9 +265,9 @@ static px_status check_races(const px_graph *g, const px__work *work) {
 // The state of a generator goes to the graph's memory: small enough for the backend to take along.
 static px_status send(const px__source *s, px_stream *stream) {
   px_copy copy = {.kind = PX_COPY_HOST_TO_DEVICE,
-                  .to = s->block->data,
+                  .to = s->allocation->data,
                   .from = s->taken,
-                  .to_device = px__rt.devices[s->block->device.index]->physical,
+                  .to_device = px__rt.devices[s->allocation->device.index]->physical,
                   .from_device = -1,
                   .bytes = sizeof s->taken};
   return px__rt.backend->copy(stream->native, &copy);
@@ -275,7 +275,7 @@ static px_status send(const px__source *s, px_stream *stream) {
 
 // To another device by a stream of its own, between the replay before and this one.
 static px_status send_apart(const px__source *s, px_stream *stream) {
-  px_stream *own = px__stream_now(px__rt.devices[s->block->device.index]);
+  px_stream *own = px__stream_now(px__rt.devices[s->allocation->device.index]);
   px__work work;
   PX_TRY(px__stream_order(own, stream));
   PX_TRY(px__work_begin(&work, own, "graph_replay", NULL, 0));
@@ -286,7 +286,7 @@ static px_status send_apart(const px__source *s, px_stream *stream) {
 }
 
 static bool is_apart(const px_graph *g, const px__source *s) {
-  return s->block->device.index != g->device->index;
+  return s->allocation->device.index != g->device->index;
 }
 
 static px_status launch(const px_graph *g, px_stream *stream) {
@@ -419,7 +419,7 @@ px_status px_graph_print(px_graph *graph, const char *path) {
 
 static px__source *source_of(const px_graph *g, int device, const void *generator) {
   px__source *s = g->sources;
-  while (s && !(s->generator == generator && s->block->device.index == device)) s = s->next;
+  while (s && !(s->generator == generator && s->allocation->device.index == device)) s = s->next;
   return s;
 }
 
@@ -428,7 +428,7 @@ static px_status source_new(px__source **out, px__device *d, void *generator,
                             const px__draws *draws) {
   px__source *s;
   PX_TRY(PX_NEW(&s));
-  px_status status = px__cache_new_lasting(&s->block, sizeof s->taken, d);
+  px_status status = px__cache_new_lasting(&s->allocation, sizeof s->taken, d);
   if (status != PX_OK) return px__free(s), status;
   s->generator = px_retain(generator);
   s->draws = draws;
@@ -456,7 +456,7 @@ px_status px__capture_draw(px_launch *launch, int device, void *generator, uint6
     g->sources = s;
     px__captures_unlock();
   }
-  launch->random = s->block->data;
+  launch->random = s->allocation->data;
   launch->offset = s->words;
   s->words += words;
   return PX_OK;

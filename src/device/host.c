@@ -41,14 +41,14 @@ static bool key_made;
 #define KEEPS 1
 #endif
 
-static void *next_of(const px__allocation *block) { return block->pub.data; }
+static void *next_of(const px__allocation *allocation) { return allocation->pub.data; }
 
 static void drop_all(void *argument) {
   keep *all = argument;
   for (int i = 0; i < BINS; i++)
-    for (px__allocation *block = all->bins[i], *next; block; block = next) {
-      next = next_of(block);
-      free(block);
+    for (px__allocation *allocation = all->bins[i], *next; allocation; allocation = next) {
+      next = next_of(allocation);
+      free(allocation);
     }
   free(all);
   kept = NULL;
@@ -75,7 +75,7 @@ static unsigned bin_of(size_t bytes) {
 static size_t bin_bytes(unsigned bin) {
   if (bin < 4) return (bin + 1) * LINE;
   unsigned top = bin / 4 + 1;
-  // NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult): bin is that of a block
+  // NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult): bin is that of a allocation
   return (((size_t)4 + bin % 4 + 1) << (top - 2)) * LINE;
 }
 
@@ -87,7 +87,7 @@ static struct {
   int count;
 } large;  // guarded by large_lock, which nobody waits for
 
-// The size of a large block with its head: eight size classes for each power of two.
+// The size of a large allocation with its head: eight size classes for each power of two.
 static size_t large_room(size_t bytes) {
   size_t all = bytes + LINE;
   size_t step = (size_t)1 << (60 - __builtin_clzll(all));
@@ -172,34 +172,35 @@ static px_status take_fresh(px__allocation **out, size_t bytes, unsigned bin) {
 
 px_status px__host_new(px_allocation **out, size_t bytes) {
   unsigned bin = bytes == 0 ? 0 : bytes <= GREATEST_KEPT ? bin_of(bytes) : NO_BIN;
-  px__allocation *block = KEEPS && kept && bin != NO_BIN ? kept->bins[bin] : NULL;
+  px__allocation *allocation = KEEPS && kept && bin != NO_BIN ? kept->bins[bin] : NULL;
   if (px__fault(PX__FAULT_ALLOC)) return no_memory(bytes);
-  if (PX_LIKELY(block != NULL)) {
-    kept->bins[bin] = next_of(block);
+  if (PX_LIKELY(allocation != NULL)) {
+    kept->bins[bin] = next_of(allocation);
     kept->bytes -= bin_bytes(bin);
   } else {
-    PX_TRY(take_fresh(&block, bytes, bin));
+    PX_TRY(take_fresh(&allocation, bytes, bin));
   }
-  *block = (px__allocation){
-      .pub = {.data = bytes ? (char *)block + LINE : NULL, .bytes = bytes, .device = {PX_CPU, -1}},
-      .kind = PX__HOST,
-      .bin = (uint8_t)bin};
-  *out = &block->pub;
+  *allocation = (px__allocation){.pub = {.data = bytes ? (char *)allocation + LINE : NULL,
+                                         .bytes = bytes,
+                                         .device = {PX_CPU, -1}},
+                                 .kind = PX__HOST,
+                                 .bin = (uint8_t)bin};
+  *out = &allocation->pub;
   return PX_OK;
 }
 
 void px__host_free(px_allocation *pub) {
-  px__allocation *block = px__allocation_of(pub);
-  unsigned bin = block->bin;
+  px__allocation *allocation = px__allocation_of(pub);
+  unsigned bin = allocation->bin;
   if (bin == NO_BIN) {
-    if (!large_keep(block, large_room(pub->bytes))) free(block);
+    if (!large_keep(allocation, large_room(pub->bytes))) free(allocation);
     return;
   }
   if (!KEEPS || (!kept && !keep_start()) || kept->bytes + bin_bytes(bin) > KEPT_BYTES) {
-    free(block);
+    free(allocation);
     return;
   }
   kept->bytes += bin_bytes(bin);
-  block->pub.data = kept->bins[bin];
-  kept->bins[bin] = block;
+  allocation->pub.data = kept->bins[bin];
+  kept->bins[bin] = allocation;
 }

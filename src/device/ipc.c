@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory of devices between processes. An allocation of another process is opened once, and closed
-// with the last block over it.
+// with the last allocation over it.
 #include "device/state.h"
 
 typedef struct opened {
@@ -11,7 +11,7 @@ typedef struct opened {
   void *memory;
   size_t bytes;
 } opened;
-// The release function of a block over one.
+// The release function of a allocation over one.
 typedef struct part {
   opened *whole;
   void (*release)(void *);
@@ -27,11 +27,12 @@ static px_status can_share(const px__device *d) {
   return PX_OK;
 }
 
-// A live block stays where it is, so that its pages may be others', too, where the backend can.
-static px_status check_pages(px__device *d, const px__allocation *block) {
-  if (block->kind != PX__CACHED) return PX_OK;
+// A live allocation stays where it is, so that its pages may be others', too, where the backend
+// can.
+static px_status check_pages(px__device *d, const px__allocation *allocation) {
+  if (allocation->kind != PX__CACHED) return PX_OK;
   px__device_lock(d);
-  bool paged = ((const px__chunk *)block)->segment->paged;
+  bool paged = ((const px__chunk *)allocation)->segment->paged;
   px__device_unlock(d);
   PX_CHECK(!paged || px__rt.backend->shares_pages, PX_UNIMPLEMENTED,
            "the backend %s cannot share memory of expandable segments with other processes: set "
@@ -40,37 +41,37 @@ static px_status check_pages(px__device *d, const px__allocation *block) {
   return PX_OK;
 }
 
-px_status px__allocation_share(px_ipc_handle *out, size_t *offset, px_allocation *block) {
+px_status px__allocation_share(px_ipc_handle *out, size_t *offset, px_allocation *allocation) {
   px__device *d;
-  PX_TRY(px__device_get(&d, block->device.index));
+  PX_TRY(px__device_get(&d, allocation->device.index));
   PX_TRY(can_share(d));
-  PX_TRY(check_pages(d, px__allocation_of(block)));
-  return px__rt.backend->memory_share(d->physical, block->data, out, offset);
+  PX_TRY(check_pages(d, px__allocation_of(allocation)));
+  return px__rt.backend->memory_share(d->physical, allocation->data, out, offset);
 }
 
-// Later work of the stream comes after all uses of the block so far.
-static px_status order(px_stream *after, px_allocation *block) {
-  px__allocation *b = px__allocation_of(block);
+// Later work of the stream comes after all uses of the allocation so far.
+static px_status order(px_stream *after, px_allocation *allocation) {
+  px__allocation *b = px__allocation_of(allocation);
   px__device *d = after->owner;
   px_stream *user;
   PX_TRY(px__stream_order(after, px__stream_now(d)));
   if (b->kind == PX__CACHED || b->kind == PX__RAW)
     PX_TRY(px__stream_order(after, ((px__chunk *)b)->stream));
   for (int i = 0; (user = px__allocation_user(b, i)); i++) PX_TRY(px__stream_order(after, user));
-  int known = block->foreign ? __atomic_load_n(&d->stream_count, __ATOMIC_ACQUIRE) : 0;
+  int known = allocation->foreign ? __atomic_load_n(&d->stream_count, __ATOMIC_ACQUIRE) : 0;
   for (int i = 0; i < known; i++) PX_TRY(px__stream_order(after, d->streams[i]));
   return PX_OK;
 }
 
 // The stream is the library's own: a message may be made on a thread that does not know on which
 // streams the program works, and makes none of them wait.
-px_status px__allocation_record(px_event *event, px_allocation *block) {
+px_status px__allocation_record(px_event *event, px_allocation *allocation) {
   px__device *d;
-  PX_TRY(px__device_get(&d, block->device.index));
+  PX_TRY(px__device_get(&d, allocation->device.index));
   PX_TRY(px__capture_asked_device(d));
   pthread_mutex_lock(&lock);
-  px_status status = d->messages ? PX_OK : px_stream_new(&d->messages, block->device, 0);
-  if (status == PX_OK) status = order(d->messages, block);
+  px_status status = d->messages ? PX_OK : px_stream_new(&d->messages, allocation->device, 0);
+  if (status == PX_OK) status = order(d->messages, allocation);
   if (status == PX_OK) status = px_event_record(event, d->messages);
   pthread_mutex_unlock(&lock);
   return status;

@@ -46,10 +46,10 @@ static _Thread_local px_fault_slot own_slot;
 
 static px_status host_accesses(const char *op, const px_access *accesses, int count, bool *odd) {
   for (int i = 0; i < count; i++) {
-    px_allocation *block = accesses[i].block;
-    if (!block || !__atomic_load_n(&block->pending, __ATOMIC_ACQUIRE)) continue;
+    px_allocation *allocation = accesses[i].allocation;
+    if (!allocation || !__atomic_load_n(&allocation->pending, __ATOMIC_ACQUIRE)) continue;
     PX_TRY(px__allocation_host_access(op, &accesses[i]));
-    *odd |= block->odd;
+    *odd |= allocation->odd;
   }
   return PX_OK;
 }
@@ -144,9 +144,9 @@ static px_status await_code(px__device *d, px_stream *stream, const px_launch *l
 static uint64_t peers_of(const px__device *d, const px_access *accesses, int count) {
   uint64_t peers = 0;
   for (int i = 0; i < count; i++) {
-    const px_allocation *block = accesses[i].block;
-    if (block && block->device.type == PX_CUDA && block->device.index != d->index)
-      peers |= (uint64_t)1 << block->device.index;
+    const px_allocation *allocation = accesses[i].allocation;
+    if (allocation && allocation->device.type == PX_CUDA && allocation->device.index != d->index)
+      peers |= (uint64_t)1 << allocation->device.index;
   }
   return peers;
 }
@@ -182,7 +182,8 @@ static px_status issue_among(px__device *d, px_stream *stream, px_launch *launch
 
 static px_status reach_all(const px_access *accesses, int count) {
   for (int i = 0; i < count; i++)
-    if (accesses[i].block) PX_TRY(px__allocation_check_bounds(accesses[i].block, accesses[i].end));
+    if (accesses[i].allocation)
+      PX_TRY(px__allocation_check_bounds(accesses[i].allocation, accesses[i].end));
   return PX_OK;
 }
 

@@ -24,7 +24,7 @@ static void move_allocated(px__ledger *l, const px__chunk *chunk, int sign) {
     px__stat_move(l->oversize_allocations, sign);
   move_pooled(l->allocation, small, sign);
   move_pooled(l->allocated_bytes, small, (int64_t)chunk->node.size * sign);
-  move_pooled(l->requested_bytes, small, (int64_t)chunk->block.pub.bytes * sign);
+  move_pooled(l->requested_bytes, small, (int64_t)chunk->allocation.pub.bytes * sign);
 }
 
 static void move_active(px__ledger *l, const px__chunk *chunk, int sign) {

@@ -11,16 +11,16 @@ px_status px__meta_launch(const px_launch *launch) {
 }
 
 px_status px__meta_new(px_allocation **out, size_t bytes) {
-  px__allocation *block;
+  px__allocation *allocation;
   *out = NULL;
-  PX_TRY(PX_NEW(&block));
-  block->pub = (px_allocation){.bytes = bytes, .device = px_meta()};
-  block->kind = PX__META;
-  *out = &block->pub;
+  PX_TRY(PX_NEW(&allocation));
+  allocation->pub = (px_allocation){.bytes = bytes, .device = px_meta()};
+  allocation->kind = PX__META;
+  *out = &allocation->pub;
   return PX_OK;
 }
 
-void px__meta_free(px_allocation *block) { px__free(px__allocation_of(block)); }
+void px__meta_free(px_allocation *allocation) { px__free(px__allocation_of(allocation)); }
 
 px_status px__meta_copy(const px_allocation *to) {
   PX_CHECK(to->device.type == PX_META, PX_UNIMPLEMENTED,

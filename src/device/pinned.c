@@ -3,7 +3,7 @@
 //
 // Blocks are pieces of one range of addresses, where the backend puts pages behind those that are
 // used (pinned_pages.c), or else of arenas, which the backend allocates. A request gets the best
-// fit, and what it leaves is a piece of its own; idle neighbours become one. A freed block is
+// fit, and what it leaves is a piece of its own; idle neighbours become one. A freed allocation is
 // reused only when the copies that use it are done; those copies left a mark in their stream.
 // Everything here is guarded by `lock`, which comes before devices' locks.
 #include "device/state.h"
@@ -21,7 +21,7 @@ enum {
 };
 
 typedef struct pin {
-  px__allocation block;  // first
+  px__allocation allocation;  // first
   px__node node;
   struct pin *next;           // in pending
   struct pin *below, *above;  // neighbours in the arena, or the range
@@ -71,20 +71,20 @@ static void release(pin *p) {
   stats.num_host_free++;
   px__stat_move(&stats.allocated_bytes, -(int64_t)p->node.size);
   px__stat_move(&stats.allocations, -1);
-  px__allocation_drop_uses(&p->block);
+  px__allocation_drop_uses(&p->allocation);
   px__free(p);
 }
 
 // Asks the streams of the uses what is done.
 static bool is_done(pin *p) {
-  for (int i = 0; i < p->block.use_count; i++) {
-    px_stream *stream = p->block.uses[i].stream;
-    if (px__completed(stream) >= p->block.uses[i].seq) continue;
+  for (int i = 0; i < p->allocation.use_count; i++) {
+    px_stream *stream = p->allocation.uses[i].stream;
+    if (px__completed(stream) >= p->allocation.uses[i].seq) continue;
     px__device_lock(stream->owner);
     px__stream_poll(stream);
     px__device_unlock(stream->owner);
   }
-  return px__allocation_is_reusable(&p->block, NULL);
+  return px__allocation_is_reusable(&p->allocation, NULL);
 }
 
 static bool is_arena(const pin *p) { return !p->below && !p->above && !p->paged; }
@@ -132,11 +132,11 @@ static pin *coalesce(pin *p) {
   return p;
 }
 
-// Keeps a block that nobody uses, or gives it back.
+// Keeps a allocation that nobody uses, or gives it back.
 static void rest(pin *p) {
   size_t most = __atomic_load_n(&px__pinned_most, __ATOMIC_RELAXED);
   uintptr_t low = p->node.address, high = low + p->node.size;
-  px__allocation_drop_uses(&p->block);
+  px__allocation_drop_uses(&p->allocation);
   p = coalesce(p);
   if (is_arena(p) && p->node.size > most) return release(p);
   px__tree_insert(&idle, &p->node);
@@ -330,24 +330,24 @@ px_status px__allocation_new_pinned(px_allocation **out, size_t bytes) {
   if (status == PX_OK) {
     px__stat_move(&stats.active_requests, 1);
     px__stat_move(&stats.active_bytes, (int64_t)p->node.size);
-    p->block = (px__allocation){.pub = {.data = (void *)p->node.address,
-                                        .bytes = bytes,
-                                        .device = {PX_CPU, -1},
-                                        .pinned = true},
-                                .kind = PX__PINNED};
-    *out = &p->block.pub;
+    p->allocation = (px__allocation){.pub = {.data = (void *)p->node.address,
+                                             .bytes = bytes,
+                                             .device = {PX_CPU, -1},
+                                             .pinned = true},
+                                     .kind = PX__PINNED};
+    *out = &p->allocation.pub;
   }
   pthread_mutex_unlock(&lock);
   return status;
 }
 
-void px__pinned_free(px_allocation *block) {
-  pin *p = (pin *)block;
+void px__pinned_free(px_allocation *allocation) {
+  pin *p = (pin *)allocation;
   if (!px__device_alive()) return;  // in a forked child: the parent's
   pthread_mutex_lock(&lock);
   px__stat_move(&stats.active_requests, -1);
   px__stat_move(&stats.active_bytes, -(int64_t)p->node.size);
-  if (px__allocation_is_reusable(&p->block, NULL)) {
+  if (px__allocation_is_reusable(&p->allocation, NULL)) {
     rest(p);
   } else {
     p->next = pending;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Allocators of the program's own: in place of the cache, where each block is theirs, and beneath a
-// pool of the program's, where each segment is. What they get back is used by no work any more.
+// Allocators of the program's own: in place of the cache, where each allocation is theirs, and
+// beneath a pool of the program's, where each segment is. What they get back is used by no work any
+// more.
 #include "device/state.h"
 
 px_status px__plugged_take(void **out, const px_memory_allocator *a, const px__request *r,
@@ -16,12 +17,12 @@ void px__plugged_give(const px_memory_allocator *a, px_stream *stream, void *at,
 
 void px__plugged_free(px__chunk *chunk) {
   px_stream *stream = chunk->stream;
-  px_allocation *block = &chunk->block.pub;
+  px_allocation *allocation = &chunk->allocation.pub;
   px__error_guard guard;
   px__error_save(&guard);
   px_interrupt_hold(true);
   if (px__stream_reach(stream, px__issued(stream)) != PX_OK) px_error_clear();
   px_interrupt_hold(false);
   px__error_restore(&guard);
-  px__plugged_give(&px__rt.plugged, stream, block->data, block->bytes);
+  px__plugged_give(&px__rt.plugged, stream, allocation->data, allocation->bytes);
 }

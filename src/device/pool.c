@@ -70,7 +70,7 @@ px_status px__chunk_new(px__chunk **out, px__device *d) {
   px__chunk *chunk = d->cache.spare;
   if (chunk) {
     d->cache.spare = chunk->queue;
-    memset(&chunk->block, 0, sizeof chunk->block);
+    memset(&chunk->allocation, 0, sizeof chunk->allocation);
     chunk->prev = chunk->next = NULL;
     chunk->ready = 0;
     chunk->state = PX__TAKEN;
@@ -115,7 +115,7 @@ static void coalesce(px__device *d, px__chunk *chunk, px__chunk *beside) {
 static void make_free(px__device *d, px__chunk *chunk, const px_traceback *stack) {
   px__ledger_retire(&d->cache.ledger, chunk);
   px__history_chunk(d, PX_MEMORY_FREE_COMPLETED, chunk, stack);
-  px__allocation_drop_uses(&chunk->block);
+  px__allocation_drop_uses(&chunk->allocation);
   if (can_coalesce(chunk, chunk->prev)) coalesce(d, chunk, chunk->prev);
   if (can_coalesce(chunk, chunk->next)) coalesce(d, chunk, chunk->next);
   px__ledger_idle(&d->cache.ledger, chunk);
@@ -267,25 +267,26 @@ px__chunk *px__chunk_split(px__device *d, px__chunk *chunk, size_t size) {
   return remainder;
 }
 
-static px_allocation *begin_block(px__chunk *chunk, size_t bytes) {
-  chunk->block = (px__allocation){
+static px_allocation *begin_allocation(px__chunk *chunk, size_t bytes) {
+  chunk->allocation = (px__allocation){
       .pub = {.data = (void *)chunk->node.address, .bytes = bytes, .device = chunk->stream->device},
       .kind = PX__CACHED};
   chunk->stack = NULL;
-  if (px__races() && chunk->ready) px__race_inherit(&chunk->block, chunk->stream, chunk->ready);
-  return &chunk->block.pub;
+  if (px__races() && chunk->ready)
+    px__race_inherit(&chunk->allocation, chunk->stream, chunk->ready);
+  return &chunk->allocation.pub;
 }
 
-// Splits a chunk that has left the free list to size, and makes a block of it.
+// Splits a chunk that has left the free list to size, and makes a allocation of it.
 px_allocation *px__pool_take(const px__request *r, px__chunk *chunk) {
   bool was_part = px__chunk_is_part(chunk);
   px__chunk *remainder =
       should_split(chunk, r->size) ? px__chunk_split(r->device, chunk, r->size) : NULL;
-  px_allocation *block = begin_block(chunk, r->bytes);
+  px_allocation *allocation = begin_allocation(chunk, r->bytes);
   chunk->stack = r->stack;
   px__ledger_allocate(&r->device->cache.ledger, chunk, remainder, was_part);
   px__history_chunk(r->device, PX_MEMORY_ALLOC, chunk, r->stack);
-  return block;
+  return allocation;
 }
 
 // Where the request's memory comes from, if not from what serves all: a capture's room, or one
@@ -339,7 +340,7 @@ void px__pool_free(px__device *d, px__chunk *chunk, const px_traceback *stack) {
   if (px__bin_give(chunk)) return;
   px__ledger_free(&d->cache.ledger, chunk);
   px__history_chunk(d, PX_MEMORY_FREE_REQUESTED, chunk, stack);
-  if (px__allocation_is_reusable(&chunk->block, stream)) {
+  if (px__allocation_is_reusable(&chunk->allocation, stream)) {
     chunk->ready = stream->issued;
     make_free(d, chunk, stack);
     return;
@@ -353,7 +354,7 @@ void px__pool_sweep(px__device *d) {
   for (int i = 0; i < d->stream_count; i++) px__stream_poll(d->streams[i]);
   for (px__chunk **place = &d->cache.pending; *place;) {
     px__chunk *chunk = *place;
-    if (!px__allocation_is_reusable(&chunk->block, chunk->stream)) {
+    if (!px__allocation_is_reusable(&chunk->allocation, chunk->stream)) {
       place = &chunk->queue;
       continue;
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The race checker: every declared access of a launch or copy is compared with the recent accesses
-// of the same block.
+// of the same allocation.
 //
 // Two accesses race if their bytes overlap, one of them writes, and neither the streams' clocks nor
 // a wait of the host orders them. Strided accesses do not overlap if one lies in the gaps of the
@@ -11,7 +11,7 @@
 
 #include <stdio.h>
 
-enum { HISTORY = 1 << 20, REPORTS = 1024 };  // bytes of accesses that a block keeps
+enum { HISTORY = 1 << 20, REPORTS = 1024 };  // bytes of accesses that a allocation keeps
 struct px__shadow {                          // one access
   px__shadow *next;
   size_t begin, end;
@@ -127,8 +127,8 @@ static px_status report(const px__shadow *earlier, const px__work *work, const p
   px__stream_text(before->stream, first);
   px__stream_text(work->stream, second);
   px__text_add(&text, "Phlox found a race on %zu bytes of %s at %p, bytes [%zu, %zu).\n",
-               access->block->bytes, px_device_format(access->block->device, device),
-               access->block->data, access->begin, access->end);
+               access->allocation->bytes, px_device_format(access->allocation->device, device),
+               access->allocation->data, access->begin, access->end);
   px__text_add(&text, "  %s %s it on %s (operation %llu)", work->op,
                access->write ? "writes" : "reads", second, (unsigned long long)work->seq);
   add_site(&text, work);
@@ -232,8 +232,9 @@ static bool is_written(const px__shadow *s, const px__work *work, const px_acces
 
 // Lock held. Takes out a shadow to write over: the first that is covered or past, or the oldest of
 // too many.
-static px__shadow *reuse(px__allocation *block, const px_access *access, const px_stream *stream) {
-  px__shadow **place = &block->shadow, **last = NULL;
+static px__shadow *reuse(px__allocation *allocation, const px_access *access,
+                         const px_stream *stream) {
+  px__shadow **place = &allocation->shadow, **last = NULL;
   int count = 0;
   for (; *place; place = &(*place)->next, count++) {
     last = place;
@@ -246,24 +247,24 @@ static px__shadow *reuse(px__allocation *block, const px_access *access, const p
   return found;
 }
 
-static void remember(px__allocation *block, const px__work *work, const px_access *access,
+static void remember(px__allocation *allocation, const px__work *work, const px_access *access,
                      const char *owner) {
-  if (is_written(block->shadow, work, access)) return;
-  px__shadow *shadow = reuse(block, access, work->stream);
+  if (is_written(allocation->shadow, work, access)) return;
+  px__shadow *shadow = reuse(allocation, access, work->stream);
   if (!shadow && !(shadow = malloc(sizeof *shadow))) return;  // no fault point: a debugging aid
-  *shadow = (px__shadow){.next = block->shadow,
+  *shadow = (px__shadow){.next = allocation->shadow,
                          .begin = access->begin,
                          .end = access->end,
                          .work = *work,
                          .owner = owner,
                          .write = access->write};
   memcpy(shadow->gaps, access->gaps, sizeof shadow->gaps);
-  __atomic_store_n(&block->shadow, shadow, __ATOMIC_RELAXED);
+  __atomic_store_n(&allocation->shadow, shadow, __ATOMIC_RELAXED);
 }
 
 // Lock held. What conflicts with an access by a stream, or by the host (NULL).
 static bool find(px__shadow *out, const px_access *access, const px_stream *stream) {
-  for (const px__shadow *s = px__allocation_of(access->block)->shadow; s; s = s->next)
+  for (const px__shadow *s = px__allocation_of(access->allocation)->shadow; s; s = s->next)
     if (conflicts(s, access, stream)) return *out = *s, true;
   return false;
 }
@@ -280,7 +281,7 @@ static px_status check(const px__work *works, int step, const px_access *accesse
   bool refused = n && __atomic_load_n(&raises, __ATOMIC_RELAXED);
   for (int i = 0; i < count && !refused; i++)
     if (px__access_given(&accesses[i]))
-      remember(px__allocation_of(accesses[i].block), &works[i * step], &accesses[i], NULL);
+      remember(px__allocation_of(accesses[i].allocation), &works[i * step], &accesses[i], NULL);
   pthread_mutex_unlock(&lock);
   px_status status = PX_OK;
   for (int i = 0; i < n && status == PX_OK; i++)
@@ -296,23 +297,23 @@ px_status px__race_works(const px__work *works, const px_access *accesses, int c
   return check(works, 1, accesses, count);
 }
 
-void px__race_forget(px__allocation *block) {
+void px__race_forget(px__allocation *allocation) {
   pthread_mutex_lock(&lock);
-  while (block->shadow) {
-    px__shadow *shadow = block->shadow;
-    __atomic_store_n(&block->shadow, shadow->next, __ATOMIC_RELAXED);
+  while (allocation->shadow) {
+    px__shadow *shadow = allocation->shadow;
+    __atomic_store_n(&allocation->shadow, shadow->next, __ATOMIC_RELAXED);
     free(shadow);
   }
   pthread_mutex_unlock(&lock);
 }
 
-void px__race_inherit(px__allocation *block, px_stream *stream, uint64_t seq) {
+void px__race_inherit(px__allocation *allocation, px_stream *stream, uint64_t seq) {
   px__work work = {.op = NULL};
-  px_access all = {.block = &block->pub, .end = block->pub.bytes, .write = true};
+  px_access all = {.allocation = &allocation->pub, .end = allocation->pub.bytes, .write = true};
   (void)px__record_before(&work, stream, seq);
   work.stream = stream, work.seq = seq, work.capture = px__capture_of(stream);
   pthread_mutex_lock(&lock);
-  remember(block, &work, &all, "the memory's earlier owner");
+  remember(allocation, &work, &all, "the memory's earlier owner");
   pthread_mutex_unlock(&lock);
 }
 
@@ -324,7 +325,8 @@ static px_status report_host(const char *op, const px__shadow *copy, const px_ac
   px__text_add(&text,
                "Phlox found a race on %zu bytes of page-locked memory at %p.\n  %s %s it on the "
                "host",
-               access->block->bytes, access->block->data, op, access->write ? "writes" : "reads");
+               access->allocation->bytes, access->allocation->data, op,
+               access->write ? "writes" : "reads");
   add_own_site(&text);
   px__text_add(&text, "\n  %s, which may not be done, %s it on %s (operation %llu)", copy->work.op,
                copy->write ? "writes" : "reads", stream, (unsigned long long)copy->work.seq);

@@ -67,7 +67,7 @@ px__allocation *px__pool_allocation_at(const px__device *d, const void *data) {
   for (const px__segment *s = d->cache.segments; s; s = s->next) {
     if (at - (uintptr_t)s->data >= s->size) continue;
     for (px__chunk *chunk = s->first; chunk; chunk = chunk->next)
-      if (chunk->node.address == at && chunk->state == PX__TAKEN) return &chunk->block;
+      if (chunk->node.address == at && chunk->state == PX__TAKEN) return &chunk->allocation;
   }
   return NULL;
 }

@@ -2,8 +2,8 @@
 // Runs of pages that grow where a request needs it, and lose what is free in them. All with the
 // device's lock held.
 //
-// A live block stays where it is, and with it the pages that it touches. All other pages may go
-// anywhere, as soon as no work uses them. So a request that finds no fit gets the place in the
+// A live allocation stays where it is, and with it the pages that it touches. All other pages may
+// go anywhere, as soon as no work uses them. So a request that finds no fit gets the place in the
 // device's addresses that takes the fewest pages beside what is free on both sides of it; runs that
 // meet become one.
 #include "device/state.h"

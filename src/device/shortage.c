@@ -60,7 +60,7 @@ static void add_owner(survey *s, const px__chunk *chunk) {
 }
 
 static void add_pending(survey *s, px__chunk *chunk) {
-  const px_stream *stream = px__allocation_user(&chunk->block, 0);
+  const px_stream *stream = px__allocation_user(&chunk->allocation, 0);
   int i = 0;
   while (i < s->pending_count && s->pending[i].stream != stream) i++;
   if (!stream || i == NAMED) return;

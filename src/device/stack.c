@@ -89,7 +89,7 @@ static unsigned find(const char *op, bool latest) {
   px__error_guard guard;
   px_site other;
   px_traceback here = {op, frames, px__site_frames(frames, FRAMES, latest, &other)};
-  px__error_save(&guard);  // a block may be freed because something has failed
+  px__error_save(&guard);  // a allocation may be freed because something has failed
   pthread_mutex_lock(&lock);
   here.count = add_lines(frames, here.count, &other);
   if (keep(&found, &here) != PX_OK) found = 0;

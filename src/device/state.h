@@ -2,8 +2,8 @@
 // The device layer's own state: devices, streams with their timelines, blocks with their uses.
 //
 // Locks, in the order in which they are taken: registry's < a graph's, an event's < pinned < a
-// device's < captures', races' < a spin word (of a block's uses), a bin's latch. No thread holds
-// two devices' locks. What a field's comment does not say is owned by its device's lock.
+// device's < captures', races' < a spin word (of a allocation's uses), a bin's latch. No thread
+// holds two devices' locks. What a field's comment does not say is owned by its device's lock.
 // Nothing waits for a device with a lock held, but for raw frees.
 #pragma once
 #include "device/latch.h"
@@ -134,12 +134,12 @@ typedef struct px__allocation {
   uint32_t written_by, read_by;  // by which list of together.c (atomic)
 } px__allocation;
 _Static_assert(sizeof(px__allocation) <= 64, "the head of a CPU block takes one cache line");
-static inline px__allocation *px__allocation_of(px_allocation *block) {
-  return (px__allocation *)block;
+static inline px__allocation *px__allocation_of(px_allocation *allocation) {
+  return (px__allocation *)allocation;
 }
 
 struct px__chunk {
-  px__allocation block;  // first
+  px__allocation allocation;  // first
   px__use few[PX__INLINE_USES];
   px__node node;                  // size and address; in a tree while free
   struct px__chunk *prev, *next;  // neighbours in the segment
@@ -349,7 +349,8 @@ px_status px__stream_set_now(px_stream *stream);
 
 // ---- site.c
 enum { PX__SITE_TEXT = 1024 };
-// Fills in where work of the calling thread comes from, which writes a block first. Without a lock.
+// Fills in where work of the calling thread comes from, which writes a allocation first. Without a
+// lock.
 void px__work_ask(px__work *work, const px_allocation *written);
 // The node of a backward pass whose work the thread does, and the lines that run on the thread, as
 // the language tells them: how many, of at most `room`. `other` is where its work comes from, if
@@ -363,7 +364,7 @@ const char *px__site_text(const px__work *work, char text[PX__SITE_TEXT]);
 // ---- timeline.c: the one place where work is issued. A unit of work is begun (takes the lock of
 // the stream's device, numbers it, checks races, marks uses), handed to the backend, and ended.
 static inline bool px__access_given(const px_access *access) {
-  return access->block && access->block->data;
+  return access->allocation && access->allocation->data;
 }
 px_status px__work_begin(px__work *work, px_stream *stream, const char *op,
                          const px_access *accesses, int count) __attribute__((warn_unused_result));
@@ -449,40 +450,40 @@ void px__fault_watch(void);
 px_status px__fault_error(px_fault_slot *slot) __attribute__((warn_unused_result));
 
 // ---- uses.c
-px_status px__allocation_add_use(px__allocation *block, const px__work *work, bool write)
+px_status px__allocation_add_use(px__allocation *allocation, const px__work *work, bool write)
     __attribute__((warn_unused_result));
 // Whether every use is done or ordered before later work of `stream`; done, if that is NULL.
-bool px__allocation_is_reusable(px__allocation *block, px_stream *stream);
-// The i-th stream that uses the block, besides the memory's own; NULL past the last.
-px_stream *px__allocation_user(px__allocation *block, int i);
-void px__allocation_drop_uses(px__allocation *block);
+bool px__allocation_is_reusable(px__allocation *allocation, px_stream *stream);
+// The i-th stream that uses the allocation, besides the memory's own; NULL past the last.
+px_stream *px__allocation_user(px__allocation *allocation, int i);
+void px__allocation_drop_uses(px__allocation *allocation);
 // CPU memory: finds a use that an access of the host (by NULL), or of later work of a stream, must
 // wait for; false if there is none. forget_use drops it after the wait.
-bool px__allocation_conflict(px__allocation *block, bool write, px_stream *by, px__use *out);
-void px__allocation_forget_use(px__allocation *block, const px__use *use);
+bool px__allocation_conflict(px__allocation *allocation, bool write, px_stream *by, px__use *out);
+void px__allocation_forget_use(px__allocation *allocation, const px__use *use);
 
 // ---- ticket.c
 // The host waits for copies that conflict with its own access (by NULL), or with later work of a
 // stream.
-px_status px__allocation_wait_conflicts(px_allocation *block, bool write, px_stream *by)
+px_status px__allocation_wait_conflicts(px_allocation *allocation, bool write, px_stream *by)
     __attribute__((warn_unused_result));
 // Makes the uses observable; waits for them.
-void px__allocation_mark_uses(px__allocation *block);
-void px__allocation_wait_uses(px__allocation *block);
+void px__allocation_mark_uses(px__allocation *allocation);
+void px__allocation_wait_uses(px__allocation *allocation);
 
 // ---- aligned.c: runs a kernel of the CPU with copies of operands at odd addresses
 px_status px__launch_aligned(const px_launch *launch, const px_access *accesses, int count)
     __attribute__((warn_unused_result));
 
 // ---- wrapped.c
-void px__wrapped_free(px_allocation *block);
+void px__wrapped_free(px_allocation *allocation);
 px_status px__meta_new(px_allocation **out, size_t bytes) __attribute__((warn_unused_result));
-void px__meta_free(px_allocation *block);
+void px__meta_free(px_allocation *allocation);
 // A copy from or to meta: done, or an error.
 px_status px__meta_copy(const px_allocation *to) __attribute__((warn_unused_result));
 // ---- host.c
 px_status px__host_new(px_allocation **out, size_t bytes) __attribute__((warn_unused_result));
-void px__host_free(px_allocation *block);
+void px__host_free(px_allocation *allocation);
 // ---- pinned.c
 // pinned_pages.c, with the lock of page-locked memory held. range reserves addresses, all of which
 // have no pages; false if they are reserved already, or cannot be. missing: bytes of pages that
@@ -493,7 +494,7 @@ size_t px__pinned_pages_missing(uintptr_t low, uintptr_t high);
 px_status px__pinned_pages_map(uintptr_t low, uintptr_t high) __attribute__((warn_unused_result));
 size_t px__pinned_pages_unmap(uintptr_t low, uintptr_t high, size_t most);
 extern size_t px__pinned_most;  // of the settings (configure.c); atomic
-void px__pinned_free(px_allocation *block);
+void px__pinned_free(px_allocation *allocation);
 // ---- tree.c
 void px__tree_insert(px__node **root, px__node *node);
 void px__tree_remove(px__node **root, px__node *node);
@@ -523,8 +524,9 @@ void px__pool_sweep(px__device *d);  // frees whose other uses are settled becom
 void px__pool_merge(px__device *d);
 size_t px__pool_round(const px__device *d, size_t bytes);
 // For segments.c. Records of chunks; a chunk's place in the free list; what splits a chunk in two,
-// of which the upper one is free and listed (NULL without memory for it); a block in a chunk of a
-// segment that was taken for the request, or in a free one; the room that this is from, or NULL.
+// of which the upper one is free and listed (NULL without memory for it); a allocation in a chunk
+// of a segment that was taken for the request, or in a free one; the room that this is from, or
+// NULL.
 px_status px__chunk_new(px__chunk **out, px__device *d) __attribute__((warn_unused_result));
 void px__chunk_drop(px__device *d, px__chunk *chunk);
 void px__chunk_list(px__chunk *chunk);
@@ -585,8 +587,8 @@ px_status px__runs_put(px__chunk **out, const px__request *request, uintptr_t at
 bool px__thrift_may(px__device *d);
 px_allocation *px__thrift_allocate(const px__request *request);
 
-// ---- plugged.c: from an allocator of the program's; back to it; the block of a chunk goes back
-// to the one in place of the cache, after a wait, without a lock
+// ---- plugged.c: from an allocator of the program's; back to it; the allocation of a chunk goes
+// back to the one in place of the cache, after a wait, without a lock
 px_status px__plugged_take(void **out, const px_memory_allocator *allocator,
                            const px__request *request, size_t bytes)
     __attribute__((warn_unused_result));
@@ -623,7 +625,7 @@ px_status px__room_open(px__room **out, px__device *d, px_graph_pool name)
     __attribute__((warn_unused_result));
 void px__room_close(px__device *d, px__room *room);
 void px__room_left(px__device *d, px__room *room);
-// Bytes that are allocated in all of them; the block that lies at an address, or NULL.
+// Bytes that are allocated in all of them; the allocation that lies at an address, or NULL.
 size_t px__rooms_allocated(const px__device *d);
 px__allocation *px__pool_allocation_at(const px__device *d, const void *data);
 // ---- stack.c: the op and the lines that run on the thread; NULL without memory for it. No lock is
@@ -656,7 +658,7 @@ static inline void px__history_chunk(px__device *d, px_memory_action action, con
   if (px__history_on())
     px__history_note(d, &(px_memory_event){.action = action,
                                            .address = (int64_t)chunk->node.address,
-                                           .size = (int64_t)chunk->block.pub.bytes,
+                                           .size = (int64_t)chunk->allocation.pub.bytes,
                                            .stream = chunk->stream->id,
                                            .pool = px__room_name(chunk->segment->room),
                                            .stack = stack});
@@ -699,8 +701,8 @@ px_status px__cache_new_lasting(px_allocation **out, size_t bytes, px__device *d
 // With the lock held: does not wait, and does not call reclaim functions.
 px_status px__cache_new_locked(px_allocation **out, size_t bytes, px__device *d)
     __attribute__((warn_unused_result));
-void px__cache_free(px_allocation *block);
-void px__cache_free_raw(px_allocation *block);  // of kind PX__RAW
+void px__cache_free(px_allocation *allocation);
+void px__cache_free_raw(px_allocation *allocation);  // of kind PX__RAW
 // Waits, without a lock, for work that uses memory which is freed, or free: what was issued so far.
 px_status px__cache_rest(px__device *d) __attribute__((warn_unused_result));
 // ---- scratch.c: memory that backends allocate while a launch is issued, with its device's lock
@@ -728,11 +730,11 @@ static inline px_status px__launch_given(px__device *d, px_status status) {
 }
 
 // ---- together.c
-// What a thread that collects its launches does before other work is issued, and before a block's
-// memory becomes somebody else's (no lock held). NULL: it collects none.
+// What a thread that collects its launches does before other work is issued, and before a
+// allocation's memory becomes somebody else's (no lock held). NULL: it collects none.
 typedef struct px__collector {
   px_status (*flush)(void);
-  void (*let_go)(const px__allocation *block);
+  void (*let_go)(const px__allocation *allocation);
 } px__collector;
 extern _Thread_local PX__OWN_THREAD const px__collector *px__collecting;  // state.c
 // Issues what the thread has collected: before it waits, or lets others wait.
@@ -762,6 +764,6 @@ px_status px__race_works(const px__work *works, const px_access *accesses, int c
 px_status px__race_host(const char *op, const px_access *access)
     __attribute__((warn_unused_result));
 px_status px__race_nothing(px_stream *stream) __attribute__((warn_unused_result));
-void px__race_forget(px__allocation *block);
-// The block's memory was used before, by work up to `seq` of the stream.
-void px__race_inherit(px__allocation *block, px_stream *stream, uint64_t seq);
+void px__race_forget(px__allocation *allocation);
+// The allocation's memory was used before, by work up to `seq` of the stream.
+void px__race_inherit(px__allocation *allocation, px_stream *stream, uint64_t seq);

@@ -2,11 +2,11 @@
 // Where a request lies on a device of few pages that has been short of memory. All with the
 // device's lock held.
 //
-// A page stays where it is until the last block that touches it has gone. Of k blocks that go in
-// any order, one more makes that 1/(k + 1) of a block's life later. So each page that a place
-// touches costs this, which is 1 of a page that nothing touches; and what the place leaves free
-// beside itself in these pages costs a half of its part of a page where it reaches the page's edge,
-// where a large request could have gone on, and a quarter between blocks. A request gets the
+// A page stays where it is until the last allocation that touches it has gone. Of k blocks that go
+// in any order, one more makes that 1/(k + 1) of a allocation's life later. So each page that a
+// place touches costs this, which is 1 of a page that nothing touches; and what the place leaves
+// free beside itself in these pages costs a half of its part of a page where it reaches the page's
+// edge, where a large request could have gone on, and a quarter between blocks. A request gets the
 // cheapest place, and of those the lowest. Every chunk is looked at, which few pages do not have
 // many of.
 //

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Waiting for the uses of a block: before the host accesses it, and when it is freed.
+// Waiting for the uses of a allocation: before the host accesses it, and when it is freed.
 #include "device/state.h"
 
-px_status px__allocation_wait_conflicts(px_allocation *block, bool write, px_stream *by) {
-  px__allocation *b = px__allocation_of(block);
+px_status px__allocation_wait_conflicts(px_allocation *allocation, bool write, px_stream *by) {
+  px__allocation *b = px__allocation_of(allocation);
   px__use use;
   while (px__allocation_conflict(b, write, by, &use)) {
     if (px__completed(use.stream) < use.seq) PX_TRY(px__sync_point());
@@ -14,20 +14,20 @@ px_status px__allocation_wait_conflicts(px_allocation *block, bool write, px_str
 }
 
 px_status px__allocation_host_access(const char *op, const px_access *access) {
-  px_allocation *block = access->block;
-  if (PX_LIKELY(!__atomic_load_n(&block->pending, __ATOMIC_ACQUIRE))) return PX_OK;
-  PX_TRY(px__allocation_check_bounds(block, access->end));
+  px_allocation *allocation = access->allocation;
+  if (PX_LIKELY(!__atomic_load_n(&allocation->pending, __ATOMIC_ACQUIRE))) return PX_OK;
+  PX_TRY(px__allocation_check_bounds(allocation, access->end));
   if (px__rt.forked) return PX_OK;
   if (px__races()) PX_TRY(px__race_host(op, access));
-  return px__allocation_wait_conflicts(block, access->write, NULL);
+  return px__allocation_wait_conflicts(allocation, access->write, NULL);
 }
 
-px_status px__allocation_wait(px_allocation *block, const char *op, bool write) {
-  px_access all = {.block = block, .end = block->bytes, .write = write};
+px_status px__allocation_wait(px_allocation *allocation, const char *op, bool write) {
+  px_access all = {.allocation = allocation, .end = allocation->bytes, .write = write};
   return px__allocation_host_access(op, &all);
 }
 
-// For a block that is being freed, to which nobody adds uses any more.
+// For a allocation that is being freed, to which nobody adds uses any more.
 void px__allocation_mark_uses(px__allocation *b) {
   for (int i = 0; i < b->use_count; i++) {
     px_stream *stream = b->uses[i].stream;

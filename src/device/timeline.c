@@ -257,14 +257,15 @@ px_status px__stream_order(px_stream *after, px_stream *before) {
 static px_status declare(px__work *work, const px_access *accesses, int count) {
   for (int i = 0; i < count; i++)
     if (px__access_given(&accesses[i]))
-      PX_TRY(px__allocation_add_use(px__allocation_of(accesses[i].block), work, accesses[i].write));
+      PX_TRY(px__allocation_add_use(px__allocation_of(accesses[i].allocation), work,
+                                    accesses[i].write));
   return px__races() ? px__race_accesses(work, accesses, count) : PX_OK;
 }
 
 void px__work_describe(px__work *work, px_stream *stream, const char *op, const px_access *accesses,
                        int count) {
   work->op = op, work->stream = stream, work->caller = px__caller;
-  px__work_ask(work, count && accesses[0].write ? accesses[0].block : NULL);
+  px__work_ask(work, count && accesses[0].write ? accesses[0].allocation : NULL);
 }
 
 px_status px__work_number(px__work *work, const px_access *accesses, int count) {

@@ -17,7 +17,7 @@ typedef struct later {
 typedef struct list {
   px__device *device;
   px_stream *stream;
-  const px_allocation *parts;  // a block whose parts are written
+  const px_allocation *parts;  // a allocation whose parts are written
   uint32_t mark;               // in the blocks that the list touches
   int count;
   size_t used;            // of the room
@@ -48,13 +48,13 @@ static px_status make(void) {
 // ---- what depends on what
 
 static px__allocation *touched(const px_access *access) {
-  return px__access_given(access) ? px__allocation_of(access->block) : NULL;
+  return px__access_given(access) ? px__allocation_of(access->allocation) : NULL;
 }
 
 static bool depends(const list *t, const px_access *accesses, int count) {
   for (int i = 0; i < count; i++) {
     const px__allocation *b = touched(&accesses[i]);
-    if (!b || (accesses[i].write && accesses[i].block == t->parts)) continue;
+    if (!b || (accesses[i].write && accesses[i].allocation == t->parts)) continue;
     if (__atomic_load_n(&b->written_by, __ATOMIC_RELAXED) == t->mark) return true;
     if (accesses[i].write && __atomic_load_n(&b->read_by, __ATOMIC_RELAXED) == t->mark) return true;
   }
@@ -138,11 +138,11 @@ px_status px__together_add(bool *taken, px__device *d, px_stream *stream, const 
   return PX_OK;
 }
 
-static void let_go(const px__allocation *block) {
+static void let_go(const px__allocation *allocation) {
   list *t = here;
   if (!t || !t->count) return;
-  if (__atomic_load_n(&block->written_by, __ATOMIC_RELAXED) != t->mark &&
-      __atomic_load_n(&block->read_by, __ATOMIC_RELAXED) != t->mark)
+  if (__atomic_load_n(&allocation->written_by, __ATOMIC_RELAXED) != t->mark &&
+      __atomic_load_n(&allocation->read_by, __ATOMIC_RELAXED) != t->mark)
     return;
   px__error_guard outer;
   px__error_save(&outer);
@@ -161,9 +161,9 @@ void px__together_begin(void) {
   px__collecting = &collector;
 }
 
-px_status px__together_parts(const px_allocation *block) {
+px_status px__together_parts(const px_allocation *allocation) {
   PX_TRY(make());
-  here->parts = block;
+  here->parts = allocation;
   return PX_OK;
 }
 

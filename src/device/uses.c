@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which work uses a block.
+// Which work uses a allocation.
 //
-// Work of a device block's own stream is not noted: stream order is enough. Every other use is kept
-// with its sequence number, one entry for each stream (and direction, for CPU blocks). When the
-// block is freed, these entries say when its memory may be reused (ticket.c).
+// Work of a device allocation's own stream is not noted: stream order is enough. Every other use is
+// kept with its sequence number, one entry for each stream (and direction, for CPU blocks). When
+// the allocation is freed, these entries say when its memory may be reused (ticket.c).
 #include "device/state.h"
 
 // Spin word held.
@@ -52,9 +52,9 @@ px_status px__allocation_add_use(px__allocation *b, const px__work *work, bool w
   return PX_OK;
 }
 
-px_status px__allocation_record_stream(px_allocation *block, px_stream *stream) {
-  px__allocation *b = px__allocation_of(block);
-  PX_CHECK(block->device.type == PX_CUDA && stream->owner, PX_RUNTIME,
+px_status px__allocation_record_stream(px_allocation *allocation, px_stream *stream) {
+  px__allocation *b = px__allocation_of(allocation);
+  PX_CHECK(allocation->device.type == PX_CUDA && stream->owner, PX_RUNTIME,
            "record_stream is for device memory and device streams");
   if (b->kind == PX__CACHED && ((px__chunk *)b)->stream == stream) return PX_OK;
   return add_use_locked(b, (px__use){stream, px__issued(stream), false});

@@ -9,7 +9,7 @@
 #include <pthread.h>
 
 typedef struct wrapped {
-  px__allocation block;  // first
+  px__allocation allocation;  // first
   void (*release)(void *);
   void *context;
   struct wrapped *next;
@@ -22,29 +22,29 @@ px_status px__allocation_wrap(px_allocation **out, void *data, size_t bytes, px_
   wrapped *w;
   px__wrapped_sweep();
   PX_TRY(PX_NEW(&w));
-  w->block.pub = (px_allocation){
+  w->allocation.pub = (px_allocation){
       .data = bytes ? data : NULL, .bytes = bytes, .device = device, .foreign = true};
-  w->block.pub.odd = w->block.pub.pending = device.type == PX_CPU && (uintptr_t)data % 8;
-  w->block.kind = PX__WRAPPED;
+  w->allocation.pub.odd = w->allocation.pub.pending = device.type == PX_CPU && (uintptr_t)data % 8;
+  w->allocation.kind = PX__WRAPPED;
   w->release = release, w->context = context;
-  *out = &w->block.pub;
+  *out = &w->allocation.pub;
   return PX_OK;
 }
 
 static void give_back(wrapped *w) {
-  px__allocation_drop_uses(&w->block);
+  px__allocation_drop_uses(&w->allocation);
   if (w->release) w->release(w->context);
   px__free(w);
 }
 
 static bool is_done(wrapped *w) {
-  for (int i = 0; i < w->block.use_count; i++) {
-    px_stream *stream = w->block.uses[i].stream;
+  for (int i = 0; i < w->allocation.use_count; i++) {
+    px_stream *stream = w->allocation.uses[i].stream;
     px__device_lock(stream->owner);
     px__stream_ask(stream);
     px__device_unlock(stream->owner);
   }
-  return px__allocation_is_reusable(&w->block, NULL);
+  return px__allocation_is_reusable(&w->allocation, NULL);
 }
 
 static void keep(wrapped *w) {
@@ -73,9 +73,9 @@ void px__wrapped_sweep(void) {
   px__error_restore(&guard);
 }
 
-void px__wrapped_free(px_allocation *block) {
-  wrapped *w = (wrapped *)block;
-  bool used = w->block.use_count > 0 && !px__rt.forked;
+void px__wrapped_free(px_allocation *allocation) {
+  wrapped *w = (wrapped *)allocation;
+  bool used = w->allocation.use_count > 0 && !px__rt.forked;
   px__error_guard guard;
   px__wrapped_sweep();
   if (!used) {
@@ -83,11 +83,11 @@ void px__wrapped_free(px_allocation *block) {
     return;
   }
   px__error_save(&guard);
-  if (block->device.type == PX_CPU) px__allocation_wait_uses(&w->block);
-  if (block->device.type == PX_CPU || is_done(w)) {
+  if (allocation->device.type == PX_CPU) px__allocation_wait_uses(&w->allocation);
+  if (allocation->device.type == PX_CPU || is_done(w)) {
     give_back(w);
   } else {
-    px__allocation_mark_uses(&w->block);
+    px__allocation_mark_uses(&w->allocation);
     keep(w);
   }
   px__error_restore(&guard);

@@ -40,7 +40,7 @@ static inline px_status start(const char *op, px_kernel kernel, px_allocation *b
                       .operands = &operand,
                       .params = params,
                       .compute = PX_DTYPE_NONE};
-  px_access access = {.block = block, .end = block->bytes, .write = write};
+  px_access access = {.allocation = block, .end = block->bytes, .write = write};
   return px__launch(block->device, &launch, &access, 1);
 }
 static inline px_status fill(px_allocation *block, int64_t value, int64_t ms) {

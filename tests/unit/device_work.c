@@ -307,7 +307,7 @@ static px_status touch(px_allocation *block, size_t begin, size_t end, bool writ
                       .operand_count = 1,
                       .params = params,
                       .param_count = 2};
-  px_access access = {.block = block, .begin = begin, .end = end, .write = write};
+  px_access access = {.allocation = block, .begin = begin, .end = end, .write = write};
   return px__launch(block->device, &launch, &access, 1);
 }
 
@@ -328,8 +328,8 @@ PX_TEST(marks_do_not_pile_up_where_nobody_waits) {
 
 // A launch on another stream, with two blocks, of which the second is in use.
 static void refuse(px_stream *side, px_allocation *good, px_allocation *bad) {
-  px_access both[] = {{.block = good, .end = 8, .write = true},
-                      {.block = bad, .end = 8, .write = true}};
+  px_access both[] = {{.allocation = good, .end = 8, .write = true},
+                      {.allocation = bad, .end = 8, .write = true}};
   px_launch launch = {.op = "both", .kernel = nothing_kernel};
   OK(fill(bad, 1, 20));
   OK(px_stream_set_current(side));
@@ -416,9 +416,9 @@ PX_TEST(reading_other_bytes_than_a_copy_writes_is_no_race) {
   px_allocation *device = block_on(px_cuda(0), 4096), *host = pinned_block(4096);
   OK(px__copy_bytes(host, 0, device, 0, 2048, true));
   OK(px__copy_bytes(device, 2048, host, 2048, 1024, true));
-  px_access behind = {.block = host, .begin = 2048, .end = 3072};
+  px_access behind = {.allocation = host, .begin = 2048, .end = 3072};
   OK(px__allocation_host_access("read", &behind));  // which the second copy reads, too
-  px_access across = {.block = host, .begin = 2040, .end = 3072};
+  px_access across = {.allocation = host, .begin = 2040, .end = 3072};
   OK(px__copy_bytes(host, 0, device, 0, 2048, true));
   FAILS(px__allocation_host_access("read", &across), PX_RUNTIME, "writes it on the default stream");
   OK(px_device_synchronize(0));
