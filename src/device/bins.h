@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fast bins: one chunk for each pool of a stream, the one that it freed last.
+// Fast bins: one block for each pool of a stream, the one that it freed last.
 //
-// A request of its size takes the chunk as it is, without the device's lock, so that a loop of
-// small ops neither splits nor coalesces, and what the chunk's allocation had stays but for what
-// may differ. Any other request to the pool flushes the bin first (pool.c). Until then the chunk
+// A request of its size takes the block as it is, without the device's lock, so that a loop of
+// small ops neither splits nor coalesces, and what the block's allocation had stays but for what
+// may differ. Any other request to the pool flushes the bin first (pool.c). Until then the block
 // counts as allocated. In a header, since every tensor on a device comes and goes by these
 // functions.
 #pragma once
@@ -13,69 +13,69 @@ static inline px__fast_bin *px__bin_of(px_stream *stream, bool small) {
   return &stream->fast[small];
 }
 
-// Whether nobody wants to know of each chunk, nor other memory than the cache's.
+// Whether nobody wants to know of each block, nor other memory than the cache's.
 static inline bool px__bin_serves(px_stream *stream) {
   return !px__races() && !px__unbinned_for(~0) && !PX_UNLIKELY(px__capture_of(stream) != 0) &&
          !PX_UNLIKELY(__atomic_load_n(&stream->owner->cache.routes, __ATOMIC_RELAXED) != NULL);
 }
 
-// The allocation of a chunk that was in a bin: it has no uses.
-static inline px_allocation *px__bin_begin(px__chunk *chunk, size_t bytes) {
-  px__allocation *allocation = &chunk->allocation;
+// The allocation of a block that was in a bin: it has no uses.
+static inline px_allocation *px__bin_begin(px__block *block, size_t bytes) {
+  px__allocation *allocation = &block->allocation;
   allocation->pub.bytes = bytes;
   allocation->pub.foreign = allocation->pub.odd = allocation->pub.pending = false;
   allocation->written_by = allocation->read_by = 0;
-  chunk->stack = NULL;
+  block->stack = NULL;
   return &allocation->pub;
 }
 
-// The chunk of a bin, or NULL if it does not fit so many bytes. Inside the latch.
-static inline px__chunk *px__bin_pop(px__fast_bin *bin, size_t bytes) {
-  px__chunk *chunk = bin->chunk;
-  if (PX_UNLIKELY(!chunk || bytes > chunk->node.size || chunk->node.size - bytes >= PX__GRAIN))
+// The block of a bin, or NULL if it does not fit so many bytes. Inside the latch.
+static inline px__block *px__bin_pop(px__fast_bin *bin, size_t bytes) {
+  px__block *block = bin->block;
+  if (PX_UNLIKELY(!block || bytes > block->node.size || block->node.size - bytes >= PX__GRAIN))
     return NULL;
-  __atomic_store_n(&bin->chunk, NULL, __ATOMIC_RELAXED);
-  px__unposted_add(&bin->unposted, chunk->node.size, bytes, chunk->allocation.pub.bytes);
-  return chunk;
+  __atomic_store_n(&bin->block, NULL, __ATOMIC_RELAXED);
+  px__unposted_add(&bin->unposted, block->node.size, bytes, block->allocation.pub.bytes);
+  return block;
 }
 
 // False: there is one already. Inside the latch.
-static inline bool px__bin_push(px__fast_bin *bin, px__chunk *chunk) {
-  if (PX_UNLIKELY(bin->chunk != NULL)) return false;
-  chunk->ready = px__issued(chunk->stream);
-  __atomic_store_n(&bin->chunk, chunk, __ATOMIC_RELAXED);
+static inline bool px__bin_push(px__fast_bin *bin, px__block *block) {
+  if (PX_UNLIKELY(bin->block != NULL)) return false;
+  block->ready = px__issued(block->stream);
+  __atomic_store_n(&bin->block, block, __ATOMIC_RELAXED);
   return true;
 }
 
 // pool.c: the same of a thread that does not own the latch.
-px__chunk *px__bin_pop_shared(px__fast_bin *bin, size_t bytes);
-bool px__bin_push_shared(px__fast_bin *bin, px__chunk *chunk);
+px__block *px__bin_pop_shared(px__fast_bin *bin, size_t bytes);
+bool px__bin_push_shared(px__fast_bin *bin, px__block *block);
 
 // A allocation of so many bytes, or NULL. me: px__latch_here.
 __attribute__((always_inline)) static inline px_allocation *px__bin_take(px_stream *stream,
                                                                          size_t bytes,
                                                                          px__latch_thread *me) {
   px__fast_bin *bin = px__bin_of(stream, bytes <= PX__SMALL);
-  px__chunk *chunk;
-  if (!__atomic_load_n(&bin->chunk, __ATOMIC_RELAXED) || !px__bin_serves(stream)) return NULL;
+  px__block *block;
+  if (!__atomic_load_n(&bin->block, __ATOMIC_RELAXED) || !px__bin_serves(stream)) return NULL;
   if (PX_LIKELY(px__latch_try(&bin->latch, me))) {
-    chunk = px__bin_pop(bin, bytes);
+    block = px__bin_pop(bin, bytes);
     px__latch_leave(&bin->latch, me);
   } else {
-    chunk = px__bin_pop_shared(bin, bytes);
+    block = px__bin_pop_shared(bin, bytes);
   }
-  return PX_LIKELY(chunk != NULL) ? px__bin_begin(chunk, bytes) : NULL;
+  return PX_LIKELY(block != NULL) ? px__bin_begin(block, bytes) : NULL;
 }
 
-// False: the bin does not take the chunk.
-static inline bool px__bin_give(px__chunk *chunk) {
-  px__fast_bin *bin = px__bin_of(chunk->stream, chunk->small);
-  if (chunk->allocation.use_count || PX_UNLIKELY(chunk->in_room) || px__unbinned_for(~0))
+// False: the bin does not take the block.
+static inline bool px__bin_give(px__block *block) {
+  px__fast_bin *bin = px__bin_of(block->stream, block->small);
+  if (block->allocation.use_count || PX_UNLIKELY(block->in_room) || px__unbinned_for(~0))
     return false;
-  if (PX_UNLIKELY(chunk->allocation.uses != NULL)) px__allocation_drop_uses(&chunk->allocation);
+  if (PX_UNLIKELY(block->allocation.uses != NULL)) px__allocation_drop_uses(&block->allocation);
   px__latch_thread *me = px__latch_here;
-  if (PX_UNLIKELY(!px__latch_try(&bin->latch, me))) return px__bin_push_shared(bin, chunk);
-  bool taken = px__bin_push(bin, chunk);
+  if (PX_UNLIKELY(!px__latch_try(&bin->latch, me))) return px__bin_push_shared(bin, block);
+  bool taken = px__bin_push(bin, block);
   px__latch_leave(&bin->latch, me);
   return taken;
 }

@@ -2,12 +2,12 @@
 // The caching allocator's policy: where memory comes from, and what is tried before a request
 // fails.
 //
-// First this stream's free chunks, then other streams' that are done with or ordered before it,
+// First this stream's free blocks, then other streams' that are done with or ordered before it,
 // then the device. If that has no memory left: layers above free what they can do without, pending
-// frees are waited for, and what uses free chunks of other streams; free neighbours of all streams
+// frees are waited for, and what uses free blocks of other streams; free neighbours of all streams
 // become one, and the pool is searched again; free pages are put where the request needs them; idle
 // segments are released, the device is asked again, also for as little as will do, and the pool is
-// searched once more, also for chunks of the other kind.
+// searched once more, also for blocks of the other kind.
 #include "device/bins.h"
 
 #define GREATEST ((size_t)PTRDIFF_MAX / 2)  // bytes of a allocation
@@ -36,15 +36,15 @@ static void reclaim_all(void) {
 // The first use that a pending free waits for; captured work is never done. Lock held.
 static bool next_pending(px__device *d, px__use *out) {
   px__pool_sweep(d);
-  for (px__chunk *chunk = d->cache.pending; chunk; chunk = chunk->queue)
-    for (int i = 0; i < chunk->allocation.use_count; i++) {
-      *out = chunk->allocation.uses[i];
+  for (px__block *block = d->cache.pending; block; block = block->queue)
+    for (int i = 0; i < block->allocation.use_count; i++) {
+      *out = block->allocation.uses[i];
       if (px__done(out->stream) < out->seq && !px__capture_of(out->stream)) return true;
     }
   return false;
 }
 
-// Free chunks that others than their stream may not have yet, nor the device: the work of the
+// Free blocks that others than their stream may not have yet, nor the device: the work of the
 // stream that they wait for. Lock held.
 static bool keeps_busy(px__device *d, px_stream *s, px__use *out) {
   px__pool_flush(d);
@@ -164,15 +164,15 @@ static px_status raw_memory(void **out, const px__request *r) {
 // With PYTORCH_NO_CUDA_MEMORY_CACHING, without caching, or with an allocator of the program's:
 // straight from there, and not counted.
 static px_status new_raw(px_allocation **out, const px__request *r) {
-  px__chunk *chunk;
+  px__block *block;
   void *data = NULL;
-  PX_TRY(PX_NEW(&chunk));
+  PX_TRY(PX_NEW(&block));
   px_status status = raw_memory(&data, r);
-  if (status != PX_OK) return px__free(chunk), status;
-  chunk->stream = r->stream;
-  chunk->allocation = (px__allocation){
+  if (status != PX_OK) return px__free(block), status;
+  block->stream = r->stream;
+  block->allocation = (px__allocation){
       .pub = {.data = data, .bytes = r->bytes, .device = r->stream->device}, .kind = PX__RAW};
-  *out = &chunk->allocation.pub;
+  *out = &block->allocation.pub;
   return PX_OK;
 }
 
@@ -249,43 +249,43 @@ static void use_everywhere(px__device *d, px_allocation *allocation) {
 }
 
 // What the allocation's uses are, before it may be another's.
-static void note_uses(px__device *d, px__chunk *chunk) {
-  if (px__collecting) px__collecting->let_go(&chunk->allocation);
-  if (!chunk->allocation.pub.foreign && !chunk->allocation.use_count) return;
+static void note_uses(px__device *d, px__block *block) {
+  if (px__collecting) px__collecting->let_go(&block->allocation);
+  if (!block->allocation.pub.foreign && !block->allocation.use_count) return;
   px__error_guard guard;
   px__error_save(&guard);
-  if (chunk->allocation.pub.foreign) use_everywhere(d, &chunk->allocation.pub);
-  px__allocation_mark_uses(&chunk->allocation);
+  if (block->allocation.pub.foreign) use_everywhere(d, &block->allocation.pub);
+  px__allocation_mark_uses(&block->allocation);
   px__error_restore(&guard);
 }
 
 void px__cache_free_raw(px_allocation *allocation) {
-  px__chunk *chunk = (px__chunk *)allocation;
+  px__block *block = (px__block *)allocation;
   px__device *d = px__device_found(allocation->device.index);
   if (!d) return;
-  note_uses(d, chunk);
-  px__allocation_wait_uses(&chunk->allocation);
-  px__allocation_drop_uses(&chunk->allocation);
+  note_uses(d, block);
+  px__allocation_wait_uses(&block->allocation);
+  px__allocation_drop_uses(&block->allocation);
   if (px__unbinned_for(PX__PLUGGED))
-    px__plugged_free(chunk);
+    px__plugged_free(block);
   else
     px__rt.backend->release(d->physical, allocation->data);
-  px__free(chunk);
+  px__free(block);
 }
 
-__attribute__((noinline)) static void free_locked(px__device *d, px__chunk *chunk) {
-  note_uses(d, chunk);
-  if (px__bin_give(chunk)) return;
+__attribute__((noinline)) static void free_locked(px__device *d, px__block *block) {
+  note_uses(d, block);
+  if (px__bin_give(block)) return;
   const px_traceback *stack = px__history_wants(PX_HISTORY_ALL) ? px__stack_here() : NULL;
   px__device_lock(d);
-  px__pool_free(d, chunk, stack);
+  px__pool_free(d, block, stack);
   px__device_unlock(d);
 }
 
 void px__cache_free(px_allocation *allocation) {
-  px__chunk *chunk = (px__chunk *)allocation;
+  px__block *block = (px__block *)allocation;
   px__device *d = px__device_found(allocation->device.index);
   if (PX_UNLIKELY(!d)) return;  // in a forked child the memory is the parent's
-  bool noted = allocation->foreign || is_marked(&chunk->allocation);
-  if (PX_UNLIKELY(noted) || !px__bin_give(chunk)) free_locked(d, chunk);
+  bool noted = allocation->foreign || is_marked(&block->allocation);
+  if (PX_UNLIKELY(noted) || !px__bin_give(block)) free_locked(d, block);
 }

@@ -82,7 +82,7 @@ static px_status keep_touch(px_graph *g, const px_access *a) {
 // The graph has the address from now on, as if it had left the library.
 static void hand_out(px_allocation *allocation) {
   const px__allocation *b = px__allocation_of(allocation);
-  bool outside = b->kind == PX__CACHED && !((const px__chunk *)b)->in_room;
+  bool outside = b->kind == PX__CACHED && !((const px__block *)b)->in_room;
   if (outside || b->kind == PX__RAW) allocation->foreign = true;
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The history of device memory: what the pool reports of its chunks and segments, as PyTorch's
+// The history of device memory: what the pool reports of its blocks and segments, as PyTorch's
 // snapshots have it. While nothing is recorded, the pool pays for a look at px__unbinned.
 //
-// While something is, no chunk goes by a fast bin, where none would see it.
+// While something is, no block goes by a fast bin, where none would see it.
 #include "device/state.h"
 
 #include <time.h>

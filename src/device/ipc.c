@@ -32,7 +32,7 @@ static px_status can_share(const px__device *d) {
 static px_status check_pages(px__device *d, const px__allocation *allocation) {
   if (allocation->kind != PX__CACHED) return PX_OK;
   px__device_lock(d);
-  bool paged = ((const px__chunk *)allocation)->segment->paged;
+  bool paged = ((const px__block *)allocation)->segment->paged;
   px__device_unlock(d);
   PX_CHECK(!paged || px__rt.backend->shares_pages, PX_UNIMPLEMENTED,
            "the backend %s cannot share memory of expandable segments with other processes: set "
@@ -56,7 +56,7 @@ static px_status order(px_stream *after, px_allocation *allocation) {
   px_stream *user;
   PX_TRY(px__stream_order(after, px__stream_now(d)));
   if (b->kind == PX__CACHED || b->kind == PX__RAW)
-    PX_TRY(px__stream_order(after, ((px__chunk *)b)->stream));
+    PX_TRY(px__stream_order(after, ((px__block *)b)->stream));
   for (int i = 0; (user = px__allocation_user(b, i)); i++) PX_TRY(px__stream_order(after, user));
   int known = allocation->foreign ? __atomic_load_n(&d->stream_count, __ATOMIC_ACQUIRE) : 0;
   for (int i = 0; i < known; i++) PX_TRY(px__stream_order(after, d->streams[i]));

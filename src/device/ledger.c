@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is counted for each thing that happens to the pool's chunks and segments.
+// What is counted for each thing that happens to the pool's blocks and segments.
 #include "device/state.h"
 
 static inline void move_pooled(px__stat stat[3], bool small, int64_t by) {
@@ -13,47 +13,47 @@ static void move_reserved(px__ledger *l, const px__segment *segment, int64_t by)
   if (segment->room) move_pooled(segment->room->reserved, segment->small, by);
 }
 
-static void move_split(px__ledger *l, bool small, int64_t chunks, int64_t bytes) {
-  if (chunks) move_pooled(l->inactive_split, small, chunks);
+static void move_split(px__ledger *l, bool small, int64_t blocks, int64_t bytes) {
+  if (blocks) move_pooled(l->inactive_split, small, blocks);
   if (bytes) move_pooled(l->inactive_split_bytes, small, bytes);
 }
 
-static void move_allocated(px__ledger *l, const px__chunk *chunk, int sign) {
-  bool small = chunk->small;
-  if (chunk->node.size >= chunk->stream->owner->cache.settings.max_split)
+static void move_allocated(px__ledger *l, const px__block *block, int sign) {
+  bool small = block->small;
+  if (block->node.size >= block->stream->owner->cache.settings.max_split)
     px__stat_move(l->oversize_allocations, sign);
   move_pooled(l->allocation, small, sign);
-  move_pooled(l->allocated_bytes, small, (int64_t)chunk->node.size * sign);
-  move_pooled(l->requested_bytes, small, (int64_t)chunk->allocation.pub.bytes * sign);
+  move_pooled(l->allocated_bytes, small, (int64_t)block->node.size * sign);
+  move_pooled(l->requested_bytes, small, (int64_t)block->allocation.pub.bytes * sign);
 }
 
-static void move_active(px__ledger *l, const px__chunk *chunk, int sign) {
-  move_pooled(l->active, chunk->small, sign);
-  move_pooled(l->active_bytes, chunk->small, (int64_t)chunk->node.size * sign);
+static void move_active(px__ledger *l, const px__block *block, int sign) {
+  move_pooled(l->active, block->small, sign);
+  move_pooled(l->active_bytes, block->small, (int64_t)block->node.size * sign);
 }
 
-void px__ledger_allocate(px__ledger *l, const px__chunk *chunk, const px__chunk *remainder,
+void px__ledger_allocate(px__ledger *l, const px__block *block, const px__block *remainder,
                          bool was_part) {
-  bool small = chunk->small;
-  int64_t size = (int64_t)chunk->node.size;
+  bool small = block->small;
+  int64_t size = (int64_t)block->node.size;
   if (remainder && was_part)
     move_split(l, small, 0, -size);
   else if (remainder)
     move_split(l, small, 1, (int64_t)remainder->node.size);
   else if (was_part)
     move_split(l, small, -1, -size);
-  move_allocated(l, chunk, 1);
-  move_active(l, chunk, 1);
+  move_allocated(l, block, 1);
+  move_active(l, block, 1);
 }
 
-void px__ledger_free(px__ledger *l, const px__chunk *chunk) { move_allocated(l, chunk, -1); }
-void px__ledger_retire(px__ledger *l, const px__chunk *chunk) { move_active(l, chunk, -1); }
+void px__ledger_free(px__ledger *l, const px__block *block) { move_allocated(l, block, -1); }
+void px__ledger_retire(px__ledger *l, const px__block *block) { move_active(l, block, -1); }
 
-void px__ledger_idle(px__ledger *l, const px__chunk *chunk) {
-  if (px__chunk_is_part(chunk)) move_split(l, chunk->small, 1, (int64_t)chunk->node.size);
+void px__ledger_idle(px__ledger *l, const px__block *block) {
+  if (px__block_is_split(block)) move_split(l, block->small, 1, (int64_t)block->node.size);
 }
-void px__ledger_unidle(px__ledger *l, const px__chunk *chunk) {
-  if (px__chunk_is_part(chunk)) move_split(l, chunk->small, -1, -(int64_t)chunk->node.size);
+void px__ledger_unidle(px__ledger *l, const px__block *block) {
+  if (px__block_is_split(block)) move_split(l, block->small, -1, -(int64_t)block->node.size);
 }
 
 void px__ledger_segment(px__ledger *l, const px__segment *segment, size_t max_split, int sign) {
@@ -76,7 +76,7 @@ void px__ledger_join(px__ledger *l, const px__segment *segment) {
   move_pooled(l->segment, segment->small, -1);
 }
 
-// Each of these requests followed a free of the same chunk, so only the requested bytes can have
+// Each of these requests followed a free of the same block, so only the requested bytes can have
 // reached a new peak.
 void px__ledger_post(px__ledger *l, const px__unposted *u, bool small) {
   px__stat *const once[] = {l->allocation, l->active};

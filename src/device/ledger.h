@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The allocator's statistics, with PyTorch's names and meanings. The pool reports what happens to
-// chunks and segments, and only this file knows what is counted for it. Guarded by the device's
+// blocks and segments, and only this file knows what is counted for it. Guarded by the device's
 // lock.
 #pragma once
 #include "device/device_impl.h"
 
-typedef struct px__chunk px__chunk;
+typedef struct px__block px__block;
 typedef struct px__segment px__segment;
 
 // `allocated` is the sum of all increases of `current`. Decreases are not counted, since they
@@ -56,28 +56,28 @@ static inline void px__stat_reset_accumulated(px__stat *stat) {
 }
 
 // ---- reports
-// `chunk` was allocated; `remainder`, if not NULL, was split off it and is free. `was_part`: its
+// `block` was allocated; `remainder`, if not NULL, was split off it and is free. `was_part`: its
 // segment was split already.
-void px__ledger_allocate(px__ledger *ledger, const px__chunk *chunk, const px__chunk *remainder,
+void px__ledger_allocate(px__ledger *ledger, const px__block *block, const px__block *remainder,
                          bool was_part);
-// The program freed the chunk; other streams may still use it.
-void px__ledger_free(px__ledger *ledger, const px__chunk *chunk);
-// The last use of the freed chunk is done or ordered.
-void px__ledger_retire(px__ledger *ledger, const px__chunk *chunk);
-// idle: the chunk enters the free list. unidle: it leaves that to be coalesced, or with its
+// The program freed the block; other streams may still use it.
+void px__ledger_free(px__ledger *ledger, const px__block *block);
+// The last use of the freed block is done or ordered.
+void px__ledger_retire(px__ledger *ledger, const px__block *block);
+// idle: the block enters the free list. unidle: it leaves that to be coalesced, or with its
 // segment.
-void px__ledger_idle(px__ledger *ledger, const px__chunk *chunk);
-void px__ledger_unidle(px__ledger *ledger, const px__chunk *chunk);
+void px__ledger_idle(px__ledger *ledger, const px__block *block);
+void px__ledger_unidle(px__ledger *ledger, const px__block *block);
 // The segment was allocated from the device (1), or released (-1).
 void px__ledger_segment(px__ledger *ledger, const px__segment *segment, size_t max_split, int sign);
-// Bytes of the segment went back; two: from between its chunks, so that it is two now.
+// Bytes of the segment went back; two: from between its blocks, so that it is two now.
 void px__ledger_cut(px__ledger *ledger, const px__segment *segment, size_t bytes, bool two);
 // The segment became part of the one below it.
 void px__ledger_join(px__ledger *ledger, const px__segment *segment);
 
 // What a fast bin served since its counts were last posted. Counted without the device's lock.
 typedef struct px__unposted {
-  int64_t count, bytes;     // requests, and the sizes of their chunks
+  int64_t count, bytes;     // requests, and the sizes of their blocks
   int64_t requested;        // bytes that were asked for
   int64_t change, highest;  // of the requested bytes in use, and the peak of the change
 } px__unposted;

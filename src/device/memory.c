@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The allocator's public functions: emptying the cache, a limit, memory past the cache, a snapshot
-// of all chunks, the history.
+// of all blocks, the history.
 #include "device/state.h"
 
 px_status px_memory_empty_cache(void) {
@@ -83,22 +83,22 @@ static bool is_shared(const px__device *d, bool paged, px_graph_pool pool) {
 }
 
 static px_memory_block describe(const px__device *d, const px__segment *segment,
-                                const px__chunk *chunk) {
+                                const px__block *block) {
   bool shared = is_shared(d, segment->paged, px__room_name(segment->room));
   return (px_memory_block){
       .segment_address = (int64_t)(uintptr_t)segment->data,
       .segment_size = (int64_t)segment->size,
-      .address = (int64_t)chunk->node.address,
-      .size = (int64_t)chunk->node.size,
-      .requested = chunk->state == PX__FREE ? 0 : (int64_t)chunk->allocation.pub.bytes,
-      .stream = chunk->stream->id,
+      .address = (int64_t)block->node.address,
+      .size = (int64_t)block->node.size,
+      .requested = block->state == PX__FREE ? 0 : (int64_t)block->allocation.pub.bytes,
+      .stream = block->stream->id,
       .pool = px__room_name(segment->room),
       .small_pool = segment->small,
       .expandable = segment->paged,
-      .stack = chunk->state == PX__FREE ? NULL : chunk->stack,
+      .stack = block->state == PX__FREE ? NULL : block->stack,
       .segment_stack = segment->stack,
       .segment_stream = shared ? 0 : segment->first->stream->id,
-      .state = states[chunk->state]};
+      .state = states[block->state]};
 }
 
 typedef struct listing {
@@ -106,15 +106,15 @@ typedef struct listing {
   int64_t count, room;
 } listing;
 
-// Counts the chunks, oldest segment first, and describes as many as there is room for. Lock held.
-static void list_chunks(px__device *d, listing *l) {
+// Counts the blocks, oldest segment first, and describes as many as there is room for. Lock held.
+static void list_blocks(px__device *d, listing *l) {
   px__pool_flush(d);
   px__segment *oldest = d->cache.segments;
   while (oldest && oldest->next) oldest = oldest->next;
   l->count = 0;
   for (px__segment *segment = oldest; segment; segment = segment->prev)
-    for (px__chunk *chunk = segment->first; chunk; chunk = chunk->next, l->count++)
-      if (l->count < l->room) l->rows[l->count] = describe(d, segment, chunk);
+    for (px__block *block = segment->first; block; block = block->next, l->count++)
+      if (l->count < l->room) l->rows[l->count] = describe(d, segment, block);
 }
 
 static void note_snapshot(px__device *d) {
@@ -130,7 +130,7 @@ px_status px__memory_blocks(px_memory_block **out, int64_t *count, int device) {
   listing l = {0};
   for (;;) {
     px__device_lock(d);
-    list_chunks(d, &l);
+    list_blocks(d, &l);
     if (l.count <= l.room) note_snapshot(d);
     px__device_unlock(d);
     if (l.count <= l.room) break;

@@ -15,9 +15,9 @@ void px__plugged_give(const px_memory_allocator *a, px_stream *stream, void *at,
   a->free(at, (int64_t)bytes, stream->owner->index, stream->native);
 }
 
-void px__plugged_free(px__chunk *chunk) {
-  px_stream *stream = chunk->stream;
-  px_allocation *allocation = &chunk->allocation.pub;
+void px__plugged_free(px__block *block) {
+  px_stream *stream = block->stream;
+  px_allocation *allocation = &block->allocation.pub;
   px__error_guard guard;
   px__error_save(&guard);
   px_interrupt_hold(true);

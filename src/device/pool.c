@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The chunks that segments of device memory are split into: PyTorch's sizes and rules.
+// The blocks that segments of device memory are split into: PyTorch's sizes and rules.
 //
-// A chunk belongs to a stream, which may reuse it at once. A free chunk is in its stream's free
+// A block belongs to a stream, which may reuse it at once. A free block is in its stream's free
 // list, a tree by size and then address, and records the work of that stream after which nothing
 // uses it; another stream may take it when that work is done or ordered before its own. A request
 // gets the best fit. All of it is under the device's lock, except for the fast bins.
@@ -11,8 +11,8 @@ enum {
   GRAIN = PX__GRAIN,
   SMALL = PX__SMALL,
   STEPS_FROM = 20,          // settings' divisions begin at this power of two
-  GREATEST_LEFT = 1 << 20,  // a large chunk is split only if more than this is left
-  OTHERS_TRIES = 16,        // chunks of another stream that are looked at
+  GREATEST_LEFT = 1 << 20,  // a large block is split only if more than this is left
+  OTHERS_TRIES = 16,        // blocks of another stream that are looked at
 };
 
 // Rounds up to a multiple of a power of two divided by `parts` (roundup_power2_divisions).
@@ -31,135 +31,135 @@ size_t px__pool_round(const px__device *d, size_t bytes) {
   return (bytes + GRAIN - 1) & ~(size_t)(GRAIN - 1);
 }
 
-static px__chunk *chunk_of(px__node *node) {
-  return node ? (px__chunk *)((char *)node - offsetof(px__chunk, node)) : NULL;
+static px__block *block_of(px__node *node) {
+  return node ? (px__block *)((char *)node - offsetof(px__block, node)) : NULL;
 }
 
-// ---- the free list of a stream: the chunk freed last enters the tree when the next one comes
+// ---- the free list of a stream: the block freed last enters the tree when the next one comes
 // ... of the stream. A room has one list for all streams.
-static px__shelf *shelf_of(const px__chunk *chunk) {
-  px__room *room = chunk->segment->room;
-  return PX_UNLIKELY(room != NULL) ? &room->shelf : &chunk->stream->shelf;
+static px__shelf *shelf_of(const px__block *block) {
+  px__room *room = block->segment->room;
+  return PX_UNLIKELY(room != NULL) ? &room->shelf : &block->stream->shelf;
 }
 
 static void insert_unsorted(px__shelf *shelf, bool small) {
-  px__chunk *chunk = shelf->unsorted[small];
+  px__block *block = shelf->unsorted[small];
   shelf->unsorted[small] = NULL;
-  if (chunk) px__tree_insert(&shelf->free[small], &chunk->node);
+  if (block) px__tree_insert(&shelf->free[small], &block->node);
 }
 
-void px__chunk_list(px__chunk *chunk) {
-  bool small = chunk->small;
-  px__shelf *shelf = shelf_of(chunk);
+void px__block_insert_free(px__block *block) {
+  bool small = block->small;
+  px__shelf *shelf = shelf_of(block);
   if (PX_UNLIKELY(shelf->unsorted[small] != NULL)) insert_unsorted(shelf, small);
-  shelf->unsorted[small] = chunk;
-  chunk->state = PX__FREE;
+  shelf->unsorted[small] = block;
+  block->state = PX__FREE;
 }
 
-void px__chunk_unlist(px__chunk *chunk) {
-  bool small = chunk->small;
-  px__shelf *shelf = shelf_of(chunk);
-  if (shelf->unsorted[small] == chunk)
+void px__block_remove_free(px__block *block) {
+  bool small = block->small;
+  px__shelf *shelf = shelf_of(block);
+  if (shelf->unsorted[small] == block)
     shelf->unsorted[small] = NULL;
   else
-    px__tree_remove(&shelf->free[small], &chunk->node);
-  chunk->state = PX__TAKEN;
+    px__tree_remove(&shelf->free[small], &block->node);
+  block->state = PX__TAKEN;
 }
 
-px_status px__chunk_new(px__chunk **out, px__device *d) {
-  px__chunk *chunk = d->cache.spare;
-  if (chunk) {
-    d->cache.spare = chunk->queue;
-    memset(&chunk->allocation, 0, sizeof chunk->allocation);
-    chunk->prev = chunk->next = NULL;
-    chunk->ready = 0;
-    chunk->state = PX__TAKEN;
-    return *out = chunk, PX_OK;
+px_status px__block_new(px__block **out, px__device *d) {
+  px__block *block = d->cache.spare;
+  if (block) {
+    d->cache.spare = block->queue;
+    memset(&block->allocation, 0, sizeof block->allocation);
+    block->prev = block->next = NULL;
+    block->ready = 0;
+    block->state = PX__TAKEN;
+    return *out = block, PX_OK;
   }
   return PX_NEW(out);
 }
 
-void px__chunk_drop(px__device *d, px__chunk *chunk) {
-  chunk->queue = d->cache.spare;
-  d->cache.spare = chunk;
+void px__block_drop(px__device *d, px__block *block) {
+  block->queue = d->cache.spare;
+  d->cache.spare = block;
 }
 
 // ---- coalescing
-static bool can_coalesce(const px__chunk *chunk, const px__chunk *beside) {
+static bool can_coalesce(const px__block *block, const px__block *beside) {
   return beside && beside->state == PX__FREE &&
-         px__ordered(beside->stream, beside->ready, chunk->stream);
+         px__ordered(beside->stream, beside->ready, block->stream);
 }
 
-// Makes the free neighbour `beside` part of `chunk`. The uses of `beside` are ordered before the
-// stream's next work, but not always before work `ready` of the chunk, which may have been in the
+// Makes the free neighbour `beside` part of `block`. The uses of `beside` are ordered before the
+// stream's next work, but not always before work `ready` of the block, which may have been in the
 // fast bin since: so `ready` moves on.
-static void coalesce(px__device *d, px__chunk *chunk, px__chunk *beside) {
-  px__chunk_unlist(beside);
+static void coalesce(px__device *d, px__block *block, px__block *beside) {
+  px__block_remove_free(beside);
   px__ledger_unidle(&d->cache.ledger, beside);
-  if (beside == chunk->prev) {
-    chunk->node.address = beside->node.address;
-    chunk->prev = beside->prev;
-    if (chunk->prev) chunk->prev->next = chunk;
+  if (beside == block->prev) {
+    block->node.address = beside->node.address;
+    block->prev = beside->prev;
+    if (block->prev) block->prev->next = block;
   } else {
-    chunk->next = beside->next;
-    if (chunk->next) chunk->next->prev = chunk;
-    if (chunk->segment->last == beside) chunk->segment->last = chunk;
+    block->next = beside->next;
+    if (block->next) block->next->prev = block;
+    if (block->segment->last == beside) block->segment->last = block;
   }
-  chunk->node.size += beside->node.size;
-  chunk->ready = chunk->stream->issued;
-  if (chunk->segment->first == beside) chunk->segment->first = chunk;
-  px__chunk_drop(d, beside);
+  block->node.size += beside->node.size;
+  block->ready = block->stream->issued;
+  if (block->segment->first == beside) block->segment->first = block;
+  px__block_drop(d, beside);
 }
 
-// All uses of the chunk come before work `ready` of its stream.
-static void make_free(px__device *d, px__chunk *chunk, const px_traceback *stack) {
-  px__ledger_retire(&d->cache.ledger, chunk);
-  px__history_chunk(d, PX_MEMORY_FREE_COMPLETED, chunk, stack);
-  px__allocation_drop_uses(&chunk->allocation);
-  if (can_coalesce(chunk, chunk->prev)) coalesce(d, chunk, chunk->prev);
-  if (can_coalesce(chunk, chunk->next)) coalesce(d, chunk, chunk->next);
-  px__ledger_idle(&d->cache.ledger, chunk);
-  px__chunk_list(chunk);
+// All uses of the block come before work `ready` of its stream.
+static void make_free(px__device *d, px__block *block, const px_traceback *stack) {
+  px__ledger_retire(&d->cache.ledger, block);
+  px__history_block(d, PX_MEMORY_FREE_COMPLETED, block, stack);
+  px__allocation_drop_uses(&block->allocation);
+  if (can_coalesce(block, block->prev)) coalesce(d, block, block->prev);
+  if (can_coalesce(block, block->next)) coalesce(d, block, block->next);
+  px__ledger_idle(&d->cache.ledger, block);
+  px__block_insert_free(block);
 }
 
-void px__chunk_coalesce(px__device *d, px__chunk *chunk) {
-  px__chunk_unlist(chunk);
-  px__ledger_unidle(&d->cache.ledger, chunk);
-  if (can_coalesce(chunk, chunk->prev)) coalesce(d, chunk, chunk->prev);
-  if (can_coalesce(chunk, chunk->next)) coalesce(d, chunk, chunk->next);
-  px__ledger_idle(&d->cache.ledger, chunk);
-  px__chunk_list(chunk);
+void px__block_coalesce(px__device *d, px__block *block) {
+  px__block_remove_free(block);
+  px__ledger_unidle(&d->cache.ledger, block);
+  if (can_coalesce(block, block->prev)) coalesce(d, block, block->prev);
+  if (can_coalesce(block, block->next)) coalesce(d, block, block->next);
+  px__ledger_idle(&d->cache.ledger, block);
+  px__block_insert_free(block);
 }
 
 // Neighbours of different streams, which were free at different times.
-bool px__chunk_is_done(const px__chunk *chunk) {
-  return chunk && chunk->state == PX__FREE && px__done(chunk->stream) >= chunk->ready;
+bool px__block_is_idle(const px__block *block) {
+  return block && block->state == PX__FREE && px__done(block->stream) >= block->ready;
 }
-static void merge_from(px__device *d, px__chunk *chunk) {
-  if (!px__chunk_is_done(chunk) || !px__chunk_is_done(chunk->next)) return;
-  px__chunk_unlist(chunk);
-  px__ledger_unidle(&d->cache.ledger, chunk);
-  while (px__chunk_is_done(chunk->next)) coalesce(d, chunk, chunk->next);
-  chunk->ready = 0;
-  px__ledger_idle(&d->cache.ledger, chunk);
-  px__chunk_list(chunk);
+static void merge_from(px__device *d, px__block *block) {
+  if (!px__block_is_idle(block) || !px__block_is_idle(block->next)) return;
+  px__block_remove_free(block);
+  px__ledger_unidle(&d->cache.ledger, block);
+  while (px__block_is_idle(block->next)) coalesce(d, block, block->next);
+  block->ready = 0;
+  px__ledger_idle(&d->cache.ledger, block);
+  px__block_insert_free(block);
 }
 void px__pool_merge(px__device *d) {
   for (px__segment *segment = d->cache.segments; segment; segment = segment->next)
-    for (px__chunk *chunk = segment->first; chunk; chunk = chunk->next) merge_from(d, chunk);
+    for (px__block *block = segment->first; block; block = block->next) merge_from(d, block);
 }
 
 // ---- fast bins (bins.h)
 // Of a thread that does not own the latch.
-__attribute__((noinline)) px__chunk *px__bin_pop_shared(px__fast_bin *bin, size_t bytes) {
+__attribute__((noinline)) px__block *px__bin_pop_shared(px__fast_bin *bin, size_t bytes) {
   px__latch_thread *me = px__latch_enter(&bin->latch);
-  px__chunk *chunk = px__bin_pop(bin, bytes);
+  px__block *block = px__bin_pop(bin, bytes);
   px__latch_leave(&bin->latch, me);
-  return chunk;
+  return block;
 }
-__attribute__((noinline)) bool px__bin_push_shared(px__fast_bin *bin, px__chunk *chunk) {
+__attribute__((noinline)) bool px__bin_push_shared(px__fast_bin *bin, px__block *block) {
   px__latch_thread *me = px__latch_enter(&bin->latch);
-  bool taken = px__bin_push(bin, chunk);
+  bool taken = px__bin_push(bin, block);
   px__latch_leave(&bin->latch, me);
   return taken;
 }
@@ -167,16 +167,16 @@ __attribute__((noinline)) bool px__bin_push_shared(px__fast_bin *bin, px__chunk 
 static void flush(px__device *d, px_stream *stream, bool small) {
   px__fast_bin *bin = px__bin_of(stream, small);
   px__latch_thread *me = px__latch_enter(&bin->latch);
-  px__chunk *chunk = bin->chunk;
+  px__block *block = bin->block;
   px__unposted unposted = bin->unposted;
-  __atomic_store_n(&bin->chunk, NULL, __ATOMIC_RELAXED);
+  __atomic_store_n(&bin->block, NULL, __ATOMIC_RELAXED);
   bin->unposted = (px__unposted){0};
   px__latch_leave(&bin->latch, me);
   if (unposted.count) px__ledger_post(&d->cache.ledger, &unposted, small);
-  if (!chunk) return;
-  px__ledger_free(&d->cache.ledger, chunk);
-  px__history_chunk(d, PX_MEMORY_FREE_REQUESTED, chunk, chunk->stack);
-  make_free(d, chunk, chunk->stack);
+  if (!block) return;
+  px__ledger_free(&d->cache.ledger, block);
+  px__history_block(d, PX_MEMORY_FREE_REQUESTED, block, block->stack);
+  make_free(d, block, block->stack);
 }
 
 void px__pool_flush(px__device *d) {
@@ -186,15 +186,15 @@ void px__pool_flush(px__device *d) {
 
 // ---- best fit
 // Chunks of max_split and more are not split, so they serve only requests of about their size.
-static bool may_serve(const px__chunk *chunk, size_t size) {
-  const px__settings *s = &chunk->stream->owner->cache.settings;
-  if (size < s->max_split) return chunk->node.size < s->max_split;
-  return chunk->node.size < size + s->non_split_rounding;
+static bool may_serve(const px__block *block, size_t size) {
+  const px__settings *s = &block->stream->owner->cache.settings;
+  if (size < s->max_split) return block->node.size < s->max_split;
+  return block->node.size < size + s->non_split_rounding;
 }
 
-static px__chunk *best_fit(const px__shelf *shelf, bool small, size_t size) {
-  px__chunk *best = chunk_of(px__tree_least(shelf->free[small], size));
-  px__chunk *last = shelf->unsorted[small];
+static px__block *best_fit(const px__shelf *shelf, bool small, size_t size) {
+  px__block *best = block_of(px__tree_least(shelf->free[small], size));
+  px__block *last = shelf->unsorted[small];
   bool fits = last && last->node.size >= size && may_serve(last, size);
   if (best && !may_serve(best, size)) best = NULL;  // larger ones may not, either
   bool better =
@@ -203,20 +203,20 @@ static px__chunk *best_fit(const px__shelf *shelf, bool small, size_t size) {
   return better ? last : best;
 }
 
-static px__chunk *best_fit_for(const px__shelf *shelf, px_stream *stream, bool small, size_t size) {
+static px__block *best_fit_for(const px__shelf *shelf, px_stream *stream, bool small, size_t size) {
   px__node *node = px__tree_least(shelf->free[small], size);
   for (int i = 0; node && i < OTHERS_TRIES; i++) {
-    px__chunk *chunk = chunk_of(node);
-    if (!may_serve(chunk, size)) return NULL;
-    if (px__ordered(chunk->stream, chunk->ready, stream)) return chunk;
+    px__block *block = block_of(node);
+    if (!may_serve(block, size)) return NULL;
+    if (px__ordered(block->stream, block->ready, stream)) return block;
     node = px__tree_after(shelf->free[small], node);
   }
   return NULL;
 }
 
-// Among other streams' chunks that this stream may use.
-static px__chunk *best_fit_of_others(px__device *d, px_stream *stream, bool small, size_t size) {
-  px__chunk *best = NULL;
+// Among other streams' blocks that this stream may use.
+static px__block *best_fit_of_others(px__device *d, px_stream *stream, bool small, size_t size) {
+  px__block *best = NULL;
   px__pool_flush(d);  // first: it coalesces
   for (int i = 0; i < d->stream_count; i++) {
     px_stream *owner = d->streams[i];
@@ -224,68 +224,68 @@ static px__chunk *best_fit_of_others(px__device *d, px_stream *stream, bool smal
     insert_unsorted(&owner->shelf, small);
     if (!owner->shelf.free[small]) continue;
     px__stream_ask(owner);
-    px__chunk *chunk = best_fit_for(&owner->shelf, stream, small, size);
-    if (chunk && (!best || chunk->node.size < best->node.size)) best = chunk;
+    px__block *block = best_fit_for(&owner->shelf, stream, small, size);
+    if (block && (!best || block->node.size < best->node.size)) best = block;
   }
   return best;
 }
 
-static void move_to(px__chunk *chunk, px_stream *stream) {
-  if (chunk->stream == stream) return;
-  chunk->stream = stream;
-  chunk->ready = stream->issued;
+static void move_to(px__block *block, px_stream *stream) {
+  if (block->stream == stream) return;
+  block->stream = stream;
+  block->ready = stream->issued;
 }
 
 // ---- allocating
-static bool should_split(const px__chunk *chunk, size_t size) {
-  size_t left = chunk->node.size - size;
-  const px__room *room = chunk->segment->room;
+static bool should_split(const px__block *block, size_t size) {
+  size_t left = block->node.size - size;
+  const px__room *room = block->segment->room;
   if (PX_UNLIKELY(room != NULL) && room->keeps_whole) return false;
-  const px__cache *c = &chunk->stream->owner->cache;
-  bool tight = chunk->segment->paged && (c->tight || c->thrifty);
-  if (chunk->small || size <= SMALL || tight) return left >= GRAIN;
+  const px__cache *c = &block->stream->owner->cache;
+  bool tight = block->segment->paged && (c->tight || c->thrifty);
+  if (block->small || size <= SMALL || tight) return left >= GRAIN;
   return left > GREATEST_LEFT && size < c->settings.max_split;
 }
 
-// Splits off what lies above `size`. Without memory for the remainder's record the chunk stays
+// Splits off what lies above `size`. Without memory for the remainder's record the block stays
 // whole.
-px__chunk *px__chunk_split(px__device *d, px__chunk *chunk, size_t size) {
-  px__chunk *remainder;
-  if (px__chunk_new(&remainder, d) != PX_OK) return px_error_clear(), NULL;
-  remainder->segment = chunk->segment;
-  remainder->small = chunk->small, remainder->in_room = chunk->in_room;
-  remainder->stream = chunk->stream;
-  remainder->ready = chunk->ready;
-  remainder->node.address = chunk->node.address + size;
-  remainder->node.size = chunk->node.size - size;
-  chunk->node.size = size;
-  remainder->prev = chunk, remainder->next = chunk->next;
-  if (chunk->next) chunk->next->prev = remainder;
-  chunk->next = remainder;
-  if (!remainder->next) chunk->segment->last = remainder;
-  px__chunk_list(remainder);
+px__block *px__block_split(px__device *d, px__block *block, size_t size) {
+  px__block *remainder;
+  if (px__block_new(&remainder, d) != PX_OK) return px_error_clear(), NULL;
+  remainder->segment = block->segment;
+  remainder->small = block->small, remainder->in_room = block->in_room;
+  remainder->stream = block->stream;
+  remainder->ready = block->ready;
+  remainder->node.address = block->node.address + size;
+  remainder->node.size = block->node.size - size;
+  block->node.size = size;
+  remainder->prev = block, remainder->next = block->next;
+  if (block->next) block->next->prev = remainder;
+  block->next = remainder;
+  if (!remainder->next) block->segment->last = remainder;
+  px__block_insert_free(remainder);
   return remainder;
 }
 
-static px_allocation *begin_allocation(px__chunk *chunk, size_t bytes) {
-  chunk->allocation = (px__allocation){
-      .pub = {.data = (void *)chunk->node.address, .bytes = bytes, .device = chunk->stream->device},
+static px_allocation *begin_allocation(px__block *block, size_t bytes) {
+  block->allocation = (px__allocation){
+      .pub = {.data = (void *)block->node.address, .bytes = bytes, .device = block->stream->device},
       .kind = PX__CACHED};
-  chunk->stack = NULL;
-  if (px__races() && chunk->ready)
-    px__race_inherit(&chunk->allocation, chunk->stream, chunk->ready);
-  return &chunk->allocation.pub;
+  block->stack = NULL;
+  if (px__races() && block->ready)
+    px__race_inherit(&block->allocation, block->stream, block->ready);
+  return &block->allocation.pub;
 }
 
-// Splits a chunk that has left the free list to size, and makes a allocation of it.
-px_allocation *px__pool_take(const px__request *r, px__chunk *chunk) {
-  bool was_part = px__chunk_is_part(chunk);
-  px__chunk *remainder =
-      should_split(chunk, r->size) ? px__chunk_split(r->device, chunk, r->size) : NULL;
-  px_allocation *allocation = begin_allocation(chunk, r->bytes);
-  chunk->stack = r->stack;
-  px__ledger_allocate(&r->device->cache.ledger, chunk, remainder, was_part);
-  px__history_chunk(r->device, PX_MEMORY_ALLOC, chunk, r->stack);
+// Splits a block that has left the free list to size, and makes a allocation of it.
+px_allocation *px__pool_take(const px__request *r, px__block *block) {
+  bool was_part = px__block_is_split(block);
+  px__block *remainder =
+      should_split(block, r->size) ? px__block_split(r->device, block, r->size) : NULL;
+  px_allocation *allocation = begin_allocation(block, r->bytes);
+  block->stack = r->stack;
+  px__ledger_allocate(&r->device->cache.ledger, block, remainder, was_part);
+  px__history_block(r->device, PX_MEMORY_ALLOC, block, r->stack);
   return allocation;
 }
 
@@ -297,27 +297,27 @@ px__room *px__pool_room(const px__request *r) {
   return PX_UNLIKELY(route != NULL) ? route->room : NULL;
 }
 
-static px__chunk *find_in_room(px__room *room, const px__request *r, bool small) {
+static px__block *find_in_room(px__room *room, const px__request *r, bool small) {
   insert_unsorted(&room->shelf, small);
   return best_fit_for(&room->shelf, r->stream, small, r->size);
 }
 
-static px__chunk *find(const px__request *r, bool small) {
+static px__block *find(const px__request *r, bool small) {
   px__room *room = px__pool_room(r);
   if (PX_UNLIKELY(room != NULL)) return find_in_room(room, r, small);
   flush(r->device, r->stream, small);
-  px__chunk *own = best_fit(&r->stream->shelf, small, r->size);
+  px__block *own = best_fit(&r->stream->shelf, small, r->size);
   if (own && !(r->device->cache.tight && own->node.size > r->size)) return own;
-  px__chunk *other = best_fit_of_others(r->device, r->stream, small, r->size);
+  px__block *other = best_fit_of_others(r->device, r->stream, small, r->size);
   own = best_fit(&r->stream->shelf, small, r->size);  // the search may have joined it to others
   return !own || (other && other->node.size < own->node.size) ? other : own;
 }
 
-px_allocation *px__pool_take_free(const px__request *r, px__chunk *chunk) {
-  if (!chunk) return NULL;
-  px__chunk_unlist(chunk);
-  move_to(chunk, r->stream);
-  return px__pool_take(r, chunk);
+px_allocation *px__pool_take_free(const px__request *r, px__block *block) {
+  if (!block) return NULL;
+  px__block_remove_free(block);
+  move_to(block, r->stream);
+  return px__pool_take(r, block);
 }
 px_allocation *px__pool_allocate(const px__request *r) {
   return px__pool_take_free(r, find(r, r->size <= SMALL));
@@ -326,40 +326,40 @@ px_allocation *px__pool_allocate_other(const px__request *r) {
   return px__pool_take_free(r, find(r, r->size > SMALL));
 }
 px_allocation *px__pool_allocate_lent(const px__request *r) {
-  px__chunk *chunk = NULL;
+  px__block *block = NULL;
   px__room *room = px__pool_room(r) ? NULL : r->device->cache.rooms;
-  for (; room && !chunk; room = room->next)
-    if (room->lends && !room->captured) chunk = find_in_room(room, r, r->size <= SMALL);
-  return px__pool_take_free(r, chunk);
+  for (; room && !block; room = room->next)
+    if (room->lends && !room->captured) block = find_in_room(room, r, r->size <= SMALL);
+  return px__pool_take_free(r, block);
 }
 
 // ---- freeing
-void px__pool_free(px__device *d, px__chunk *chunk, const px_traceback *stack) {
-  px_stream *stream = chunk->stream;
-  flush(d, stream, chunk->small);
-  if (px__bin_give(chunk)) return;
-  px__ledger_free(&d->cache.ledger, chunk);
-  px__history_chunk(d, PX_MEMORY_FREE_REQUESTED, chunk, stack);
-  if (px__allocation_is_reusable(&chunk->allocation, stream)) {
-    chunk->ready = stream->issued;
-    make_free(d, chunk, stack);
+void px__pool_free(px__device *d, px__block *block, const px_traceback *stack) {
+  px_stream *stream = block->stream;
+  flush(d, stream, block->small);
+  if (px__bin_give(block)) return;
+  px__ledger_free(&d->cache.ledger, block);
+  px__history_block(d, PX_MEMORY_FREE_REQUESTED, block, stack);
+  if (px__allocation_is_reusable(&block->allocation, stream)) {
+    block->ready = stream->issued;
+    make_free(d, block, stack);
     return;
   }
-  chunk->state = PX__PENDING;
-  chunk->queue = d->cache.pending;
-  d->cache.pending = chunk;
+  block->state = PX__PENDING;
+  block->queue = d->cache.pending;
+  d->cache.pending = block;
 }
 
 void px__pool_sweep(px__device *d) {
   for (int i = 0; i < d->stream_count; i++) px__stream_poll(d->streams[i]);
-  for (px__chunk **place = &d->cache.pending; *place;) {
-    px__chunk *chunk = *place;
-    if (!px__allocation_is_reusable(&chunk->allocation, chunk->stream)) {
-      place = &chunk->queue;
+  for (px__block **place = &d->cache.pending; *place;) {
+    px__block *block = *place;
+    if (!px__allocation_is_reusable(&block->allocation, block->stream)) {
+      place = &block->queue;
       continue;
     }
-    *place = chunk->queue;
-    chunk->ready = chunk->stream->issued;
-    make_free(d, chunk, chunk->stack);
+    *place = block->queue;
+    block->ready = block->stream->issued;
+    make_free(d, block, block->stack);
   }
 }

@@ -4,7 +4,7 @@
 //
 // At first segments have PyTorch's sizes, and their number grows as PyTorch's does. That is so
 // while what is reserved and not in use stays within an allowance. Past it, a request that finds no
-// fit gets as few pages as will do, and as many are taken out of free chunks, from wherever they
+// fit gets as few pages as will do, and as many are taken out of free blocks, from wherever they
 // lie, if nothing uses them any more. So what is reserved beyond the most that was in use is the
 // allowance, and the parts of pages that are free.
 //
@@ -12,7 +12,7 @@
 // them back. Moving pages takes longer than most of what is done with them, so a request that
 // misses again gets pages that are new, and the step comes to rest, as long as those are few.
 //
-// A host that runs ahead of its device has free chunks whose work is still to come, and their pages
+// A host that runs ahead of its device has free blocks whose work is still to come, and their pages
 // stay. Now and then a request that would take more waits for that work, if it is that of one
 // stream alone.
 #include "device/state.h"

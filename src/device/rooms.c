@@ -57,8 +57,8 @@ void px__room_left(px__device *d, px__room *room) {
 size_t px__rooms_allocated(const px__device *d) {
   size_t bytes = 0;
   for (const px__segment *s = d->cache.segments; s; s = s->next)
-    for (const px__chunk *chunk = s->room ? s->first : NULL; chunk; chunk = chunk->next)
-      if (chunk->state == PX__TAKEN) bytes += chunk->node.size;
+    for (const px__block *block = s->room ? s->first : NULL; block; block = block->next)
+      if (block->state == PX__TAKEN) bytes += block->node.size;
   return bytes;
 }
 
@@ -66,8 +66,8 @@ px__allocation *px__pool_allocation_at(const px__device *d, const void *data) {
   uintptr_t at = (uintptr_t)data;
   for (const px__segment *s = d->cache.segments; s; s = s->next) {
     if (at - (uintptr_t)s->data >= s->size) continue;
-    for (px__chunk *chunk = s->first; chunk; chunk = chunk->next)
-      if (chunk->node.address == at && chunk->state == PX__TAKEN) return &chunk->allocation;
+    for (px__block *block = s->first; block; block = block->next)
+      if (block->node.address == at && block->state == PX__TAKEN) return &block->allocation;
   }
   return NULL;
 }

@@ -9,42 +9,42 @@
 #include "device/state.h"
 
 // ---- giving pages back
-static void count_idle(px__device *d, px__chunk *chunk, bool idle) {
-  if (!chunk || chunk->state != PX__FREE) return;
+static void count_idle(px__device *d, px__block *block, bool idle) {
+  if (!block || block->state != PX__FREE) return;
   if (idle)
-    px__ledger_idle(&d->cache.ledger, chunk);
+    px__ledger_idle(&d->cache.ledger, block);
   else
-    px__ledger_unidle(&d->cache.ledger, chunk);
+    px__ledger_unidle(&d->cache.ledger, block);
 }
 
-// Records for the pieces of a chunk, and a segment for what lies behind.
+// Records for the pieces of a block, and a segment for what lies behind.
 static px_status make_room(px__device *d, px__segment **rest) {
-  px__chunk *spare[2] = {NULL, NULL};
+  px__block *spare[2] = {NULL, NULL};
   px_status status = PX_NEW(rest);
-  for (int i = 0; i < 2 && status == PX_OK; i++) status = px__chunk_new(&spare[i], d);
+  for (int i = 0; i < 2 && status == PX_OK; i++) status = px__block_new(&spare[i], d);
   for (int i = 0; i < 2; i++)
-    if (spare[i]) px__chunk_drop(d, spare[i]);
+    if (spare[i]) px__block_drop(d, spare[i]);
   if (status != PX_OK && *rest) px__free(*rest);
   return status;
 }
 
-// Makes [low, high) of a free chunk a chunk of its own, which is in no list. There are records.
-static px__chunk *carve(px__device *d, px__chunk *chunk, uintptr_t low, uintptr_t high) {
-  px__chunk *carved = chunk;
-  px__chunk_unlist(chunk);
-  if (low > chunk->node.address) {
-    carved = px__chunk_split(d, chunk, low - chunk->node.address);
-    px__chunk_unlist(carved);
-    px__chunk_list(chunk);
+// Makes [low, high) of a free block a block of its own, which is in no list. There are records.
+static px__block *carve(px__device *d, px__block *block, uintptr_t low, uintptr_t high) {
+  px__block *carved = block;
+  px__block_remove_free(block);
+  if (low > block->node.address) {
+    carved = px__block_split(d, block, low - block->node.address);
+    px__block_remove_free(carved);
+    px__block_insert_free(block);
   }
-  if (carved->node.size > high - low) px__chunk_split(d, carved, high - low);
+  if (carved->node.size > high - low) px__block_split(d, carved, high - low);
   return carved;
 }
 
-// The segment becomes two around the chunk, or loses its beginning or end.
-static void part(px__device *d, px__chunk *gone, px__segment *rest) {
+// The segment becomes two around the block, or loses its beginning or end.
+static void part(px__device *d, px__block *gone, px__segment *rest) {
   px__segment *s = gone->segment;
-  px__chunk *left = gone->prev, *right = gone->next;
+  px__block *left = gone->prev, *right = gone->next;
   bool two = left && right;
   if (left) left->next = NULL;
   if (right) right->prev = NULL;
@@ -56,7 +56,7 @@ static void part(px__device *d, px__chunk *gone, px__segment *rest) {
                           .small = s->small,
                           .paged = true,
                           .next = s->next};
-    for (px__chunk *chunk = right; chunk; chunk = chunk->next) chunk->segment = rest;
+    for (px__block *block = right; block; block = block->next) block->segment = rest;
     rest->prev = s;
     if (rest->next) rest->next->prev = rest;
     s->next = rest;
@@ -69,7 +69,7 @@ static void part(px__device *d, px__chunk *gone, px__segment *rest) {
   px__ledger_cut(&d->cache.ledger, s, gone->node.size, two);
 }
 
-static void note_cut(px__device *d, const px__chunk *gone) {
+static void note_cut(px__device *d, const px__block *gone) {
   if (px__history_on())
     px__history_note(d, &(px_memory_event){.action = PX_MEMORY_SEGMENT_UNMAP,
                                            .address = (int64_t)gone->node.address,
@@ -78,46 +78,46 @@ static void note_cut(px__device *d, const px__chunk *gone) {
                                            .stack = gone->segment->stack});
 }
 
-// Gives the pages [low, high) of a free chunk back, which is not all that its segment has.
-static bool cut(px__device *d, px__chunk *chunk, uintptr_t low, uintptr_t high) {
+// Gives the pages [low, high) of a free block back, which is not all that its segment has.
+static bool cut(px__device *d, px__block *block, uintptr_t low, uintptr_t high) {
   px__segment *rest = NULL;
-  px__chunk *before = chunk->prev, *behind = chunk->next;
+  px__block *before = block->prev, *behind = block->next;
   if (make_room(d, &rest) != PX_OK) return px_error_clear(), false;
-  count_idle(d, before, false), count_idle(d, chunk, false), count_idle(d, behind, false);
-  px__chunk *gone = carve(d, chunk, low, high);
-  px__chunk *left = gone->prev, *right = gone->next;
+  count_idle(d, before, false), count_idle(d, block, false), count_idle(d, behind, false);
+  px__block *gone = carve(d, block, low, high);
+  px__block *left = gone->prev, *right = gone->next;
   note_cut(d, gone);
   part(d, gone, rest);
-  px__chunk_drop(d, gone);
+  px__block_drop(d, gone);
   count_idle(d, left, true), count_idle(d, right, true);
   if (before != left) count_idle(d, before, true);
   if (behind != right) count_idle(d, behind, true);
   return true;
 }
 
-// The whole pages of a free chunk that nothing uses: from where on, and how many bytes.
-static size_t pages_of(const px__chunk *chunk, uintptr_t *low) {
-  *low = px__whole_pages(chunk->node.address);
-  uintptr_t high = (chunk->node.address + chunk->node.size) & ~(uintptr_t)(PX__PAGE - 1);
-  return px__chunk_is_done(chunk) && high > *low ? high - *low : 0;
+// The whole pages of a free block that nothing uses: from where on, and how many bytes.
+static size_t pages_of(const px__block *block, uintptr_t *low) {
+  *low = px__whole_pages(block->node.address);
+  uintptr_t high = (block->node.address + block->node.size) & ~(uintptr_t)(PX__PAGE - 1);
+  return px__block_is_idle(block) && high > *low ? high - *low : 0;
 }
 
-// Gives back at most `wanted` bytes of a chunk's pages: the last ones, if the segment does not
+// Gives back at most `wanted` bytes of a block's pages: the last ones, if the segment does not
 // begin with it.
-static size_t give_of(px__device *d, px__chunk *chunk, size_t wanted) {
+static size_t give_of(px__device *d, px__block *block, size_t wanted) {
   uintptr_t low;
-  size_t bytes = pages_of(chunk, &low);
+  size_t bytes = pages_of(block, &low);
   if (bytes > wanted) {
-    if (chunk->prev) low += bytes - wanted;
+    if (block->prev) low += bytes - wanted;
     bytes = wanted;
   }
-  if (bytes == chunk->segment->size) return px__segment_release(d, chunk->segment), bytes;
-  return bytes && cut(d, chunk, low, low + bytes) ? bytes : 0;
+  if (bytes == block->segment->size) return px__segment_release(d, block->segment), bytes;
+  return bytes && cut(d, block, low, low + bytes) ? bytes : 0;
 }
 
-// Gives back at most `wanted` bytes of pages, of the oldest segments first, and none of two chunks.
+// Gives back at most `wanted` bytes of pages, of the oldest segments first, and none of two blocks.
 // Returns how many.
-size_t px__runs_give(px__device *d, size_t wanted, px__chunk *const kept[2]) {
+size_t px__runs_give(px__device *d, size_t wanted, px__block *const kept[2]) {
   size_t given = 0;
   if (px__device_captures(d)) return 0;
   for (int i = 0; i < d->stream_count; i++) px__stream_ask(d->streams[i]);
@@ -132,10 +132,10 @@ size_t px__runs_give(px__device *d, size_t wanted, px__chunk *const kept[2]) {
       px__segment_release(d, segment);
       continue;
     }
-    for (px__chunk *chunk = segment->first, *next; chunk && given < wanted; chunk = next) {
-      next = chunk->next;
-      if (!kept || (chunk != kept[0] && chunk != kept[1]))
-        given += give_of(d, chunk, wanted - given);
+    for (px__block *block = segment->first, *next; block && given < wanted; block = next) {
+      next = block->next;
+      if (!kept || (block != kept[0] && block != kept[1]))
+        given += give_of(d, block, wanted - given);
     }
   }
   return given;
@@ -145,25 +145,25 @@ size_t px__runs_give(px__device *d, size_t wanted, px__chunk *const kept[2]) {
 typedef struct place {
   uintptr_t at;        // where new pages go
   size_t bytes;        // of them
-  px__chunk *side[2];  // free chunks below and above, which the request gets too; or NULL
+  px__block *side[2];  // free blocks below and above, which the request gets too; or NULL
 } place;
 
 static bool is_alike(const px__segment *s, bool small) {
   return s && s->paged && !s->room && s->small == small;
 }
 
-// The chunk beside a gap, if it may serve the request.
-static px__chunk *beside(const px__segment *s, const px__request *r, bool above) {
+// The block beside a gap, if it may serve the request.
+static px__block *beside(const px__segment *s, const px__request *r, bool above) {
   if (!is_alike(s, r->size <= PX__SMALL)) return NULL;
-  px__chunk *chunk = above ? s->first : s->last;
-  bool may = chunk->state == PX__FREE && px__ordered(chunk->stream, chunk->ready, r->stream);
-  return may ? chunk : NULL;
+  px__block *block = above ? s->first : s->last;
+  bool may = block->state == PX__FREE && px__ordered(block->stream, block->ready, r->stream);
+  return may ? block : NULL;
 }
 
 // What the request takes in the gap [low, high), if it fits there.
 static bool try_gap(place *out, const px__request *r, uintptr_t low, uintptr_t high,
                     px__segment *below, px__segment *above) {
-  px__chunk *a = beside(below, r, false), *b = beside(above, r, true);
+  px__block *a = beside(below, r, false), *b = beside(above, r, true);
   size_t under = a ? a->node.size : 0, over = b ? b->node.size : 0, gap = high - low;
   size_t bytes = r->size > under ? px__whole_pages(r->size - under) : 0;
   if (bytes <= gap) {
@@ -195,10 +195,10 @@ static void join(px__device *d, px__segment *s) {
   if (!above || !is_alike(s, s->small) || !is_alike(above, s->small) ||
       (char *)s->data + s->size != above->data)
     return;
-  px__chunk *last = s->last, *first = above->first;
+  px__block *last = s->last, *first = above->first;
   count_idle(d, last, false), count_idle(d, first, false);
   last->next = first, first->prev = last, s->last = above->last;
-  for (px__chunk *chunk = first; chunk; chunk = chunk->next) chunk->segment = s;
+  for (px__block *block = first; block; block = block->next) block->segment = s;
   count_idle(d, last, true), count_idle(d, first, true);
   px__pages_join(d, s);
   d->cache.moved = true;
@@ -206,17 +206,17 @@ static void join(px__device *d, px__segment *s) {
   px__segment_forget(d, above);
 }
 
-px_status px__runs_put(px__chunk **out, const px__request *r, uintptr_t at, size_t bytes) {
+px_status px__runs_put(px__block **out, const px__request *r, uintptr_t at, size_t bytes) {
   px__device *d = r->device;
   px__segment *segment;
   PX_TRY(px__segment_new(&segment, r, (void *)at, bytes));
-  px__chunk *chunk = segment->first;
+  px__block *block = segment->first;
   px__segment *below = segment->below;
-  px__chunk_list(chunk);
+  px__block_insert_free(block);
   join(d, segment);
   join(d, below);
-  px__chunk_coalesce(d, chunk);
-  *out = chunk;
+  px__block_coalesce(d, block);
+  *out = block;
   return PX_OK;
 }
 
@@ -227,8 +227,8 @@ px_status px__runs_grow(px_allocation **out, const px__request *r, size_t more) 
   px__pool_flush(r->device);
   if (!find_place(&where, r)) return PX_OK;
   if (where.bytes > more) px__runs_give(r->device, where.bytes, where.side);
-  px__chunk *chunk;
-  PX_TRY(px__runs_put(&chunk, r, where.at, where.bytes));
+  px__block *block;
+  PX_TRY(px__runs_put(&block, r, where.at, where.bytes));
   *out = px__pool_allocate(r);
   return PX_OK;
 }

@@ -40,7 +40,7 @@ static void insert(px__device *d, px__segment *segment) {
 
 px_status px__segment_new(px__segment **out, const px__request *r, void *at, size_t bytes) {
   px__segment *s;
-  px__chunk *chunk = NULL;
+  px__block *block = NULL;
   px__device *d = r->device;
   px__room *room = px__pool_room(r);
   PX_TRY(PX_NEW(&s));
@@ -51,16 +51,16 @@ px_status px__segment_new(px__segment **out, const px__request *r, void *at, siz
                      .plugged = room ? room->plugged : (px_memory_allocator){0},
                      .small = r->size <= PX__SMALL && !r->mixed};
   s->paged = !s->plugged.alloc && px__pages_wanted(d);
-  px_status status = px__chunk_new(&chunk, d);
+  px_status status = px__block_new(&block, d);
   if (status == PX_OK) status = raw_take(r, s);
   if (status != PX_OK) {
-    if (chunk) px__chunk_drop(d, chunk);
+    if (block) px__block_drop(d, block);
     return px__free(s), status;
   }
-  s->first = s->last = chunk;
-  chunk->segment = s, chunk->stream = r->stream;
-  chunk->small = s->small, chunk->in_room = s->room != NULL;
-  chunk->node.address = (uintptr_t)s->data, chunk->node.size = bytes;
+  s->first = s->last = block;
+  block->segment = s, block->stream = r->stream;
+  block->small = s->small, block->in_room = s->room != NULL;
+  block->node.address = (uintptr_t)s->data, block->node.size = bytes;
   insert(d, s);
   px__history_segment(d, s->paged ? PX_MEMORY_SEGMENT_MAP : PX_MEMORY_SEGMENT_ALLOC, s,
                       r->stream->id);
@@ -90,11 +90,11 @@ void px__segment_release(px__device *d, px__segment *segment) {
   px__history_segment(d, segment->paged ? PX_MEMORY_SEGMENT_UNMAP : PX_MEMORY_SEGMENT_FREE, segment,
                       segment->first->stream->id);
   px_stream *stream = segment->first->stream;
-  for (px__chunk *chunk = segment->first, *next; chunk; chunk = next) {
-    next = chunk->next;
-    px__chunk_unlist(chunk);
-    px__ledger_unidle(&cache->ledger, chunk);
-    px__chunk_drop(d, chunk);
+  for (px__block *block = segment->first, *next; block; block = next) {
+    next = block->next;
+    px__block_remove_free(block);
+    px__ledger_unidle(&cache->ledger, block);
+    px__block_drop(d, block);
   }
   if (segment->paged)
     px__pages_give(d, segment);
@@ -109,16 +109,16 @@ void px__segment_release(px__device *d, px__segment *segment) {
 }
 
 bool px__segment_is_free(const px__segment *segment) {
-  for (px__chunk *chunk = segment->first; chunk; chunk = chunk->next)
-    if (chunk->state != PX__FREE) return false;
+  for (px__block *block = segment->first; block; block = block->next)
+    if (block->state != PX__FREE) return false;
   return true;
 }
-// The backend's release waits for work that uses the memory, so the streams of the chunks do not
+// The backend's release waits for work that uses the memory, so the streams of the blocks do not
 // matter; pages must be out of use when they go.
 bool px__segment_can_go(const px__segment *segment) {
   bool rests = px__segment_must_rest(segment);
-  for (px__chunk *chunk = segment->first; chunk && rests; chunk = chunk->next)
-    if (!px__chunk_is_done(chunk)) return false;
+  for (px__block *block = segment->first; block && rests; block = block->next)
+    if (!px__block_is_idle(block)) return false;
   return px__segment_is_free(segment);
 }
 // A device waits for all its streams before it takes memory back, which a capture forbids.

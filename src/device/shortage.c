@@ -38,11 +38,11 @@ static const px_frame *line_of(const px_traceback *stack) {
   return stack->count ? &stack->frames[0] : NULL;
 }
 
-static void add_owner(survey *s, const px__chunk *chunk) {
-  const px_traceback *stack = chunk->stack;
+static void add_owner(survey *s, const px__block *block) {
+  const px_traceback *stack = block->stack;
   const px_frame *line = stack ? line_of(stack) : NULL;
   if (!line) {
-    s->nameless += chunk->node.size;
+    s->nameless += block->node.size;
     return;
   }
   const char *op = stack->op ? stack->op : line->function;
@@ -51,29 +51,29 @@ static void add_owner(survey *s, const px__chunk *chunk) {
                                 s->owners[i].line.line != line->line))
     i++;
   if (i == OWNERS) {
-    s->crowd += chunk->node.size;
+    s->crowd += block->node.size;
     return;
   }
   if (i == s->owner_count) s->owners[s->owner_count++] = (owner){.op = op, .line = *line};
-  s->owners[i].bytes += chunk->node.size;
+  s->owners[i].bytes += block->node.size;
   s->owners[i].blocks++;
 }
 
-static void add_pending(survey *s, px__chunk *chunk) {
-  const px_stream *stream = px__allocation_user(&chunk->allocation, 0);
+static void add_pending(survey *s, px__block *block) {
+  const px_stream *stream = px__allocation_user(&block->allocation, 0);
   int i = 0;
   while (i < s->pending_count && s->pending[i].stream != stream) i++;
   if (!stream || i == NAMED) return;
   if (i == s->pending_count) s->pending[s->pending_count++] = (pending){.stream = stream};
-  s->pending[i].bytes += chunk->node.size;
+  s->pending[i].bytes += block->node.size;
 }
 
-static void add_chunk(survey *s, px__chunk *chunk) {
-  if (chunk->state == PX__TAKEN) add_owner(s, chunk);
-  if (chunk->state == PX__PENDING) add_pending(s, chunk);
-  if (chunk->state != PX__FREE) return;
-  s->free += chunk->node.size;
-  if (chunk->node.size > s->largest) s->largest = chunk->node.size;
+static void add_block(survey *s, px__block *block) {
+  if (block->state == PX__TAKEN) add_owner(s, block);
+  if (block->state == PX__PENDING) add_pending(s, block);
+  if (block->state != PX__FREE) return;
+  s->free += block->node.size;
+  if (block->node.size > s->largest) s->largest = block->node.size;
 }
 
 // ---- the text
@@ -170,7 +170,7 @@ void px__shortage_text(char *text, size_t room, px__device *d, const px__shortag
   memset(&s, 0, sizeof s);
   px__device_lock(d);
   for (px__segment *segment = d->cache.segments; segment; segment = segment->next)
-    for (px__chunk *chunk = segment->first; chunk; chunk = chunk->next) add_chunk(&s, chunk);
+    for (px__block *block = segment->first; block; block = block->next) add_block(&s, block);
   px__device_unlock(d);
   if (s.free)
     put(&w, "\nThe largest of the free pieces, %s in all, has %s.",

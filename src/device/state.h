@@ -41,17 +41,17 @@ typedef struct px__node {
   uintptr_t address;
 } px__node;
 
-// Free chunks, of the large pool and the small one (pool.c).
+// Free blocks, of the large pool and the small one (pool.c).
 typedef struct px__shelf {
   px__node *free[2];
-  px__chunk *unsorted[2];  // freed last, and not in the tree yet
+  px__block *unsorted[2];  // freed last, and not in the tree yet
 } px__shelf;
 
-// The chunk that a stream freed last, in one of its pools (pool.c). Guarded by `latch`, which is
+// The block that a stream freed last, in one of its pools (pool.c). Guarded by `latch`, which is
 // taken with or without the device's lock.
 typedef struct px__fast_bin {
   px__latch latch;
-  px__chunk *chunk;  // atomic: also read without
+  px__block *block;  // atomic: also read without
   px__unposted unposted;
 } px__fast_bin;
 
@@ -138,12 +138,12 @@ static inline px__allocation *px__allocation_of(px_allocation *allocation) {
   return (px__allocation *)allocation;
 }
 
-struct px__chunk {
+struct px__block {
   px__allocation allocation;  // first
   px__use few[PX__INLINE_USES];
   px__node node;                  // size and address; in a tree while free
-  struct px__chunk *prev, *next;  // neighbours in the segment
-  struct px__chunk *queue;        // in the list of pending frees
+  struct px__block *prev, *next;  // neighbours in the segment
+  struct px__block *queue;        // in the list of pending frees
   px__segment *segment;           // which a run that grows may change, with the lock held
   bool small, in_room;            // what the segment is for
   px_stream *stream;              // whose memory this is: uses on it need no mark
@@ -151,11 +151,11 @@ struct px__chunk {
   const px_traceback *stack;      // where it was allocated, if there is a history
   enum { PX__TAKEN, PX__PENDING, PX__FREE } state;
 };
-static inline bool px__chunk_is_part(const px__chunk *chunk) { return chunk->prev || chunk->next; }
+static inline bool px__block_is_split(const px__block *block) { return block->prev || block->next; }
 struct px__segment {
   px__segment *prev, *next;
   px__segment *below, *above;  // of pages: by address
-  px__chunk *first, *last;
+  px__block *first, *last;
   void *data;
   size_t size;
   px__room *room;             // whose memory it is, or NULL
@@ -190,8 +190,8 @@ struct px__route {
 // configure.c
 enum { PX__ROUND_STEPS = 16 };  // powers of two from 1 MiB on
 typedef struct px__settings {
-  size_t max_split;           // larger chunks are not split; SIZE_MAX: all are
-  size_t non_split_rounding;  // how much larger such a chunk may be than the request
+  size_t max_split;           // larger blocks are not split; SIZE_MAX: all are
+  size_t non_split_rounding;  // how much larger such a block may be than the request
   size_t large_segment;       // of requests that get none of their own
   size_t pinned_most;         // page-locked blocks that are larger are not kept when they are free
   enum { PX__UNSAID, PX__NEVER, PX__SOON } expands;  // expandable_segments
@@ -220,8 +220,8 @@ typedef struct px__cache {
   px__segment *segments;
   px__room *rooms;
   px__route *routes;   // atomic: of threads whose requests go to a room, the latest first
-  px__chunk *pending;  // freed, but used by other streams
-  px__chunk *spare;    // records of chunks that are none any more
+  px__block *pending;  // freed, but used by other streams
+  px__block *spare;    // records of blocks that are none any more
   size_t reserved;     // bytes of all segments
   size_t most;         // the most in use when a request found no fit, since the cache was emptied
   px__misses misses;   // ... since then
@@ -500,7 +500,7 @@ void px__tree_insert(px__node **root, px__node *node);
 void px__tree_remove(px__node **root, px__node *node);
 px__node *px__tree_least(px__node *root, size_t size);   // the first of at least `size`
 px__node *px__tree_after(px__node *root, px__node *of);  // the next in order
-// ---- pool.c: chunks
+// ---- pool.c: blocks
 typedef struct px__request {
   px__device *device;
   px_stream *stream;
@@ -516,32 +516,32 @@ px_allocation *px__pool_allocate(const px__request *request);
 px_allocation *px__pool_allocate_other(const px__request *request);
 // ... from a pool of the program's own that lends, if the request is not for a pool itself.
 px_allocation *px__pool_allocate_lent(const px__request *request);
-void px__pool_free(px__device *d, px__chunk *chunk, const px_traceback *stack);
+void px__pool_free(px__device *d, px__block *block, const px_traceback *stack);
 // The rest is with the lock held. Chunks in fast bins become free ones: before statistics are read.
 void px__pool_flush(px__device *d);
-void px__pool_sweep(px__device *d);  // frees whose other uses are settled become free chunks
+void px__pool_sweep(px__device *d);  // frees whose other uses are settled become free blocks
 // Free neighbours become one, whichever streams they are of, if all that used them is done.
 void px__pool_merge(px__device *d);
 size_t px__pool_round(const px__device *d, size_t bytes);
-// For segments.c. Records of chunks; a chunk's place in the free list; what splits a chunk in two,
-// of which the upper one is free and listed (NULL without memory for it); a allocation in a chunk
+// For segments.c. Records of blocks; a block's place in the free list; what splits a block in two,
+// of which the upper one is free and listed (NULL without memory for it); a allocation in a block
 // of a segment that was taken for the request, or in a free one; the room that this is from, or
 // NULL.
-px_status px__chunk_new(px__chunk **out, px__device *d) __attribute__((warn_unused_result));
-void px__chunk_drop(px__device *d, px__chunk *chunk);
-void px__chunk_list(px__chunk *chunk);
-void px__chunk_unlist(px__chunk *chunk);
-px__chunk *px__chunk_split(px__device *d, px__chunk *chunk, size_t size);
-bool px__chunk_is_done(const px__chunk *chunk);  // free, and nothing uses it any more; may be NULL
-px_allocation *px__pool_take(const px__request *request, px__chunk *chunk);
-px_allocation *px__pool_take_free(const px__request *request, px__chunk *chunk);
+px_status px__block_new(px__block **out, px__device *d) __attribute__((warn_unused_result));
+void px__block_drop(px__device *d, px__block *block);
+void px__block_insert_free(px__block *block);
+void px__block_remove_free(px__block *block);
+px__block *px__block_split(px__device *d, px__block *block, size_t size);
+bool px__block_is_idle(const px__block *block);  // free, and nothing uses it any more; may be NULL
+px_allocation *px__pool_take(const px__request *request, px__block *block);
+px_allocation *px__pool_take_free(const px__request *request, px__block *block);
 px__room *px__pool_room(const px__request *request);
 // Sizes are multiples of a grain; the largest small request; segments are multiples of a page.
 enum { PX__GRAIN = 512, PX__SMALL = 1 << 20, PX__PAGE = 2 << 20 };
 
-// ... and makes a free chunk one with its free neighbours, whose uses come before its stream's
+// ... and makes a free block one with its free neighbours, whose uses come before its stream's
 // work.
-void px__chunk_coalesce(px__device *d, px__chunk *chunk);
+void px__block_coalesce(px__device *d, px__block *block);
 
 // ---- segments.c: with the lock held
 // Takes memory for a request from the device, as much as the settings want or (tight) as little as
@@ -549,7 +549,7 @@ void px__chunk_coalesce(px__device *d, px__chunk *chunk);
 px_status px__segment_extend(px_allocation **out, const px__request *request)
     __attribute__((warn_unused_result));
 size_t px__segment_size(const px__device *d, size_t size);
-// A segment of a chunk that is in no list, at an address or (NULL) anywhere; a segment that is free
+// A segment of a block that is in no list, at an address or (NULL) anywhere; a segment that is free
 // goes back; it leaves the list of all; whether it is free, and may go now; the one that was made
 // first; whether a stream of the device is captured, when nothing goes back.
 px_status px__segment_new(px__segment **out, const px__request *request, void *at, size_t bytes)
@@ -574,11 +574,11 @@ static inline size_t px__whole_pages(size_t bytes) {
 px_status px__runs_grow(px_allocation **out, const px__request *request, size_t more)
     __attribute__((warn_unused_result));
 // Gives back at most `wanted` bytes of pages that are free and out of use, of the oldest segments
-// first, and none of two chunks (may be NULL). Returns how many.
-size_t px__runs_give(px__device *d, size_t wanted, px__chunk *const kept[2]);
-// Puts pages at an address where there are none, as a free chunk of the request's stream, which is
+// first, and none of two blocks (may be NULL). Returns how many.
+size_t px__runs_give(px__device *d, size_t wanted, px__block *const kept[2]);
+// Puts pages at an address where there are none, as a free block of the request's stream, which is
 // joined to what is free on both sides.
-px_status px__runs_put(px__chunk **out, const px__request *request, uintptr_t at, size_t bytes)
+px_status px__runs_put(px__block **out, const px__request *request, uintptr_t at, size_t bytes)
     __attribute__((warn_unused_result));
 
 // ---- thrift.c: with the lock held
@@ -587,19 +587,19 @@ px_status px__runs_put(px__chunk **out, const px__request *request, uintptr_t at
 bool px__thrift_may(px__device *d);
 px_allocation *px__thrift_allocate(const px__request *request);
 
-// ---- plugged.c: from an allocator of the program's; back to it; the allocation of a chunk goes
+// ---- plugged.c: from an allocator of the program's; back to it; the allocation of a block goes
 // back to the one in place of the cache, after a wait, without a lock
 px_status px__plugged_take(void **out, const px_memory_allocator *allocator,
                            const px__request *request, size_t bytes)
     __attribute__((warn_unused_result));
 void px__plugged_give(const px_memory_allocator *allocator, px_stream *stream, void *at,
                       size_t bytes);
-void px__plugged_free(px__chunk *chunk);
+void px__plugged_free(px__block *block);
 
 // ---- reserve.c: with the lock held
 // What is left to try before a request takes memory from the device; *out NULL: nothing fits.
 void px__reserve_make_way(px_allocation **out, px__request *request);
-// Idle segments, of which every chunk is free, go back; also free pages of the others, if the
+// Idle segments, of which every block is free, go back; also free pages of the others, if the
 // device is short of memory, or more was reserved than is worth it.
 void px__reserve_release(px__device *d, bool pages);
 // A room that nothing but the caller uses gives what is idle of it back, and is let go of.
@@ -636,7 +636,7 @@ const px_traceback *px__stack_of_lines(void);  // without the op
 // ---- history.c: what happened to memory, if that is recorded. Without a lock, the stack for what
 // is wanted now; with the device's lock held, the events.
 enum { PX__RECORDED = 1, PX__UNCACHED = 2, PX__PLUGGED = 4 };
-extern PX__OWN int px__unbinned;  // atomic: why chunks do not go by fast bins
+extern PX__OWN int px__unbinned;  // atomic: why blocks do not go by fast bins
 static inline bool px__unbinned_for(int why) {
   return PX_UNLIKELY((__atomic_load_n(&px__unbinned, __ATOMIC_RELAXED) & why) != 0);
 }
@@ -653,14 +653,14 @@ bool px__history_names_ops(void);
 void px__history_choose(const px_memory_history *history);
 void px__history_begin(px__device *d, const px_memory_history *history);
 void px__history_note(px__device *d, const px_memory_event *event);
-static inline void px__history_chunk(px__device *d, px_memory_action action, const px__chunk *chunk,
+static inline void px__history_block(px__device *d, px_memory_action action, const px__block *block,
                                      const px_traceback *stack) {
   if (px__history_on())
     px__history_note(d, &(px_memory_event){.action = action,
-                                           .address = (int64_t)chunk->node.address,
-                                           .size = (int64_t)chunk->allocation.pub.bytes,
-                                           .stream = chunk->stream->id,
-                                           .pool = px__room_name(chunk->segment->room),
+                                           .address = (int64_t)block->node.address,
+                                           .size = (int64_t)block->allocation.pub.bytes,
+                                           .stream = block->stream->id,
+                                           .pool = px__room_name(block->segment->room),
                                            .stack = stack});
 }
 static inline void px__history_segment(px__device *d, px_memory_action action,

@@ -7,7 +7,7 @@
 // place touches costs this, which is 1 of a page that nothing touches; and what the place leaves
 // free beside itself in these pages costs a half of its part of a page where it reaches the page's
 // edge, where a large request could have gone on, and a quarter between blocks. A request gets the
-// cheapest place, and of those the lowest. Every chunk is looked at, which few pages do not have
+// cheapest place, and of those the lowest. Every block is looked at, which few pages do not have
 // many of.
 //
 // Segments that are made here are large ones, whatever the request: all may share them.
@@ -21,7 +21,7 @@ typedef struct survey {
   size_t touched, most;   // pages that blocks touch, and that there may be
   uint64_t cost;          // of the best place
   uintptr_t at;           // ... 0: there is none
-  px__chunk *chunk;       // ... in which it lies; NULL: pages are missing, which go between:
+  px__block *block;       // ... in which it lies; NULL: pages are missing, which go between:
   px__segment *below, *above;
 } survey;
 
@@ -31,21 +31,21 @@ bool px__thrift_may(px__device *d) {
 }
 
 // Whether the request may have what is free there.
-static bool is_usable(const px__chunk *chunk, const px__request *r) {
-  return chunk && chunk->state == PX__FREE && !chunk->segment->room &&
-         px__ordered(chunk->stream, chunk->ready, r->stream);
+static bool is_usable(const px__block *block, const px__request *r) {
+  return block && block->state == PX__FREE && !block->segment->room &&
+         px__ordered(block->stream, block->ready, r->stream);
 }
 
-static uintptr_t end_of(const px__chunk *chunk) { return chunk->node.address + chunk->node.size; }
+static uintptr_t end_of(const px__block *block) { return block->node.address + block->node.size; }
 static size_t page_of(const survey *s, uintptr_t at) {
   return (at - s->r->device->cache.range) / PX__PAGE;
 }
 
 // ---- counting
-static void count_chunk(survey *s, const px__chunk *chunk) {
-  if (is_usable(chunk, s->r)) return;
-  size_t last = page_of(s, end_of(chunk) - 1);
-  for (size_t p = page_of(s, chunk->node.address); p <= last; p++)
+static void count_block(survey *s, const px__block *block) {
+  if (is_usable(block, s->r)) return;
+  size_t last = page_of(s, end_of(block) - 1);
+  for (size_t p = page_of(s, block->node.address); p <= last; p++)
     s->touched += s->blocks[p]++ == 0;
 }
 
@@ -55,7 +55,7 @@ static void count(survey *s) {
   s->most = bytes / PX__PAGE;
   for (px__segment *segment = d->cache.segments; segment; segment = segment->next) {
     if (!segment->paged) s->touched += segment->size / PX__PAGE;
-    for (px__chunk *c = segment->paged ? segment->first : NULL; c; c = c->next) count_chunk(s, c);
+    for (px__block *c = segment->paged ? segment->first : NULL; c; c = c->next) count_block(s, c);
   }
 }
 
@@ -77,7 +77,7 @@ static uint64_t cost_of(const survey *s, uintptr_t low, uintptr_t high, uintptr_
 }
 
 // At both ends of what is free, and at both ends of its whole pages.
-static void consider(survey *s, uintptr_t low, uintptr_t high, px__chunk *chunk,
+static void consider(survey *s, uintptr_t low, uintptr_t high, px__block *block,
                      px__segment *const beside[2]) {
   size_t size = s->r->size;
   uintptr_t floor = high & ~(uintptr_t)(PX__PAGE - 1);
@@ -88,15 +88,15 @@ static void consider(survey *s, uintptr_t low, uintptr_t high, px__chunk *chunk,
     uint64_t cost = cost_of(s, low, high, at);
     if (cost > s->cost || (cost == s->cost && (!s->at || at >= s->at))) continue;
     s->cost = cost, s->at = cost == UINT64_MAX ? 0 : at;
-    s->chunk = chunk, s->below = beside[0], s->above = beside[1];
+    s->block = block, s->below = beside[0], s->above = beside[1];
   }
 }
 
 // What lies beside a gap, if new pages there may become one run with it.
-static px__chunk *side_of(const survey *s, const px__segment *segment, bool above) {
+static px__block *side_of(const survey *s, const px__segment *segment, bool above) {
   if (!segment || segment->room || segment->small) return NULL;
-  px__chunk *chunk = above ? segment->first : segment->last;
-  return is_usable(chunk, s->r) ? chunk : NULL;
+  px__block *block = above ? segment->first : segment->last;
+  return is_usable(block, s->r) ? block : NULL;
 }
 
 // Without gaps: where there are pages already.
@@ -106,18 +106,18 @@ static void choose(survey *s, bool gaps) {
   s->cost = UINT64_MAX, s->at = 0;
   for (px__segment *next = c->lowest, *below = NULL;; below = next, next = next->above) {
     px__segment *beside[2] = {below, next};
-    px__chunk *a = side_of(s, below, false), *b = side_of(s, next, true);
+    px__block *a = side_of(s, below, false), *b = side_of(s, next, true);
     uintptr_t high = next ? (uintptr_t)next->data : c->range_end;
     if (low < high && gaps)
       consider(s, a ? a->node.address : low, b ? end_of(b) : high, NULL, beside);
     if (!next) return;
-    for (px__chunk *chunk = next->first; chunk; chunk = chunk->next)
-      if (is_usable(chunk, s->r)) consider(s, chunk->node.address, end_of(chunk), chunk, beside);
+    for (px__block *block = next->first; block; block = block->next)
+      if (is_usable(block, s->r)) consider(s, block->node.address, end_of(block), block, beside);
     low = (uintptr_t)next->data + next->size;
   }
 }
 
-// ---- making it a chunk
+// ---- making it a block
 // Puts the pages of the gap that the place touches there, and gives as many back elsewhere, but not
 // what is free beside the gap and part of the place. Fails while work uses those that are free.
 static px_status put_pages(survey *s) {
@@ -125,24 +125,24 @@ static px_status put_pages(survey *s) {
   uintptr_t low = s->below ? (uintptr_t)s->below->data + s->below->size : c->range;
   uintptr_t high = s->above ? (uintptr_t)s->above->data : c->range_end;
   uintptr_t begin = s->at & ~(uintptr_t)(PX__PAGE - 1), end = px__whole_pages(s->at + s->r->size);
-  px__chunk *kept[2] = {s->at < low ? side_of(s, s->below, false) : NULL,
+  px__block *kept[2] = {s->at < low ? side_of(s, s->below, false) : NULL,
                         s->at + s->r->size > high ? side_of(s, s->above, true) : NULL};
   if (begin < low) begin = low;
   if (end > high) end = high;
   px__runs_give(s->r->device, end - begin, kept);
-  return px__runs_put(&s->chunk, s->r, begin, end - begin);
+  return px__runs_put(&s->block, s->r, begin, end - begin);
 }
 
-// The free chunk from `at` on; all of it, if there is no memory for a record.
-static px__chunk *cut_below(px__device *d, px__chunk *chunk, uintptr_t at) {
-  if (chunk->node.address >= at) return chunk;
-  px__chunk_unlist(chunk);
-  px__ledger_unidle(&d->cache.ledger, chunk);
-  px__chunk *upper = px__chunk_split(d, chunk, at - chunk->node.address);
-  px__chunk_list(chunk);
-  px__ledger_idle(&d->cache.ledger, chunk);
+// The free block from `at` on; all of it, if there is no memory for a record.
+static px__block *cut_below(px__device *d, px__block *block, uintptr_t at) {
+  if (block->node.address >= at) return block;
+  px__block_remove_free(block);
+  px__ledger_unidle(&d->cache.ledger, block);
+  px__block *upper = px__block_split(d, block, at - block->node.address);
+  px__block_insert_free(block);
+  px__ledger_idle(&d->cache.ledger, block);
   if (upper) px__ledger_idle(&d->cache.ledger, upper);
-  return upper ? upper : chunk;
+  return upper ? upper : block;
 }
 
 px_allocation *px__thrift_allocate(const px__request *r) {
@@ -155,9 +155,9 @@ px_allocation *px__thrift_allocate(const px__request *r) {
   for (int i = 0; i < d->stream_count; i++) px__stream_ask(d->streams[i]);
   count(&s);
   choose(&s, true);
-  if (s.at && !s.chunk && put_pages(&s) != PX_OK) {
+  if (s.at && !s.block && put_pages(&s) != PX_OK) {
     px_error_clear();
     choose(&s, false);
   }
-  return s.at ? px__pool_take_free(r, cut_below(d, s.chunk, s.at)) : NULL;
+  return s.at ? px__pool_take_free(r, cut_below(d, s.block, s.at)) : NULL;
 }

@@ -11,15 +11,15 @@ static px_status use_room(px__allocation *b) {
   if (b->use_count < b->use_room) return PX_OK;
   px__use *more;
   uint16_t room = b->use_room ? (uint16_t)(2 * b->use_room) : PX__INLINE_USES;
-  bool chunk = b->kind == PX__CACHED || b->kind == PX__RAW;
-  if (chunk && b->use_room == 0) {
-    b->uses = ((px__chunk *)b)->few;
+  bool block = b->kind == PX__CACHED || b->kind == PX__RAW;
+  if (block && b->use_room == 0) {
+    b->uses = ((px__block *)b)->few;
     b->use_room = PX__INLINE_USES;
     return PX_OK;
   }
   PX_TRY(px__alloc((void **)&more, room * sizeof *more));
   if (b->use_count) memcpy(more, b->uses, b->use_count * sizeof *more);
-  if (b->uses && !(chunk && b->uses == ((px__chunk *)b)->few)) px__free(b->uses);
+  if (b->uses && !(block && b->uses == ((px__block *)b)->few)) px__free(b->uses);
   b->uses = more, b->use_room = room;
   return PX_OK;
 }
@@ -44,7 +44,7 @@ static px_status add_use_locked(px__allocation *b, px__use use) {
 }
 
 px_status px__allocation_add_use(px__allocation *b, const px__work *work, bool write) {
-  if ((b->kind == PX__CACHED || b->kind == PX__RAW) && ((px__chunk *)b)->stream == work->stream)
+  if ((b->kind == PX__CACHED || b->kind == PX__RAW) && ((px__block *)b)->stream == work->stream)
     return PX_OK;
   bool host = b->pub.device.type == PX_CPU;
   PX_TRY(add_use_locked(b, (px__use){work->stream, work->seq, host && write}));
@@ -56,7 +56,7 @@ px_status px__allocation_record_stream(px_allocation *allocation, px_stream *str
   px__allocation *b = px__allocation_of(allocation);
   PX_CHECK(allocation->device.type == PX_CUDA && stream->owner, PX_RUNTIME,
            "record_stream is for device memory and device streams");
-  if (b->kind == PX__CACHED && ((px__chunk *)b)->stream == stream) return PX_OK;
+  if (b->kind == PX__CACHED && ((px__block *)b)->stream == stream) return PX_OK;
   return add_use_locked(b, (px__use){stream, px__issued(stream), false});
 }
 
@@ -80,8 +80,8 @@ bool px__allocation_is_reusable(px__allocation *b, px_stream *stream) {
 
 void px__allocation_drop_uses(px__allocation *b) {
   if (!b->uses) return;
-  bool chunk = b->kind == PX__CACHED || b->kind == PX__RAW;
-  if (b->uses && !(chunk && b->uses == ((px__chunk *)b)->few)) px__free(b->uses);
+  bool block = b->kind == PX__CACHED || b->kind == PX__RAW;
+  if (b->uses && !(block && b->uses == ((px__block *)b)->few)) px__free(b->uses);
   b->uses = NULL;
   b->use_count = b->use_room = 0;
 }

@@ -156,7 +156,7 @@ PX_TEST(sizes_are_not_below_that_of_segments_wherever_that_is_said) {
   for (int i = 0; i < PX_COUNT_OF(good); i++) OK(px_memory_configure(good[i]));
 }
 
-PX_TEST(large_chunks_are_not_split) {
+PX_TEST(large_blocks_are_not_split) {
   simulate_plainly(1);
   OK(px_memory_configure("max_split_size_mb:32,max_non_split_rounding_mb:20"));
   px_allocation *large = block_on(px_cuda(0), 64 * MIB);

@@ -321,7 +321,7 @@ PX_TEST(memory_is_reused_when_the_use_is_ordered_before) {
   px_release(side);
 }
 
-// A freed chunk rests; meanwhile its stream waits for another, by which the chunk beside it becomes
+// A freed block rests; meanwhile its stream waits for another, by which the block beside it becomes
 // free. Joined, they are ordered by that wait, not by what came before the rest.
 PX_TEST(a_chunk_that_rested_is_as_late_as_what_it_absorbs) {
   simulate_plainly(1);
@@ -844,7 +844,7 @@ static bool is_of(px_memory_pool *pool, const void *data) {
   OK(px__device_get(&d, 0));
   px__allocation *block = px__pool_allocation_at(d, data);
   px_graph_pool name = px_memory_pool_name(pool);
-  px__room *room = ((px__chunk *)block)->segment->room;
+  px__room *room = ((px__block *)block)->segment->room;
   return room && room->name.own == name.own && room->name.shared == name.shared;
 }
 

@@ -20,10 +20,10 @@ typedef struct sums {
   int64_t reserved, segments, taken, taken_bytes, split, split_bytes;
 } sums;
 
-static void add_chunks(const px__segment *s, sums *sum) {
+static void add_blocks(const px__segment *s, sums *sum) {
   uintptr_t at = (uintptr_t)s->data;
-  const px__chunk *before = NULL;
-  for (const px__chunk *c = s->first; c; before = c, c = c->next) {
+  const px__block *before = NULL;
+  for (const px__block *c = s->first; c; before = c, c = c->next) {
     CHECK(c->segment == s && c->prev == before && c->node.address == at);
     CHECK(c->node.size && c->node.size % PX__GRAIN == 0);
     at += c->node.size;
@@ -57,7 +57,7 @@ static void inspect(int index) {
   px__pool_flush(d);
   for (const px__segment *s = d->cache.segments; s; s = s->next) {
     sum.reserved += (int64_t)s->size, sum.segments++, paged += s->paged;
-    add_chunks(s, &sum);
+    add_blocks(s, &sum);
   }
   CHECK_EQ(paged, in_order(&d->cache));
   CHECK_EQ(sum.reserved, d->cache.reserved);
@@ -341,7 +341,7 @@ PX_TEST(settings_choose_whether_there_are_pages) {
     OK(px_memory_empty_cache());
     OK(px_memory_configure(cases[i].text));
     px_allocation *block = block_on(px_cuda(0), 512);
-    CHECK_EQ(((px__chunk *)px__allocation_of(block))->segment->paged, cases[i].paged);
+    CHECK_EQ(((px__block *)px__allocation_of(block))->segment->paged, cases[i].paged);
     px__allocation_free(block);
   }
 }
