@@ -70,7 +70,7 @@ __attribute__((always_inline)) static inline px_allocation *px__bin_take(px_stre
 // False: the bin does not take the block.
 static inline bool px__bin_give(px__block *block) {
   px__fast_bin *bin = px__bin_of(block->stream, block->small);
-  if (block->allocation.use_count || PX_UNLIKELY(block->in_room) || px__unbinned_for(~0))
+  if (block->allocation.use_count || PX_UNLIKELY(block->in_private_pool) || px__unbinned_for(~0))
     return false;
   if (PX_UNLIKELY(block->allocation.uses != NULL)) px__allocation_drop_uses(&block->allocation);
   px__latch_thread *me = px__latch_here;

@@ -52,7 +52,7 @@ static bool keeps_busy(px__device *d, px_stream *s, px__use *out) {
   bool idle = px__capture_of(s) || px__done(s) >= s->issued;
   bool has = shelf->free[0] || shelf->free[1] || shelf->unsorted[0] || shelf->unsorted[1];
   *out = (px__use){s, s->issued, false};
-  return !idle && (has || d->cache.rooms);  // a room has what all streams have freed there
+  return !idle && (has || d->cache.private_pools);  // a room has what all streams have freed there
 }
 
 static px_status drain(px__device *d) {

@@ -9,31 +9,31 @@
 
 // ---- streams
 
-// The device's lock is held, the captures' not: nobody else changes the leases of this device.
-static px_status lease(px_graph *g, px__device *d, px__room **out) {
-  for (int i = 0; i < g->lease_count; i++)
-    if (g->leases[i].device == d) return *out = g->leases[i].room, PX_OK;
+// The device's lock is held, the captures' not: nobody else changes the pools of this device.
+static px_status find_pool(px_graph *g, px__device *d, px__private_pool **out) {
+  for (int i = 0; i < g->pool_count; i++)
+    if (g->pools[i].device == d) return *out = g->pools[i].private_pool, PX_OK;
   px__captures_lock();
   px_status status =
-      px__realloc((void **)&g->leases, (size_t)(g->lease_count + 1) * sizeof *g->leases);
-  if (status == PX_OK) status = px__room_open(out, d, g->pool);
+      px__realloc((void **)&g->pools, (size_t)(g->pool_count + 1) * sizeof *g->pools);
+  if (status == PX_OK) status = px__private_pool_open(out, d, g->pool);
   if (status == PX_OK) {
     (*out)->captured = true;
-    g->leases[g->lease_count++] = (px__lease){d, *out};
+    g->pools[g->pool_count++] = (px__capture_pool){d, *out};
   }
   px__captures_unlock();
   return status;
 }
 
 px_status px__capture_add(px_graph *g, px_stream *stream) {
-  px__room *room;
-  PX_TRY(lease(g, stream->owner, &room));
+  px__private_pool *pool;
+  PX_TRY(find_pool(g, stream->owner, &pool));
   px__captures_lock();
   px_status status =
       px__realloc((void **)&g->members, (size_t)(g->member_count + 1) * sizeof(px_stream *));
   if (status == PX_OK) {
     g->members[g->member_count++] = px_retain(stream);
-    stream->room = room;
+    stream->private_pool = pool;
     stream->captured = 0;
     __atomic_store_n(&stream->capture, g->id, __ATOMIC_RELEASE);
   }
@@ -82,7 +82,7 @@ static px_status keep_touch(px_graph *g, const px_access *a) {
 // The graph has the address from now on, as if it had left the library.
 static void hand_out(px_allocation *allocation) {
   const px__allocation *b = px__allocation_of(allocation);
-  bool outside = b->kind == PX__CACHED && !((const px__block *)b)->in_room;
+  bool outside = b->kind == PX__CACHED && !((const px__block *)b)->in_private_pool;
   if (outside || b->kind == PX__RAW) allocation->foreign = true;
 }
 

@@ -23,10 +23,10 @@ typedef struct px__touch {
   int64_t work;  // of which it is
 } px__touch;
 
-typedef struct px__lease {
+typedef struct px__capture_pool {
   px__device *device;
-  px__room *room;
-} px__lease;
+  px__private_pool *private_pool;
+} px__capture_pool;
 
 struct px_graph {
   px_object head;
@@ -46,10 +46,10 @@ struct px_graph {
   px_capture_mode mode;
   pthread_t thread;
   px_stream *origin, **members;  // members: all its streams, with the origin
-  px__lease *leases;
+  px__capture_pool *pools;
   px__work *works;
   px__touch *touches;
-  int member_count, lease_count;
+  int member_count, pool_count;
   int64_t work_count, work_room, touch_count, touch_room;
   px__source *sources;
 };

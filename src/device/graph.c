@@ -24,7 +24,7 @@ static void disperse(px_graph *g) {
     px_stream *s = g->members[i];
     px__device_lock(s->owner);
     __atomic_store_n(&s->capture, 0, __ATOMIC_RELEASE);
-    s->room = NULL;
+    s->private_pool = NULL;
     // Without a mark, who asks later makes one.
     if (px__stream_mark(s) != PX_OK) px_error_clear();
     px__device_unlock(s->owner);
@@ -45,14 +45,14 @@ static void drop_sources(px_graph *g) {
 }
 
 static void close_leases(px_graph *g) {
-  for (int i = 0; i < g->lease_count; i++) {
-    px__device *d = g->leases[i].device;
+  for (int i = 0; i < g->pool_count; i++) {
+    px__device *d = g->pools[i].device;
     px__device_lock(d);
-    px__room_close(d, g->leases[i].room);
+    px__private_pool_close(d, g->pools[i].private_pool);
     px__device_unlock(d);
   }
-  px__free(g->leases);
-  g->leases = NULL, g->lease_count = 0;
+  px__free(g->pools);
+  g->pools = NULL, g->pool_count = 0;
 }
 
 // Graph's lock held; the capture has ended. In a forked child the devices are the parent's.
@@ -236,13 +236,13 @@ px_status px_graph_end(px_graph *graph) {
 static px_status check_races(const px_graph *g, const px__work *work) {
   px__work *works = NULL;
   px_access *accesses = NULL;
-  size_t most = (size_t)(g->touch_count + g->lease_count);
+  size_t most = (size_t)(g->touch_count + g->pool_count);
   px_status status = px__alloc((void **)&works, most * sizeof *works);
   if (status == PX_OK) status = px__alloc((void **)&accesses, most * sizeof *accesses);
   int count = 0;
-  for (int i = 0; i < g->lease_count && status == PX_OK; i++) {
-    if (g->leases[i].device != g->device) continue;
-    px_allocation *whole = &g->leases[i].room->whole.pub;
+  for (int i = 0; i < g->pool_count && status == PX_OK; i++) {
+    if (g->pools[i].device != g->device) continue;
+    px_allocation *whole = &g->pools[i].private_pool->whole.pub;
     accesses[count] = (px_access){.allocation = whole, .end = whole->bytes, .write = true};
     works[count++] = *work;
   }

@@ -10,7 +10,7 @@ static inline void move_pooled(px__stat stat[3], bool small, int64_t by) {
 // Of a segment; those of a pool are counted for the pool too.
 static void move_reserved(px__ledger *l, const px__segment *segment, int64_t by) {
   move_pooled(l->reserved_bytes, segment->small, by);
-  if (segment->room) move_pooled(segment->room->reserved, segment->small, by);
+  if (segment->private_pool) move_pooled(segment->private_pool->reserved, segment->small, by);
 }
 
 static void move_split(px__ledger *l, bool small, int64_t blocks, int64_t bytes) {

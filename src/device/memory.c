@@ -84,7 +84,7 @@ static bool is_shared(const px__device *d, bool paged, px_graph_pool pool) {
 
 static px_memory_block describe(const px__device *d, const px__segment *segment,
                                 const px__block *block) {
-  bool shared = is_shared(d, segment->paged, px__room_name(segment->room));
+  bool shared = is_shared(d, segment->paged, px__private_pool_name(segment->private_pool));
   return (px_memory_block){
       .segment_address = (int64_t)(uintptr_t)segment->data,
       .segment_size = (int64_t)segment->size,
@@ -92,7 +92,7 @@ static px_memory_block describe(const px__device *d, const px__segment *segment,
       .size = (int64_t)block->node.size,
       .requested = block->state == PX__FREE ? 0 : (int64_t)block->allocation.pub.bytes,
       .stream = block->stream->id,
-      .pool = px__room_name(segment->room),
+      .pool = px__private_pool_name(segment->private_pool),
       .small_pool = segment->small,
       .expandable = segment->paged,
       .stack = block->state == PX__FREE ? NULL : block->stack,

@@ -6,7 +6,7 @@
 struct px_memory_pool {
   px_object head;
   px__device *device;
-  px__room *room;
+  px__private_pool *private_pool;
   px_graph_pool name;
   px_memory_allocator plugged;
 };
@@ -21,7 +21,7 @@ static void pool_destroy(void *self) {
     px_interrupt_hold(false);
     px__error_restore(&guard);
     px__device_lock(pool->device);
-    px__reserve_end_room(pool->device, pool->room);
+    px__reserve_end_pool(pool->device, pool->private_pool);
     px__device_unlock(pool->device);
   }
   px__object_end(pool);
@@ -34,8 +34,8 @@ px_status px_memory_pool_new(px_memory_pool **out, int device) {
 }
 
 // The room on a device, for one user more. Lock held.
-static px_status open_room(px__room **out, px__device *d, const px_memory_pool *pool) {
-  PX_TRY(px__room_open(out, d, pool->name));
+static px_status open_pool(px__private_pool **out, px__device *d, const px_memory_pool *pool) {
+  PX_TRY(px__private_pool_open(out, d, pool->name));
   (*out)->plugged = pool->plugged;
   return PX_OK;
 }
@@ -54,7 +54,7 @@ px_status px_memory_pool_new_over(px_memory_pool **out, int device,
   pool->name = px_graph_pool_new();
   if (allocator) pool->plugged = *allocator;
   px__device_lock(d);
-  px_status status = open_room(&pool->room, d, pool);
+  px_status status = open_pool(&pool->private_pool, d, pool);
   px__device_unlock(d);
   if (status != PX_OK) {
     px__free(pool);
@@ -68,8 +68,8 @@ px_status px_memory_pool_new_over(px_memory_pool **out, int device,
 px_status px_memory_pool_set(px_memory_pool *pool, bool use_on_oom, bool no_split) {
   PX_GIVEN(pool);
   px__device_lock(pool->device);
-  pool->room->lends = use_on_oom;
-  pool->room->keeps_whole = no_split;
+  pool->private_pool->lends = use_on_oom;
+  pool->private_pool->keeps_whole = no_split;
   px__device_unlock(pool->device);
   return PX_OK;
 }
@@ -80,7 +80,7 @@ px_status px_memory_pool_uses(int *out, const px_memory_pool *pool) {
   PX_GIVEN(out);
   PX_GIVEN(pool);
   px__device_lock(pool->device);
-  *out = pool->room->users;
+  *out = pool->private_pool->users;
   px__device_unlock(pool->device);
   return PX_OK;
 }
@@ -92,7 +92,7 @@ px_status px_memory_pool_begin(px_memory_pool *pool, int device) {
   PX_TRY(px__device_asked(&d, device));
   PX_TRY(PX_NEW(&route));
   px__device_lock(d);
-  px_status status = open_room(&route->room, d, pool);
+  px_status status = open_pool(&route->private_pool, d, pool);
   if (status == PX_OK) {
     route->thread = pthread_self();
     route->pool = px_retain(pool);
@@ -121,7 +121,7 @@ px_status px_memory_pool_end(px_memory_pool *pool, int device) {
   bool own = route && route->pool == pool;
   if (own) {
     __atomic_store_n(place, route->next, __ATOMIC_RELAXED);
-    px__room_close(d, route->room);
+    px__private_pool_close(d, route->private_pool);
   }
   px__device_unlock(d);
   PX_CHECK(own, PX_RUNTIME, "the thread did not begin this pool of memory last");

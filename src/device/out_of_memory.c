@@ -35,7 +35,7 @@ static figures figures_of(px__device *d, size_t bytes) {
                .reserved = d->cache.reserved,
                .limit = d->cache.limit,
                .allocated = (uint64_t)d->cache.ledger.allocated_bytes[0].current,
-               .graphs = px__rooms_allocated(d)};
+               .graphs = px__private_pools_allocated(d)};
   px__device_unlock(d);
   return f;
 }

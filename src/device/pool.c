@@ -38,8 +38,8 @@ static px__block *block_of(px__node *node) {
 // ---- the free list of a stream: the block freed last enters the tree when the next one comes
 // ... of the stream. A room has one list for all streams.
 static px__shelf *shelf_of(const px__block *block) {
-  px__room *room = block->segment->room;
-  return PX_UNLIKELY(room != NULL) ? &room->shelf : &block->stream->shelf;
+  px__private_pool *pool = block->segment->private_pool;
+  return PX_UNLIKELY(pool != NULL) ? &pool->shelf : &block->stream->shelf;
 }
 
 static void insert_unsorted(px__shelf *shelf, bool small) {
@@ -239,8 +239,8 @@ static void move_to(px__block *block, px_stream *stream) {
 // ---- allocating
 static bool should_split(const px__block *block, size_t size) {
   size_t left = block->node.size - size;
-  const px__room *room = block->segment->room;
-  if (PX_UNLIKELY(room != NULL) && room->keeps_whole) return false;
+  const px__private_pool *pool = block->segment->private_pool;
+  if (PX_UNLIKELY(pool != NULL) && pool->keeps_whole) return false;
   const px__cache *c = &block->stream->owner->cache;
   bool tight = block->segment->paged && (c->tight || c->thrifty);
   if (block->small || size <= SMALL || tight) return left >= GRAIN;
@@ -253,7 +253,7 @@ px__block *px__block_split(px__device *d, px__block *block, size_t size) {
   px__block *remainder;
   if (px__block_new(&remainder, d) != PX_OK) return px_error_clear(), NULL;
   remainder->segment = block->segment;
-  remainder->small = block->small, remainder->in_room = block->in_room;
+  remainder->small = block->small, remainder->in_private_pool = block->in_private_pool;
   remainder->stream = block->stream;
   remainder->ready = block->ready;
   remainder->node.address = block->node.address + size;
@@ -291,20 +291,20 @@ px_allocation *px__pool_take(const px__request *r, px__block *block) {
 
 // Where the request's memory comes from, if not from what serves all: a capture's room, or one
 // that the thread has begun.
-px__room *px__pool_room(const px__request *r) {
-  if (PX_UNLIKELY(r->stream->room != NULL)) return r->stream->room;
+px__private_pool *px__request_pool(const px__request *r) {
+  if (PX_UNLIKELY(r->stream->private_pool != NULL)) return r->stream->private_pool;
   const px__route *route = px__route_now(&r->device->cache);
-  return PX_UNLIKELY(route != NULL) ? route->room : NULL;
+  return PX_UNLIKELY(route != NULL) ? route->private_pool : NULL;
 }
 
-static px__block *find_in_room(px__room *room, const px__request *r, bool small) {
-  insert_unsorted(&room->shelf, small);
-  return best_fit_for(&room->shelf, r->stream, small, r->size);
+static px__block *find_in_private_pool(px__private_pool *pool, const px__request *r, bool small) {
+  insert_unsorted(&pool->shelf, small);
+  return best_fit_for(&pool->shelf, r->stream, small, r->size);
 }
 
 static px__block *find(const px__request *r, bool small) {
-  px__room *room = px__pool_room(r);
-  if (PX_UNLIKELY(room != NULL)) return find_in_room(room, r, small);
+  px__private_pool *pool = px__request_pool(r);
+  if (PX_UNLIKELY(pool != NULL)) return find_in_private_pool(pool, r, small);
   flush(r->device, r->stream, small);
   px__block *own = best_fit(&r->stream->shelf, small, r->size);
   if (own && !(r->device->cache.tight && own->node.size > r->size)) return own;
@@ -327,9 +327,9 @@ px_allocation *px__pool_allocate_other(const px__request *r) {
 }
 px_allocation *px__pool_allocate_lent(const px__request *r) {
   px__block *block = NULL;
-  px__room *room = px__pool_room(r) ? NULL : r->device->cache.rooms;
-  for (; room && !block; room = room->next)
-    if (room->lends && !room->captured) block = find_in_room(room, r, r->size <= SMALL);
+  px__private_pool *pool = px__request_pool(r) ? NULL : r->device->cache.private_pools;
+  for (; pool && !block; pool = pool->next)
+    if (pool->lends && !pool->captured) block = find_in_private_pool(pool, r, r->size <= SMALL);
   return px__pool_take_free(r, block);
 }
 

@@ -28,7 +28,9 @@ enum {
 };
 
 // What a graph's memory holds between its replays is not known: it is never idle.
-static bool is_held(const px__segment *segment) { return segment->room && segment->room->users; }
+static bool is_held(const px__segment *segment) {
+  return segment->private_pool && segment->private_pool->users;
+}
 
 // Releases idle segments, the oldest first, until no more than `allowed` is reserved.
 static void release_down_to(px__device *d, size_t allowed) {
@@ -93,7 +95,8 @@ static bool works_alone(const px_stream *self) {
 // lately.
 static bool is_worth_a_rest(const px__device *d, const px__request *r) {
   px_stream *s = r->stream;
-  if (!r->may_rest || px__pool_room(r) || px__device_captures(d) || !works_alone(s)) return false;
+  if (!r->may_rest || px__request_pool(r) || px__device_captures(d) || !works_alone(s))
+    return false;
   if (s->rested && s->issued - s->rested < PATIENCE) return false;
   s->rested = s->issued;
   return true;
@@ -163,11 +166,11 @@ void px__reserve_release(px__device *d, bool pages) {
   if (!pages) d->cache.thrifty = false;
 }
 
-void px__reserve_end_room(px__device *d, px__room *room) {
-  bool last = room->users == 1 && !px__device_captures(d), done = last && wait_for_pages(d);
+void px__reserve_end_pool(px__device *d, px__private_pool *pool) {
+  bool last = pool->users == 1 && !px__device_captures(d), done = last && wait_for_pages(d);
   for (px__segment *segment = last ? d->cache.segments : NULL, *next; segment; segment = next) {
     next = segment->next;
-    if (segment->room == room && may_go(segment, done)) px__segment_release(d, segment);
+    if (segment->private_pool == pool && may_go(segment, done)) px__segment_release(d, segment);
   }
-  px__room_close(d, room);
+  px__private_pool_close(d, pool);
 }

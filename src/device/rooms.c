@@ -16,48 +16,48 @@ px__route *px__route_now(const px__cache *cache) {
   return route;
 }
 
-static bool is_named(const px__room *room, px_graph_pool name) {
-  return room->name.own == name.own && room->name.shared == name.shared;
+static bool is_named(const px__private_pool *pool, px_graph_pool name) {
+  return pool->name.own == name.own && pool->name.shared == name.shared;
 }
 
-px_status px__room_open(px__room **out, px__device *d, px_graph_pool name) {
-  px__room *room = d->cache.rooms;
-  while (room && !is_named(room, name)) room = room->next;
-  if (!room) {
-    PX_TRY(PX_NEW(&room));
-    room->name = name;
-    room->next = d->cache.rooms;
-    room->whole.pub = (px_allocation){.data = room, .bytes = 1, .device = px_cuda(d->index)};
-    d->cache.rooms = room;
+px_status px__private_pool_open(px__private_pool **out, px__device *d, px_graph_pool name) {
+  px__private_pool *pool = d->cache.private_pools;
+  while (pool && !is_named(pool, name)) pool = pool->next;
+  if (!pool) {
+    PX_TRY(PX_NEW(&pool));
+    pool->name = name;
+    pool->next = d->cache.private_pools;
+    pool->whole.pub = (px_allocation){.data = pool, .bytes = 1, .device = px_cuda(d->index)};
+    d->cache.private_pools = pool;
   }
-  room->users++;
-  *out = room;
+  pool->users++;
+  *out = pool;
   return PX_OK;
 }
 
-static void drop_unused(px__device *d, px__room *room) {
-  if (room->users || room->segments) return;
-  px__room **place = &d->cache.rooms;
-  while (*place != room) place = &(*place)->next;
-  *place = room->next;
-  if (room->whole.shadow) px__race_forget(&room->whole);
-  px__free(room);
+static void drop_unused(px__device *d, px__private_pool *pool) {
+  if (pool->users || pool->segments) return;
+  px__private_pool **place = &d->cache.private_pools;
+  while (*place != pool) place = &(*place)->next;
+  *place = pool->next;
+  if (pool->whole.shadow) px__race_forget(&pool->whole);
+  px__free(pool);
 }
 
-void px__room_close(px__device *d, px__room *room) {
-  room->users--;
-  drop_unused(d, room);
+void px__private_pool_close(px__device *d, px__private_pool *pool) {
+  pool->users--;
+  drop_unused(d, pool);
 }
 
-void px__room_left(px__device *d, px__room *room) {
-  room->segments--;
-  drop_unused(d, room);
+void px__private_pool_segment_gone(px__device *d, px__private_pool *pool) {
+  pool->segments--;
+  drop_unused(d, pool);
 }
 
-size_t px__rooms_allocated(const px__device *d) {
+size_t px__private_pools_allocated(const px__device *d) {
   size_t bytes = 0;
   for (const px__segment *s = d->cache.segments; s; s = s->next)
-    for (const px__block *block = s->room ? s->first : NULL; block; block = block->next)
+    for (const px__block *block = s->private_pool ? s->first : NULL; block; block = block->next)
       if (block->state == PX__TAKEN) bytes += block->node.size;
   return bytes;
 }

@@ -124,7 +124,7 @@ size_t px__runs_give(px__device *d, size_t wanted, px__block *const kept[2]) {
   for (px__segment *segment = px__segment_oldest(d), *before; segment && given < wanted;
        segment = before) {
     before = segment->prev;
-    if (!segment->paged || segment->room) continue;
+    if (!segment->paged || segment->private_pool) continue;
     bool keeps = kept && ((kept[0] && kept[0]->segment == segment) ||
                           (kept[1] && kept[1]->segment == segment));
     if (!keeps && segment->size <= wanted - given && px__segment_can_go(segment)) {
@@ -149,7 +149,7 @@ typedef struct place {
 } place;
 
 static bool is_alike(const px__segment *s, bool small) {
-  return s && s->paged && !s->room && s->small == small;
+  return s && s->paged && !s->private_pool && s->small == small;
 }
 
 // The block beside a gap, if it may serve the request.
@@ -223,7 +223,7 @@ px_status px__runs_put(px__block **out, const px__request *r, uintptr_t at, size
 px_status px__runs_grow(px_allocation **out, const px__request *r, size_t more) {
   place where;
   *out = NULL;
-  if (px__pool_room(r) || !px__pages_wanted(r->device)) return PX_OK;
+  if (px__request_pool(r) || !px__pages_wanted(r->device)) return PX_OK;
   px__pool_flush(r->device);
   if (!find_place(&where, r)) return PX_OK;
   if (where.bytes > more) px__runs_give(r->device, where.bytes, where.side);

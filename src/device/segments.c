@@ -34,7 +34,7 @@ static void insert(px__device *d, px__segment *segment) {
   if (segment->next) segment->next->prev = segment;
   cache->segments = segment;
   cache->reserved += segment->size;
-  if (segment->room) segment->room->segments++;
+  if (segment->private_pool) segment->private_pool->segments++;
   px__ledger_segment(&cache->ledger, segment, cache->settings.max_split, 1);
 }
 
@@ -42,13 +42,13 @@ px_status px__segment_new(px__segment **out, const px__request *r, void *at, siz
   px__segment *s;
   px__block *block = NULL;
   px__device *d = r->device;
-  px__room *room = px__pool_room(r);
+  px__private_pool *pool = px__request_pool(r);
   PX_TRY(PX_NEW(&s));
   *s = (px__segment){.data = at,
                      .size = bytes,
-                     .room = room,
+                     .private_pool = pool,
                      .stack = r->stack,
-                     .plugged = room ? room->plugged : (px_memory_allocator){0},
+                     .plugged = pool ? pool->plugged : (px_memory_allocator){0},
                      .small = r->size <= PX__SMALL && !r->mixed};
   s->paged = !s->plugged.alloc && px__pages_wanted(d);
   px_status status = px__block_new(&block, d);
@@ -59,7 +59,7 @@ px_status px__segment_new(px__segment **out, const px__request *r, void *at, siz
   }
   s->first = s->last = block;
   block->segment = s, block->stream = r->stream;
-  block->small = s->small, block->in_room = s->room != NULL;
+  block->small = s->small, block->in_private_pool = s->private_pool != NULL;
   block->node.address = (uintptr_t)s->data, block->node.size = bytes;
   insert(d, s);
   px__history_segment(d, s->paged ? PX_MEMORY_SEGMENT_MAP : PX_MEMORY_SEGMENT_ALLOC, s,
@@ -104,7 +104,7 @@ void px__segment_release(px__device *d, px__segment *segment) {
     px__rt.backend->release(d->physical, segment->data);
   cache->reserved -= segment->size;
   px__ledger_segment(&cache->ledger, segment, cache->settings.max_split, -1);
-  if (segment->room) px__room_left(d, segment->room);
+  if (segment->private_pool) px__private_pool_segment_gone(d, segment->private_pool);
   px__segment_forget(d, segment);
 }
 

@@ -55,7 +55,7 @@ typedef struct px__fast_bin {
   px__unposted unposted;
 } px__fast_bin;
 
-typedef struct px__room px__room;
+typedef struct px__private_pool px__private_pool;
 typedef struct px__route px__route;
 typedef struct px__device px__device;
 struct px_stream {
@@ -80,7 +80,7 @@ struct px_stream {
   // The capture that its work is part of, or 0; where its memory comes from then; its latest work
   // there (atomic, written under the lock).
   uint64_t capture;
-  px__room *room;
+  px__private_pool *private_pool;
   uint64_t captured;
 };
 static inline uint64_t px__capture_of(const px_stream *stream) {
@@ -145,7 +145,7 @@ struct px__block {
   struct px__block *prev, *next;  // neighbours in the segment
   struct px__block *queue;        // in the list of pending frees
   px__segment *segment;           // which a run that grows may change, with the lock held
-  bool small, in_room;            // what the segment is for
+  bool small, in_private_pool;    // what the segment is for
   px_stream *stream;              // whose memory this is: uses on it need no mark
   uint64_t ready;                 // while free: all uses come before work `ready` of the stream
   const px_traceback *stack;      // where it was allocated, if there is a history
@@ -158,15 +158,15 @@ struct px__segment {
   px__block *first, *last;
   void *data;
   size_t size;
-  px__room *room;             // whose memory it is, or NULL
-  const px_traceback *stack;  // where it was allocated, if there is a history
+  px__private_pool *private_pool;  // whose memory it is, or NULL
+  const px_traceback *stack;       // where it was allocated, if there is a history
   bool small;
   bool paged;                   // a run of pages (pages.c), and not an allocation of the backend
   px_memory_allocator plugged;  // which it came from; zeros: from the backend
 };
 // A pool of graphs, or of the program's own: segments that serve them alone (rooms.c).
-struct px__room {
-  px__room *next;
+struct px__private_pool {
+  px__private_pool *next;
   px_graph_pool name;
   int users;                    // captures, graphs, px_memory_pools and their routes
   int segments;                 // it goes when it has neither
@@ -177,14 +177,14 @@ struct px__room {
   px__stat reserved[3];  // of its segments, as the ledger counts them
   px__allocation whole;  // for the race checker: a replay writes it
 };
-static inline px_graph_pool px__room_name(const px__room *room) {
-  return room ? room->name : (px_graph_pool){0};
+static inline px_graph_pool px__private_pool_name(const px__private_pool *pool) {
+  return pool ? pool->name : (px_graph_pool){0};
 }
 // That a thread's requests go to a room (memory_pool.c).
 struct px__route {
   px__route *next;
   pthread_t thread;
-  px__room *room;
+  px__private_pool *private_pool;
   px_memory_pool *pool;  // held
 };
 // configure.c
@@ -218,7 +218,7 @@ typedef struct px__misses {
 } px__misses;
 typedef struct px__cache {
   px__segment *segments;
-  px__room *rooms;
+  px__private_pool *private_pools;
   px__route *routes;   // atomic: of threads whose requests go to a room, the latest first
   px__block *pending;  // freed, but used by other streams
   px__block *spare;    // records of blocks that are none any more
@@ -535,7 +535,7 @@ px__block *px__block_split(px__device *d, px__block *block, size_t size);
 bool px__block_is_idle(const px__block *block);  // free, and nothing uses it any more; may be NULL
 px_allocation *px__pool_take(const px__request *request, px__block *block);
 px_allocation *px__pool_take_free(const px__request *request, px__block *block);
-px__room *px__pool_room(const px__request *request);
+px__private_pool *px__request_pool(const px__request *request);
 // Sizes are multiples of a grain; the largest small request; segments are multiples of a page.
 enum { PX__GRAIN = 512, PX__SMALL = 1 << 20, PX__PAGE = 2 << 20 };
 
@@ -603,7 +603,7 @@ void px__reserve_make_way(px_allocation **out, px__request *request);
 // device is short of memory, or more was reserved than is worth it.
 void px__reserve_release(px__device *d, bool pages);
 // A room that nothing but the caller uses gives what is idle of it back, and is let go of.
-void px__reserve_end_room(px__device *d, px__room *room);
+void px__reserve_end_pool(px__device *d, px__private_pool *pool);
 
 // ---- pages.c: with the lock held
 // Whether segments are to be runs of pages.
@@ -621,12 +621,12 @@ void px__pages_cut(px__device *d, px__segment *segment, uintptr_t at, size_t byt
 // close ends a use; left is called when a room has a segment less; now gives the route that the
 // calling thread has begun last, or NULL.
 px__route *px__route_now(const px__cache *cache);
-px_status px__room_open(px__room **out, px__device *d, px_graph_pool name)
+px_status px__private_pool_open(px__private_pool **out, px__device *d, px_graph_pool name)
     __attribute__((warn_unused_result));
-void px__room_close(px__device *d, px__room *room);
-void px__room_left(px__device *d, px__room *room);
+void px__private_pool_close(px__device *d, px__private_pool *pool);
+void px__private_pool_segment_gone(px__device *d, px__private_pool *pool);
 // Bytes that are allocated in all of them; the allocation that lies at an address, or NULL.
-size_t px__rooms_allocated(const px__device *d);
+size_t px__private_pools_allocated(const px__device *d);
 px__allocation *px__pool_allocation_at(const px__device *d, const void *data);
 // ---- stack.c: the op and the lines that run on the thread; NULL without memory for it. No lock is
 // held. at_launch: with the device's lock, of a launch that is being issued.
@@ -656,12 +656,13 @@ void px__history_note(px__device *d, const px_memory_event *event);
 static inline void px__history_block(px__device *d, px_memory_action action, const px__block *block,
                                      const px_traceback *stack) {
   if (px__history_on())
-    px__history_note(d, &(px_memory_event){.action = action,
-                                           .address = (int64_t)block->node.address,
-                                           .size = (int64_t)block->allocation.pub.bytes,
-                                           .stream = block->stream->id,
-                                           .pool = px__room_name(block->segment->room),
-                                           .stack = stack});
+    px__history_note(d,
+                     &(px_memory_event){.action = action,
+                                        .address = (int64_t)block->node.address,
+                                        .size = (int64_t)block->allocation.pub.bytes,
+                                        .stream = block->stream->id,
+                                        .pool = px__private_pool_name(block->segment->private_pool),
+                                        .stack = stack});
 }
 static inline void px__history_segment(px__device *d, px_memory_action action,
                                        const px__segment *segment, int64_t stream) {
@@ -670,7 +671,7 @@ static inline void px__history_segment(px__device *d, px_memory_action action,
                                            .address = (int64_t)(uintptr_t)segment->data,
                                            .size = (int64_t)segment->size,
                                            .stream = stream,
-                                           .pool = px__room_name(segment->room),
+                                           .pool = px__private_pool_name(segment->private_pool),
                                            .stack = segment->stack});
 }
 // ---- memory.c: copies of what px_memory_snapshot and px_memory_events tell, freed with px__free

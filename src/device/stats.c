@@ -88,12 +88,12 @@ typedef struct pool_stats {
 } pool_stats;
 static px_status copy_pools(pool_stats **out, int *count, const px__device *d) {
   *count = 0;
-  for (const px__room *room = d->cache.rooms; room; room = room->next) ++*count;
+  for (const px__private_pool *p = d->cache.private_pools; p; p = p->next) ++*count;
   PX_TRY(px__alloc((void **)out, (size_t)(*count + 1) * sizeof **out));
   pool_stats *next = *out;
-  for (const px__room *room = d->cache.rooms; room; room = room->next, next++) {
-    next->name = room->name;
-    memcpy(next->reserved, room->reserved, sizeof next->reserved);
+  for (const px__private_pool *p = d->cache.private_pools; p; p = p->next, next++) {
+    next->name = p->name;
+    memcpy(next->reserved, p->reserved, sizeof next->reserved);
   }
   return PX_OK;
 }
@@ -179,8 +179,8 @@ static px_status reset(int device, void (*one)(px__stat *), bool numbers) {
     int count = rows[i].kind == 'p' ? 3 : rows[i].kind == 's' ? 1 : 0;
     for (int pool = 0; pool < count; pool++) one((px__stat *)at + pool);
   }
-  for (px__room *room = d->cache.rooms; room; room = room->next)
-    for (int pool = 0; pool < 3; pool++) one(&room->reserved[pool]);
+  for (px__private_pool *p = d->cache.private_pools; p; p = p->next)
+    for (int pool = 0; pool < 3; pool++) one(&p->reserved[pool]);
   px__device_unlock(d);
   return PX_OK;
 }

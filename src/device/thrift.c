@@ -32,7 +32,7 @@ bool px__thrift_may(px__device *d) {
 
 // Whether the request may have what is free there.
 static bool is_usable(const px__block *block, const px__request *r) {
-  return block && block->state == PX__FREE && !block->segment->room &&
+  return block && block->state == PX__FREE && !block->segment->private_pool &&
          px__ordered(block->stream, block->ready, r->stream);
 }
 
@@ -94,7 +94,7 @@ static void consider(survey *s, uintptr_t low, uintptr_t high, px__block *block,
 
 // What lies beside a gap, if new pages there may become one run with it.
 static px__block *side_of(const survey *s, const px__segment *segment, bool above) {
-  if (!segment || segment->room || segment->small) return NULL;
+  if (!segment || segment->private_pool || segment->small) return NULL;
   px__block *block = above ? segment->first : segment->last;
   return is_usable(block, s->r) ? block : NULL;
 }
@@ -147,7 +147,7 @@ static px__block *cut_below(px__device *d, px__block *block, uintptr_t at) {
 
 px_allocation *px__thrift_allocate(const px__request *r) {
   px__device *d = r->device;
-  if (PX_LIKELY(!d->cache.thrifty) || px__pool_room(r) || !px__thrift_may(d)) return NULL;
+  if (PX_LIKELY(!d->cache.thrifty) || px__request_pool(r) || !px__thrift_may(d)) return NULL;
   px__request mixed = *r;
   survey s = {.r = &mixed};
   mixed.mixed = true;

@@ -844,8 +844,8 @@ static bool is_of(px_memory_pool *pool, const void *data) {
   OK(px__device_get(&d, 0));
   px__allocation *block = px__pool_allocation_at(d, data);
   px_graph_pool name = px_memory_pool_name(pool);
-  px__room *room = ((px__block *)block)->segment->room;
-  return room && room->name.own == name.own && room->name.shared == name.shared;
+  px__private_pool *own = ((px__block *)block)->segment->private_pool;
+  return own && own->name.own == name.own && own->name.shared == name.shared;
 }
 
 PX_TEST(a_pool_serves_the_thread_that_has_begun_it) {
