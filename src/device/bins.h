@@ -35,7 +35,7 @@ static inline px__block *px__bin_pop(px__fast_bin *bin, size_t bytes) {
   if (PX_UNLIKELY(!block || bytes > block->node.size || block->node.size - bytes >= PX__GRAIN))
     return NULL;
   __atomic_store_n(&bin->block, NULL, __ATOMIC_RELAXED);
-  px__unposted_add(&bin->unposted, block->node.size, bytes, block->allocation.pub.bytes);
+  px__bin_counts_add(&bin->counts, block->node.size, bytes, block->allocation.pub.bytes);
   return block;
 }
 

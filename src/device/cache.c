@@ -114,7 +114,7 @@ static px_status serve_again(px_allocation **out, const px__request *r) {
   px__pool_merge(d);
   d->cache.thrifty = px__thrift_may(d);
   if ((*out = from_pool(r))) return PX_OK;
-  d->cache.ledger.num_alloc_retries++;
+  d->cache.statistics.num_alloc_retries++;
   px__request tight = *r;
   tight.tight = true;
   px_status status = px__runs_grow(out, r, 0);
@@ -128,7 +128,7 @@ static px_status serve_again(px_allocation **out, const px__request *r) {
     status = px__segment_extend(out, &tight);
   if (status != PX_OUT_OF_MEMORY) return status;
   if ((*out = px__pool_allocate_lent(r))) return PX_OK;
-  d->cache.ledger.num_ooms++;
+  d->cache.statistics.num_ooms++;
   note_oom(r);
   return status;
 }

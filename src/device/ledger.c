@@ -8,17 +8,17 @@ static inline void move_pooled(px__stat stat[3], bool small, int64_t by) {
 }
 
 // Of a segment; those of a pool are counted for the pool too.
-static void move_reserved(px__ledger *l, const px__segment *segment, int64_t by) {
+static void move_reserved(px__statistics *l, const px__segment *segment, int64_t by) {
   move_pooled(l->reserved_bytes, segment->small, by);
   if (segment->private_pool) move_pooled(segment->private_pool->reserved, segment->small, by);
 }
 
-static void move_split(px__ledger *l, bool small, int64_t blocks, int64_t bytes) {
+static void move_split(px__statistics *l, bool small, int64_t blocks, int64_t bytes) {
   if (blocks) move_pooled(l->inactive_split, small, blocks);
   if (bytes) move_pooled(l->inactive_split_bytes, small, bytes);
 }
 
-static void move_allocated(px__ledger *l, const px__block *block, int sign) {
+static void move_allocated(px__statistics *l, const px__block *block, int sign) {
   bool small = block->small;
   if (block->node.size >= block->stream->owner->cache.settings.max_split)
     px__stat_move(l->oversize_allocations, sign);
@@ -27,13 +27,13 @@ static void move_allocated(px__ledger *l, const px__block *block, int sign) {
   move_pooled(l->requested_bytes, small, (int64_t)block->allocation.pub.bytes * sign);
 }
 
-static void move_active(px__ledger *l, const px__block *block, int sign) {
+static void move_active(px__statistics *l, const px__block *block, int sign) {
   move_pooled(l->active, block->small, sign);
   move_pooled(l->active_bytes, block->small, (int64_t)block->node.size * sign);
 }
 
-void px__ledger_allocate(px__ledger *l, const px__block *block, const px__block *remainder,
-                         bool was_part) {
+void px__statistics_allocate(px__statistics *l, const px__block *block, const px__block *remainder,
+                             bool was_part) {
   bool small = block->small;
   int64_t size = (int64_t)block->node.size;
   if (remainder && was_part)
@@ -46,17 +46,22 @@ void px__ledger_allocate(px__ledger *l, const px__block *block, const px__block 
   move_active(l, block, 1);
 }
 
-void px__ledger_free(px__ledger *l, const px__block *block) { move_allocated(l, block, -1); }
-void px__ledger_retire(px__ledger *l, const px__block *block) { move_active(l, block, -1); }
+void px__statistics_free(px__statistics *l, const px__block *block) {
+  move_allocated(l, block, -1);
+}
+void px__statistics_free_completed(px__statistics *l, const px__block *block) {
+  move_active(l, block, -1);
+}
 
-void px__ledger_idle(px__ledger *l, const px__block *block) {
+void px__statistics_add_inactive(px__statistics *l, const px__block *block) {
   if (px__block_is_split(block)) move_split(l, block->small, 1, (int64_t)block->node.size);
 }
-void px__ledger_unidle(px__ledger *l, const px__block *block) {
+void px__statistics_remove_inactive(px__statistics *l, const px__block *block) {
   if (px__block_is_split(block)) move_split(l, block->small, -1, -(int64_t)block->node.size);
 }
 
-void px__ledger_segment(px__ledger *l, const px__segment *segment, size_t max_split, int sign) {
+void px__statistics_segment(px__statistics *l, const px__segment *segment, size_t max_split,
+                            int sign) {
   move_pooled(l->segment, segment->small, sign);
   move_reserved(l, segment, (int64_t)segment->size * sign);
   if (sign > 0)
@@ -66,19 +71,19 @@ void px__ledger_segment(px__ledger *l, const px__segment *segment, size_t max_sp
   if (segment->size >= max_split) px__stat_move(l->oversize_segments, sign);
 }
 
-void px__ledger_cut(px__ledger *l, const px__segment *segment, size_t bytes, bool two) {
+void px__statistics_unmap(px__statistics *l, const px__segment *segment, size_t bytes, bool two) {
   if (two) move_pooled(l->segment, segment->small, 1);
   move_reserved(l, segment, -(int64_t)bytes);
   l->num_device_free++;
 }
 
-void px__ledger_join(px__ledger *l, const px__segment *segment) {
+void px__statistics_merge(px__statistics *l, const px__segment *segment) {
   move_pooled(l->segment, segment->small, -1);
 }
 
 // Each of these requests followed a free of the same block, so only the requested bytes can have
 // reached a new peak.
-void px__ledger_post(px__ledger *l, const px__unposted *u, bool small) {
+void px__statistics_add_bin(px__statistics *l, const px__bin_counts *u, bool small) {
   px__stat *const once[] = {l->allocation, l->active};
   px__stat *const sized[] = {l->allocated_bytes, l->active_bytes};
   for (int pool = 0; pool <= 1 + small; pool += 1 + small) {

@@ -120,7 +120,7 @@ static void list_blocks(px__device *d, listing *l) {
 static void note_snapshot(px__device *d) {
   if (px__history_on())
     px__history_note(d, &(px_memory_event){.action = PX_MEMORY_SNAPSHOT,
-                                           .size = d->cache.ledger.active_bytes[0].current});
+                                           .size = d->cache.statistics.active_bytes[0].current});
 }
 
 px_status px__memory_blocks(px_memory_block **out, int64_t *count, int device) {

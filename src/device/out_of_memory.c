@@ -34,7 +34,7 @@ static figures figures_of(px__device *d, size_t bytes) {
   figures f = {.wanted = px__segment_size(d, bytes),
                .reserved = d->cache.reserved,
                .limit = d->cache.limit,
-               .allocated = (uint64_t)d->cache.ledger.allocated_bytes[0].current,
+               .allocated = (uint64_t)d->cache.statistics.allocated_bytes[0].current,
                .graphs = px__private_pools_allocated(d)};
   px__device_unlock(d);
   return f;

@@ -95,7 +95,7 @@ static bool can_coalesce(const px__block *block, const px__block *beside) {
 // fast bin since: so `ready` moves on.
 static void coalesce(px__device *d, px__block *block, px__block *beside) {
   px__block_remove_free(beside);
-  px__ledger_unidle(&d->cache.ledger, beside);
+  px__statistics_remove_inactive(&d->cache.statistics, beside);
   if (beside == block->prev) {
     block->node.address = beside->node.address;
     block->prev = beside->prev;
@@ -113,21 +113,21 @@ static void coalesce(px__device *d, px__block *block, px__block *beside) {
 
 // All uses of the block come before work `ready` of its stream.
 static void make_free(px__device *d, px__block *block, const px_traceback *stack) {
-  px__ledger_retire(&d->cache.ledger, block);
+  px__statistics_free_completed(&d->cache.statistics, block);
   px__history_block(d, PX_MEMORY_FREE_COMPLETED, block, stack);
   px__allocation_drop_uses(&block->allocation);
   if (can_coalesce(block, block->prev)) coalesce(d, block, block->prev);
   if (can_coalesce(block, block->next)) coalesce(d, block, block->next);
-  px__ledger_idle(&d->cache.ledger, block);
+  px__statistics_add_inactive(&d->cache.statistics, block);
   px__block_insert_free(block);
 }
 
 void px__block_coalesce(px__device *d, px__block *block) {
   px__block_remove_free(block);
-  px__ledger_unidle(&d->cache.ledger, block);
+  px__statistics_remove_inactive(&d->cache.statistics, block);
   if (can_coalesce(block, block->prev)) coalesce(d, block, block->prev);
   if (can_coalesce(block, block->next)) coalesce(d, block, block->next);
-  px__ledger_idle(&d->cache.ledger, block);
+  px__statistics_add_inactive(&d->cache.statistics, block);
   px__block_insert_free(block);
 }
 
@@ -138,10 +138,10 @@ bool px__block_is_idle(const px__block *block) {
 static void merge_from(px__device *d, px__block *block) {
   if (!px__block_is_idle(block) || !px__block_is_idle(block->next)) return;
   px__block_remove_free(block);
-  px__ledger_unidle(&d->cache.ledger, block);
+  px__statistics_remove_inactive(&d->cache.statistics, block);
   while (px__block_is_idle(block->next)) coalesce(d, block, block->next);
   block->ready = 0;
-  px__ledger_idle(&d->cache.ledger, block);
+  px__statistics_add_inactive(&d->cache.statistics, block);
   px__block_insert_free(block);
 }
 void px__pool_merge(px__device *d) {
@@ -168,13 +168,13 @@ static void flush(px__device *d, px_stream *stream, bool small) {
   px__fast_bin *bin = px__bin_of(stream, small);
   px__latch_thread *me = px__latch_enter(&bin->latch);
   px__block *block = bin->block;
-  px__unposted unposted = bin->unposted;
+  px__bin_counts counts = bin->counts;
   __atomic_store_n(&bin->block, NULL, __ATOMIC_RELAXED);
-  bin->unposted = (px__unposted){0};
+  bin->counts = (px__bin_counts){0};
   px__latch_leave(&bin->latch, me);
-  if (unposted.count) px__ledger_post(&d->cache.ledger, &unposted, small);
+  if (counts.count) px__statistics_add_bin(&d->cache.statistics, &counts, small);
   if (!block) return;
-  px__ledger_free(&d->cache.ledger, block);
+  px__statistics_free(&d->cache.statistics, block);
   px__history_block(d, PX_MEMORY_FREE_REQUESTED, block, block->stack);
   make_free(d, block, block->stack);
 }
@@ -284,7 +284,7 @@ px_allocation *px__pool_take(const px__request *r, px__block *block) {
       should_split(block, r->size) ? px__block_split(r->device, block, r->size) : NULL;
   px_allocation *allocation = begin_allocation(block, r->bytes);
   block->stack = r->stack;
-  px__ledger_allocate(&r->device->cache.ledger, block, remainder, was_part);
+  px__statistics_allocate(&r->device->cache.statistics, block, remainder, was_part);
   px__history_block(r->device, PX_MEMORY_ALLOC, block, r->stack);
   return allocation;
 }
@@ -338,7 +338,7 @@ void px__pool_free(px__device *d, px__block *block, const px_traceback *stack) {
   px_stream *stream = block->stream;
   flush(d, stream, block->small);
   if (px__bin_give(block)) return;
-  px__ledger_free(&d->cache.ledger, block);
+  px__statistics_free(&d->cache.statistics, block);
   px__history_block(d, PX_MEMORY_FREE_REQUESTED, block, stack);
   if (px__allocation_is_reusable(&block->allocation, stream)) {
     block->ready = stream->issued;

@@ -49,7 +49,7 @@ static void collect(px__device *d) {
 
 static bool is_past_allowance(px__device *d, const px__request *r) {
   px__cache *c = &d->cache;
-  size_t live = (size_t)c->ledger.allocated_bytes[0].current + r->size;
+  size_t live = (size_t)c->statistics.allocated_bytes[0].current + r->size;
   size_t share = (c->limit ? c->limit : d->properties.total_memory) / ALLOWANCE_SHARE;
   size_t allowance = (c->settings.expands == PX__SOON ? ALLOWANCE_SOON : ALLOWANCE) * MIB;
   if (live > c->most) c->most = live;
@@ -60,7 +60,7 @@ static bool is_past_allowance(px__device *d, const px__request *r) {
 // Whether the request has missed before when as much was in use.
 static bool is_again(px__cache *c, const px__request *r) {
   px__misses *m = &c->misses;
-  px__miss now = {.size = r->size, .live = (size_t)c->ledger.allocated_bytes[0].current};
+  px__miss now = {.size = r->size, .live = (size_t)c->statistics.allocated_bytes[0].current};
   unsigned known = m->count < PX__MISSES ? m->count : PX__MISSES;
   for (unsigned i = 0; i < known; i++)
     if (m->seen[i].size == now.size && m->seen[i].live == now.live) return true;
@@ -152,7 +152,7 @@ static bool wait_for_pages(px__device *d) {
 void px__reserve_release(px__device *d, bool pages) {
   if (px__device_captures(d)) return;
   px__pool_flush(d);
-  d->cache.ledger.num_sync_all_streams++;
+  d->cache.statistics.num_sync_all_streams++;
   bool done = wait_for_pages(d);
   for (px__segment *segment = d->cache.segments, *next; segment; segment = next) {
     next = segment->next;
@@ -160,7 +160,7 @@ void px__reserve_release(px__device *d, bool pages) {
   }
   if (pages || d->cache.tight || d->cache.settings.expands == PX__SOON)
     px__runs_give(d, SIZE_MAX, NULL);
-  d->cache.most = (size_t)d->cache.ledger.allocated_bytes[0].current;
+  d->cache.most = (size_t)d->cache.statistics.allocated_bytes[0].current;
   d->cache.misses = (px__misses){0};
   d->cache.tight = false;
   if (!pages) d->cache.thrifty = false;

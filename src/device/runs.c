@@ -12,9 +12,9 @@
 static void count_idle(px__device *d, px__block *block, bool idle) {
   if (!block || block->state != PX__FREE) return;
   if (idle)
-    px__ledger_idle(&d->cache.ledger, block);
+    px__statistics_add_inactive(&d->cache.statistics, block);
   else
-    px__ledger_unidle(&d->cache.ledger, block);
+    px__statistics_remove_inactive(&d->cache.statistics, block);
 }
 
 // Records for the pieces of a block, and a segment for what lies behind.
@@ -66,7 +66,7 @@ static void part(px__device *d, px__block *gone, px__segment *rest) {
   if (!two) px__free(rest);
   d->cache.reserved -= gone->node.size;
   d->cache.moved = true;
-  px__ledger_cut(&d->cache.ledger, s, gone->node.size, two);
+  px__statistics_unmap(&d->cache.statistics, s, gone->node.size, two);
 }
 
 static void note_cut(px__device *d, const px__block *gone) {
@@ -202,7 +202,7 @@ static void join(px__device *d, px__segment *s) {
   count_idle(d, last, true), count_idle(d, first, true);
   px__pages_join(d, s);
   d->cache.moved = true;
-  px__ledger_join(&d->cache.ledger, above);
+  px__statistics_merge(&d->cache.statistics, above);
   px__segment_forget(d, above);
 }
 

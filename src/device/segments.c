@@ -35,7 +35,7 @@ static void insert(px__device *d, px__segment *segment) {
   cache->segments = segment;
   cache->reserved += segment->size;
   if (segment->private_pool) segment->private_pool->segments++;
-  px__ledger_segment(&cache->ledger, segment, cache->settings.max_split, 1);
+  px__statistics_segment(&cache->statistics, segment, cache->settings.max_split, 1);
 }
 
 px_status px__segment_new(px__segment **out, const px__request *r, void *at, size_t bytes) {
@@ -93,7 +93,7 @@ void px__segment_release(px__device *d, px__segment *segment) {
   for (px__block *block = segment->first, *next; block; block = next) {
     next = block->next;
     px__block_remove_free(block);
-    px__ledger_unidle(&cache->ledger, block);
+    px__statistics_remove_inactive(&cache->statistics, block);
     px__block_drop(d, block);
   }
   if (segment->paged)
@@ -103,7 +103,7 @@ void px__segment_release(px__device *d, px__segment *segment) {
   else
     px__rt.backend->release(d->physical, segment->data);
   cache->reserved -= segment->size;
-  px__ledger_segment(&cache->ledger, segment, cache->settings.max_split, -1);
+  px__statistics_segment(&cache->statistics, segment, cache->settings.max_split, -1);
   if (segment->private_pool) px__private_pool_segment_gone(d, segment->private_pool);
   px__segment_forget(d, segment);
 }

@@ -52,7 +52,7 @@ typedef struct px__shelf {
 typedef struct px__fast_bin {
   px__latch latch;
   px__block *block;  // atomic: also read without
-  px__unposted unposted;
+  px__bin_counts counts;
 } px__fast_bin;
 
 typedef struct px__private_pool px__private_pool;
@@ -174,7 +174,7 @@ struct px__private_pool {
   bool lends, keeps_whole;      // options of px_memory_pool_set
   px_memory_allocator plugged;  // where new segments come from; zeros: from the backend
   px__shelf shelf;
-  px__stat reserved[3];  // of its segments, as the ledger counts them
+  px__stat reserved[3];  // of its segments, as the statistics counts them
   px__allocation whole;  // for the race checker: a replay writes it
 };
 static inline px_graph_pool px__private_pool_name(const px__private_pool *pool) {
@@ -234,7 +234,7 @@ typedef struct px__cache {
   size_t limit;         // ... that there may be; 0: as many as the device has
   double fraction;      // ... of the device's memory that the limit is
   px__settings settings;
-  px__ledger ledger;
+  px__statistics statistics;
   px__events events;
 } px__cache;
 

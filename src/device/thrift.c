@@ -137,11 +137,11 @@ static px_status put_pages(survey *s) {
 static px__block *cut_below(px__device *d, px__block *block, uintptr_t at) {
   if (block->node.address >= at) return block;
   px__block_remove_free(block);
-  px__ledger_unidle(&d->cache.ledger, block);
+  px__statistics_remove_inactive(&d->cache.statistics, block);
   px__block *upper = px__block_split(d, block, at - block->node.address);
   px__block_insert_free(block);
-  px__ledger_idle(&d->cache.ledger, block);
-  if (upper) px__ledger_idle(&d->cache.ledger, upper);
+  px__statistics_add_inactive(&d->cache.statistics, block);
+  if (upper) px__statistics_add_inactive(&d->cache.statistics, upper);
   return upper ? upper : block;
 }
 

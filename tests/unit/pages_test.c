@@ -50,7 +50,7 @@ static int in_order(const px__cache *cache) {
 
 static void inspect(int index) {
   px__device *d = device(index);
-  px__ledger *l = &d->cache.ledger;
+  px__statistics *l = &d->cache.statistics;
   sums sum = {0};
   int paged = 0;
   px__device_lock(d);
