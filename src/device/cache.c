@@ -48,9 +48,10 @@ static bool next_pending(px__device *d, px__use *out) {
 // stream that they wait for. Lock held.
 static bool keeps_busy(px__device *d, px_stream *s, px__use *out) {
   px__pool_flush(d);
-  const px__shelf *shelf = &s->shelf;
+  const px__free_lists *free_lists = &s->free_lists;
   bool idle = px__capture_of(s) || px__done(s) >= s->issued;
-  bool has = shelf->free[0] || shelf->free[1] || shelf->unsorted[0] || shelf->unsorted[1];
+  bool has = free_lists->free[0] || free_lists->free[1] || free_lists->unsorted[0] ||
+             free_lists->unsorted[1];
   *out = (px__use){s, s->issued, false};
   return !idle && (has || d->cache.private_pools);  // a room has what all streams have freed there
 }

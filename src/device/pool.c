@@ -37,32 +37,32 @@ static px__block *block_of(px__node *node) {
 
 // ---- the free list of a stream: the block freed last enters the tree when the next one comes
 // ... of the stream. A room has one list for all streams.
-static px__shelf *shelf_of(const px__block *block) {
+static px__free_lists *free_lists_of(const px__block *block) {
   px__private_pool *pool = block->segment->private_pool;
-  return PX_UNLIKELY(pool != NULL) ? &pool->shelf : &block->stream->shelf;
+  return PX_UNLIKELY(pool != NULL) ? &pool->free_lists : &block->stream->free_lists;
 }
 
-static void insert_unsorted(px__shelf *shelf, bool small) {
-  px__block *block = shelf->unsorted[small];
-  shelf->unsorted[small] = NULL;
-  if (block) px__tree_insert(&shelf->free[small], &block->node);
+static void insert_unsorted(px__free_lists *free_lists, bool small) {
+  px__block *block = free_lists->unsorted[small];
+  free_lists->unsorted[small] = NULL;
+  if (block) px__tree_insert(&free_lists->free[small], &block->node);
 }
 
 void px__block_insert_free(px__block *block) {
   bool small = block->small;
-  px__shelf *shelf = shelf_of(block);
-  if (PX_UNLIKELY(shelf->unsorted[small] != NULL)) insert_unsorted(shelf, small);
-  shelf->unsorted[small] = block;
+  px__free_lists *free_lists = free_lists_of(block);
+  if (PX_UNLIKELY(free_lists->unsorted[small] != NULL)) insert_unsorted(free_lists, small);
+  free_lists->unsorted[small] = block;
   block->state = PX__FREE;
 }
 
 void px__block_remove_free(px__block *block) {
   bool small = block->small;
-  px__shelf *shelf = shelf_of(block);
-  if (shelf->unsorted[small] == block)
-    shelf->unsorted[small] = NULL;
+  px__free_lists *free_lists = free_lists_of(block);
+  if (free_lists->unsorted[small] == block)
+    free_lists->unsorted[small] = NULL;
   else
-    px__tree_remove(&shelf->free[small], &block->node);
+    px__tree_remove(&free_lists->free[small], &block->node);
   block->state = PX__TAKEN;
 }
 
@@ -192,9 +192,9 @@ static bool may_serve(const px__block *block, size_t size) {
   return block->node.size < size + s->non_split_rounding;
 }
 
-static px__block *best_fit(const px__shelf *shelf, bool small, size_t size) {
-  px__block *best = block_of(px__tree_least(shelf->free[small], size));
-  px__block *last = shelf->unsorted[small];
+static px__block *best_fit(const px__free_lists *free_lists, bool small, size_t size) {
+  px__block *best = block_of(px__tree_least(free_lists->free[small], size));
+  px__block *last = free_lists->unsorted[small];
   bool fits = last && last->node.size >= size && may_serve(last, size);
   if (best && !may_serve(best, size)) best = NULL;  // larger ones may not, either
   bool better =
@@ -203,13 +203,14 @@ static px__block *best_fit(const px__shelf *shelf, bool small, size_t size) {
   return better ? last : best;
 }
 
-static px__block *best_fit_for(const px__shelf *shelf, px_stream *stream, bool small, size_t size) {
-  px__node *node = px__tree_least(shelf->free[small], size);
+static px__block *best_fit_for(const px__free_lists *free_lists, px_stream *stream, bool small,
+                               size_t size) {
+  px__node *node = px__tree_least(free_lists->free[small], size);
   for (int i = 0; node && i < OTHERS_TRIES; i++) {
     px__block *block = block_of(node);
     if (!may_serve(block, size)) return NULL;
     if (px__ordered(block->stream, block->ready, stream)) return block;
-    node = px__tree_after(shelf->free[small], node);
+    node = px__tree_after(free_lists->free[small], node);
   }
   return NULL;
 }
@@ -221,10 +222,10 @@ static px__block *best_fit_of_others(px__device *d, px_stream *stream, bool smal
   for (int i = 0; i < d->stream_count; i++) {
     px_stream *owner = d->streams[i];
     if (owner == stream) continue;
-    insert_unsorted(&owner->shelf, small);
-    if (!owner->shelf.free[small]) continue;
+    insert_unsorted(&owner->free_lists, small);
+    if (!owner->free_lists.free[small]) continue;
     px__stream_ask(owner);
-    px__block *block = best_fit_for(&owner->shelf, stream, small, size);
+    px__block *block = best_fit_for(&owner->free_lists, stream, small, size);
     if (block && (!best || block->node.size < best->node.size)) best = block;
   }
   return best;
@@ -298,18 +299,19 @@ px__private_pool *px__request_pool(const px__request *r) {
 }
 
 static px__block *find_in_private_pool(px__private_pool *pool, const px__request *r, bool small) {
-  insert_unsorted(&pool->shelf, small);
-  return best_fit_for(&pool->shelf, r->stream, small, r->size);
+  insert_unsorted(&pool->free_lists, small);
+  return best_fit_for(&pool->free_lists, r->stream, small, r->size);
 }
 
 static px__block *find(const px__request *r, bool small) {
   px__private_pool *pool = px__request_pool(r);
   if (PX_UNLIKELY(pool != NULL)) return find_in_private_pool(pool, r, small);
   flush(r->device, r->stream, small);
-  px__block *own = best_fit(&r->stream->shelf, small, r->size);
+  px__block *own = best_fit(&r->stream->free_lists, small, r->size);
   if (own && !(r->device->cache.tight && own->node.size > r->size)) return own;
   px__block *other = best_fit_of_others(r->device, r->stream, small, r->size);
-  own = best_fit(&r->stream->shelf, small, r->size);  // the search may have joined it to others
+  own =
+      best_fit(&r->stream->free_lists, small, r->size);  // the search may have joined it to others
   return !own || (other && other->node.size < own->node.size) ? other : own;
 }
 

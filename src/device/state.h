@@ -42,10 +42,10 @@ typedef struct px__node {
 } px__node;
 
 // Free blocks, of the large pool and the small one (pool.c).
-typedef struct px__shelf {
+typedef struct px__free_lists {
   px__node *free[2];
   px__block *unsorted[2];  // freed last, and not in the tree yet
-} px__shelf;
+} px__free_lists;
 
 // The block that a stream freed last, in one of its pools (pool.c). Guarded by `latch`, which is
 // taken with or without the device's lock.
@@ -74,7 +74,7 @@ struct px_stream {
   px__mark *first, *last;
   int marks;
   // Cached memory of this stream.
-  px__shelf shelf;
+  px__free_lists free_lists;
   px__fast_bin fast[2];
   uint64_t rested;  // its latest work when a request waited for it to move pages (reserve.c)
   // The capture that its work is part of, or 0; where its memory comes from then; its latest work
@@ -173,7 +173,7 @@ struct px__private_pool {
   bool captured;                // a capture has used it: what is free is not known between replays
   bool lends, keeps_whole;      // options of px_memory_pool_set
   px_memory_allocator plugged;  // where new segments come from; zeros: from the backend
-  px__shelf shelf;
+  px__free_lists free_lists;
   px__stat reserved[3];  // of its segments, as the statistics counts them
   px__allocation whole;  // for the race checker: a replay writes it
 };
