@@ -51,16 +51,15 @@ static inline bool px__bin_push(px__fast_bin *bin, px__block *block) {
 px__block *px__bin_pop_shared(px__fast_bin *bin, size_t bytes);
 bool px__bin_push_shared(px__fast_bin *bin, px__block *block);
 
-// A allocation of so many bytes, or NULL. me: px__latch_here.
-__attribute__((always_inline)) static inline px_allocation *px__bin_take(px_stream *stream,
-                                                                         size_t bytes,
-                                                                         px__latch_thread *me) {
+// A allocation of so many bytes, or NULL. me: px__biased_lock_here.
+__attribute__((always_inline)) static inline px_allocation *px__bin_take(
+    px_stream *stream, size_t bytes, px__biased_lock_thread *me) {
   px__fast_bin *bin = px__bin_of(stream, bytes <= PX__SMALL);
   px__block *block;
   if (!__atomic_load_n(&bin->block, __ATOMIC_RELAXED) || !px__bin_serves(stream)) return NULL;
-  if (PX_LIKELY(px__latch_try(&bin->latch, me))) {
+  if (PX_LIKELY(px__biased_lock_try(&bin->latch, me))) {
     block = px__bin_pop(bin, bytes);
-    px__latch_leave(&bin->latch, me);
+    px__biased_lock_leave(&bin->latch, me);
   } else {
     block = px__bin_pop_shared(bin, bytes);
   }
@@ -73,9 +72,9 @@ static inline bool px__bin_give(px__block *block) {
   if (block->allocation.use_count || PX_UNLIKELY(block->in_private_pool) || px__unbinned_for(~0))
     return false;
   if (PX_UNLIKELY(block->allocation.uses != NULL)) px__allocation_drop_uses(&block->allocation);
-  px__latch_thread *me = px__latch_here;
-  if (PX_UNLIKELY(!px__latch_try(&bin->latch, me))) return px__bin_push_shared(bin, block);
+  px__biased_lock_thread *me = px__biased_lock_here;
+  if (PX_UNLIKELY(!px__biased_lock_try(&bin->latch, me))) return px__bin_push_shared(bin, block);
   bool taken = px__bin_push(bin, block);
-  px__latch_leave(&bin->latch, me);
+  px__biased_lock_leave(&bin->latch, me);
   return taken;
 }

@@ -206,7 +206,7 @@ static px_status new_allocation(px_allocation **out, size_t bytes, px__device *d
   return px__out_of_memory(d, r.size);
 }
 px_status px__cache_new(px_allocation **out, size_t bytes, px__device *d) {
-  px__latch_thread *me = px__latch_here;
+  px__biased_lock_thread *me = px__biased_lock_here;
   px_stream *stream = px__stream_now(d);
   *out = px__bin_take(stream, bytes, me);
   return PX_LIKELY(*out != NULL) ? PX_OK : new_allocation(out, bytes, d, stream);
@@ -221,7 +221,7 @@ px_status px__cache_new_locked(px_allocation **out, size_t bytes, px__device *d)
   *out = NULL;
   PX_CHECK(bytes <= GREATEST, PX_OUT_OF_MEMORY, "no device has %zu bytes", bytes);
   px__request r = {.device = d, .stream = px__stream_now(d), .bytes = bytes};
-  if ((*out = px__bin_take(r.stream, bytes, px__latch_here))) return PX_OK;
+  if ((*out = px__bin_take(r.stream, bytes, px__biased_lock_here))) return PX_OK;
   if (px__history_wants(PX_HISTORY_LIVE)) r.stack = px__stack_at_launch();
   r.size = px__pool_round(d, bytes);
   if (px__unbinned_for(PX__UNCACHED | PX__PLUGGED)) return new_raw(out, &r);

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 enum { ENOUGH = 1 << 10, MOST = 1 << 24 };
-_Thread_local px__latch_thread *px__latch_here;
+_Thread_local px__biased_lock_thread *px__biased_lock_here;
 static px__seat *threads;  // atomic; only added to
 static bool has_barriers;  // atomic
 
@@ -21,24 +21,24 @@ static pthread_key_t at_exit;
 static bool have_key;
 
 static void give_back(void *self) {
-  px__latch_here = NULL;
-  px__seat_leave(&((px__latch_thread *)self)->seat);
+  px__biased_lock_here = NULL;
+  px__seat_leave(&((px__biased_lock_thread *)self)->seat);
 }
 static void make_key(void) { have_key = pthread_key_create(&at_exit, give_back) == 0; }
 
 // The calling thread's; NULL without memory.
-static px__latch_thread *here(void) {
-  if (px__latch_here) return px__latch_here;
+static px__biased_lock_thread *here(void) {
+  if (px__biased_lock_here) return px__biased_lock_here;
   pthread_once(&once, make_key);
-  px__latch_thread *t = have_key ? px__seat_take(&threads, sizeof *t) : NULL;
+  px__biased_lock_thread *t = have_key ? px__seat_take(&threads, sizeof *t) : NULL;
   if (t && pthread_setspecific(at_exit, t)) px__seat_leave(&t->seat), t = NULL;
-  return px__latch_here = t;
+  return px__biased_lock_here = t;
 }
 
 // ---- the ownership
 static bool barrier(int command) { return syscall(SYS_membarrier, command, 0, 0) == 0; }
 
-void px__latch_start(void) {
+void px__biased_lock_start(void) {
   if (barrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED))
     __atomic_store_n(&has_barriers, true, __ATOMIC_RELAXED);
 }
@@ -51,7 +51,7 @@ static void reach_all(void) {
   nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 }
 
-static void take_away(px__latch *l, const px__latch_thread *owner) {
+static void take_away(px__biased_lock *l, const px__biased_lock_thread *owner) {
   __atomic_store_n(&l->owner, NULL, __ATOMIC_RELEASE);
   reach_all();
   while (__atomic_load_n(&owner->inside, __ATOMIC_ACQUIRE) == l)
@@ -59,9 +59,9 @@ static void take_away(px__latch *l, const px__latch_thread *owner) {
   l->reluctance = l->reluctance < MOST ? 2 * l->reluctance + ENOUGH : MOST;
 }
 
-void px__latch_enter_shared(px__latch *l) {
+void px__biased_lock_enter_shared(px__biased_lock *l) {
   px__spin_acquire(&l->spin);
-  const px__latch_thread *owner = __atomic_load_n(&l->owner, __ATOMIC_RELAXED);
+  const px__biased_lock_thread *owner = __atomic_load_n(&l->owner, __ATOMIC_RELAXED);
   if (owner) take_away(l, owner);
   if (!pthread_equal(l->latest, pthread_self())) {
     l->latest = pthread_self(), l->turns = 0;

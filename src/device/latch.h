@@ -12,13 +12,13 @@
 
 #include <pthread.h>
 
-typedef struct px__latch px__latch;
-typedef struct px__latch_thread {
+typedef struct px__biased_lock px__biased_lock;
+typedef struct px__biased_lock_thread {
   px__seat seat;
-  px__latch *inside;  // atomic: of which latch the thread is inside as its owner, or may be
-} px__latch_thread;
-struct px__latch {
-  px__latch_thread *owner;  // atomic, or NULL; written with `spin`
+  px__biased_lock *inside;  // atomic: of which latch the thread is inside as its owner, or may be
+} px__biased_lock_thread;
+struct px__biased_lock {
+  px__biased_lock_thread *owner;  // atomic, or NULL; written with `spin`
   uint8_t spin;
   // With `spin`: which thread took the latch last, how often in turn, and how often is enough, less
   // what always is.
@@ -34,12 +34,12 @@ static inline void px__spin_release(uint8_t *spin) { __atomic_clear(spin, __ATOM
 
 // latch.c. start: from here on latches may have owners, if the system has such barriers.
 // here: NULL: the thread has owned no latch.
-extern _Thread_local PX__OWN_THREAD px__latch_thread *px__latch_here;
-void px__latch_start(void);
-void px__latch_enter_shared(px__latch *latch);
+extern _Thread_local PX__OWN_THREAD px__biased_lock_thread *px__biased_lock_here;
+void px__biased_lock_start(void);
+void px__biased_lock_enter_shared(px__biased_lock *latch);
 
-// Whether the calling thread, which is px__latch_here, owns the latch, and so is inside now.
-static inline bool px__latch_try(px__latch *l, px__latch_thread *me) {
+// Whether the calling thread, which is px__biased_lock_here, owns the latch, and so is inside now.
+static inline bool px__biased_lock_try(px__biased_lock *l, px__biased_lock_thread *me) {
   if (PX_UNLIKELY(!me || __atomic_load_n(&l->owner, __ATOMIC_RELAXED) != me)) return false;
   __atomic_store_n(&me->inside, l, __ATOMIC_RELAXED);
   __atomic_signal_fence(__ATOMIC_SEQ_CST);
@@ -47,14 +47,14 @@ static inline bool px__latch_try(px__latch *l, px__latch_thread *me) {
   __atomic_store_n(&me->inside, NULL, __ATOMIC_RELEASE);
   return false;
 }
-// Gives what px__latch_leave wants: the thread, if it owns the latch.
-static inline px__latch_thread *px__latch_enter(px__latch *l) {
-  px__latch_thread *me = px__latch_here;
-  if (PX_LIKELY(px__latch_try(l, me))) return me;
-  px__latch_enter_shared(l);
+// Gives what px__biased_lock_leave wants: the thread, if it owns the latch.
+static inline px__biased_lock_thread *px__biased_lock_enter(px__biased_lock *l) {
+  px__biased_lock_thread *me = px__biased_lock_here;
+  if (PX_LIKELY(px__biased_lock_try(l, me))) return me;
+  px__biased_lock_enter_shared(l);
   return NULL;
 }
-static inline void px__latch_leave(px__latch *l, px__latch_thread *me) {
+static inline void px__biased_lock_leave(px__biased_lock *l, px__biased_lock_thread *me) {
   if (PX_LIKELY(me != NULL))
     __atomic_store_n(&me->inside, NULL, __ATOMIC_RELEASE);
   else

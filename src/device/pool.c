@@ -152,26 +152,26 @@ void px__pool_merge(px__device *d) {
 // ---- fast bins (bins.h)
 // Of a thread that does not own the latch.
 __attribute__((noinline)) px__block *px__bin_pop_shared(px__fast_bin *bin, size_t bytes) {
-  px__latch_thread *me = px__latch_enter(&bin->latch);
+  px__biased_lock_thread *me = px__biased_lock_enter(&bin->latch);
   px__block *block = px__bin_pop(bin, bytes);
-  px__latch_leave(&bin->latch, me);
+  px__biased_lock_leave(&bin->latch, me);
   return block;
 }
 __attribute__((noinline)) bool px__bin_push_shared(px__fast_bin *bin, px__block *block) {
-  px__latch_thread *me = px__latch_enter(&bin->latch);
+  px__biased_lock_thread *me = px__biased_lock_enter(&bin->latch);
   bool taken = px__bin_push(bin, block);
-  px__latch_leave(&bin->latch, me);
+  px__biased_lock_leave(&bin->latch, me);
   return taken;
 }
 
 static void flush(px__device *d, px_stream *stream, bool small) {
   px__fast_bin *bin = px__bin_of(stream, small);
-  px__latch_thread *me = px__latch_enter(&bin->latch);
+  px__biased_lock_thread *me = px__biased_lock_enter(&bin->latch);
   px__block *block = bin->block;
   px__bin_counts counts = bin->counts;
   __atomic_store_n(&bin->block, NULL, __ATOMIC_RELAXED);
   bin->counts = (px__bin_counts){0};
-  px__latch_leave(&bin->latch, me);
+  px__biased_lock_leave(&bin->latch, me);
   if (counts.count) px__statistics_add_bin(&d->cache.statistics, &counts, small);
   if (!block) return;
   px__statistics_free(&d->cache.statistics, block);

@@ -252,7 +252,7 @@ static px_status start(void) {
   px__rt.loads_late = PX__BACKEND_HAS(c.backend, loads_late) && c.backend->loads_late();
   c.backend->priority_range(&px__rt.least, &px__rt.greatest);
   px__virtual_begin();
-  px__latch_start();
+  px__biased_lock_start();
   if (px__rt.plugged.alloc) px__unbin(PX__PLUGGED, true);
   watch_forks();
   __atomic_store_n(&px__rt.ready, true, __ATOMIC_RELEASE);

@@ -50,7 +50,7 @@ typedef struct px__free_lists {
 // The block that a stream freed last, in one of its pools (pool.c). Guarded by `latch`, which is
 // taken with or without the device's lock.
 typedef struct px__fast_bin {
-  px__latch latch;
+  px__biased_lock latch;
   px__block *block;  // atomic: also read without
   px__bin_counts counts;
 } px__fast_bin;
