@@ -62,16 +62,16 @@ static inline px_status px__stopped_take(void) {
 }
 // memcpy for memory of any size, which ends early between pieces.
 px_status px__copy_long(void *to, const void *from, size_t bytes);
-// A list of blocks, which begin with a px__seat. px__seat_take gives the calling thread one that no
-// other has, perhaps with what that has left in it, or a new one of zeros; NULL without memory. It
-// passes no fault point: callers go on without.
-typedef struct px__seat {
-  struct px__seat *next;
+// A list of blocks, which begin with a px__thread_slot. px__thread_slot_take gives the calling
+// thread one that no other has, perhaps with what that has left in it, or a new one of zeros; NULL
+// without memory. It passes no fault point: callers go on without.
+typedef struct px__thread_slot {
+  struct px__thread_slot *next;
   bool taken;  // atomic
-} px__seat;
-void px__seat_add(px__seat **list, px__seat *seat);
-void *px__seat_take(px__seat **list, size_t bytes);
-void px__seat_leave(px__seat *seat);
+} px__thread_slot;
+void px__thread_slot_add(px__thread_slot **list, px__thread_slot *slot);
+void *px__thread_slot_take(px__thread_slot **list, size_t bytes);
+void px__thread_slot_release(px__thread_slot *slot);
 // Saves the thread's error while cleanup runs, which may set another one.
 typedef struct px__error_guard {
   bool held;

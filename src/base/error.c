@@ -11,14 +11,14 @@
 #include <stdio.h>
 
 typedef struct record {
-  px__seat seat;
+  px__thread_slot slot;
   px_error error;
   const void *names;  // where `missed` is not
   char missed[64];
 } record;
 enum { AT_START = 64 };
 static record first[AT_START];
-static px__seat *records;  // atomic; only added to
+static px__thread_slot *records;  // atomic; only added to
 static _Thread_local record *mine;
 static _Thread_local bool lost;  // there was no memory for the thread's record
 static const px_error no_error;
@@ -31,11 +31,11 @@ static bool have_key;
 
 static void give_back(void *self) {
   mine = NULL;
-  px__seat_leave(&((record *)self)->seat);
+  px__thread_slot_release(&((record *)self)->slot);
 }
 
 static void begin(void) {
-  for (int i = AT_START; i-- > 0;) px__seat_add(&records, &first[i].seat);
+  for (int i = AT_START; i-- > 0;) px__thread_slot_add(&records, &first[i].slot);
   have_key = pthread_key_create(&at_exit, give_back) == 0;
 }
 
@@ -43,7 +43,7 @@ static void begin(void) {
 static record *own(void) {
   if (mine) return mine;
   pthread_once(&once, begin);
-  mine = px__seat_take(&records, sizeof *mine);
+  mine = px__thread_slot_take(&records, sizeof *mine);
   lost = !mine;
   if (!mine) return NULL;
   if (have_key) pthread_setspecific(at_exit, mine);

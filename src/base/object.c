@@ -12,8 +12,8 @@
 // A hash table by address: a class has its own row or a later one. Rows are never emptied.
 static const px_class *classes[PX__CLASS_LIMIT];  // atomic
 
-static px__tally shared = {.seat.taken = true};  // of threads that have none; any may write it
-static px__seat *tallies = &shared.seat;         // atomic; only added to
+static px__tally shared = {.slot.taken = true};  // of threads that have none; any may write it
+static px__thread_slot *tallies = &shared.slot;  // atomic; only added to
 _Thread_local px__tally *px__tally_here;
 static _Thread_local bool over;  // the thread is ending, and has given its tally back
 
@@ -33,7 +33,7 @@ static void give_back(void *self) {
   px__tally *t = self;
   px__tally_here = NULL, over = true;
   for (int kind = 0; kind < PX__POOL_KINDS; kind++) empty(&t->pools[kind]);
-  px__seat_leave(&t->seat);
+  px__thread_slot_release(&t->slot);
 }
 
 static void make_key(void) { have_key = pthread_key_create(&at_exit, give_back) == 0; }
@@ -42,9 +42,9 @@ static void make_key(void) { have_key = pthread_key_create(&at_exit, give_back) 
 static void take_tally(void) {
   pthread_once(&once, make_key);
   if (over || !have_key) return;
-  px__tally *t = px__seat_take(&tallies, sizeof *t);
+  px__tally *t = px__thread_slot_take(&tallies, sizeof *t);
   if (t && pthread_setspecific(at_exit, t))
-    px__seat_leave(&t->seat);
+    px__thread_slot_release(&t->slot);
   else
     px__tally_here = t;
 }
@@ -145,7 +145,7 @@ int64_t px_live_objects(const char *name) {
   for (int row = 0; row < PX__CLASS_LIMIT; row++) {
     const px_class *cls = __atomic_load_n(&classes[row], __ATOMIC_RELAXED);
     if (!cls || (name && strcmp(name, cls->name))) continue;
-    for (px__seat *s = __atomic_load_n(&tallies, __ATOMIC_ACQUIRE); s; s = s->next)
+    for (px__thread_slot *s = __atomic_load_n(&tallies, __ATOMIC_ACQUIRE); s; s = s->next)
       sum += __atomic_load_n(&((px__tally *)s)->live[row], __ATOMIC_RELAXED);
   }
   return sum;

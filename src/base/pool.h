@@ -20,7 +20,7 @@ typedef struct px__pool {
 // What a thread has of objects: how many of each class it made, less those that it destroyed, by
 // row of object.c, and its lists. Counts are atomic: others read them.
 typedef struct px__tally {
-  px__seat seat;
+  px__thread_slot slot;
   px__pool pools[PX__POOL_KINDS];
   int64_t live[PX__CLASS_LIMIT];
 } px__tally;

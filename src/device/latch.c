@@ -12,8 +12,8 @@
 
 enum { ENOUGH = 1 << 10, MOST = 1 << 24 };
 _Thread_local px__biased_lock_thread *px__biased_lock_here;
-static px__seat *threads;  // atomic; only added to
-static bool has_barriers;  // atomic
+static px__thread_slot *threads;  // atomic; only added to
+static bool has_barriers;         // atomic
 
 // ---- the places of threads
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -22,7 +22,7 @@ static bool have_key;
 
 static void give_back(void *self) {
   px__biased_lock_here = NULL;
-  px__seat_leave(&((px__biased_lock_thread *)self)->seat);
+  px__thread_slot_release(&((px__biased_lock_thread *)self)->slot);
 }
 static void make_key(void) { have_key = pthread_key_create(&at_exit, give_back) == 0; }
 
@@ -30,8 +30,8 @@ static void make_key(void) { have_key = pthread_key_create(&at_exit, give_back) 
 static px__biased_lock_thread *here(void) {
   if (px__biased_lock_here) return px__biased_lock_here;
   pthread_once(&once, make_key);
-  px__biased_lock_thread *t = have_key ? px__seat_take(&threads, sizeof *t) : NULL;
-  if (t && pthread_setspecific(at_exit, t)) px__seat_leave(&t->seat), t = NULL;
+  px__biased_lock_thread *t = have_key ? px__thread_slot_take(&threads, sizeof *t) : NULL;
+  if (t && pthread_setspecific(at_exit, t)) px__thread_slot_release(&t->slot), t = NULL;
   return px__biased_lock_here = t;
 }
 

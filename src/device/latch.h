@@ -14,7 +14,7 @@
 
 typedef struct px__biased_lock px__biased_lock;
 typedef struct px__biased_lock_thread {
-  px__seat seat;
+  px__thread_slot slot;
   px__biased_lock *inside;  // atomic: of which latch the thread is inside as its owner, or may be
 } px__biased_lock_thread;
 struct px__biased_lock {
