@@ -12,9 +12,10 @@
 // A hash table by address: a class has its own row or a later one. Rows are never emptied.
 static const px_class *classes[PX__CLASS_LIMIT];  // atomic
 
-static px__tally shared = {.slot.taken = true};  // of threads that have none; any may write it
+static px__thread_cache shared = {.slot.taken =
+                                      true};     // of threads that have none; any may write it
 static px__thread_slot *tallies = &shared.slot;  // atomic; only added to
-_Thread_local px__tally *px__tally_here;
+_Thread_local px__thread_cache *px__thread_cache_here;
 static _Thread_local bool over;  // the thread is ending, and has given its tally back
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -30,8 +31,8 @@ static void empty(px__pool *pool) {
 }
 
 static void give_back(void *self) {
-  px__tally *t = self;
-  px__tally_here = NULL, over = true;
+  px__thread_cache *t = self;
+  px__thread_cache_here = NULL, over = true;
   for (int kind = 0; kind < PX__POOL_KINDS; kind++) empty(&t->pools[kind]);
   px__thread_slot_release(&t->slot);
 }
@@ -42,11 +43,11 @@ static void make_key(void) { have_key = pthread_key_create(&at_exit, give_back) 
 static void take_tally(void) {
   pthread_once(&once, make_key);
   if (over || !have_key) return;
-  px__tally *t = px__thread_slot_take(&tallies, sizeof *t);
+  px__thread_cache *t = px__thread_slot_take(&tallies, sizeof *t);
   if (t && pthread_setspecific(at_exit, t))
     px__thread_slot_release(&t->slot);
   else
-    px__tally_here = t;
+    px__thread_cache_here = t;
 }
 
 static int first_row(const px_class *cls) {
@@ -68,22 +69,22 @@ static int find_row(const px_class *cls) {
 }
 
 static __attribute__((noinline)) void count_slowly(const px_class *cls, int by) {
-  if (!px__tally_here) take_tally();
-  px__tally *mine = px__tally_here;
+  if (!px__thread_cache_here) take_tally();
+  px__thread_cache *mine = px__thread_cache_here;
   int64_t *live = &(mine ? mine : &shared)->live[find_row(cls)];
   if (mine)
-    px__tally_add(live, by);
+    px__live_add(live, by);
   else
     __atomic_add_fetch(live, by, __ATOMIC_RELAXED);
 }
 
 static inline void count(const px_class *cls, int by) {
-  px__tally *own = px__tally_here;
+  px__thread_cache *own = px__thread_cache_here;
   int row = first_row(cls);
   if (PX_UNLIKELY(!own || __atomic_load_n(&classes[row], __ATOMIC_RELAXED) != cls))
     count_slowly(cls, by);
   else
-    px__tally_add(&own->live[row], by);
+    px__live_add(&own->live[row], by);
 }
 
 void px__object_init(void *object, const px_class *cls) {
@@ -96,7 +97,7 @@ void px__object_init(void *object, const px_class *cls) {
 void px__object_end(void *object) { count(((px_object *)object)->cls, -1); }
 
 void px__pool_drop(enum px__pool_kind kind, void *object) {
-  px__tally *mine = px__tally_here;
+  px__thread_cache *mine = px__thread_cache_here;
   px__object_end(object);
   if (mine) mine->pools[kind].live = &mine->live[find_row(((px_object *)object)->cls)];
   px__free(object);
@@ -146,7 +147,7 @@ int64_t px_live_objects(const char *name) {
     const px_class *cls = __atomic_load_n(&classes[row], __ATOMIC_RELAXED);
     if (!cls || (name && strcmp(name, cls->name))) continue;
     for (px__thread_slot *s = __atomic_load_n(&tallies, __ATOMIC_ACQUIRE); s; s = s->next)
-      sum += __atomic_load_n(&((px__tally *)s)->live[row], __ATOMIC_RELAXED);
+      sum += __atomic_load_n(&((px__thread_cache *)s)->live[row], __ATOMIC_RELAXED);
   }
   return sum;
 }

@@ -19,13 +19,13 @@ typedef struct px__pool {
 } px__pool;
 // What a thread has of objects: how many of each class it made, less those that it destroyed, by
 // row of object.c, and its lists. Counts are atomic: others read them.
-typedef struct px__tally {
+typedef struct px__thread_cache {
   px__thread_slot slot;
   px__pool pools[PX__POOL_KINDS];
   int64_t live[PX__CLASS_LIMIT];
-} px__tally;
+} px__thread_cache;
 // NULL: none yet, or the thread is ending.
-extern _Thread_local PX__OWN_THREAD px__tally *px__tally_here;
+extern _Thread_local PX__OWN_THREAD px__thread_cache *px__thread_cache_here;
 
 // Ends an object that is on no list.
 void px__pool_drop(enum px__pool_kind kind, void *object);
@@ -41,31 +41,31 @@ void px__pool_drop(enum px__pool_kind kind, void *object);
 #define PX__POOL_ON 1
 #endif
 
-static inline void px__tally_add(int64_t *live, int by) {
+static inline void px__live_add(int64_t *live, int by) {
   __atomic_store_n(live, *live + by, __ATOMIC_RELAXED);
 }
 
 // Gives an object of the kind with one reference, as it ended, or NULL: the caller makes one. here:
-// px__tally_here, which who takes or gives several looks for once.
-static inline void *px__pool_take(px__tally *here, enum px__pool_kind kind) {
+// px__thread_cache_here, which who takes or gives several looks for once.
+static inline void *px__pool_take(px__thread_cache *here, enum px__pool_kind kind) {
   if (!PX__POOL_ON || PX_UNLIKELY(!here || !here->pools[kind].top) || px__faults()) return NULL;
   px__pool *pool = &here->pools[kind];
   px_object *object = pool->top;
   pool->top = *(void **)object;
   pool->count--;
-  px__tally_add(pool->live, 1);
+  px__live_add(pool->live, 1);
   __atomic_store_n(&object->refs, 1, __ATOMIC_RELAXED);
   return object;
 }
 
 // Ends an object, and keeps it.
-static inline void px__pool_give(px__tally *here, enum px__pool_kind kind, void *object) {
+static inline void px__pool_give(px__thread_cache *here, enum px__pool_kind kind, void *object) {
   px__pool *pool = here ? &here->pools[kind] : NULL;
   if (!PX__POOL_ON || PX_UNLIKELY(!pool || !pool->live || pool->count >= PX__POOL_LIMIT)) {
     px__pool_drop(kind, object);
     return;
   }
-  px__tally_add(pool->live, -1);
+  px__live_add(pool->live, -1);
   *(void **)object = pool->top;
   pool->top = object;
   pool->count++;

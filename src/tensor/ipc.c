@@ -81,7 +81,7 @@ px_status px_storage_from_ipc_handle(px_storage **out, const px_storage_handle *
   *out = NULL;
   PX_TRY(px__device_of_uuid(&device, handle->device));
   PX_SCOPED(px_storage) fresh = NULL;
-  PX_TRY(px__storage_new(&fresh, 0, px_cuda(device), px__tally_here));
+  PX_TRY(px__storage_new(&fresh, 0, px_cuda(device), px__thread_cache_here));
   if (!handle->bytes) return *out = PX_MOVE(fresh), PX_OK;
   PX_SCOPED(px_storage) found = NULL;
   PX_SCOPED(px_event) event = NULL;

@@ -119,7 +119,7 @@ static px_status storage_of(px_storage **out, int fd, size_t bytes, const char *
   px_allocation *block = NULL;
   PX_TRY(open_file(&s, fd, bytes, name));
   PX_TRY(block_over(&block, s, bytes));
-  PX_TRY(px__storage_from_allocation(out, block, px__tally_here));
+  PX_TRY(px__storage_from_allocation(out, block, px__thread_cache_here));
   (*out)->shared = s;
   (*out)->fixed = true;
   return PX_OK;

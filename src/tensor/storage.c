@@ -27,14 +27,14 @@ __attribute__((noinline, cold)) void px__storage_end_rest(px_storage *storage) {
   storage->whole = 0;
 }
 
-static void storage_destroy(void *self) { px__storage_end(self, px__tally_here); }
+static void storage_destroy(void *self) { px__storage_end(self, px__thread_cache_here); }
 const px_class px__storage_class = {"storage", storage_destroy};
 
 px_status px__storage_wrap(px_storage **out, void *data, size_t bytes, px_device device,
                            void (*release)(void *), void *context) {
   PX_SCOPED(px_storage) made = NULL;
   *out = NULL;
-  PX_TRY(px__storage_make(&made, NULL, px__tally_here));
+  PX_TRY(px__storage_make(&made, NULL, px__thread_cache_here));
   PX_TRY(px__allocation_wrap(&made->block, data, bytes, device, release, context));
   made->fixed = true;
   *out = PX_MOVE(made);
@@ -118,7 +118,7 @@ px_status px_storage_pin(px_storage **out, px_storage *storage) {
   }
   PX_TRY(px__allocation_new_pinned(&pinned, from->bytes));
   PX_SCOPED(px_storage) made = NULL;
-  PX_TRY(px__storage_from_allocation(&made, pinned, px__tally_here));
+  PX_TRY(px__storage_from_allocation(&made, pinned, px__thread_cache_here));
   if (from->bytes) PX_TRY(px__copy_bytes(pinned, 0, from, 0, from->bytes, false));
   *out = PX_MOVE(made);
   return PX_OK;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Making and ending storages: in a header, since every tensor that comes and goes does both.
-// `here` is px__tally_here.
+// `here` is px__thread_cache_here.
 #pragma once
 #include "base/pool.h"
 #include "tensor/tensor_impl.h"
@@ -10,7 +10,8 @@ extern PX__OWN const px_class px__storage_class;
 void px__storage_let_go(px_storage *storage, px_allocation *block_take);
 void px__storage_end_rest(px_storage *storage);
 
-static inline px_status px__storage_make(px_storage **out, px_allocation *block, px__tally *here) {
+static inline px_status px__storage_make(px_storage **out, px_allocation *block,
+                                         px__thread_cache *here) {
   *out = px__pool_take(here, PX__POOL_STORAGE);
   if (PX_UNLIKELY(!*out)) {
     PX_TRY(PX_NEW(out));
@@ -22,7 +23,7 @@ static inline px_status px__storage_make(px_storage **out, px_allocation *block,
 
 // Takes the block, also on failure.
 static inline px_status px__storage_from_allocation(px_storage **out, px_allocation *block_take,
-                                                    px__tally *here) {
+                                                    px__thread_cache *here) {
   px_status status = px__storage_make(out, block_take, here);
   if (PX_LIKELY(status == PX_OK)) return PX_OK;
   px__allocation_free(block_take);
@@ -30,7 +31,7 @@ static inline px_status px__storage_from_allocation(px_storage **out, px_allocat
 }
 
 static inline px_status px__storage_new(px_storage **out, size_t bytes, px_device device,
-                                        px__tally *here) {
+                                        px__thread_cache *here) {
   px_allocation *block = NULL;
   *out = NULL;
   PX_TRY(px__allocation_new(&block, bytes, device));
@@ -38,7 +39,7 @@ static inline px_status px__storage_new(px_storage **out, size_t bytes, px_devic
 }
 
 // Ends a storage that nobody has, and leaves it as px__storage_make wants it.
-static inline void px__storage_end(px_storage *storage, px__tally *here) {
+static inline void px__storage_end(px_storage *storage, px__thread_cache *here) {
   if (PX_UNLIKELY(storage->passed != NULL))
     px__storage_let_go(storage, storage->block);
   else
@@ -51,7 +52,7 @@ static inline void px__storage_end(px_storage *storage, px__tally *here) {
 }
 
 // px_release of a storage, or of NULL. Of one reference it is that of the caller alone.
-static inline void px__storage_release(px_storage *storage, px__tally *here) {
+static inline void px__storage_release(px_storage *storage, px__thread_cache *here) {
   if (PX_LIKELY(storage && __atomic_load_n(&storage->head.refs, __ATOMIC_ACQUIRE) == 1))
     px__storage_end(storage, here);
   else

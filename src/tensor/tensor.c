@@ -25,7 +25,7 @@ __attribute__((noinline)) static void end_rest(px_tensor *t) {
 // Leaves it as tensor_new has it, but for what tensor_make writes.
 static void tensor_destroy(void *self) {
   px_tensor *t = self;
-  px__tally *here = px__tally_here;
+  px__thread_cache *here = px__thread_cache_here;
   if (PX_UNLIKELY(is_kept(t))) kept_release(px_tensor_kept(t));
   px__storage_release(t->storage, here);
   t->user = NULL;
@@ -53,7 +53,7 @@ static px_tensor *tensor_new(void) {
 }
 
 // A tensor with room for so many dimensions, or NULL.
-static px_tensor *find_tensor(int ndim, px__tally *here) {
+static px_tensor *find_tensor(int ndim, px__thread_cache *here) {
   px_tensor *t = px__pool_take(here, PX__POOL_TENSOR);
   if (PX_UNLIKELY(!t)) t = tensor_new();
   if (PX_LIKELY(ndim <= PX__OWN_DIMS) || !t) return t;
@@ -65,7 +65,7 @@ static px_tensor *find_tensor(int ndim, px__tally *here) {
 
 // Everything but the geometry. Takes the storage, also on failure.
 static px_status tensor_make(px_tensor **out, px_storage *storage_take, px_dtype dtype, int ndim,
-                             uint16_t flags, px__tally *here) {
+                             uint16_t flags, px__thread_cache *here) {
   px_tensor *t = *out = find_tensor(ndim, here);
   if (PX_UNLIKELY(!t)) {
     px_release(storage_take);
@@ -106,14 +106,16 @@ static void set_geometry(px_tensor *t, int ndim, const int64_t *sizes, const int
 
 px_status px__tensor_new(px_tensor **out, px_storage *storage, px_dtype dtype, int ndim,
                          const int64_t *sizes, const int64_t *strides, int64_t offset) {
-  PX_TRY(tensor_make(out, px_retain(storage), dtype, ndim, px__thread_marks.fresh, px__tally_here));
+  PX_TRY(tensor_make(out, px_retain(storage), dtype, ndim, px__thread_marks.fresh,
+                     px__thread_cache_here));
   set_geometry(*out, ndim, sizes, strides, offset);
   return PX_OK;
 }
 
 PX__WHOLE px_status px__tensor_over(px_tensor **out, px_storage *storage_take, int ndim,
                                     const int64_t *sizes, const int64_t *strides, px_dtype dtype) {
-  PX_TRY(tensor_make(out, storage_take, dtype, ndim, px__thread_marks.fresh, px__tally_here));
+  PX_TRY(
+      tensor_make(out, storage_take, dtype, ndim, px__thread_marks.fresh, px__thread_cache_here));
   set_geometry(*out, ndim, sizes, strides, 0);
   return PX_OK;
 }
@@ -126,7 +128,7 @@ PX__WHOLE static inline px_status view_plain(px_tensor **out, const px_tensor *s
   unsigned marks = px__thread_marks.view, kept = PX_TENSOR_INFERENCE | PX_TENSOR_LAZY;
   if (!(marks & PX_TENSOR_VIEW)) kept |= PX_TENSOR_ALIASED;
   PX_TRY(tensor_make(out, px_retain(self->storage), (px_dtype)self->dtype, ndim,
-                     (uint16_t)(marks | (self->flags & kept)), px__tally_here));
+                     (uint16_t)(marks | (self->flags & kept)), px__thread_cache_here));
   px_tensor *view = *out;
   set_geometry(view, ndim, sizes, strides, offset);
   if (self->version) view->version = px_retain(self->version);
@@ -188,7 +190,7 @@ PX__WHOLE px_status px_tensor_empty(px_tensor **out, int ndim, const int64_t *si
   PX_GIVEN_N(sizes, ndim);
   size_t bytes;
   px_storage *storage;
-  px__tally *here = px__tally_here;
+  px__thread_cache *here = px__thread_cache_here;
   uint16_t marks = px__thread_marks.fresh;
   *out = NULL;
   PX_TRY(settle_options(&dtype, &device));
@@ -210,7 +212,7 @@ px_status px_tensor_empty_strided(px_tensor **out, int ndim, const int64_t *size
   PX_TRY(settle_options(&dtype, &device));
   PX_TRY(px__check_sizes(ndim, sizes));
   PX_TRY(px__extent_bytes(&bytes, ndim, sizes, strides, 0, dtype));
-  PX_TRY(px__storage_new(&storage, bytes, device, px__tally_here));
+  PX_TRY(px__storage_new(&storage, bytes, device, px__thread_cache_here));
   PX_TRY(px__tensor_over(out, storage, ndim, sizes, strides, dtype));
   return PX_OK;
 }
@@ -237,7 +239,7 @@ px_status px_tensor_empty_pinned(px_tensor **out, int ndim, const int64_t *sizes
   PX_TRY(px__check_sizes(ndim, sizes));
   PX_TRY(px__row_major_bytes(&bytes, ndim, sizes, dtype));
   PX_TRY(px__allocation_new_pinned(&block, bytes));
-  PX_TRY(px__storage_from_allocation(&storage, block, px__tally_here));
+  PX_TRY(px__storage_from_allocation(&storage, block, px__thread_cache_here));
   PX_TRY(px__tensor_over(out, storage, ndim, sizes, NULL, dtype));
   return PX_OK;
 }
@@ -265,7 +267,7 @@ px_status px_tensor_wrap(px_tensor **out, void *data, size_t bytes, int ndim, co
            px_dtype_name(dtype), item, data);
   // The tensor comes first and the wrapping last, so that a failure never calls `release`.
   PX_SCOPED(px_tensor) made = NULL;
-  PX_TRY(tensor_make(&made, NULL, dtype, ndim, px__thread_marks.fresh, px__tally_here));
+  PX_TRY(tensor_make(&made, NULL, dtype, ndim, px__thread_marks.fresh, px__thread_cache_here));
   PX_TRY(px__storage_wrap(&made->storage, data, bytes, device, release, context));
   set_geometry(made, ndim, sizes, strides, 0);
   *out = PX_MOVE(made);
