@@ -82,7 +82,7 @@ px_status px__cache_rest(px__device *d) {
 // ---- allocating
 // From what there is. Lock held.
 static px_allocation *from_pool(const px__request *r) {
-  px_allocation *allocation = px__thrift_allocate(r);
+  px_allocation *allocation = px__compact_allocate(r);
   return allocation ? allocation : px__pool_allocate(r);
 }
 
@@ -113,7 +113,7 @@ static px_status serve_again(px_allocation **out, const px__request *r) {
   px__pool_flush(d);
   px__pool_sweep(d);
   px__pool_merge(d);
-  d->cache.thrifty = px__thrift_may(d);
+  d->cache.compact = px__compact_possible(d);
   if ((*out = from_pool(r))) return PX_OK;
   d->cache.statistics.num_alloc_retries++;
   px__request tight = *r;

@@ -243,7 +243,7 @@ static bool should_split(const px__block *block, size_t size) {
   const px__private_pool *pool = block->segment->private_pool;
   if (PX_UNLIKELY(pool != NULL) && pool->keeps_whole) return false;
   const px__cache *c = &block->stream->owner->cache;
-  bool tight = block->segment->paged && (c->tight || c->thrifty);
+  bool tight = block->segment->paged && (c->tight || c->compact);
   if (block->small || size <= SMALL || tight) return left >= GRAIN;
   return left > GREATEST_LEFT && size < c->settings.max_split;
 }

@@ -109,9 +109,9 @@ void px__reserve_make_way(px_allocation **out, px__request *r) {
   if (d->cache.settings.threshold > 0) collect(d);
   if (px__pages_wanted(d)) {
     d->cache.tight = is_past_allowance(d, r);
-    if (d->cache.tight && !d->cache.thrifty && px__thrift_may(d)) {
-      d->cache.thrifty = true;
-      if ((*out = px__thrift_allocate(r))) return;
+    if (d->cache.tight && !d->cache.compact && px__compact_possible(d)) {
+      d->cache.compact = true;
+      if ((*out = px__compact_allocate(r))) return;
     }
     if (!d->cache.tight || (*out = px__pool_allocate_other(r))) return;
     if ((r->rests = is_worth_a_rest(d, r))) return;
@@ -163,7 +163,7 @@ void px__reserve_release(px__device *d, bool pages) {
   d->cache.most = (size_t)d->cache.statistics.allocated_bytes[0].current;
   d->cache.misses = (px__misses){0};
   d->cache.tight = false;
-  if (!pages) d->cache.thrifty = false;
+  if (!pages) d->cache.compact = false;
 }
 
 void px__reserve_end_pool(px__device *d, px__private_pool *pool) {

@@ -226,7 +226,7 @@ typedef struct px__cache {
   size_t most;         // the most in use when a request found no fit, since the cache was emptied
   px__misses misses;   // ... since then
   bool tight;          // more would have been reserved than is worth it (reserve.c)
-  bool thrifty;        // ... since the cache was emptied, on a device of few pages (thrift.c)
+  bool compact;        // ... since the cache was emptied, on a device of few pages (thrift.c)
   bool moved;          // runs have met or lost pages: they are of all streams (runs.c)
   uintptr_t range, range_end;  // addresses for pages; 0: none yet
   bool range_asked;
@@ -583,9 +583,9 @@ px_status px__runs_put(px__block **out, const px__request *request, uintptr_t at
 
 // ---- thrift.c: with the lock held
 // Whether the device has so few pages that requests may be placed with care. allocate does so, if
-// the cache is thrifty and no room is to serve; NULL: there is no place.
-bool px__thrift_may(px__device *d);
-px_allocation *px__thrift_allocate(const px__request *request);
+// the cache is compact and no room is to serve; NULL: there is no place.
+bool px__compact_possible(px__device *d);
+px_allocation *px__compact_allocate(const px__request *request);
 
 // ---- plugged.c: from an allocator of the program's; back to it; the allocation of a block goes
 // back to the one in place of the cache, after a wait, without a lock

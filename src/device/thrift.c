@@ -25,7 +25,7 @@ typedef struct survey {
   px__segment *below, *above;
 } survey;
 
-bool px__thrift_may(px__device *d) {
+bool px__compact_possible(px__device *d) {
   const px__cache *c = &d->cache;
   return px__pages_wanted(d) && (c->range_end - c->range) / PX__PAGE <= MOST;
 }
@@ -145,9 +145,9 @@ static px__block *cut_below(px__device *d, px__block *block, uintptr_t at) {
   return upper ? upper : block;
 }
 
-px_allocation *px__thrift_allocate(const px__request *r) {
+px_allocation *px__compact_allocate(const px__request *r) {
   px__device *d = r->device;
-  if (PX_LIKELY(!d->cache.thrifty) || px__request_pool(r) || !px__thrift_may(d)) return NULL;
+  if (PX_LIKELY(!d->cache.compact) || px__request_pool(r) || !px__compact_possible(d)) return NULL;
   px__request mixed = *r;
   survey s = {.r = &mixed};
   mixed.mixed = true;
