@@ -63,18 +63,18 @@ static px_status drain(px__device *d) {
     bool waits = next_pending(d, &use);
     px__device_unlock(d);
     if (!waits) return PX_OK;
-    PX_TRY(px__stream_reach(use.stream, use.seq));
+    PX_TRY(px__stream_wait_seq(use.stream, use.seq));
   }
 }
 
-px_status px__cache_rest(px__device *d) {
+px_status px__cache_wait(px__device *d) {
   px__use use;
   PX_TRY(drain(d));
   for (int i = 0; i < __atomic_load_n(&d->stream_count, __ATOMIC_ACQUIRE); i++) {
     px__device_lock(d);
     bool waits = keeps_busy(d, d->streams[i], &use);
     px__device_unlock(d);
-    if (waits) PX_TRY(px__stream_reach(use.stream, use.seq));
+    if (waits) PX_TRY(px__stream_wait_seq(use.stream, use.seq));
   }
   return PX_OK;
 }
@@ -92,7 +92,7 @@ static px_status serve(px_allocation **out, px__request *r) {
   if (d->cache.pending) px__pool_sweep(d);
   if ((*out = from_pool(r))) return PX_OK;
   px__reserve_make_way(out, r);
-  return *out || r->rests ? PX_OK : px__segment_extend(out, r);
+  return *out || r->retry_after_wait ? PX_OK : px__segment_extend(out, r);
 }
 
 static void note_oom(const px__request *r) {
@@ -136,7 +136,7 @@ static px_status serve_again(px_allocation **out, const px__request *r) {
 
 static px_status under_pressure(px_allocation **out, const px__request *r) {
   reclaim_all();
-  PX_TRY(px__cache_rest(r->device));
+  PX_TRY(px__cache_wait(r->device));
   px__device_lock(r->device);
   px_status status = serve_again(out, r);
   px__device_unlock(r->device);
@@ -144,9 +144,10 @@ static px_status under_pressure(px_allocation **out, const px__request *r) {
 }
 
 // A request that reserve.c would have wait. No lock held.
-__attribute__((noinline, cold)) static px_status serve_rested(px_allocation **out, px__request *r) {
-  r->may_rest = r->rests = false;
-  PX_TRY(px__cache_rest(r->device));
+__attribute__((noinline, cold)) static px_status serve_after_wait(px_allocation **out,
+                                                                  px__request *r) {
+  r->may_wait = r->retry_after_wait = false;
+  PX_TRY(px__cache_wait(r->device));
   px__device_lock(r->device);
   px_status status = serve(out, r);
   px__device_unlock(r->device);
@@ -189,14 +190,14 @@ static px_status new_allocation(px_allocation **out, size_t bytes, px__device *d
   *out = NULL;
   if (bytes == 0) return new_empty(out, d);
   if (bytes > GREATEST) return px__out_of_memory(d, GREATEST);
-  px__request r = {.device = d, .stream = stream, .bytes = bytes, .may_rest = true};
+  px__request r = {.device = d, .stream = stream, .bytes = bytes, .may_wait = true};
   if (px__history_wants(PX_HISTORY_LIVE)) r.stack = px__stack_here();
   px__device_lock(d);
   r.size = px__pool_round(d, bytes);
   bool uncached = px__unbinned_for(PX__UNCACHED | PX__PLUGGED);
   px_status status = uncached ? PX_OK : serve(out, &r);
   px__device_unlock(d);
-  if (PX_UNLIKELY(r.rests)) status = serve_rested(out, &r);
+  if (PX_UNLIKELY(r.retry_after_wait)) status = serve_after_wait(out, &r);
   if (PX_UNLIKELY(uncached))
     status = new_raw(out, &r);
   else if (PX_UNLIKELY(status == PX_OUT_OF_MEMORY))
@@ -243,7 +244,7 @@ static void use_everywhere(px__device *d, px_allocation *allocation) {
     px_stream *stream = d->streams[i];
     if (px__synced(stream) >= px__issued(stream)) continue;
     if (px__allocation_record_stream(allocation, stream) != PX_OK &&
-        px__stream_reach(stream, px__issued(stream)) != PX_OK)
+        px__stream_wait_seq(stream, px__issued(stream)) != PX_OK)
       px_error_clear();
   }
   px_interrupt_hold(false);

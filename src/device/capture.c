@@ -3,8 +3,8 @@
 //
 // A stream that is captured has the number of its capture; memory for it comes from a room. Its
 // timeline goes on: captured work has numbers and clocks, by which the allocator and the race
-// checker see what is ordered. It counts as done when the stream has reached a mark after the
-// capture.
+// checker see what is ordered. It counts as done when the stream has allocator_synced a mark after
+// the capture.
 #include "device/capture.h"
 
 // ---- streams

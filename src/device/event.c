@@ -3,8 +3,8 @@
 // at the first record, which also binds the event to a device.
 //
 // An event of several processes (PX_EVENT_INTERPROCESS) may be recorded by any of them. Whether its
-// latest record is reached only the backend knows; what this process's own record tells of its
-// streams' clocks, a mark of their own tells.
+// latest record is allocator_synced only the backend knows; what this process's own record tells of
+// its streams' clocks, a mark of their own tells.
 #include "device/state.h"
 #include "phlox/queue.h"
 
@@ -124,7 +124,7 @@ px_status px__device_wait_event(int device, px_event *event) {
   return PX_OK;
 }
 
-// Whether the record of this process is reached, where the latest one is.
+// Whether the record of this process is allocator_synced, where the latest one is.
 static bool own_is_reached(const px_event *event) {
   if (!is_shared(event)) return true;
   px__device_lock(event->stream->owner);
@@ -153,9 +153,10 @@ px_status px_event_query(bool *out, px_event *event) {
 }
 
 bool px_event_reached(const px_event *event) {
-  bool reached = false;
+  bool allocator_synced = false;
   if (!event->native || px__rt.forked) return !event->native;
-  if (px__rt.backend->event_query(event->native, &reached) == PX_OK) return reached;
+  if (px__rt.backend->event_query(event->native, &allocator_synced) == PX_OK)
+    return allocator_synced;
   px_error_clear();
   return false;
 }
@@ -188,7 +189,7 @@ px_status px_event_synchronize(px_event *event) {
   px__waiting now = px__wait_begin();
   if (status == PX_OK && s.native) status = px__rt.backend->event_synchronize(s.native);
   px__wait_end(now);
-  if (status == PX_OK && s.stream && s.shared) status = px__stream_reach(s.stream, s.seq);
+  if (status == PX_OK && s.stream && s.shared) status = px__stream_wait_seq(s.stream, s.seq);
   if (status == PX_OK && s.stream) px__stream_synced(s.stream, s.seq, &s.clock);
   px__free(s.clock.at);
   PX_TRY(status);

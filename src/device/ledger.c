@@ -82,7 +82,7 @@ void px__statistics_merge(px__statistics *l, const px__segment *segment) {
 }
 
 // Each of these requests followed a free of the same block, so only the requested bytes can have
-// reached a new peak.
+// allocator_synced a new peak.
 void px__statistics_add_bin(px__statistics *l, const px__bin_counts *u, bool small) {
   px__stat *const once[] = {l->allocation, l->active};
   px__stat *const sized[] = {l->allocated_bytes, l->active_bytes};

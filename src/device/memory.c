@@ -9,7 +9,7 @@ px_status px_memory_empty_cache(void) {
   for (int i = 0; i < px__rt.count; i++) {
     px__device *d = px__device_found(i);
     if (!d) continue;
-    px_status status = px__cache_rest(d);
+    px_status status = px__cache_wait(d);
     if (status == PX_ACCELERATOR)
       px_error_clear();  // the device is broken, as its next call says: nothing of it goes back
     else

@@ -17,7 +17,7 @@ static void pool_destroy(void *self) {
     px__error_guard guard;
     px__error_save(&guard);
     px_interrupt_hold(true);
-    if (px__cache_rest(pool->device) != PX_OK) px_error_clear();  // less goes back then
+    if (px__cache_wait(pool->device) != PX_OK) px_error_clear();  // less goes back then
     px_interrupt_hold(false);
     px__error_restore(&guard);
     px__device_lock(pool->device);

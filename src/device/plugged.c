@@ -21,7 +21,7 @@ void px__plugged_free(px__block *block) {
   px__error_guard guard;
   px__error_save(&guard);
   px_interrupt_hold(true);
-  if (px__stream_reach(stream, px__issued(stream)) != PX_OK) px_error_clear();
+  if (px__stream_wait_seq(stream, px__issued(stream)) != PX_OK) px_error_clear();
   px_interrupt_hold(false);
   px__error_restore(&guard);
   px__plugged_give(&px__rt.plugged, stream, allocation->data, allocation->bytes);

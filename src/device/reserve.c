@@ -93,12 +93,12 @@ static bool works_alone(const px_stream *self) {
 
 // Whether a request should wait: what is free is in use by work that has not been waited for
 // lately.
-static bool is_worth_a_rest(const px__device *d, const px__request *r) {
+static bool should_wait(const px__device *d, const px__request *r) {
   px_stream *s = r->stream;
-  if (!r->may_rest || px__request_pool(r) || px__device_captures(d) || !works_alone(s))
+  if (!r->may_wait || px__request_pool(r) || px__device_captures(d) || !works_alone(s))
     return false;
-  if (s->rested && s->issued - s->rested < PATIENCE) return false;
-  s->rested = s->issued;
+  if (s->retry_waited && s->issued - s->retry_waited < PATIENCE) return false;
+  s->retry_waited = s->issued;
   return true;
 }
 
@@ -114,20 +114,20 @@ void px__reserve_make_way(px_allocation **out, px__request *r) {
       if ((*out = px__compact_allocate(r))) return;
     }
     if (!d->cache.tight || (*out = px__pool_allocate_other(r))) return;
-    if ((r->rests = is_worth_a_rest(d, r))) return;
+    if ((r->retry_after_wait = should_wait(d, r))) return;
     grow(out, r);
   } else if (d->cache.settings.expands == PX__SOON && r->size > PX__SMALL) {
     release_down_to(d, reserved > wanted ? reserved - wanted : 0);
   }
 }
 
-// rested: no work uses free memory any more.
-static bool may_go(const px__segment *segment, bool rested) {
-  return (rested || !px__segment_must_rest(segment)) && px__segment_can_go(segment);
+// retry_waited: no work uses free memory any more.
+static bool may_go(const px__segment *segment, bool retry_waited) {
+  return (retry_waited || !px__segment_must_be_idle(segment)) && px__segment_can_go(segment);
 }
 
 static bool waits_for_work(const px__segment *segment) {
-  return px__segment_must_rest(segment) && px__segment_is_free(segment) &&
+  return px__segment_must_be_idle(segment) && px__segment_is_free(segment) &&
          !px__segment_can_go(segment);
 }
 

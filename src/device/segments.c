@@ -116,8 +116,8 @@ bool px__segment_is_free(const px__segment *segment) {
 // The backend's release waits for work that uses the memory, so the streams of the blocks do not
 // matter; pages must be out of use when they go.
 bool px__segment_can_go(const px__segment *segment) {
-  bool rests = px__segment_must_rest(segment);
-  for (px__block *block = segment->first; block && rests; block = block->next)
+  bool retry_after_wait = px__segment_must_be_idle(segment);
+  for (px__block *block = segment->first; block && retry_after_wait; block = block->next)
     if (!px__block_is_idle(block)) return false;
   return px__segment_is_free(segment);
 }

@@ -66,17 +66,17 @@ struct px_stream {
   int64_t id;
   px__device *owner;  // NULL: the CPU's
   void *native;
-  uint64_t issued;     // written under the lock, read without (atomic)
-  uint64_t completed;  // known to be done (atomic)
-  uint64_t synced;     // the host has waited for it (atomic)
-  uint64_t reached;    // ... or the allocator has (atomic)
+  uint64_t issued;            // written under the lock, read without (atomic)
+  uint64_t completed;         // known to be done (atomic)
+  uint64_t synced;            // the host has waited for it (atomic)
+  uint64_t allocator_synced;  // ... or the allocator has (atomic)
   px__clock clock;
   px__mark *first, *last;
   int marks;
   // Cached memory of this stream.
   px__free_lists free_lists;
   px__fast_bin fast[2];
-  uint64_t rested;  // its latest work when a request waited for it to move pages (reserve.c)
+  uint64_t retry_waited;  // its latest work when a request waited for it to move pages (reserve.c)
   // The capture that its work is part of, or 0; where its memory comes from then; its latest work
   // there (atomic, written under the lock).
   uint64_t capture;
@@ -396,7 +396,7 @@ static inline uint64_t px__synced(const px_stream *s) {
 // time.
 static inline uint64_t px__done(const px_stream *s) {
   if (PX_UNLIKELY(__atomic_load_n(&px__in_order, __ATOMIC_RELAXED)))
-    return __atomic_load_n(&s->reached, __ATOMIC_ACQUIRE);
+    return __atomic_load_n(&s->allocator_synced, __ATOMIC_ACQUIRE);
   return px__completed(s);
 }
 // Whether work `seq` of `before` is done, or comes before what is issued to `after` from now on
@@ -405,14 +405,15 @@ static inline bool px__ordered(const px_stream *before, uint64_t seq, const px_s
   return before == after || px__done(before) >= seq ||
          px__clock_at(&after->clock, before->index) >= seq;
 }
-// Lock held. mark: records an event after all work issued so far. poll: looks which are reached.
+// Lock held. mark: records an event after all work issued so far. poll: looks which are
+// allocator_synced.
 px_status px__stream_mark(px_stream *s) __attribute__((warn_unused_result));
 void px__stream_poll(px_stream *s);
 void px__stream_ask(px_stream *s);  // also without marks, if the stream is idle
 // Work `seq` is known to be done, since somebody has waited for it.
 void px__stream_finished(px_stream *s, uint64_t seq);
 // No lock held: the host waits until work `seq` is done. Nobody asked for that: it orders nothing.
-px_status px__stream_reach(px_stream *s, uint64_t seq) __attribute__((warn_unused_result));
+px_status px__stream_wait_seq(px_stream *s, uint64_t seq) __attribute__((warn_unused_result));
 // No lock held: later work of `after` waits for all issued to `before`.
 px_status px__stream_order(px_stream *after, px_stream *before) __attribute__((warn_unused_result));
 // ... for work `seq` of it, before which `clock` says what came.
@@ -504,10 +505,11 @@ px__node *px__tree_after(px__node *root, px__node *of);  // the next in order
 typedef struct px__request {
   px__device *device;
   px_stream *stream;
-  size_t bytes, size;         // as asked for, and rounded
-  bool tight;                 // a new segment has no more than that
-  bool mixed;                 // ... and is a large one, whatever the size, that all may share
-  bool may_rest, rests;       // who asks could wait for work; and should, and ask again (reserve.c)
+  size_t bytes, size;  // as asked for, and rounded
+  bool tight;          // a new segment has no more than that
+  bool mixed;          // ... and is a large one, whatever the size, that all may share
+  bool may_wait,
+      retry_after_wait;       // who asks could wait for work; and should, and ask again (reserve.c)
   const px_traceback *stack;  // where, if there is a history
 } px__request;
 // From what is free, NULL if nothing fits; from a new segment. Lock held.
@@ -559,7 +561,7 @@ void px__segment_forget(px__device *d, px__segment *segment);
 bool px__segment_is_free(const px__segment *segment);
 bool px__segment_can_go(const px__segment *segment);
 // Whether a segment goes only when nothing uses it any more; the backend waits for others.
-static inline bool px__segment_must_rest(const px__segment *segment) {
+static inline bool px__segment_must_be_idle(const px__segment *segment) {
   return segment->paged || segment->plugged.alloc;
 }
 px__segment *px__segment_oldest(const px__device *d);
@@ -705,7 +707,7 @@ px_status px__cache_new_locked(px_allocation **out, size_t bytes, px__device *d)
 void px__cache_free(px_allocation *allocation);
 void px__cache_free_raw(px_allocation *allocation);  // of kind PX__RAW
 // Waits, without a lock, for work that uses memory which is freed, or free: what was issued so far.
-px_status px__cache_rest(px__device *d) __attribute__((warn_unused_result));
+px_status px__cache_wait(px__device *d) __attribute__((warn_unused_result));
 // ---- scratch.c: memory that backends allocate while a launch is issued, with its device's lock
 // held
 typedef struct px__scratch {

@@ -7,7 +7,7 @@ px_status px__allocation_wait_conflicts(px_allocation *allocation, bool write, p
   px__use use;
   while (px__allocation_conflict(b, write, by, &use)) {
     if (px__completed(use.stream) < use.seq) PX_TRY(px__sync_point());
-    PX_TRY(px__stream_reach(use.stream, use.seq));
+    PX_TRY(px__stream_wait_seq(use.stream, use.seq));
     px__allocation_forget_use(b, &use);
   }
   return PX_OK;
@@ -45,7 +45,7 @@ void px__allocation_wait_uses(px__allocation *b) {
   px__error_save(&guard);
   px_interrupt_hold(true);
   for (int i = 0; i < b->use_count; i++)
-    if (px__stream_reach(b->uses[i].stream, b->uses[i].seq) != PX_OK) px_error_clear();
+    if (px__stream_wait_seq(b->uses[i].stream, b->uses[i].seq) != PX_OK) px_error_clear();
   px_interrupt_hold(false);
   px__error_restore(&guard);
 }

@@ -3,8 +3,8 @@
 //
 // Work of a stream is numbered from 1. `completed` is how far the device is known to be: it follows
 // marks, which are backend events recorded where somebody may ask later. `synced` is how far the
-// host has waited. Only `synced` orders host work, since `completed` depends on timing. `reached`
-// is how far the allocator has waited, too, which settings may have it keep to.
+// host has waited. Only `synced` orders host work, since `completed` depends on timing.
+// `allocator_synced` is how far the allocator has waited, too, which settings may have it keep to.
 #include "device/state.h"
 
 px_status px__clock_room(px__clock *clock, int count) {
@@ -37,7 +37,7 @@ static void raise_to(uint64_t *place, uint64_t seq) {
 
 void px__stream_finished(px_stream *s, uint64_t seq) {
   raise_to(&s->completed, seq);
-  raise_to(&s->reached, seq);
+  raise_to(&s->allocator_synced, seq);
 }
 
 void px__stream_synced(px_stream *s, uint64_t seq, const px__clock *clock) {
@@ -72,8 +72,8 @@ static px_status mark_new(px__mark **out, px__device *d) {
   return PX_OK;
 }
 
-// Where nobody waits, marks would pile up: making one looks whether old ones are reached.
-// What is captured is not reached; a mark after the capture stands for it.
+// Where nobody waits, marks would pile up: making one looks whether old ones are allocator_synced.
+// What is captured is not allocator_synced; a mark after the capture stands for it.
 enum { MANY_MARKS = 64 };
 px_status px__stream_mark(px_stream *s) {
   if (px__capture_of(s)) return PX_OK;
@@ -135,8 +135,8 @@ static void mark_release(px_stream *s, px__mark *mark) {
 }
 
 // ---- waits
-px_status px__stream_reach(px_stream *s, uint64_t seq) {
-  if (px__completed(s) >= seq) return raise_to(&s->reached, seq), PX_OK;
+px_status px__stream_wait_seq(px_stream *s, uint64_t seq) {
+  if (px__completed(s) >= seq) return raise_to(&s->allocator_synced, seq), PX_OK;
   px__mark *mark = NULL;
   px__device_lock(s->owner);
   px_status status = mark_at(&mark, s, seq);
@@ -147,7 +147,7 @@ px_status px__stream_reach(px_stream *s, uint64_t seq) {
   px__wait_end(now);
   px__device_lock(s->owner);
   if (status == PX_OK) raise_to(&s->completed, mark ? mark->seq : seq);
-  if (status == PX_OK) raise_to(&s->reached, seq);
+  if (status == PX_OK) raise_to(&s->allocator_synced, seq);
   if (mark) mark_release(s, mark);
   px__stream_poll(s);
   px__device_unlock(s->owner);
@@ -221,7 +221,7 @@ px_status px__stream_order_at(px_stream *after, px_stream *before, uint64_t seq,
 }
 
 // The same within a capture, by an event that is not among the stream's marks: its record is part
-// of the graph, and is not reached.
+// of the graph, and is not allocator_synced.
 static px_status order_captured(px_stream *after, px_stream *before, uint64_t seq,
                                 const px__clock *clock, uint64_t capture) {
   px__mark *mark = NULL;
