@@ -20,7 +20,7 @@ static const char *const colors[] = {
 typedef struct drawing {
   px__text *to;
   const px_memory_past *past;
-  px__past read;
+  px__usage_history read;
   double scale;                                    // pixels a byte
   int64_t below[PX__COLUMNS], above[PX__COLUMNS];  // the edges of the part that is drawn
 } drawing;
@@ -162,13 +162,13 @@ static px_status add_devices(px__text *body, int *top, const px_memory_past *dev
   for (int i = 0; i < count; i++) {
     drawing d = {.to = body, .past = &devices[i]};
     if (!has_blocks(d.past)) continue;
-    px_status status = px__past_read(&d.read, d.past);
+    px_status status = px__usage_history_read(&d.read, d.past);
     if (status == PX_OK) {
       px__text_add(body, "<g transform='translate(0 %d)'>\n", *top);
       *top += add_device(&d, owners);
       px__text_add(body, "</g>\n");
     }
-    px__past_drop(&d.read);
+    px__usage_history_drop(&d.read);
     PX_TRY(status);
   }
   return PX_OK;

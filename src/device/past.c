@@ -147,7 +147,7 @@ static int column_of(const px_memory_past *p, int64_t event) {
   return (int)(event * PX__COLUMNS / p->event_count);
 }
 
-static void find_columns(const reader *r, px__past *out, int64_t total) {
+static void find_columns(const reader *r, px__usage_history *out, int64_t total) {
   const px_memory_past *p = r->past;
   int64_t reserved = reserved_before(p);
   for (int i = 0; i < PX__COLUMNS; i++) out->columns[i].event = -1;
@@ -181,7 +181,7 @@ static int by_rank(const void *a, const void *b) {
 }
 
 // Goes through the events once more, now that it is known after which of them a column is.
-static void fill_columns(const reader *r, px__past *out, rank *ranks, int64_t total) {
+static void fill_columns(const reader *r, px__usage_history *out, rank *ranks, int64_t total) {
   int column = 0;
   ranks[0].most = total;  // for the time being, what is held now
   for (int64_t i = 0; i < r->past->event_count; i++) {
@@ -196,7 +196,7 @@ static void fill_columns(const reader *r, px__past *out, rank *ranks, int64_t to
   }
 }
 
-static px_status rank_owners(reader *r, px__past *out, int64_t total) {
+static px_status rank_owners(reader *r, px__usage_history *out, int64_t total) {
   size_t count = (size_t)r->count;
   rank *ranks = NULL;
   int64_t *held = NULL;
@@ -226,7 +226,7 @@ static px_status make_room(reader *r) {
   return px__alloc((void **)&r->owners, most * sizeof *r->owners);
 }
 
-static px_status read_all(reader *r, px__past *out) {
+static px_status read_all(reader *r, px__usage_history *out) {
   int64_t total = 0;
   PX_TRY(make_room(r));
   PX_TRY(find_old(r, &total));
@@ -236,9 +236,9 @@ static px_status read_all(reader *r, px__past *out) {
   return rank_owners(r, out, total);
 }
 
-px_status px__past_read(px__past *out, const px_memory_past *past) {
+px_status px__usage_history_read(px__usage_history *out, const px_memory_past *past) {
   reader r = {.past = past};
-  *out = (px__past){0};
+  *out = (px__usage_history){0};
   px_status status = read_all(&r, out);
   out->owners = r.owners, out->owner_count = r.count;
   px__free(r.changes);
@@ -247,7 +247,7 @@ px_status px__past_read(px__past *out, const px_memory_past *past) {
   return status;
 }
 
-void px__past_drop(px__past *past) {
+void px__usage_history_drop(px__usage_history *past) {
   for (int i = 0; i < past->owner_count; i++) px__free(past->owners[i]);
   px__free(past->owners);
   px__free(past->memory[0]);

@@ -13,7 +13,7 @@ typedef struct px__column {
   int64_t total;     // bytes that lived
   int64_t reserved;  // the most in the column until then
 } px__column;
-typedef struct px__past {
+typedef struct px__usage_history {
   px__column columns[PX__COLUMNS];
   int peak;         // the column in which most lived
   char **owners;    // by what they held at the peak, and then at most
@@ -22,9 +22,9 @@ typedef struct px__past {
   int64_t **held;   // by owner, bytes in each column
   int64_t most;     // the highest figure of all columns
   void *memory[2];  // of `held`, and of what it points to
-} px__past;
+} px__usage_history;
 
-// Frees with px__past_drop, also after an error. There are events.
-px_status px__past_read(px__past *out, const px_memory_past *past)
+// Frees with px__usage_history_drop, also after an error. There are events.
+px_status px__usage_history_read(px__usage_history *out, const px_memory_past *past)
     __attribute__((warn_unused_result));
-void px__past_drop(px__past *past);
+void px__usage_history_drop(px__usage_history *past);
