@@ -692,10 +692,10 @@ static void take_back(const px_op *op, void **results, int *done) {
 static px_status call_together(const px_op *op, px_call_mode mode, int count, const px_value *args,
                                void **results, int *done) {
   px__error_guard error;
-  px__together_begin();
+  px__launch_batch_begin();
   px_status status = call_in_turn(op, mode, count, args, results, done);
   if (status != PX_OK) px__error_save(&error);
-  px_status issued = px__together_end();
+  px_status issued = px__launch_batch_end();
   if (issued != PX_OK) take_back(op, results, done);
   if (status == PX_OK) return issued;
   px__error_restore(&error);
@@ -734,7 +734,7 @@ px_status px_op_call_each(const px_op *op, px_call_mode mode, int count, const p
   if (!can_collect(op)) return call_in_turn(op, mode, count, args, results, done);
   px_status status = PX_OK;
   while (*done < count && status == PX_OK) {
-    int some = count - *done < PX__TOGETHER ? count - *done : PX__TOGETHER, now;
+    int some = count - *done < PX__LAUNCH_BATCH_LIMIT ? count - *done : PX__LAUNCH_BATCH_LIMIT, now;
     status = call_together(op, mode, some, args + *done * op->param_count,
                            results + *done * op->result_count, &now);
     *done += now;
@@ -742,17 +742,17 @@ px_status px_op_call_each(const px_op *op, px_call_mode mode, int count, const p
   return status;
 }
 
-void px_together_begin(void) { px__together_begin(); }
+void px_together_begin(void) { px__launch_batch_begin(); }
 
 px_status px_together_end(px_status so_far) {
   px__error_guard error;
-  if (so_far == PX_OK) return px__together_end();
+  if (so_far == PX_OK) return px__launch_batch_end();
   if ((unsigned)so_far >= PX_STATUS_COUNT) {
-    (void)!px__together_end();
+    (void)!px__launch_batch_end();
     PX_FAIL(PX_VALUE, "px_together_end: %d is no status", (int)so_far);
   }
   px__error_save(&error);
-  (void)!px__together_end();
+  (void)!px__launch_batch_end();
   px__error_restore(&error);
   return so_far;
 }

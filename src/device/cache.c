@@ -252,7 +252,7 @@ static void use_everywhere(px__device *d, px_allocation *allocation) {
 
 // What the allocation's uses are, before it may be another's.
 static void note_uses(px__device *d, px__block *block) {
-  if (px__collecting) px__collecting->let_go(&block->allocation);
+  if (px__launch_batching) px__launch_batching->let_go(&block->allocation);
   if (!block->allocation.pub.foreign && !block->allocation.use_count) return;
   px__error_guard guard;
   px__error_save(&guard);

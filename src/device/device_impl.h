@@ -153,13 +153,14 @@ px_status px__kernels_ready(px_device_type type) __attribute__((warn_unused_resu
 // faults are raised by the next call that synchronizes.
 px_status px__launch(px_device device, px_launch *launch, const px_access *accesses,
                      int access_count) __attribute__((warn_unused_result));
-enum { PX__TOGETHER = 48 };  // the most that are issued at a time
-// px_together_begin and px_together_end. Between them, px__together_parts says that what is written
-// to the allocation never overlaps and is not read.
-void px__together_begin(void);
-px_status px__together_parts(const px_allocation *allocation) __attribute__((warn_unused_result));
-px_status px__together_end(void) __attribute__((warn_unused_result));
-bool px__together_on(void);
+enum { PX__LAUNCH_BATCH_LIMIT = 48 };  // the most that are issued at a time
+// px_together_begin and px_together_end. Between them, px__launch_batch_parts says that what is
+// written to the allocation never overlaps and is not read.
+void px__launch_batch_begin(void);
+px_status px__launch_batch_parts(const px_allocation *allocation)
+    __attribute__((warn_unused_result));
+px_status px__launch_batch_end(void) __attribute__((warn_unused_result));
+bool px__launch_batch_active(void);
 // Outermost op being called by this thread; NULL outside a call. Used to name the op in errors; the
 // layer of ops sets it.
 extern _Thread_local PX__OWN_THREAD const char *px__caller;

@@ -200,10 +200,10 @@ px_status px__launch(px_device device, px_launch *launch, const px_access *acces
   px_stream *stream = px__stream_now(d);
   if (px__rt.loads_late && !px__capture_of(stream)) PX_TRY(await_code(d, stream, launch));
   bool peered = __atomic_load_n(&px__rt.peered, __ATOMIC_RELAXED);
-  if (PX_UNLIKELY(px__collecting != NULL) && !px__stream_blocks(stream) && !px__profile_on() &&
+  if (PX_UNLIKELY(px__launch_batching != NULL) && !px__stream_blocks(stream) && !px__profile_on() &&
       !(peered && peers_of(d, accesses, access_count))) {
     bool taken;
-    PX_TRY(px__together_add(&taken, d, stream, launch, accesses, access_count));
+    PX_TRY(px__launch_batch_add(&taken, d, stream, launch, accesses, access_count));
     if (taken) return PX_OK;
   }
   PX_TRY((PX_UNLIKELY(peered) ? issue_among : issue)(d, stream, launch, accesses, access_count));

@@ -735,19 +735,19 @@ static inline px_status px__launch_given(px__device *d, px_status status) {
 // ---- together.c
 // What a thread that collects its launches does before other work is issued, and before a
 // allocation's memory becomes somebody else's (no lock held). NULL: it collects none.
-typedef struct px__collector {
+typedef struct px__launch_batch_hooks {
   px_status (*flush)(void);
   void (*let_go)(const px__allocation *allocation);
-} px__collector;
-extern _Thread_local PX__OWN_THREAD const px__collector *px__collecting;  // state.c
+} px__launch_batch_hooks;
+extern _Thread_local PX__OWN_THREAD const px__launch_batch_hooks *px__launch_batching;  // state.c
 // Issues what the thread has collected: before it waits, or lets others wait.
-static inline px_status px__collected_issue(void) {
-  return PX_UNLIKELY(px__collecting != NULL) ? px__collecting->flush() : PX_OK;
+static inline px_status px__launch_batch_flush(void) {
+  return PX_UNLIKELY(px__launch_batching != NULL) ? px__launch_batching->flush() : PX_OK;
 }
 // Adds a launch to the list, after it has issued what the launch depends on. *taken false: the
 // launch fits into no list, and those before it are issued.
-px_status px__together_add(bool *taken, px__device *d, px_stream *stream, const px_launch *launch,
-                           const px_access *accesses, int count)
+px_status px__launch_batch_add(bool *taken, px__device *d, px_stream *stream,
+                               const px_launch *launch, const px_access *accesses, int count)
     __attribute__((warn_unused_result));
 
 // ---- races.c

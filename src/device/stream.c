@@ -65,7 +65,7 @@ px_status px_stream_synchronize(px_stream *stream) {
   PX_GIVEN(stream);
   if (!stream->owner) return PX_OK;
   PX_TRY(check_alive());
-  PX_TRY(px__collected_issue());
+  PX_TRY(px__launch_batch_flush());
   PX_TRY(px__capture_asked(stream));
   PX_TRY(px__sync_point());
   return px__stream_finish(stream);
@@ -82,7 +82,7 @@ px_status px_stream_wait_stream(px_stream *stream, px_stream *other) {
   PX_GIVEN(other);
   if (!stream->owner || !other->owner || stream == other) return PX_OK;
   PX_TRY(check_alive());
-  PX_TRY(px__collected_issue());
+  PX_TRY(px__launch_batch_flush());
   return px__stream_order(stream, other);
 }
 
@@ -153,7 +153,7 @@ px_status px_device_synchronize(int index) {
   px__clock clock = {0};
   uint64_t seqs[PX__DEVICE_STREAMS];
   PX_TRY(px_device_init());
-  PX_TRY(px__collected_issue());
+  PX_TRY(px__launch_batch_flush());
   PX_TRY(px__device_get(&d, index < 0 ? px_device_peek() : index));
   PX_TRY(px__capture_asked_device(d));
   int count = __atomic_load_n(&d->stream_count, __ATOMIC_ACQUIRE);

@@ -286,7 +286,7 @@ px_status px__work_number(px__work *work, const px_access *accesses, int count) 
 
 px_status px__work_begin(px__work *work, px_stream *stream, const char *op,
                          const px_access *accesses, int count) {
-  PX_TRY(px__collected_issue());
+  PX_TRY(px__launch_batch_flush());
   px__work_describe(work, stream, op, accesses, count);
   px__device_lock(stream->owner);
   px_status status = px__work_number(work, accesses, count);

@@ -24,7 +24,7 @@ typedef struct list {
   px_status status;       // of what was issued and failed first
   px__error_guard error;  // of that, if nobody was told of it
   bool untold;
-  later launches[PX__TOGETHER];
+  later launches[PX__LAUNCH_BATCH_LIMIT];
   _Alignas(16) char room[ROOM];
 } list;
 static _Thread_local list *here;  // NULL until there is something to collect
@@ -72,7 +72,7 @@ static void mark(const list *t, const px_access *accesses, int count) {
 // ---- issuing
 
 static px_status hand_over(list *t, int count) {
-  const px_launch *launches[PX__TOGETHER];
+  const px_launch *launches[PX__LAUNCH_BATCH_LIMIT];
   const px_backend *backend = px__rt.backend;
   void *stream = t->stream->native;
   for (int i = 0; i < count; i++) launches[i] = t->launches[i].launch;
@@ -114,11 +114,11 @@ static px_status flush(void) {
 // ---- collecting
 
 static bool fits(const list *t, size_t bytes) {
-  return t->count < PX__TOGETHER && bytes <= ROOM - t->used;
+  return t->count < PX__LAUNCH_BATCH_LIMIT && bytes <= ROOM - t->used;
 }
 
-px_status px__together_add(bool *taken, px__device *d, px_stream *stream, const px_launch *launch,
-                           const px_access *accesses, int count) {
+px_status px__launch_batch_add(bool *taken, px__device *d, px_stream *stream,
+                               const px_launch *launch, const px_access *accesses, int count) {
   PX_TRY(make());
   list *t = here;
   size_t bytes = px__launch_pack(launch, NULL, 0);
@@ -156,22 +156,22 @@ static void let_go(const px__allocation *allocation) {
 
 // ---- from begin to end
 
-void px__together_begin(void) {
-  static const px__collector collector = {flush, let_go};
-  px__collecting = &collector;
+void px__launch_batch_begin(void) {
+  static const px__launch_batch_hooks collector = {flush, let_go};
+  px__launch_batching = &collector;
 }
 
-px_status px__together_parts(const px_allocation *allocation) {
+px_status px__launch_batch_parts(const px_allocation *allocation) {
   PX_TRY(make());
   here->parts = allocation;
   return PX_OK;
 }
 
-bool px__together_on(void) { return px__collecting != NULL; }
+bool px__launch_batch_active(void) { return px__launch_batching != NULL; }
 
-px_status px__together_end(void) {
+px_status px__launch_batch_end(void) {
   list *t = here;
-  px__collecting = NULL;
+  px__launch_batching = NULL;
   if (!t) return PX_OK;
   (void)!flush();
   px_status status = t->status;

@@ -68,7 +68,7 @@ static bool is_short(const px_tensor *to, const px_tensor *from) {
   enum { LONG = 1 << 18 };
   if (!is_plain(to, from)) return false;
   return px__tensor_device(to).type == PX_CPU ? (size_t)to->numel * px__item(to) < LONG
-                                              : !px__together_on();
+                                              : !px__launch_batch_active();
 }
 
 bool px__overlap(const px_tensor *a, const px_tensor *b) {
