@@ -36,7 +36,7 @@ struct px__counters {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 // All below: guarded by `lock`. This process's own counters stay until it ends.
 static px__counters own, *others;
-static px__passed *sent, *received;
+static px__ipc_reference *sent, *received;
 static int64_t kept, kept_checked;  // storages that ended and are others' still; at the last look
 
 static px_status failed(const char *what) {
@@ -48,7 +48,7 @@ static px_status has_ended(void) {
   PX_FAIL(PX_RUNTIME, "the process that sent the storage has let go of it");
 }
 
-static void unlist(px__passed **list, px__passed *p) {
+static void unlist(px__ipc_reference **list, px__ipc_reference *p) {
   while (*list != p) list = &(*list)->next;
   *list = p->next;
 }
@@ -124,14 +124,14 @@ static int lock_place(const px__counters *c, uint64_t at, short type, int comman
 
 // Whether other processes have the storage, or have still to receive it. If that cannot be found
 // out, they have.
-static bool is_wanted(const px__passed *p) {
+static bool is_wanted(const px__ipc_reference *p) {
   short found = F_RDLCK;
   if (__atomic_load_n(&own.places[p->place].flying, __ATOMIC_ACQUIRE)) return true;
   return lock_place(&own, p->place, F_WRLCK, F_OFD_GETLK, &found) != 0 || found != F_UNLCK;
 }
 
 // ---- sending
-static px_status take_place(px__passed *p) {
+static px_status take_place(px__ipc_reference *p) {
   static uint64_t next, serial;
   for (int i = 0; i < PLACES; i++) {
     uint64_t at = next++ % PLACES;
@@ -145,7 +145,7 @@ static px_status take_place(px__passed *p) {
 }
 
 static px_status make_sent(px_storage *storage) {
-  px__passed *p;
+  px__ipc_reference *p;
   PX_TRY(start_own());
   PX_TRY(PX_NEW(&p));
   px_status status = px_event_new(&p->event, PX_EVENT_INTERPROCESS);
@@ -161,7 +161,7 @@ static px_status make_sent(px_storage *storage) {
   return PX_OK;
 }
 
-px_status px__passed_of_storage(px__passed **out, px_storage *storage) {
+px_status px__ipc_reference_of_storage(px__ipc_reference **out, px_storage *storage) {
   pthread_mutex_lock(&lock);
   px_status status = storage->passed ? PX_OK : make_sent(storage);
   *out = storage->passed;
@@ -173,20 +173,20 @@ px_status px__passed_of_storage(px__passed **out, px_storage *storage) {
   return PX_OK;
 }
 
-void px__passed_fly(px_storage_handle *out, px__passed *p) {
+void px__ipc_reference_send(px_storage_handle *out, px__ipc_reference *p) {
   out->counters = own.handle;
   out->place = p->place, out->serial = p->serial;
   __atomic_add_fetch(&own.places[p->place].flying, 1, __ATOMIC_ACQ_REL);
 }
 
 // Takes a storage that nobody wants off the list. It is to be disposed of without the lock.
-static void end_sent(px__passed *p) {
+static void end_sent(px__ipc_reference *p) {
   unlist(&sent, p);
   __atomic_store_n(&own.places[p->place].serial, 0, __ATOMIC_RELEASE);
 }
 
-static void dispose(px__passed *list) {
-  for (px__passed *next; list; list = next) {
+static void dispose(px__ipc_reference *list) {
+  for (px__ipc_reference *next; list; list = next) {
     next = list->next;
     px__allocation_free(list->block);
     px_release(list->event);
@@ -195,9 +195,9 @@ static void dispose(px__passed *list) {
 }
 
 // Takes off the list what was kept and is nobody's any more. Gives how many storages are others'.
-static int64_t sort_out(px__passed **ended) {
+static int64_t sort_out(px__ipc_reference **ended) {
   int64_t left = 0;
-  for (px__passed *p = sent, *next; p; p = next) {
+  for (px__ipc_reference *p = sent, *next; p; p = next) {
     next = p->next;
     bool wanted = is_wanted(p);
     left += wanted;
@@ -211,8 +211,8 @@ static int64_t sort_out(px__passed **ended) {
   return left;
 }
 
-int64_t px__passed_collect(void) {
-  px__passed *ended = NULL;
+int64_t px__ipc_references_collect(void) {
+  px__ipc_reference *ended = NULL;
   pthread_mutex_lock(&lock);
   int64_t left = sort_out(&ended);
   pthread_mutex_unlock(&lock);
@@ -220,7 +220,7 @@ int64_t px__passed_collect(void) {
   return left;
 }
 
-bool px__passed_many(void) {
+bool px__ipc_references_collect_is_due(void) {
   enum { OFTEN = 64 };
   pthread_mutex_lock(&lock);
   bool many = kept >= 2 * kept_checked + OFTEN;
@@ -229,14 +229,14 @@ bool px__passed_many(void) {
 }
 
 // ---- receiving
-static bool shares_place(const px__passed *p) {
-  for (const px__passed *other = received; other; other = other->next)
+static bool shares_place(const px__ipc_reference *p) {
+  for (const px__ipc_reference *other = received; other; other = other->next)
     if (other != p && other->from == p->from && other->serial == p->serial) return true;
   return false;
 }
 
-void px__passed_drop(void *context) {
-  px__passed *p = context;
+void px__ipc_reference_drop(void *context) {
+  px__ipc_reference *p = context;
   if (!px_device_initialized()) return;
   pthread_mutex_lock(&lock);
   unlist(&received, p);
@@ -247,7 +247,7 @@ void px__passed_drop(void *context) {
 }
 
 // If a handle was used twice, the count stays at 0, and the lock is what keeps the memory.
-void px__passed_land(const px__passed *p) {
+void px__ipc_reference_received(const px__ipc_reference *p) {
   uint64_t *at = &(p->from ? p->from : &own)->places[p->place].flying;
   uint64_t flying = __atomic_load_n(at, __ATOMIC_RELAXED);
   while (flying && !__atomic_compare_exchange_n(at, &flying, flying - 1, true, __ATOMIC_ACQ_REL,
@@ -256,7 +256,7 @@ void px__passed_land(const px__passed *p) {
 }
 
 // Locks the place, if this process has not done so.
-static px_status take_hold(px__passed *p) {
+static px_status take_hold(px__ipc_reference *p) {
   const place *at = &p->from->places[p->place];
   bool first = !shares_place(p);
   if (first && lock_place(p->from, p->place, F_RDLCK, F_OFD_SETLK, NULL)) return failed("lock");
@@ -265,8 +265,8 @@ static px_status take_hold(px__passed *p) {
   return has_ended();
 }
 
-static px_status make_received(px__passed **out, const px_storage_handle *handle) {
-  px__passed *p;
+static px_status make_received(px__ipc_reference **out, const px_storage_handle *handle) {
+  px__ipc_reference *p;
   PX_CHECK(handle->place < PLACES, PX_VALUE, "the bytes are no handle that Phlox has made");
   PX_TRY(PX_NEW(&p));
   p->place = handle->place, p->serial = handle->serial;
@@ -282,7 +282,7 @@ static px_status make_received(px__passed **out, const px_storage_handle *handle
   return PX_OK;
 }
 
-static px__passed *find(px__passed *list, const px_storage_handle *handle) {
+static px__ipc_reference *find(px__ipc_reference *list, const px_storage_handle *handle) {
   const size_t size = sizeof handle->counters;
   while (list && (list->serial != handle->serial || list->place != handle->place ||
                   (list->from && memcmp(&list->from->handle, &handle->counters, size))))
@@ -292,7 +292,7 @@ static px__passed *find(px__passed *list, const px_storage_handle *handle) {
 
 // The record's storage with one more reference; NULL if there is none, or another thread is ending
 // it.
-static px_storage *revive(const px__passed *p) {
+static px_storage *revive(const px__ipc_reference *p) {
   px_storage *storage = p ? p->storage : NULL;
   int32_t refs = storage ? __atomic_load_n(&storage->head.refs, __ATOMIC_RELAXED) : 0;
   while (refs > 0 && !__atomic_compare_exchange_n(&storage->head.refs, &refs, refs + 1, true,
@@ -301,7 +301,8 @@ static px_storage *revive(const px__passed *p) {
   return refs > 0 ? storage : NULL;
 }
 
-px_status px__passed_find(px_storage **out, px__passed **fresh, const px_storage_handle *handle) {
+px_status px__ipc_reference_find(px_storage **out, px__ipc_reference **fresh,
+                                 const px_storage_handle *handle) {
   pthread_mutex_lock(&lock);
   *out = revive(find(received, handle));
   px_status status = *out ? PX_OK : make_received(fresh, handle);
@@ -310,7 +311,7 @@ px_status px__passed_find(px_storage **out, px__passed **fresh, const px_storage
 }
 
 // Gives a fresh storage a block in the place of its own, which is given back. Lock held.
-static px_allocation *exchange(px_storage *fresh, px_allocation *block, px__passed *p) {
+static px_allocation *exchange(px_storage *fresh, px_allocation *block, px__ipc_reference *p) {
   px_allocation *empty = fresh->block;
   fresh->block = block;
   fresh->passed = p;
@@ -318,26 +319,26 @@ static px_allocation *exchange(px_storage *fresh, px_allocation *block, px__pass
   return empty;
 }
 
-void px__passed_put(px_storage *fresh, px_allocation *block, px__passed *p) {
+void px__ipc_reference_attach(px_storage *fresh, px_allocation *block, px__ipc_reference *p) {
   pthread_mutex_lock(&lock);
   px_allocation *empty = exchange(fresh, block, p);
   pthread_mutex_unlock(&lock);
   px__allocation_free(empty);
 }
 
-bool px__passed_ours(const px_storage_handle *handle) {
+bool px__ipc_reference_is_own(const px_storage_handle *handle) {
   pthread_mutex_lock(&lock);
   bool ours = own.places && !memcmp(&own.handle, &handle->counters, sizeof own.handle);
   pthread_mutex_unlock(&lock);
   return ours;
 }
 
-px_status px__passed_take_back(px_storage **out, px_event **event, px_storage *fresh,
-                               const px_storage_handle *handle) {
+px_status px__ipc_reference_take_back(px_storage **out, px_event **event, px_storage *fresh,
+                                      const px_storage_handle *handle) {
   for (*out = NULL; !*out; sched_yield()) {  // while another thread ends the storage
     px_allocation *empty = NULL;
     pthread_mutex_lock(&lock);
-    px__passed *p = find(sent, handle);
+    px__ipc_reference *p = find(sent, handle);
     if (p && p->block) empty = exchange(fresh, p->block, p), p->block = NULL, kept--;
     *out = revive(p);
     if (*out) *event = px_retain(p->event);
@@ -350,7 +351,7 @@ px_status px__passed_take_back(px_storage **out, px_event **event, px_storage *f
 
 // ---- the end of a storage
 void px__passed_end(px_storage *storage, px_allocation *block_take) {
-  px__passed *p = storage->passed, *ended = NULL;
+  px__ipc_reference *p = storage->passed, *ended = NULL;
   storage->passed = NULL;
   if (px_device_initialized()) {
     pthread_mutex_lock(&lock);

@@ -5,18 +5,18 @@
 #include "phlox/random.h"
 #include "phlox/tensor.h"
 
-typedef struct px__shared px__shared;  // shared.c
-typedef struct px__passed px__passed;  // passed.c
-typedef struct px__former px__former;  // storage.c
+typedef struct px__shared px__shared;                // shared.c
+typedef struct px__ipc_reference px__ipc_reference;  // passed.c
+typedef struct px__former px__former;                // storage.c
 struct px_storage {
   px_object head;
   px_allocation *block;
-  uint64_t version;    // of all tensors over it, but for aliases
-  bool fixed;          // somebody else's memory, or other processes' too: cannot grow
-  px__shared *shared;  // the block's memory file, if it has one
-  px__passed *passed;  // of a device: that other processes have it too
-  px__former *former;  // blocks that it had, and whose addresses are still known to somebody
-  size_t whole;        // bytes that tensors over it may reach to, where it has been cut below; 0
+  uint64_t version;           // of all tensors over it, but for aliases
+  bool fixed;                 // somebody else's memory, or other processes' too: cannot grow
+  px__shared *shared;         // the block's memory file, if it has one
+  px__ipc_reference *passed;  // of a device: that other processes have it too
+  px__former *former;         // blocks that it had, and whose addresses are still known to somebody
+  size_t whole;  // bytes that tensors over it may reach to, where it has been cut below; 0
 };
 
 // Shared memory in files with names (named.c): how often which processes hold one, a page behind
