@@ -41,19 +41,19 @@ px_status px__capture_add(px_graph *g, px_stream *stream) {
   return status;
 }
 
-px_status px__capture_meet(px_stream *stream, uint64_t capture) {
+px_status px__capture_join(px_stream *stream, uint64_t capture) {
   uint64_t own = px__capture_of(stream);
-  if (!capture) return px__capture_spoil(own, 905);
+  if (!capture) return px__capture_invalidate(own, 905);
   px__captures_lock();
-  px_graph *g = px__capture_at(capture),
-           *other = own && own != capture ? px__capture_at(own) : NULL;
-  bool spoilt = g && g->spoilt;
-  if (g && other) g->spoilt = other->spoilt = true;
-  if (!g && other) other->spoilt = true;
+  px_graph *g = px__capture_by_id(capture),
+           *other = own && own != capture ? px__capture_by_id(own) : NULL;
+  bool invalid = g && g->invalid;
+  if (g && other) g->invalid = other->invalid = true;
+  if (!g && other) other->invalid = true;
   px__captures_unlock();
   if (!g) return px__error_cuda(907);
   if (other) return px__error_cuda(902);
-  if (spoilt) return px__error_cuda(901);
+  if (invalid) return px__error_cuda(901);
   return own ? PX_OK : px__capture_add(g, stream);
 }
 
@@ -69,12 +69,12 @@ static px_status make_room(void **rows, int64_t *room, int64_t count, size_t siz
 
 static px_status keep_touch(px_graph *g, const px_access *a) {
   PX_TRY(make_room((void **)&g->touches, &g->touch_room, g->touch_count, sizeof *g->touches));
-  px__touch *touch = &g->touches[g->touch_count++];
-  *touch = (px__touch){.data = a->allocation->data,
-                       .begin = a->begin,
-                       .end = a->end,
-                       .write = a->write,
-                       .work = g->work_count};
+  px__captured_access *touch = &g->touches[g->touch_count++];
+  *touch = (px__captured_access){.data = a->allocation->data,
+                                 .begin = a->begin,
+                                 .end = a->end,
+                                 .write = a->write,
+                                 .work = g->work_count};
   memcpy(touch->gaps, a->gaps, sizeof touch->gaps);
   return PX_OK;
 }
@@ -97,10 +97,10 @@ static px_status keep(px_graph *g, const px__work *work, const px_access *access
   return PX_OK;
 }
 
-px_status px__capture_keep(const px__work *work, const px_access *accesses, int count) {
+px_status px__capture_record(const px__work *work, const px_access *accesses, int count) {
   px__captures_lock();
-  px_graph *g = px__capture_at(work->capture);
-  bool whole = g && !g->spoilt;
+  px_graph *g = px__capture_by_id(work->capture);
+  bool whole = g && !g->invalid;
   px_status status = whole ? keep(g, work, accesses, count) : PX_OK;
   px__captures_unlock();
   if (!whole) return px__error_cuda(901);

@@ -4,24 +4,24 @@
 #include "device/state.h"
 
 // Memory in a graph's pool that each replay fills with the state of a generator.
-typedef struct px__source {
-  struct px__source *next;
+typedef struct px__generator_state {
+  struct px__generator_state *next;
   void *generator;  // held
-  const px__draws *draws;
+  const px__draw_functions *draws;
   px_allocation *allocation;
   uint64_t words;     // that the graph draws
   uint64_t taken[2];  // the state that the latest replay draws from
-} px__source;
+} px__generator_state;
 
 // An access of a captured launch or copy, for the race checker. By address: the allocation may be
 // freed.
-typedef struct px__touch {
+typedef struct px__captured_access {
   void *data;
   size_t begin, end;
   bool write;
   px__gap gaps[PX__GAPS];
   int64_t work;  // of which it is
-} px__touch;
+} px__captured_access;
 
 typedef struct px__capture_pool {
   px__device *device;
@@ -42,16 +42,16 @@ struct px_graph {
   // The captures' lock owns the rest, which changes during the capture alone.
   px_graph *next;  // in the list of graphs that are something
   uint64_t id;     // of the capture
-  bool underway, spoilt;
+  bool underway, invalid;
   px_capture_mode mode;
   pthread_t thread;
   px_stream *origin, **members;  // members: all its streams, with the origin
   px__capture_pool *pools;
   px__work *works;
-  px__touch *touches;
+  px__captured_access *touches;
   int member_count, pool_count;
   int64_t work_count, work_room, touch_count, touch_room;
-  px__source *sources;
+  px__generator_state *sources;
 };
 
 // captures.c. The lock of the captures; a graph enters their list with a new number, and leaves it.
@@ -60,9 +60,9 @@ struct px_graph {
 void px__captures_lock(void);
 void px__captures_unlock(void);
 bool px__captures_any(void);
-void px__capture_enter(px_graph *graph);
-void px__capture_leave(px_graph *graph);
-void px__capture_over(px_graph *graph);
-px_graph *px__capture_at(uint64_t capture);
+void px__capture_register(px_graph *graph);
+void px__capture_unregister(px_graph *graph);
+void px__capture_finish(px_graph *graph);
+px_graph *px__capture_by_id(uint64_t capture);
 // capture.c. Makes the stream one of the capture: its device's lock is held, the captures' is not.
 px_status px__capture_add(px_graph *graph, px_stream *stream) __attribute__((warn_unused_result));

@@ -11,10 +11,10 @@ static uint64_t captures;  // numbers given out
 void px__captures_lock(void) { pthread_mutex_lock(&lock); }
 void px__captures_unlock(void) { pthread_mutex_unlock(&lock); }
 
-void px__capture_enter(px_graph *g) {
+void px__capture_register(px_graph *g) {
   px__captures_lock();
   g->id = ++captures;
-  g->underway = true, g->spoilt = false;
+  g->underway = true, g->invalid = false;
   g->next = graphs;
   graphs = g;
   __atomic_add_fetch(&underway, 1, __ATOMIC_RELAXED);
@@ -26,7 +26,7 @@ static void end(px_graph *g) {
   g->underway = false;
 }
 
-void px__capture_leave(px_graph *g) {
+void px__capture_unregister(px_graph *g) {
   px__captures_lock();
   px_graph **place = &graphs;
   while (*place && *place != g) place = &(*place)->next;
@@ -36,19 +36,19 @@ void px__capture_leave(px_graph *g) {
 }
 
 // Lock held.
-px_graph *px__capture_at(uint64_t capture) {
+px_graph *px__capture_by_id(uint64_t capture) {
   px_graph *g = graphs;
   while (g && !(g->underway && g->id == capture)) g = g->next;
   return g;
 }
 
-void px__capture_over(px_graph *g) {
+void px__capture_finish(px_graph *g) {
   px__captures_lock();
   end(g);
   px__captures_unlock();
 }
 
-bool px__capture_find(px__work *out, uint64_t id) {
+bool px__capture_find_launch(px__work *out, uint64_t id) {
   bool found = false;
   px__captures_lock();
   for (const px_graph *g = graphs; g && !found; g = g->next)
@@ -62,10 +62,10 @@ bool px__capture_find(px__work *out, uint64_t id) {
 
 bool px__captures_any(void) { return __atomic_load_n(&underway, __ATOMIC_RELAXED) != 0; }
 
-px_status px__capture_spoil(uint64_t capture, int code) {
+px_status px__capture_invalidate(uint64_t capture, int code) {
   px__captures_lock();
-  px_graph *g = px__capture_at(capture);
-  if (g) g->spoilt = true;
+  px_graph *g = px__capture_by_id(capture);
+  if (g) g->invalid = true;
   px__captures_unlock();
   return px__error_cuda(code);
 }
@@ -76,22 +76,22 @@ static bool forbids(const px_graph *g) {
           (g->mode == PX_CAPTURE_THREAD_LOCAL && pthread_equal(g->thread, pthread_self())));
 }
 
-px_status px__capture_asked(const px_stream *stream) {
+px_status px__capture_check(const px_stream *stream) {
   if (PX_LIKELY(!px__captures_any())) return PX_OK;
   uint64_t own = stream ? px__capture_of(stream) : 0;
-  if (own) return px__capture_spoil(own, 900);
+  if (own) return px__capture_invalidate(own, 900);
   bool forbidden = false;
   px__captures_lock();
   for (px_graph *g = graphs; g; g = g->next)
-    if (forbids(g)) forbidden = g->spoilt = true;
+    if (forbids(g)) forbidden = g->invalid = true;
   px__captures_unlock();
   return forbidden ? px__error_cuda(900) : PX_OK;
 }
 
-px_status px__capture_asked_device(px__device *d) {
+px_status px__capture_check_device(px__device *d) {
   if (PX_LIKELY(!px__captures_any())) return PX_OK;
   int count = __atomic_load_n(&d->stream_count, __ATOMIC_ACQUIRE);
   for (int i = 0; i < count; i++)
-    if (px__capture_of(d->streams[i])) return px__capture_asked(d->streams[i]);
-  return px__capture_asked(NULL);
+    if (px__capture_of(d->streams[i])) return px__capture_check(d->streams[i]);
+  return px__capture_check(NULL);
 }

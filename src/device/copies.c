@@ -67,8 +67,8 @@ static px_status copy_across(const transfer *t, bool non_blocking) {
   px_stream *stream = px__stream_now(d);
   bool queued = non_blocking && host->pinned;
   bool returns = queued || (up && non_blocking);
-  if (px__capture_of(stream) && !queued) return px__capture_spoil(px__capture_of(stream), 900);
-  if (!returns) PX_TRY(px__capture_asked(stream));
+  if (px__capture_of(stream) && !queued) return px__capture_invalidate(px__capture_of(stream), 900);
+  if (!returns) PX_TRY(px__capture_check(stream));
   if (!returns) PX_TRY(px__sync_point());
   // A pageable copy may allocation in the backend, which holds the lock: so wait before, without
   // it.

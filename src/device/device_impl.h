@@ -211,12 +211,12 @@ px_site px__site_of(const px_allocation *result);
 // The graph keeps the generator. take(generator, words, out) moves that on by all that a replay
 // draws, and gives seed and offset from before; give_back undoes it, unless somebody has drawn
 // since.
-typedef struct px__draws {
+typedef struct px__draw_functions {
   void (*take)(void *generator, uint64_t words, uint64_t taken[2]);
   void (*give_back)(void *generator, uint64_t words, const uint64_t taken[2]);
-} px__draws;
+} px__draw_functions;
 px_status px__capture_draw(px_launch *launch, int device, void *generator, uint64_t words,
-                           const px__draws *draws) __attribute__((warn_unused_result));
+                           const px__draw_functions *draws) __attribute__((warn_unused_result));
 // Copies bytes between blocks of any devices, ordered as rule C6 of docs/simulator.md says: device
 // work on the current stream of the device side (of the source for device to device, with waits
 // both ways). Blocking for the host unless `non_blocking` and the host side is pinned.

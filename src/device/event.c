@@ -61,7 +61,7 @@ static px_status record(px_event *event, px_stream *stream) {
   px__device_lock(stream->owner);
   uint64_t capture = px__capture_of(stream);
   px_status status = px__clock_copy(&event->clock, &stream->clock);
-  if (capture && is_shared(event)) status = px__capture_spoil(capture, 900);
+  if (capture && is_shared(event)) status = px__capture_invalidate(capture, 900);
   if (status == PX_OK) status = px__rt.backend->event_record(event->native, stream->native);
   if (status == PX_OK)
     event->stream = stream, event->seq = stream->issued, event->capture = capture;
@@ -89,7 +89,7 @@ px_status px_event_record(px_event *event, px_stream *stream) {
 static px_status wait_shared(px_stream *stream, px_event *event) {
   px__device_lock(stream->owner);
   px_status status =
-      px__capture_of(stream) ? px__capture_spoil(px__capture_of(stream), 905) : PX_OK;
+      px__capture_of(stream) ? px__capture_invalidate(px__capture_of(stream), 905) : PX_OK;
   if (status == PX_OK) status = px__rt.backend->stream_wait(stream->native, event->native);
   if (status == PX_OK) __atomic_store_n(&stream->issued, stream->issued + 1, __ATOMIC_RELEASE);
   px__device_unlock(stream->owner);
@@ -135,7 +135,7 @@ static bool own_is_reached(const px_event *event) {
 
 // Whether the program may ask about the event, or wait for it.
 static px_status check_asked(uint64_t capture) {
-  return capture ? px__capture_spoil(capture, 907) : px__capture_asked(NULL);
+  return capture ? px__capture_invalidate(capture, 907) : px__capture_check(NULL);
 }
 
 px_status px_event_query(bool *out, px_event *event) {

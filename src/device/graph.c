@@ -19,7 +19,7 @@ static px_status can_capture(void) {
 
 // The streams of the capture go on.
 static void disperse(px_graph *g) {
-  px__capture_over(g);
+  px__capture_finish(g);
   for (int i = 0; i < g->member_count; i++) {
     px_stream *s = g->members[i];
     px__device_lock(s->owner);
@@ -36,7 +36,7 @@ static void disperse(px_graph *g) {
 
 static void drop_sources(px_graph *g) {
   while (g->sources) {
-    px__source *s = g->sources;
+    px__generator_state *s = g->sources;
     g->sources = s->next;
     px__allocation_free(s->allocation);
     px_release(s->generator);
@@ -57,7 +57,7 @@ static void close_leases(px_graph *g) {
 
 // Graph's lock held; the capture has ended. In a forked child the devices are the parent's.
 static void clear(px_graph *g) {
-  px__capture_leave(g);
+  px__capture_unregister(g);
   if (px__device_alive()) {
     if (g->native) px__rt.backend->graph_release(g->device->physical, g->native);
     if (g->kept) px__rt.backend->graph_drop(g->device->physical, g->kept);
@@ -167,7 +167,7 @@ static px_status begin(px_graph *g, px_graph_pool pool, px_capture_mode mode) {
   g->pool = own ? (px_graph_pool){.own = px_graph_pool_new().shared} : pool;
   g->mode = mode, g->thread = pthread_self();
   g->origin = px_retain(stream);
-  px__capture_enter(g);
+  px__capture_register(g);
   px_status status = start(g);
   if (status != PX_OK) clear(g);
   return status;
@@ -195,10 +195,10 @@ static px_status verdict(px_graph *g) {
     uint64_t last = __atomic_load_n(&s->captured, __ATOMIC_RELAXED);
     joined &= s == origin || px__clock_at(&origin->clock, s->index) >= last;
   }
-  bool spoilt = g->spoilt;
+  bool invalid = g->invalid;
   px__captures_unlock();
   px__device_unlock(origin->owner);
-  if (spoilt) return px__error_cuda(901);
+  if (invalid) return px__error_cuda(901);
   return joined ? PX_OK : px__error_cuda(904);
 }
 
@@ -206,7 +206,7 @@ static px_status finish(px_graph *g) {
   PX_CHECK(g->underway && current_of(g) == g->origin, PX_RUNTIME,
            "Capture must end on the same stream it began on.");
   if (g->mode != PX_CAPTURE_RELAXED && !pthread_equal(g->thread, pthread_self()))
-    return px__capture_spoil(g->id, 908);
+    return px__capture_invalidate(g->id, 908);
   px_status status = verdict(g);
   if (status == PX_OK && px__fault(PX__FAULT_GRAPH))
     status = px_error_set(PX_ACCELERATOR, 0, __FILE__, __LINE__, __func__,
@@ -247,7 +247,7 @@ static px_status check_races(const px_graph *g, const px__work *work) {
     works[count++] = *work;
   }
   for (int64_t i = 0; i < g->touch_count && status == PX_OK; i++) {
-    const px__touch *touch = &g->touches[i];
+    const px__captured_access *touch = &g->touches[i];
     px__allocation *allocation = px__pool_allocation_at(g->device, touch->data);
     if (!allocation || allocation->pub.bytes < touch->end) continue;
     accesses[count] = (px_access){&allocation->pub, touch->begin, touch->end, touch->write, {{0}}};
@@ -263,7 +263,7 @@ static px_status check_races(const px_graph *g, const px__work *work) {
 }
 
 // The state of a generator goes to the graph's memory: small enough for the backend to take along.
-static px_status send(const px__source *s, px_stream *stream) {
+static px_status send(const px__generator_state *s, px_stream *stream) {
   px_copy copy = {.kind = PX_COPY_HOST_TO_DEVICE,
                   .to = s->allocation->data,
                   .from = s->taken,
@@ -274,7 +274,7 @@ static px_status send(const px__source *s, px_stream *stream) {
 }
 
 // To another device by a stream of its own, between the replay before and this one.
-static px_status send_apart(const px__source *s, px_stream *stream) {
+static px_status send_apart(const px__generator_state *s, px_stream *stream) {
   px_stream *own = px__stream_now(px__rt.devices[s->allocation->device.index]);
   px__work work;
   PX_TRY(px__stream_order(own, stream));
@@ -285,12 +285,12 @@ static px_status send_apart(const px__source *s, px_stream *stream) {
   return px__stream_order(stream, own);
 }
 
-static bool is_apart(const px_graph *g, const px__source *s) {
+static bool is_apart(const px_graph *g, const px__generator_state *s) {
   return s->allocation->device.index != g->device->index;
 }
 
 static px_status launch(const px_graph *g, px_stream *stream) {
-  for (const px__source *s = g->sources; s; s = s->next)
+  for (const px__generator_state *s = g->sources; s; s = s->next)
     if (!is_apart(g, s)) PX_TRY(send(s, stream));
   PX_CHECK(!px__fault(PX__FAULT_GRAPH), PX_ACCELERATOR, "a graph could not be replayed (injected)");
   return px__rt.backend->graph_launch(stream->native, g->native);
@@ -299,7 +299,7 @@ static px_status launch(const px_graph *g, px_stream *stream) {
 static px_status issue(px_graph *g, px_stream *stream, px__work *work) {
   if (g->last && g->last != stream)
     PX_TRY(px__stream_order_at(stream, g->last, g->last_seq, &g->last_clock));
-  for (const px__source *s = g->sources; s; s = s->next)
+  for (const px__generator_state *s = g->sources; s; s = s->next)
     if (is_apart(g, s)) PX_TRY(send_apart(s, stream));
   PX_TRY(px__work_begin(work, stream, "graph_replay", NULL, 0));
   px_status status = px__races() ? check_races(g, work) : PX_OK;
@@ -310,7 +310,7 @@ static px_status issue(px_graph *g, px_stream *stream, px__work *work) {
 }
 
 // The last one first: of several that are one generator each gives back what it took.
-static void give_back(const px__source *s) {
+static void give_back(const px__generator_state *s) {
   if (!s) return;
   give_back(s->next);
   s->draws->give_back(s->generator, s->words, s->taken);
@@ -330,8 +330,9 @@ static px_status replay(px_graph *g) {
   PX_CHECK(g->native, PX_RUNTIME,
            "Called CUDAGraph::replay without a preceding successful capture.");
   px_stream *stream = current_of(g);
-  if (px__capture_of(stream)) return px__capture_spoil(px__capture_of(stream), 900);
-  for (px__source *s = g->sources; s; s = s->next) s->draws->take(s->generator, s->words, s->taken);
+  if (px__capture_of(stream)) return px__capture_invalidate(px__capture_of(stream), 900);
+  for (px__generator_state *s = g->sources; s; s = s->next)
+    s->draws->take(s->generator, s->words, s->taken);
   px__work work;
   px_status status = issue(g, stream, &work);
   if (status != PX_OK) return give_back(g->sources), status;
@@ -417,16 +418,16 @@ px_status px_graph_print(px_graph *graph, const char *path) {
 
 // ---- random numbers
 
-static px__source *source_of(const px_graph *g, int device, const void *generator) {
-  px__source *s = g->sources;
+static px__generator_state *source_of(const px_graph *g, int device, const void *generator) {
+  px__generator_state *s = g->sources;
   while (s && !(s->generator == generator && s->allocation->device.index == device)) s = s->next;
   return s;
 }
 
 // The state is written before a replay: so it lies where nothing that is replayed writes.
-static px_status source_new(px__source **out, px__device *d, void *generator,
-                            const px__draws *draws) {
-  px__source *s;
+static px_status source_new(px__generator_state **out, px__device *d, void *generator,
+                            const px__draw_functions *draws) {
+  px__generator_state *s;
   PX_TRY(PX_NEW(&s));
   px_status status = px__cache_new_lasting(&s->allocation, sizeof s->taken, d);
   if (status != PX_OK) return px__free(s), status;
@@ -437,15 +438,15 @@ static px_status source_new(px__source **out, px__device *d, void *generator,
 }
 
 px_status px__capture_draw(px_launch *launch, int device, void *generator, uint64_t words,
-                           const px__draws *draws) {
+                           const px__draw_functions *draws) {
   px__device *d;
   if (PX_LIKELY(!px__captures_any())) return PX_OK;
   PX_TRY(px__device_get(&d, device));
   uint64_t capture = px__capture_of(px__stream_now(d));
   if (!capture) return PX_OK;
   px__captures_lock();
-  px_graph *g = px__capture_at(capture);
-  px__source *s = g ? source_of(g, device, generator) : NULL;
+  px_graph *g = px__capture_by_id(capture);
+  px__generator_state *s = g ? source_of(g, device, generator) : NULL;
   px__captures_unlock();
   if (!g) return px__error_cuda(901);
   // The thread that works on the stream of a capture is the only one that draws there.

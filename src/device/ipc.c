@@ -68,7 +68,7 @@ static px_status order(px_stream *after, px_allocation *allocation) {
 px_status px__allocation_record(px_event *event, px_allocation *allocation) {
   px__device *d;
   PX_TRY(px__device_get(&d, allocation->device.index));
-  PX_TRY(px__capture_asked_device(d));
+  PX_TRY(px__capture_check_device(d));
   pthread_mutex_lock(&lock);
   px_status status = d->messages ? PX_OK : px_stream_new(&d->messages, allocation->device, 0);
   if (status == PX_OK) status = order(d->messages, allocation);

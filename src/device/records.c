@@ -20,7 +20,7 @@ bool px__record_find(px__work *out, px__device *d, uint64_t id) {
   px__device_lock(d);
   *out = d->ring[id % PX__RING];
   px__device_unlock(d);
-  return out->id == id || px__capture_find(out, id);
+  return out->id == id || px__capture_find_launch(out, id);
 }
 
 bool px__record_before(px__work *out, const px_stream *stream, uint64_t seq) {

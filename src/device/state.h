@@ -304,18 +304,18 @@ size_t px__launch_pack(const px_launch *launch, void *room, size_t capacity);
 
 // ---- captures.c, capture.c: what captures forbid, and what they keep
 // Fails if the program may not wait for work of the stream (NULL: of any), or ask about it.
-px_status px__capture_asked(const px_stream *stream) __attribute__((warn_unused_result));
-px_status px__capture_asked_device(px__device *d) __attribute__((warn_unused_result));
+px_status px__capture_check(const px_stream *stream) __attribute__((warn_unused_result));
+px_status px__capture_check_device(px__device *d) __attribute__((warn_unused_result));
 // Spoils a capture, and fails with a driver's code.
-px_status px__capture_spoil(uint64_t capture, int code) __attribute__((warn_unused_result));
+px_status px__capture_invalidate(uint64_t capture, int code) __attribute__((warn_unused_result));
 // The lock of the stream's device is held. keep: the work is part of its stream's capture. meet:
 // the stream is about to wait for what was issued in `capture` (0: in none), which may make it part
 // of that.
-px_status px__capture_keep(const px__work *work, const px_access *accesses, int count)
+px_status px__capture_record(const px__work *work, const px_access *accesses, int count)
     __attribute__((warn_unused_result));
-px_status px__capture_meet(px_stream *stream, uint64_t capture) __attribute__((warn_unused_result));
+px_status px__capture_join(px_stream *stream, uint64_t capture) __attribute__((warn_unused_result));
 // Whether a graph has a launch of that id.
-bool px__capture_find(px__work *out, uint64_t id);
+bool px__capture_find_launch(px__work *out, uint64_t id);
 
 // ---- sync.c: called, without a lock, before a call makes the host wait for a device
 px_status px__sync_point(void) __attribute__((warn_unused_result));

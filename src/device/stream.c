@@ -52,7 +52,7 @@ px_status px_stream_query(bool *out, px_stream *stream) {
   *out = true;
   if (!stream->owner) return PX_OK;
   PX_TRY(check_alive());
-  PX_TRY(px__capture_asked(stream));
+  PX_TRY(px__capture_check(stream));
   px__device_lock(stream->owner);
   uint64_t seq = stream->issued;
   px_status status = px__rt.backend->stream_query(stream->native, out);
@@ -66,7 +66,7 @@ px_status px_stream_synchronize(px_stream *stream) {
   if (!stream->owner) return PX_OK;
   PX_TRY(check_alive());
   PX_TRY(px__launch_batch_flush());
-  PX_TRY(px__capture_asked(stream));
+  PX_TRY(px__capture_check(stream));
   PX_TRY(px__sync_point());
   return px__stream_finish(stream);
 }
@@ -155,7 +155,7 @@ px_status px_device_synchronize(int index) {
   PX_TRY(px_device_init());
   PX_TRY(px__launch_batch_flush());
   PX_TRY(px__device_get(&d, index < 0 ? px_device_peek() : index));
-  PX_TRY(px__capture_asked_device(d));
+  PX_TRY(px__capture_check_device(d));
   int count = __atomic_load_n(&d->stream_count, __ATOMIC_ACQUIRE);
   for (int i = 0; i < count; i++) seqs[i] = px__issued(d->streams[i]);
   join_clocks(d, count, &clock);

@@ -120,7 +120,7 @@ static px_status mark_at(px__mark **out, px_stream *s, uint64_t seq) {
   px__mark *mark = s->last && s->last->seq <= seq ? s->last : s->first;
   while (mark && mark->seq < seq) mark = mark->next;
   if (!mark) {
-    if (px__capture_of(s)) return px__capture_spoil(px__capture_of(s), 900);
+    if (px__capture_of(s)) return px__capture_invalidate(px__capture_of(s), 900);
     PX_TRY(px__stream_mark(s));
     mark = s->last;
   }
@@ -156,7 +156,7 @@ px_status px__stream_wait_seq(px_stream *s, uint64_t seq) {
 
 px_status px__stream_wait_all(px_stream *s) {
   px__clock clock = {0};
-  if (px__capture_of(s)) return px__capture_spoil(px__capture_of(s), 900);
+  if (px__capture_of(s)) return px__capture_invalidate(px__capture_of(s), 900);
   px__device_lock(s->owner);
   uint64_t seq = s->issued;
   // Without memory for the clock, less is known to be done.
@@ -178,7 +178,7 @@ px_status px__stream_wait_all(px_stream *s) {
 // A stream that becomes part of a capture is marked before, for who waits for its earlier work.
 static px_status meet(px_stream *stream, uint64_t capture) {
   PX_TRY(px__stream_mark(stream));
-  return px__capture_meet(stream, capture);
+  return px__capture_join(stream, capture);
 }
 
 // Lock held: later work of `after` waits for an event that marks work `seq` of `before` (NULL: that
@@ -275,7 +275,7 @@ px_status px__work_number(px__work *work, const px_access *accesses, int count) 
   work->capture = px__capture_of(stream);
   px_status status = declare(work, accesses, count);
   if (PX_UNLIKELY(work->capture != 0) && status == PX_OK)
-    status = px__capture_keep(work, accesses, count);
+    status = px__capture_record(work, accesses, count);
   // The number is used up even if nothing is issued: uses may have it already.
   __atomic_store_n(&stream->issued, work->seq, __ATOMIC_RELEASE);
   if (status != PX_OK) return px_error_pass(status, __FILE__, __LINE__, __func__);
