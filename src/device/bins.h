@@ -14,8 +14,8 @@ static inline px__fast_bin *px__bin_of(px_stream *stream, bool small) {
 }
 
 // Whether nobody wants to know of each block, nor other memory than the cache's.
-static inline bool px__bin_serves(px_stream *stream) {
-  return !px__races() && !px__unbinned_for(~0) && !PX_UNLIKELY(px__capture_of(stream) != 0) &&
+static inline bool px__bin_enabled(px_stream *stream) {
+  return !px__races() && !px__bins_disabled_for(~0) && !PX_UNLIKELY(px__capture_of(stream) != 0) &&
          !PX_UNLIKELY(__atomic_load_n(&stream->owner->cache.routes, __ATOMIC_RELAXED) != NULL);
 }
 
@@ -56,7 +56,7 @@ __attribute__((always_inline)) static inline px_allocation *px__bin_take(
     px_stream *stream, size_t bytes, px__biased_lock_thread *me) {
   px__fast_bin *bin = px__bin_of(stream, bytes <= PX__SMALL);
   px__block *block;
-  if (!__atomic_load_n(&bin->block, __ATOMIC_RELAXED) || !px__bin_serves(stream)) return NULL;
+  if (!__atomic_load_n(&bin->block, __ATOMIC_RELAXED) || !px__bin_enabled(stream)) return NULL;
   if (PX_LIKELY(px__biased_lock_try(&bin->latch, me))) {
     block = px__bin_pop(bin, bytes);
     px__biased_lock_leave(&bin->latch, me);
@@ -67,9 +67,10 @@ __attribute__((always_inline)) static inline px_allocation *px__bin_take(
 }
 
 // False: the bin does not take the block.
-static inline bool px__bin_give(px__block *block) {
+static inline bool px__bin_put(px__block *block) {
   px__fast_bin *bin = px__bin_of(block->stream, block->small);
-  if (block->allocation.use_count || PX_UNLIKELY(block->in_private_pool) || px__unbinned_for(~0))
+  if (block->allocation.use_count || PX_UNLIKELY(block->in_private_pool) ||
+      px__bins_disabled_for(~0))
     return false;
   if (PX_UNLIKELY(block->allocation.uses != NULL)) px__allocation_drop_uses(&block->allocation);
   px__biased_lock_thread *me = px__biased_lock_here;

@@ -156,7 +156,7 @@ __attribute__((noinline, cold)) static px_status serve_after_wait(px_allocation 
 
 static px_status raw_memory(void **out, const px__request *r) {
   if (px__fault(PX__FAULT_DEVICE_ALLOC)) return PX_OUT_OF_MEMORY;
-  if (!px__unbinned_for(PX__PLUGGED))
+  if (!px__bins_disabled_for(PX__PLUGGED))
     return px__rt.backend->alloc(r->device->physical, r->size, out);
   PX_CHECK(!px__capture_of(r->stream), PX_UNIMPLEMENTED,
            "graphs over memory of a pluggable allocator are not implemented in Phlox");
@@ -194,7 +194,7 @@ static px_status new_allocation(px_allocation **out, size_t bytes, px__device *d
   if (px__history_wants(PX_HISTORY_LIVE)) r.stack = px__stack_here();
   px__device_lock(d);
   r.size = px__pool_round(d, bytes);
-  bool uncached = px__unbinned_for(PX__UNCACHED | PX__PLUGGED);
+  bool uncached = px__bins_disabled_for(PX__UNCACHED | PX__PLUGGED);
   px_status status = uncached ? PX_OK : serve(out, &r);
   px__device_unlock(d);
   if (PX_UNLIKELY(r.retry_after_wait)) status = serve_after_wait(out, &r);
@@ -225,7 +225,7 @@ px_status px__cache_new_locked(px_allocation **out, size_t bytes, px__device *d)
   if ((*out = px__bin_take(r.stream, bytes, px__biased_lock_here))) return PX_OK;
   if (px__history_wants(PX_HISTORY_LIVE)) r.stack = px__stack_at_launch();
   r.size = px__pool_round(d, bytes);
-  if (px__unbinned_for(PX__UNCACHED | PX__PLUGGED)) return new_raw(out, &r);
+  if (px__bins_disabled_for(PX__UNCACHED | PX__PLUGGED)) return new_raw(out, &r);
   px_status status = serve(out, &r);
   return PX_LIKELY(status != PX_OUT_OF_MEMORY) ? status : serve_again(out, &r);
 }
@@ -268,7 +268,7 @@ void px__cache_free_raw(px_allocation *allocation) {
   note_uses(d, block);
   px__allocation_wait_uses(&block->allocation);
   px__allocation_drop_uses(&block->allocation);
-  if (px__unbinned_for(PX__PLUGGED))
+  if (px__bins_disabled_for(PX__PLUGGED))
     px__plugged_free(block);
   else
     px__rt.backend->release(d->physical, allocation->data);
@@ -277,7 +277,7 @@ void px__cache_free_raw(px_allocation *allocation) {
 
 __attribute__((noinline)) static void free_locked(px__device *d, px__block *block) {
   note_uses(d, block);
-  if (px__bin_give(block)) return;
+  if (px__bin_put(block)) return;
   const px_traceback *stack = px__history_wants(PX_HISTORY_ALL) ? px__stack_here() : NULL;
   px__device_lock(d);
   px__pool_free(d, block, stack);
@@ -289,5 +289,5 @@ void px__cache_free(px_allocation *allocation) {
   px__device *d = px__device_found(allocation->device.index);
   if (PX_UNLIKELY(!d)) return;  // in a forked child the memory is the parent's
   bool noted = allocation->foreign || is_marked(&block->allocation);
-  if (PX_UNLIKELY(noted) || !px__bin_give(block)) free_locked(d, block);
+  if (PX_UNLIKELY(noted) || !px__bin_put(block)) free_locked(d, block);
 }

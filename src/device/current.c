@@ -19,7 +19,7 @@ px_status px_device_current(int *index) {
 }
 
 int px_device_peek(void) { return px__current_device; }
-px_status px__device_asked(px__device **out, int index) {
+px_status px__device_resolve(px__device **out, int index) {
   PX_TRY(px_device_init());
   return px__device_get(out, index < 0 ? px__current_device : index);
 }

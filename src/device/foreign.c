@@ -48,7 +48,7 @@ static px_status adopt(px_stream **out, px__device *d, void *native) {
            "the backend %s cannot take streams of other libraries", px__rt.backend->name);
   PX_CHECK(!px__fault(PX__FAULT_STREAM), PX_ACCELERATOR, "a stream could not be taken (injected)");
   PX_TRY(px__rt.backend->stream_adopt(d->physical, native, &priority));
-  return px__stream_enroll(out, d, vacant(d), native, priority);
+  return px__stream_register_foreign(out, d, vacant(d), native, priority);
 }
 
 // Lock held.

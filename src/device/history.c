@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The history of device memory: what the pool reports of its blocks and segments, as PyTorch's
-// snapshots have it. While nothing is recorded, the pool pays for a look at px__unbinned.
+// snapshots have it. While nothing is recorded, the pool pays for a look at px__bins_disabled.
 //
 // While something is, no block goes by a fast bin, where none would see it.
 #include "device/state.h"
 
 #include <time.h>
 
-int px__unbinned;
+int px__bins_disabled;
 static int wanted;        // px_history_stacks; atomic
 static unsigned skipped;  // atomic
 static bool lines_only;   // atomic
@@ -33,7 +33,7 @@ void px__history_choose(const px_memory_history *history) {
   __atomic_store_n(&wanted, (int)h->stacks, __ATOMIC_RELAXED);
   __atomic_store_n(&skipped, h->skipped, __ATOMIC_RELAXED);
   __atomic_store_n(&lines_only, h->lines_only, __ATOMIC_RELAXED);
-  px__unbin(PX__RECORDED, history != NULL);
+  px__bins_disable(PX__RECORDED, history != NULL);
   px__watch(PX__WATCH_CALLERS, h->stacks != PX_HISTORY_NO_STACKS && !h->lines_only);
 }
 

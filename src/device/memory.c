@@ -22,7 +22,7 @@ px_status px_memory_empty_cache(void) {
 }
 
 void px_memory_set_caching(bool on) {
-  px__unbin(PX__UNCACHED, !on);
+  px__bins_disable(PX__UNCACHED, !on);
   for (int i = 0; px__device_alive() && i < px__rt.count; i++) {
     px__device_lock(px__rt.devices[i]);
     px__pool_flush(px__rt.devices[i]);
@@ -34,7 +34,7 @@ px_status px_memory_set_fraction(double fraction, int device) {
   PX_CHECK(fraction >= 0 && fraction <= 1, PX_VALUE,
            "Invalid fraction value: %g. Allowed range: 0~1", fraction);
   px__device *d;
-  PX_TRY(px__device_asked(&d, device));
+  PX_TRY(px__device_resolve(&d, device));
   px__device_lock(d);
   px__settings_limit(d, fraction);
   px__device_unlock(d);
@@ -45,7 +45,7 @@ px_status px_memory_fraction(double *out, int device) {
   PX_GIVEN(out);
   px__device *d;
   *out = 0;
-  PX_TRY(px__device_asked(&d, device));
+  PX_TRY(px__device_resolve(&d, device));
   px__device_lock(d);
   *out = d->cache.limit ? d->cache.fraction : 1;
   px__device_unlock(d);
@@ -57,7 +57,7 @@ px_status px_memory_device_alloc(void **out, size_t bytes, int device) {
   PX_GIVEN(out);
   px__device *d;
   *out = NULL;
-  PX_TRY(px__device_asked(&d, device));
+  PX_TRY(px__device_resolve(&d, device));
   PX_CHECK(bytes, PX_VALUE, "px_memory_device_alloc() wants at least a byte");
   PX_CHECK(!px__fault(PX__FAULT_DEVICE_ALLOC), PX_OUT_OF_MEMORY, "no device memory (injected)");
   return px__rt.backend->alloc(d->physical, bytes, out);
@@ -65,7 +65,7 @@ px_status px_memory_device_alloc(void **out, size_t bytes, int device) {
 
 px_status px_memory_device_free(void *at, int device) {
   px__device *d;
-  PX_TRY(px__device_asked(&d, device));
+  PX_TRY(px__device_resolve(&d, device));
   if (at) px__rt.backend->release(d->physical, at);
   return PX_OK;
 }

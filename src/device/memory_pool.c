@@ -48,7 +48,7 @@ px_status px_memory_pool_new_over(px_memory_pool **out, int device,
   px__device *d;
   px_memory_pool *pool;
   *out = NULL;
-  PX_TRY(px__device_asked(&d, device));
+  PX_TRY(px__device_resolve(&d, device));
   PX_TRY(PX_NEW(&pool));
   pool->device = d;
   pool->name = px_graph_pool_new();
@@ -89,7 +89,7 @@ px_status px_memory_pool_begin(px_memory_pool *pool, int device) {
   PX_GIVEN(pool);
   px__device *d;
   px__route *route;
-  PX_TRY(px__device_asked(&d, device));
+  PX_TRY(px__device_resolve(&d, device));
   PX_TRY(PX_NEW(&route));
   px__device_lock(d);
   px_status status = open_pool(&route->private_pool, d, pool);
@@ -115,7 +115,7 @@ static px__route **latest(px__cache *cache) {
 px_status px_memory_pool_end(px_memory_pool *pool, int device) {
   PX_GIVEN(pool);
   px__device *d;
-  PX_TRY(px__device_asked(&d, device));
+  PX_TRY(px__device_resolve(&d, device));
   px__device_lock(d);
   px__route **place = latest(&d->cache), *route = *place;
   bool own = route && route->pool == pool;

@@ -158,7 +158,7 @@ static void sweep(void) {
 // The arena of which nothing is used that has at least so many bytes, or the largest; or NULL.
 static pin *idle_arena(size_t bytes) {
   pin *largest = NULL;
-  for (px__node *node = px__tree_least(idle, 0); node; node = px__tree_after(idle, node)) {
+  for (px__node *node = px__tree_lower_bound(idle, 0); node; node = px__tree_next(idle, node)) {
     if (!is_arena(pin_of(node))) continue;
     largest = pin_of(node);
     if (node->size >= bytes) break;
@@ -206,7 +206,7 @@ static px_status split(pin *p, size_t size) {
 }
 
 static pin *find(size_t size) {
-  pin *p = pin_of(px__tree_least(idle, size));
+  pin *p = pin_of(px__tree_lower_bound(idle, size));
   if (!p) return NULL;
   px__tree_remove(&idle, &p->node);
   p->idle = false;

@@ -193,7 +193,7 @@ static bool may_serve(const px__block *block, size_t size) {
 }
 
 static px__block *best_fit(const px__free_lists *free_lists, bool small, size_t size) {
-  px__block *best = block_of(px__tree_least(free_lists->free[small], size));
+  px__block *best = block_of(px__tree_lower_bound(free_lists->free[small], size));
   px__block *last = free_lists->unsorted[small];
   bool fits = last && last->node.size >= size && may_serve(last, size);
   if (best && !may_serve(best, size)) best = NULL;  // larger ones may not, either
@@ -205,12 +205,12 @@ static px__block *best_fit(const px__free_lists *free_lists, bool small, size_t 
 
 static px__block *best_fit_for(const px__free_lists *free_lists, px_stream *stream, bool small,
                                size_t size) {
-  px__node *node = px__tree_least(free_lists->free[small], size);
+  px__node *node = px__tree_lower_bound(free_lists->free[small], size);
   for (int i = 0; node && i < OTHERS_TRIES; i++) {
     px__block *block = block_of(node);
     if (!may_serve(block, size)) return NULL;
     if (px__ordered(block->stream, block->ready, stream)) return block;
-    node = px__tree_after(free_lists->free[small], node);
+    node = px__tree_next(free_lists->free[small], node);
   }
   return NULL;
 }
@@ -224,7 +224,7 @@ static px__block *best_fit_of_others(px__device *d, px_stream *stream, bool smal
     if (owner == stream) continue;
     insert_unsorted(&owner->free_lists, small);
     if (!owner->free_lists.free[small]) continue;
-    px__stream_ask(owner);
+    px__stream_query(owner);
     px__block *block = best_fit_for(&owner->free_lists, stream, small, size);
     if (block && (!best || block->node.size < best->node.size)) best = block;
   }
@@ -339,7 +339,7 @@ px_allocation *px__pool_allocate_lent(const px__request *r) {
 void px__pool_free(px__device *d, px__block *block, const px_traceback *stack) {
   px_stream *stream = block->stream;
   flush(d, stream, block->small);
-  if (px__bin_give(block)) return;
+  if (px__bin_put(block)) return;
   px__statistics_free(&d->cache.statistics, block);
   px__history_block(d, PX_MEMORY_FREE_REQUESTED, block, stack);
   if (px__allocation_is_reusable(&block->allocation, stream)) {

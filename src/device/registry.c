@@ -208,7 +208,7 @@ static px_status read_environment(void) {
   bool unused, uncached;
   PX_TRY(px__env_CUDA_LAUNCH_BLOCKING(&px__rt.blocking));
   PX_TRY(px__env_PYTORCH_NO_CUDA_MEMORY_CACHING(&uncached));
-  if (uncached) px__unbin(PX__UNCACHED, true);
+  if (uncached) px__bins_disable(PX__UNCACHED, true);
   PX_TRY(px__env_TORCH_ALLOW_TF32_CUBLAS_OVERRIDE(&unused));
   PX_TRY(px__race_asked(&unused));
   return px__settings_start();
@@ -253,7 +253,7 @@ static px_status start(void) {
   c.backend->priority_range(&px__rt.least, &px__rt.greatest);
   px__virtual_begin();
   px__biased_lock_start();
-  if (px__rt.plugged.alloc) px__unbin(PX__PLUGGED, true);
+  if (px__rt.plugged.alloc) px__bins_disable(PX__PLUGGED, true);
   watch_forks();
   __atomic_store_n(&px__rt.ready, true, __ATOMIC_RELEASE);
   return PX_OK;

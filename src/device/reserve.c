@@ -135,7 +135,7 @@ static bool waits_for_work(const px__segment *segment) {
 // wait does not end early, and what the device still does may not need the lock.
 static bool wait_for_pages(px__device *d) {
   px__error_guard guard;
-  for (int i = 0; i < d->stream_count; i++) px__stream_ask(d->streams[i]);
+  for (int i = 0; i < d->stream_count; i++) px__stream_query(d->streams[i]);
   const px__segment *segment = d->cache.segments;
   while (segment && !waits_for_work(segment)) segment = segment->next;
   if (!segment) return true;
@@ -145,7 +145,7 @@ static bool wait_for_pages(px__device *d) {
   px_interrupt_hold(false);
   px__error_restore(&guard);
   for (int i = 0; i < d->stream_count && done; i++)
-    px__stream_finished(d->streams[i], d->streams[i]->issued);
+    px__stream_set_completed(d->streams[i], d->streams[i]->issued);
   return done;
 }
 

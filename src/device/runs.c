@@ -120,7 +120,7 @@ static size_t give_of(px__device *d, px__block *block, size_t wanted) {
 size_t px__runs_give(px__device *d, size_t wanted, px__block *const kept[2]) {
   size_t given = 0;
   if (px__device_captures(d)) return 0;
-  for (int i = 0; i < d->stream_count; i++) px__stream_ask(d->streams[i]);
+  for (int i = 0; i < d->stream_count; i++) px__stream_query(d->streams[i]);
   for (px__segment *segment = px__segment_oldest(d), *before; segment && given < wanted;
        segment = before) {
     before = segment->prev;

@@ -285,7 +285,7 @@ static inline px_status px__device_get(px__device **out, int index) {
   return PX_LIKELY(*out != NULL) ? PX_OK : px__device_open(out, index);
 }
 // current.c. The same of what a program asks for: negative is the current one.
-px_status px__device_asked(px__device **out, int index) __attribute__((warn_unused_result));
+px_status px__device_resolve(px__device **out, int index) __attribute__((warn_unused_result));
 // Whether device calls may be made: initialised, and not in a forked child.
 static inline bool px__device_alive(void) {
   return __atomic_load_n(&px__rt.ready, __ATOMIC_ACQUIRE) && !px__rt.forked;
@@ -332,11 +332,12 @@ extern px_stream px__cpu_stream;
 px_status px__stream_create(px_stream **out, px__device *d, int priority, int64_t id)
     __attribute__((warn_unused_result));
 // A stream that nobody holds, or a new one; the caller's. Lock held.
-px_status px__stream_lend(px_stream **out, px__device *d, int priority)
+px_status px__stream_acquire(px_stream **out, px__device *d, int priority)
     __attribute__((warn_unused_result));
 // A foreign stream, in the place of one that nobody holds or has work of, if that is not NULL.
-px_status px__stream_enroll(px_stream **out, px__device *d, px_stream *place, void *native,
-                            int priority) __attribute__((warn_unused_result));
+px_status px__stream_register_foreign(px_stream **out, px__device *d, px_stream *place,
+                                      void *native, int priority)
+    __attribute__((warn_unused_result));
 const char *px__stream_text(const px_stream *stream, char text[64]);
 // The calling thread's current stream. By device; NULL: the default stream. A thread has a list
 // from when it first chooses one.
@@ -377,7 +378,7 @@ px_status px__work_number(px__work *work, const px_access *accesses, int count)
     __attribute__((warn_unused_result));
 
 extern bool px__in_order;  // atomic; of the settings (configure.c)
-px_status px__clock_room(px__clock *clock, int count) __attribute__((warn_unused_result));
+px_status px__clock_reserve(px__clock *clock, int count) __attribute__((warn_unused_result));
 void px__clock_join(px__clock *into, const px__clock *from);  // room was made
 px_status px__clock_copy(px__clock *to, const px__clock *from) __attribute__((warn_unused_result));
 static inline uint64_t px__clock_at(const px__clock *clock, int i) {
@@ -409,9 +410,9 @@ static inline bool px__ordered(const px_stream *before, uint64_t seq, const px_s
 // allocator_synced.
 px_status px__stream_mark(px_stream *s) __attribute__((warn_unused_result));
 void px__stream_poll(px_stream *s);
-void px__stream_ask(px_stream *s);  // also without marks, if the stream is idle
+void px__stream_query(px_stream *s);  // also without marks, if the stream is idle
 // Work `seq` is known to be done, since somebody has waited for it.
-void px__stream_finished(px_stream *s, uint64_t seq);
+void px__stream_set_completed(px_stream *s, uint64_t seq);
 // No lock held: the host waits until work `seq` is done. Nobody asked for that: it orders nothing.
 px_status px__stream_wait_seq(px_stream *s, uint64_t seq) __attribute__((warn_unused_result));
 // No lock held: later work of `after` waits for all issued to `before`.
@@ -499,8 +500,8 @@ void px__pinned_free(px_allocation *allocation);
 // ---- tree.c
 void px__tree_insert(px__node **root, px__node *node);
 void px__tree_remove(px__node **root, px__node *node);
-px__node *px__tree_least(px__node *root, size_t size);   // the first of at least `size`
-px__node *px__tree_after(px__node *root, px__node *of);  // the next in order
+px__node *px__tree_lower_bound(px__node *root, size_t size);  // the first of at least `size`
+px__node *px__tree_next(px__node *root, px__node *of);        // the next in order
 // ---- pool.c: blocks
 typedef struct px__request {
   px__device *device;
@@ -638,17 +639,17 @@ const px_traceback *px__stack_of_lines(void);  // without the op
 // ---- history.c: what happened to memory, if that is recorded. Without a lock, the stack for what
 // is wanted now; with the device's lock held, the events.
 enum { PX__RECORDED = 1, PX__UNCACHED = 2, PX__PLUGGED = 4 };
-extern PX__OWN int px__unbinned;  // atomic: why blocks do not go by fast bins
-static inline bool px__unbinned_for(int why) {
-  return PX_UNLIKELY((__atomic_load_n(&px__unbinned, __ATOMIC_RELAXED) & why) != 0);
+extern PX__OWN int px__bins_disabled;  // atomic: why blocks do not go by fast bins
+static inline bool px__bins_disabled_for(int why) {
+  return PX_UNLIKELY((__atomic_load_n(&px__bins_disabled, __ATOMIC_RELAXED) & why) != 0);
 }
-static inline void px__unbin(int why, bool on) {
+static inline void px__bins_disable(int why, bool on) {
   if (on)
-    __atomic_fetch_or(&px__unbinned, why, __ATOMIC_RELAXED);
+    __atomic_fetch_or(&px__bins_disabled, why, __ATOMIC_RELAXED);
   else
-    __atomic_fetch_and(&px__unbinned, ~why, __ATOMIC_RELAXED);
+    __atomic_fetch_and(&px__bins_disabled, ~why, __ATOMIC_RELAXED);
 }
-static inline bool px__history_on(void) { return px__unbinned_for(PX__RECORDED); }
+static inline bool px__history_on(void) { return px__bins_disabled_for(PX__RECORDED); }
 bool px__history_wants(px_history_stacks stacks);
 bool px__history_names_ops(void);
 // What is recorded from now on; NULL: nothing. Before it, devices begin anew with their lock held.

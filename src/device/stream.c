@@ -15,7 +15,7 @@ px_status px_stream_new(px_stream **out, px_device device, int priority) {
   if (priority > px__rt.least) priority = px__rt.least;
   if (priority < px__rt.greatest) priority = px__rt.greatest;
   px__device_lock(d);
-  px_status status = px__stream_lend(out, d, priority);
+  px_status status = px__stream_acquire(out, d, priority);
   px__device_unlock(d);
   return status;
 }
@@ -132,7 +132,7 @@ static void join_clocks(px__device *d, int count, px__clock *clock) {
   px__device_lock(d);
   for (int i = 0; i < count; i++) {
     px__clock *one = &d->streams[i]->clock;
-    if (px__clock_room(clock, one->count) == PX_OK)
+    if (px__clock_reserve(clock, one->count) == PX_OK)
       px__clock_join(clock, one);
     else
       px_error_clear();

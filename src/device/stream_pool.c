@@ -66,7 +66,7 @@ static void append(px__device *d, px_stream *stream) {
 }
 static int64_t new_id(void) { return __atomic_fetch_add(&next_id, 1, __ATOMIC_RELAXED); }
 
-px_status px__stream_lend(px_stream **out, px__device *d, int priority) {
+px_status px__stream_acquire(px_stream **out, px__device *d, int priority) {
   int level = px__rt.least - priority;
   int *last = &d->last[level < PX__PRIORITIES ? level : PX__PRIORITIES - 1];
   px_stream *stream = unheld(d, priority, last);
@@ -80,8 +80,8 @@ px_status px__stream_lend(px_stream **out, px__device *d, int priority) {
   return PX_OK;
 }
 
-px_status px__stream_enroll(px_stream **out, px__device *d, px_stream *place, void *native,
-                            int priority) {
+px_status px__stream_register_foreign(px_stream **out, px__device *d, px_stream *place,
+                                      void *native, int priority) {
   px_stream *stream = place;
   if (place) {
     place->native = native, place->priority = priority, place->id = new_id();

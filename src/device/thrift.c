@@ -152,7 +152,7 @@ px_allocation *px__compact_allocate(const px__request *r) {
   survey s = {.r = &mixed};
   mixed.mixed = true;
   px__pool_flush(d);
-  for (int i = 0; i < d->stream_count; i++) px__stream_ask(d->streams[i]);
+  for (int i = 0; i < d->stream_count; i++) px__stream_query(d->streams[i]);
   count(&s);
   choose(&s, true);
   if (s.at && !s.block && put_pages(&s) != PX_OK) {

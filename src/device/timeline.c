@@ -7,7 +7,7 @@
 // `allocator_synced` is how far the allocator has waited, too, which settings may have it keep to.
 #include "device/state.h"
 
-px_status px__clock_room(px__clock *clock, int count) {
+px_status px__clock_reserve(px__clock *clock, int count) {
   if (count <= clock->count) return PX_OK;
   int room = (count + 15) & ~15;
   PX_TRY(px__realloc((void **)&clock->at, (size_t)room * sizeof *clock->at));
@@ -22,7 +22,7 @@ void px__clock_join(px__clock *into, const px__clock *from) {
 }
 
 px_status px__clock_copy(px__clock *to, const px__clock *from) {
-  PX_TRY(px__clock_room(to, from->count));
+  PX_TRY(px__clock_reserve(to, from->count));
   if (to->count) memset(to->at, 0, (size_t)to->count * sizeof *to->at);
   px__clock_join(to, from);
   return PX_OK;
@@ -35,18 +35,18 @@ static void raise_to(uint64_t *place, uint64_t seq) {
     ;
 }
 
-void px__stream_finished(px_stream *s, uint64_t seq) {
+void px__stream_set_completed(px_stream *s, uint64_t seq) {
   raise_to(&s->completed, seq);
   raise_to(&s->allocator_synced, seq);
 }
 
 void px__stream_synced(px_stream *s, uint64_t seq, const px__clock *clock) {
-  px__stream_finished(s, seq);
+  px__stream_set_completed(s, seq);
   raise_to(&s->synced, seq);
   for (int i = 0; clock && i < clock->count; i++) {
     px_stream *other = clock->at[i] ? px__streams[i] : NULL;
     if (!other) continue;
-    px__stream_finished(other, clock->at[i]);
+    px__stream_set_completed(other, clock->at[i]);
     raise_to(&other->synced, clock->at[i]);
   }
 }
@@ -104,7 +104,7 @@ void px__stream_poll(px_stream *s) {
   }
 }
 
-void px__stream_ask(px_stream *s) {
+void px__stream_query(px_stream *s) {
   px__stream_poll(s);
   bool idle = true;
   uint64_t seq = s->issued;
@@ -186,7 +186,7 @@ static px_status meet(px_stream *stream, uint64_t capture) {
 static px_status wait_for(px_stream *after, void *event, px_stream *before, uint64_t seq,
                           const px__clock *clock, uint64_t capture) {
   int count = before->index + 1 > clock->count ? before->index + 1 : clock->count;
-  PX_TRY(px__clock_room(&after->clock, count));
+  PX_TRY(px__clock_reserve(&after->clock, count));
   if (PX_UNLIKELY(capture || px__capture_of(after))) PX_TRY(meet(after, capture));
   if (event) PX_TRY(px__rt.backend->stream_wait(after->native, event));
   px__clock_join(&after->clock, clock);

@@ -52,8 +52,8 @@ static px__node *first_from(px__node *root, size_t size, uintptr_t address) {
   return best;
 }
 
-px__node *px__tree_least(px__node *root, size_t size) { return first_from(root, size, 0); }
+px__node *px__tree_lower_bound(px__node *root, size_t size) { return first_from(root, size, 0); }
 
-px__node *px__tree_after(px__node *root, px__node *of) {
+px__node *px__tree_next(px__node *root, px__node *of) {
   return first_from(root, of->size, of->address + 1);
 }

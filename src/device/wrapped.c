@@ -41,7 +41,7 @@ static bool is_done(wrapped *w) {
   for (int i = 0; i < w->allocation.use_count; i++) {
     px_stream *stream = w->allocation.uses[i].stream;
     px__device_lock(stream->owner);
-    px__stream_ask(stream);
+    px__stream_query(stream);
     px__device_unlock(stream->owner);
   }
   return px__allocation_is_reusable(&w->allocation, NULL);
