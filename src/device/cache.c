@@ -91,7 +91,7 @@ static px_status serve(px_allocation **out, px__request *r) {
   px__device *d = r->device;
   if (d->cache.pending) px__pool_sweep(d);
   if ((*out = from_pool(r))) return PX_OK;
-  px__reserve_make_way(out, r);
+  px__reserve_try(out, r);
   return *out || r->retry_after_wait ? PX_OK : px__segment_extend(out, r);
 }
 
@@ -160,7 +160,7 @@ static px_status raw_memory(void **out, const px__request *r) {
     return px__rt.backend->alloc(r->device->physical, r->size, out);
   PX_CHECK(!px__capture_of(r->stream), PX_UNIMPLEMENTED,
            "graphs over memory of a pluggable allocator are not implemented in Phlox");
-  return px__plugged_take(out, &px__rt.plugged, r, r->bytes);
+  return px__plugged_alloc(out, &px__rt.plugged, r, r->bytes);
 }
 
 // With PYTORCH_NO_CUDA_MEMORY_CACHING, without caching, or with an allocator of the program's:

@@ -97,12 +97,12 @@ static px_status issue(px__device *d, px_stream *stream, px_launch *launch,
   px__work work;
   PX_TRY(px__work_begin(&work, stream, launch->op, accesses, count));
   launch->id = work.id;
-  px__launch_address(launch, d, stream);
+  px__launch_bind(launch, d, stream);
   px__scratch_here.device = d;
   px_status status = px__rt.backend->launch(stream->native, launch);
   px__scratch_here.device = NULL;
   px__work_end(&work, false);
-  return px__launch_given(d, status);
+  return px__launch_finish(d, status);
 }
 
 // ---- code that is loaded late

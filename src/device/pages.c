@@ -64,7 +64,7 @@ static bool find_below(const px__cache *cache, uintptr_t at, px__segment **below
 }
 
 // ---- pages
-px_status px__pages_take(px__device *d, px__segment *segment) {
+px_status px__pages_map(px__device *d, px__segment *segment) {
   uintptr_t at = (uintptr_t)segment->data;
   px__segment *below = NULL;
   bool has_place =
@@ -82,18 +82,18 @@ static void take_out(px__cache *cache, px__segment *segment) {
   if (segment->above) segment->above->below = segment->below;
 }
 
-void px__pages_give(px__device *d, px__segment *segment) {
+void px__pages_unmap(px__device *d, px__segment *segment) {
   px__rt.backend->pages_unmap(d->physical, segment->data, segment->size);
   take_out(&d->cache, segment);
 }
 
-void px__pages_join(px__device *d, px__segment *segment) {
+void px__pages_merge(px__device *d, px__segment *segment) {
   segment->size += segment->above->size;
   take_out(&d->cache, segment->above);
 }
 
-void px__pages_cut(px__device *d, px__segment *segment, uintptr_t at, size_t bytes,
-                   px__segment *rest) {
+void px__pages_unmap_part(px__device *d, px__segment *segment, uintptr_t at, size_t bytes,
+                          px__segment *rest) {
   px__rt.backend->pages_unmap(d->physical, (void *)at, bytes);
   uintptr_t end = end_of(segment);
   if (rest) {

@@ -4,14 +4,14 @@
 // more.
 #include "device/state.h"
 
-px_status px__plugged_take(void **out, const px_memory_allocator *a, const px__request *r,
-                           size_t bytes) {
+px_status px__plugged_alloc(void **out, const px_memory_allocator *a, const px__request *r,
+                            size_t bytes) {
   *out = a->alloc((int64_t)bytes, r->device->index, r->stream->native);
   PX_CHECK(*out, PX_OUT_OF_MEMORY, "the program's allocator has no %zu bytes", bytes);
   return PX_OK;
 }
 
-void px__plugged_give(const px_memory_allocator *a, px_stream *stream, void *at, size_t bytes) {
+void px__plugged_release(const px_memory_allocator *a, px_stream *stream, void *at, size_t bytes) {
   a->free(at, (int64_t)bytes, stream->owner->index, stream->native);
 }
 
@@ -24,5 +24,5 @@ void px__plugged_free(px__block *block) {
   if (px__stream_wait_seq(stream, px__issued(stream)) != PX_OK) px_error_clear();
   px_interrupt_hold(false);
   px__error_restore(&guard);
-  px__plugged_give(&px__rt.plugged, stream, allocation->data, allocation->bytes);
+  px__plugged_release(&px__rt.plugged, stream, allocation->data, allocation->bytes);
 }

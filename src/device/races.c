@@ -98,7 +98,7 @@ static void add_site(px__text *text, const px__work *work) {
 // What the calling thread does itself, on the host.
 static void add_own_site(px__text *text) {
   px__work own = {.op = NULL};
-  px__work_ask(&own, NULL);
+  px__work_find_site(&own, NULL);
   add_site(text, &own);
 }
 

@@ -102,7 +102,7 @@ static bool should_wait(const px__device *d, const px__request *r) {
   return true;
 }
 
-void px__reserve_make_way(px_allocation **out, px__request *r) {
+void px__reserve_try(px_allocation **out, px__request *r) {
   px__device *d = r->device;
   size_t wanted = px__segment_size(d, r->size), reserved = d->cache.reserved;
   *out = NULL;
@@ -159,7 +159,7 @@ void px__reserve_release(px__device *d, bool pages) {
     if (!is_held(segment) && may_go(segment, done)) px__segment_release(d, segment);
   }
   if (pages || d->cache.tight || d->cache.settings.expands == PX__SOON)
-    px__runs_give(d, SIZE_MAX, NULL);
+    px__runs_unmap(d, SIZE_MAX, NULL);
   d->cache.most = (size_t)d->cache.statistics.allocated_bytes[0].current;
   d->cache.misses = (px__misses){0};
   d->cache.tight = false;

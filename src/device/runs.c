@@ -62,7 +62,7 @@ static void part(px__device *d, px__block *gone, px__segment *rest) {
     s->next = rest;
   }
   if (left) s->last = left;
-  px__pages_cut(d, s, gone->node.address, gone->node.size, two ? rest : NULL);
+  px__pages_unmap_part(d, s, gone->node.address, gone->node.size, two ? rest : NULL);
   if (!two) px__free(rest);
   d->cache.reserved -= gone->node.size;
   d->cache.moved = true;
@@ -117,7 +117,7 @@ static size_t give_of(px__device *d, px__block *block, size_t wanted) {
 
 // Gives back at most `wanted` bytes of pages, of the oldest segments first, and none of two blocks.
 // Returns how many.
-size_t px__runs_give(px__device *d, size_t wanted, px__block *const kept[2]) {
+size_t px__runs_unmap(px__device *d, size_t wanted, px__block *const kept[2]) {
   size_t given = 0;
   if (px__device_captures(d)) return 0;
   for (int i = 0; i < d->stream_count; i++) px__stream_query(d->streams[i]);
@@ -200,13 +200,13 @@ static void join(px__device *d, px__segment *s) {
   last->next = first, first->prev = last, s->last = above->last;
   for (px__block *block = first; block; block = block->next) block->segment = s;
   count_idle(d, last, true), count_idle(d, first, true);
-  px__pages_join(d, s);
+  px__pages_merge(d, s);
   d->cache.moved = true;
   px__statistics_merge(&d->cache.statistics, above);
   px__segment_forget(d, above);
 }
 
-px_status px__runs_put(px__block **out, const px__request *r, uintptr_t at, size_t bytes) {
+px_status px__runs_map(px__block **out, const px__request *r, uintptr_t at, size_t bytes) {
   px__device *d = r->device;
   px__segment *segment;
   PX_TRY(px__segment_new(&segment, r, (void *)at, bytes));
@@ -226,9 +226,9 @@ px_status px__runs_grow(px_allocation **out, const px__request *r, size_t more) 
   if (px__request_pool(r) || !px__pages_wanted(r->device)) return PX_OK;
   px__pool_flush(r->device);
   if (!find_place(&where, r)) return PX_OK;
-  if (where.bytes > more) px__runs_give(r->device, where.bytes, where.side);
+  if (where.bytes > more) px__runs_unmap(r->device, where.bytes, where.side);
   px__block *block;
-  PX_TRY(px__runs_put(&block, r, where.at, where.bytes));
+  PX_TRY(px__runs_map(&block, r, where.at, where.bytes));
   *out = px__pool_allocate(r);
   return PX_OK;
 }

@@ -23,8 +23,8 @@ static px_status raw_take(const px__request *r, px__segment *segment) {
   bool refused =
       px__fault(PX__FAULT_DEVICE_ALLOC) || (cache->limit && cache->reserved + size > cache->limit);
   PX_CHECK(!refused, PX_OUT_OF_MEMORY, "the device has no %zu bytes left", size);
-  if (segment->paged) return px__pages_take(d, segment);
-  if (segment->plugged.alloc) return px__plugged_take(&segment->data, &segment->plugged, r, size);
+  if (segment->paged) return px__pages_map(d, segment);
+  if (segment->plugged.alloc) return px__plugged_alloc(&segment->data, &segment->plugged, r, size);
   return px__rt.backend->alloc(d->physical, size, &segment->data);
 }
 
@@ -97,9 +97,9 @@ void px__segment_release(px__device *d, px__segment *segment) {
     px__block_drop(d, block);
   }
   if (segment->paged)
-    px__pages_give(d, segment);
+    px__pages_unmap(d, segment);
   else if (segment->plugged.alloc)
-    px__plugged_give(&segment->plugged, stream, segment->data, segment->size);
+    px__plugged_release(&segment->plugged, stream, segment->data, segment->size);
   else
     px__rt.backend->release(d->physical, segment->data);
   cache->reserved -= segment->size;

@@ -73,7 +73,9 @@ int px__site_frames(px_frame *frames, int room, bool latest, px_site *other) {
   return count + told;
 }
 
-void px__work_ask(px__work *work, const px_allocation *written) { ask_of(work, written, &here); }
+void px__work_find_site(px__work *work, const px_allocation *written) {
+  ask_of(work, written, &here);
+}
 
 px_site px__site_of(const px_allocation *result) {
   const struct here *h = &here;

@@ -352,7 +352,7 @@ px_status px__stream_set_now(px_stream *stream);
 enum { PX__SITE_TEXT = 1024 };
 // Fills in where work of the calling thread comes from, which writes a allocation first. Without a
 // lock.
-void px__work_ask(px__work *work, const px_allocation *written);
+void px__work_find_site(px__work *work, const px_allocation *written);
 // The node of a backward pass whose work the thread does, and the lines that run on the thread, as
 // the language tells them: how many, of at most `room`. `other` is where its work comes from, if
 // the language tells none. latest: only that of the thread's latest work.
@@ -578,10 +578,10 @@ px_status px__runs_grow(px_allocation **out, const px__request *request, size_t 
     __attribute__((warn_unused_result));
 // Gives back at most `wanted` bytes of pages that are free and out of use, of the oldest segments
 // first, and none of two blocks (may be NULL). Returns how many.
-size_t px__runs_give(px__device *d, size_t wanted, px__block *const kept[2]);
+size_t px__runs_unmap(px__device *d, size_t wanted, px__block *const kept[2]);
 // Puts pages at an address where there are none, as a free block of the request's stream, which is
 // joined to what is free on both sides.
-px_status px__runs_put(px__block **out, const px__request *request, uintptr_t at, size_t bytes)
+px_status px__runs_map(px__block **out, const px__request *request, uintptr_t at, size_t bytes)
     __attribute__((warn_unused_result));
 
 // ---- thrift.c: with the lock held
@@ -592,16 +592,16 @@ px_allocation *px__compact_allocate(const px__request *request);
 
 // ---- plugged.c: from an allocator of the program's; back to it; the allocation of a block goes
 // back to the one in place of the cache, after a wait, without a lock
-px_status px__plugged_take(void **out, const px_memory_allocator *allocator,
-                           const px__request *request, size_t bytes)
+px_status px__plugged_alloc(void **out, const px_memory_allocator *allocator,
+                            const px__request *request, size_t bytes)
     __attribute__((warn_unused_result));
-void px__plugged_give(const px_memory_allocator *allocator, px_stream *stream, void *at,
-                      size_t bytes);
+void px__plugged_release(const px_memory_allocator *allocator, px_stream *stream, void *at,
+                         size_t bytes);
 void px__plugged_free(px__block *block);
 
 // ---- reserve.c: with the lock held
 // What is left to try before a request takes memory from the device; *out NULL: nothing fits.
-void px__reserve_make_way(px_allocation **out, px__request *request);
+void px__reserve_try(px_allocation **out, px__request *request);
 // Idle segments, of which every block is free, go back; also free pages of the others, if the
 // device is short of memory, or more was reserved than is worth it.
 void px__reserve_release(px__device *d, bool pages);
@@ -613,13 +613,13 @@ void px__reserve_end_pool(px__device *d, px__private_pool *pool);
 bool px__pages_wanted(px__device *d);
 // Finds addresses for a segment of that size, unless it has them, and puts pages behind them. give:
 // the pages go. join: the segment and the one above, which it meets, are one run.
-px_status px__pages_take(px__device *d, px__segment *segment) __attribute__((warn_unused_result));
-void px__pages_give(px__device *d, px__segment *segment);
-void px__pages_join(px__device *d, px__segment *segment);
+px_status px__pages_map(px__device *d, px__segment *segment) __attribute__((warn_unused_result));
+void px__pages_unmap(px__device *d, px__segment *segment);
+void px__pages_merge(px__device *d, px__segment *segment);
 // The pages of [at, at + bytes) go, which are at the segment's beginning, at its end, or between
 // them: then `rest` becomes the segment of what lies behind.
-void px__pages_cut(px__device *d, px__segment *segment, uintptr_t at, size_t bytes,
-                   px__segment *rest);
+void px__pages_unmap_part(px__device *d, px__segment *segment, uintptr_t at, size_t bytes,
+                          px__segment *rest);
 // ---- rooms.c: with the lock held. open finds or makes the pool of that name, for one user more;
 // close ends a use; left is called when a room has a segment less; now gives the route that the
 // calling thread has begun last, or NULL.
@@ -720,14 +720,14 @@ void *px__scratch_take(const px_launch *launch, size_t bytes);
 void px__scratch_drop(void);  // no lock held
 
 // ---- launches
-static inline void px__launch_address(px_launch *launch, const px__device *d,
-                                      const px_stream *stream) {
+static inline void px__launch_bind(px_launch *launch, const px__device *d,
+                                   const px_stream *stream) {
   launch->fault = d->slot;
   launch->device = d->physical;
   launch->stream = stream->native;
 }
 // What became of launches that the backend was given. No lock held.
-static inline px_status px__launch_given(px__device *d, px_status status) {
+static inline px_status px__launch_finish(px__device *d, px_status status) {
   if (PX_UNLIKELY(status != PX_OK)) status = px__broken_note(d, status);
   if (PX_UNLIKELY(px__scratch_here.blocks != NULL)) px__scratch_drop();
   return status;

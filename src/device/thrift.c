@@ -129,8 +129,8 @@ static px_status put_pages(survey *s) {
                         s->at + s->r->size > high ? side_of(s, s->above, true) : NULL};
   if (begin < low) begin = low;
   if (end > high) end = high;
-  px__runs_give(s->r->device, end - begin, kept);
-  return px__runs_put(&s->block, s->r, begin, end - begin);
+  px__runs_unmap(s->r->device, end - begin, kept);
+  return px__runs_map(&s->block, s->r, begin, end - begin);
 }
 
 // The free block from `at` on; all of it, if there is no memory for a record.

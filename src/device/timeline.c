@@ -265,7 +265,7 @@ static px_status declare(px__work *work, const px_access *accesses, int count) {
 void px__work_describe(px__work *work, px_stream *stream, const char *op, const px_access *accesses,
                        int count) {
   work->op = op, work->stream = stream, work->caller = px__caller;
-  px__work_ask(work, count && accesses[0].write ? accesses[0].allocation : NULL);
+  px__work_find_site(work, count && accesses[0].write ? accesses[0].allocation : NULL);
 }
 
 px_status px__work_number(px__work *work, const px_access *accesses, int count) {

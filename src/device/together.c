@@ -98,7 +98,7 @@ static px_status issue(list *t, int count) {
   px__scratch_here.device = NULL;
   for (int i = 0; i < count; i++) px__profile_work_end(t->launches[i].work.profiled);
   px__device_unlock(t->device);
-  return px__launch_given(t->device, status);
+  return px__launch_finish(t->device, status);
 }
 
 static px_status flush(void) {
@@ -128,7 +128,7 @@ px_status px__launch_batch_add(bool *taken, px__device *d, px_stream *stream,
   later *l = &t->launches[t->count++];
   l->launch = (px_launch *)(void *)(t->room + t->used);
   t->used += px__launch_pack(launch, l->launch, bytes);
-  px__launch_address(l->launch, d, stream);
+  px__launch_bind(l->launch, d, stream);
   t->device = d, t->stream = stream;
   memcpy(l->accesses, accesses, (size_t)count * sizeof *accesses);
   l->count = count;
