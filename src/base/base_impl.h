@@ -13,11 +13,11 @@
 #define PX_LIKELY(x) __builtin_expect(!!(x), 1)
 #define PX_UNLIKELY(x) __builtin_expect(!!(x), 0)
 // A function that every op comes through: what it calls of its file is part of it.
-#define PX__WHOLE __attribute__((flatten))
+#define PX__FLATTEN __attribute__((flatten))
 // A variable of the library's own that every op looks at: its address is known without a look.
-#define PX__OWN __attribute__((visibility("hidden")))
+#define PX__HIDDEN __attribute__((visibility("hidden")))
 // The same of each thread: a function that looks at several asks once where the thread has them.
-#define PX__OWN_THREAD __attribute__((visibility("hidden"), tls_model("local-dynamic")))
+#define PX__HIDDEN_THREAD __attribute__((visibility("hidden"), tls_model("local-dynamic")))
 #define PX_COUNT_OF(array) ((int)(sizeof(array) / sizeof((array)[0])))
 
 // Host memory. px__alloc is the library's only malloc: it passes the fault point "alloc". Memory is
@@ -38,7 +38,7 @@ static inline bool px__add_size(int64_t a, int64_t b, int64_t *out) {
 
 // Whether the process has no other thread, as the C library knows: then what is atomic need not be
 // locked.
-static inline bool px__alone(void) {
+static inline bool px__single_threaded(void) {
 #if __has_include(<sys/single_threaded.h>)
   return __libc_single_threaded;
 #else
@@ -61,7 +61,7 @@ static inline px_status px__stopped_take(void) {
   return __builtin_expect(none, 1) ? PX_OK : px__stopped_forget();
 }
 // memcpy for memory of any size, which ends early between pieces.
-px_status px__copy_long(void *to, const void *from, size_t bytes);
+px_status px__copy_interruptible(void *to, const void *from, size_t bytes);
 // A list of blocks, which begin with a px__thread_slot. px__thread_slot_take gives the calling
 // thread one that no other has, perhaps with what that has left in it, or a new one of zeros; NULL
 // without memory. It passes no fault point: callers go on without.
@@ -135,7 +135,7 @@ typedef enum px__fault_point {
 // Arms the points of PHLOX_FAULT, once. Fails if its text is wrong; until that is mended, host
 // memory cannot be allocated.
 px_status px__fault_begin(void);
-extern PX__OWN int px__fault_armed;  // atomic: number of armed points
+extern PX__HIDDEN int px__fault_armed;  // atomic: number of armed points
 bool px__fault_hit(px__fault_point point);
 static inline bool px__faults(void) {
   return PX_UNLIKELY(__atomic_load_n(&px__fault_armed, __ATOMIC_RELAXED) != 0);

@@ -67,7 +67,7 @@ bool px__thread_is_alone(void) { return here.alone; }
 enum { PIECE = 8 << 20 };
 static size_t piece(size_t left) { return left < PIECE ? left : PIECE; }
 
-px_status px__copy_long(void *to, const void *from, size_t bytes) {
+px_status px__copy_interruptible(void *to, const void *from, size_t bytes) {
   for (size_t done = 0; done < bytes; done += PIECE) {
     if (done) PX_TRY(px_interrupt_poll());
     memcpy((char *)to + done, (const char *)from + done, piece(bytes - done));

@@ -25,7 +25,7 @@ typedef struct px__thread_cache {
   int64_t live[PX__CLASS_LIMIT];
 } px__thread_cache;
 // NULL: none yet, or the thread is ending.
-extern _Thread_local PX__OWN_THREAD px__thread_cache *px__thread_cache_here;
+extern _Thread_local PX__HIDDEN_THREAD px__thread_cache *px__thread_cache_here;
 
 // Ends an object that is on no list.
 void px__pool_drop(enum px__pool_kind kind, void *object);

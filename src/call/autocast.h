@@ -12,7 +12,7 @@ typedef struct px__autocast {
   int nesting;
   px__casts *casts;  // NULL until one is cached
 } px__autocast;
-extern _Thread_local PX__OWN_THREAD px__autocast px__autocast_here;
+extern _Thread_local PX__HIDDEN_THREAD px__autocast px__autocast_here;
 
 // What a call of an op that has a policy is given in the place of its arguments: `given`, which are
 // the caller's where nothing is cast.

@@ -54,7 +54,7 @@ bool px__bin_push_shared(px__fast_bin *bin, px__block *block);
 // A allocation of so many bytes, or NULL. me: px__biased_lock_here.
 __attribute__((always_inline)) static inline px_allocation *px__bin_take(
     px_stream *stream, size_t bytes, px__biased_lock_thread *me) {
-  px__fast_bin *bin = px__bin_of(stream, bytes <= PX__SMALL);
+  px__fast_bin *bin = px__bin_of(stream, bytes <= PX__SMALL_MAX);
   px__block *block;
   if (!__atomic_load_n(&bin->block, __ATOMIC_RELAXED) || !px__bin_enabled(stream)) return NULL;
   if (PX_LIKELY(px__biased_lock_try(&bin->latch, me))) {

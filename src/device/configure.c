@@ -143,7 +143,7 @@ static px_status pinned_max_cached_size_mb(parsing *p) {
 static px_status expandable_segments(parsing *p) {
   bool wanted;
   PX_TRY(read_truth(p, &wanted));
-  p->s.expands = wanted ? PX__SOON : PX__NEVER;
+  p->s.expandable = wanted ? PX__EXPANDABLE_TRUE : PX__EXPANDABLE_FALSE;
   return PX_OK;
 }
 

@@ -55,7 +55,7 @@ static px_status copy_host(const transfer *t) {
   char *there = (char *)t->to->data + t->to_offset;
   const char *here = (char *)t->from->data + t->from_offset;
   if (t->to == t->from) return memmove(there, here, t->bytes), PX_OK;
-  return px__copy_long(there, here, t->bytes);
+  return px__copy_interruptible(there, here, t->bytes);
 }
 
 // Between the host and a device.

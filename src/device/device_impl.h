@@ -15,7 +15,7 @@
 // devices. Atomic.
 enum { PX__DEVICES = 64 };
 typedef struct px__device px__device;
-extern PX__OWN px__device *px__devices_open[PX__DEVICES];
+extern PX__HIDDEN px__device *px__devices_open[PX__DEVICES];
 // NULL: it is not open, or there is none of that number.
 static inline px__device *px__device_found(int index) {
   return (unsigned)index < PX__DEVICES ? __atomic_load_n(&px__devices_open[index], __ATOMIC_ACQUIRE)
@@ -51,7 +51,7 @@ void px__allocation_free(px_allocation *allocation);
 // from now on, and fail if they reach past its end. uncut: such a allocation has gone.
 void px__allocation_mark_shrunk(px_allocation *allocation);
 void px__allocation_unmark_shrunk(void);
-extern PX__OWN int px__shrunk_count;  // atomic: how many there are
+extern PX__HIDDEN int px__shrunk_count;  // atomic: how many there are
 px_status px__allocation_fail_bounds(const px_allocation *allocation, size_t end)
     __attribute__((warn_unused_result));
 static inline px_status px__allocation_check_bounds(const px_allocation *allocation, size_t end) {
@@ -116,7 +116,7 @@ typedef struct px_access {
 // is a race unless the program has waited.
 px_status px__allocation_host_access(const char *op, const px_access *access)
     __attribute__((warn_unused_result));
-extern PX__OWN int px__race_on;  // atomic; -1: not read from the environment yet
+extern PX__HIDDEN int px__race_on;  // atomic; -1: not read from the environment yet
 // The device type's kernel of that name, or NULL. Slow: callers keep the result.
 px_kernel px__kernel_find(px_device_type type, const char *name);
 // The kernel of every op on meta: it does nothing.
@@ -163,7 +163,7 @@ px_status px__launch_batch_end(void) __attribute__((warn_unused_result));
 bool px__launch_batch_active(void);
 // Outermost op being called by this thread; NULL outside a call. Used to name the op in errors; the
 // layer of ops sets it.
-extern _Thread_local PX__OWN_THREAD const char *px__caller;
+extern _Thread_local PX__HIDDEN_THREAD const char *px__caller;
 
 // profile.c: whether events are noted. Begins an event of an op, whose name is a constant, with the
 // sizes of its arguments as a text; px_profile_leave ends it. Memory that was taken (or, negative,
@@ -180,7 +180,7 @@ enum {
   PX__WATCH_COUNTED = 256,  // somebody is told of operations (px_op_tell_operations)
   PX__WATCH_STACKS = 512    // a profile notes all lines
 };
-extern PX__OWN int px__watching;  // atomic: for which of these calls of ops are watched
+extern PX__HIDDEN int px__watching;  // atomic: for which of these calls of ops are watched
 static inline bool px__call_watched(int what) {
   return PX_UNLIKELY((__atomic_load_n(&px__watching, __ATOMIC_RELAXED) & what) != 0);
 }

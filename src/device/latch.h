@@ -34,7 +34,7 @@ static inline void px__spin_release(uint8_t *spin) { __atomic_clear(spin, __ATOM
 
 // latch.c. start: from here on latches may have owners, if the system has such barriers.
 // here: NULL: the thread has owned no latch.
-extern _Thread_local PX__OWN_THREAD px__biased_lock_thread *px__biased_lock_here;
+extern _Thread_local PX__HIDDEN_THREAD px__biased_lock_thread *px__biased_lock_here;
 void px__biased_lock_start(void);
 void px__biased_lock_enter_shared(px__biased_lock *latch);
 

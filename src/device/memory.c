@@ -71,7 +71,7 @@ px_status px_memory_device_free(void *at, int device) {
 }
 
 // ---- snapshot
-static const char *const states[] = {[PX__TAKEN] = "active_allocated",
+static const char *const states[] = {[PX__ALLOCATED] = "active_allocated",
                                      [PX__PENDING] = "active_pending_free",
                                      [PX__FREE] = "inactive"};
 

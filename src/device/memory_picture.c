@@ -36,7 +36,7 @@ static const char *bytes_text(char text[BYTES], double count) {
 
 static void add_escaped(px__text *to, const char *text) {
   for (; *text; text++) {
-    const char *entity = px__entity(*text);
+    const char *entity = px__xml_entity(*text);
     px__text_add(to, entity ? "%s" : "%.1s", entity ? entity : text);
   }
 }

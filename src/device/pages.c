@@ -10,9 +10,10 @@ enum { LENGTHS = 4 };  // of the device's memory: addresses
 
 static bool may_have(const px__settings *s) {
   const px_backend *b = px__rt.backend;
-  if (!PX__BACKEND_HAS(b, pages_map) || s->max_split != SIZE_MAX || s->expands == PX__NEVER)
+  if (!PX__BACKEND_HAS(b, pages_map) || s->max_split != SIZE_MAX ||
+      s->expandable == PX__EXPANDABLE_FALSE)
     return false;
-  return s->expands == PX__SOON || (PX__BACKEND_HAS(b, shares_pages));
+  return s->expandable == PX__EXPANDABLE_TRUE || (PX__BACKEND_HAS(b, shares_pages));
 }
 
 // Without addresses, segments are the backend's allocations.

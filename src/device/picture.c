@@ -48,7 +48,7 @@ typedef struct bar {
 
 static void put_escaped(FILE *to, const char *text) {
   for (; *text; text++) {
-    const char *entity = px__entity(*text);
+    const char *entity = px__xml_entity(*text);
     if (entity)
       fputs(entity, to);
     else

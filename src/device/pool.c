@@ -9,7 +9,7 @@
 
 enum {
   GRAIN = PX__GRAIN,
-  SMALL = PX__SMALL,
+  SMALL = PX__SMALL_MAX,
   STEPS_FROM = 20,          // settings' divisions begin at this power of two
   GREATEST_LEFT = 1 << 20,  // a large block is split only if more than this is left
   OTHERS_TRIES = 16,        // blocks of another stream that are looked at
@@ -63,7 +63,7 @@ void px__block_remove_free(px__block *block) {
     free_lists->unsorted[small] = NULL;
   else
     px__tree_remove(&free_lists->free[small], &block->node);
-  block->state = PX__TAKEN;
+  block->state = PX__ALLOCATED;
 }
 
 px_status px__block_new(px__block **out, px__device *d) {
@@ -73,7 +73,7 @@ px_status px__block_new(px__block **out, px__device *d) {
     memset(&block->allocation, 0, sizeof block->allocation);
     block->prev = block->next = NULL;
     block->ready = 0;
-    block->state = PX__TAKEN;
+    block->state = PX__ALLOCATED;
     return *out = block, PX_OK;
   }
   return PX_NEW(out);

@@ -42,7 +42,7 @@ px_status px__levels_of(px__levels *out, const px_profile *profile)
 px_status px__picture_open(FILE **out, const char *path) __attribute__((warn_unused_result));
 px_status px__picture_close(FILE *file, const char *path) __attribute__((warn_unused_result));
 // How a character of a text is written in XML; NULL: as it is.
-static inline const char *px__entity(char c) {
+static inline const char *px__xml_entity(char c) {
   return c == '<'                ? "&lt;"
          : c == '>'              ? "&gt;"
          : c == '&'              ? "&amp;"

@@ -51,7 +51,8 @@ static bool is_past_allowance(px__device *d, const px__request *r) {
   px__cache *c = &d->cache;
   size_t live = (size_t)c->statistics.allocated_bytes[0].current + r->size;
   size_t share = (c->limit ? c->limit : d->properties.total_memory) / ALLOWANCE_SHARE;
-  size_t allowance = (c->settings.expands == PX__SOON ? ALLOWANCE_SOON : ALLOWANCE) * MIB;
+  size_t allowance =
+      (c->settings.expandable == PX__EXPANDABLE_TRUE ? ALLOWANCE_SOON : ALLOWANCE) * MIB;
   if (live > c->most) c->most = live;
   if (allowance > share) allowance = share;
   return c->reserved + px__segment_size(d, r->size) > c->most + allowance;
@@ -116,7 +117,7 @@ void px__reserve_try(px_allocation **out, px__request *r) {
     if (!d->cache.tight || (*out = px__pool_allocate_other(r))) return;
     if ((r->retry_after_wait = should_wait(d, r))) return;
     grow(out, r);
-  } else if (d->cache.settings.expands == PX__SOON && r->size > PX__SMALL) {
+  } else if (d->cache.settings.expandable == PX__EXPANDABLE_TRUE && r->size > PX__SMALL_MAX) {
     release_down_to(d, reserved > wanted ? reserved - wanted : 0);
   }
 }
@@ -158,7 +159,7 @@ void px__reserve_release(px__device *d, bool pages) {
     next = segment->next;
     if (!is_held(segment) && may_go(segment, done)) px__segment_release(d, segment);
   }
-  if (pages || d->cache.tight || d->cache.settings.expands == PX__SOON)
+  if (pages || d->cache.tight || d->cache.settings.expandable == PX__EXPANDABLE_TRUE)
     px__runs_unmap(d, SIZE_MAX, NULL);
   d->cache.most = (size_t)d->cache.statistics.allocated_bytes[0].current;
   d->cache.misses = (px__misses){0};

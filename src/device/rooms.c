@@ -58,7 +58,7 @@ size_t px__private_pools_allocated(const px__device *d) {
   size_t bytes = 0;
   for (const px__segment *s = d->cache.segments; s; s = s->next)
     for (const px__block *block = s->private_pool ? s->first : NULL; block; block = block->next)
-      if (block->state == PX__TAKEN) bytes += block->node.size;
+      if (block->state == PX__ALLOCATED) bytes += block->node.size;
   return bytes;
 }
 
@@ -67,7 +67,7 @@ px__allocation *px__pool_allocation_at(const px__device *d, const void *data) {
   for (const px__segment *s = d->cache.segments; s; s = s->next) {
     if (at - (uintptr_t)s->data >= s->size) continue;
     for (px__block *block = s->first; block; block = block->next)
-      if (block->node.address == at && block->state == PX__TAKEN) return &block->allocation;
+      if (block->node.address == at && block->state == PX__ALLOCATED) return &block->allocation;
   }
   return NULL;
 }

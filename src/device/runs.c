@@ -154,7 +154,7 @@ static bool is_alike(const px__segment *s, bool small) {
 
 // The block beside a gap, if it may serve the request.
 static px__block *beside(const px__segment *s, const px__request *r, bool above) {
-  if (!is_alike(s, r->size <= PX__SMALL)) return NULL;
+  if (!is_alike(s, r->size <= PX__SMALL_MAX)) return NULL;
   px__block *block = above ? s->first : s->last;
   bool may = block->state == PX__FREE && px__ordered(block->stream, block->ready, r->stream);
   return may ? block : NULL;

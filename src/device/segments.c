@@ -11,7 +11,7 @@ enum {
 };
 
 size_t px__segment_size(const px__device *d, size_t size) {
-  if (size <= PX__SMALL) return SMALL_SEGMENT;
+  if (size <= PX__SMALL_MAX) return SMALL_SEGMENT;
   return size < LARGE ? d->cache.settings.large_segment : px__whole_pages(size);
 }
 
@@ -49,7 +49,7 @@ px_status px__segment_new(px__segment **out, const px__request *r, void *at, siz
                      .private_pool = pool,
                      .stack = r->stack,
                      .plugged = pool ? pool->plugged : (px_memory_allocator){0},
-                     .small = r->size <= PX__SMALL && !r->mixed};
+                     .small = r->size <= PX__SMALL_MAX && !r->mixed};
   s->paged = !s->plugged.alloc && px__pages_wanted(d);
   px_status status = px__block_new(&block, d);
   if (status == PX_OK) status = raw_take(r, s);

@@ -69,7 +69,7 @@ static void add_pending(survey *s, px__block *block) {
 }
 
 static void add_block(survey *s, px__block *block) {
-  if (block->state == PX__TAKEN) add_owner(s, block);
+  if (block->state == PX__ALLOCATED) add_owner(s, block);
   if (block->state == PX__PENDING) add_pending(s, block);
   if (block->state != PX__FREE) return;
   s->free += block->node.size;

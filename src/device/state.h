@@ -149,7 +149,7 @@ struct px__block {
   px_stream *stream;              // whose memory this is: uses on it need no mark
   uint64_t ready;                 // while free: all uses come before work `ready` of the stream
   const px_traceback *stack;      // where it was allocated, if there is a history
-  enum { PX__TAKEN, PX__PENDING, PX__FREE } state;
+  enum { PX__ALLOCATED, PX__PENDING, PX__FREE } state;
 };
 static inline bool px__block_is_split(const px__block *block) { return block->prev || block->next; }
 struct px__segment {
@@ -194,7 +194,11 @@ typedef struct px__settings {
   size_t non_split_rounding;  // how much larger such a block may be than the request
   size_t large_segment;       // of requests that get none of their own
   size_t pinned_most;         // page-locked blocks that are larger are not kept when they are free
-  enum { PX__UNSAID, PX__NEVER, PX__SOON } expands;  // expandable_segments
+  enum {
+    PX__EXPANDABLE_UNSET,
+    PX__EXPANDABLE_FALSE,
+    PX__EXPANDABLE_TRUE
+  } expandable;      // expandable_segments
   bool in_order;     // addresses follow from the program's order alone
   double threshold;  // share of the memory from which idle segments go back; 0: none
   double fraction;   // of the device that may be reserved; negative: not said
@@ -270,7 +274,7 @@ typedef struct px__runtime {
 } px__runtime;
 // ---- state.c
 extern px__runtime px__rt;
-extern _Thread_local PX__OWN_THREAD int px__current_device;  // an index; set by current.c
+extern _Thread_local PX__HIDDEN_THREAD int px__current_device;  // an index; set by current.c
 // Whether a backend has a row that came after the first ones.
 #define PX__BACKEND_HAS(backend, row) \
   ((backend)->size > offsetof(px_backend, row) && (backend)->row)
@@ -341,7 +345,7 @@ px_status px__stream_register_foreign(px_stream **out, px__device *d, px_stream 
 const char *px__stream_text(const px_stream *stream, char text[64]);
 // The calling thread's current stream. By device; NULL: the default stream. A thread has a list
 // from when it first chooses one.
-extern _Thread_local PX__OWN_THREAD px_stream **px__streams_now;
+extern _Thread_local PX__HIDDEN_THREAD px_stream **px__streams_now;
 static inline px_stream *px__stream_now(const px__device *d) {
   px_stream **now = px__streams_now;
   return now && now[d->index] ? now[d->index] : d->streams[0];
@@ -540,7 +544,7 @@ px_allocation *px__pool_take(const px__request *request, px__block *block);
 px_allocation *px__pool_take_free(const px__request *request, px__block *block);
 px__private_pool *px__request_pool(const px__request *request);
 // Sizes are multiples of a grain; the largest small request; segments are multiples of a page.
-enum { PX__GRAIN = 512, PX__SMALL = 1 << 20, PX__PAGE = 2 << 20 };
+enum { PX__GRAIN = 512, PX__SMALL_MAX = 1 << 20, PX__PAGE = 2 << 20 };
 
 // ... and makes a free block one with its free neighbours, whose uses come before its stream's
 // work.
@@ -639,7 +643,7 @@ const px_traceback *px__stack_of_lines(void);  // without the op
 // ---- history.c: what happened to memory, if that is recorded. Without a lock, the stack for what
 // is wanted now; with the device's lock held, the events.
 enum { PX__RECORDED = 1, PX__UNCACHED = 2, PX__PLUGGED = 4 };
-extern PX__OWN int px__bins_disabled;  // atomic: why blocks do not go by fast bins
+extern PX__HIDDEN int px__bins_disabled;  // atomic: why blocks do not go by fast bins
 static inline bool px__bins_disabled_for(int why) {
   return PX_UNLIKELY((__atomic_load_n(&px__bins_disabled, __ATOMIC_RELAXED) & why) != 0);
 }
@@ -715,7 +719,7 @@ typedef struct px__scratch {
   px__device *device;     // of the launch that this thread issues; NULL: none
   px_allocation *blocks;  // linked by `uses`, which scratch memory has none of
 } px__scratch;
-extern _Thread_local PX__OWN_THREAD px__scratch px__scratch_here;
+extern _Thread_local PX__HIDDEN_THREAD px__scratch px__scratch_here;
 void *px__scratch_take(const px_launch *launch, size_t bytes);
 void px__scratch_drop(void);  // no lock held
 
@@ -740,7 +744,8 @@ typedef struct px__launch_batch_hooks {
   px_status (*flush)(void);
   void (*let_go)(const px__allocation *allocation);
 } px__launch_batch_hooks;
-extern _Thread_local PX__OWN_THREAD const px__launch_batch_hooks *px__launch_batching;  // state.c
+extern _Thread_local PX__HIDDEN_THREAD const px__launch_batch_hooks
+    *px__launch_batching;  // state.c
 // Issues what the thread has collected: before it waits, or lets others wait.
 static inline px_status px__launch_batch_flush(void) {
   return PX_UNLIKELY(px__launch_batching != NULL) ? px__launch_batching->flush() : PX_OK;

@@ -203,7 +203,7 @@ static px_status read_bytes(const px_tensor *self, void *to, size_t bytes) {
   if (from->device.type == PX_CPU) {
     px_access access = px__access_of(self, false);
     PX_TRY(px__allocation_host_access("read", &access));
-    return px__copy_long(to, px__tensor_at(self), bytes);
+    return px__copy_interruptible(to, px__tensor_at(self), bytes);
   }
   PX_TRY(px__allocation_wrap(&host, to, bytes, px_cpu(), NULL, NULL));
   px_status status =
@@ -297,7 +297,7 @@ px_status px_tensor_from_data(px_tensor **out, const void *data, int ndim, const
   size_t bytes = (size_t)made->numel * px__item(made);
   PX_CHECK(data || !bytes, PX_VALUE, "a tensor of %zu bytes needs data, but got NULL", bytes);
   if (bytes && px__tensor_device(made).type == PX_CPU) {
-    PX_TRY(px__copy_long(px__tensor_at(made), data, bytes));
+    PX_TRY(px__copy_interruptible(px__tensor_at(made), data, bytes));
   } else if (bytes) {
     // The caller's memory is only read, and pageable: it has been left when the copy returns.
     px_allocation *host = NULL;

@@ -139,7 +139,7 @@ static px_status move_to(px_storage *storage, int fd, const char *name) {
   close(fd);
   if (status != PX_OK && name) shm_unlink(name);
   if (status == PX_OK) status = block_over(&block, s, old->bytes);
-  if (status == PX_OK) status = px__copy_long(block->data, old->data, old->bytes);
+  if (status == PX_OK) status = px__copy_interruptible(block->data, old->data, old->bytes);
   if (status != PX_OK) {
     px__allocation_free(block);
     return px_error_pass(status, __FILE__, __LINE__, __func__);

@@ -6,7 +6,7 @@
 #include "tensor/tensor_impl.h"
 
 // storage.c. let_go: of a block, which other processes may have. end_rest: what few storages have.
-extern PX__OWN const px_class px__storage_class;
+extern PX__HIDDEN const px_class px__storage_class;
 void px__storage_let_go(px_storage *storage, px_allocation *block_take);
 void px__storage_end_rest(px_storage *storage);
 

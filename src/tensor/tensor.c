@@ -112,8 +112,9 @@ px_status px__tensor_new(px_tensor **out, px_storage *storage, px_dtype dtype, i
   return PX_OK;
 }
 
-PX__WHOLE px_status px__tensor_over(px_tensor **out, px_storage *storage_take, int ndim,
-                                    const int64_t *sizes, const int64_t *strides, px_dtype dtype) {
+PX__FLATTEN px_status px__tensor_over(px_tensor **out, px_storage *storage_take, int ndim,
+                                      const int64_t *sizes, const int64_t *strides,
+                                      px_dtype dtype) {
   PX_TRY(
       tensor_make(out, storage_take, dtype, ndim, px__thread_marks.fresh, px__thread_cache_here));
   set_geometry(*out, ndim, sizes, strides, 0);
@@ -122,9 +123,9 @@ PX__WHOLE px_status px__tensor_over(px_tensor **out, px_storage *storage_take, i
 
 // A view remembers the tensor at the root, so that a write through it reaches the root's history;
 // a view of an alias has the alias's version.
-PX__WHOLE static inline px_status view_plain(px_tensor **out, const px_tensor *self, int ndim,
-                                             const int64_t *sizes, const int64_t *strides,
-                                             int64_t offset) {
+PX__FLATTEN static inline px_status view_plain(px_tensor **out, const px_tensor *self, int ndim,
+                                               const int64_t *sizes, const int64_t *strides,
+                                               int64_t offset) {
   unsigned marks = px__thread_marks.view, kept = PX_TENSOR_INFERENCE | PX_TENSOR_LAZY;
   if (!(marks & PX_TENSOR_VIEW)) kept |= PX_TENSOR_ALIASED;
   PX_TRY(tensor_make(out, px_retain(self->storage), (px_dtype)self->dtype, ndim,
@@ -184,8 +185,8 @@ static inline px_status settle_bytes(size_t *out, int ndim, const int64_t *sizes
   return px__row_major_bytes(out, ndim, sizes, dtype);
 }
 
-PX__WHOLE px_status px_tensor_empty(px_tensor **out, int ndim, const int64_t *sizes, px_dtype dtype,
-                                    px_device device) {
+PX__FLATTEN px_status px_tensor_empty(px_tensor **out, int ndim, const int64_t *sizes,
+                                      px_dtype dtype, px_device device) {
   PX_GIVEN(out);
   PX_GIVEN_N(sizes, ndim);
   size_t bytes;

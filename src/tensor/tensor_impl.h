@@ -106,7 +106,7 @@ px_status px__refuse_batched(const px_tensor *t) __attribute__((warn_unused_resu
 static inline bool px__needs_grad(const px_tensor *t) {
   return (t->flags & PX_TENSOR_NEEDS_GRAD) || (t->base && (t->base->flags & PX_TENSOR_NEEDS_GRAD));
 }
-extern PX__OWN const uint8_t px__dtype_bytes[PX_DTYPE_COUNT];
+extern PX__HIDDEN const uint8_t px__dtype_bytes[PX_DTYPE_COUNT];
 static inline bool px__has_sizes(const px_tensor *t, int ndim, const int64_t *sizes) {
   return t->ndim == ndim && (!ndim || !memcmp(t->sizes, sizes, (size_t)ndim * sizeof *sizes));
 }
@@ -129,7 +129,7 @@ px_status px__tensor_new(px_tensor **out, px_storage *storage, px_dtype dtype, i
 typedef struct px__marks {
   uint16_t fresh, view;
 } px__marks;
-extern _Thread_local PX__OWN_THREAD px__marks px__thread_marks;  // src/tensor/extend.c
+extern _Thread_local PX__HIDDEN_THREAD px__marks px__thread_marks;  // src/tensor/extend.c
 // Makes a view of self with another geometry, which is not checked. Its flags are
 // px__thread_marks.view, and PX_TENSOR_INFERENCE if self has it. With PX_TENSOR_VIEW it keeps
 // `base` (self's base, if self is a view) and notes the version in own_version, so that in-place

@@ -27,7 +27,7 @@ static void add_blocks(const px__segment *s, sums *sum) {
     CHECK(c->segment == s && c->prev == before && c->node.address == at);
     CHECK(c->node.size && c->node.size % PX__GRAIN == 0);
     at += c->node.size;
-    bool taken = c->state == PX__TAKEN, is_part = c->prev || c->next;
+    bool taken = c->state == PX__ALLOCATED, is_part = c->prev || c->next;
     sum->taken += taken, sum->taken_bytes += taken ? (int64_t)c->node.size : 0;
     if (c->state != PX__FREE || !is_part) continue;
     sum->split++, sum->split_bytes += (int64_t)c->node.size;
