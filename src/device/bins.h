@@ -23,7 +23,7 @@ static inline bool px__bin_enabled(px_stream *stream) {
 static inline px_allocation *px__bin_begin(px__block *block, size_t bytes) {
   px__allocation *allocation = &block->allocation;
   allocation->pub.bytes = bytes;
-  allocation->pub.foreign = allocation->pub.odd = allocation->pub.pending = false;
+  allocation->pub.foreign = allocation->pub.irregular = allocation->pub.pending = false;
   allocation->written_by = allocation->read_by = 0;
   block->stack = NULL;
   return &allocation->pub;

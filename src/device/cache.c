@@ -116,8 +116,8 @@ static px_status serve_again(px_allocation **out, const px__request *r) {
   d->cache.compact = px__compact_possible(d);
   if ((*out = from_pool(r))) return PX_OK;
   d->cache.statistics.num_alloc_retries++;
-  px__request tight = *r;
-  tight.tight = true;
+  px__request exact = *r;
+  exact.exact = true;
   px_status status = px__runs_grow(out, r, 0);
   if (*out || (status != PX_OK && status != PX_OUT_OF_MEMORY)) return status;
   px__reserve_release(d, true);
@@ -126,7 +126,7 @@ static px_status serve_again(px_allocation **out, const px__request *r) {
   if ((*out = from_pool(r)) || (*out = px__pool_allocate_other(r))) return PX_OK;
   status = px__runs_grow(out, r, 0);
   if (!*out && (status == PX_OK || status == PX_OUT_OF_MEMORY))
-    status = px__segment_extend(out, &tight);
+    status = px__segment_extend(out, &exact);
   if (status != PX_OUT_OF_MEMORY) return status;
   if ((*out = px__pool_allocate_lent(r))) return PX_OK;
   d->cache.statistics.num_ooms++;

@@ -15,14 +15,14 @@ enum { TOKENS = 256, TOKEN = 40, SEGMENT_MB = 10, LEAST_MB = 20, REGISTER_THREAD
 static const px__settings defaults = {.max_split = SIZE_MAX,
                                       .non_split_rounding = (size_t)LEAST_MB << 20,
                                       .large_segment = (size_t)LEAST_MB << 20,
-                                      .pinned_most = SIZE_MAX,
+                                      .pinned_max_cached = SIZE_MAX,
                                       .fraction = -1};
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static px__settings latest;
 static bool chosen;  // by the program or by the environment
-size_t px__pinned_most = SIZE_MAX;
-bool px__in_order;
+size_t px__pinned_max_cached = SIZE_MAX;
+bool px__deterministic;
 static unsigned unheeded;  // keys of the latest text that have no effect, to be warned of
 
 typedef struct parsing {
@@ -120,8 +120,8 @@ static px_status check_least(bool says, const char *key, size_t size, size_t lea
 }
 
 static px_status garbage_collection_threshold(parsing *p) {
-  PX_TRY(read_number(p, &p->s.threshold));
-  PX_CHECK(p->s.threshold > 0 && p->s.threshold < 1, PX_VALUE,
+  PX_TRY(read_number(p, &p->s.gc_threshold));
+  PX_CHECK(p->s.gc_threshold > 0 && p->s.gc_threshold < 1, PX_VALUE,
            "garbage_collect_threshold is invalid, set it in (0.0, 1.0)");
   return PX_OK;
 }
@@ -136,7 +136,7 @@ static px_status per_process_memory_fraction(parsing *p) {
 static px_status pinned_max_cached_size_mb(parsing *p) {
   size_t number;
   PX_TRY(read_whole(p, &number));
-  p->s.pinned_most = number < SIZE_MAX >> 20 ? number << 20 : SIZE_MAX;
+  p->s.pinned_max_cached = number < SIZE_MAX >> 20 ? number << 20 : SIZE_MAX;
   return PX_OK;
 }
 
@@ -147,7 +147,7 @@ static px_status expandable_segments(parsing *p) {
   return PX_OK;
 }
 
-static px_status deterministic(parsing *p) { return read_truth(p, &p->s.in_order); }
+static px_status deterministic(parsing *p) { return read_truth(p, &p->s.deterministic); }
 
 static bool is_power(size_t n) { return n && !(n & (n - 1)); }
 
@@ -359,8 +359,8 @@ static px_status take(const char *text) {
     pthread_mutex_lock(&lock);
     latest = p->s;
     unheeded = p->unheeded;
-    __atomic_store_n(&px__pinned_most, p->s.pinned_most, __ATOMIC_RELAXED);
-    __atomic_store_n(&px__in_order, p->s.in_order, __ATOMIC_RELAXED);
+    __atomic_store_n(&px__pinned_max_cached, p->s.pinned_max_cached, __ATOMIC_RELAXED);
+    __atomic_store_n(&px__deterministic, p->s.deterministic, __ATOMIC_RELAXED);
     chosen = true;
     pthread_mutex_unlock(&lock);
   }

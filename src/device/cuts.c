@@ -7,7 +7,7 @@ int px__shrunk_count;
 
 void px__allocation_mark_shrunk(px_allocation *allocation) {
   __atomic_add_fetch(&px__shrunk_count, 1, __ATOMIC_RELAXED);
-  allocation->odd = true;
+  allocation->irregular = true;
   __atomic_store_n(&allocation->pending, allocation->device.type == PX_CPU, __ATOMIC_RELEASE);
 }
 void px__allocation_unmark_shrunk(void) {

@@ -29,7 +29,7 @@ typedef struct px_allocation {
   size_t bytes;          // asked for
   px_device device;      // index always given for cuda, -1 for cpu
   bool pinned, foreign;  // page-locked; address was handed out or memory is somebody else's
-  bool odd;              // CPU: not at a multiple of 8; or cut (px__allocation_mark_shrunk)
+  bool irregular;        // CPU: not at a multiple of 8; or cut (px__allocation_mark_shrunk)
   bool pending;          // CPU: a copy into it may be running (atomic); px__allocation_wait clears.
                          // True for good if `odd`, so that launches look at it
 } px_allocation;         // the device layer's own fields follow (px__allocation, state.h)
@@ -55,7 +55,7 @@ extern PX__HIDDEN int px__shrunk_count;  // atomic: how many there are
 px_status px__allocation_fail_bounds(const px_allocation *allocation, size_t end)
     __attribute__((warn_unused_result));
 static inline px_status px__allocation_check_bounds(const px_allocation *allocation, size_t end) {
-  return PX_LIKELY(end <= allocation->bytes || !allocation->odd)
+  return PX_LIKELY(end <= allocation->bytes || !allocation->irregular)
              ? PX_OK
              : px__allocation_fail_bounds(allocation, end);
 }

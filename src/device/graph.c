@@ -242,7 +242,7 @@ static px_status check_races(const px_graph *g, const px__work *work) {
   int count = 0;
   for (int i = 0; i < g->pool_count && status == PX_OK; i++) {
     if (g->pools[i].device != g->device) continue;
-    px_allocation *whole = &g->pools[i].private_pool->whole.pub;
+    px_allocation *whole = &g->pools[i].private_pool->replay_proxy.pub;
     accesses[count] = (px_access){.allocation = whole, .end = whole->bytes, .write = true};
     works[count++] = *work;
   }

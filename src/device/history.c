@@ -40,10 +40,10 @@ void px__history_choose(const px_memory_history *history) {
 // ---- events, with the device's lock held
 void px__history_begin(px__device *d, const px_memory_history *history) {
   px__events *events = &d->cache.events;
-  int64_t most = history ? history->max_entries : 0;
-  if (history && !history->clear && most == events->most) return;
+  int64_t limit = history ? history->max_entries : 0;
+  if (history && !history->clear && limit == events->limit) return;
   px__free(events->at);
-  *events = (px__events){.most = most};
+  *events = (px__events){.limit = limit};
 }
 
 static int64_t microseconds(void) {
@@ -52,22 +52,22 @@ static int64_t microseconds(void) {
   return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
 }
 
-static void make_room(px__events *events) {
+static void grow(px__events *events) {
   px__error_guard guard;
-  int64_t room = 2 * events->room + 256;
-  if (room > events->most) room = events->most;
-  if (room <= events->room) return;
+  int64_t capacity = 2 * events->capacity + 256;
+  if (capacity > events->limit) capacity = events->limit;
+  if (capacity <= events->capacity) return;
   px__error_save(&guard);
-  if (px__realloc((void **)&events->at, (size_t)room * sizeof *events->at) == PX_OK)
-    events->room = room;
+  if (px__realloc((void **)&events->at, (size_t)capacity * sizeof *events->at) == PX_OK)
+    events->capacity = capacity;
   px__error_restore(&guard);
 }
 
 // The place of one more event: where there is no room, or no memory, the oldest goes. NULL if there
 // is none at all.
 static px_memory_event *next_place(px__events *events) {
-  if (events->count == events->room && !events->oldest) make_room(events);
-  if (events->count < events->room) return &events->at[events->count++];
+  if (events->count == events->capacity && !events->oldest) grow(events);
+  if (events->count < events->capacity) return &events->at[events->count++];
   if (!events->count) return NULL;
   px_memory_event *place = &events->at[events->oldest];
   events->oldest = (events->oldest + 1) % events->count;

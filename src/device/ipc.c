@@ -70,9 +70,9 @@ px_status px__allocation_record(px_event *event, px_allocation *allocation) {
   PX_TRY(px__device_get(&d, allocation->device.index));
   PX_TRY(px__capture_check_device(d));
   pthread_mutex_lock(&lock);
-  px_status status = d->messages ? PX_OK : px_stream_new(&d->messages, allocation->device, 0);
-  if (status == PX_OK) status = order(d->messages, allocation);
-  if (status == PX_OK) status = px_event_record(event, d->messages);
+  px_status status = d->ipc_stream ? PX_OK : px_stream_new(&d->ipc_stream, allocation->device, 0);
+  if (status == PX_OK) status = order(d->ipc_stream, allocation);
+  if (status == PX_OK) status = px_event_record(event, d->ipc_stream);
   pthread_mutex_unlock(&lock);
   return status;
 }

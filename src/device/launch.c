@@ -49,7 +49,7 @@ static px_status host_accesses(const char *op, const px_access *accesses, int co
     px_allocation *allocation = accesses[i].allocation;
     if (!allocation || !__atomic_load_n(&allocation->pending, __ATOMIC_ACQUIRE)) continue;
     PX_TRY(px__allocation_host_access(op, &accesses[i]));
-    *odd |= allocation->odd;
+    *odd |= allocation->irregular;
   }
   return PX_OK;
 }
@@ -116,7 +116,7 @@ static uint64_t kind_of(const px_launch *launch) {
 // Where the kind is in the device's table, or belongs.
 static uint64_t *place_of(px__device *d, uint64_t kind) {
   for (uint64_t at = kind >> 32;; at++) {
-    uint64_t *place = &d->kinds[at % PX__LAUNCH_KINDS];
+    uint64_t *place = &d->launch_kinds[at % PX__LAUNCH_KINDS];
     uint64_t there = __atomic_load_n(place, __ATOMIC_RELAXED);
     if (there == kind || !there) return place;
   }
@@ -128,12 +128,13 @@ static px_status await_code(px__device *d, px_stream *stream, const px_launch *l
   uint64_t kind = kind_of(launch);
   if (PX_LIKELY(__atomic_load_n(place_of(d, kind), __ATOMIC_RELAXED))) return PX_OK;
   // A program of so many kinds is no longer looked after.
-  if (__atomic_load_n(&d->kind_count, __ATOMIC_RELAXED) >= PX__LAUNCH_KINDS / 2) return PX_OK;
+  if (__atomic_load_n(&d->launch_kind_count, __ATOMIC_RELAXED) >= PX__LAUNCH_KINDS / 2)
+    return PX_OK;
   if (px_interrupt_wanted())
     PX_TRY(px__broken_note(d, px__rt.backend->stream_synchronize(stream->native)));
   px__device_lock(d);
   uint64_t *place = place_of(d, kind);
-  if (!*place) __atomic_add_fetch(&d->kind_count, 1, __ATOMIC_RELAXED);
+  if (!*place) __atomic_add_fetch(&d->launch_kind_count, 1, __ATOMIC_RELAXED);
   __atomic_store_n(place, kind, __ATOMIC_RELAXED);
   px__device_unlock(d);
   return PX_OK;
@@ -199,13 +200,14 @@ px_status px__launch(px_device device, px_launch *launch, const px_access *acces
   if (px__faults()) PX_TRY(pass_fault_points(launch));
   px_stream *stream = px__stream_now(d);
   if (px__rt.loads_late && !px__capture_of(stream)) PX_TRY(await_code(d, stream, launch));
-  bool peered = __atomic_load_n(&px__rt.peered, __ATOMIC_RELAXED);
+  bool peers_enabled = __atomic_load_n(&px__rt.peers_enabled, __ATOMIC_RELAXED);
   if (PX_UNLIKELY(px__launch_batching != NULL) && !px__stream_blocks(stream) && !px__profile_on() &&
-      !(peered && peers_of(d, accesses, access_count))) {
+      !(peers_enabled && peers_of(d, accesses, access_count))) {
     bool taken;
     PX_TRY(px__launch_batch_add(&taken, d, stream, launch, accesses, access_count));
     if (taken) return PX_OK;
   }
-  PX_TRY((PX_UNLIKELY(peered) ? issue_among : issue)(d, stream, launch, accesses, access_count));
+  PX_TRY((PX_UNLIKELY(peers_enabled) ? issue_among : issue)(d, stream, launch, accesses,
+                                                            access_count));
   return px__stream_blocks(stream) ? px__stream_finish(stream) : PX_OK;
 }

@@ -79,7 +79,7 @@ static const char *const states[] = {[PX__ALLOCATED] = "active_allocated",
 // snapshot back through its events, and join what streams have in common; so all that tells of runs
 // says the same.
 static bool is_shared(const px__device *d, bool paged, px_graph_pool pool) {
-  return paged && d->cache.moved && !pool.own && !pool.shared;
+  return paged && d->cache.pages_moved && !pool.own && !pool.shared;
 }
 
 static px_memory_block describe(const px__device *d, const px__segment *segment,

@@ -68,8 +68,8 @@ px_status px_memory_pool_new_over(px_memory_pool **out, int device,
 px_status px_memory_pool_set(px_memory_pool *pool, bool use_on_oom, bool no_split) {
   PX_GIVEN(pool);
   px__device_lock(pool->device);
-  pool->private_pool->lends = use_on_oom;
-  pool->private_pool->keeps_whole = no_split;
+  pool->private_pool->use_on_oom = use_on_oom;
+  pool->private_pool->no_split = no_split;
   px__device_unlock(pool->device);
   return PX_OK;
 }

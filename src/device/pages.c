@@ -30,8 +30,8 @@ static void reserve(px__device *d) {
 
 bool px__pages_wanted(px__device *d) {
   if (!may_have(&d->cache.settings)) return false;
-  if (PX_UNLIKELY(!d->cache.range_asked)) {
-    d->cache.range_asked = true;
+  if (PX_UNLIKELY(!d->cache.range_tried)) {
+    d->cache.range_tried = true;
     reserve(d);
   }
   return d->cache.range != 0;

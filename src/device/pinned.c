@@ -134,7 +134,7 @@ static pin *coalesce(pin *p) {
 
 // Keeps a allocation that nobody uses, or gives it back.
 static void rest(pin *p) {
-  size_t most = __atomic_load_n(&px__pinned_most, __ATOMIC_RELAXED);
+  size_t most = __atomic_load_n(&px__pinned_max_cached, __ATOMIC_RELAXED);
   uintptr_t low = p->node.address, high = low + p->node.size;
   px__allocation_drop_uses(&p->allocation);
   p = coalesce(p);
@@ -255,7 +255,7 @@ static int64_t allowed(size_t size) {
 }
 
 static size_t arena_size(size_t size) {
-  size_t most = __atomic_load_n(&px__pinned_most, __ATOMIC_RELAXED);
+  size_t most = __atomic_load_n(&px__pinned_max_cached, __ATOMIC_RELAXED);
   return size <= SMALL && SLAB <= most ? SLAB : whole(size, PAGE);
 }
 

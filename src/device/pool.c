@@ -67,9 +67,9 @@ void px__block_remove_free(px__block *block) {
 }
 
 px_status px__block_new(px__block **out, px__device *d) {
-  px__block *block = d->cache.spare;
+  px__block *block = d->cache.spare_blocks;
   if (block) {
-    d->cache.spare = block->queue;
+    d->cache.spare_blocks = block->queue;
     memset(&block->allocation, 0, sizeof block->allocation);
     block->prev = block->next = NULL;
     block->ready = 0;
@@ -80,8 +80,8 @@ px_status px__block_new(px__block **out, px__device *d) {
 }
 
 void px__block_drop(px__device *d, px__block *block) {
-  block->queue = d->cache.spare;
-  d->cache.spare = block;
+  block->queue = d->cache.spare_blocks;
+  d->cache.spare_blocks = block;
 }
 
 // ---- coalescing
@@ -241,9 +241,9 @@ static void move_to(px__block *block, px_stream *stream) {
 static bool should_split(const px__block *block, size_t size) {
   size_t left = block->node.size - size;
   const px__private_pool *pool = block->segment->private_pool;
-  if (PX_UNLIKELY(pool != NULL) && pool->keeps_whole) return false;
+  if (PX_UNLIKELY(pool != NULL) && pool->no_split) return false;
   const px__cache *c = &block->stream->owner->cache;
-  bool tight = block->segment->paged && (c->tight || c->compact);
+  bool tight = block->segment->paged && (c->over_slack || c->compact);
   if (block->small || size <= SMALL || tight) return left >= GRAIN;
   return left > GREATEST_LEFT && size < c->settings.max_split;
 }
@@ -308,7 +308,7 @@ static px__block *find(const px__request *r, bool small) {
   if (PX_UNLIKELY(pool != NULL)) return find_in_private_pool(pool, r, small);
   flush(r->device, r->stream, small);
   px__block *own = best_fit(&r->stream->free_lists, small, r->size);
-  if (own && !(r->device->cache.tight && own->node.size > r->size)) return own;
+  if (own && !(r->device->cache.over_slack && own->node.size > r->size)) return own;
   px__block *other = best_fit_of_others(r->device, r->stream, small, r->size);
   own =
       best_fit(&r->stream->free_lists, small, r->size);  // the search may have joined it to others
@@ -331,7 +331,8 @@ px_allocation *px__pool_allocate_lent(const px__request *r) {
   px__block *block = NULL;
   px__private_pool *pool = px__request_pool(r) ? NULL : r->device->cache.private_pools;
   for (; pool && !block; pool = pool->next)
-    if (pool->lends && !pool->captured) block = find_in_private_pool(pool, r, r->size <= SMALL);
+    if (pool->use_on_oom && !pool->captured)
+      block = find_in_private_pool(pool, r, r->size <= SMALL);
   return px__pool_take_free(r, block);
 }
 

@@ -118,8 +118,8 @@ px_status px_device_enable_peer(int from, int to) {
       a->peer_open[to] ? PX_OK : px__rt.backend->enable_peer(a->physical, b->physical);
   if (status == PX_OK) {
     __atomic_store_n(&a->peer_open[to], true, __ATOMIC_RELEASE);
-    __atomic_store_n(&a->peer_asked[to], true, __ATOMIC_RELEASE);
-    __atomic_store_n(&px__rt.peered, true, __ATOMIC_RELEASE);
+    __atomic_store_n(&a->peer_enabled[to], true, __ATOMIC_RELEASE);
+    __atomic_store_n(&px__rt.peers_enabled, true, __ATOMIC_RELEASE);
   }
   px__device_unlock(a);
   return status;
@@ -127,5 +127,5 @@ px_status px_device_enable_peer(int from, int to) {
 
 bool px_device_peer_enabled(int from, int to) {
   if (!px__device_alive() || !is_device(from) || !is_device(to)) return false;
-  return __atomic_load_n(&px__rt.devices[from]->peer_asked[to], __ATOMIC_ACQUIRE);
+  return __atomic_load_n(&px__rt.devices[from]->peer_enabled[to], __ATOMIC_ACQUIRE);
 }

@@ -70,7 +70,7 @@ static int64_t read_slot(const px__device *d, uint64_t *id) {
 }
 
 static px_status raise_failed(px__device *d) {
-  px_error *failed = __atomic_exchange_n(&d->failed, NULL, __ATOMIC_ACQ_REL);
+  px_error *failed = __atomic_exchange_n(&d->callback_error, NULL, __ATOMIC_ACQ_REL);
   if (!failed) return PX_OK;
   px_status status = px_error_give(failed);
   px__free(failed);
@@ -79,7 +79,8 @@ static px_status raise_failed(px__device *d) {
 
 px_status px__fault_raise(px__device *d) {
   uint64_t id;
-  if (PX_UNLIKELY(__atomic_load_n(&d->failed, __ATOMIC_RELAXED) != NULL)) return raise_failed(d);
+  if (PX_UNLIKELY(__atomic_load_n(&d->callback_error, __ATOMIC_RELAXED) != NULL))
+    return raise_failed(d);
   int64_t code = read_slot(d, &id);
   if (PX_LIKELY(code == PX_FAULT_NONE) || code == PX_FAULT_BROKEN) return PX_OK;
   px_status status = px__fault_error(d->slot);

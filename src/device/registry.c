@@ -250,7 +250,7 @@ static px_status start(void) {
   px__rt.backend = c.backend;
   px__rt.count = c.count;
   px__rt.loads_late = PX__BACKEND_HAS(c.backend, loads_late) && c.backend->loads_late();
-  c.backend->priority_range(&px__rt.least, &px__rt.greatest);
+  c.backend->priority_range(&px__rt.lowest_priority, &px__rt.highest_priority);
   px__virtual_begin();
   px__biased_lock_start();
   if (px__rt.plugged.alloc) px__bins_disable(PX__PLUGGED, true);

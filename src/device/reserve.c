@@ -44,7 +44,7 @@ static void release_down_to(px__device *d, size_t allowed) {
 }
 static void collect(px__device *d) {
   size_t most = d->cache.limit ? d->cache.limit : d->properties.total_memory;
-  release_down_to(d, (size_t)(d->cache.settings.threshold * (double)most));
+  release_down_to(d, (size_t)(d->cache.settings.gc_threshold * (double)most));
 }
 
 static bool is_past_allowance(px__device *d, const px__request *r) {
@@ -53,9 +53,9 @@ static bool is_past_allowance(px__device *d, const px__request *r) {
   size_t share = (c->limit ? c->limit : d->properties.total_memory) / ALLOWANCE_SHARE;
   size_t allowance =
       (c->settings.expandable == PX__EXPANDABLE_TRUE ? ALLOWANCE_SOON : ALLOWANCE) * MIB;
-  if (live > c->most) c->most = live;
+  if (live > c->peak_in_use) c->peak_in_use = live;
   if (allowance > share) allowance = share;
-  return c->reserved + px__segment_size(d, r->size) > c->most + allowance;
+  return c->reserved + px__segment_size(d, r->size) > c->peak_in_use + allowance;
 }
 
 // Whether the request has missed before when as much was in use.
@@ -72,11 +72,11 @@ static bool is_again(px__cache *c, const px__request *r) {
 // Serves a request past the allowance with pages from elsewhere, or with new ones.
 static void grow(px_allocation **out, const px__request *r) {
   px__cache *c = &r->device->cache;
-  size_t most = c->most / KEPT_SHARE > KEPT * MIB ? c->most / KEPT_SHARE : KEPT * MIB;
-  size_t more = is_again(c, r) && most > c->misses.kept ? most - c->misses.kept : 0;
+  size_t most = c->peak_in_use / KEPT_SHARE > KEPT * MIB ? c->peak_in_use / KEPT_SHARE : KEPT * MIB;
+  size_t more = is_again(c, r) && most > c->misses.mapped ? most - c->misses.mapped : 0;
   size_t before = c->reserved;
   if (px__runs_grow(out, r, more) != PX_OK) px_error_clear();
-  if (more && c->reserved > before) c->misses.kept += c->reserved - before;
+  if (more && c->reserved > before) c->misses.mapped += c->reserved - before;
 }
 
 // Whether a stream, and no other of the process, has work under way. What others do may want
@@ -107,14 +107,14 @@ void px__reserve_try(px_allocation **out, px__request *r) {
   px__device *d = r->device;
   size_t wanted = px__segment_size(d, r->size), reserved = d->cache.reserved;
   *out = NULL;
-  if (d->cache.settings.threshold > 0) collect(d);
+  if (d->cache.settings.gc_threshold > 0) collect(d);
   if (px__pages_wanted(d)) {
-    d->cache.tight = is_past_allowance(d, r);
-    if (d->cache.tight && !d->cache.compact && px__compact_possible(d)) {
+    d->cache.over_slack = is_past_allowance(d, r);
+    if (d->cache.over_slack && !d->cache.compact && px__compact_possible(d)) {
       d->cache.compact = true;
       if ((*out = px__compact_allocate(r))) return;
     }
-    if (!d->cache.tight || (*out = px__pool_allocate_other(r))) return;
+    if (!d->cache.over_slack || (*out = px__pool_allocate_other(r))) return;
     if ((r->retry_after_wait = should_wait(d, r))) return;
     grow(out, r);
   } else if (d->cache.settings.expandable == PX__EXPANDABLE_TRUE && r->size > PX__SMALL_MAX) {
@@ -159,11 +159,11 @@ void px__reserve_release(px__device *d, bool pages) {
     next = segment->next;
     if (!is_held(segment) && may_go(segment, done)) px__segment_release(d, segment);
   }
-  if (pages || d->cache.tight || d->cache.settings.expandable == PX__EXPANDABLE_TRUE)
+  if (pages || d->cache.over_slack || d->cache.settings.expandable == PX__EXPANDABLE_TRUE)
     px__runs_unmap(d, SIZE_MAX, NULL);
-  d->cache.most = (size_t)d->cache.statistics.allocated_bytes[0].current;
+  d->cache.peak_in_use = (size_t)d->cache.statistics.allocated_bytes[0].current;
   d->cache.misses = (px__misses){0};
-  d->cache.tight = false;
+  d->cache.over_slack = false;
   if (!pages) d->cache.compact = false;
 }
 

@@ -27,7 +27,7 @@ px_status px__private_pool_open(px__private_pool **out, px__device *d, px_graph_
     PX_TRY(PX_NEW(&pool));
     pool->name = name;
     pool->next = d->cache.private_pools;
-    pool->whole.pub = (px_allocation){.data = pool, .bytes = 1, .device = px_cuda(d->index)};
+    pool->replay_proxy.pub = (px_allocation){.data = pool, .bytes = 1, .device = px_cuda(d->index)};
     d->cache.private_pools = pool;
   }
   pool->users++;
@@ -40,7 +40,7 @@ static void drop_unused(px__device *d, px__private_pool *pool) {
   px__private_pool **place = &d->cache.private_pools;
   while (*place != pool) place = &(*place)->next;
   *place = pool->next;
-  if (pool->whole.shadow) px__race_forget(&pool->whole);
+  if (pool->replay_proxy.shadow) px__race_forget(&pool->replay_proxy);
   px__free(pool);
 }
 

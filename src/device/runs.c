@@ -65,7 +65,7 @@ static void part(px__device *d, px__block *gone, px__segment *rest) {
   px__pages_unmap_part(d, s, gone->node.address, gone->node.size, two ? rest : NULL);
   if (!two) px__free(rest);
   d->cache.reserved -= gone->node.size;
-  d->cache.moved = true;
+  d->cache.pages_moved = true;
   px__statistics_unmap(&d->cache.statistics, s, gone->node.size, two);
 }
 
@@ -201,7 +201,7 @@ static void join(px__device *d, px__segment *s) {
   for (px__block *block = first; block; block = block->next) block->segment = s;
   count_idle(d, last, true), count_idle(d, first, true);
   px__pages_merge(d, s);
-  d->cache.moved = true;
+  d->cache.pages_moved = true;
   px__statistics_merge(&d->cache.statistics, above);
   px__segment_forget(d, above);
 }

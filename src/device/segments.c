@@ -71,7 +71,7 @@ px_status px__segment_new(px__segment **out, const px__request *r, void *at, siz
 px_status px__segment_extend(px_allocation **out, const px__request *r) {
   px__device *d = r->device;
   px__segment *segment;
-  bool least = r->tight || (px__pages_wanted(d) && (d->cache.tight || d->cache.compact));
+  bool least = r->exact || (px__pages_wanted(d) && (d->cache.over_slack || d->cache.compact));
   size_t bytes = least ? px__whole_pages(r->size) : px__segment_size(d, r->size);
   PX_TRY(px__segment_new(&segment, r, NULL, bytes));
   *out = px__pool_take(r, segment->first);

@@ -131,7 +131,7 @@ typedef struct px__allocation {
   px_allocation pub;
   uint8_t kind, bin;  // px__allocation_kind; size class of CPU memory
   uint8_t spin;       // guards uses
-  uint16_t use_count, use_room;
+  uint16_t use_count, use_capacity;
   px__use *uses;                 // device: on streams other than its own; CPU: copies
   px__shadow *shadow;            // recent accesses, guarded by the race checker's lock (atomic)
   uint32_t written_by, read_by;  // ids of launch batches (atomic)
@@ -143,7 +143,7 @@ static inline px__allocation *px__allocation_of(px_allocation *allocation) {
 
 struct px__block {
   px__allocation allocation;  // must be first
-  px__use few[PX__INLINE_USES];
+  px__use inline_uses[PX__INLINE_USES];
   px__node node;                  // size and address; in a tree while free
   struct px__block *prev, *next;  // neighbours in the segment
   struct px__block *queue;        // link in the list of pending frees, or of spare records
@@ -174,11 +174,12 @@ struct px__private_pool {
   int users;                    // captures, graphs, px_memory_pools and their routes
   int segments;                 // the pool is destroyed when both are 0
   bool captured;                // used by a capture: its free memory may be in use by replays
-  bool lends, keeps_whole;      // use_on_oom and no_split of px_memory_pool_set
+  bool use_on_oom, no_split;    // use_on_oom and no_split of px_memory_pool_set
   px_memory_allocator plugged;  // for new segments; zeros: the backend
   px__free_lists free_lists;
   px__stat reserved[3];  // bytes of its segments: all, large, small
-  px__allocation whole;  // race checker: stands for the pool's memory, written by each replay
+  px__allocation
+      replay_proxy;  // race checker: stands for the pool's memory, written by each replay
 };
 static inline px_graph_pool px__private_pool_name(const px__private_pool *pool) {
   return pool ? pool->name : (px_graph_pool){0};
@@ -196,22 +197,22 @@ typedef struct px__settings {
   size_t max_split;           // bytes; larger blocks are not split. SIZE_MAX: no limit
   size_t non_split_rounding;  // bytes; limit of their excess over the request
   size_t large_segment;       // bytes of segments shared by large requests
-  size_t pinned_most;         // bytes; larger page-locked allocations are not cached
+  size_t pinned_max_cached;   // bytes; larger page-locked allocations are not cached
   enum {
     PX__EXPANDABLE_UNSET,
     PX__EXPANDABLE_FALSE,
     PX__EXPANDABLE_TRUE
-  } expandable;      // expandable_segments
-  bool in_order;     // deterministic: addresses depend on the order of calls alone
-  double threshold;  // garbage_collection_threshold, a fraction of the memory; 0: off
-  double fraction;   // per_process_memory_fraction; negative: unset
+  } expandable;         // expandable_segments
+  bool deterministic;   // deterministic: addresses depend on the order of calls alone
+  double gc_threshold;  // garbage_collection_threshold, a fraction of the memory; 0: off
+  double fraction;      // per_process_memory_fraction; negative: unset
   size_t divisions[PX__ROUND_STEPS];  // roundup_power2_divisions; 0: no rounding
 } px__settings;
 // Ring buffer of the memory events of a device.
 typedef struct px__events {
   px_memory_event *at;
-  int64_t count, room, most;
-  int64_t oldest;  // index of the next event to overwrite, once `count` is `most`
+  int64_t count, capacity, limit;
+  int64_t oldest;  // index of the next event to overwrite, once `count` is `limit`
 } px__events;
 // The latest requests over the slack limit without a fitting free block.
 enum { PX__MISSES = 64 };
@@ -221,22 +222,22 @@ typedef struct px__miss {
 typedef struct px__misses {
   px__miss seen[PX__MISSES];
   unsigned count;
-  size_t kept;  // bytes mapped for repeated misses
+  size_t mapped;  // bytes mapped for repeated misses
 } px__misses;
 typedef struct px__cache {
   px__segment *segments;
   px__private_pool *private_pools;
-  px__route *routes;   // atomic; the latest first
-  px__block *pending;  // freed, still in use by other streams
-  px__block *spare;    // unused records
-  size_t reserved;     // bytes of all segments
-  size_t most;         // peak of the bytes in use at misses, since the cache was emptied
-  px__misses misses;   // since the cache was emptied
-  bool tight;          // the last miss was over the slack limit
-  bool compact;        // compact placement is on, until the cache is emptied
-  bool moved;          // expandable segments were merged or lost pages: they serve all streams
+  px__route *routes;        // atomic; the latest first
+  px__block *pending;       // freed, still in use by other streams
+  px__block *spare_blocks;  // unused records
+  size_t reserved;          // bytes of all segments
+  size_t peak_in_use;       // peak of the bytes in use at misses, since the cache was emptied
+  px__misses misses;        // since the cache was emptied
+  bool over_slack;          // the last miss was over the slack limit
+  bool compact;             // compact placement is on, until the cache is emptied
+  bool pages_moved;         // expandable segments were merged or lost pages: they serve all streams
   uintptr_t range, range_end;  // address range of expandable segments; 0: not reserved
-  bool range_asked;            // reserving the range was tried
+  bool range_tried;            // reserving the range was tried
   px__segment *lowest;         // expandable segment, by address
   size_t limit;                // limit of `reserved`; 0: none
   double fraction;             // `limit` as a fraction of the device's memory
@@ -251,28 +252,28 @@ struct px__device {
   int index, physical;  // physical: the backend's index
   px_device_properties properties;
   px_fault_slot *slot;
-  px_error *failed;                        // atomic; error of a host callback, not raised yet
+  px_error *callback_error;                // atomic; error of a host callback, not raised yet
   px_stream *streams[PX__DEVICE_STREAMS];  // [0]: the default stream
   int stream_count;                        // atomic
-  int last[PX__PRIORITIES];                // index of the stream acquired last
+  int last_acquired[PX__PRIORITIES];       // index of the stream acquired last
   px__work *ring;
   uint64_t launches;
-  uint64_t kinds[PX__LAUNCH_KINDS];  // atomic; kinds launched, if kernels are loaded lazily
-  int kind_count;                    // atomic
-  px__mark *marks;                   // spare records
-  px_stream *messages;               // records events for other processes; created on first use
+  uint64_t launch_kinds[PX__LAUNCH_KINDS];  // atomic; kinds launched, if kernels are loaded lazily
+  int launch_kind_count;                    // atomic
+  px__mark *spare_marks;                    // spare records
+  px_stream *ipc_stream;  // records events for other processes; created on first use
   px__cache cache;
-  int64_t fft_plans;                                     // limit of the plans cached by the backend
-  bool peer_asked[PX__DEVICES], peer_open[PX__DEVICES];  // atomic; by the user, in the backend
+  int64_t fft_plans;  // limit of the plans cached by the backend
+  bool peer_enabled[PX__DEVICES], peer_open[PX__DEVICES];  // atomic; by the user, in the backend
 };
 typedef struct px__runtime {
   const px_backend *backend;  // NULL before initialisation
   int count;
   bool ready, forked;  // atomic
-  bool peered;         // atomic; peer access is enabled somewhere
+  bool peers_enabled;  // atomic; peer access is enabled somewhere
   bool blocking, loads_late;
-  int least, greatest;          // range of priorities
-  px_memory_allocator plugged;  // replaces the cache; zeros: none
+  int lowest_priority, highest_priority;  // range of priorities
+  px_memory_allocator plugged;            // replaces the cache; zeros: none
   px__device *devices[PX__DEVICES];
 } px__runtime;
 // ---- state.c
@@ -392,7 +393,7 @@ void px__work_describe(px__work *work, px_stream *stream, const char *op, const 
 px_status px__work_number(px__work *work, const px_access *accesses, int count)
     __attribute__((warn_unused_result));
 
-extern bool px__in_order;  // atomic; settings.in_order
+extern bool px__deterministic;  // atomic; settings.deterministic
 px_status px__clock_reserve(px__clock *clock, int count) __attribute__((warn_unused_result));
 void px__clock_join(px__clock *into, const px__clock *from);  // `into` has the capacity
 px_status px__clock_copy(px__clock *to, const px__clock *from) __attribute__((warn_unused_result));
@@ -411,7 +412,7 @@ static inline uint64_t px__synced(const px_stream *s) {
 // The last work of a stream taken as done by the allocator. With deterministic addresses, only work
 // already waited for: timing has no effect.
 static inline uint64_t px__done(const px_stream *s) {
-  if (PX_UNLIKELY(__atomic_load_n(&px__in_order, __ATOMIC_RELAXED)))
+  if (PX_UNLIKELY(__atomic_load_n(&px__deterministic, __ATOMIC_RELAXED)))
     return __atomic_load_n(&s->allocator_synced, __ATOMIC_ACQUIRE);
   return px__completed(s);
 }
@@ -515,7 +516,7 @@ px_status px__pinned_pages_map(uintptr_t low, uintptr_t high) __attribute__((war
 // Unmaps pages inside [low, high), at most `most` bytes rounded up to pages. Returns the bytes.
 size_t px__pinned_pages_unmap(uintptr_t low, uintptr_t high, size_t most);
 // ---- pinned.c
-extern size_t px__pinned_most;  // settings.pinned_most; atomic
+extern size_t px__pinned_max_cached;  // settings.pinned_max_cached; atomic
 void px__pinned_free(px_allocation *allocation);
 // ---- tree.c
 void px__tree_insert(px__node **root, px__node *node);
@@ -527,7 +528,7 @@ typedef struct px__request {
   px__device *device;
   px_stream *stream;
   size_t bytes, size;         // as requested, and rounded
-  bool tight;                 // a new segment gets no more bytes than this request
+  bool exact;                 // a new segment gets no more bytes than this request
   bool mixed;                 // a new segment serves small and large requests
   bool may_wait;              // the caller can wait for work
   bool retry_after_wait;      // output: it should, and then ask again
@@ -572,7 +573,7 @@ enum { PX__GRAIN = 512, PX__SMALL_MAX = 1 << 20, PX__PAGE = 2 << 20 };
 void px__block_coalesce(px__device *d, px__block *block);
 
 // ---- segments.c; lock held
-// Allocates from a new segment, of the size from the settings or (tight) no larger than needed.
+// Allocates from a new segment, of the size from the settings or (exact) no larger than needed.
 px_status px__segment_extend(px_allocation **out, const px__request *request)
     __attribute__((warn_unused_result));
 // Bytes of a new segment for a request of `size` bytes.

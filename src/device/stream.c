@@ -12,8 +12,8 @@ px_status px_stream_new(px_stream **out, px_device device, int priority) {
   PX_TRY(px_device_resolve(&device, device));
   PX_TRY(px__device_get(&d, device.index));
   PX_CHECK(!px__fault(PX__FAULT_STREAM), PX_ACCELERATOR, "a stream could not be made (injected)");
-  if (priority > px__rt.least) priority = px__rt.least;
-  if (priority < px__rt.greatest) priority = px__rt.greatest;
+  if (priority > px__rt.lowest_priority) priority = px__rt.lowest_priority;
+  if (priority < px__rt.highest_priority) priority = px__rt.highest_priority;
   px__device_lock(d);
   px_status status = px__stream_acquire(out, d, priority);
   px__device_unlock(d);
@@ -37,8 +37,8 @@ px_status px_stream_priority_range(int *least, int *greatest) {
   PX_GIVEN(greatest);
   *least = *greatest = 0;
   PX_TRY(px_device_init());
-  *least = px__rt.least;
-  *greatest = px__rt.greatest;
+  *least = px__rt.lowest_priority;
+  *greatest = px__rt.highest_priority;
   return PX_OK;
 }
 int64_t px_stream_id(const px_stream *stream) { return stream->id; }
@@ -121,9 +121,9 @@ void px_device_fail(px_device device, const px_error *why) {
   if (why && px__alloc((void **)&kept, sizeof *kept) != PX_OK) return px_error_clear();
   if (why) *kept = *why;
   // The first is told.
-  px_error *before = why ? NULL : __atomic_load_n(&d->failed, __ATOMIC_ACQUIRE);
-  bool done = __atomic_compare_exchange_n(&d->failed, &before, kept, false, __ATOMIC_ACQ_REL,
-                                          __ATOMIC_ACQUIRE);
+  px_error *before = why ? NULL : __atomic_load_n(&d->callback_error, __ATOMIC_ACQUIRE);
+  bool done = __atomic_compare_exchange_n(&d->callback_error, &before, kept, false,
+                                          __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
   px__free(why ? (done ? NULL : kept) : (done ? before : NULL));
 }
 

@@ -67,8 +67,8 @@ static void append(px__device *d, px_stream *stream) {
 static int64_t new_id(void) { return __atomic_fetch_add(&next_id, 1, __ATOMIC_RELAXED); }
 
 px_status px__stream_acquire(px_stream **out, px__device *d, int priority) {
-  int level = px__rt.least - priority;
-  int *last = &d->last[level < PX__PRIORITIES ? level : PX__PRIORITIES - 1];
+  int level = px__rt.lowest_priority - priority;
+  int *last = &d->last_acquired[level < PX__PRIORITIES ? level : PX__PRIORITIES - 1];
   px_stream *stream = unheld(d, priority, last);
   if (!stream) {
     PX_TRY(check_room(d));

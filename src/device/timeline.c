@@ -54,14 +54,14 @@ void px__stream_synced(px_stream *s, uint64_t seq, const px__clock *clock) {
 // ---- marks
 static void mark_unuse(px__device *d, px__mark *mark) {
   if (mark->users || !mark->detached) return;
-  mark->next = d->marks;
-  d->marks = mark;
+  mark->next = d->spare_marks;
+  d->spare_marks = mark;
 }
 
 static px_status mark_new(px__mark **out, px__device *d) {
-  px__mark *mark = d->marks;
+  px__mark *mark = d->spare_marks;
   if (mark) {
-    d->marks = mark->next;
+    d->spare_marks = mark->next;
     return *out = mark, PX_OK;
   }
   PX_TRY(PX_NEW(&mark));

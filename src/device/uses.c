@@ -7,20 +7,20 @@
 #include "device/state.h"
 
 // Spin word held.
-static px_status use_room(px__allocation *b) {
-  if (b->use_count < b->use_room) return PX_OK;
+static px_status use_capacity(px__allocation *b) {
+  if (b->use_count < b->use_capacity) return PX_OK;
   px__use *more;
-  uint16_t room = b->use_room ? (uint16_t)(2 * b->use_room) : PX__INLINE_USES;
+  uint16_t room = b->use_capacity ? (uint16_t)(2 * b->use_capacity) : PX__INLINE_USES;
   bool block = b->kind == PX__CACHED || b->kind == PX__RAW;
-  if (block && b->use_room == 0) {
-    b->uses = ((px__block *)b)->few;
-    b->use_room = PX__INLINE_USES;
+  if (block && b->use_capacity == 0) {
+    b->uses = ((px__block *)b)->inline_uses;
+    b->use_capacity = PX__INLINE_USES;
     return PX_OK;
   }
   PX_TRY(px__alloc((void **)&more, room * sizeof *more));
   if (b->use_count) memcpy(more, b->uses, b->use_count * sizeof *more);
-  if (b->uses && !(block && b->uses == ((px__block *)b)->few)) px__free(b->uses);
-  b->uses = more, b->use_room = room;
+  if (b->uses && !(block && b->uses == ((px__block *)b)->inline_uses)) px__free(b->uses);
+  b->uses = more, b->use_capacity = room;
   return PX_OK;
 }
 
@@ -31,7 +31,7 @@ static px_status add_use(px__allocation *b, px__use use) {
       if (b->uses[i].seq <= use.seq) b->uses[i] = use;
       return PX_OK;
     }
-  PX_TRY(use_room(b));
+  PX_TRY(use_capacity(b));
   b->uses[b->use_count++] = use;
   return PX_OK;
 }
@@ -81,16 +81,16 @@ bool px__allocation_is_reusable(px__allocation *b, px_stream *stream) {
 void px__allocation_drop_uses(px__allocation *b) {
   if (!b->uses) return;
   bool block = b->kind == PX__CACHED || b->kind == PX__RAW;
-  if (b->uses && !(block && b->uses == ((px__block *)b)->few)) px__free(b->uses);
+  if (b->uses && !(block && b->uses == ((px__block *)b)->inline_uses)) px__free(b->uses);
   b->uses = NULL;
-  b->use_count = b->use_room = 0;
+  b->use_count = b->use_capacity = 0;
 }
 
 // Without uses nothing is pending, unless somebody else wants to see the accesses: launches with
 // odd operands, or the race checker, to which a wait that nobody asked for is none.
 static void settle(px__allocation *b) {
   if (b->use_count) return;
-  bool seen = b->pub.odd || __atomic_load_n(&b->shadow, __ATOMIC_RELAXED);
+  bool seen = b->pub.irregular || __atomic_load_n(&b->shadow, __ATOMIC_RELAXED);
   __atomic_store_n(&b->pub.pending, seen, __ATOMIC_RELEASE);
 }
 

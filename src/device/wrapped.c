@@ -24,7 +24,8 @@ px_status px__allocation_wrap(px_allocation **out, void *data, size_t bytes, px_
   PX_TRY(PX_NEW(&w));
   w->allocation.pub = (px_allocation){
       .data = bytes ? data : NULL, .bytes = bytes, .device = device, .foreign = true};
-  w->allocation.pub.odd = w->allocation.pub.pending = device.type == PX_CPU && (uintptr_t)data % 8;
+  w->allocation.pub.irregular = w->allocation.pub.pending =
+      device.type == PX_CPU && (uintptr_t)data % 8;
   w->allocation.kind = PX__WRAPPED;
   w->release = release, w->context = context;
   *out = &w->allocation.pub;

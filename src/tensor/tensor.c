@@ -359,7 +359,7 @@ void px_tensor_bump_version(px_tensor *self) {
 // False where the storage has been cut.
 static bool fits(const px_tensor *self) {
   const px_allocation *block = self->storage->block;
-  return !block->odd || px__access_of(self, false).end <= block->bytes;
+  return !block->irregular || px__access_of(self, false).end <= block->bytes;
 }
 
 void *px_tensor_data(const px_tensor *self) {

@@ -267,8 +267,8 @@ PX_TEST(priorities_clamp) {
   px_stream *urgent, *idle;
   OK(px_stream_new(&urgent, px_cuda(0), -100));
   OK(px_stream_new(&idle, px_cuda(0), 100));
-  CHECK_EQ(px_stream_priority(urgent), px__rt.greatest);
-  CHECK_EQ(px_stream_priority(idle), px__rt.least);
+  CHECK_EQ(px_stream_priority(urgent), px__rt.highest_priority);
+  CHECK_EQ(px_stream_priority(idle), px__rt.lowest_priority);
   CHECK(urgent != idle);
   px_release(urgent);
   px_release(idle);
