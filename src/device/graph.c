@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Graphs, for programs: beginning and ending a capture, and replaying what it kept.
+// Graphs: begin, end and replay a capture.
 //
-// A replay is one unit of work of its stream. Before it, each generator that the graph draws from
-// gives its state to the graph's memory and moves on. Replays of one graph follow each other, on
-// whatever streams they are.
+// A replay is one unit of work of its stream. Before it, each generator of the graph writes its
+// state to the graph's memory and advances. Replays of one graph are ordered one after another, on
+// any streams.
 #include "device/capture.h"
 
 static px_stream *current_of(const px_graph *g) { return px__stream_now(g->device); }
@@ -15,9 +15,9 @@ static px_status can_capture(void) {
   return PX_OK;
 }
 
-// ---- letting go
+// ---- release
 
-// The streams of the capture go on.
+// Ends the capture of all streams.
 static void disperse(px_graph *g) {
   px__capture_finish(g);
   for (int i = 0; i < g->member_count; i++) {
@@ -25,7 +25,7 @@ static void disperse(px_graph *g) {
     px__device_lock(s->owner);
     __atomic_store_n(&s->capture, 0, __ATOMIC_RELEASE);
     s->private_pool = NULL;
-    // Without a mark, who asks later makes one.
+    // Without a mark, a later wait records one.
     if (px__stream_mark(s) != PX_OK) px_error_clear();
     px__device_unlock(s->owner);
     px_release(s);
@@ -55,7 +55,7 @@ static void close_leases(px_graph *g) {
   g->pools = NULL, g->pool_count = 0;
 }
 
-// Graph's lock held; the capture has ended. In a forked child the devices are the parent's.
+// Graph's lock held; the capture has ended. In a forked child the devices belong to the parent.
 static void clear(px_graph *g) {
   px__capture_unregister(g);
   if (px__device_alive()) {
@@ -76,7 +76,7 @@ static void clear(px_graph *g) {
   g->pool = (px_graph_pool){0};
 }
 
-// What the backend has kept becomes the graph's (out NULL: is dropped), and the streams go on.
+// Moves the captured graph from the backend to `out` (NULL: drops it), and ends the capture.
 static px_status end_native(px_graph *g, void **out) {
   bool keeps = out && out == &g->kept;
   px__device_lock(g->device);
@@ -140,8 +140,8 @@ static px_status check_stream(const px_stream *stream) {
   return px__capture_of(stream) ? px__error_cuda(401) : PX_OK;
 }
 
-// The backend begins before the stream is said to be captured, both under its device's lock. The
-// mark is for who waits for what the stream was given before.
+// Begins the capture in the backend before marking the stream as captured, both under the device's
+// lock. The mark serves later waits for work issued before the capture.
 static px_status start(px_graph *g) {
   px_stream *stream = g->origin;
   px__device_lock(g->device);
@@ -184,7 +184,7 @@ px_status px_graph_begin(px_graph *graph, px_graph_pool pool, px_capture_mode mo
   return status;
 }
 
-// What the capture says at its end.
+// Returns the error of an invalidated or unjoined capture.
 static px_status verdict(px_graph *g) {
   const px_stream *origin = g->origin;
   bool joined = true;
@@ -231,8 +231,8 @@ px_status px_graph_end(px_graph *graph) {
 
 // ---- replaying
 
-// What the graph touches now counts as accesses of the replay, under the names of what was
-// captured; blocks that are gone since are not looked at. Lock of the device held.
+// Checks the graph's accesses for races as accesses of the replay, under the names of the captured
+// work. Skips allocations freed since. Lock of the device held.
 static px_status check_races(const px_graph *g, const px__work *work) {
   px__work *works = NULL;
   px_access *accesses = NULL;
@@ -262,7 +262,7 @@ static px_status check_races(const px_graph *g, const px__work *work) {
   return status;
 }
 
-// The state of a generator goes to the graph's memory: small enough for the backend to take along.
+// Copies a generator's state to the graph's memory. Small enough to be copied by value.
 static px_status send(const px__generator_state *s, px_stream *stream) {
   px_copy copy = {.kind = PX_COPY_HOST_TO_DEVICE,
                   .to = s->allocation->data,
@@ -273,7 +273,7 @@ static px_status send(const px__generator_state *s, px_stream *stream) {
   return px__rt.backend->copy(stream->native, &copy);
 }
 
-// To another device by a stream of its own, between the replay before and this one.
+// The same for another device, on its current stream, ordered between the last replay and this one.
 static px_status send_apart(const px__generator_state *s, px_stream *stream) {
   px_stream *own = px__stream_now(px__rt.devices[s->allocation->device.index]);
   px__work work;
@@ -309,7 +309,7 @@ static px_status issue(px_graph *g, px_stream *stream, px__work *work) {
   return status == PX_OK ? PX_OK : px__broken_note(g->device, status);
 }
 
-// The last one first: of several that are one generator each gives back what it took.
+// Last one first: entries of the same generator undo their draws in reverse.
 static void give_back(const px__generator_state *s) {
   if (!s) return;
   give_back(s->next);
@@ -351,7 +351,7 @@ px_status px_graph_replay(px_graph *graph) {
   return status;
 }
 
-// ---- graphs that are kept
+// ---- kept graphs
 
 px_status px_graph_keep(px_graph *graph) {
   PX_GIVEN(graph);
@@ -424,7 +424,7 @@ static px__generator_state *source_of(const px_graph *g, int device, const void 
   return s;
 }
 
-// The state is written before a replay: so it lies where nothing that is replayed writes.
+// The state is written before a replay, so no replayed work may write to its memory.
 static px_status source_new(px__generator_state **out, px__device *d, void *generator,
                             const px__draw_functions *draws) {
   px__generator_state *s;
@@ -449,7 +449,7 @@ px_status px__capture_draw(px_launch *launch, int device, void *generator, uint6
   px__generator_state *s = g ? source_of(g, device, generator) : NULL;
   px__captures_unlock();
   if (!g) return px__error_cuda(901);
-  // The thread that works on the stream of a capture is the only one that draws there.
+  // Only the thread working on the captured stream draws from it.
   if (!s) {
     PX_TRY(source_new(&s, d, generator, draws));
     px__captures_lock();
@@ -463,7 +463,7 @@ px_status px__capture_draw(px_launch *launch, int device, void *generator, uint6
   return PX_OK;
 }
 
-// ---- asking
+// ---- queries
 
 px_status px_graph_pool_of(px_graph_pool *out, px_graph *graph) {
   PX_GIVEN(out);

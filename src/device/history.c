@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The history of device memory: what the pool reports of its blocks and segments, as PyTorch's
-// snapshots have it. While nothing is recorded, the pool pays for a look at px__bins_disabled.
-//
-// While something is, no block goes by a fast bin, where none would see it.
+// History of device memory: events of blocks and segments, as in PyTorch's snapshots. While nothing
+// is recorded, the cost is one load of px__bins_disabled. While recording, the fast bins are off,
+// since they would hide allocations.
 #include "device/state.h"
 
 #include <time.h>
@@ -37,7 +36,7 @@ void px__history_choose(const px_memory_history *history) {
   px__watch(PX__WATCH_CALLERS, h->stacks != PX_HISTORY_NO_STACKS && !h->lines_only);
 }
 
-// ---- events, with the device's lock held
+// ---- events; lock held
 void px__history_begin(px__device *d, const px_memory_history *history) {
   px__events *events = &d->cache.events;
   int64_t limit = history ? history->max_entries : 0;
@@ -63,8 +62,8 @@ static void grow(px__events *events) {
   px__error_restore(&guard);
 }
 
-// The place of one more event: where there is no room, or no memory, the oldest goes. NULL if there
-// is none at all.
+// Returns the slot of a new event. Overwrites the oldest one at the limit or without memory. NULL
+// if there is none.
 static px_memory_event *next_place(px__events *events) {
   if (events->count == events->capacity && !events->oldest) grow(events);
   if (events->count < events->capacity) return &events->at[events->count++];

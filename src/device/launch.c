@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launches: on the CPU a function call, on a device work of the current stream.
+// Launches: a function call on the CPU, work of the current stream on a device.
 #include "device/state.h"
 
 // ---- kernels
@@ -54,7 +54,7 @@ static px_status host_accesses(const char *op, const px_access *accesses, int co
   return PX_OK;
 }
 
-// What a kernel that was ended found is no fault. Apart from the launch, whose registers it leaves.
+// An interrupted kernel's findings are no fault. Out of line, to spare the launch's registers.
 static __attribute__((noinline)) px_status end_early(px_status status) {
   own_slot = (px_fault_slot){0};
   return status;
@@ -79,7 +79,7 @@ static inline px_status launch_host(px_launch *launch, const px_access *accesses
 }
 
 // ---- devices
-// Stands for a kernel that finds something wrong, on any backend: it reports from the host.
+// Replaces a kernel to inject a fault, on any backend: reports it from the host.
 static px_status faulty(const px_launch *launch) {
   px_kernel_fault(launch, PX_FAULT_INJECTED, 0, 0, 0);
   return PX_OK;
@@ -105,15 +105,15 @@ static px_status issue(px__device *d, px_stream *stream, px_launch *launch,
   return px__launch_finish(d, status);
 }
 
-// ---- code that is loaded late
-// A launch's kind: its kernel and dtypes, which tell what code it needs. Never 0.
+// ---- lazy loading of code
+// Returns a launch's kind: a hash of its kernel and dtypes, by which code is loaded. Never 0.
 static uint64_t kind_of(const px_launch *launch) {
   uint64_t kind = (uintptr_t)launch->kernel;
   for (int i = 0; i < launch->operand_count; i++)
     kind = (kind + (uint64_t)launch->operands[i].dtype + 1) * 0x9e3779b97f4a7c15u;
   return kind | 1;
 }
-// Where the kind is in the device's table, or belongs.
+// Returns the slot of the kind in the device's table, or a free one.
 static uint64_t *place_of(px__device *d, uint64_t kind) {
   for (uint64_t at = kind >> 32;; at++) {
     uint64_t *place = &d->launch_kinds[at % PX__LAUNCH_KINDS];
@@ -122,12 +122,12 @@ static uint64_t *place_of(px__device *d, uint64_t kind) {
   }
 }
 
-// The first launch of a kind waits in the driver for what is queued, with locks held: so wait here
-// before, where the program can end it.
+// The first launch of a kind waits in the driver for queued work, with locks held. Wait here
+// before, where the program can interrupt it.
 static px_status await_code(px__device *d, px_stream *stream, const px_launch *launch) {
   uint64_t kind = kind_of(launch);
   if (PX_LIKELY(__atomic_load_n(place_of(d, kind), __ATOMIC_RELAXED))) return PX_OK;
-  // A program of so many kinds is no longer looked after.
+  // The table is half full: stop tracking kinds.
   if (__atomic_load_n(&d->launch_kind_count, __ATOMIC_RELAXED) >= PX__LAUNCH_KINDS / 2)
     return PX_OK;
   if (px_interrupt_wanted())
@@ -141,7 +141,7 @@ static px_status await_code(px__device *d, px_stream *stream, const px_launch *l
 }
 
 // ---- operands on peers
-// Which other devices have operands of a launch, one bit each.
+// Returns a bit mask of the other devices with operands of the launch.
 static uint64_t peers_of(const px__device *d, const px_access *accesses, int count) {
   uint64_t peers = 0;
   for (int i = 0; i < count; i++) {
@@ -156,8 +156,7 @@ static px_stream *peer_stream(uint64_t peers) {
   return px__stream_now(px__rt.devices[__builtin_ctzll(peers)]);
 }
 
-// The launch is issued: a peer's stream that cannot be made to wait for it is kept from going on by
-// waiting here.
+// Orders a peer's stream after an issued launch. If that fails, waits for the launch instead.
 static px_status hold_back(px_stream *peer, px_stream *stream) {
   if (px__stream_order(peer, stream) == PX_OK) return PX_OK;
   px_error_clear();
@@ -167,8 +166,8 @@ static px_status hold_back(px_stream *peer, px_stream *stream) {
   return status;
 }
 
-// The current streams of all devices that have operands come before the launch, and go on after it,
-// as if each op were executed when it is called.
+// Orders the launch after the current streams of all devices with operands, and these after the
+// launch, as if each op were executed when called.
 static px_status issue_among(px__device *d, px_stream *stream, px_launch *launch,
                              const px_access *accesses, int count) {
   uint64_t peers = peers_of(d, accesses, count);

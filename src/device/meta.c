@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Type meta: tensors that have a shape, a dtype and strides, but no memory.
+// Device type meta: tensors with a shape, a dtype and strides, but no memory.
 //
-// An op on them is checked and makes its results, as on any device; its kernel does nothing, and
-// neither does a copy to them. What they hold cannot be read.
+// Ops on them check their arguments and create results as on any device. Their kernels and copies
+// to them are no-ops. Their values cannot be read.
 #include "device/state.h"
 
 px_status px__meta_launch(const px_launch *launch) {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The error of a device without memory, in PyTorch's words: how much there is, and who has it.
+// PyTorch's text of an out-of-memory error.
 #include "device/state.h"
 
 #include <stdio.h>
 #include <unistd.h>
 
-// The processes that hold memory of the device.
+// Describes the processes that hold memory of the device.
 static void list_processes(px__device *d, char *text, size_t room) {
   px_process rows[4];
   char held[PX__SIZE_TEXT];
@@ -26,7 +26,7 @@ static void list_processes(px__device *d, char *text, size_t room) {
 
 typedef struct figures {
   size_t wanted, reserved, limit;
-  uint64_t allocated, graphs;  // graphs: of it, in their pools
+  uint64_t allocated, graphs;  // bytes; graphs: the part in private pools
 } figures;
 
 static figures figures_of(px__device *d, size_t bytes) {

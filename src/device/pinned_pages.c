@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Page-locked memory in pages: a range of addresses that is reserved once, and which of its pages
-// there are. All with the lock of page-locked memory held.
+// Pages of page-locked memory: a range of addresses reserved once, and the map of its mapped pages.
+// The lock of page-locked memory is held throughout.
 #include "device/state.h"
 
 #include <unistd.h>
 
 enum {
-  HOST = -1,   // for the backend: not a device
-  LENGTHS = 2  // of the host's memory: addresses
+  HOST = -1,   // the backend's index of the host
+  LENGTHS = 2  // addresses reserved, in multiples of the host's memory
 };
 
 static struct {
   uintptr_t at;
   size_t count;    // pages
-  size_t highest;  // none is there from this one on
+  size_t highest;  // no page from here on is mapped
   bool *there;
 } range;
 
@@ -40,7 +40,7 @@ bool px__pinned_range(uintptr_t *at, size_t *bytes) {
 static size_t page_of(uintptr_t address) { return (address - range.at) / PX__PAGE; }
 static void *address_of(size_t page) { return (void *)(range.at + page * PX__PAGE); }
 
-// The first page from `first` on, and below `end`, that is there or not.
+// Returns the first page in [first, end) with this state; `end` if there is none.
 static size_t next(size_t first, size_t end, bool there) {
   while (first < end && range.there[first] != there) first++;
   return first;

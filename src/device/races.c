@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// The race checker: every declared access of a launch or copy is compared with the recent accesses
-// of the same allocation.
+// The race checker: compares every declared access of a launch or copy with the recent accesses of
+// the same allocation.
 //
 // Two accesses race if their bytes overlap, one of them writes, and neither the streams' clocks nor
-// a wait of the host orders them. Strided accesses do not overlap if one lies in the gaps of the
-// other: neighbouring columns, even and odd rows. A race follows from what was issued, not from
-// timing, so it is found even when it did no harm. Reports and shadows are guarded by `lock`, the
-// innermost one but for spin words.
+// a host wait orders them. Strided accesses do not overlap if one fits in the gaps of the other:
+// neighbouring columns, even and odd rows. A race follows from the issued work, not from timing,
+// and is found even when harmless. Reports and shadows are guarded by `lock`, the innermost lock
+// except for spin locks.
 #include "device/state.h"
 
 #include <stdio.h>
 
-enum { HISTORY = 1 << 20, REPORTS = 1024 };  // bytes of accesses that a allocation keeps
-struct px__shadow {                          // one access
+enum { HISTORY = 1 << 20, REPORTS = 1024 };  // bytes of shadows per allocation; stored reports
+struct px__shadow {                          // one recorded access
   px__shadow *next;
   size_t begin, end;
   px__work work;
-  const char *owner;  // of the memory at that time, if that was another; or NULL
+  const char *owner;  // earlier owner of the memory, or NULL
   bool write;
   px__gap gaps[PX__GAPS];
 };
@@ -25,7 +25,7 @@ int px__race_on = -1;
 static bool raises = true;  // atomic
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static char *reports[REPORTS];
-static int64_t report_count;  // also those beyond REPORTS
+static int64_t report_count;  // includes reports not stored
 
 void px_race_enable(int level, bool raise) {
   __atomic_store_n(&raises, raise, __ATOMIC_RELAXED);
@@ -42,7 +42,7 @@ px_status px__race_asked(bool *out) {
 
 bool px__race_start(void) {
   bool asked;
-  if (px__race_asked(&asked) != PX_OK) return px_error_clear(), false;  // px_device_init tells
+  if (px__race_asked(&asked) != PX_OK) return px_error_clear(), false;  // px_device_init reports it
   int unset = -1, on = asked;
   __atomic_compare_exchange_n(&px__race_on, &unset, on, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
   return __atomic_load_n(&px__race_on, __ATOMIC_RELAXED) > 0;
@@ -74,8 +74,7 @@ void px_race_clear(void) {
   pthread_mutex_unlock(&lock);
 }
 
-// Takes the report and keeps it (only its number, if there is no memory), and raises it if the
-// program asked for that.
+// Takes and stores the report (without memory, only counts it). Raises it if configured.
 static px_status keep(const px__text *text) {
   const char *at = text->at ? text->at : "a race was found, but there is no memory to describe it";
   px_status status = PX_OK;
@@ -95,7 +94,7 @@ static void add_site(px__text *text, const px__work *work) {
   px__text_add(text, "%s", px__site_text(work, site));
 }
 
-// What the calling thread does itself, on the host.
+// The origin of the calling thread's own access, on the host.
 static void add_own_site(px__text *text) {
   px__work own = {.op = NULL};
   px__work_find_site(&own, NULL);
@@ -103,14 +102,14 @@ static void add_own_site(px__text *text) {
 }
 
 // ---- accesses of streams
-// Whether work `seq` of a stream comes before later work of `after`, or of the host (NULL).
+// True if work `seq` of a stream is ordered before later work of `after`, or of the host (NULL).
 static bool comes_before(const px_stream *stream, uint64_t seq, const px_stream *after) {
   return stream == after || px__synced(stream) >= seq ||
          (after && px__clock_at(&after->clock, stream->index) >= seq);
 }
 
-// How to see the wrong number: the earlier work comes last where its stream runs only when nothing
-// else can. Streams have the simulator's numbers, which are in the order in which they are made.
+// Adds how to reproduce the wrong result: starve the stream of the earlier work on simulated
+// devices. The simulator numbers streams in the order of their creation.
 static void add_replay(px__text *text, const px__work *before) {
   if (before->capture || before->stream->foreign) return;
   px__text_add(text,
@@ -154,8 +153,8 @@ static size_t divisor(size_t a, size_t b) {
   return a;
 }
 
-// Two series of byte windows, each repeated every `pitch` bytes, the second `from` bytes behind the
-// first: whether they never overlap. A pitch of 0 means a single window; two of those do overlap.
+// True if two series of byte windows never overlap. Each repeats every `pitch` bytes; the second
+// starts `from` bytes after the first. Pitch 0 is a single window; two of those do overlap.
 static bool windows_apart(size_t pitch_a, size_t width_a, size_t pitch_b, size_t width_b,
                           int64_t from) {
   size_t pitch = divisor(pitch_a, pitch_b);
@@ -165,15 +164,15 @@ static bool windows_apart(size_t pitch_a, size_t width_a, size_t pitch_b, size_t
   return apart >= width_a && apart + width_b <= pitch;
 }
 
-// Window i of an access: 0 is all of it, i is gap i - 1. False past the last.
+// Window i of an access: 0 is the whole access, i is gap i - 1. False past the last.
 static bool window_of(const px__gap *gaps, size_t bytes, int i, size_t *pitch, size_t *width) {
   *pitch = i ? gaps[i - 1].pitch : 0;
   *width = i ? gaps[i - 1].width : bytes;
   return i == 0 || *pitch;
 }
 
-// Whether one lies in the gaps of the other. Each window series contains the whole access, so one
-// pair that never overlaps is enough.
+// True if one access fits in the gaps of the other. Each window series contains its whole access,
+// so one pair without overlap suffices.
 static bool interleaved(const px__shadow *s, const px_access *a) {
   size_t pitch_s, width_s, pitch_a, width_a;
   int64_t from = (int64_t)a->begin - (int64_t)s->begin;
@@ -187,8 +186,8 @@ static bool interleaved(const px__shadow *s, const px_access *a) {
   return false;
 }
 
-// Whether both run when they are issued, or are part of one capture. Of others nothing is known:
-// what is captured runs at replays.
+// True if both run when issued, or belong to one capture. Captured work runs at replays, in an
+// order unknown here.
 static bool run_together(const px__shadow *s, const px_stream *stream) {
   return s->work.capture == (stream ? px__capture_of(stream) : 0);
 }
@@ -199,28 +198,28 @@ static bool conflicts(const px__shadow *s, const px_access *a, const px_stream *
          !interleaved(s, a);
 }
 
-// Whether each window of the new access is also one of the shadow's, and no narrower.
+// True if each window of the new access is also one of the shadow's, and no narrower.
 static bool windows_cover(const px__shadow *s, const px_access *a) {
   for (int i = 0; i < PX__GAPS && a->gaps[i].pitch; i++)
     if (s->gaps[i].pitch != a->gaps[i].pitch || s->gaps[i].width > a->gaps[i].width) return false;
   return !a->gaps[0].pitch || s->begin == a->begin;
 }
 
-// Whether the new access replaces the shadow: the shadow comes before it and lies within it, and
-// what conflicts with the shadow conflicts with the new access too.
+// True if the new access replaces the shadow: the shadow is ordered before and contained, and every
+// access in conflict with the shadow conflicts with the new one too.
 static bool covered(const px__shadow *s, const px_access *a, const px_stream *stream) {
   return a->begin <= s->begin && s->end <= a->end && (a->write || !s->write) &&
          run_together(s, stream) && windows_cover(s, a) &&
          comes_before(s->work.stream, s->work.seq, stream);
 }
 
-// Nothing to come can conflict with what the host has waited for, or with what another capture had.
+// No later access conflicts with work the host has waited for, or with another capture's.
 static bool is_past(const px__shadow *s, const px_stream *stream) {
   if (s->work.capture) return !run_together(s, stream);
   return comes_before(s->work.stream, s->work.seq, NULL);
 }
 
-// Whether the same work has a write of these bytes: what it reads there adds nothing.
+// True if the same work already wrote these bytes: its read adds nothing.
 static bool is_written(const px__shadow *s, const px__work *work, const px_access *a) {
   for (; s && s->work.stream == work->stream && s->work.seq == work->seq; s = s->next) {
     bool within = s->begin <= a->begin && a->end <= s->end;
@@ -230,8 +229,8 @@ static bool is_written(const px__shadow *s, const px__work *work, const px_acces
   return false;
 }
 
-// Lock held. Takes out a shadow to write over: the first that is covered or past, or the oldest of
-// too many.
+// Lock held. Unlinks a shadow for reuse: the first covered or expired one, or the oldest at the
+// limit.
 static px__shadow *reuse(px__allocation *allocation, const px_access *access,
                          const px_stream *stream) {
   px__shadow **place = &allocation->shadow, **last = NULL;
@@ -262,15 +261,14 @@ static void remember(px__allocation *allocation, const px__work *work, const px_
   __atomic_store_n(&allocation->shadow, shadow, __ATOMIC_RELAXED);
 }
 
-// Lock held. What conflicts with an access by a stream, or by the host (NULL).
+// Lock held. Finds a conflict with an access by a stream, or by the host (NULL).
 static bool find(px__shadow *out, const px_access *access, const px_stream *stream) {
   for (const px__shadow *s = px__allocation_of(access->allocation)->shadow; s; s = s->next)
     if (conflicts(s, access, stream)) return *out = *s, true;
   return false;
 }
 
-// Work that is refused leaves nothing behind: it will not touch anything. Access i is by work
-// i * step.
+// Refused work is not issued and leaves no shadows. Access i belongs to works[i * step].
 static px_status check(const px__work *works, int step, const px_access *accesses, int count) {
   px__shadow found[PX_MAX_OPERANDS];
   int late[PX_MAX_OPERANDS], n = 0;
@@ -317,7 +315,7 @@ void px__race_inherit(px__allocation *allocation, px_stream *stream, uint64_t se
   pthread_mutex_unlock(&lock);
 }
 
-// ---- the host's side
+// ---- accesses of the host
 static px_status report_host(const char *op, const px__shadow *copy, const px_access *access) {
   char stream[64];
   px__text text = {0};

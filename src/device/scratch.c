@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Scratch memory of a backend for one launch. It is allocated while the launch is issued, with the
-// device's lock held, and freed right after: stream order keeps it valid until the work is done.
+// Scratch memory of a backend for one launch. Allocated while the launch is issued, under the
+// device's lock, and freed right after. Stream order keeps it valid until the work is done.
 #include "device/state.h"
 
 _Thread_local px__scratch px__scratch_here;

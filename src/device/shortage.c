@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the error of a device without memory says after PyTorch's text: who asked, who has how much,
-// what is free but of no use, and what would have helped.
+// The explanation after PyTorch's text of an out-of-memory error: the caller, the owners of live
+// memory, fragmented free memory, and a remedy.
 //
-// It is written into room of its own: there may be no host memory either.
+// It is formatted into a fixed buffer, since host memory may be exhausted as well.
 #include "device/state.h"
 
 #include <stdarg.h>
@@ -10,9 +10,9 @@
 
 enum { OWNERS = 256, NAMED = 10 };
 
-// What the blocks of an op and a line sum up to.
+// Live blocks of one op and line.
 typedef struct owner {
-  const char *op;  // or the function, where no op is known
+  const char *op;  // or the function, if no op is known
   px_frame line;
   size_t bytes;
   int64_t blocks;
@@ -24,14 +24,14 @@ typedef struct pending {
 typedef struct survey {
   owner owners[OWNERS];
   int owner_count;
-  size_t nameless, crowd;  // live bytes without a stack; of owners that there is no room for
+  size_t nameless, crowd;  // live bytes without a stack; of owners past OWNERS
   pending pending[NAMED];
   int pending_count;
-  size_t free, largest;  // in segments that are in use
+  size_t free, largest;  // in segments
 } survey;
 
-// ---- what there is, with the device's lock held
-// The line of the program: the innermost one that is not the language's own.
+// ---- survey; lock of the device held
+// The program's line: the innermost frame outside the language's own code.
 static const px_frame *line_of(const px_traceback *stack) {
   for (int i = 0; i < stack->count; i++)
     if (!stack->frames[i].inside) return &stack->frames[i];
@@ -107,7 +107,7 @@ static void put_asker(writer *w) {
   int line;
   px_site_get(&file, &line);
   if (!px__caller && !file) return;
-  put(w, "\nAsked for");
+  put(w, "\nRequested");
   if (px__caller) put(w, " by %s", px__caller);
   if (file) put(w, " at %s:%d", file, line);
   put(w, ".");
@@ -122,7 +122,7 @@ static void put_pending(writer *w, const survey *s) {
 
 static void put_owners(writer *w, survey *s) {
   char bytes[PX__SIZE_TEXT];
-  if (s->owner_count) put(w, "\nWhat lives, by op and line:");
+  if (s->owner_count) put(w, "\nLive memory by op and line:");
   for (int n = 0; n < NAMED && n < s->owner_count; n++) {
     owner *most = &s->owners[0];
     for (int i = 1; i < s->owner_count; i++)
@@ -140,7 +140,7 @@ static void put_owners(writer *w, survey *s) {
 static void put_help(writer *w, const survey *s, const px__shortage *x) {
   char free_text[PX__SIZE_TEXT], missing[PX__SIZE_TEXT];
   size_t at_hand = s->free + x->unused;
-  put(w, "\nWhat would have helped: ");
+  put(w, "\nPossible remedy: ");
   if (x->limit && x->unused >= x->wanted)
     put(w, "a higher limit (set_per_process_memory_fraction), since the device has %s unused",
         px__bytes_text(free_text, x->unused));
@@ -156,11 +156,11 @@ static void put_help(writer *w, const survey *s, const px__shortage *x) {
         px__bytes_text(missing, x->wanted - at_hand));
   put(w, ".");
   if (!s->owner_count)
-    put(w, " torch.cuda.memory._record_memory_history() lets this text name what lives.");
+    put(w, " torch.cuda.memory._record_memory_history() adds the owners of live memory here.");
 }
 
 void px__shortage_text(char *text, size_t room, px__device *d, const px__shortage *x) {
-  static survey s;  // too large for a stack; of the thread that has the lock
+  static survey s;  // too large for the stack; guarded by `lock`
   static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
   writer w = {text, room};
   char free_text[PX__SIZE_TEXT], largest[PX__SIZE_TEXT];
@@ -173,8 +173,8 @@ void px__shortage_text(char *text, size_t room, px__device *d, const px__shortag
     for (px__block *block = segment->first; block; block = block->next) add_block(&s, block);
   px__device_unlock(d);
   if (s.free)
-    put(&w, "\nThe largest of the free pieces, %s in all, has %s.",
-        px__bytes_text(free_text, s.free), px__bytes_text(largest, s.largest));
+    put(&w, "\nFree in blocks: %s, the largest has %s.", px__bytes_text(free_text, s.free),
+        px__bytes_text(largest, s.largest));
   put_pending(&w, &s);
   put_owners(&w, &s);
   put_help(&w, &s, x);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the calling thread's work comes from: the program's line, which the program sets, the
-// embedding language tells, or another thread lends; and the node of a backward pass that runs.
+// The origin of the calling thread's work: the program's line, set by the program, returned by the
+// embedding language or lent by another thread; and the running node of a backward pass.
 #include "device/state.h"
 
 #include <stdio.h>
@@ -8,7 +8,7 @@
 static _Thread_local struct here {
   px_site set, lent;
   px_backward_site backward;
-  px_site latest;  // of the thread's latest work, which wrote `written` first
+  px_site latest;  // of the thread's latest work; `written` was its first output
   const px_allocation *written;
 } here;
 static void (*source)(const char **file, int *line);     // atomic
@@ -51,7 +51,7 @@ void px_site_get(const char **file, int *line) {
 
 void px__site_find(px_site *out) { find(out, &here); }
 
-// By itself, so that the place of `here`, which is not found for nothing, is found once.
+// A separate function: the thread-local address of `here` is computed only once.
 __attribute__((noinline)) static void ask_of(px__work *work, const px_allocation *written,
                                              struct here *h) {
   find(&work->site, h);

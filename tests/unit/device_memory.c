@@ -549,13 +549,13 @@ PX_TEST(out_of_memory_says_who_asked_and_who_has_what) {
   }
   FAILS(px__allocation_new(&block, 12 << 20, px_cuda(0)), PX_OUT_OF_MEMORY,
         "conf)\n"
-        "Asked for by linear at net.c:8.\n"
-        "The largest of the free pieces, 2.00 MiB in all, has 2.00 MiB.\n"
-        "What lives, by op and line:\n"
+        "Requested by linear at net.c:8.\n"
+        "Free in blocks: 2.00 MiB, the largest has 2.00 MiB.\n"
+        "Live memory by op and line:\n"
         "  36.00 MiB in 4 blocks: linear at net.c:7\n"
         "  18.00 MiB in 2 blocks: linear at net.c:8\n"
         "  512 bytes from before the history\n"
-        "What would have helped: ");
+        "Possible remedy: ");
   px__caller = NULL;
   px_site_set(NULL, 0);
   for (int i = 0; i < 6; i++) px__allocation_free(blocks[i]);
@@ -567,10 +567,10 @@ PX_TEST(out_of_memory_says_what_would_have_helped) {
   simulate_plainly(1);
   px_allocation *held = block_on(px_cuda(0), 40 << 20), *block;
   FAILS(px__allocation_new(&block, 30 << 20, px_cuda(0)), PX_OUT_OF_MEMORY,
-        "What would have helped: 6.00 MiB less in use at this time");
+        "Possible remedy: 6.00 MiB less in use at this time");
   OK(px_memory_set_fraction(0.75, 0));
   FAILS(px__allocation_new(&block, 20 << 20, px_cuda(0)), PX_OUT_OF_MEMORY,
-        "What would have helped: a higher limit (set_per_process_memory_fraction), since the "
+        "Possible remedy: a higher limit (set_per_process_memory_fraction), since the "
         "device has 24.00 MiB unused.");
   px__allocation_free(held);
 }
