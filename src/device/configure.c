@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The allocator's settings: PYTORCH_CUDA_ALLOC_CONF and what programs set later. The text is
-// "key:value,key:value"; a value may be a list, "[256:1,512:2,>:4]".
+// The allocator's settings: PYTORCH_CUDA_ALLOC_CONF, and px_memory_configure. The text has the form
+// "key:value,key:value". A value may be a list, "[256:1,512:2,>:4]".
 //
-// A text replaces all settings: keys that it does not name get their defaults, and a text with an
-// error changes nothing. Every device has a copy under its lock; the latest settings are guarded by
-// `lock`, which is taken before any device's.
+// A text replaces all settings: missing keys get their defaults. A text with an error changes
+// nothing. Every device has a copy under its lock. `lock` guards the latest settings and is taken
+// before any device's lock.
 #include "device/state.h"
 
 #include <ctype.h>
@@ -23,7 +23,7 @@ static px__settings latest;
 static bool chosen;  // by the program or by the environment
 size_t px__pinned_max_cached = SIZE_MAX;
 bool px__deterministic;
-static unsigned unheeded;  // keys of the latest text that have no effect, to be warned of
+static unsigned unheeded;  // bits of the latest keys without effect, not yet warned of
 
 typedef struct parsing {
   char tokens[TOKENS][TOKEN];
@@ -112,7 +112,7 @@ static px_status large_segment_size_mb(parsing *p) {
   return PX_OK;
 }
 
-// What a text says of sizes must not be below that of segments, which may stand behind it.
+// Checked after the whole text is parsed: large_segment_size_mb may follow these keys.
 static px_status check_least(bool says, const char *key, size_t size, size_t least) {
   PX_CHECK(!says || size >= least, PX_VALUE, "CachingAllocator option %s too small, must be >= %zu",
            key, least >> 20);
@@ -183,7 +183,7 @@ static px_status roundup_power2_divisions(parsing *p) {
   return PX_OK;
 }
 
-// ---- keys that are read, checked and have no effect
+// ---- keys without effect: parsed and checked
 #define TRUTH(name, bit) \
   static px_status name(parsing *p) { \
     bool wanted; \
@@ -215,7 +215,7 @@ static px_status pinned_reserve_segment_size_mb(parsing *p) {
   return PX_OK;
 }
 
-// A part of the device, "0.5", or a size, "40G".
+// Parses a fraction of the device, "0.5", or a size, "40G".
 static px_status read_range(parsing *p) {
   char *end;
   double number = strtod(token(p), &end);
@@ -266,19 +266,19 @@ static px_status pinned_num_register_threads(parsing *p) {
   return PX_OK;
 }
 
-// What is said of an unheeded bit, in the order of the bits.
+// Warnings by bit of `unheeded`.
 #define IDLE(name, why) name " has no effect: " why
 static const char *const unheeded_texts[] = {
-    "backend:cudaMallocAsync is not supported: the native allocator serves",
-    IDLE("release_lock_on_cudamalloc", "each device has a lock of its own"),
-    IDLE("pinned_use_cuda_host_register", "page-locked memory is allocated as such"),
-    IDLE("pinned_num_register_threads", "page-locked memory is allocated, and not registered"),
-    IDLE("pinned_use_background_threads", "events are asked when memory is wanted"),
+    "backend:cudaMallocAsync is not supported: the native allocator is used",
+    IDLE("release_lock_on_cudamalloc", "each device has its own lock"),
+    IDLE("pinned_use_cuda_host_register", "page-locked memory is allocated, not registered"),
+    IDLE("pinned_num_register_threads", "page-locked memory is allocated, not registered"),
+    IDLE("pinned_use_background_threads", "events are polled when memory is requested"),
     IDLE("pinned_reserve_segment_size_mb", "memory is taken as requests need it"),
     IDLE("pinned_max_round_threshold_mb", "sizes are not rounded to powers of two"),
-    IDLE("graph_capture_record_stream_reuse", "it is always so, where waits order the uses"),
-    IDLE("throw_on_cudamalloc_oom", "all that can be tried is tried before an error"),
-    IDLE("pinned_free_catch_all", "freeing page-locked memory raises nothing"),
+    IDLE("graph_capture_record_stream_reuse", "always on, if waits order the uses"),
+    IDLE("throw_on_cudamalloc_oom", "an error is raised only after all fallbacks"),
+    IDLE("pinned_free_catch_all", "freeing page-locked memory never raises"),
     IDLE("expandable_segments_reserve", "a device has one range of addresses, for all streams")};
 
 #define KEY(name) \
@@ -334,7 +334,7 @@ static px_status parse(parsing *p, const char *text) {
   return PX_OK;
 }
 
-// ---- in force
+// ---- current settings
 void px__settings_limit(px__device *d, double fraction) {
   size_t limit = (size_t)(fraction * (double)d->properties.total_memory);
   d->cache.limit = fraction < 1 ? (limit ? limit : 1) : 0;

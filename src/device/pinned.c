@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Page-locked host memory, cached. Sizes are rounded to 512 bytes, not to powers of two.
 //
-// Blocks are pieces of one range of addresses, where the backend puts pages behind those that are
-// used (pinned_pages.c), or else of arenas, which the backend allocates. A request gets the best
-// fit, and what it leaves is a piece of its own; idle neighbours become one. A freed allocation is
-// reused only when the copies that use it are done; those copies left a mark in their stream.
-// Everything here is guarded by `lock`, which comes before devices' locks.
+// Pieces of memory come from one range of addresses, with pages mapped on demand, if the backend
+// supports it; else from arenas allocated by the backend. A request gets the best fit; the
+// remainder becomes a piece of its own, and idle neighbours are merged. A freed piece is reused
+// once all copies using it are done; they have left marks in their streams. Everything here is
+// guarded by `lock`, taken before the locks of devices.
 #include "device/state.h"
 
 #include <stdio.h>
@@ -14,10 +14,10 @@
 enum {
   PAGE = 4096,
   GRAIN = 512,
-  SLAB = 2 << 20,       // an arena for small requests
-  SMALL = 1 << 20,      // ... which are no larger than this; others get one of their size
-  SHARE = 32,           // this part of the most that was used may be idle, before arenas go back
-  ALLOWANCE = 2 << 20,  // ... and so much
+  SLAB = 2 << 20,       // bytes of an arena for small requests
+  SMALL = 1 << 20,      // bytes of the largest small request; others get an arena of their size
+  SHARE = 32,           // slack of the cache: the peak in use divided by SHARE,
+  ALLOWANCE = 2 << 20,  // ... and these bytes
 };
 
 typedef struct pin {
@@ -25,14 +25,14 @@ typedef struct pin {
   px__node node;
   struct pin *next;           // in pending
   struct pin *below, *above;  // neighbours in the arena, or the range
-  bool idle, paged;           // paged: a piece of the range
+  bool idle, paged;           // paged: part of the range
 } pin;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static px__node *idle;
 static pin *pending;
 static pin *top;  // the highest piece of the range
-// Also the statistics' current numbers.
+// The current values also serve the limit of the cache.
 static struct {
   px__stat active_requests, active_bytes, allocated_bytes, allocations;
   int64_t num_host_alloc, num_host_free;
@@ -63,7 +63,7 @@ static void count_time(int64_t *total, int64_t *max, int64_t *min, int64_t *coun
 #define COUNT_TIME(which, since) \
   count_time(&stats.which.total, &stats.which.max, &stats.which.min, &stats.which.count, since)
 
-// Gives back an arena that is one idle piece, in no list.
+// Releases an arena of one idle piece, which is in no list.
 static void release(pin *p) {
   int64_t since = now_us();
   px__rt.backend->host_release((void *)p->node.address);
@@ -75,7 +75,7 @@ static void release(pin *p) {
   px__free(p);
 }
 
-// Asks the streams of the uses what is done.
+// Polls the streams of the uses.
 static bool is_done(pin *p) {
   for (int i = 0; i < p->allocation.use_count; i++) {
     px_stream *stream = p->allocation.uses[i].stream;
@@ -89,7 +89,7 @@ static bool is_done(pin *p) {
 
 static bool is_arena(const pin *p) { return !p->below && !p->above && !p->paged; }
 
-// Makes the idle piece above `p` part of it. Neither is in the tree.
+// Merges the idle piece above `p` into it. Neither is in the tree.
 static void absorb(pin *p, pin *above) {
   p->node.size += above->node.size;
   p->above = above->above;
@@ -98,7 +98,7 @@ static void absorb(pin *p, pin *above) {
   px__free(above);
 }
 
-// Gives back at most `most` bytes of pages that lie in [low, high) of an idle piece.
+// Unmaps at most `most` bytes of pages inside [low, high) of an idle piece.
 static void unmap(uintptr_t low, uintptr_t high, size_t most) {
   int64_t since = now_us();
   size_t bytes = px__pinned_pages_unmap(low, high, most);
@@ -109,7 +109,7 @@ static void unmap(uintptr_t low, uintptr_t high, size_t most) {
   px__stat_move(&stats.allocations, -(int64_t)(bytes / PX__PAGE));
 }
 
-// Of an idle piece, the pages that hold some of [low, high).
+// Unmaps the pages of an idle piece touched by [low, high).
 static void unmap_around(const pin *p, uintptr_t low, uintptr_t high) {
   low &= ~(uintptr_t)(PX__PAGE - 1), high = px__whole_pages(high);
   if (low < p->node.address) low = p->node.address;
@@ -117,7 +117,7 @@ static void unmap_around(const pin *p, uintptr_t low, uintptr_t high) {
   unmap(low, high, SIZE_MAX);
 }
 
-// Makes the piece idle, and one with those beside it.
+// Marks the piece idle and merges it with idle neighbours.
 static pin *coalesce(pin *p) {
   if (p->above && p->above->idle) {
     px__tree_remove(&idle, &p->above->node);
@@ -132,7 +132,7 @@ static pin *coalesce(pin *p) {
   return p;
 }
 
-// Keeps a allocation that nobody uses, or gives it back.
+// Caches a piece without uses, or releases it if larger than the limit.
 static void rest(pin *p) {
   size_t most = __atomic_load_n(&px__pinned_max_cached, __ATOMIC_RELAXED);
   uintptr_t low = p->node.address, high = low + p->node.size;
@@ -155,7 +155,7 @@ static void sweep(void) {
   }
 }
 
-// The arena of which nothing is used that has at least so many bytes, or the largest; or NULL.
+// Returns the smallest idle arena of at least `bytes`, or the largest; or NULL.
 static pin *idle_arena(size_t bytes) {
   pin *largest = NULL;
   for (px__node *node = px__tree_lower_bound(idle, 0); node; node = px__tree_next(idle, node)) {
@@ -166,8 +166,8 @@ static pin *idle_arena(size_t bytes) {
   return largest;
 }
 
-// Gives pages back that lie in idle pieces, the highest first, until no more than `most` bytes are
-// left or they all are in use.
+// Unmaps pages of idle pieces, from the highest address down, until at most `most` bytes are
+// allocated or all pages are in use.
 static void unmap_down_to(int64_t most) {
   for (pin *p = top; p && stats.allocated_bytes.current > most; p = p->below)
     if (p->idle)
@@ -175,8 +175,7 @@ static void unmap_down_to(int64_t most) {
             (size_t)(stats.allocated_bytes.current - most));
 }
 
-// Gives back what is idle, until no more than `most` bytes are left: pages, and arenas of which
-// nothing is used.
+// Releases idle pages and arenas, until at most `most` bytes are allocated.
 static void release_down_to(int64_t most) {
   if (most < 0) most = 0;
   unmap_down_to(most);
@@ -188,8 +187,8 @@ static void release_down_to(int64_t most) {
   }
 }
 
-// Leaves what lies above `size` idle. Without memory for its record a piece of an arena stays
-// whole.
+// Makes the part above `size` an idle piece. Without memory for its record, a piece of an arena
+// stays whole.
 static px_status split(pin *p, size_t size) {
   pin *left;
   if (p->node.size - size < GRAIN) return PX_OK;
@@ -236,7 +235,7 @@ static px_status raw_new(pin *p, size_t size) {
   return PX_OK;
 }
 
-// Puts pages behind a piece of the range, of which so many bytes are missing.
+// Maps the missing pages of a piece of the range, `missing` bytes.
 static px_status raw_map(const pin *p, size_t missing) {
   uintptr_t low = p->node.address, high = low + p->node.size;
   int64_t since = now_us();
@@ -247,7 +246,7 @@ static px_status raw_map(const pin *p, size_t missing) {
   return status;
 }
 
-// What may be allocated for a request: the most that was used, and an allowance.
+// Bytes that may be allocated after a request: the peak in use plus slack.
 static int64_t allowed(size_t size) {
   int64_t live = stats.active_bytes.current + (int64_t)size;
   int64_t most = live > stats.active_bytes.peak ? live : stats.active_bytes.peak;
@@ -259,7 +258,7 @@ static size_t arena_size(size_t size) {
   return size <= SMALL && SLAB <= most ? SLAB : whole(size, PAGE);
 }
 
-// Begins to have a range, all of which is idle. False: it is there already, or cannot be had.
+// Reserves the range as one idle piece. False if it exists already, or fails.
 static bool begin_range(void) {
   pin *p;
   if (PX_NEW(&p) != PX_OK) return px_error_clear(), false;
@@ -343,7 +342,7 @@ px_status px__allocation_new_pinned(px_allocation **out, size_t bytes) {
 
 void px__pinned_free(px_allocation *allocation) {
   pin *p = (pin *)allocation;
-  if (!px__device_alive()) return;  // in a forked child: the parent's
+  if (!px__device_alive()) return;  // in a forked child the memory belongs to the parent
   pthread_mutex_lock(&lock);
   px__stat_move(&stats.active_requests, -1);
   px__stat_move(&stats.active_bytes, -(int64_t)p->node.size);

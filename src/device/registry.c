@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which backend serves type cuda, and bringing it and its devices up.
+// Selects the backend for device type cuda, and initialises it and its devices.
 //
-// Before initialisation every call reads the environment anew. Initialisation happens at most once
-// and fixes the backend; each device is opened at its first use. In a forked child of an
+// Before initialisation every call reads the environment again. Initialisation happens at most once
+// and fixes the backend. Each device is opened at its first use. In a forked child of an
 // initialised process every call fails with PyTorch's text.
 #include "device/state.h"
 
@@ -15,17 +15,17 @@ enum { BACKENDS = 8 };
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
   char name[32];
-  const px_backend *table;  // NULL: looked for and not found
+  const px_backend *table;  // NULL: not found
 } loaded[BACKENDS];
 static int loaded_count;
 static px_core core;
-static bool by_driver;  // a driver has counted devices, which a forked child cannot do again
+static bool by_driver;  // a driver has counted devices; a forked child cannot do that again
 
-// The backend that serves type cuda, and its visible devices.
+// The selected backend and its visible devices.
 typedef struct choice {
   const px_backend *backend;
   int count, physical[PX__DEVICES];
-  bool loaded;  // some backend of the list is there
+  bool loaded;  // a backend of the list was found
 } choice;
 
 static void after_fork(void) {
@@ -61,7 +61,7 @@ static void *open_in(const char *folder, size_t length, const char *name) {
   return needed > 0 && needed < (int)sizeof path ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
 }
 
-// In `folder` if it is given, then beside this library, then where the system looks.
+// Searches `folder` if given, then the folder of this library, then the system's paths.
 static void *open_backend(const char *folder, const char *name) {
   void *handle = folder ? open_in(folder, strlen(folder), name) : NULL;
   Dl_info self;
@@ -86,8 +86,8 @@ static const px_backend *open_table(const char *folder, const char *name) {
   return fits ? table : NULL;
 }
 
-// The backend whose name is at the beginning of `list`; NULL where there is none. Fails if
-// PHLOX_BACKEND_PATH, which is read when a backend is first looked for, is no folder.
+// Returns the backend named at the start of `list`; NULL if not found. Fails if PHLOX_BACKEND_PATH,
+// read before the first search for each backend, is no folder.
 static px_status load(const px_backend **out, const char *list, size_t length) {
   const char *folder;
   *out = NULL;
@@ -106,8 +106,8 @@ static px_status load(const px_backend **out, const char *list, size_t length) {
   "Unexpected error from cudaGetDeviceCount(). Did you run some cuda functions before calling " \
   "NumCudaDevices() that might have already set an error? Error 101: invalid device ordinal"
 
-// The visible ones of a backend's devices. The CUDA driver reads CUDA_VISIBLE_DEVICES itself; for
-// others, and for a glance, the core does.
+// Selects the visible devices of a backend. The CUDA driver reads CUDA_VISIBLE_DEVICES itself; for
+// other backends, and without starting the driver (`glance`), the core does.
 static px_status see(choice *c, int present, bool glance) {
   bool is_driver = !strcmp(c->backend->name, "cuda") && !glance;
   const char *names = NULL;
@@ -118,7 +118,7 @@ static px_status see(choice *c, int present, bool glance) {
   return PX_OK;
 }
 
-// How many devices a backend has. A look does not start its driver, where the backend can tell.
+// Counts a backend's devices; `look`: without starting its driver, if the backend can.
 static int count_devices(const px_backend *backend, bool look, bool *glance) {
   bool asks = look && PX__BACKEND_HAS(backend, glance);
   int present = asks ? backend->glance() : PX_GLANCE_UNKNOWN;
@@ -126,8 +126,8 @@ static int count_devices(const px_backend *backend, bool look, bool *glance) {
   return *glance ? present : backend->probe();
 }
 
-// Chooses the first backend that has a device, and lists its visible devices. Fails if the
-// environment has a bad value.
+// Chooses the first backend with a device, and lists its visible devices. Fails if the environment
+// has a bad value.
 static px_status choose(choice *c, bool look) {
   const char *list;
   c->backend = NULL, c->count = 0, c->loaded = false;
@@ -149,7 +149,7 @@ static px_status choose(choice *c, bool look) {
   return PX_OK;
 }
 
-// For functions that cannot fail: on an error there are no devices, and the first one is warned of.
+// For functions without a status: an error means no devices, and the first one is a warning.
 static void choose_or_warn(choice *c) {
   static bool told;  // atomic
   char why[PX_ERROR_MESSAGE];
@@ -202,8 +202,8 @@ static px_status make_devices(int count, const int physical[PX__DEVICES]) {
   return PX_OK;
 }
 
-// Reads the variables that concern devices, also those whose values are used later: a bad value is
-// an error of the first call that needs a device.
+// Reads the variables of devices, including those used later: a bad value fails the first call to
+// need a device.
 static px_status read_environment(void) {
   bool unused, uncached;
   PX_TRY(px__env_CUDA_LAUNCH_BLOCKING(&px__rt.blocking));
