@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fast bins: one block for each pool of a stream, the one that it freed last.
+// Fast bins: the block freed last, one per pool of each stream.
 //
-// A request of its size takes the block as it is, without the device's lock, so that a loop of
-// small ops neither splits nor coalesces, and what the block's allocation had stays but for what
-// may differ. Any other request to the pool flushes the bin first (pool.c). Until then the block
-// counts as allocated. In a header, since every tensor on a device comes and goes by these
+// A request of its size takes the block without the device's lock. A loop of small ops then neither
+// splits nor coalesces, and reuses the allocation's header; only fields that may differ are
+// written. Any other request to the pool flushes the bin first. Until then the block counts as
+// allocated. In a header, since every tensor on a device is allocated and freed through these
 // functions.
 #pragma once
 #include "device/state.h"
@@ -13,13 +13,13 @@ static inline px__fast_bin *px__bin_of(px_stream *stream, bool small) {
   return &stream->fast[small];
 }
 
-// Whether nobody wants to know of each block, nor other memory than the cache's.
+// False if each allocation must be seen: by history, the race checker, a capture or a route.
 static inline bool px__bin_enabled(px_stream *stream) {
   return !px__races() && !px__bins_disabled_for(~0) && !PX_UNLIKELY(px__capture_of(stream) != 0) &&
          !PX_UNLIKELY(__atomic_load_n(&stream->owner->cache.routes, __ATOMIC_RELAXED) != NULL);
 }
 
-// The allocation of a block that was in a bin: it has no uses.
+// Returns the allocation of a block taken from a bin. It has no uses.
 static inline px_allocation *px__bin_begin(px__block *block, size_t bytes) {
   px__allocation *allocation = &block->allocation;
   allocation->pub.bytes = bytes;
@@ -29,7 +29,7 @@ static inline px_allocation *px__bin_begin(px__block *block, size_t bytes) {
   return &allocation->pub;
 }
 
-// The block of a bin, or NULL if it does not fit so many bytes. Inside the latch.
+// Takes the block of a bin, or returns NULL if it does not fit. Bin's lock held.
 static inline px__block *px__bin_pop(px__fast_bin *bin, size_t bytes) {
   px__block *block = bin->block;
   if (PX_UNLIKELY(!block || bytes > block->node.size || block->node.size - bytes >= PX__GRAIN))
@@ -39,7 +39,7 @@ static inline px__block *px__bin_pop(px__fast_bin *bin, size_t bytes) {
   return block;
 }
 
-// False: there is one already. Inside the latch.
+// Puts a block in the bin; false if that is full. Bin's lock held.
 static inline bool px__bin_push(px__fast_bin *bin, px__block *block) {
   if (PX_UNLIKELY(bin->block != NULL)) return false;
   block->ready = px__issued(block->stream);
@@ -47,11 +47,11 @@ static inline bool px__bin_push(px__fast_bin *bin, px__block *block) {
   return true;
 }
 
-// pool.c: the same of a thread that does not own the latch.
+// The same for threads that do not own the bin's lock.
 px__block *px__bin_pop_shared(px__fast_bin *bin, size_t bytes);
 bool px__bin_push_shared(px__fast_bin *bin, px__block *block);
 
-// A allocation of so many bytes, or NULL. me: px__biased_lock_here.
+// Allocates `bytes` from the bin; NULL if it has no fit. me: px__biased_lock_here.
 __attribute__((always_inline)) static inline px_allocation *px__bin_take(
     px_stream *stream, size_t bytes, px__biased_lock_thread *me) {
   px__fast_bin *bin = px__bin_of(stream, bytes <= PX__SMALL_MAX);
@@ -66,7 +66,7 @@ __attribute__((always_inline)) static inline px_allocation *px__bin_take(
   return PX_LIKELY(block != NULL) ? px__bin_begin(block, bytes) : NULL;
 }
 
-// False: the bin does not take the block.
+// Frees a block to its bin; false if the bin does not accept it.
 static inline bool px__bin_put(px__block *block) {
   px__fast_bin *bin = px__bin_of(block->stream, block->small);
   if (block->allocation.use_count || PX_UNLIKELY(block->in_private_pool) ||

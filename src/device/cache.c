@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// The caching allocator's policy: where memory comes from, and what is tried before a request
-// fails.
+// The caching allocator's policy: the steps before a request fails.
 //
-// First this stream's free blocks, then other streams' that are done with or ordered before it,
-// then the device. If that has no memory left: layers above free what they can do without, pending
-// frees are waited for, and what uses free blocks of other streams; free neighbours of all streams
-// become one, and the pool is searched again; free pages are put where the request needs them; idle
-// segments are released, the device is asked again, also for as little as will do, and the pool is
-// searched once more, also for blocks of the other kind.
+// 1. Free blocks of the stream, then usable ones of other streams, then a new segment.
+// 2. If the device is out of memory: call the reclaim functions of upper layers. Wait for pending
+//    frees and for work with uses of free blocks. Merge free neighbours of all streams. Search
+//    again.
+// 3. Move free pages to the best gap for the request.
+// 4. Release idle segments and try a new segment again. Search again, also blocks of the other
+// kind.
+//    Try a segment no larger than the request.
 #include "device/bins.h"
 
-#define GREATEST ((size_t)PTRDIFF_MAX / 2)  // bytes of a allocation
+#define GREATEST ((size_t)PTRDIFF_MAX / 2)  // bytes of the largest allocation
 
-// ---- reclaim functions of the layers above
+// ---- reclaim functions of upper layers
 enum { RECLAIMS = 16 };
-static void (*reclaims[RECLAIMS])(void);  // atomic; only added
+static void (*reclaims[RECLAIMS])(void);  // atomic; never removed
 void px__reclaim_add(void (*reclaim)(void)) {
   for (int i = 0; i < RECLAIMS; i++) {
     void (*none)(void) = NULL;
@@ -33,7 +34,8 @@ static void reclaim_all(void) {
   }
 }
 
-// The first use that a pending free waits for; captured work is never done. Lock held.
+// Finds the first unfinished use of a pending free. Skips captured work, which never finishes. Lock
+// held.
 static bool next_pending(px__device *d, px__use *out) {
   px__pool_sweep(d);
   for (px__block *block = d->cache.pending; block; block = block->queue)
@@ -44,8 +46,7 @@ static bool next_pending(px__device *d, px__use *out) {
   return false;
 }
 
-// Free blocks that others than their stream may not have yet, nor the device: the work of the
-// stream that they wait for. Lock held.
+// Finds the last work item of the stream that still guards its free blocks. Lock held.
 static bool keeps_busy(px__device *d, px_stream *s, px__use *out) {
   px__pool_flush(d);
   const px__free_lists *free_lists = &s->free_lists;
@@ -53,7 +54,7 @@ static bool keeps_busy(px__device *d, px_stream *s, px__use *out) {
   bool has = free_lists->free[0] || free_lists->free[1] || free_lists->unsorted[0] ||
              free_lists->unsorted[1];
   *out = (px__use){s, s->issued, false};
-  return !idle && (has || d->cache.private_pools);  // a room has what all streams have freed there
+  return !idle && (has || d->cache.private_pools);  // these hold blocks freed by all streams
 }
 
 static px_status drain(px__device *d) {
@@ -80,13 +81,13 @@ px_status px__cache_wait(px__device *d) {
 }
 
 // ---- allocating
-// From what there is. Lock held.
+// From free memory. Lock held.
 static px_allocation *from_pool(const px__request *r) {
   px_allocation *allocation = px__compact_allocate(r);
   return allocation ? allocation : px__pool_allocate(r);
 }
 
-// ... or from the device.
+// The same, else from the device. Lock held.
 static px_status serve(px_allocation **out, px__request *r) {
   px__device *d = r->device;
   if (d->cache.pending) px__pool_sweep(d);
@@ -107,7 +108,7 @@ static void note_oom(const px__request *r) {
                                                  .stack = r->stack});
 }
 
-// After the device refused. Lock held.
+// After an out-of-memory error of the device. Lock held.
 static px_status serve_again(px_allocation **out, const px__request *r) {
   px__device *d = r->device;
   px__pool_flush(d);
@@ -143,7 +144,7 @@ static px_status under_pressure(px_allocation **out, const px__request *r) {
   return status;
 }
 
-// A request that reserve.c would have wait. No lock held.
+// Serves a request after the wait asked for by px__reserve_try. No lock held.
 __attribute__((noinline, cold)) static px_status serve_after_wait(px_allocation **out,
                                                                   px__request *r) {
   r->may_wait = r->retry_after_wait = false;
@@ -163,8 +164,8 @@ static px_status raw_memory(void **out, const px__request *r) {
   return px__plugged_alloc(out, &px__rt.plugged, r, r->bytes);
 }
 
-// With PYTORCH_NO_CUDA_MEMORY_CACHING, without caching, or with an allocator of the program's:
-// straight from there, and not counted.
+// Without caching (PYTORCH_NO_CUDA_MEMORY_CACHING), or with an allocator in place of the cache.
+// Not in the statistics.
 static px_status new_raw(px_allocation **out, const px__request *r) {
   px__block *block;
   void *data = NULL;
@@ -178,7 +179,7 @@ static px_status new_raw(px_allocation **out, const px__request *r) {
   return PX_OK;
 }
 
-// A allocation of no bytes has a header and no memory.
+// An allocation of 0 bytes has a header but no memory.
 static px_status new_empty(px_allocation **out, px__device *d) {
   PX_TRY(px__allocation_wrap(out, NULL, 0, px_cuda(d->index), NULL, NULL));
   (*out)->foreign = false;
@@ -214,7 +215,7 @@ px_status px__cache_new(px_allocation **out, size_t bytes, px__device *d) {
 }
 px_status px__cache_new_lasting(px_allocation **out, size_t bytes, px__device *d) {
   PX_TRY(new_allocation(out, bytes, d, d->streams[0]));
-  (*out)->foreign = true;  // freed when all streams are done with it
+  (*out)->foreign = true;  // a free waits for all streams
   return PX_OK;
 }
 
@@ -231,13 +232,13 @@ px_status px__cache_new_locked(px_allocation **out, size_t bytes, px__device *d)
 }
 
 // ---- freeing
-// Whether a list of launches that are to be launched together may have the allocation.
+// True if a launch batch may use the allocation.
 static inline bool is_marked(const px__allocation *allocation) {
   return __atomic_load_n(&allocation->written_by, __ATOMIC_RELAXED) ||
          __atomic_load_n(&allocation->read_by, __ATOMIC_RELAXED);
 }
 
-// An address that left the library may be in use on every stream with unfinished work.
+// An exposed address may be in use on every stream with unfinished work.
 static void use_everywhere(px__device *d, px_allocation *allocation) {
   px_interrupt_hold(true);
   for (int i = 0; i < __atomic_load_n(&d->stream_count, __ATOMIC_ACQUIRE); i++) {
@@ -250,7 +251,7 @@ static void use_everywhere(px__device *d, px_allocation *allocation) {
   px_interrupt_hold(false);
 }
 
-// What the allocation's uses are, before it may be another's.
+// Makes all uses known and observable, before the memory is reused.
 static void note_uses(px__device *d, px__block *block) {
   if (px__launch_batching) px__launch_batching->let_go(&block->allocation);
   if (!block->allocation.pub.foreign && !block->allocation.use_count) return;
@@ -287,7 +288,7 @@ __attribute__((noinline)) static void free_locked(px__device *d, px__block *bloc
 void px__cache_free(px_allocation *allocation) {
   px__block *block = (px__block *)allocation;
   px__device *d = px__device_found(allocation->device.index);
-  if (PX_UNLIKELY(!d)) return;  // in a forked child the memory is the parent's
+  if (PX_UNLIKELY(!d)) return;  // in a forked child the memory belongs to the parent
   bool noted = allocation->foreign || is_marked(&block->allocation);
   if (PX_UNLIKELY(noted) || !px__bin_put(block)) free_locked(d, block);
 }

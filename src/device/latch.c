@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Latches: what others than the owner do.
+// Biased locks: the slow path of threads other than the owner.
 //
-// The barrier costs some microseconds. So a thread must have taken a latch a thousand times in turn
-// before it is the owner, and twice as often each time that the ownership was taken away.
+// The barrier takes some microseconds. So a thread must take a lock a thousand times in a row to
+// become its owner, and more often after each revocation: the requirement doubles.
 #include "device/latch.h"
 
 #include <linux/membarrier.h>
@@ -12,10 +12,10 @@
 
 enum { ENOUGH = 1 << 10, MOST = 1 << 24 };
 _Thread_local px__biased_lock_thread *px__biased_lock_here;
-static px__thread_slot *threads;  // atomic; only added to
+static px__thread_slot *threads;  // atomic; never removed
 static bool has_barriers;         // atomic
 
-// ---- the places of threads
+// ---- thread slots
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_key_t at_exit;
 static bool have_key;
@@ -26,7 +26,7 @@ static void give_back(void *self) {
 }
 static void make_key(void) { have_key = pthread_key_create(&at_exit, give_back) == 0; }
 
-// The calling thread's; NULL without memory.
+// Returns the calling thread's record; NULL without memory.
 static px__biased_lock_thread *here(void) {
   if (px__biased_lock_here) return px__biased_lock_here;
   pthread_once(&once, make_key);
@@ -35,7 +35,7 @@ static px__biased_lock_thread *here(void) {
   return px__biased_lock_here = t;
 }
 
-// ---- the ownership
+// ---- ownership
 static bool barrier(int command) { return syscall(SYS_membarrier, command, 0, 0) == 0; }
 
 void px__biased_lock_start(void) {
@@ -43,8 +43,9 @@ void px__biased_lock_start(void) {
     __atomic_store_n(&has_barriers, true, __ATOMIC_RELAXED);
 }
 
-// After it, what the owner has written is seen here, or it sees what was written here. A sandbox
-// that was closed since may refuse it: a processor does not hold a write back for that long.
+// Afterwards either this thread sees the owner's writes, or the owner sees this thread's. A sandbox
+// entered since may refuse the barrier. Then a delay serves: no processor buffers a write that
+// long.
 static void reach_all(void) {
   if (barrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED)) return;
   __atomic_store_n(&has_barriers, false, __ATOMIC_RELAXED);

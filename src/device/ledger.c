@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is counted for each thing that happens to the pool's blocks and segments.
+// Updates of the statistics.
 #include "device/state.h"
 
 static inline void move_pooled(px__stat stat[3], bool small, int64_t by) {
@@ -7,7 +7,7 @@ static inline void move_pooled(px__stat stat[3], bool small, int64_t by) {
   px__stat_move(&stat[1 + small], by);
 }
 
-// Of a segment; those of a pool are counted for the pool too.
+// Also counts the bytes for the segment's private pool.
 static void move_reserved(px__statistics *l, const px__segment *segment, int64_t by) {
   move_pooled(l->reserved_bytes, segment->small, by);
   if (segment->private_pool) move_pooled(segment->private_pool->reserved, segment->small, by);
@@ -81,8 +81,8 @@ void px__statistics_merge(px__statistics *l, const px__segment *segment) {
   move_pooled(l->segment, segment->small, -1);
 }
 
-// Each of these requests followed a free of the same block, so only the requested bytes can have
-// allocator_synced a new peak.
+// Each of these requests followed a free of the same block. So only the requested bytes can have
+// reached a new peak.
 void px__statistics_add_bin(px__statistics *l, const px__bin_counts *u, bool small) {
   px__stat *const once[] = {l->allocation, l->active};
   px__stat *const sized[] = {l->allocated_bytes, l->active_bytes};

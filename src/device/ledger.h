@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// The allocator's statistics, with PyTorch's names and meanings. The pool reports what happens to
-// blocks and segments, and only this file knows what is counted for it. Guarded by the device's
-// lock.
+// The allocator's statistics, with PyTorch's names and meanings. The pool reports changes of blocks
+// and segments; only this file defines their effect on each counter. Guarded by the device's lock.
 #pragma once
 #include "device/device_impl.h"
 
 typedef struct px__block px__block;
 typedef struct px__segment px__segment;
 
-// `allocated` is the sum of all increases of `current`. Decreases are not counted, since they
-// follow: allocated - current + base.
+// `allocated` is the sum of all increases of `current`. Decreases follow: allocated - current +
+// base.
 typedef struct px__stat {
   int64_t current, peak, allocated, base;
 } px__stat;
-// By name, as PyTorch lists them. POOLED: counted for each pool and all of them; SINGLE: for all of
-// them; NUMBER: a plain number.
+// In the order of PyTorch's keys. POOLED: per pool and in total. SINGLE: in total. NUMBER: a plain
+// number.
 #define PX__STAT_MAP(POOLED, SINGLE, NUMBER) \
   POOLED(active) \
   POOLED(active_bytes) \
@@ -55,33 +54,33 @@ static inline void px__stat_reset_accumulated(px__stat *stat) {
   stat->allocated = 0, stat->base = stat->current;
 }
 
-// ---- reports
-// `block` was allocated; `remainder`, if not NULL, was split off it and is free. `was_part`: its
-// segment was split already.
+// ---- changes
+// `block` was allocated. `remainder`, if not NULL, was split off it and is free. `was_part`: the
+// block was part of a split segment before.
 void px__statistics_allocate(px__statistics *statistics, const px__block *block,
                              const px__block *remainder, bool was_part);
 // The program freed the block; other streams may still use it.
 void px__statistics_free(px__statistics *statistics, const px__block *block);
-// The last use of the freed block is done or ordered.
+// The last use of the freed block is done, or ordered before its stream's next work.
 void px__statistics_free_completed(px__statistics *statistics, const px__block *block);
-// idle: the block enters the free list. unidle: it leaves that to be coalesced, or with its
-// segment.
+// A block enters its free list, or leaves it to be merged or released.
 void px__statistics_add_inactive(px__statistics *statistics, const px__block *block);
 void px__statistics_remove_inactive(px__statistics *statistics, const px__block *block);
-// The segment was allocated from the device (1), or released (-1).
+// The segment was allocated from the device (sign 1) or released (-1).
 void px__statistics_segment(px__statistics *statistics, const px__segment *segment,
                             size_t max_split, int sign);
-// Bytes of the segment went back; two: from between its blocks, so that it is two now.
+// Bytes of the segment were unmapped; `two`: in its middle, which split it.
 void px__statistics_unmap(px__statistics *statistics, const px__segment *segment, size_t bytes,
                           bool two);
-// The segment became part of the one below it.
+// The segment was merged into the one below it.
 void px__statistics_merge(px__statistics *statistics, const px__segment *segment);
 
-// What a fast bin served since its counts were last posted. Counted without the device's lock.
+// Requests served by a fast bin, not yet added to the statistics. Counted without the device's
+// lock.
 typedef struct px__bin_counts {
-  int64_t count, bytes;     // requests, and the sizes of their blocks
-  int64_t requested;        // bytes that were asked for
-  int64_t change, highest;  // of the requested bytes in use, and the peak of the change
+  int64_t count, bytes;     // requests, and bytes of their blocks
+  int64_t requested;        // bytes requested
+  int64_t change, highest;  // of the requested bytes in use, and the peak of that change
 } px__bin_counts;
 static inline void px__bin_counts_add(px__bin_counts *u, size_t size, size_t bytes, size_t before) {
   u->count++;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pools of memory of the program's own: rooms that threads send their requests to. The routes of a
-// device say which threads do.
+// px_memory_pool: a private pool, and the routes by which threads send their requests to it.
 #include "device/state.h"
 
 struct px_memory_pool {
@@ -13,11 +12,11 @@ struct px_memory_pool {
 
 static void pool_destroy(void *self) {
   px_memory_pool *pool = self;
-  if (px__device_alive()) {  // in a forked child the memory is the parent's
+  if (px__device_alive()) {  // in a forked child the memory belongs to the parent
     px__error_guard guard;
     px__error_save(&guard);
     px_interrupt_hold(true);
-    if (px__cache_wait(pool->device) != PX_OK) px_error_clear();  // less goes back then
+    if (px__cache_wait(pool->device) != PX_OK) px_error_clear();  // then less is released
     px_interrupt_hold(false);
     px__error_restore(&guard);
     px__device_lock(pool->device);
@@ -33,7 +32,7 @@ px_status px_memory_pool_new(px_memory_pool **out, int device) {
   return px_memory_pool_new_over(out, device, NULL);
 }
 
-// The room on a device, for one user more. Lock held.
+// Opens the private pool on a device, as one more user. Lock held.
 static px_status open_pool(px__private_pool **out, px__device *d, const px_memory_pool *pool) {
   PX_TRY(px__private_pool_open(out, d, pool->name));
   (*out)->plugged = pool->plugged;
@@ -105,7 +104,7 @@ px_status px_memory_pool_begin(px_memory_pool *pool, int device) {
   return px_error_pass(status, __FILE__, __LINE__, __func__);
 }
 
-// The place of the route that the calling thread has begun last; of NULL if there is none.
+// Returns the link of the calling thread's latest route; the final NULL link if it has none.
 static px__route **latest(px__cache *cache) {
   px__route *mine = px__route_now(cache), **place = &cache->routes;
   while (*place != mine) place = &(*place)->next;
@@ -126,6 +125,6 @@ px_status px_memory_pool_end(px_memory_pool *pool, int device) {
   px__device_unlock(d);
   PX_CHECK(own, PX_RUNTIME, "the thread did not begin this pool of memory last");
   px__free(route);
-  px_release(pool);  // which may be its end, and takes the lock
+  px_release(pool);  // may destroy it, and takes the lock
   return PX_OK;
 }

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Segments that are runs of pages: where they lie in the device's range of addresses, and the pages
-// behind them. All with the device's lock held.
+// Address range and pages of expandable segments. The device's lock is held throughout.
 //
-// The range is several times as long as the device has memory, and is reserved once. A segment gets
-// the first gap that it fits into, so addresses follow from the order of requests alone.
+// The range is reserved once, several times as long as the device's memory. A new segment gets the
+// first gap large enough, so addresses depend only on the order of requests.
 #include "device/state.h"
 
-enum { LENGTHS = 4 };  // of the device's memory: addresses
+enum { LENGTHS = 4 };  // addresses reserved, in multiples of the device's memory
 
 static bool may_have(const px__settings *s) {
   const px_backend *b = px__rt.backend;
@@ -16,7 +15,7 @@ static bool may_have(const px__settings *s) {
   return s->expandable == PX__EXPANDABLE_TRUE || (PX__BACKEND_HAS(b, shares_pages));
 }
 
-// Without addresses, segments are the backend's allocations.
+// Without a range, segments are allocations of the backend.
 static void reserve(px__device *d) {
   size_t page = px__rt.backend->page_size(d->physical);
   if (!page || PX__PAGE % page) return;
@@ -37,7 +36,7 @@ bool px__pages_wanted(px__device *d) {
   return d->cache.range != 0;
 }
 
-// ---- the segments by address
+// ---- segments by address
 static uintptr_t start_of(const px__segment *s) { return (uintptr_t)s->data; }
 static uintptr_t end_of(const px__segment *s) { return (uintptr_t)s->data + s->size; }
 
@@ -48,7 +47,7 @@ static void insert_above(px__cache *cache, px__segment *below, px__segment *segm
   if (above) above->below = segment;
 }
 
-// The first gap of `bytes`: what lies below it, or NULL.
+// Finds the first gap of `bytes`, and the segment below it or NULL.
 static bool find_gap(const px__cache *cache, size_t bytes, uintptr_t *at, px__segment **below) {
   *at = cache->range, *below = NULL;
   for (px__segment *s = cache->lowest; s; s = s->above) {
@@ -58,7 +57,7 @@ static bool find_gap(const px__cache *cache, size_t bytes, uintptr_t *at, px__se
   return cache->range_end - *at >= bytes;
 }
 
-// What lies below an address.
+// Finds the segment below an address.
 static bool find_below(const px__cache *cache, uintptr_t at, px__segment **below) {
   for (px__segment *s = cache->lowest; s && start_of(s) < at; s = s->above) *below = s;
   return true;

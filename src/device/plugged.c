@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Allocators of the program's own: in place of the cache, where each allocation is theirs, and
-// beneath a pool of the program's, where each segment is. What they get back is used by no work any
-// more.
+// Pluggable allocators of the program. One replaces the cache: each allocation is its own. Or it
+// backs the segments of a px_memory_pool. Memory is returned to it only when out of use.
 #include "device/state.h"
 
 px_status px__plugged_alloc(void **out, const px_memory_allocator *a, const px__request *r,

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// The blocks that segments of device memory are split into: PyTorch's sizes and rules.
+// Blocks, the pieces of segments of device memory, with PyTorch's sizes and rules.
 //
 // A block belongs to a stream, which may reuse it at once. A free block is in its stream's free
-// list, a tree by size and then address, and records the work of that stream after which nothing
-// uses it; another stream may take it when that work is done or ordered before its own. A request
-// gets the best fit. All of it is under the device's lock, except for the fast bins.
+// lists and records work of that stream, `ready`, ordered after all its uses. Another stream may
+// take it once that work is done or ordered before its own. Requests get the best fit. Everything
+// is under the device's lock, except the fast bins.
 #include "device/bins.h"
 
 enum {
   GRAIN = PX__GRAIN,
   SMALL = PX__SMALL_MAX,
-  STEPS_FROM = 20,          // settings' divisions begin at this power of two
-  GREATEST_LEFT = 1 << 20,  // a large block is split only if more than this is left
-  OTHERS_TRIES = 16,        // blocks of another stream that are looked at
+  STEPS_FROM = 20,          // log2 of the first size in settings.divisions
+  GREATEST_LEFT = 1 << 20,  // bytes; a large block is split only for a larger remainder
+  OTHERS_TRIES = 16,        // blocks examined per other stream
 };
 
 // Rounds up to a multiple of a power of two divided by `parts` (roundup_power2_divisions).
@@ -35,8 +35,8 @@ static px__block *block_of(px__node *node) {
   return node ? (px__block *)((char *)node - offsetof(px__block, node)) : NULL;
 }
 
-// ---- the free list of a stream: the block freed last enters the tree when the next one comes
-// ... of the stream. A room has one list for all streams.
+// ---- free lists: the block freed last enters the tree with the next free
+// A private pool has one set of lists for all streams.
 static px__free_lists *free_lists_of(const px__block *block) {
   px__private_pool *pool = block->segment->private_pool;
   return PX_UNLIKELY(pool != NULL) ? &pool->free_lists : &block->stream->free_lists;
@@ -90,9 +90,9 @@ static bool can_coalesce(const px__block *block, const px__block *beside) {
          px__ordered(beside->stream, beside->ready, block->stream);
 }
 
-// Makes the free neighbour `beside` part of `block`. The uses of `beside` are ordered before the
-// stream's next work, but not always before work `ready` of the block, which may have been in the
-// fast bin since: so `ready` moves on.
+// Merges the free neighbour into the block. The neighbour's uses are ordered before the stream's
+// next work, but maybe not before work `ready` of the block, since that may have been in the fast
+// bin. So `ready` advances.
 static void coalesce(px__device *d, px__block *block, px__block *beside) {
   px__block_remove_free(beside);
   px__statistics_remove_inactive(&d->cache.statistics, beside);
@@ -111,7 +111,7 @@ static void coalesce(px__device *d, px__block *block, px__block *beside) {
   px__block_drop(d, beside);
 }
 
-// All uses of the block come before work `ready` of its stream.
+// All uses of the block are ordered before work `ready` of its stream.
 static void make_free(px__device *d, px__block *block, const px_traceback *stack) {
   px__statistics_free_completed(&d->cache.statistics, block);
   px__history_block(d, PX_MEMORY_FREE_COMPLETED, block, stack);
@@ -131,7 +131,7 @@ void px__block_coalesce(px__device *d, px__block *block) {
   px__block_insert_free(block);
 }
 
-// Neighbours of different streams, which were free at different times.
+// ---- merging neighbours of different streams, free at different times
 bool px__block_is_idle(const px__block *block) {
   return block && block->state == PX__FREE && px__done(block->stream) >= block->ready;
 }
@@ -149,8 +149,8 @@ void px__pool_merge(px__device *d) {
     for (px__block *block = segment->first; block; block = block->next) merge_from(d, block);
 }
 
-// ---- fast bins (bins.h)
-// Of a thread that does not own the latch.
+// ---- fast bins
+// For threads that do not own the bin's lock.
 __attribute__((noinline)) px__block *px__bin_pop_shared(px__fast_bin *bin, size_t bytes) {
   px__biased_lock_thread *me = px__biased_lock_enter(&bin->latch);
   px__block *block = px__bin_pop(bin, bytes);
@@ -185,7 +185,7 @@ void px__pool_flush(px__device *d) {
 }
 
 // ---- best fit
-// Chunks of max_split and more are not split, so they serve only requests of about their size.
+// Blocks of max_split and more are not split: they serve only requests of similar size.
 static bool may_serve(const px__block *block, size_t size) {
   const px__settings *s = &block->stream->owner->cache.settings;
   if (size < s->max_split) return block->node.size < s->max_split;
@@ -196,7 +196,7 @@ static px__block *best_fit(const px__free_lists *free_lists, bool small, size_t 
   px__block *best = block_of(px__tree_lower_bound(free_lists->free[small], size));
   px__block *last = free_lists->unsorted[small];
   bool fits = last && last->node.size >= size && may_serve(last, size);
-  if (best && !may_serve(best, size)) best = NULL;  // larger ones may not, either
+  if (best && !may_serve(best, size)) best = NULL;  // then no larger one may serve either
   bool better =
       fits && (!best || last->node.size < best->node.size ||
                (last->node.size == best->node.size && last->node.address < best->node.address));
@@ -215,10 +215,10 @@ static px__block *best_fit_for(const px__free_lists *free_lists, px_stream *stre
   return NULL;
 }
 
-// Among other streams' blocks that this stream may use.
+// Best fit among the blocks of other streams that are usable by this one.
 static px__block *best_fit_of_others(px__device *d, px_stream *stream, bool small, size_t size) {
   px__block *best = NULL;
-  px__pool_flush(d);  // first: it coalesces
+  px__pool_flush(d);  // before the search, since it coalesces
   for (int i = 0; i < d->stream_count; i++) {
     px_stream *owner = d->streams[i];
     if (owner == stream) continue;
@@ -248,8 +248,7 @@ static bool should_split(const px__block *block, size_t size) {
   return left > GREATEST_LEFT && size < c->settings.max_split;
 }
 
-// Splits off what lies above `size`. Without memory for the remainder's record the block stays
-// whole.
+// The block stays whole without memory for the remainder's record.
 px__block *px__block_split(px__device *d, px__block *block, size_t size) {
   px__block *remainder;
   if (px__block_new(&remainder, d) != PX_OK) return px_error_clear(), NULL;
@@ -278,7 +277,7 @@ static px_allocation *begin_allocation(px__block *block, size_t bytes) {
   return &block->allocation.pub;
 }
 
-// Splits a block that has left the free list to size, and makes a allocation of it.
+// Splits a block, removed from the free lists, to size and allocates it.
 px_allocation *px__pool_take(const px__request *r, px__block *block) {
   bool was_part = px__block_is_split(block);
   px__block *remainder =
@@ -290,8 +289,7 @@ px_allocation *px__pool_take(const px__request *r, px__block *block) {
   return allocation;
 }
 
-// Where the request's memory comes from, if not from what serves all: a capture's room, or one
-// that the thread has begun.
+// The pool of the capture, or of the thread's route.
 px__private_pool *px__request_pool(const px__request *r) {
   if (PX_UNLIKELY(r->stream->private_pool != NULL)) return r->stream->private_pool;
   const px__route *route = px__route_now(&r->device->cache);
@@ -310,8 +308,7 @@ static px__block *find(const px__request *r, bool small) {
   px__block *own = best_fit(&r->stream->free_lists, small, r->size);
   if (own && !(r->device->cache.over_slack && own->node.size > r->size)) return own;
   px__block *other = best_fit_of_others(r->device, r->stream, small, r->size);
-  own =
-      best_fit(&r->stream->free_lists, small, r->size);  // the search may have joined it to others
+  own = best_fit(&r->stream->free_lists, small, r->size);  // the search may have merged it
   return !own || (other && other->node.size < own->node.size) ? other : own;
 }
 

@@ -1,38 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much of a device is reserved: what is tried before a request takes memory, and when memory
-// goes back. All with the device's lock held.
+// Limits the reserved memory of a device: the last steps before a request takes memory, and the
+// release of idle memory. The device's lock is held throughout.
 //
-// At first segments have PyTorch's sizes, and their number grows as PyTorch's does. That is so
-// while what is reserved and not in use stays within an allowance. Past it, a request that finds no
-// fit gets as few pages as will do, and as many are taken out of free blocks, from wherever they
-// lie, if nothing uses them any more. So what is reserved beyond the most that was in use is the
-// allowance, and the parts of pages that are free.
+// At first segments have PyTorch's sizes, and their number grows as PyTorch's does, as long as
+// memory reserved beyond the peak in use stays within a slack limit. Over that limit, a request
+// without a fit gets as few new pages as possible, and as many idle pages are unmapped elsewhere.
+// Reserved memory then exceeds the peak in use by the slack and the free parts of pages.
 //
-// A step that repeats may miss at the same place each time: what its pages were taken out of takes
-// them back. Moving pages takes longer than most of what is done with them, so a request that
-// misses again gets pages that are new, and the step comes to rest, as long as those are few.
+// A repeated step of a program may miss at the same request each time: pages taken from some blocks
+// are taken back later. Mapping pages is slower than most work on them. So a repeated miss gets new
+// pages, up to a limit, until the step fits.
 //
-// A host that runs ahead of its device has free blocks whose work is still to come, and their pages
-// stay. Now and then a request that would take more waits for that work, if it is that of one
-// stream alone.
+// If the host runs ahead of its device, free blocks still have unfinished uses and keep their
+// pages. A request about to take more then waits for that work now and then, if only one stream has
+// any.
 #include "device/state.h"
 
 #define MIB ((size_t)1 << 20)
 enum {
-  ALLOWANCE = 256,       // MiB that may be reserved and not in use, before pages move
-  ALLOWANCE_SOON = 32,   // ... where the program has asked for it (expandable_segments)
-  ALLOWANCE_SHARE = 16,  // ... but no more than this part of the device
-  KEPT = 32,             // MiB that steps that repeat may take besides,
-  KEPT_SHARE = 20,       // ... or this part of the most in use
-  PATIENCE = 128         // units of work between two waits: they take far longer than a wait
+  ALLOWANCE = 256,       // MiB of slack over the peak in use, before pages move
+  ALLOWANCE_SOON = 32,   // ... with expandable_segments:True
+  ALLOWANCE_SHARE = 16,  // ... at most the device's memory divided by this
+  KEPT = 32,             // MiB of new pages for repeated misses,
+  KEPT_SHARE = 20,       // ... or the peak in use divided by this, if larger
+  PATIENCE = 128         // work items between two waits, to make the wait's cost negligible
 };
 
-// What a graph's memory holds between its replays is not known: it is never idle.
+// Free memory of a graph's pool may be in use by replays: it is never idle.
 static bool is_held(const px__segment *segment) {
   return segment->private_pool && segment->private_pool->users;
 }
 
-// Releases idle segments, the oldest first, until no more than `allowed` is reserved.
+// Releases idle segments, oldest first, until at most `allowed` bytes are reserved.
 static void release_down_to(px__device *d, size_t allowed) {
   if (px__device_captures(d)) return;
   px__pool_flush(d);
@@ -58,7 +57,7 @@ static bool is_past_allowance(px__device *d, const px__request *r) {
   return c->reserved + px__segment_size(d, r->size) > c->peak_in_use + allowance;
 }
 
-// Whether the request has missed before when as much was in use.
+// True if a request of this size has missed before with as much memory in use.
 static bool is_again(px__cache *c, const px__request *r) {
   px__misses *m = &c->misses;
   px__miss now = {.size = r->size, .live = (size_t)c->statistics.allocated_bytes[0].current};
@@ -69,7 +68,7 @@ static bool is_again(px__cache *c, const px__request *r) {
   return false;
 }
 
-// Serves a request past the allowance with pages from elsewhere, or with new ones.
+// Serves a request over the slack limit with pages from elsewhere, or with new ones.
 static void grow(px_allocation **out, const px__request *r) {
   px__cache *c = &r->device->cache;
   size_t most = c->peak_in_use / KEPT_SHARE > KEPT * MIB ? c->peak_in_use / KEPT_SHARE : KEPT * MIB;
@@ -79,8 +78,8 @@ static void grow(px_allocation **out, const px__request *r) {
   if (more && c->reserved > before) c->misses.mapped += c->reserved - before;
 }
 
-// Whether a stream, and no other of the process, has work under way. What others do may want
-// another rank, which may want what this thread has yet to issue.
+// True if `self` has unfinished work and no other stream of the process has. Work of others may
+// wait for another rank, and that rank for work not yet issued by this thread.
 static bool works_alone(const px_stream *self) {
   for (int i = 0; i < px__rt.count; i++) {
     const px__device *d = px__device_found(i);
@@ -92,8 +91,7 @@ static bool works_alone(const px_stream *self) {
   return px__done(self) < px__issued(self);
 }
 
-// Whether a request should wait: what is free is in use by work that has not been waited for
-// lately.
+// True if the request should wait for work on free memory, and the last wait is long enough ago.
 static bool should_wait(const px__device *d, const px__request *r) {
   px_stream *s = r->stream;
   if (!r->may_wait || px__request_pool(r) || px__device_captures(d) || !works_alone(s))
@@ -122,7 +120,7 @@ void px__reserve_try(px_allocation **out, px__request *r) {
   }
 }
 
-// retry_waited: no work uses free memory any more.
+// uses_done: no unfinished work uses free memory.
 static bool may_go(const px__segment *segment, bool retry_waited) {
   return (retry_waited || !px__segment_must_be_idle(segment)) && px__segment_can_go(segment);
 }
@@ -132,8 +130,8 @@ static bool waits_for_work(const px__segment *segment) {
          !px__segment_can_go(segment);
 }
 
-// Waits until nothing uses pages that are free. Who could wait without the lock has done so: the
-// wait does not end early, and what the device still does may not need the lock.
+// Waits until free pages are out of use. Callers able to wait without the lock have done so. The
+// wait is not interruptible, and work still running on the device must not need the lock.
 static bool wait_for_pages(px__device *d) {
   px__error_guard guard;
   for (int i = 0; i < d->stream_count; i++) px__stream_query(d->streams[i]);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rooms: the pools of graphs, and of the program's own. Their segments serve captures, or the
-// threads of routes, alone, and stay while a graph that was captured with them, or the pool, lives.
-// All with the device's lock held.
+// Private pools, of graphs and of px_memory_pools. Their segments serve only captures, or threads
+// with a route. They live as long as the px_memory_pool or a graph captured with them. The device's
+// lock is held throughout.
 #include "device/state.h"
 
-static uint64_t names;  // atomic: given out
+static uint64_t names;  // atomic; last name given out
 
 px_graph_pool px_graph_pool_new(void) {
   return (px_graph_pool){.shared = __atomic_add_fetch(&names, 1, __ATOMIC_RELAXED)};

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs of pages that grow where a request needs it, and lose what is free in them. All with the
-// device's lock held.
+// Growing and shrinking expandable segments. The device's lock is held throughout.
 //
-// A live allocation stays where it is, and with it the pages that it touches. All other pages may
-// go anywhere, as soon as no work uses them. So a request that finds no fit gets the place in the
-// device's addresses that takes the fewest pages beside what is free on both sides of it; runs that
-// meet become one.
+// A live allocation cannot move, nor the pages it touches. All other pages may be remapped anywhere
+// once no work uses them. A request without a fit gets the gap of the address range with the fewest
+// new pages, together with free blocks on both sides. Adjacent segments are merged.
 #include "device/state.h"
 
-// ---- giving pages back
+// ---- unmapping
 static void count_idle(px__device *d, px__block *block, bool idle) {
   if (!block || block->state != PX__FREE) return;
   if (idle)
@@ -17,7 +15,7 @@ static void count_idle(px__device *d, px__block *block, bool idle) {
     px__statistics_remove_inactive(&d->cache.statistics, block);
 }
 
-// Records for the pieces of a block, and a segment for what lies behind.
+// Makes sure of the records for a block's three parts and for a second segment.
 static px_status make_room(px__device *d, px__segment **rest) {
   px__block *spare[2] = {NULL, NULL};
   px_status status = PX_NEW(rest);
@@ -28,7 +26,7 @@ static px_status make_room(px__device *d, px__segment **rest) {
   return status;
 }
 
-// Makes [low, high) of a free block a block of its own, which is in no list. There are records.
+// Splits [low, high) off a free block, as a block on no free list. The records exist.
 static px__block *carve(px__device *d, px__block *block, uintptr_t low, uintptr_t high) {
   px__block *carved = block;
   px__block_remove_free(block);
@@ -41,7 +39,7 @@ static px__block *carve(px__device *d, px__block *block, uintptr_t low, uintptr_
   return carved;
 }
 
-// The segment becomes two around the block, or loses its beginning or end.
+// Removes a block from its segment: its start, its end, or the middle, leaving two segments.
 static void part(px__device *d, px__block *gone, px__segment *rest) {
   px__segment *s = gone->segment;
   px__block *left = gone->prev, *right = gone->next;
@@ -78,7 +76,7 @@ static void note_cut(px__device *d, const px__block *gone) {
                                            .stack = gone->segment->stack});
 }
 
-// Gives the pages [low, high) of a free block back, which is not all that its segment has.
+// Unmaps the pages [low, high) of a free block, not all of its segment.
 static bool cut(px__device *d, px__block *block, uintptr_t low, uintptr_t high) {
   px__segment *rest = NULL;
   px__block *before = block->prev, *behind = block->next;
@@ -95,15 +93,14 @@ static bool cut(px__device *d, px__block *block, uintptr_t low, uintptr_t high) 
   return true;
 }
 
-// The whole pages of a free block that nothing uses: from where on, and how many bytes.
+// Returns the bytes of the whole pages of an idle block, and their start.
 static size_t pages_of(const px__block *block, uintptr_t *low) {
   *low = px__whole_pages(block->node.address);
   uintptr_t high = (block->node.address + block->node.size) & ~(uintptr_t)(PX__PAGE - 1);
   return px__block_is_idle(block) && high > *low ? high - *low : 0;
 }
 
-// Gives back at most `wanted` bytes of a block's pages: the last ones, if the segment does not
-// begin with it.
+// Unmaps at most `wanted` bytes of a block's pages: the last ones, unless it starts the segment.
 static size_t give_of(px__device *d, px__block *block, size_t wanted) {
   uintptr_t low;
   size_t bytes = pages_of(block, &low);
@@ -115,8 +112,6 @@ static size_t give_of(px__device *d, px__block *block, size_t wanted) {
   return bytes && cut(d, block, low, low + bytes) ? bytes : 0;
 }
 
-// Gives back at most `wanted` bytes of pages, of the oldest segments first, and none of two blocks.
-// Returns how many.
 size_t px__runs_unmap(px__device *d, size_t wanted, px__block *const kept[2]) {
   size_t given = 0;
   if (px__device_captures(d)) return 0;
@@ -141,18 +136,18 @@ size_t px__runs_unmap(px__device *d, size_t wanted, px__block *const kept[2]) {
   return given;
 }
 
-// ---- growing
+// ---- mapping
 typedef struct place {
-  uintptr_t at;        // where new pages go
-  size_t bytes;        // of them
-  px__block *side[2];  // free blocks below and above, which the request gets too; or NULL
+  uintptr_t at;        // address of the new pages
+  size_t bytes;        // their size
+  px__block *side[2];  // free blocks below and above, part of the fit; or NULL
 } place;
 
 static bool is_alike(const px__segment *s, bool small) {
   return s && s->paged && !s->private_pool && s->small == small;
 }
 
-// The block beside a gap, if it may serve the request.
+// Returns the block next to a gap if it may serve the request.
 static px__block *beside(const px__segment *s, const px__request *r, bool above) {
   if (!is_alike(s, r->size <= PX__SMALL_MAX)) return NULL;
   px__block *block = above ? s->first : s->last;
@@ -160,7 +155,7 @@ static px__block *beside(const px__segment *s, const px__request *r, bool above)
   return may ? block : NULL;
 }
 
-// What the request takes in the gap [low, high), if it fits there.
+// Computes the new pages of the request in the gap [low, high). False if it does not fit.
 static bool try_gap(place *out, const px__request *r, uintptr_t low, uintptr_t high,
                     px__segment *below, px__segment *above) {
   px__block *a = beside(below, r, false), *b = beside(above, r, true);
@@ -174,7 +169,7 @@ static bool try_gap(place *out, const px__request *r, uintptr_t low, uintptr_t h
   return gap && r->size - under - gap <= over;
 }
 
-// Of all gaps the one that takes the fewest pages, and of those the lowest.
+// Finds the gap with the fewest new pages; of equal ones the lowest.
 static bool find_place(place *out, const px__request *r) {
   const px__cache *c = &r->device->cache;
   uintptr_t low = c->range;
@@ -189,7 +184,7 @@ static bool find_place(place *out, const px__request *r) {
   }
 }
 
-// Makes the segment above one with `s`, if both are of a kind and meet.
+// Merges the segment above into `s`, if both are of one kind and adjacent.
 static void join(px__device *d, px__segment *s) {
   px__segment *above = s ? s->above : NULL;
   if (!above || !is_alike(s, s->small) || !is_alike(above, s->small) ||

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Segments of device memory: taking one from the device, and giving it back. All with the device's
-// lock held.
+// Segments of device memory: taken from the device and released to it. The device's lock is held
+// throughout.
 //
-// A segment is a run of pages, where the backend has those, or an allocation of the backend.
+// A segment is expandable, a run of mapped pages, if the backend can map pages. Else it is an
+// allocation of the backend.
 #include "device/state.h"
 
 enum {
   SMALL_SEGMENT = 2 << 20,
-  LARGE = 10 << 20  // from here on a segment each; below, segments of settings.large_segment
+  LARGE = 10 << 20  // bytes; requests from here on get their own segment
 };
 
 size_t px__segment_size(const px__device *d, size_t size) {
@@ -15,7 +16,7 @@ size_t px__segment_size(const px__device *d, size_t size) {
   return size < LARGE ? d->cache.settings.large_segment : px__whole_pages(size);
 }
 
-// ---- taking
+// ---- allocation
 static px_status raw_take(const px__request *r, px__segment *segment) {
   px__device *d = r->device;
   px__cache *cache = &d->cache;
@@ -78,7 +79,7 @@ px_status px__segment_extend(px_allocation **out, const px__request *r) {
   return PX_OK;
 }
 
-// ---- giving back
+// ---- release
 void px__segment_forget(px__device *d, px__segment *segment) {
   *(segment->prev ? &segment->prev->next : &d->cache.segments) = segment->next;
   if (segment->next) segment->next->prev = segment->prev;
@@ -113,15 +114,15 @@ bool px__segment_is_free(const px__segment *segment) {
     if (block->state != PX__FREE) return false;
   return true;
 }
-// The backend's release waits for work that uses the memory, so the streams of the blocks do not
-// matter; pages must be out of use when they go.
+// The backend's release waits for all uses of its memory, so the blocks' streams do not matter.
+// Pages must be out of use before they are unmapped.
 bool px__segment_can_go(const px__segment *segment) {
   bool retry_after_wait = px__segment_must_be_idle(segment);
   for (px__block *block = segment->first; block && retry_after_wait; block = block->next)
     if (!px__block_is_idle(block)) return false;
   return px__segment_is_free(segment);
 }
-// A device waits for all its streams before it takes memory back, which a capture forbids.
+// A device waits for all its streams before it releases memory. A capture forbids that.
 bool px__device_captures(const px__device *d) {
   for (int i = 0; i < d->stream_count; i++)
     if (px__capture_of(d->streams[i])) return true;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The allocators' statistics by PyTorch's keys, all of them from one table.
+// The allocators' statistics by PyTorch's keys, from one table.
 #include "device/state.h"
 
 #include <stdio.h>
@@ -69,7 +69,7 @@ static void copy_statistics(px__statistics *out, px__device *d) {
   out->max_split_size = split == SIZE_MAX ? -1 : (int64_t)split;
 }
 
-// A consistent copy; zeros before initialisation.
+// Copies the statistics under the lock; zeros before initialisation.
 static px_status snapshot(px__statistics *out, int device) {
   px__device *d;
   *out = (px__statistics){0};
@@ -81,7 +81,7 @@ static px_status snapshot(px__statistics *out, int device) {
   return PX_OK;
 }
 
-// What the pools of graphs and of the program have; the caller frees it. Lock held.
+// Copies the counters of all private pools. Free with px__free. Lock held.
 typedef struct pool_stats {
   px_graph_pool name;
   px__stat reserved[3];

@@ -1,27 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a request lies on a device of few pages that has been short of memory. All with the
-// device's lock held.
+// Compact placement: chooses the position of a request by cost, on a device of few pages that has
+// been short of memory. The device's lock is held throughout.
 //
-// A page stays where it is until the last allocation that touches it has gone. Of k blocks that go
-// in any order, one more makes that 1/(k + 1) of a allocation's life later. So each page that a
-// place touches costs this, which is 1 of a page that nothing touches; and what the place leaves
-// free beside itself in these pages costs a half of its part of a page where it reaches the page's
-// edge, where a large request could have gone on, and a quarter between blocks. A request gets the
-// cheapest place, and of those the lowest. Every block is looked at, which few pages do not have
-// many of.
+// A page stays mapped until the last allocation touching it is freed. With k allocations there,
+// freed in random order, one more delays that by 1/(k + 1) of a lifetime. This is the cost of each
+// page touched by a position: 1 for an untouched page. Free remainders next to the position in
+// these pages cost extra: half of their part of a page if they reach the page's edge, where a large
+// request could have continued, and a quarter between allocations. A request gets the cheapest
+// position; of equal ones the lowest. Every block is examined: few pages have few blocks.
 //
-// Segments that are made here are large ones, whatever the request: all may share them.
+// New segments serve small and large requests here.
 #include "device/state.h"
 
-enum { MOST = 512, ONE = 1 << 20 };  // pages of addresses; the cost of a page
+enum { MOST = 512, ONE = 1 << 20 };  // pages of the address range; cost of a whole page
 
 typedef struct survey {
   const px__request *r;
-  uint16_t blocks[MOST];  // that touch each page
-  size_t touched, most;   // pages that blocks touch, and that there may be
-  uint64_t cost;          // of the best place
-  uintptr_t at;           // ... 0: there is none
-  px__block *block;       // ... in which it lies; NULL: pages are missing, which go between:
+  uint16_t blocks[MOST];  // number of allocations touching each page
+  size_t touched, most;   // touched pages, and their limit
+  uint64_t cost;          // of the best position
+  uintptr_t at;           // the best position; 0: none
+  px__block *block;       // the free block around it; NULL: in a gap between these segments:
   px__segment *below, *above;
 } survey;
 
@@ -30,7 +29,7 @@ bool px__compact_possible(px__device *d) {
   return px__pages_wanted(d) && (c->range_end - c->range) / PX__PAGE <= MOST;
 }
 
-// Whether the request may have what is free there.
+// True if the request may take the free block.
 static bool is_usable(const px__block *block, const px__request *r) {
   return block && block->state == PX__FREE && !block->segment->private_pool &&
          px__ordered(block->stream, block->ready, r->stream);
@@ -62,7 +61,7 @@ static void count(survey *s) {
 // ---- choosing
 static uint64_t share_of(size_t bytes, int part) { return bytes * ONE / ((size_t)part * PX__PAGE); }
 
-// What the place costs in [low, high), which is free; UINT64_MAX if there are not so many pages.
+// Returns the cost of a position in the free range [low, high). UINT64_MAX: too few pages.
 static uint64_t cost_of(const survey *s, uintptr_t low, uintptr_t high, uintptr_t at) {
   size_t first = page_of(s, at), last = page_of(s, at + s->r->size - 1), added = 0;
   uintptr_t begin = at & ~(uintptr_t)(PX__PAGE - 1), end = px__whole_pages(at + s->r->size);
@@ -76,7 +75,7 @@ static uint64_t cost_of(const survey *s, uintptr_t low, uintptr_t high, uintptr_
   return s->touched + added <= s->most ? cost : UINT64_MAX;
 }
 
-// At both ends of what is free, and at both ends of its whole pages.
+// Tries both ends of a free range, and both ends of its whole pages.
 static void consider(survey *s, uintptr_t low, uintptr_t high, px__block *block,
                      px__segment *const beside[2]) {
   size_t size = s->r->size;
@@ -92,14 +91,14 @@ static void consider(survey *s, uintptr_t low, uintptr_t high, px__block *block,
   }
 }
 
-// What lies beside a gap, if new pages there may become one run with it.
+// Returns the free block next to a gap, if new pages in the gap can be merged with it.
 static px__block *side_of(const survey *s, const px__segment *segment, bool above) {
   if (!segment || segment->private_pool || segment->small) return NULL;
   px__block *block = above ? segment->first : segment->last;
   return is_usable(block, s->r) ? block : NULL;
 }
 
-// Without gaps: where there are pages already.
+// Without `gaps`: only where pages are mapped.
 static void choose(survey *s, bool gaps) {
   const px__cache *c = &s->r->device->cache;
   uintptr_t low = c->range;
@@ -117,9 +116,9 @@ static void choose(survey *s, bool gaps) {
   }
 }
 
-// ---- making it a block
-// Puts the pages of the gap that the place touches there, and gives as many back elsewhere, but not
-// what is free beside the gap and part of the place. Fails while work uses those that are free.
+// ---- allocating at the position
+// Maps the gap's pages touched by the position, and unmaps as many elsewhere, but not in free
+// blocks that are part of it. Fails while work uses idle pages.
 static px_status put_pages(survey *s) {
   const px__cache *c = &s->r->device->cache;
   uintptr_t low = s->below ? (uintptr_t)s->below->data + s->below->size : c->range;
@@ -133,7 +132,7 @@ static px_status put_pages(survey *s) {
   return px__runs_map(&s->block, s->r, begin, end - begin);
 }
 
-// The free block from `at` on; all of it, if there is no memory for a record.
+// Splits a free block at `at` and returns the upper part; all of it without memory for the record.
 static px__block *cut_below(px__device *d, px__block *block, uintptr_t at) {
   if (block->node.address >= at) return block;
   px__block_remove_free(block);
