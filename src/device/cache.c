@@ -11,13 +11,13 @@
 //    Try a segment no larger than the request.
 #include "device/bins.h"
 
-#define GREATEST ((size_t)PTRDIFF_MAX / 2)  // bytes of the largest allocation
+#define MAX_BYTES ((size_t)PTRDIFF_MAX / 2)  // bytes of the largest allocation
 
 // ---- reclaim functions of upper layers
-enum { RECLAIMS = 16 };
-static void (*reclaims[RECLAIMS])(void);  // atomic; never removed
+enum { MAX_RECLAIMS = 16 };
+static void (*reclaims[MAX_RECLAIMS])(void);  // atomic; never removed
 void px__reclaim_add(void (*reclaim)(void)) {
-  for (int i = 0; i < RECLAIMS; i++) {
+  for (int i = 0; i < MAX_RECLAIMS; i++) {
     void (*none)(void) = NULL;
     if (__atomic_load_n(&reclaims[i], __ATOMIC_ACQUIRE) == reclaim) return;
     if (__atomic_compare_exchange_n(&reclaims[i], &none, reclaim, false, __ATOMIC_ACQ_REL,
@@ -28,7 +28,7 @@ void px__reclaim_add(void (*reclaim)(void)) {
 
 static void reclaim_all(void) {
   px__wrapped_sweep();
-  for (int i = 0; i < RECLAIMS; i++) {
+  for (int i = 0; i < MAX_RECLAIMS; i++) {
     void (*reclaim)(void) = __atomic_load_n(&reclaims[i], __ATOMIC_ACQUIRE);
     if (reclaim) reclaim();
   }
@@ -47,7 +47,7 @@ static bool next_pending(px__device *d, px__use *out) {
 }
 
 // Finds the last work item of the stream that still guards its free blocks. Lock held.
-static bool keeps_busy(px__device *d, px_stream *s, px__use *out) {
+static bool guards_free_blocks(px__device *d, px_stream *s, px__use *out) {
   px__pool_flush(d);
   const px__free_lists *free_lists = &s->free_lists;
   bool idle = px__capture_of(s) || px__done(s) >= s->issued;
@@ -57,25 +57,25 @@ static bool keeps_busy(px__device *d, px_stream *s, px__use *out) {
   return !idle && (has || d->cache.private_pools);  // these hold blocks freed by all streams
 }
 
-static px_status drain(px__device *d) {
+static px_status wait_pending(px__device *d) {
   px__use use;
   for (;;) {
     px__device_lock(d);
-    bool waits = next_pending(d, &use);
+    bool busy = next_pending(d, &use);
     px__device_unlock(d);
-    if (!waits) return PX_OK;
+    if (!busy) return PX_OK;
     PX_TRY(px__stream_wait_seq(use.stream, use.seq));
   }
 }
 
 px_status px__cache_wait(px__device *d) {
   px__use use;
-  PX_TRY(drain(d));
+  PX_TRY(wait_pending(d));
   for (int i = 0; i < __atomic_load_n(&d->stream_count, __ATOMIC_ACQUIRE); i++) {
     px__device_lock(d);
-    bool waits = keeps_busy(d, d->streams[i], &use);
+    bool busy = guards_free_blocks(d, d->streams[i], &use);
     px__device_unlock(d);
-    if (waits) PX_TRY(px__stream_wait_seq(use.stream, use.seq));
+    if (busy) PX_TRY(px__stream_wait_seq(use.stream, use.seq));
   }
   return PX_OK;
 }
@@ -96,7 +96,7 @@ static px_status serve(px_allocation **out, px__request *r) {
   return *out || r->retry_after_wait ? PX_OK : px__segment_extend(out, r);
 }
 
-static void note_oom(const px__request *r) {
+static void record_oom(const px__request *r) {
   size_t free_bytes = 0, total;
   if (!px__history_on()) return;
   if (px__rt.backend->memory_info(r->device->physical, &free_bytes, &total) != PX_OK)
@@ -109,7 +109,7 @@ static void note_oom(const px__request *r) {
 }
 
 // After an out-of-memory error of the device. Lock held.
-static px_status serve_again(px_allocation **out, const px__request *r) {
+static px_status serve_after_oom(px_allocation **out, const px__request *r) {
   px__device *d = r->device;
   px__pool_flush(d);
   px__pool_sweep(d);
@@ -131,15 +131,15 @@ static px_status serve_again(px_allocation **out, const px__request *r) {
   if (status != PX_OUT_OF_MEMORY) return status;
   if ((*out = px__pool_allocate_lent(r))) return PX_OK;
   d->cache.statistics.num_ooms++;
-  note_oom(r);
+  record_oom(r);
   return status;
 }
 
-static px_status under_pressure(px_allocation **out, const px__request *r) {
+static px_status serve_under_pressure(px_allocation **out, const px__request *r) {
   reclaim_all();
   PX_TRY(px__cache_wait(r->device));
   px__device_lock(r->device);
-  px_status status = serve_again(out, r);
+  px_status status = serve_after_oom(out, r);
   px__device_unlock(r->device);
   return status;
 }
@@ -190,7 +190,7 @@ static px_status new_allocation(px_allocation **out, size_t bytes, px__device *d
                                 px_stream *stream) {
   *out = NULL;
   if (bytes == 0) return new_empty(out, d);
-  if (bytes > GREATEST) return px__out_of_memory(d, GREATEST);
+  if (bytes > MAX_BYTES) return px__out_of_memory(d, MAX_BYTES);
   px__request r = {.device = d, .stream = stream, .bytes = bytes, .may_wait = true};
   if (px__history_wants(PX_HISTORY_LIVE)) r.stack = px__stack_here();
   px__device_lock(d);
@@ -202,7 +202,7 @@ static px_status new_allocation(px_allocation **out, size_t bytes, px__device *d
   if (PX_UNLIKELY(uncached))
     status = new_raw(out, &r);
   else if (PX_UNLIKELY(status == PX_OUT_OF_MEMORY))
-    status = under_pressure(out, &r);
+    status = serve_under_pressure(out, &r);
   if (PX_LIKELY(status == PX_OK)) return PX_OK;
   if (status != PX_OUT_OF_MEMORY) return px_error_pass(status, __FILE__, __LINE__, __func__);
   return px__out_of_memory(d, r.size);
@@ -221,25 +221,25 @@ px_status px__cache_new_lasting(px_allocation **out, size_t bytes, px__device *d
 
 px_status px__cache_new_locked(px_allocation **out, size_t bytes, px__device *d) {
   *out = NULL;
-  PX_CHECK(bytes <= GREATEST, PX_OUT_OF_MEMORY, "no device has %zu bytes", bytes);
+  PX_CHECK(bytes <= MAX_BYTES, PX_OUT_OF_MEMORY, "no device has %zu bytes", bytes);
   px__request r = {.device = d, .stream = px__stream_now(d), .bytes = bytes};
   if ((*out = px__bin_take(r.stream, bytes, px__biased_lock_here))) return PX_OK;
   if (px__history_wants(PX_HISTORY_LIVE)) r.stack = px__stack_at_launch();
   r.size = px__pool_round(d, bytes);
   if (px__bins_disabled_for(PX__UNCACHED | PX__PLUGGED)) return new_raw(out, &r);
   px_status status = serve(out, &r);
-  return PX_LIKELY(status != PX_OUT_OF_MEMORY) ? status : serve_again(out, &r);
+  return PX_LIKELY(status != PX_OUT_OF_MEMORY) ? status : serve_after_oom(out, &r);
 }
 
 // ---- freeing
 // True if a launch batch may use the allocation.
-static inline bool is_marked(const px__allocation *allocation) {
+static inline bool may_be_batched(const px__allocation *allocation) {
   return __atomic_load_n(&allocation->written_by, __ATOMIC_RELAXED) ||
          __atomic_load_n(&allocation->read_by, __ATOMIC_RELAXED);
 }
 
 // An exposed address may be in use on every stream with unfinished work.
-static void use_everywhere(px__device *d, px_allocation *allocation) {
+static void record_all_streams(px__device *d, px_allocation *allocation) {
   px_interrupt_hold(true);
   for (int i = 0; i < __atomic_load_n(&d->stream_count, __ATOMIC_ACQUIRE); i++) {
     px_stream *stream = d->streams[i];
@@ -252,12 +252,12 @@ static void use_everywhere(px__device *d, px_allocation *allocation) {
 }
 
 // Makes all uses known and observable, before the memory is reused.
-static void note_uses(px__device *d, px__block *block) {
+static void publish_uses(px__device *d, px__block *block) {
   if (px__launch_batching) px__launch_batching->let_go(&block->allocation);
   if (!block->allocation.pub.foreign && !block->allocation.use_count) return;
   px__error_guard guard;
   px__error_save(&guard);
-  if (block->allocation.pub.foreign) use_everywhere(d, &block->allocation.pub);
+  if (block->allocation.pub.foreign) record_all_streams(d, &block->allocation.pub);
   px__allocation_mark_uses(&block->allocation);
   px__error_restore(&guard);
 }
@@ -266,7 +266,7 @@ void px__cache_free_raw(px_allocation *allocation) {
   px__block *block = (px__block *)allocation;
   px__device *d = px__device_found(allocation->device.index);
   if (!d) return;
-  note_uses(d, block);
+  publish_uses(d, block);
   px__allocation_wait_uses(&block->allocation);
   px__allocation_drop_uses(&block->allocation);
   if (px__bins_disabled_for(PX__PLUGGED))
@@ -277,7 +277,7 @@ void px__cache_free_raw(px_allocation *allocation) {
 }
 
 __attribute__((noinline)) static void free_locked(px__device *d, px__block *block) {
-  note_uses(d, block);
+  publish_uses(d, block);
   if (px__bin_put(block)) return;
   const px_traceback *stack = px__history_wants(PX_HISTORY_ALL) ? px__stack_here() : NULL;
   px__device_lock(d);
@@ -289,6 +289,6 @@ void px__cache_free(px_allocation *allocation) {
   px__block *block = (px__block *)allocation;
   px__device *d = px__device_found(allocation->device.index);
   if (PX_UNLIKELY(!d)) return;  // in a forked child the memory belongs to the parent
-  bool noted = allocation->foreign || is_marked(&block->allocation);
-  if (PX_UNLIKELY(noted) || !px__bin_put(block)) free_locked(d, block);
+  bool published = allocation->foreign || may_be_batched(&block->allocation);
+  if (PX_UNLIKELY(published) || !px__bin_put(block)) free_locked(d, block);
 }

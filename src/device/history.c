@@ -64,13 +64,13 @@ static void grow(px__events *events) {
 
 // Returns the slot of a new event. Overwrites the oldest one at the limit or without memory. NULL
 // if there is none.
-static px_memory_event *next_place(px__events *events) {
+static px_memory_event *next_slot(px__events *events) {
   if (events->count == events->capacity && !events->oldest) grow(events);
   if (events->count < events->capacity) return &events->at[events->count++];
   if (!events->count) return NULL;
-  px_memory_event *place = &events->at[events->oldest];
+  px_memory_event *slot = &events->at[events->oldest];
   events->oldest = (events->oldest + 1) % events->count;
-  return place;
+  return slot;
 }
 
 static bool keeps_stack(px_memory_action action) {
@@ -80,9 +80,9 @@ static bool keeps_stack(px_memory_action action) {
 
 void px__history_note(px__device *d, const px_memory_event *event) {
   if (__atomic_load_n(&skipped, __ATOMIC_RELAXED) >> event->action & 1) return;
-  px_memory_event *place = next_place(&d->cache.events);
-  if (!place) return;
-  *place = *event;
-  place->time = microseconds();
-  if (!keeps_stack(event->action)) place->stack = NULL;
+  px_memory_event *slot = next_slot(&d->cache.events);
+  if (!slot) return;
+  *slot = *event;
+  slot->time = microseconds();
+  if (!keeps_stack(event->action)) slot->stack = NULL;
 }

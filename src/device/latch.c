@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { ENOUGH = 1 << 10, MOST = 1 << 24 };
+enum { MIN_STREAK = 1 << 10, MAX_STREAK = 1 << 24 };
 _Thread_local px__biased_lock_thread *px__biased_lock_here;
 static px__thread_slot *threads;  // atomic; never removed
 static bool has_barriers;         // atomic
@@ -20,11 +20,11 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_key_t at_exit;
 static bool have_key;
 
-static void give_back(void *self) {
+static void thread_exit(void *self) {
   px__biased_lock_here = NULL;
   px__thread_slot_release(&((px__biased_lock_thread *)self)->slot);
 }
-static void make_key(void) { have_key = pthread_key_create(&at_exit, give_back) == 0; }
+static void make_key(void) { have_key = pthread_key_create(&at_exit, thread_exit) == 0; }
 
 // Returns the calling thread's record; NULL without memory.
 static px__biased_lock_thread *here(void) {
@@ -46,29 +46,29 @@ void px__biased_lock_start(void) {
 // Afterwards either this thread sees the owner's writes, or the owner sees this thread's. A sandbox
 // entered since may refuse the barrier. Then a delay serves: no processor buffers a write that
 // long.
-static void reach_all(void) {
+static void barrier_all(void) {
   if (barrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED)) return;
   __atomic_store_n(&has_barriers, false, __ATOMIC_RELAXED);
   nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 }
 
-static void take_away(px__biased_lock *l, const px__biased_lock_thread *owner) {
+static void revoke_owner(px__biased_lock *l, const px__biased_lock_thread *owner) {
   __atomic_store_n(&l->owner, NULL, __ATOMIC_RELEASE);
-  reach_all();
-  while (__atomic_load_n(&owner->inside, __ATOMIC_ACQUIRE) == l)
+  barrier_all();
+  while (__atomic_load_n(&owner->held, __ATOMIC_ACQUIRE) == l)
     ;
-  l->reluctance = l->reluctance < MOST ? 2 * l->reluctance + ENOUGH : MOST;
+  l->extra_streak = l->extra_streak < MAX_STREAK ? 2 * l->extra_streak + MIN_STREAK : MAX_STREAK;
 }
 
 void px__biased_lock_enter_shared(px__biased_lock *l) {
   px__spin_acquire(&l->spin);
   const px__biased_lock_thread *owner = __atomic_load_n(&l->owner, __ATOMIC_RELAXED);
-  if (owner) take_away(l, owner);
-  if (!pthread_equal(l->latest, pthread_self())) {
-    l->latest = pthread_self(), l->turns = 0;
-  } else if (++l->turns >= ENOUGH + l->reluctance &&
+  if (owner) revoke_owner(l, owner);
+  if (!pthread_equal(l->last_thread, pthread_self())) {
+    l->last_thread = pthread_self(), l->streak = 0;
+  } else if (++l->streak >= MIN_STREAK + l->extra_streak &&
              __atomic_load_n(&has_barriers, __ATOMIC_RELAXED)) {
-    l->turns = 0;
+    l->streak = 0;
     __atomic_store_n(&l->owner, here(), __ATOMIC_RELEASE);
   }
 }

@@ -16,15 +16,15 @@
 typedef struct px__biased_lock px__biased_lock;
 typedef struct px__biased_lock_thread {
   px__thread_slot slot;
-  px__biased_lock *inside;  // atomic: the lock that the thread holds, or tries, as its owner
+  px__biased_lock *held;  // atomic: the lock that the thread holds, or tries, as its owner
 } px__biased_lock_thread;
 struct px__biased_lock {
   px__biased_lock_thread *owner;  // atomic; NULL: none. Written under `spin`
   uint8_t spin;
   // Under `spin`: the last thread, how often it took the lock in a row, and how many more times
   // than the minimum it takes to become the owner.
-  uint32_t turns, reluctance;
-  pthread_t latest;
+  uint32_t streak, extra_streak;
+  pthread_t last_thread;
 };
 
 static inline void px__spin_acquire(uint8_t *spin) {
@@ -42,10 +42,10 @@ void px__biased_lock_enter_shared(px__biased_lock *latch);
 // Takes the lock if the calling thread (`me`, px__biased_lock_here) owns it.
 static inline bool px__biased_lock_try(px__biased_lock *l, px__biased_lock_thread *me) {
   if (PX_UNLIKELY(!me || __atomic_load_n(&l->owner, __ATOMIC_RELAXED) != me)) return false;
-  __atomic_store_n(&me->inside, l, __ATOMIC_RELAXED);
+  __atomic_store_n(&me->held, l, __ATOMIC_RELAXED);
   __atomic_signal_fence(__ATOMIC_SEQ_CST);
   if (PX_LIKELY(__atomic_load_n(&l->owner, __ATOMIC_ACQUIRE) == me)) return true;
-  __atomic_store_n(&me->inside, NULL, __ATOMIC_RELEASE);
+  __atomic_store_n(&me->held, NULL, __ATOMIC_RELEASE);
   return false;
 }
 // Returns the argument of px__biased_lock_leave: `me` if the thread owns the lock.
@@ -57,7 +57,7 @@ static inline px__biased_lock_thread *px__biased_lock_enter(px__biased_lock *l) 
 }
 static inline void px__biased_lock_leave(px__biased_lock *l, px__biased_lock_thread *me) {
   if (PX_LIKELY(me != NULL))
-    __atomic_store_n(&me->inside, NULL, __ATOMIC_RELEASE);
+    __atomic_store_n(&me->held, NULL, __ATOMIC_RELEASE);
   else
     px__spin_release(&l->spin);
 }

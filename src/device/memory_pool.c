@@ -105,10 +105,10 @@ px_status px_memory_pool_begin(px_memory_pool *pool, int device) {
 }
 
 // Returns the link of the calling thread's latest route; the final NULL link if it has none.
-static px__route **latest(px__cache *cache) {
-  px__route *mine = px__route_now(cache), **place = &cache->routes;
-  while (*place != mine) place = &(*place)->next;
-  return place;
+static px__route **latest_link(px__cache *cache) {
+  px__route *mine = px__route_now(cache), **link = &cache->routes;
+  while (*link != mine) link = &(*link)->next;
+  return link;
 }
 
 px_status px_memory_pool_end(px_memory_pool *pool, int device) {
@@ -116,10 +116,10 @@ px_status px_memory_pool_end(px_memory_pool *pool, int device) {
   px__device *d;
   PX_TRY(px__device_resolve(&d, device));
   px__device_lock(d);
-  px__route **place = latest(&d->cache), *route = *place;
+  px__route **link = latest_link(&d->cache), *route = *link;
   bool own = route && route->pool == pool;
   if (own) {
-    __atomic_store_n(place, route->next, __ATOMIC_RELAXED);
+    __atomic_store_n(link, route->next, __ATOMIC_RELAXED);
     px__private_pool_close(d, route->private_pool);
   }
   px__device_unlock(d);

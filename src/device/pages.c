@@ -5,9 +5,9 @@
 // first gap large enough, so addresses depend only on the order of requests.
 #include "device/state.h"
 
-enum { LENGTHS = 4 };  // addresses reserved, in multiples of the device's memory
+enum { RANGE_FACTOR = 4 };  // addresses reserved, in multiples of the device's memory
 
-static bool may_have(const px__settings *s) {
+static bool is_allowed(const px__settings *s) {
   const px_backend *b = px__rt.backend;
   if (!PX__BACKEND_HAS(b, pages_map) || s->max_split != SIZE_MAX ||
       s->expandable == PX__EXPANDABLE_FALSE)
@@ -16,10 +16,10 @@ static bool may_have(const px__settings *s) {
 }
 
 // Without a range, segments are allocations of the backend.
-static void reserve(px__device *d) {
+static void reserve_range(px__device *d) {
   size_t page = px__rt.backend->page_size(d->physical);
   if (!page || PX__PAGE % page) return;
-  size_t bytes = (LENGTHS * d->properties.total_memory) & ~(size_t)(PX__PAGE - 1);
+  size_t bytes = (RANGE_FACTOR * d->properties.total_memory) & ~(size_t)(PX__PAGE - 1);
   void *at = NULL;
   if (!bytes) return;
   if (px__rt.backend->range_new(d->physical, bytes, &at) != PX_OK) return px_error_clear();
@@ -28,10 +28,10 @@ static void reserve(px__device *d) {
 }
 
 bool px__pages_wanted(px__device *d) {
-  if (!may_have(&d->cache.settings)) return false;
+  if (!is_allowed(&d->cache.settings)) return false;
   if (PX_UNLIKELY(!d->cache.range_tried)) {
     d->cache.range_tried = true;
-    reserve(d);
+    reserve_range(d);
   }
   return d->cache.range != 0;
 }
@@ -67,29 +67,28 @@ static bool find_below(const px__cache *cache, uintptr_t at, px__segment **below
 px_status px__pages_map(px__device *d, px__segment *segment) {
   uintptr_t at = (uintptr_t)segment->data;
   px__segment *below = NULL;
-  bool has_place =
-      !px__fault(PX__FAULT_MAP) &&
-      (at ? find_below(&d->cache, at, &below) : find_gap(&d->cache, segment->size, &at, &below));
-  PX_CHECK(has_place, PX_OUT_OF_MEMORY, "there is no place for %zu bytes of pages", segment->size);
+  bool found = !px__fault(PX__FAULT_MAP) && (at ? find_below(&d->cache, at, &below)
+                                                : find_gap(&d->cache, segment->size, &at, &below));
+  PX_CHECK(found, PX_OUT_OF_MEMORY, "there is no place for %zu bytes of pages", segment->size);
   PX_TRY(px__rt.backend->pages_map(d->physical, (void *)at, segment->size));
   segment->data = (void *)at;
   insert_above(&d->cache, below, segment);
   return PX_OK;
 }
 
-static void take_out(px__cache *cache, px__segment *segment) {
+static void remove_segment(px__cache *cache, px__segment *segment) {
   *(segment->below ? &segment->below->above : &cache->lowest) = segment->above;
   if (segment->above) segment->above->below = segment->below;
 }
 
 void px__pages_unmap(px__device *d, px__segment *segment) {
   px__rt.backend->pages_unmap(d->physical, segment->data, segment->size);
-  take_out(&d->cache, segment);
+  remove_segment(&d->cache, segment);
 }
 
 void px__pages_merge(px__device *d, px__segment *segment) {
   segment->size += segment->above->size;
-  take_out(&d->cache, segment->above);
+  remove_segment(&d->cache, segment->above);
 }
 
 void px__pages_unmap_part(px__device *d, px__segment *segment, uintptr_t at, size_t bytes,

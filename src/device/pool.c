@@ -11,8 +11,8 @@ enum {
   GRAIN = PX__GRAIN,
   SMALL = PX__SMALL_MAX,
   STEPS_FROM = 20,          // log2 of the first size in settings.divisions
-  GREATEST_LEFT = 1 << 20,  // bytes; a large block is split only for a larger remainder
-  OTHERS_TRIES = 16,        // blocks examined per other stream
+  MIN_REMAINDER = 1 << 20,  // bytes; a large block is split only for a larger remainder
+  MAX_TRIES = 16,           // blocks examined per other stream
 };
 
 // Rounds up to a multiple of a power of two divided by `parts` (roundup_power2_divisions).
@@ -85,34 +85,34 @@ void px__block_drop(px__device *d, px__block *block) {
 }
 
 // ---- coalescing
-static bool can_coalesce(const px__block *block, const px__block *beside) {
-  return beside && beside->state == PX__FREE &&
-         px__ordered(beside->stream, beside->ready, block->stream);
+static bool can_coalesce(const px__block *block, const px__block *neighbour) {
+  return neighbour && neighbour->state == PX__FREE &&
+         px__ordered(neighbour->stream, neighbour->ready, block->stream);
 }
 
 // Merges the free neighbour into the block. The neighbour's uses are ordered before the stream's
 // next work, but maybe not before work `ready` of the block, since that may have been in the fast
 // bin. So `ready` advances.
-static void coalesce(px__device *d, px__block *block, px__block *beside) {
-  px__block_remove_free(beside);
-  px__statistics_remove_inactive(&d->cache.statistics, beside);
-  if (beside == block->prev) {
-    block->node.address = beside->node.address;
-    block->prev = beside->prev;
+static void coalesce(px__device *d, px__block *block, px__block *neighbour) {
+  px__block_remove_free(neighbour);
+  px__statistics_remove_inactive(&d->cache.statistics, neighbour);
+  if (neighbour == block->prev) {
+    block->node.address = neighbour->node.address;
+    block->prev = neighbour->prev;
     if (block->prev) block->prev->next = block;
   } else {
-    block->next = beside->next;
+    block->next = neighbour->next;
     if (block->next) block->next->prev = block;
-    if (block->segment->last == beside) block->segment->last = block;
+    if (block->segment->last == neighbour) block->segment->last = block;
   }
-  block->node.size += beside->node.size;
+  block->node.size += neighbour->node.size;
   block->ready = block->stream->issued;
-  if (block->segment->first == beside) block->segment->first = block;
-  px__block_drop(d, beside);
+  if (block->segment->first == neighbour) block->segment->first = block;
+  px__block_drop(d, neighbour);
 }
 
 // All uses of the block are ordered before work `ready` of its stream.
-static void make_free(px__device *d, px__block *block, const px_traceback *stack) {
+static void finish_free(px__device *d, px__block *block, const px_traceback *stack) {
   px__statistics_free_completed(&d->cache.statistics, block);
   px__history_block(d, PX_MEMORY_FREE_COMPLETED, block, stack);
   px__allocation_drop_uses(&block->allocation);
@@ -176,7 +176,7 @@ static void flush(px__device *d, px_stream *stream, bool small) {
   if (!block) return;
   px__statistics_free(&d->cache.statistics, block);
   px__history_block(d, PX_MEMORY_FREE_REQUESTED, block, block->stack);
-  make_free(d, block, block->stack);
+  finish_free(d, block, block->stack);
 }
 
 void px__pool_flush(px__device *d) {
@@ -206,7 +206,7 @@ static px__block *best_fit(const px__free_lists *free_lists, bool small, size_t 
 static px__block *best_fit_for(const px__free_lists *free_lists, px_stream *stream, bool small,
                                size_t size) {
   px__node *node = px__tree_lower_bound(free_lists->free[small], size);
-  for (int i = 0; node && i < OTHERS_TRIES; i++) {
+  for (int i = 0; node && i < MAX_TRIES; i++) {
     px__block *block = block_of(node);
     if (!may_serve(block, size)) return NULL;
     if (px__ordered(block->stream, block->ready, stream)) return block;
@@ -231,7 +231,7 @@ static px__block *best_fit_of_others(px__device *d, px_stream *stream, bool smal
   return best;
 }
 
-static void move_to(px__block *block, px_stream *stream) {
+static void move_to_stream(px__block *block, px_stream *stream) {
   if (block->stream == stream) return;
   block->stream = stream;
   block->ready = stream->issued;
@@ -243,9 +243,9 @@ static bool should_split(const px__block *block, size_t size) {
   const px__private_pool *pool = block->segment->private_pool;
   if (PX_UNLIKELY(pool != NULL) && pool->no_split) return false;
   const px__cache *c = &block->stream->owner->cache;
-  bool tight = block->segment->paged && (c->over_slack || c->compact);
-  if (block->small || size <= SMALL || tight) return left >= GRAIN;
-  return left > GREATEST_LEFT && size < c->settings.max_split;
+  bool exact = block->segment->paged && (c->over_slack || c->compact);
+  if (block->small || size <= SMALL || exact) return left >= GRAIN;
+  return left > MIN_REMAINDER && size < c->settings.max_split;
 }
 
 // The block stays whole without memory for the remainder's record.
@@ -315,7 +315,7 @@ static px__block *find(const px__request *r, bool small) {
 px_allocation *px__pool_take_free(const px__request *r, px__block *block) {
   if (!block) return NULL;
   px__block_remove_free(block);
-  move_to(block, r->stream);
+  move_to_stream(block, r->stream);
   return px__pool_take(r, block);
 }
 px_allocation *px__pool_allocate(const px__request *r) {
@@ -342,7 +342,7 @@ void px__pool_free(px__device *d, px__block *block, const px_traceback *stack) {
   px__history_block(d, PX_MEMORY_FREE_REQUESTED, block, stack);
   if (px__allocation_is_reusable(&block->allocation, stream)) {
     block->ready = stream->issued;
-    make_free(d, block, stack);
+    finish_free(d, block, stack);
     return;
   }
   block->state = PX__PENDING;
@@ -360,6 +360,6 @@ void px__pool_sweep(px__device *d) {
     }
     *place = block->queue;
     block->ready = block->stream->issued;
-    make_free(d, block, block->stack);
+    finish_free(d, block, block->stack);
   }
 }

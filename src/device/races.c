@@ -75,7 +75,7 @@ void px_race_clear(void) {
 }
 
 // Takes and stores the report (without memory, only counts it). Raises it if configured.
-static px_status keep(const px__text *text) {
+static px_status store_report(const px__text *text) {
   const char *at = text->at ? text->at : "a race was found, but there is no memory to describe it";
   px_status status = PX_OK;
   if (__atomic_load_n(&raises, __ATOMIC_RELAXED))
@@ -103,7 +103,7 @@ static void add_own_site(px__text *text) {
 
 // ---- accesses of streams
 // True if work `seq` of a stream is ordered before later work of `after`, or of the host (NULL).
-static bool comes_before(const px_stream *stream, uint64_t seq, const px_stream *after) {
+static bool is_ordered(const px_stream *stream, uint64_t seq, const px_stream *after) {
   return stream == after || px__synced(stream) >= seq ||
          (after && px__clock_at(&after->clock, stream->index) >= seq);
 }
@@ -142,7 +142,7 @@ static px_status report(const px__shadow *earlier, const px__work *work, const p
                "the host must synchronize in between.",
                second, first, (unsigned long long)before->seq);
   add_replay(&text, before);
-  return keep(&text);
+  return store_report(&text);
 }
 
 static size_t divisor(size_t a, size_t b) {
@@ -188,13 +188,13 @@ static bool interleaved(const px__shadow *s, const px_access *a) {
 
 // True if both run when issued, or belong to one capture. Captured work runs at replays, in an
 // order unknown here.
-static bool run_together(const px__shadow *s, const px_stream *stream) {
+static bool run_in_same_order(const px__shadow *s, const px_stream *stream) {
   return s->work.capture == (stream ? px__capture_of(stream) : 0);
 }
 
 static bool conflicts(const px__shadow *s, const px_access *a, const px_stream *stream) {
-  return run_together(s, stream) && (s->write || a->write) && s->begin < a->end &&
-         a->begin < s->end && !comes_before(s->work.stream, s->work.seq, stream) &&
+  return run_in_same_order(s, stream) && (s->write || a->write) && s->begin < a->end &&
+         a->begin < s->end && !is_ordered(s->work.stream, s->work.seq, stream) &&
          !interleaved(s, a);
 }
 
@@ -207,16 +207,16 @@ static bool windows_cover(const px__shadow *s, const px_access *a) {
 
 // True if the new access replaces the shadow: the shadow is ordered before and contained, and every
 // access in conflict with the shadow conflicts with the new one too.
-static bool covered(const px__shadow *s, const px_access *a, const px_stream *stream) {
+static bool is_covered(const px__shadow *s, const px_access *a, const px_stream *stream) {
   return a->begin <= s->begin && s->end <= a->end && (a->write || !s->write) &&
-         run_together(s, stream) && windows_cover(s, a) &&
-         comes_before(s->work.stream, s->work.seq, stream);
+         run_in_same_order(s, stream) && windows_cover(s, a) &&
+         is_ordered(s->work.stream, s->work.seq, stream);
 }
 
 // No later access conflicts with work the host has waited for, or with another capture's.
-static bool is_past(const px__shadow *s, const px_stream *stream) {
-  if (s->work.capture) return !run_together(s, stream);
-  return comes_before(s->work.stream, s->work.seq, NULL);
+static bool is_expired(const px__shadow *s, const px_stream *stream) {
+  if (s->work.capture) return !run_in_same_order(s, stream);
+  return is_ordered(s->work.stream, s->work.seq, NULL);
 }
 
 // True if the same work already wrote these bytes: its read adds nothing.
@@ -233,16 +233,16 @@ static bool is_written(const px__shadow *s, const px__work *work, const px_acces
 // limit.
 static px__shadow *reuse(px__allocation *allocation, const px_access *access,
                          const px_stream *stream) {
-  px__shadow **place = &allocation->shadow, **last = NULL;
+  px__shadow **link = &allocation->shadow, **last = NULL;
   int count = 0;
-  for (; *place; place = &(*place)->next, count++) {
-    last = place;
-    if (covered(*place, access, stream) || is_past(*place, stream)) break;
+  for (; *link; link = &(*link)->next, count++) {
+    last = link;
+    if (is_covered(*link, access, stream) || is_expired(*link, stream)) break;
   }
-  if (!*place) place = count >= HISTORY / (int)sizeof **place ? last : NULL;
-  if (!place) return NULL;
-  px__shadow *found = *place;
-  __atomic_store_n(place, found->next, __ATOMIC_RELAXED);
+  if (!*link) link = count >= HISTORY / (int)sizeof **link ? last : NULL;
+  if (!link) return NULL;
+  px__shadow *found = *link;
+  __atomic_store_n(link, found->next, __ATOMIC_RELAXED);
   return found;
 }
 
@@ -262,7 +262,7 @@ static void remember(px__allocation *allocation, const px__work *work, const px_
 }
 
 // Lock held. Finds a conflict with an access by a stream, or by the host (NULL).
-static bool find(px__shadow *out, const px_access *access, const px_stream *stream) {
+static bool find_conflict(px__shadow *out, const px_access *access, const px_stream *stream) {
   for (const px__shadow *s = px__allocation_of(access->allocation)->shadow; s; s = s->next)
     if (conflicts(s, access, stream)) return *out = *s, true;
   return false;
@@ -274,7 +274,8 @@ static px_status check(const px__work *works, int step, const px_access *accesse
   int late[PX_MAX_OPERANDS], n = 0;
   pthread_mutex_lock(&lock);
   for (int i = 0; i < count && n < PX_MAX_OPERANDS; i++)
-    if (px__access_given(&accesses[i]) && find(&found[n], &accesses[i], works[i * step].stream))
+    if (px__access_given(&accesses[i]) &&
+        find_conflict(&found[n], &accesses[i], works[i * step].stream))
       late[n++] = i;
   bool refused = n && __atomic_load_n(&raises, __ATOMIC_RELAXED);
   for (int i = 0; i < count && !refused; i++)
@@ -333,13 +334,13 @@ static px_status report_host(const char *op, const px__shadow *copy, const px_ac
                "\nNothing orders the two. What is missing: synchronize %s, or an event recorded "
                "after the copy, before the host touches the memory.",
                stream);
-  return keep(&text);
+  return store_report(&text);
 }
 
 px_status px__race_host(const char *op, const px_access *access) {
   px__shadow found;
   pthread_mutex_lock(&lock);
-  bool late = find(&found, access, NULL);
+  bool late = find_conflict(&found, access, NULL);
   pthread_mutex_unlock(&lock);
   return late ? report_host(op, &found, access) : PX_OK;
 }
@@ -352,5 +353,5 @@ px_status px__race_nothing(px_stream *stream) {
                px__stream_text(stream, name));
   add_own_site(&text);
   px__text_add(&text, "\nThe wait has no effect. Record the event before the wait.");
-  return keep(&text);
+  return store_report(&text);
 }

@@ -19,7 +19,7 @@ static struct {
 } loaded[BACKENDS];
 static int loaded_count;
 static px_core core;
-static bool by_driver;  // a driver has counted devices; a forked child cannot do that again
+static bool driver_used;  // a driver has counted devices; a forked child cannot do that again
 
 // The selected backend and its visible devices.
 typedef struct choice {
@@ -30,7 +30,7 @@ typedef struct choice {
 
 static void after_fork(void) {
   pthread_mutex_init(&lock, NULL);
-  if (by_driver || __atomic_load_n(&px__rt.ready, __ATOMIC_ACQUIRE)) px__rt.forked = true;
+  if (driver_used || __atomic_load_n(&px__rt.ready, __ATOMIC_ACQUIRE)) px__rt.forked = true;
   for (int i = 0; px__rt.forked && i < PX__DEVICES; i++)
     __atomic_store_n(&px__devices_open[i], NULL, __ATOMIC_RELEASE);
 }
@@ -108,19 +108,19 @@ static px_status load(const px_backend **out, const char *list, size_t length) {
 
 // Selects the visible devices of a backend. The CUDA driver reads CUDA_VISIBLE_DEVICES itself; for
 // other backends, and without starting the driver (`glance`), the core does.
-static px_status see(choice *c, int present, bool glance) {
+static px_status list_visible(choice *c, int present, bool glance) {
   bool is_driver = !strcmp(c->backend->name, "cuda") && !glance;
   const char *names = NULL;
-  if (is_driver && !px__rt.forked) by_driver = true, watch_forks();
+  if (is_driver && !px__rt.forked) driver_used = true, watch_forks();
   if (!is_driver) PX_TRY(px__env_CUDA_VISIBLE_DEVICES(&names));
   c->count = present < 0 ? -1 : px__visible(names, present, c->backend, glance, c->physical);
   PX_CHECK(c->count >= 0, PX_RUNTIME, NAMED_TWICE);
   return PX_OK;
 }
 
-// Counts a backend's devices; `look`: without starting its driver, if the backend can.
-static int count_devices(const px_backend *backend, bool look, bool *glance) {
-  bool asks = look && PX__BACKEND_HAS(backend, glance);
+// Counts a backend's devices; `no_start`: without starting its driver, if the backend can.
+static int count_devices(const px_backend *backend, bool no_start, bool *glance) {
+  bool asks = no_start && PX__BACKEND_HAS(backend, glance);
   int present = asks ? backend->glance() : PX_GLANCE_UNKNOWN;
   *glance = present >= 0;
   return *glance ? present : backend->probe();
@@ -128,7 +128,7 @@ static int count_devices(const px_backend *backend, bool look, bool *glance) {
 
 // Chooses the first backend with a device, and lists its visible devices. Fails if the environment
 // has a bad value.
-static px_status choose(choice *c, bool look) {
+static px_status choose(choice *c, bool no_start) {
   const char *list;
   c->backend = NULL, c->count = 0, c->loaded = false;
   PX_TRY(px__env_PHLOX_BACKENDS(&list));
@@ -139,19 +139,19 @@ static px_status choose(choice *c, bool look) {
     while (list[length] && list[length] != ',') length++;
     PX_TRY(load(&backend, list, length));
     list += length + (list[length] == ',');
-    int present = backend ? count_devices(backend, look, &glance) : 0;
+    int present = backend ? count_devices(backend, no_start, &glance) : 0;
     c->loaded |= backend != NULL;
     if (present == 0) continue;
     if (present == PX_PROBE_ERROR) return px_error_last()->code;
     c->backend = backend;
-    return see(c, present, glance);
+    return list_visible(c, present, glance);
   }
   return PX_OK;
 }
 
 // For functions without a status: an error means no devices, and the first one is a warning.
 static void choose_or_warn(choice *c) {
-  static bool told;  // atomic
+  static bool warned;  // atomic
   char why[PX_ERROR_MESSAGE];
   pthread_mutex_lock(&lock);
   px_status status = choose(c, true);
@@ -160,7 +160,7 @@ static void choose_or_warn(choice *c) {
   snprintf(why, sizeof why, "%s", px_error_last()->message);
   c->count = 0;
   px_error_clear();
-  if (__atomic_exchange_n(&told, true, __ATOMIC_RELAXED)) return;
+  if (__atomic_exchange_n(&warned, true, __ATOMIC_RELAXED)) return;
   if (px_warn(PX_WARN_USER, "CUDA initialization: %s", why) != PX_OK) px_error_clear();
 }
 

@@ -8,7 +8,7 @@
 // Reserved memory then exceeds the peak in use by the slack and the free parts of pages.
 //
 // A repeated step of a program may miss at the same request each time: pages taken from some blocks
-// are taken back later. Mapping pages is slower than most work on them. So a repeated miss gets new
+// are taken back later. Mapping pages is slower than most work on them. A repeated miss therefore gets new
 // pages, up to a limit, until the step fits.
 //
 // If the host runs ahead of its device, free blocks still have unfinished uses and keep their
@@ -18,16 +18,16 @@
 
 #define MIB ((size_t)1 << 20)
 enum {
-  ALLOWANCE = 256,       // MiB of slack over the peak in use, before pages move
-  ALLOWANCE_SOON = 32,   // ... with expandable_segments:True
-  ALLOWANCE_SHARE = 16,  // ... at most the device's memory divided by this
-  KEPT = 32,             // MiB of new pages for repeated misses,
-  KEPT_SHARE = 20,       // ... or the peak in use divided by this, if larger
-  PATIENCE = 128         // work items between two waits, to make the wait's cost negligible
+  SLACK = 256,              // MiB of slack over the peak in use, before pages move
+  SLACK_EXPANDABLE = 32,    // ... with expandable_segments:True
+  SLACK_SHARE = 16,         // ... at most the device's memory divided by this
+  REPEATED = 32,            // MiB of new pages for repeated misses,
+  REPEATED_SHARE = 20,      // ... or the peak in use divided by this, if larger
+  WORK_BETWEEN_WAITS = 128  // work items between two waits, to make the wait's cost negligible
 };
 
 // Free memory of a graph's pool may be in use by replays: it is never idle.
-static bool is_held(const px__segment *segment) {
+static bool may_be_replayed(const px__segment *segment) {
   return segment->private_pool && segment->private_pool->users;
 }
 
@@ -38,27 +38,26 @@ static void release_down_to(px__device *d, size_t allowed) {
   for (px__segment *segment = px__segment_oldest(d), *before; segment; segment = before) {
     before = segment->prev;
     if (d->cache.reserved <= allowed) return;
-    if (!is_held(segment) && px__segment_can_go(segment)) px__segment_release(d, segment);
+    if (!may_be_replayed(segment) && px__segment_can_go(segment)) px__segment_release(d, segment);
   }
 }
-static void collect(px__device *d) {
-  size_t most = d->cache.limit ? d->cache.limit : d->properties.total_memory;
-  release_down_to(d, (size_t)(d->cache.settings.gc_threshold * (double)most));
+static void collect_garbage(px__device *d) {
+  size_t limit = d->cache.limit ? d->cache.limit : d->properties.total_memory;
+  release_down_to(d, (size_t)(d->cache.settings.gc_threshold * (double)limit));
 }
 
-static bool is_past_allowance(px__device *d, const px__request *r) {
+static bool is_over_slack(px__device *d, const px__request *r) {
   px__cache *c = &d->cache;
   size_t live = (size_t)c->statistics.allocated_bytes[0].current + r->size;
-  size_t share = (c->limit ? c->limit : d->properties.total_memory) / ALLOWANCE_SHARE;
-  size_t allowance =
-      (c->settings.expandable == PX__EXPANDABLE_TRUE ? ALLOWANCE_SOON : ALLOWANCE) * MIB;
+  size_t share = (c->limit ? c->limit : d->properties.total_memory) / SLACK_SHARE;
+  size_t slack = (c->settings.expandable == PX__EXPANDABLE_TRUE ? SLACK_EXPANDABLE : SLACK) * MIB;
   if (live > c->peak_in_use) c->peak_in_use = live;
-  if (allowance > share) allowance = share;
-  return c->reserved + px__segment_size(d, r->size) > c->peak_in_use + allowance;
+  if (slack > share) slack = share;
+  return c->reserved + px__segment_size(d, r->size) > c->peak_in_use + slack;
 }
 
 // True if a request of this size has missed before with as much memory in use.
-static bool is_again(px__cache *c, const px__request *r) {
+static bool is_repeated_miss(px__cache *c, const px__request *r) {
   px__misses *m = &c->misses;
   px__miss now = {.size = r->size, .live = (size_t)c->statistics.allocated_bytes[0].current};
   unsigned known = m->count < PX__MISSES ? m->count : PX__MISSES;
@@ -71,8 +70,9 @@ static bool is_again(px__cache *c, const px__request *r) {
 // Serves a request over the slack limit with pages from elsewhere, or with new ones.
 static void grow(px_allocation **out, const px__request *r) {
   px__cache *c = &r->device->cache;
-  size_t most = c->peak_in_use / KEPT_SHARE > KEPT * MIB ? c->peak_in_use / KEPT_SHARE : KEPT * MIB;
-  size_t more = is_again(c, r) && most > c->misses.mapped ? most - c->misses.mapped : 0;
+  size_t limit = c->peak_in_use / REPEATED_SHARE > REPEATED * MIB ? c->peak_in_use / REPEATED_SHARE
+                                                                  : REPEATED * MIB;
+  size_t more = is_repeated_miss(c, r) && limit > c->misses.mapped ? limit - c->misses.mapped : 0;
   size_t before = c->reserved;
   if (px__runs_grow(out, r, more) != PX_OK) px_error_clear();
   if (more && c->reserved > before) c->misses.mapped += c->reserved - before;
@@ -80,7 +80,7 @@ static void grow(px_allocation **out, const px__request *r) {
 
 // True if `self` has unfinished work and no other stream of the process has. Work of others may
 // wait for another rank, and that rank for work not yet issued by this thread.
-static bool works_alone(const px_stream *self) {
+static bool is_only_busy_stream(const px_stream *self) {
   for (int i = 0; i < px__rt.count; i++) {
     const px__device *d = px__device_found(i);
     int count = d ? __atomic_load_n(&d->stream_count, __ATOMIC_ACQUIRE) : 0;
@@ -94,9 +94,9 @@ static bool works_alone(const px_stream *self) {
 // True if the request should wait for work on free memory, and the last wait is long enough ago.
 static bool should_wait(const px__device *d, const px__request *r) {
   px_stream *s = r->stream;
-  if (!r->may_wait || px__request_pool(r) || px__device_captures(d) || !works_alone(s))
+  if (!r->may_wait || px__request_pool(r) || px__device_captures(d) || !is_only_busy_stream(s))
     return false;
-  if (s->retry_waited && s->issued - s->retry_waited < PATIENCE) return false;
+  if (s->retry_waited && s->issued - s->retry_waited < WORK_BETWEEN_WAITS) return false;
   s->retry_waited = s->issued;
   return true;
 }
@@ -105,9 +105,9 @@ void px__reserve_try(px_allocation **out, px__request *r) {
   px__device *d = r->device;
   size_t wanted = px__segment_size(d, r->size), reserved = d->cache.reserved;
   *out = NULL;
-  if (d->cache.settings.gc_threshold > 0) collect(d);
+  if (d->cache.settings.gc_threshold > 0) collect_garbage(d);
   if (px__pages_wanted(d)) {
-    d->cache.over_slack = is_past_allowance(d, r);
+    d->cache.over_slack = is_over_slack(d, r);
     if (d->cache.over_slack && !d->cache.compact && px__compact_possible(d)) {
       d->cache.compact = true;
       if ((*out = px__compact_allocate(r))) return;
@@ -121,22 +121,22 @@ void px__reserve_try(px_allocation **out, px__request *r) {
 }
 
 // uses_done: no unfinished work uses free memory.
-static bool may_go(const px__segment *segment, bool retry_waited) {
+static bool may_release(const px__segment *segment, bool retry_waited) {
   return (retry_waited || !px__segment_must_be_idle(segment)) && px__segment_can_go(segment);
 }
 
-static bool waits_for_work(const px__segment *segment) {
+static bool is_busy(const px__segment *segment) {
   return px__segment_must_be_idle(segment) && px__segment_is_free(segment) &&
          !px__segment_can_go(segment);
 }
 
 // Waits until free pages are out of use. Callers able to wait without the lock have done so. The
 // wait is not interruptible, and work still running on the device must not need the lock.
-static bool wait_for_pages(px__device *d) {
+static bool wait_for_idle_pages(px__device *d) {
   px__error_guard guard;
   for (int i = 0; i < d->stream_count; i++) px__stream_query(d->streams[i]);
   const px__segment *segment = d->cache.segments;
-  while (segment && !waits_for_work(segment)) segment = segment->next;
+  while (segment && !is_busy(segment)) segment = segment->next;
   if (!segment) return true;
   px__error_save(&guard);
   px_interrupt_hold(true);
@@ -152,10 +152,10 @@ void px__reserve_release(px__device *d, bool pages) {
   if (px__device_captures(d)) return;
   px__pool_flush(d);
   d->cache.statistics.num_sync_all_streams++;
-  bool done = wait_for_pages(d);
+  bool done = wait_for_idle_pages(d);
   for (px__segment *segment = d->cache.segments, *next; segment; segment = next) {
     next = segment->next;
-    if (!is_held(segment) && may_go(segment, done)) px__segment_release(d, segment);
+    if (!may_be_replayed(segment) && may_release(segment, done)) px__segment_release(d, segment);
   }
   if (pages || d->cache.over_slack || d->cache.settings.expandable == PX__EXPANDABLE_TRUE)
     px__runs_unmap(d, SIZE_MAX, NULL);
@@ -166,10 +166,11 @@ void px__reserve_release(px__device *d, bool pages) {
 }
 
 void px__reserve_end_pool(px__device *d, px__private_pool *pool) {
-  bool last = pool->users == 1 && !px__device_captures(d), done = last && wait_for_pages(d);
+  bool last = pool->users == 1 && !px__device_captures(d), done = last && wait_for_idle_pages(d);
   for (px__segment *segment = last ? d->cache.segments : NULL, *next; segment; segment = next) {
     next = segment->next;
-    if (segment->private_pool == pool && may_go(segment, done)) px__segment_release(d, segment);
+    if (segment->private_pool == pool && may_release(segment, done))
+      px__segment_release(d, segment);
   }
   px__private_pool_close(d, pool);
 }

@@ -4,10 +4,10 @@
 // lock is held throughout.
 #include "device/state.h"
 
-static uint64_t names;  // atomic; last name given out
+static uint64_t last_name;  // atomic; last name given out
 
 px_graph_pool px_graph_pool_new(void) {
-  return (px_graph_pool){.shared = __atomic_add_fetch(&names, 1, __ATOMIC_RELAXED)};
+  return (px_graph_pool){.shared = __atomic_add_fetch(&last_name, 1, __ATOMIC_RELAXED)};
 }
 
 px__route *px__route_now(const px__cache *cache) {
@@ -37,9 +37,9 @@ px_status px__private_pool_open(px__private_pool **out, px__device *d, px_graph_
 
 static void drop_unused(px__device *d, px__private_pool *pool) {
   if (pool->users || pool->segments) return;
-  px__private_pool **place = &d->cache.private_pools;
-  while (*place != pool) place = &(*place)->next;
-  *place = pool->next;
+  px__private_pool **link = &d->cache.private_pools;
+  while (*link != pool) link = &(*link)->next;
+  *link = pool->next;
   if (pool->replay_proxy.shadow) px__race_forget(&pool->replay_proxy);
   px__free(pool);
 }

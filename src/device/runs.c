@@ -7,7 +7,7 @@
 #include "device/state.h"
 
 // ---- unmapping
-static void count_idle(px__device *d, px__block *block, bool idle) {
+static void count_inactive(px__device *d, px__block *block, bool idle) {
   if (!block || block->state != PX__FREE) return;
   if (idle)
     px__statistics_add_inactive(&d->cache.statistics, block);
@@ -16,7 +16,7 @@ static void count_idle(px__device *d, px__block *block, bool idle) {
 }
 
 // Makes sure of the records for a block's three parts and for a second segment.
-static px_status make_room(px__device *d, px__segment **rest) {
+static px_status reserve_records(px__device *d, px__segment **rest) {
   px__block *spare[2] = {NULL, NULL};
   px_status status = PX_NEW(rest);
   for (int i = 0; i < 2 && status == PX_OK; i++) status = px__block_new(&spare[i], d);
@@ -40,9 +40,9 @@ static px__block *carve(px__device *d, px__block *block, uintptr_t low, uintptr_
 }
 
 // Removes a block from its segment: its start, its end, or the middle, leaving two segments.
-static void part(px__device *d, px__block *gone, px__segment *rest) {
-  px__segment *s = gone->segment;
-  px__block *left = gone->prev, *right = gone->next;
+static void remove_block(px__device *d, px__block *removed, px__segment *rest) {
+  px__segment *s = removed->segment;
+  px__block *left = removed->prev, *right = removed->next;
   bool two = left && right;
   if (left) left->next = NULL;
   if (right) right->prev = NULL;
@@ -60,36 +60,36 @@ static void part(px__device *d, px__block *gone, px__segment *rest) {
     s->next = rest;
   }
   if (left) s->last = left;
-  px__pages_unmap_part(d, s, gone->node.address, gone->node.size, two ? rest : NULL);
+  px__pages_unmap_part(d, s, removed->node.address, removed->node.size, two ? rest : NULL);
   if (!two) px__free(rest);
-  d->cache.reserved -= gone->node.size;
+  d->cache.reserved -= removed->node.size;
   d->cache.pages_moved = true;
-  px__statistics_unmap(&d->cache.statistics, s, gone->node.size, two);
+  px__statistics_unmap(&d->cache.statistics, s, removed->node.size, two);
 }
 
-static void note_cut(px__device *d, const px__block *gone) {
+static void record_unmap(px__device *d, const px__block *removed) {
   if (px__history_on())
     px__history_note(d, &(px_memory_event){.action = PX_MEMORY_SEGMENT_UNMAP,
-                                           .address = (int64_t)gone->node.address,
-                                           .size = (int64_t)gone->node.size,
-                                           .stream = gone->stream->id,
-                                           .stack = gone->segment->stack});
+                                           .address = (int64_t)removed->node.address,
+                                           .size = (int64_t)removed->node.size,
+                                           .stream = removed->stream->id,
+                                           .stack = removed->segment->stack});
 }
 
 // Unmaps the pages [low, high) of a free block, not all of its segment.
-static bool cut(px__device *d, px__block *block, uintptr_t low, uintptr_t high) {
+static bool unmap_part(px__device *d, px__block *block, uintptr_t low, uintptr_t high) {
   px__segment *rest = NULL;
-  px__block *before = block->prev, *behind = block->next;
-  if (make_room(d, &rest) != PX_OK) return px_error_clear(), false;
-  count_idle(d, before, false), count_idle(d, block, false), count_idle(d, behind, false);
-  px__block *gone = carve(d, block, low, high);
-  px__block *left = gone->prev, *right = gone->next;
-  note_cut(d, gone);
-  part(d, gone, rest);
-  px__block_drop(d, gone);
-  count_idle(d, left, true), count_idle(d, right, true);
-  if (before != left) count_idle(d, before, true);
-  if (behind != right) count_idle(d, behind, true);
+  px__block *below = block->prev, *above = block->next;
+  if (reserve_records(d, &rest) != PX_OK) return px_error_clear(), false;
+  count_inactive(d, below, false), count_inactive(d, block, false), count_inactive(d, above, false);
+  px__block *removed = carve(d, block, low, high);
+  px__block *left = removed->prev, *right = removed->next;
+  record_unmap(d, removed);
+  remove_block(d, removed, rest);
+  px__block_drop(d, removed);
+  count_inactive(d, left, true), count_inactive(d, right, true);
+  if (below != left) count_inactive(d, below, true);
+  if (above != right) count_inactive(d, above, true);
   return true;
 }
 
@@ -101,7 +101,7 @@ static size_t pages_of(const px__block *block, uintptr_t *low) {
 }
 
 // Unmaps at most `wanted` bytes of a block's pages: the last ones, unless it starts the segment.
-static size_t give_of(px__device *d, px__block *block, size_t wanted) {
+static size_t unmap_of(px__device *d, px__block *block, size_t wanted) {
   uintptr_t low;
   size_t bytes = pages_of(block, &low);
   if (bytes > wanted) {
@@ -109,72 +109,72 @@ static size_t give_of(px__device *d, px__block *block, size_t wanted) {
     bytes = wanted;
   }
   if (bytes == block->segment->size) return px__segment_release(d, block->segment), bytes;
-  return bytes && cut(d, block, low, low + bytes) ? bytes : 0;
+  return bytes && unmap_part(d, block, low, low + bytes) ? bytes : 0;
 }
 
 size_t px__runs_unmap(px__device *d, size_t wanted, px__block *const kept[2]) {
-  size_t given = 0;
+  size_t unmapped = 0;
   if (px__device_captures(d)) return 0;
   for (int i = 0; i < d->stream_count; i++) px__stream_query(d->streams[i]);
-  for (px__segment *segment = px__segment_oldest(d), *before; segment && given < wanted;
-       segment = before) {
-    before = segment->prev;
+  for (px__segment *segment = px__segment_oldest(d), *previous; segment && unmapped < wanted;
+       segment = previous) {
+    previous = segment->prev;
     if (!segment->paged || segment->private_pool) continue;
-    bool keeps = kept && ((kept[0] && kept[0]->segment == segment) ||
-                          (kept[1] && kept[1]->segment == segment));
-    if (!keeps && segment->size <= wanted - given && px__segment_can_go(segment)) {
-      given += segment->size;
+    bool excluded = kept && ((kept[0] && kept[0]->segment == segment) ||
+                             (kept[1] && kept[1]->segment == segment));
+    if (!excluded && segment->size <= wanted - unmapped && px__segment_can_go(segment)) {
+      unmapped += segment->size;
       px__segment_release(d, segment);
       continue;
     }
-    for (px__block *block = segment->first, *next; block && given < wanted; block = next) {
+    for (px__block *block = segment->first, *next; block && unmapped < wanted; block = next) {
       next = block->next;
       if (!kept || (block != kept[0] && block != kept[1]))
-        given += give_of(d, block, wanted - given);
+        unmapped += unmap_of(d, block, wanted - unmapped);
     }
   }
-  return given;
+  return unmapped;
 }
 
 // ---- mapping
-typedef struct place {
+typedef struct fit {
   uintptr_t at;        // address of the new pages
   size_t bytes;        // their size
   px__block *side[2];  // free blocks below and above, part of the fit; or NULL
-} place;
+} fit;
 
-static bool is_alike(const px__segment *s, bool small) {
+static bool is_same_kind(const px__segment *s, bool small) {
   return s && s->paged && !s->private_pool && s->small == small;
 }
 
 // Returns the block next to a gap if it may serve the request.
 static px__block *beside(const px__segment *s, const px__request *r, bool above) {
-  if (!is_alike(s, r->size <= PX__SMALL_MAX)) return NULL;
+  if (!is_same_kind(s, r->size <= PX__SMALL_MAX)) return NULL;
   px__block *block = above ? s->first : s->last;
   bool may = block->state == PX__FREE && px__ordered(block->stream, block->ready, r->stream);
   return may ? block : NULL;
 }
 
 // Computes the new pages of the request in the gap [low, high). False if it does not fit.
-static bool try_gap(place *out, const px__request *r, uintptr_t low, uintptr_t high,
+static bool try_gap(fit *out, const px__request *r, uintptr_t low, uintptr_t high,
                     px__segment *below, px__segment *above) {
   px__block *a = beside(below, r, false), *b = beside(above, r, true);
   size_t under = a ? a->node.size : 0, over = b ? b->node.size : 0, gap = high - low;
   size_t bytes = r->size > under ? px__whole_pages(r->size - under) : 0;
   if (bytes <= gap) {
-    *out = (place){.at = low, .bytes = bytes, .side = {a, NULL}};
+    *out = (fit){.at = low, .bytes = bytes, .side = {a, NULL}};
     return gap > 0 && bytes > 0;
   }
-  *out = (place){.at = low, .bytes = gap, .side = {a, b}};
+  *out = (fit){.at = low, .bytes = gap, .side = {a, b}};
   return gap && r->size - under - gap <= over;
 }
 
 // Finds the gap with the fewest new pages; of equal ones the lowest.
-static bool find_place(place *out, const px__request *r) {
+static bool find_fit(fit *out, const px__request *r) {
   const px__cache *c = &r->device->cache;
   uintptr_t low = c->range;
-  place found;
-  *out = (place){0};
+  fit found;
+  *out = (fit){0};
   for (px__segment *s = c->lowest, *below = NULL;; below = s, s = s->above) {
     if (try_gap(&found, r, low, s ? (uintptr_t)s->data : c->range_end, below, s) &&
         (!out->bytes || found.bytes < out->bytes))
@@ -185,16 +185,16 @@ static bool find_place(place *out, const px__request *r) {
 }
 
 // Merges the segment above into `s`, if both are of one kind and adjacent.
-static void join(px__device *d, px__segment *s) {
+static void merge_above(px__device *d, px__segment *s) {
   px__segment *above = s ? s->above : NULL;
-  if (!above || !is_alike(s, s->small) || !is_alike(above, s->small) ||
+  if (!above || !is_same_kind(s, s->small) || !is_same_kind(above, s->small) ||
       (char *)s->data + s->size != above->data)
     return;
   px__block *last = s->last, *first = above->first;
-  count_idle(d, last, false), count_idle(d, first, false);
+  count_inactive(d, last, false), count_inactive(d, first, false);
   last->next = first, first->prev = last, s->last = above->last;
   for (px__block *block = first; block; block = block->next) block->segment = s;
-  count_idle(d, last, true), count_idle(d, first, true);
+  count_inactive(d, last, true), count_inactive(d, first, true);
   px__pages_merge(d, s);
   d->cache.pages_moved = true;
   px__statistics_merge(&d->cache.statistics, above);
@@ -208,19 +208,19 @@ px_status px__runs_map(px__block **out, const px__request *r, uintptr_t at, size
   px__block *block = segment->first;
   px__segment *below = segment->below;
   px__block_insert_free(block);
-  join(d, segment);
-  join(d, below);
+  merge_above(d, segment);
+  merge_above(d, below);
   px__block_coalesce(d, block);
   *out = block;
   return PX_OK;
 }
 
 px_status px__runs_grow(px_allocation **out, const px__request *r, size_t more) {
-  place where;
+  fit where;
   *out = NULL;
   if (px__request_pool(r) || !px__pages_wanted(r->device)) return PX_OK;
   px__pool_flush(r->device);
-  if (!find_place(&where, r)) return PX_OK;
+  if (!find_fit(&where, r)) return PX_OK;
   if (where.bytes > more) px__runs_unmap(r->device, where.bytes, where.side);
   px__block *block;
   PX_TRY(px__runs_map(&block, r, where.at, where.bytes));

@@ -8,16 +8,16 @@
 
 enum {
   SMALL_SEGMENT = 2 << 20,
-  LARGE = 10 << 20  // bytes; requests from here on get their own segment
+  OWN_SEGMENT = 10 << 20  // bytes; requests from here on get their own segment
 };
 
 size_t px__segment_size(const px__device *d, size_t size) {
   if (size <= PX__SMALL_MAX) return SMALL_SEGMENT;
-  return size < LARGE ? d->cache.settings.large_segment : px__whole_pages(size);
+  return size < OWN_SEGMENT ? d->cache.settings.large_segment : px__whole_pages(size);
 }
 
 // ---- allocation
-static px_status raw_take(const px__request *r, px__segment *segment) {
+static px_status take_memory(const px__request *r, px__segment *segment) {
   px__device *d = r->device;
   px__cache *cache = &d->cache;
   size_t size = segment->size;
@@ -53,7 +53,7 @@ px_status px__segment_new(px__segment **out, const px__request *r, void *at, siz
                      .small = r->size <= PX__SMALL_MAX && !r->mixed};
   s->paged = !s->plugged.alloc && px__pages_wanted(d);
   px_status status = px__block_new(&block, d);
-  if (status == PX_OK) status = raw_take(r, s);
+  if (status == PX_OK) status = take_memory(r, s);
   if (status != PX_OK) {
     if (block) px__block_drop(d, block);
     return px__free(s), status;
@@ -72,8 +72,8 @@ px_status px__segment_new(px__segment **out, const px__request *r, void *at, siz
 px_status px__segment_extend(px_allocation **out, const px__request *r) {
   px__device *d = r->device;
   px__segment *segment;
-  bool least = r->exact || (px__pages_wanted(d) && (d->cache.over_slack || d->cache.compact));
-  size_t bytes = least ? px__whole_pages(r->size) : px__segment_size(d, r->size);
+  bool exact = r->exact || (px__pages_wanted(d) && (d->cache.over_slack || d->cache.compact));
+  size_t bytes = exact ? px__whole_pages(r->size) : px__segment_size(d, r->size);
   PX_TRY(px__segment_new(&segment, r, NULL, bytes));
   *out = px__pool_take(r, segment->first);
   return PX_OK;
@@ -117,8 +117,8 @@ bool px__segment_is_free(const px__segment *segment) {
 // The backend's release waits for all uses of its memory, so the blocks' streams do not matter.
 // Pages must be out of use before they are unmapped.
 bool px__segment_can_go(const px__segment *segment) {
-  bool retry_after_wait = px__segment_must_be_idle(segment);
-  for (px__block *block = segment->first; block && retry_after_wait; block = block->next)
+  bool must_be_idle = px__segment_must_be_idle(segment);
+  for (px__block *block = segment->first; block && must_be_idle; block = block->next)
     if (!px__block_is_idle(block)) return false;
   return px__segment_is_free(segment);
 }

@@ -24,7 +24,7 @@ typedef struct pending {
 typedef struct survey {
   owner owners[OWNERS];
   int owner_count;
-  size_t nameless, crowd;  // live bytes without a stack; of owners past OWNERS
+  size_t unattributed, others;  // live bytes without a stack; of owners past OWNERS
   pending pending[NAMED];
   int pending_count;
   size_t free, largest;  // in segments
@@ -42,7 +42,7 @@ static void add_owner(survey *s, const px__block *block) {
   const px_traceback *stack = block->stack;
   const px_frame *line = stack ? line_of(stack) : NULL;
   if (!line) {
-    s->nameless += block->node.size;
+    s->unattributed += block->node.size;
     return;
   }
   const char *op = stack->op ? stack->op : line->function;
@@ -51,7 +51,7 @@ static void add_owner(survey *s, const px__block *block) {
                                 s->owners[i].line.line != line->line))
     i++;
   if (i == OWNERS) {
-    s->crowd += block->node.size;
+    s->others += block->node.size;
     return;
   }
   if (i == s->owner_count) s->owners[s->owner_count++] = (owner){.op = op, .line = *line};
@@ -91,18 +91,18 @@ const char *px__bytes_text(char text[PX__SIZE_TEXT], uint64_t bytes) {
 
 typedef struct writer {
   char *at;
-  size_t room;
+  size_t capacity;
 } writer;
 __attribute__((format(printf, 2, 3))) static void put(writer *w, const char *format, ...) {
   va_list arguments;
   va_start(arguments, format);
-  int length = vsnprintf(w->at, w->room, format, arguments);
+  int length = vsnprintf(w->at, w->capacity, format, arguments);
   va_end(arguments);
-  size_t used = length < 0 ? 0 : (size_t)length < w->room ? (size_t)length : w->room - 1;
-  w->at += used, w->room -= used;
+  size_t used = length < 0 ? 0 : (size_t)length < w->capacity ? (size_t)length : w->capacity - 1;
+  w->at += used, w->capacity -= used;
 }
 
-static void put_asker(writer *w) {
+static void put_caller(writer *w) {
   const char *file;
   int line;
   px_site_get(&file, &line);
@@ -124,48 +124,48 @@ static void put_owners(writer *w, survey *s) {
   char bytes[PX__SIZE_TEXT];
   if (s->owner_count) put(w, "\nLive memory by op and line:");
   for (int n = 0; n < NAMED && n < s->owner_count; n++) {
-    owner *most = &s->owners[0];
+    owner *top = &s->owners[0];
     for (int i = 1; i < s->owner_count; i++)
-      if (s->owners[i].bytes > most->bytes) most = &s->owners[i];
-    put(w, "\n  %s in %lld block%s: %s at %s:%d", px__bytes_text(bytes, most->bytes),
-        (long long)most->blocks, most->blocks == 1 ? "" : "s", most->op, most->line.file,
-        most->line.line);
-    s->crowd += most->bytes;
-    most->bytes = 0;
+      if (s->owners[i].bytes > top->bytes) top = &s->owners[i];
+    put(w, "\n  %s in %lld block%s: %s at %s:%d", px__bytes_text(bytes, top->bytes),
+        (long long)top->blocks, top->blocks == 1 ? "" : "s", top->op, top->line.file,
+        top->line.line);
+    s->others += top->bytes;
+    top->bytes = 0;
   }
-  if (s->owner_count && s->nameless)
-    put(w, "\n  %s from before the history", px__bytes_text(bytes, s->nameless));
+  if (s->owner_count && s->unattributed)
+    put(w, "\n  %s from before the history", px__bytes_text(bytes, s->unattributed));
 }
 
-static void put_help(writer *w, const survey *s, const px__shortage *x) {
+static void put_remedy(writer *w, const survey *s, const px__shortage *x) {
   char free_text[PX__SIZE_TEXT], missing[PX__SIZE_TEXT];
-  size_t at_hand = s->free + x->unused;
+  size_t available = s->free + x->unused;
   put(w, "\nPossible remedy: ");
   if (x->limit && x->unused >= x->wanted)
     put(w, "a higher limit (set_per_process_memory_fraction), since the device has %s unused",
         px__bytes_text(free_text, x->unused));
   else if (s->pending_count)
     put(w, "work of other streams that ends, or is waited for, before its memory is freed");
-  else if (at_hand >= x->wanted)
+  else if (available >= x->wanted)
     put(w,
         "the same memory in fewer pieces, since %s is free: large requests before small ones, "
         "sizes that repeat (roundup_power2_divisions)",
-        px__bytes_text(free_text, at_hand));
+        px__bytes_text(free_text, available));
   else
     put(w, "%s less in use at this time: smaller batches, torch.utils.checkpoint, autocast",
-        px__bytes_text(missing, x->wanted - at_hand));
+        px__bytes_text(missing, x->wanted - available));
   put(w, ".");
   if (!s->owner_count)
     put(w, " torch.cuda.memory._record_memory_history() adds the owners of live memory here.");
 }
 
-void px__shortage_text(char *text, size_t room, px__device *d, const px__shortage *x) {
+void px__shortage_text(char *text, size_t capacity, px__device *d, const px__shortage *x) {
   static survey s;  // too large for the stack; guarded by `lock`
   static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-  writer w = {text, room};
+  writer w = {text, capacity};
   char free_text[PX__SIZE_TEXT], largest[PX__SIZE_TEXT];
   *text = 0;
-  put_asker(&w);  // may run the language, and takes no lock
+  put_caller(&w);  // may run the language, and takes no lock
   pthread_mutex_lock(&lock);
   memset(&s, 0, sizeof s);
   px__device_lock(d);
@@ -177,6 +177,6 @@ void px__shortage_text(char *text, size_t room, px__device *d, const px__shortag
         px__bytes_text(largest, s.largest));
   put_pending(&w, &s);
   put_owners(&w, &s);
-  put_help(&w, &s, x);
+  put_remedy(&w, &s, x);
   pthread_mutex_unlock(&lock);
 }

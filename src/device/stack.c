@@ -6,10 +6,10 @@
 enum { FRAMES = 128 };  // innermost frames stored per stack
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;  // innermost lock
-// Stacks by number, from 1. `places` is a hash table of numbers: open addressing, 0 is free.
-static px_traceback **kept;
-static unsigned *places, used;
-static size_t room;  // slots, twice the capacity of `kept`: 0 or a power of two
+// Stacks by number, from 1. `table` is a hash table of numbers: open addressing, 0 is free.
+static px_traceback **stacks;
+static unsigned *table, used;
+static size_t table_size;  // slots, twice the capacity of `stacks`: 0 or a power of two
 
 static size_t hash_of(const px_traceback *s) {
   uint64_t hash = (uintptr_t)s->op + (uint64_t)s->count;
@@ -32,21 +32,21 @@ static bool is_same(const px_traceback *a, const px_traceback *b) {
 }
 
 // Returns the slot of the stack's number, or a free one. One slot is free.
-static unsigned *place_of(unsigned *in, size_t size, const px_traceback *stack) {
+static unsigned *slot_of(unsigned *in, size_t size, const px_traceback *stack) {
   size_t at = hash_of(stack) & (size - 1);
-  while (in[at] && !is_same(kept[in[at]], stack)) at = (at + 1) & (size - 1);
+  while (in[at] && !is_same(stacks[in[at]], stack)) at = (at + 1) & (size - 1);
   return &in[at];
 }
 
 static px_status grow(void) {
-  size_t size = room ? 2 * room : 256;
+  size_t size = table_size ? 2 * table_size : 256;
   unsigned *larger = NULL;
-  if (2 * ((size_t)used + 2) <= room) return PX_OK;
-  PX_TRY(px__realloc((void **)&kept, size / 2 * sizeof *kept));
+  if (2 * ((size_t)used + 2) <= table_size) return PX_OK;
+  PX_TRY(px__realloc((void **)&stacks, size / 2 * sizeof *stacks));
   PX_TRY(px__alloc((void **)&larger, size * sizeof *larger));
-  for (unsigned i = 1; i <= used; i++) *place_of(larger, size, kept[i]) = i;
-  px__free(places);
-  places = larger, room = size;
+  for (unsigned i = 1; i <= used; i++) *slot_of(larger, size, stacks[i]) = i;
+  px__free(table);
+  table = larger, table_size = size;
   return PX_OK;
 }
 
@@ -60,20 +60,20 @@ static px_status copy(px_traceback **out, const px_traceback *stack) {
   return PX_OK;
 }
 
-static px_status keep(unsigned *out, const px_traceback *stack) {
+static px_status intern(unsigned *out, const px_traceback *stack) {
   PX_TRY(grow());
-  unsigned *place = place_of(places, room, stack);
-  if (!*place) {
-    PX_TRY(copy(&kept[used + 1], stack));
-    *place = ++used;
+  unsigned *slot = slot_of(table, table_size, stack);
+  if (!*slot) {
+    PX_TRY(copy(&stacks[used + 1], stack));
+    *slot = ++used;
   }
-  *out = *place;
+  *out = *slot;
   return PX_OK;
 }
 
 // Lock held: a lent line refers to an interned stack.
 static int add_lines(px_frame *frames, int count, const px_site *site) {
-  const px_traceback *lent = kept && site->lines ? kept[site->lines] : NULL;
+  const px_traceback *lent = stacks && site->lines ? stacks[site->lines] : NULL;
   if (!site->file) return count;
   if (!lent)
     return frames[count] = (px_frame){.file = site->file, .function = "", .line = site->line},
@@ -92,23 +92,23 @@ static unsigned find(const char *op, bool latest) {
   px__error_save(&guard);  // the caller may be freeing memory after an error
   pthread_mutex_lock(&lock);
   here.count = add_lines(frames, here.count, &other);
-  if (keep(&found, &here) != PX_OK) found = 0;
+  if (intern(&found, &here) != PX_OK) found = 0;
   pthread_mutex_unlock(&lock);
   px__error_restore(&guard);
   return found;
 }
 
-static const px_traceback *numbered(unsigned number) {
+static const px_traceback *by_number(unsigned number) {
   pthread_mutex_lock(&lock);
-  const px_traceback *stack = number ? kept[number] : NULL;
+  const px_traceback *stack = number ? stacks[number] : NULL;
   pthread_mutex_unlock(&lock);
   return stack;
 }
 
 static const char *op_now(void) { return px__history_names_ops() ? px__caller : NULL; }
-const px_traceback *px__stack_here(void) { return numbered(find(op_now(), false)); }
-const px_traceback *px__stack_at_launch(void) { return numbered(find(op_now(), true)); }
-const px_traceback *px__stack_of_lines(void) { return numbered(find(NULL, false)); }
+const px_traceback *px__stack_here(void) { return by_number(find(op_now(), false)); }
+const px_traceback *px__stack_at_launch(void) { return by_number(find(op_now(), true)); }
+const px_traceback *px__stack_of_lines(void) { return by_number(find(NULL, false)); }
 
 px_site px_site_here(void) {
   px_site now;

@@ -121,8 +121,8 @@ px_status px_memory_stats(int device, visitor each, void *context) {
   px__device_unlock(d);
   for (int i = 0; status == PX_OK && i < PX_COUNT_OF(rows); i++) {
     visit_row(&rows[i], (const char *)&stats + rows[i].offset, each, context);
-    bool behind = rows[i].offset == offsetof(px__statistics, reserved_bytes);
-    for (int k = 0; behind && k < count; k++) visit_pool(&own[k], each, context);
+    bool follows = rows[i].offset == offsetof(px__statistics, reserved_bytes);
+    for (int k = 0; follows && k < count; k++) visit_pool(&own[k], each, context);
   }
   px__free(own);
   return status;
@@ -134,7 +134,7 @@ typedef struct search {
   bool found;
 } search;
 
-static void look(const px_memory_stat *stat, void *context) {
+static void match_key(const px_memory_stat *stat, void *context) {
   search *s = context;
   if (strcmp(stat->key, s->key)) return;
   s->found = true;
@@ -145,10 +145,10 @@ px_status px_memory_stat_get(int64_t *out, int device, const char *key) {
   PX_GIVEN(out);
   PX_GIVEN(key);
   search s = {.key = key};
-  PX_TRY(px_memory_stats(device, look, &s));
+  PX_TRY(px_memory_stats(device, match_key, &s));
   static const px__statistics none;  // before initialisation
   for (int i = 0; !s.found && i < PX_COUNT_OF(rows); i++)
-    visit_row(&rows[i], (const char *)&none + rows[i].offset, look, &s);
+    visit_row(&rows[i], (const char *)&none + rows[i].offset, match_key, &s);
   PX_CHECK(s.found, PX_KEY, "%s", key);
   *out = s.value;
   return PX_OK;
@@ -167,7 +167,7 @@ int64_t px_memory_allocated_peak(int device) {
 int64_t px_memory_reserved(int device) { return current_stats(device).reserved_bytes[0].current; }
 int64_t px_memory_reserved_peak(int device) { return current_stats(device).reserved_bytes[0].peak; }
 
-static px_status reset(int device, void (*one)(px__stat *), bool numbers) {
+static px_status reset(int device, void (*reset_one)(px__stat *), bool numbers) {
   px__device *d;
   PX_TRY(device_of(&d, device));
   if (!d) return PX_OK;
@@ -177,10 +177,10 @@ static px_status reset(int device, void (*one)(px__stat *), bool numbers) {
     void *at = (char *)&d->cache.statistics + rows[i].offset;
     if (rows[i].kind == 'n' && numbers) memset(at, 0, sizeof(int64_t));
     int count = rows[i].kind == 'p' ? 3 : rows[i].kind == 's' ? 1 : 0;
-    for (int pool = 0; pool < count; pool++) one((px__stat *)at + pool);
+    for (int pool = 0; pool < count; pool++) reset_one((px__stat *)at + pool);
   }
   for (px__private_pool *p = d->cache.private_pools; p; p = p->next)
-    for (int pool = 0; pool < 3; pool++) one(&p->reserved[pool]);
+    for (int pool = 0; pool < 3; pool++) reset_one(&p->reserved[pool]);
   px__device_unlock(d);
   return PX_OK;
 }

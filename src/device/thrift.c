@@ -12,21 +12,21 @@
 // New segments serve small and large requests here.
 #include "device/state.h"
 
-enum { MOST = 512, ONE = 1 << 20 };  // pages of the address range; cost of a whole page
+enum { MAX_PAGES = 512, PAGE_COST = 1 << 20 };  // pages of the address range; cost of a whole page
 
 typedef struct survey {
   const px__request *r;
-  uint16_t blocks[MOST];  // number of allocations touching each page
-  size_t touched, most;   // touched pages, and their limit
-  uint64_t cost;          // of the best position
-  uintptr_t at;           // the best position; 0: none
-  px__block *block;       // the free block around it; NULL: in a gap between these segments:
+  uint16_t blocks[MAX_PAGES];       // number of allocations touching each page
+  size_t touched_pages, max_pages;  // touched pages, and their limit
+  uint64_t cost;                    // of the best position
+  uintptr_t at;                     // the best position; 0: none
+  px__block *block;  // the free block around it; NULL: in a gap between these segments:
   px__segment *below, *above;
 } survey;
 
 bool px__compact_possible(px__device *d) {
   const px__cache *c = &d->cache;
-  return px__pages_wanted(d) && (c->range_end - c->range) / PX__PAGE <= MOST;
+  return px__pages_wanted(d) && (c->range_end - c->range) / PX__PAGE <= MAX_PAGES;
 }
 
 // True if the request may take the free block.
@@ -45,21 +45,23 @@ static void count_block(survey *s, const px__block *block) {
   if (is_usable(block, s->r)) return;
   size_t last = page_of(s, end_of(block) - 1);
   for (size_t p = page_of(s, block->node.address); p <= last; p++)
-    s->touched += s->blocks[p]++ == 0;
+    s->touched_pages += s->blocks[p]++ == 0;
 }
 
 static void count(survey *s) {
   const px__device *d = s->r->device;
   size_t bytes = d->cache.limit ? d->cache.limit : d->properties.total_memory;
-  s->most = bytes / PX__PAGE;
+  s->max_pages = bytes / PX__PAGE;
   for (px__segment *segment = d->cache.segments; segment; segment = segment->next) {
-    if (!segment->paged) s->touched += segment->size / PX__PAGE;
+    if (!segment->paged) s->touched_pages += segment->size / PX__PAGE;
     for (px__block *c = segment->paged ? segment->first : NULL; c; c = c->next) count_block(s, c);
   }
 }
 
 // ---- choosing
-static uint64_t share_of(size_t bytes, int part) { return bytes * ONE / ((size_t)part * PX__PAGE); }
+static uint64_t share_of(size_t bytes, int part) {
+  return bytes * PAGE_COST / ((size_t)part * PX__PAGE);
+}
 
 // Returns the cost of a position in the free range [low, high). UINT64_MAX: too few pages.
 static uint64_t cost_of(const survey *s, uintptr_t low, uintptr_t high, uintptr_t at) {
@@ -68,11 +70,11 @@ static uint64_t cost_of(const survey *s, uintptr_t low, uintptr_t high, uintptr_
   uint64_t cost = 0;
   for (size_t p = first; p <= last; p++) {
     added += !s->blocks[p];
-    cost += ONE / (s->blocks[p] + 1u);
+    cost += PAGE_COST / (s->blocks[p] + 1u);
   }
   cost += begin < low ? share_of(at - low, 4) : share_of(at - begin, 2);
   cost += end > high ? share_of(high - at - s->r->size, 4) : share_of(end - at - s->r->size, 2);
-  return s->touched + added <= s->most ? cost : UINT64_MAX;
+  return s->touched_pages + added <= s->max_pages ? cost : UINT64_MAX;
 }
 
 // Tries both ends of a free range, and both ends of its whole pages.
@@ -80,9 +82,9 @@ static void consider(survey *s, uintptr_t low, uintptr_t high, px__block *block,
                      px__segment *const beside[2]) {
   size_t size = s->r->size;
   uintptr_t floor = high & ~(uintptr_t)(PX__PAGE - 1);
-  uintptr_t places[] = {low, high - size, px__whole_pages(low), floor - size};
-  for (int i = 0; i < PX_COUNT_OF(places); i++) {
-    uintptr_t at = places[i];
+  uintptr_t candidates[] = {low, high - size, px__whole_pages(low), floor - size};
+  for (int i = 0; i < PX_COUNT_OF(candidates); i++) {
+    uintptr_t at = candidates[i];
     if (high - low < size || at < low || at > high - size) continue;
     uint64_t cost = cost_of(s, low, high, at);
     if (cost > s->cost || (cost == s->cost && (!s->at || at >= s->at))) continue;
@@ -92,7 +94,7 @@ static void consider(survey *s, uintptr_t low, uintptr_t high, px__block *block,
 }
 
 // Returns the free block next to a gap, if new pages in the gap can be merged with it.
-static px__block *side_of(const survey *s, const px__segment *segment, bool above) {
+static px__block *usable_neighbour(const survey *s, const px__segment *segment, bool above) {
   if (!segment || segment->private_pool || segment->small) return NULL;
   px__block *block = above ? segment->first : segment->last;
   return is_usable(block, s->r) ? block : NULL;
@@ -105,7 +107,7 @@ static void choose(survey *s, bool gaps) {
   s->cost = UINT64_MAX, s->at = 0;
   for (px__segment *next = c->lowest, *below = NULL;; below = next, next = next->above) {
     px__segment *beside[2] = {below, next};
-    px__block *a = side_of(s, below, false), *b = side_of(s, next, true);
+    px__block *a = usable_neighbour(s, below, false), *b = usable_neighbour(s, next, true);
     uintptr_t high = next ? (uintptr_t)next->data : c->range_end;
     if (low < high && gaps)
       consider(s, a ? a->node.address : low, b ? end_of(b) : high, NULL, beside);
@@ -119,21 +121,21 @@ static void choose(survey *s, bool gaps) {
 // ---- allocating at the position
 // Maps the gap's pages touched by the position, and unmaps as many elsewhere, but not in free
 // blocks that are part of it. Fails while work uses idle pages.
-static px_status put_pages(survey *s) {
+static px_status map_pages(survey *s) {
   const px__cache *c = &s->r->device->cache;
   uintptr_t low = s->below ? (uintptr_t)s->below->data + s->below->size : c->range;
   uintptr_t high = s->above ? (uintptr_t)s->above->data : c->range_end;
   uintptr_t begin = s->at & ~(uintptr_t)(PX__PAGE - 1), end = px__whole_pages(s->at + s->r->size);
-  px__block *kept[2] = {s->at < low ? side_of(s, s->below, false) : NULL,
-                        s->at + s->r->size > high ? side_of(s, s->above, true) : NULL};
+  px__block *excluded[2] = {s->at < low ? usable_neighbour(s, s->below, false) : NULL,
+                            s->at + s->r->size > high ? usable_neighbour(s, s->above, true) : NULL};
   if (begin < low) begin = low;
   if (end > high) end = high;
-  px__runs_unmap(s->r->device, end - begin, kept);
+  px__runs_unmap(s->r->device, end - begin, excluded);
   return px__runs_map(&s->block, s->r, begin, end - begin);
 }
 
 // Splits a free block at `at` and returns the upper part; all of it without memory for the record.
-static px__block *cut_below(px__device *d, px__block *block, uintptr_t at) {
+static px__block *split_below(px__device *d, px__block *block, uintptr_t at) {
   if (block->node.address >= at) return block;
   px__block_remove_free(block);
   px__statistics_remove_inactive(&d->cache.statistics, block);
@@ -154,9 +156,9 @@ px_allocation *px__compact_allocate(const px__request *r) {
   for (int i = 0; i < d->stream_count; i++) px__stream_query(d->streams[i]);
   count(&s);
   choose(&s, true);
-  if (s.at && !s.block && put_pages(&s) != PX_OK) {
+  if (s.at && !s.block && map_pages(&s) != PX_OK) {
     px_error_clear();
     choose(&s, false);
   }
-  return s.at ? px__pool_take_free(r, cut_below(d, s.block, s.at)) : NULL;
+  return s.at ? px__pool_take_free(r, split_below(d, s.block, s.at)) : NULL;
 }

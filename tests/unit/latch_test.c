@@ -36,9 +36,9 @@ PX_TEST(a_thread_that_takes_a_latch_often_owns_it) {
   if (!start()) SKIP("no membarrier here");
   CHECK(owner() == px__biased_lock_here);
   px__biased_lock_thread *me = px__biased_lock_enter(&latch);
-  CHECK(me == px__biased_lock_here && me->inside == &latch);
+  CHECK(me == px__biased_lock_here && me->held == &latch);
   px__biased_lock_leave(&latch, me);
-  CHECK(!me->inside && !latch.spin);
+  CHECK(!me->held && !latch.spin);
 }
 
 PX_TEST(without_barriers_no_thread_owns_a_latch) {
