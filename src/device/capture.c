@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// A capture under way: which streams are part of it, and what it keeps.
+// An active capture: its streams and its recorded work.
 //
-// A stream that is captured has the number of its capture; memory for it comes from a room. Its
-// timeline goes on: captured work has numbers and clocks, by which the allocator and the race
-// checker see what is ordered. It counts as done when the stream has allocator_synced a mark after
-// the capture.
+// A captured stream has the id of its capture, and allocates from the capture's private pool. Its
+// timeline continues: captured work has sequence numbers and clocks, for the allocator and the race
+// checker. Captured work counts as done once the stream reaches a mark after the capture.
 #include "device/capture.h"
 
 // ---- streams
 
-// The device's lock is held, the captures' not: nobody else changes the pools of this device.
+// Device's lock held, the captures' lock not: no other thread changes this device's pools.
 static px_status find_pool(px_graph *g, px__device *d, px__private_pool **out) {
   for (int i = 0; i < g->pool_count; i++)
     if (g->pools[i].device == d) return *out = g->pools[i].private_pool, PX_OK;
@@ -57,41 +56,41 @@ px_status px__capture_join(px_stream *stream, uint64_t capture) {
   return own ? PX_OK : px__capture_add(g, stream);
 }
 
-// ---- what is kept
+// ---- recording
 
-static px_status make_room(void **rows, int64_t *room, int64_t count, size_t size) {
-  if (count < *room) return PX_OK;
-  int64_t more = *room ? 2 * *room : 32;
-  PX_TRY(px__realloc(rows, (size_t)more * size));
-  *room = more;
+static px_status reserve(void **rows, int64_t *capacity, int64_t count, size_t size) {
+  if (count < *capacity) return PX_OK;
+  int64_t larger = *capacity ? 2 * *capacity : 32;
+  PX_TRY(px__realloc(rows, (size_t)larger * size));
+  *capacity = larger;
   return PX_OK;
 }
 
-static px_status keep_touch(px_graph *g, const px_access *a) {
-  PX_TRY(make_room((void **)&g->touches, &g->touch_room, g->touch_count, sizeof *g->touches));
-  px__captured_access *touch = &g->touches[g->touch_count++];
-  *touch = (px__captured_access){.data = a->allocation->data,
-                                 .begin = a->begin,
-                                 .end = a->end,
-                                 .write = a->write,
-                                 .work = g->work_count};
-  memcpy(touch->gaps, a->gaps, sizeof touch->gaps);
+static px_status record_access(px_graph *g, const px_access *a) {
+  PX_TRY(reserve((void **)&g->accesses, &g->access_capacity, g->access_count, sizeof *g->accesses));
+  px__captured_access *access = &g->accesses[g->access_count++];
+  *access = (px__captured_access){.data = a->allocation->data,
+                                  .begin = a->begin,
+                                  .end = a->end,
+                                  .write = a->write,
+                                  .work = g->work_count};
+  memcpy(access->gaps, a->gaps, sizeof access->gaps);
   return PX_OK;
 }
 
-// The graph has the address from now on, as if it had left the library.
-static void hand_out(px_allocation *allocation) {
+// The graph keeps the address from now on. Exposes the allocation.
+static void expose(px_allocation *allocation) {
   const px__allocation *b = px__allocation_of(allocation);
   bool outside = b->kind == PX__CACHED && !((const px__block *)b)->in_private_pool;
   if (outside || b->kind == PX__RAW) allocation->foreign = true;
 }
 
-static px_status keep(px_graph *g, const px__work *work, const px_access *accesses, int count) {
-  PX_TRY(make_room((void **)&g->works, &g->work_room, g->work_count, sizeof *g->works));
+static px_status record(px_graph *g, const px__work *work, const px_access *accesses, int count) {
+  PX_TRY(reserve((void **)&g->works, &g->work_capacity, g->work_count, sizeof *g->works));
   for (int i = 0; i < count; i++) {
     if (!px__access_given(&accesses[i])) continue;
-    hand_out(accesses[i].allocation);
-    if (px__races()) PX_TRY(keep_touch(g, &accesses[i]));
+    expose(accesses[i].allocation);
+    if (px__races()) PX_TRY(record_access(g, &accesses[i]));
   }
   g->works[g->work_count++] = *work;
   return PX_OK;
@@ -100,10 +99,10 @@ static px_status keep(px_graph *g, const px__work *work, const px_access *access
 px_status px__capture_record(const px__work *work, const px_access *accesses, int count) {
   px__captures_lock();
   px_graph *g = px__capture_by_id(work->capture);
-  bool whole = g && !g->invalid;
-  px_status status = whole ? keep(g, work, accesses, count) : PX_OK;
+  bool valid = g && !g->invalid;
+  px_status status = valid ? record(g, work, accesses, count) : PX_OK;
   px__captures_unlock();
-  if (!whole) return px__error_cuda(901);
+  if (!valid) return px__error_cuda(901);
   if (status == PX_OK) __atomic_store_n(&work->stream->captured, work->seq, __ATOMIC_RELAXED);
   return status;
 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// All graphs that are something, and of those that are captured what they forbid. The list, and
-// what a capture keeps, is guarded by `lock`.
+// The list of captured graphs, and the restrictions of active captures. `lock` guards the list and
+// all recorded work.
 #include "device/capture.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static px_graph *graphs;   // those that are something
-static int underway;       // atomic: captures
-static uint64_t captures;  // numbers given out
+static px_graph *graphs;   // graphs with a capture, active or ended
+static int active;         // atomic; number of active captures
+static uint64_t captures;  // the last id
 
 void px__captures_lock(void) { pthread_mutex_lock(&lock); }
 void px__captures_unlock(void) { pthread_mutex_unlock(&lock); }
@@ -14,23 +14,23 @@ void px__captures_unlock(void) { pthread_mutex_unlock(&lock); }
 void px__capture_register(px_graph *g) {
   px__captures_lock();
   g->id = ++captures;
-  g->underway = true, g->invalid = false;
+  g->active = true, g->invalid = false;
   g->next = graphs;
   graphs = g;
-  __atomic_add_fetch(&underway, 1, __ATOMIC_RELAXED);
+  __atomic_add_fetch(&active, 1, __ATOMIC_RELAXED);
   px__captures_unlock();
 }
 
 static void end(px_graph *g) {
-  if (g->underway) __atomic_sub_fetch(&underway, 1, __ATOMIC_RELAXED);
-  g->underway = false;
+  if (g->active) __atomic_sub_fetch(&active, 1, __ATOMIC_RELAXED);
+  g->active = false;
 }
 
 void px__capture_unregister(px_graph *g) {
   px__captures_lock();
-  px_graph **place = &graphs;
-  while (*place && *place != g) place = &(*place)->next;
-  if (*place) *place = g->next;
+  px_graph **link = &graphs;
+  while (*link && *link != g) link = &(*link)->next;
+  if (*link) *link = g->next;
   end(g);
   px__captures_unlock();
 }
@@ -38,7 +38,7 @@ void px__capture_unregister(px_graph *g) {
 // Lock held.
 px_graph *px__capture_by_id(uint64_t capture) {
   px_graph *g = graphs;
-  while (g && !(g->underway && g->id == capture)) g = g->next;
+  while (g && !(g->active && g->id == capture)) g = g->next;
   return g;
 }
 
@@ -58,9 +58,9 @@ bool px__capture_find_launch(px__work *out, uint64_t id) {
   return found;
 }
 
-// ---- what is forbidden
+// ---- restrictions
 
-bool px__captures_any(void) { return __atomic_load_n(&underway, __ATOMIC_RELAXED) != 0; }
+bool px__captures_any(void) { return __atomic_load_n(&active, __ATOMIC_RELAXED) != 0; }
 
 px_status px__capture_invalidate(uint64_t capture, int code) {
   px__captures_lock();
@@ -70,10 +70,9 @@ px_status px__capture_invalidate(uint64_t capture, int code) {
   return px__error_cuda(code);
 }
 
-static bool forbids(const px_graph *g) {
-  return g->underway &&
-         (g->mode == PX_CAPTURE_GLOBAL ||
-          (g->mode == PX_CAPTURE_THREAD_LOCAL && pthread_equal(g->thread, pthread_self())));
+static bool is_restricted(const px_graph *g) {
+  return g->active && (g->mode == PX_CAPTURE_GLOBAL || (g->mode == PX_CAPTURE_THREAD_LOCAL &&
+                                                        pthread_equal(g->thread, pthread_self())));
 }
 
 px_status px__capture_check(const px_stream *stream) {
@@ -83,7 +82,7 @@ px_status px__capture_check(const px_stream *stream) {
   bool forbidden = false;
   px__captures_lock();
   for (px_graph *g = graphs; g; g = g->next)
-    if (forbids(g)) forbidden = g->invalid = true;
+    if (is_restricted(g)) forbidden = g->invalid = true;
   px__captures_unlock();
   return forbidden ? px__error_cuda(900) : PX_OK;
 }

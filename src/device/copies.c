@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies between blocks of any devices.
+// Copies between allocations of any devices.
 //
-// A copy with pageable host memory does not touch it after the call has returned. A copy between
-// devices runs on the source's current stream, with waits both ways; without peer access it goes
-// through page-locked memory, piece by piece.
+// Pageable host memory is not accessed after the call returns. A copy between devices runs on the
+// source's current stream, with waits both ways. Without peer access it goes through page-locked
+// memory in pieces.
 #include "device/state.h"
 
-enum { PIECE = 32 << 20, STAGED = 64 << 10 };  // bytes; drivers copy away what is smaller
+enum { PIECE = 32 << 20, STAGED = 64 << 10 };  // bytes; drivers stage copies up to STAGED
 
 typedef struct transfer {
   px_allocation *to, *from;
@@ -22,8 +22,8 @@ static int side_of(const px_allocation *allocation) {
                                            : px__rt.devices[allocation->device.index]->physical;
 }
 
-// Issues the copy on the stream. `pinned`: it may use host memory after the backend's call. `mark`:
-// and after the library's.
+// Issues the copy on the stream. `pinned`: host memory may be accessed after the backend's call.
+// `mark`: also after the library's.
 static px_status issue(px_stream *stream, px_copy_kind kind, const transfer *t, bool pinned,
                        bool mark) {
   px_copy copy = {.kind = kind,
@@ -52,34 +52,33 @@ static px_status copy_host(const transfer *t) {
   px_access from = access_of(t->from, t->from_offset, t->bytes, false);
   PX_TRY(px__allocation_host_access("copy", &to));
   PX_TRY(px__allocation_host_access("copy", &from));
-  char *there = (char *)t->to->data + t->to_offset;
-  const char *here = (char *)t->from->data + t->from_offset;
-  if (t->to == t->from) return memmove(there, here, t->bytes), PX_OK;
-  return px__copy_interruptible(there, here, t->bytes);
+  char *target = (char *)t->to->data + t->to_offset;
+  const char *source = (char *)t->from->data + t->from_offset;
+  if (t->to == t->from) return memmove(target, source, t->bytes), PX_OK;
+  return px__copy_interruptible(target, source, t->bytes);
 }
 
-// Between the host and a device.
+// Copies between the host and a device.
 static px_status copy_across(const transfer *t, bool non_blocking) {
-  bool up = t->from->device.type == PX_CPU;
-  px_allocation *host = up ? t->from : t->to, *device = up ? t->to : t->from;
+  bool to_device = t->from->device.type == PX_CPU;
+  px_allocation *host = to_device ? t->from : t->to, *device = to_device ? t->to : t->from;
   px__device *d;
   PX_TRY(px__device_get(&d, device->device.index));
   px_stream *stream = px__stream_now(d);
   bool queued = non_blocking && host->pinned;
-  bool returns = queued || (up && non_blocking);
+  bool returns = queued || (to_device && non_blocking);
   if (px__capture_of(stream) && !queued) return px__capture_invalidate(px__capture_of(stream), 900);
   if (!returns) PX_TRY(px__capture_check(stream));
   if (!returns) PX_TRY(px__sync_point());
-  // A pageable copy may allocation in the backend, which holds the lock: so wait before, without
-  // it.
-  if (!host->pinned && (!up || t->bytes > STAGED)) PX_TRY(px__stream_wait_all(stream));
-  // Streams that this one does not wait for must be waited for here: the number is right, and the
-  // race checker tells of a copy that the program did not order.
+  // A pageable copy may block in the backend, under the lock. Wait here before, without it.
+  if (!host->pinned && (!to_device || t->bytes > STAGED)) PX_TRY(px__stream_wait_all(stream));
+  // Wait for conflicting copies of unordered streams too: the result is then correct, and the race
+  // checker reports the copy as unordered.
   if (!queued && __atomic_load_n(&host->pending, __ATOMIC_ACQUIRE))
-    PX_TRY(px__allocation_wait_conflicts(host, !up, stream));
-  // A wait for the copy may end early; page-locked memory is then still used by it.
+    PX_TRY(px__allocation_wait_conflicts(host, !to_device, stream));
+  // An interrupted wait leaves the copy running: it still uses page-locked memory.
   bool tracked = queued || (host->pinned && px_interrupt_wanted());
-  PX_TRY(issue(stream, up ? PX_COPY_HOST_TO_DEVICE : PX_COPY_DEVICE_TO_HOST, t, host->pinned,
+  PX_TRY(issue(stream, to_device ? PX_COPY_HOST_TO_DEVICE : PX_COPY_DEVICE_TO_HOST, t, host->pinned,
                tracked));
   return returns && !px__stream_blocks(stream) ? PX_OK : px__stream_finish(stream);
 }
@@ -93,8 +92,8 @@ static px_status copy_within(const transfer *t) {
 }
 
 // ---- between devices
-// Enables peer access for copies where it is possible. Programs' px_device_enable_peer is separate.
-static px_status open_way(bool *open, px__device *from, px__device *to) {
+// Enables peer access for copies if possible. Independent of px_device_enable_peer.
+static px_status open_peer(bool *open, px__device *from, px__device *to) {
   const px_backend *backend = px__rt.backend;
   bool *known = &from->peer_open[to->index];
   *open = __atomic_load_n(known, __ATOMIC_ACQUIRE);
@@ -107,15 +106,15 @@ static px_status open_way(bool *open, px__device *from, px__device *to) {
   return status;
 }
 
-// One piece: down on the source's stream, up on the destination's.
-static px_status copy_piece(const transfer *t, px_allocation *between, px_stream *source,
+// Copies one piece: down on the source's stream, up on the destination's.
+static px_status copy_piece(const transfer *t, px_allocation *staging, px_stream *source,
                             px_stream *target) {
   transfer down = {
-      .to = between, .from = t->from, .from_offset = t->from_offset, .bytes = t->bytes};
-  transfer up = {.to = t->to, .to_offset = t->to_offset, .from = between, .bytes = t->bytes};
+      .to = staging, .from = t->from, .from_offset = t->from_offset, .bytes = t->bytes};
+  transfer to_device = {.to = t->to, .to_offset = t->to_offset, .from = staging, .bytes = t->bytes};
   PX_TRY(issue(source, PX_COPY_DEVICE_TO_HOST, &down, true, true));
   PX_TRY(px__stream_order(target, source));
-  return issue(target, PX_COPY_HOST_TO_DEVICE, &up, true, true);
+  return issue(target, PX_COPY_HOST_TO_DEVICE, &to_device, true, true);
 }
 
 static px_status copy_staged(const transfer *t, px_stream *source, px_stream *target) {
@@ -123,10 +122,10 @@ static px_status copy_staged(const transfer *t, px_stream *source, px_stream *ta
     transfer piece = *t;
     piece.to_offset += done, piece.from_offset += done;
     piece.bytes = t->bytes - done < PIECE ? t->bytes - done : PIECE;
-    px_allocation *between;
-    PX_TRY(px__allocation_new_pinned(&between, piece.bytes));
-    px_status status = copy_piece(&piece, between, source, target);
-    px__allocation_free(between);  // its ticket names both streams
+    px_allocation *staging;
+    PX_TRY(px__allocation_new_pinned(&staging, piece.bytes));
+    px_status status = copy_piece(&piece, staging, source, target);
+    px__allocation_free(staging);  // its pending uses name both streams
     PX_TRY(status);
   }
   return PX_OK;
@@ -138,7 +137,7 @@ static px_status copy_peer(const transfer *t) {
   PX_TRY(px__device_get(&from, t->from->device.index));
   PX_TRY(px__device_get(&to, t->to->device.index));
   px_stream *source = px__stream_now(from), *target = px__stream_now(to);
-  PX_TRY(open_way(&open, from, to));
+  PX_TRY(open_peer(&open, from, to));
   if (open) {
     PX_TRY(px__stream_order(source, target));
     PX_TRY(issue(source, PX_COPY_PEER, t, false, false));
@@ -157,7 +156,7 @@ px_status px__copy_bytes(px_allocation *to, size_t to_offset, px_allocation *fro
   PX_TRY(px__allocation_check_bounds(to, to_offset + bytes));
   PX_TRY(px__allocation_check_bounds(from, from_offset + bytes));
   PX_CHECK(to_offset + bytes <= to->bytes && from_offset + bytes <= from->bytes, PX_BUG,
-           "a copy of %zu bytes reaches past its block", bytes);
+           "a copy of %zu bytes exceeds its allocation", bytes);
   PX_CHECK(!px__fault(PX__FAULT_COPY), PX_ACCELERATOR, "a copy could not be made (injected)");
   bool to_host = to->device.type == PX_CPU, from_host = from->device.type == PX_CPU;
   if (to_host && from_host) return copy_host(&t);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocks that are shorter than what tensors over their storage say, since the storage was resized.
-// While there are none, launches pay for one look at their number.
+// Shrunk storages: allocations shorter than the extent of their tensors, after a resize. Without
+// any, launches only load the counter.
 #include "device/state.h"
 
 int px__shrunk_count;

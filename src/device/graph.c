@@ -18,7 +18,7 @@ static px_status can_capture(void) {
 // ---- release
 
 // Ends the capture of all streams.
-static void disperse(px_graph *g) {
+static void end_streams(px_graph *g) {
   px__capture_finish(g);
   for (int i = 0; i < g->member_count; i++) {
     px_stream *s = g->members[i];
@@ -34,17 +34,17 @@ static void disperse(px_graph *g) {
   g->members = NULL, g->member_count = 0;
 }
 
-static void drop_sources(px_graph *g) {
-  while (g->sources) {
-    px__generator_state *s = g->sources;
-    g->sources = s->next;
+static void drop_generator_states(px_graph *g) {
+  while (g->generator_states) {
+    px__generator_state *s = g->generator_states;
+    g->generator_states = s->next;
     px__allocation_free(s->allocation);
     px_release(s->generator);
     px__free(s);
   }
 }
 
-static void close_leases(px_graph *g) {
+static void close_pools(px_graph *g) {
   for (int i = 0; i < g->pool_count; i++) {
     px__device *d = g->pools[i].device;
     px__device_lock(d);
@@ -61,16 +61,17 @@ static void clear(px_graph *g) {
   if (px__device_alive()) {
     if (g->native) px__rt.backend->graph_release(g->device->physical, g->native);
     if (g->kept) px__rt.backend->graph_drop(g->device->physical, g->kept);
-    drop_sources(g);
-    close_leases(g);
+    drop_generator_states(g);
+    close_pools(g);
   }
   px__free(g->works);
-  px__free(g->touches);
+  px__free(g->accesses);
   px__free(g->last_clock.at);
-  px_release(g->last);
+  px_release(g->last_stream);
   px_release(g->origin);
-  g->works = NULL, g->touches = NULL, g->last = g->origin = NULL, g->native = g->kept = NULL;
-  g->work_count = g->work_room = g->touch_count = g->touch_room = 0;
+  g->works = NULL, g->accesses = NULL, g->last_stream = g->origin = NULL,
+  g->native = g->kept = NULL;
+  g->work_count = g->work_capacity = g->access_count = g->access_capacity = 0;
   g->last_clock = (px__clock){0};
   g->device = NULL;
   g->pool = (px_graph_pool){0};
@@ -78,16 +79,16 @@ static void clear(px_graph *g) {
 
 // Moves the captured graph from the backend to `out` (NULL: drops it), and ends the capture.
 static px_status end_native(px_graph *g, void **out) {
-  bool keeps = out && out == &g->kept;
+  bool keep_captured = out && out == &g->kept;
   px__device_lock(g->device);
-  px_status status =
-      (keeps ? px__rt.backend->capture_keep : px__rt.backend->capture_end)(g->origin->native, out);
+  px_status status = (keep_captured ? px__rt.backend->capture_keep : px__rt.backend->capture_end)(
+      g->origin->native, out);
   px__device_unlock(g->device);
-  disperse(g);
+  end_streams(g);
   return status;
 }
 
-static void give_up(px_graph *g) {
+static void abort_capture(px_graph *g) {
   px__error_guard guard;
   px__error_save(&guard);
   if (px__device_alive() && end_native(g, NULL) != PX_OK) px_error_clear();
@@ -96,8 +97,8 @@ static void give_up(px_graph *g) {
 }
 
 static void reset(px_graph *g) {
-  if (g->underway)
-    give_up(g);
+  if (g->active)
+    abort_capture(g);
   else if (g->device)
     clear(g);
 }
@@ -185,15 +186,15 @@ px_status px_graph_begin(px_graph *graph, px_graph_pool pool, px_capture_mode mo
 }
 
 // Returns the error of an invalidated or unjoined capture.
-static px_status verdict(px_graph *g) {
+static px_status check_capture(px_graph *g) {
   const px_stream *origin = g->origin;
   bool joined = true;
   px__device_lock(origin->owner);
   px__captures_lock();
   for (int i = 0; i < g->member_count; i++) {
     const px_stream *s = g->members[i];
-    uint64_t last = __atomic_load_n(&s->captured, __ATOMIC_RELAXED);
-    joined &= s == origin || px__clock_at(&origin->clock, s->index) >= last;
+    uint64_t last_stream = __atomic_load_n(&s->captured, __ATOMIC_RELAXED);
+    joined &= s == origin || px__clock_at(&origin->clock, s->index) >= last_stream;
   }
   bool invalid = g->invalid;
   px__captures_unlock();
@@ -203,16 +204,16 @@ static px_status verdict(px_graph *g) {
 }
 
 static px_status finish(px_graph *g) {
-  PX_CHECK(g->underway && current_of(g) == g->origin, PX_RUNTIME,
+  PX_CHECK(g->active && current_of(g) == g->origin, PX_RUNTIME,
            "Capture must end on the same stream it began on.");
   if (g->mode != PX_CAPTURE_RELAXED && !pthread_equal(g->thread, pthread_self()))
     return px__capture_invalidate(g->id, 908);
-  px_status status = verdict(g);
+  px_status status = check_capture(g);
   if (status == PX_OK && px__fault(PX__FAULT_GRAPH))
     status = px_error_set(PX_ACCELERATOR, 0, __FILE__, __LINE__, __func__,
                           "a capture could not end (injected)");
-  if (status != PX_OK) return give_up(g), status;
-  status = end_native(g, g->keeps ? &g->kept : &g->native);
+  if (status != PX_OK) return abort_capture(g), status;
+  status = end_native(g, g->keep_captured ? &g->kept : &g->native);
   if (status != PX_OK) clear(g);
   return status;
 }
@@ -236,9 +237,9 @@ px_status px_graph_end(px_graph *graph) {
 static px_status check_races(const px_graph *g, const px__work *work) {
   px__work *works = NULL;
   px_access *accesses = NULL;
-  size_t most = (size_t)(g->touch_count + g->pool_count);
-  px_status status = px__alloc((void **)&works, most * sizeof *works);
-  if (status == PX_OK) status = px__alloc((void **)&accesses, most * sizeof *accesses);
+  size_t limit = (size_t)(g->access_count + g->pool_count);
+  px_status status = px__alloc((void **)&works, limit * sizeof *works);
+  if (status == PX_OK) status = px__alloc((void **)&accesses, limit * sizeof *accesses);
   int count = 0;
   for (int i = 0; i < g->pool_count && status == PX_OK; i++) {
     if (g->pools[i].device != g->device) continue;
@@ -246,13 +247,14 @@ static px_status check_races(const px_graph *g, const px__work *work) {
     accesses[count] = (px_access){.allocation = whole, .end = whole->bytes, .write = true};
     works[count++] = *work;
   }
-  for (int64_t i = 0; i < g->touch_count && status == PX_OK; i++) {
-    const px__captured_access *touch = &g->touches[i];
-    px__allocation *allocation = px__pool_allocation_at(g->device, touch->data);
-    if (!allocation || allocation->pub.bytes < touch->end) continue;
-    accesses[count] = (px_access){&allocation->pub, touch->begin, touch->end, touch->write, {{0}}};
-    memcpy(accesses[count].gaps, touch->gaps, sizeof touch->gaps);
-    works[count] = g->works[touch->work];
+  for (int64_t i = 0; i < g->access_count && status == PX_OK; i++) {
+    const px__captured_access *access = &g->accesses[i];
+    px__allocation *allocation = px__pool_allocation_at(g->device, access->data);
+    if (!allocation || allocation->pub.bytes < access->end) continue;
+    accesses[count] =
+        (px_access){&allocation->pub, access->begin, access->end, access->write, {{0}}};
+    memcpy(accesses[count].gaps, access->gaps, sizeof access->gaps);
+    works[count] = g->works[access->work];
     works[count].stream = work->stream, works[count].seq = work->seq, works[count].capture = 0;
     count++;
   }
@@ -263,7 +265,7 @@ static px_status check_races(const px_graph *g, const px__work *work) {
 }
 
 // Copies a generator's state to the graph's memory. Small enough to be copied by value.
-static px_status send(const px__generator_state *s, px_stream *stream) {
+static px_status send_state(const px__generator_state *s, px_stream *stream) {
   px_copy copy = {.kind = PX_COPY_HOST_TO_DEVICE,
                   .to = s->allocation->data,
                   .from = s->taken,
@@ -274,33 +276,33 @@ static px_status send(const px__generator_state *s, px_stream *stream) {
 }
 
 // The same for another device, on its current stream, ordered between the last replay and this one.
-static px_status send_apart(const px__generator_state *s, px_stream *stream) {
+static px_status send_to_other_device(const px__generator_state *s, px_stream *stream) {
   px_stream *own = px__stream_now(px__rt.devices[s->allocation->device.index]);
   px__work work;
   PX_TRY(px__stream_order(own, stream));
   PX_TRY(px__work_begin(&work, own, "graph_replay", NULL, 0));
-  px_status status = send(s, own);
+  px_status status = send_state(s, own);
   px__work_end(&work, false);
   PX_TRY(status);
   return px__stream_order(stream, own);
 }
 
-static bool is_apart(const px_graph *g, const px__generator_state *s) {
+static bool is_on_other_device(const px_graph *g, const px__generator_state *s) {
   return s->allocation->device.index != g->device->index;
 }
 
 static px_status launch(const px_graph *g, px_stream *stream) {
-  for (const px__generator_state *s = g->sources; s; s = s->next)
-    if (!is_apart(g, s)) PX_TRY(send(s, stream));
+  for (const px__generator_state *s = g->generator_states; s; s = s->next)
+    if (!is_on_other_device(g, s)) PX_TRY(send_state(s, stream));
   PX_CHECK(!px__fault(PX__FAULT_GRAPH), PX_ACCELERATOR, "a graph could not be replayed (injected)");
   return px__rt.backend->graph_launch(stream->native, g->native);
 }
 
 static px_status issue(px_graph *g, px_stream *stream, px__work *work) {
-  if (g->last && g->last != stream)
-    PX_TRY(px__stream_order_at(stream, g->last, g->last_seq, &g->last_clock));
-  for (const px__generator_state *s = g->sources; s; s = s->next)
-    if (is_apart(g, s)) PX_TRY(send_apart(s, stream));
+  if (g->last_stream && g->last_stream != stream)
+    PX_TRY(px__stream_order_at(stream, g->last_stream, g->last_seq, &g->last_clock));
+  for (const px__generator_state *s = g->generator_states; s; s = s->next)
+    if (is_on_other_device(g, s)) PX_TRY(send_to_other_device(s, stream));
   PX_TRY(px__work_begin(work, stream, "graph_replay", NULL, 0));
   px_status status = px__races() ? check_races(g, work) : PX_OK;
   if (status == PX_OK) status = px__clock_copy(&g->last_clock, &stream->clock);
@@ -331,14 +333,14 @@ static px_status replay(px_graph *g) {
            "Called CUDAGraph::replay without a preceding successful capture.");
   px_stream *stream = current_of(g);
   if (px__capture_of(stream)) return px__capture_invalidate(px__capture_of(stream), 900);
-  for (px__generator_state *s = g->sources; s; s = s->next)
+  for (px__generator_state *s = g->generator_states; s; s = s->next)
     s->draws->take(s->generator, s->words, s->taken);
   px__work work;
   px_status status = issue(g, stream, &work);
-  if (status != PX_OK) return give_back(g->sources), status;
+  if (status != PX_OK) return give_back(g->generator_states), status;
   px_retain(stream);
-  px_release(g->last);
-  g->last = stream, g->last_seq = work.seq;
+  px_release(g->last_stream);
+  g->last_stream = stream, g->last_seq = work.seq;
   return px__stream_blocks(stream) ? px__stream_finish(stream) : PX_OK;
 }
 
@@ -359,13 +361,13 @@ px_status px_graph_keep(px_graph *graph) {
   PX_CHECK(PX__BACKEND_HAS(px__rt.backend, graph_drop), PX_UNIMPLEMENTED,
            "the backend %s keeps no graphs", px__rt.backend->name);
   pthread_mutex_lock(&graph->lock);
-  graph->keeps = true;
+  graph->keep_captured = true;
   pthread_mutex_unlock(&graph->lock);
   return PX_OK;
 }
 
 static px_status instantiate(px_graph *g) {
-  PX_CHECK(g->keeps, PX_RUNTIME,
+  PX_CHECK(g->keep_captured, PX_RUNTIME,
            "instantiate() is intended to be called by the user only when keep_graph=true");
   PX_CHECK(g->kept, PX_RUNTIME, "capture_end() must have been called before calling instantiate");
   return make_ready(g);
@@ -380,8 +382,8 @@ px_status px_graph_instantiate(px_graph *graph) {
   return status;
 }
 
-static px_status need_kept(const px_graph *g) {
-  PX_CHECK(g->keeps, PX_RUNTIME,
+static px_status require_kept(const px_graph *g) {
+  PX_CHECK(g->keep_captured, PX_RUNTIME,
            "You cannot access the raw cudaGraph_t instance unless CUDAGraph was initialized with "
            "keep_graph=true");
   PX_CHECK(g->kept, PX_RUNTIME,
@@ -394,7 +396,7 @@ px_status px_graph_native(void **out, px_graph *graph, bool ready) {
   PX_GIVEN(out);
   PX_GIVEN(graph);
   pthread_mutex_lock(&graph->lock);
-  px_status status = ready ? PX_OK : need_kept(graph);
+  px_status status = ready ? PX_OK : require_kept(graph);
   *out = ready ? graph->native : graph->kept;
   pthread_mutex_unlock(&graph->lock);
   PX_TRY(status);
@@ -409,7 +411,7 @@ px_status px_graph_print(px_graph *graph, const char *path) {
   PX_GIVEN(path);
   if (px__rt.forked) return px__error_cuda(3);
   pthread_mutex_lock(&graph->lock);
-  px_status status = need_kept(graph);
+  px_status status = require_kept(graph);
   if (status == PX_OK)
     status = px__rt.backend->graph_print(graph->device->physical, graph->kept, path);
   pthread_mutex_unlock(&graph->lock);
@@ -418,15 +420,15 @@ px_status px_graph_print(px_graph *graph, const char *path) {
 
 // ---- random numbers
 
-static px__generator_state *source_of(const px_graph *g, int device, const void *generator) {
-  px__generator_state *s = g->sources;
+static px__generator_state *find_state(const px_graph *g, int device, const void *generator) {
+  px__generator_state *s = g->generator_states;
   while (s && !(s->generator == generator && s->allocation->device.index == device)) s = s->next;
   return s;
 }
 
 // The state is written before a replay, so no replayed work may write to its memory.
-static px_status source_new(px__generator_state **out, px__device *d, void *generator,
-                            const px__draw_functions *draws) {
+static px_status new_state(px__generator_state **out, px__device *d, void *generator,
+                           const px__draw_functions *draws) {
   px__generator_state *s;
   PX_TRY(PX_NEW(&s));
   px_status status = px__cache_new_lasting(&s->allocation, sizeof s->taken, d);
@@ -446,15 +448,15 @@ px_status px__capture_draw(px_launch *launch, int device, void *generator, uint6
   if (!capture) return PX_OK;
   px__captures_lock();
   px_graph *g = px__capture_by_id(capture);
-  px__generator_state *s = g ? source_of(g, device, generator) : NULL;
+  px__generator_state *s = g ? find_state(g, device, generator) : NULL;
   px__captures_unlock();
   if (!g) return px__error_cuda(901);
   // Only the thread working on the captured stream draws from it.
   if (!s) {
-    PX_TRY(source_new(&s, d, generator, draws));
+    PX_TRY(new_state(&s, d, generator, draws));
     px__captures_lock();
-    s->next = g->sources;
-    g->sources = s;
+    s->next = g->generator_states;
+    g->generator_states = s;
     px__captures_unlock();
   }
   launch->random = s->allocation->data;
@@ -470,9 +472,9 @@ px_status px_graph_pool_of(px_graph_pool *out, px_graph *graph) {
   PX_GIVEN(graph);
   pthread_mutex_lock(&graph->lock);
   *out = graph->pool;
-  bool something = graph->device != NULL;
+  bool captured = graph->device != NULL;
   pthread_mutex_unlock(&graph->lock);
-  PX_CHECK(something, PX_RUNTIME,
+  PX_CHECK(captured, PX_RUNTIME,
            "Called CUDAGraph::pool() without a preceding successful capture.");
   return PX_OK;
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Biased locks: the slow path of threads other than the owner.
 //
-// The barrier takes some microseconds. So a thread must take a lock a thousand times in a row to
-// become its owner, and more often after each revocation: the requirement doubles.
+// The barrier takes some microseconds. A thread must therefore take a lock a thousand times in a
+// row to become its owner, and more often after each revocation: the requirement doubles.
 #include "device/latch.h"
 
 #include <linux/membarrier.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What devices are and what they can reach.
+// Properties of devices, and peer access.
 #include "device/state.h"
 
 static bool is_device(int index) { return index >= 0 && index < px__rt.count; }
@@ -17,11 +17,11 @@ px_status px_device_get_properties(px_device_properties *out, int index) {
 px_status px__device_of_uuid(int *out, const unsigned char uuid[16]) {
   px_device_properties properties;
   PX_TRY(px_device_init());
-  for (*out = 0; *out < px__rt.count; ++*out) {  // without opening devices
+  for (*out = 0; *out < px__rt.count; ++*out) {  // does not open devices
     PX_TRY(px__rt.backend->properties(px__rt.devices[*out]->physical, &properties));
     if (!memcmp(properties.uuid, uuid, sizeof properties.uuid)) return PX_OK;
   }
-  PX_FAIL(PX_RUNTIME, "this process does not see the device that the handle is of");
+  PX_FAIL(PX_RUNTIME, "the device of the IPC handle is not visible to this process");
 }
 
 px_status px_device_memory(size_t *free, size_t *total, int index) {
@@ -43,39 +43,41 @@ px_status px_device_figure(int64_t *out, int index, px_figure figure) {
   PX_TRY(px_device_init());
   PX_TRY(px__device_get(&d, index < 0 ? px_device_peek() : index));
   bool known = px__rt.backend->figure && px__rt.backend->figure((int)d->physical, figure, out);
-  PX_CHECK(known, PX_UNIMPLEMENTED, "%s is not known of cuda:%d: the backend %s %s", names[figure],
-           d->index, px__rt.backend->name,
-           px__rt.backend->figure ? "has no NVML, or it does not tell" : "has no such figures");
+  PX_CHECK(
+      known, PX_UNIMPLEMENTED, "%s is unknown for cuda:%d: the backend %s %s", names[figure],
+      d->index, px__rt.backend->name,
+      px__rt.backend->figure ? "has no NVML, or NVML does not report it" : "has no such figures");
   return PX_OK;
 }
 
 // ---- plans of Fourier transforms
 
-// What the backend has after it was told `most`; device locked.
-static int64_t tell_plans(const px__device *d, int64_t most) {
+// Sets the backend's limit of cached plans (negative: unchanged). Returns the number of plans. Lock
+// held.
+static int64_t set_plan_limit(const px__device *d, int64_t limit) {
   const px_backend *b = px__rt.backend;
-  return PX__BACKEND_HAS(b, fft_plans) ? b->fft_plans(d->physical, most) : 0;
+  return PX__BACKEND_HAS(b, fft_plans) ? b->fft_plans(d->physical, limit) : 0;
 }
-px_status px_device_fft_plans(int64_t *count, int64_t *most, int index) {
+px_status px_device_fft_plans(int64_t *count, int64_t *limit, int index) {
   px__device *d;
   PX_GIVEN(count);
-  PX_GIVEN(most);
+  PX_GIVEN(limit);
   PX_TRY(px_device_init());
   PX_TRY(px__device_get(&d, index < 0 ? px_device_peek() : index));
   px__device_lock(d);
-  *count = tell_plans(d, -1), *most = d->fft_plans;
+  *count = set_plan_limit(d, -1), *limit = d->fft_plans;
   px__device_unlock(d);
   return PX_OK;
 }
-px_status px_device_set_fft_plans(int index, int64_t most) {
+px_status px_device_set_fft_plans(int index, int64_t limit) {
   px__device *d;
   PX_TRY(px_device_init());
   PX_TRY(px__device_get(&d, index < 0 ? px_device_peek() : index));
-  PX_CHECK(most >= 0, PX_RUNTIME, "cuFFT plan cache size must be non-negative, but got %lld",
-           (long long)most);
+  PX_CHECK(limit >= 0, PX_RUNTIME, "cuFFT plan cache size must be non-negative, but got %lld",
+           (long long)limit);
   px__device_lock(d);
-  d->fft_plans = most;
-  tell_plans(d, most);
+  d->fft_plans = limit;
+  set_plan_limit(d, limit);
   px__device_unlock(d);
   return PX_OK;
 }
@@ -84,8 +86,8 @@ px_status px_device_clear_fft_plans(int index) {
   PX_TRY(px_device_init());
   PX_TRY(px__device_get(&d, index < 0 ? px_device_peek() : index));
   px__device_lock(d);
-  tell_plans(d, 0);
-  tell_plans(d, d->fft_plans);
+  set_plan_limit(d, 0);
+  set_plan_limit(d, d->fft_plans);
   px__device_unlock(d);
   return PX_OK;
 }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The public functions of streams: making one, asking whether it is done, and waiting for it, by
-// the host or by another stream.
+// Public functions of streams: creation, queries, and waits of the host or of another stream.
 #include "device/queue.h"
 #include "device/state.h"
 
@@ -120,28 +119,28 @@ void px_device_fail(px_device device, const px_error *why) {
   if (device.type != PX_CUDA || px__device_get(&d, device.index) != PX_OK) return px_error_clear();
   if (why && px__alloc((void **)&kept, sizeof *kept) != PX_OK) return px_error_clear();
   if (why) *kept = *why;
-  // The first is told.
+  // The first error is kept.
   px_error *before = why ? NULL : __atomic_load_n(&d->callback_error, __ATOMIC_ACQUIRE);
   bool done = __atomic_compare_exchange_n(&d->callback_error, &before, kept, false,
                                           __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
   px__free(why ? (done ? NULL : kept) : (done ? before : NULL));
 }
 
-// Joins the clocks of the device's streams; leaves some out if there is no memory.
+// Joins the clocks of the device's streams. Skips some without memory.
 static void join_clocks(px__device *d, int count, px__clock *clock) {
   px__device_lock(d);
   for (int i = 0; i < count; i++) {
-    px__clock *one = &d->streams[i]->clock;
-    if (px__clock_reserve(clock, one->count) == PX_OK)
-      px__clock_join(clock, one);
+    px__clock *other = &d->streams[i]->clock;
+    if (px__clock_reserve(clock, other->count) == PX_OK)
+      px__clock_join(clock, other);
     else
       px_error_clear();
   }
   px__device_unlock(d);
 }
 
-// The program may end a backend's wait for a stream; its wait for the device is then a short one.
-static px_status wait_for_streams(const px__device *d, int count, const uint64_t *seqs) {
+// Waits for the streams one by one, interruptibly. The wait for the device is then short.
+static px_status wait_interruptibly(const px__device *d, int count, const uint64_t *seqs) {
   for (int i = 0; i < count && px_interrupt_wanted(); i++)
     if (px__synced(d->streams[i]) < seqs[i])
       PX_TRY(px__rt.backend->stream_synchronize(d->streams[i]->native));
@@ -159,7 +158,7 @@ px_status px_device_synchronize(int index) {
   int count = __atomic_load_n(&d->stream_count, __ATOMIC_ACQUIRE);
   for (int i = 0; i < count; i++) seqs[i] = px__issued(d->streams[i]);
   join_clocks(d, count, &clock);
-  px_status status = wait_for_streams(d, count, seqs);
+  px_status status = wait_interruptibly(d, count, seqs);
   if (status == PX_OK) status = px__broken_note(d, px__rt.backend->synchronize(d->physical));
   px__device_lock(d);
   for (int i = 0; i < count && status == PX_OK; i++) {

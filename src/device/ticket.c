@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Waiting for the uses of a allocation: before the host accesses it, and when it is freed.
+// Waits for pending uses of an allocation: before the host accesses it, and after it was freed.
 #include "device/state.h"
 
 px_status px__allocation_wait_conflicts(px_allocation *allocation, bool write, px_stream *by) {
@@ -27,13 +27,13 @@ px_status px__allocation_wait(px_allocation *allocation, const char *op, bool wr
   return px__allocation_host_access(op, &all);
 }
 
-// For a allocation that is being freed, to which nobody adds uses any more.
+// The allocation is being freed: no thread adds uses any more.
 void px__allocation_mark_uses(px__allocation *b) {
   for (int i = 0; i < b->use_count; i++) {
     px_stream *stream = b->uses[i].stream;
     if (px__completed(stream) >= b->uses[i].seq) continue;
     px__device_lock(stream->owner);
-    // Without a mark the ticket is settled later, by the stream's next mark or a wait.
+    // Without a mark the use is found done later, by the stream's next mark or a wait.
     if (px__stream_mark(stream) != PX_OK) px_error_clear();
     px__device_unlock(stream->owner);
   }

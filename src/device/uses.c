@@ -1,37 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which work uses a allocation.
+// Pending uses of an allocation.
 //
-// Work of a device allocation's own stream is not noted: stream order is enough. Every other use is
-// kept with its sequence number, one entry for each stream (and direction, for CPU blocks). When
-// the allocation is freed, these entries say when its memory may be reused (ticket.c).
+// Work on a device allocation's own stream is not recorded: stream order suffices. Other uses are
+// recorded with their sequence number, one entry per stream (and per direction in CPU memory). Once
+// the allocation is freed, they determine when its memory may be reused.
 #include "device/state.h"
 
-// Spin word held.
-static px_status use_capacity(px__allocation *b) {
+// Spin lock held.
+static px_status reserve_use(px__allocation *b) {
   if (b->use_count < b->use_capacity) return PX_OK;
   px__use *more;
-  uint16_t room = b->use_capacity ? (uint16_t)(2 * b->use_capacity) : PX__INLINE_USES;
+  uint16_t capacity = b->use_capacity ? (uint16_t)(2 * b->use_capacity) : PX__INLINE_USES;
   bool block = b->kind == PX__CACHED || b->kind == PX__RAW;
   if (block && b->use_capacity == 0) {
     b->uses = ((px__block *)b)->inline_uses;
     b->use_capacity = PX__INLINE_USES;
     return PX_OK;
   }
-  PX_TRY(px__alloc((void **)&more, room * sizeof *more));
+  PX_TRY(px__alloc((void **)&more, capacity * sizeof *more));
   if (b->use_count) memcpy(more, b->uses, b->use_count * sizeof *more);
   if (b->uses && !(block && b->uses == ((px__block *)b)->inline_uses)) px__free(b->uses);
-  b->uses = more, b->use_capacity = room;
+  b->uses = more, b->use_capacity = capacity;
   return PX_OK;
 }
 
-// Keeps the later of two uses on one stream; threads may add them in any order.
+// Keeps the later of two uses on one stream: threads may add them in any order.
 static px_status add_use(px__allocation *b, px__use use) {
   for (int i = 0; i < b->use_count; i++)
     if (b->uses[i].stream == use.stream && b->uses[i].write == use.write) {
       if (b->uses[i].seq <= use.seq) b->uses[i] = use;
       return PX_OK;
     }
-  PX_TRY(use_capacity(b));
+  PX_TRY(reserve_use(b));
   b->uses[b->use_count++] = use;
   return PX_OK;
 }
@@ -86,16 +86,16 @@ void px__allocation_drop_uses(px__allocation *b) {
   b->use_count = b->use_capacity = 0;
 }
 
-// Without uses nothing is pending, unless somebody else wants to see the accesses: launches with
-// odd operands, or the race checker, to which a wait that nobody asked for is none.
-static void settle(px__allocation *b) {
+// Without uses nothing is pending, unless every access must be seen: misaligned or shrunk memory,
+// or the race checker, to which an internal wait orders nothing.
+static void update_pending(px__allocation *b) {
   if (b->use_count) return;
   bool seen = b->pub.irregular || __atomic_load_n(&b->shadow, __ATOMIC_RELAXED);
   __atomic_store_n(&b->pub.pending, seen, __ATOMIC_RELEASE);
 }
 
-// Work of `by` itself comes behind what its clock has.
-static bool comes_before(const px__use *use, const px_stream *by) {
+// Work of `by` is ordered after all work in its clock.
+static bool is_ordered(const px__use *use, const px_stream *by) {
   return by && px__ordered(use->stream, use->seq, by);
 }
 
@@ -104,9 +104,9 @@ bool px__allocation_conflict(px__allocation *b, bool write, px_stream *by, px__u
   if (by) px__device_lock(by->owner);
   px__spin_acquire(&b->spin);
   for (int i = 0; i < b->use_count && !found; i++)
-    if ((write || b->uses[i].write) && !comes_before(&b->uses[i], by))
+    if ((write || b->uses[i].write) && !is_ordered(&b->uses[i], by))
       *out = b->uses[i], found = true;
-  settle(b);
+  update_pending(b);
   px__spin_release(&b->spin);
   if (by) px__device_unlock(by->owner);
   return found;
@@ -119,6 +119,6 @@ void px__allocation_forget_use(px__allocation *b, const px__use *use) {
       b->uses[i] = b->uses[--b->use_count];
       break;
     }
-  settle(b);
+  update_pending(b);
   px__spin_release(&b->spin);
 }
