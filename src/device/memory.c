@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The allocator's public functions: emptying the cache, a limit, memory past the cache, a snapshot
-// of all blocks, the history.
+// Public functions of the allocator: emptying the cache, limits, uncached memory, snapshots and the
+// history.
 #include "device/state.h"
 
 px_status px_memory_empty_cache(void) {
@@ -11,7 +11,7 @@ px_status px_memory_empty_cache(void) {
     if (!d) continue;
     px_status status = px__cache_wait(d);
     if (status == PX_ACCELERATOR)
-      px_error_clear();  // the device is broken, as its next call says: nothing of it goes back
+      px_error_clear();  // the device is broken, reported by its next call: nothing is released
     else
       PX_TRY(status);
     px__device_lock(d);
@@ -52,13 +52,13 @@ px_status px_memory_fraction(double *out, int device) {
   return PX_OK;
 }
 
-// ---- for allocators: memory of a device, past the cache
+// ---- device memory without the cache, for pluggable allocators
 px_status px_memory_device_alloc(void **out, size_t bytes, int device) {
   PX_GIVEN(out);
   px__device *d;
   *out = NULL;
   PX_TRY(px__device_resolve(&d, device));
-  PX_CHECK(bytes, PX_VALUE, "px_memory_device_alloc() wants at least a byte");
+  PX_CHECK(bytes, PX_VALUE, "px_memory_device_alloc() expects at least 1 byte, got 0");
   PX_CHECK(!px__fault(PX__FAULT_DEVICE_ALLOC), PX_OUT_OF_MEMORY, "no device memory (injected)");
   return px__rt.backend->alloc(d->physical, bytes, out);
 }
@@ -75,9 +75,9 @@ static const char *const states[] = {[PX__ALLOCATED] = "active_allocated",
                                      [PX__PENDING] = "active_pending_free",
                                      [PX__FREE] = "inactive"};
 
-// Once pages have moved, a run has some of several streams' and is of none. Viewers go from a
-// snapshot back through its events, and join what streams have in common; so all that tells of runs
-// says the same.
+// Once pages have moved, an expandable segment may hold blocks of several streams, and belongs to
+// none. Viewers replay the events back from a snapshot and merge by stream. Blocks and events of
+// such segments must therefore report the same stream.
 static bool is_shared(const px__device *d, bool paged, px_graph_pool pool) {
   return paged && d->cache.pages_moved && !pool.own && !pool.shared;
 }
@@ -103,10 +103,10 @@ static px_memory_block describe(const px__device *d, const px__segment *segment,
 
 typedef struct listing {
   px_memory_block *rows;
-  int64_t count, room;
+  int64_t count, capacity;
 } listing;
 
-// Counts the blocks, oldest segment first, and describes as many as there is room for. Lock held.
+// Counts the blocks, oldest segment first, and describes up to the capacity. Lock held.
 static void list_blocks(px__device *d, listing *l) {
   px__pool_flush(d);
   px__segment *oldest = d->cache.segments;
@@ -114,7 +114,7 @@ static void list_blocks(px__device *d, listing *l) {
   l->count = 0;
   for (px__segment *segment = oldest; segment; segment = segment->prev)
     for (px__block *block = segment->first; block; block = block->next, l->count++)
-      if (l->count < l->room) l->rows[l->count] = describe(d, segment, block);
+      if (l->count < l->capacity) l->rows[l->count] = describe(d, segment, block);
 }
 
 static void note_snapshot(px__device *d) {
@@ -131,11 +131,11 @@ px_status px__memory_blocks(px_memory_block **out, int64_t *count, int device) {
   for (;;) {
     px__device_lock(d);
     list_blocks(d, &l);
-    if (l.count <= l.room) note_snapshot(d);
+    if (l.count <= l.capacity) note_snapshot(d);
     px__device_unlock(d);
-    if (l.count <= l.room) break;
-    l.room = l.count + l.count / 8;
-    px_status status = px__realloc((void **)&l.rows, (size_t)l.room * sizeof *l.rows);
+    if (l.count <= l.capacity) break;
+    l.capacity = l.count + l.count / 8;
+    px_status status = px__realloc((void **)&l.rows, (size_t)l.capacity * sizeof *l.rows);
     if (status != PX_OK) return px__free(l.rows), status;
   }
   *out = l.rows, *count = l.count;
@@ -153,7 +153,7 @@ px_status px_memory_snapshot(int device, void (*each)(const px_memory_block *blo
   return PX_OK;
 }
 
-// ---- the history
+// ---- history
 px_status px_memory_record(const px_memory_history *history) {
   PX_CHECK(!history || history->max_entries >= 0, PX_VALUE,
            "max_entries must not be negative, but it is %lld", (long long)history->max_entries);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// State that all files of the layer share, and errors with the driver's codes.
+// Shared state of the layer, and errors with CUDA error codes.
 #include "device/state.h"
 
 _Thread_local int px__current_device;

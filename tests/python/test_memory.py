@@ -295,7 +295,7 @@ class Picture(unittest.TestCase):
         drawn = self.run_on(pickle.dumps(memory._snapshot()))
         memory._record_memory_history(enabled=None)
         texts = [e.text for e in ElementTree.fromstring(drawn).iter("{http://www.w3.org/2000/svg}text")]
-        self.assertIn("5 MiB  before the record", texts)
+        self.assertIn("5 MiB  before the history", texts)
         self.assertTrue(any(t.startswith("3 MiB  empty  test_memory.py:") for t in texts), texts)
         self.assertTrue(any(t == f"4 MiB  ones  test_memory.py:{line + 1}" for t in texts), texts)
         self.assertRegex(texts[0], r"^cuda:0: \d+ MiB live at most, at event ")
@@ -315,7 +315,7 @@ class Picture(unittest.TestCase):
     def test_what_is_no_snapshot_is_refused(self):
         for content, text in ((b"", "Ran out of input"), (pickle.dumps([]), "it has no segments and device_traces"),
                               (pickle.dumps(os.getcwd), "a snapshot has no posix.getcwd"),
-                              (pickle.dumps({"segments": [], "device_traces": [[]]}), "the snapshot has no events"),
+                              (pickle.dumps({"segments": [], "device_traces": [[]]}), "expected a snapshot with events"),
                               (pickle.dumps({"segments": 3, "device_traces": [[]]}), "its 'segments' is no list"),
                               (pickle.dumps({"segments": [], "device_traces": [3]}), "a trace is no list"),
                               (pickle.dumps({"segments": [], "device_traces": [[{"action": "alloc", "size": 1}]]}), "a part of it has no 'addr'"),
