@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cores that the process may use: those of its affinity, and no more than the limits of its
-// control groups and of those above them allow, which containers set. What cannot be read is no
-// limit.
+// The number of usable cores: the affinity mask, limited by the CPU quotas of the process's control
+// groups and their ancestors, as set by containers. Unreadable files mean no limit.
 #include "base/base_impl.h"
 
 #include <limits.h>
@@ -22,7 +21,7 @@ static bool read_numbers(const char *folder, const char *name, long long *out, i
   return found == count;
 }
 
-// The time that a period allows, and the period: of one file, or of one each in the older tree.
+// Reads quota and period: from cpu.max, or in cgroup v1 from two files.
 static bool read_share(const char *folder, long long share[2]) {
   bool found = read_numbers(folder, "cpu.max", share, 2) ||
                (read_numbers(folder, "cpu.cfs_quota_us", &share[0], 1) &&
@@ -30,7 +29,7 @@ static bool read_share(const char *folder, long long share[2]) {
   return found && share[0] > 0 && share[1] > 0;
 }
 
-// A part of a core counts as one.
+// Rounds up to whole cores.
 static void limit_by(const char *folder, int *limit) {
   long long share[2];
   if (!read_share(folder, share)) return;
@@ -38,8 +37,8 @@ static void limit_by(const char *folder, int *limit) {
   if (cores < *limit) *limit = (int)cores;
 }
 
-// The group at `path` below the folder, and those above it. In a container the path may be one of
-// the host, of which only the top is seen.
+// Applies the limits of the group at `path` and of its ancestors. In a container the path may
+// belong to the host; then only the root exists.
 static void limit_by_groups(const char *root, const char *below, const char *path, int *limit) {
   char folder[2 * LINE];
   size_t top = (size_t)snprintf(folder, sizeof folder, "%s%s", root, below);
@@ -66,7 +65,7 @@ int px__cores_of_groups(const char *root, const char *list) {
   char line[LINE];
   FILE *file = strlen(root) < LINE / 2 ? fopen(list, "re") : NULL;
   if (!file) return limit;
-  while (fgets(line, sizeof line, file)) {  // 4:cpu,cpuacct:/path, and 0::/path of one tree for all
+  while (fgets(line, sizeof line, file)) {  // v1: "4:cpu,cpuacct:/path"; v2: "0::/path"
     line[strcspn(line, "\n")] = 0;
     char *kinds = strchr(line, ':'), *path = kinds ? strchr(kinds + 1, ':') : NULL;
     if (!path) continue;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Environment variables. Only this file reads the environment, and it does so at each call, because
-// programs set variables after they have started.
+// Environment variables. Only this file reads the environment. It reads at each call, since
+// programs set variables after their start.
 #include "base/base_impl.h"
 
 #include <ctype.h>
@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-// ---- a reader for each type
+// ---- readers by type
 static const char *const truths[] = {"1", "true", "yes", "on"};
 static const char *const lies[] = {"0", "false", "no", "off"};
 
@@ -29,8 +29,7 @@ static px_status read_flag(const px_env_row *row, const char *text, void *out) {
   return PX_OK;
 }
 
-// Reads a whole number, with an optional suffix if it is of bytes. Returns the text behind it, or
-// NULL if there is no number.
+// Parses an integer, with an optional suffix if `bytes`. Returns the rest of the text, or NULL.
 static const char *read_number(const char *text, bool bytes, int64_t *out) {
   char *end;
   errno = 0;
@@ -42,7 +41,7 @@ static const char *read_number(const char *text, bool bytes, int64_t *out) {
   return px__mul_size(*out, (int64_t)1024 << 10 * (suffix - suffixes), out) ? NULL : end + 1;
 }
 
-// Whether `text` is a number, and within the bounds of "least..greatest", as a default is.
+// True if `text` is a number within the row's bounds "MIN..MAX". Defaults are always valid.
 static bool read_bounded(const px_env_row *row, const char *text, bool bytes, int64_t *out) {
   int64_t least, greatest;
   const char *end = read_number(text, bytes, out);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The error record of each thread, and the warning sink.
 //
-// Thread-local storage has but a pointer to it: access to that is fast in a library that Python
-// loads only as long as all of it fits into the few hundred bytes that the loader keeps free
-// (tools/binary.sh). A thread takes a record at its first error and gives it back when it ends.
-// Nothing is allocated for that unless many threads have one.
+// Thread-local storage holds only a pointer to it. Fast thread-local access, in a library loaded by
+// Python, requires all of it to fit in the few hundred bytes reserved by the loader
+// (tools/binary.sh). A thread takes a record at its first error and releases it at its end. Memory
+// is allocated only if many threads have one.
 #include "base/base_impl.h"
 #include "phlox/names.h"
 
@@ -13,14 +13,14 @@
 typedef struct record {
   px__thread_slot slot;
   px_error error;
-  const void *names;  // where `missed` is not
+  const void *names;  // set of names that lacks `missed`
   char missed[64];
 } record;
 enum { AT_START = 64 };
 static record first[AT_START];
-static px__thread_slot *records;  // atomic; only added to
+static px__thread_slot *records;  // atomic; never removed
 static _Thread_local record *mine;
-static _Thread_local bool lost;  // there was no memory for the thread's record
+static _Thread_local bool lost;  // no memory for the thread's record
 static const px_error no_error;
 static const px_error lost_error = {
     .code = PX_NOMEM, .message = "out of memory: there is no room for the text of an error"};
@@ -39,7 +39,7 @@ static void begin(void) {
   have_key = pthread_key_create(&at_exit, give_back) == 0;
 }
 
-// The thread's record; NULL without memory.
+// Returns the thread's record; NULL without memory.
 static record *own(void) {
   if (mine) return mine;
   pthread_once(&once, begin);
@@ -47,7 +47,7 @@ static record *own(void) {
   lost = !mine;
   if (!mine) return NULL;
   if (have_key) pthread_setspecific(at_exit, mine);
-  px_error_clear();  // what a thread has left that ended
+  px_error_clear();  // of the record's earlier thread
   mine->names = NULL;
   return mine;
 }
@@ -163,7 +163,7 @@ void px__error_restore(px__error_guard *guard) {
     px_error_clear();
 }
 
-// ---- names that a thread looked for in vain
+// ---- failed look-ups of names
 
 void px_name_miss(const void *names, const char *name) {
   record *to = own();

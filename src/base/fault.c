@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fault points: making the n-th allocation, launch, copy... fail, for tests. Always compiled.
+// Fault points: fail the n-th allocation, launch, copy... for tests. Always compiled in.
 #include <stdio.h>
 
 #include "base/base_impl.h"
 
-// 1 at the start, so that the first point passed reads PHLOX_FAULT.
+// Starts at 1: the first point reached then reads PHLOX_FAULT.
 int px__fault_armed = 1;
 
 static const char *const names[] = {
@@ -12,10 +12,10 @@ static const char *const names[] = {
     PX_FAULT_POINTS(XX)
 #undef XX
 };
-// Fields are atomic: many threads pass points.
+// Fields are atomic: many threads reach points.
 static struct {
-  int64_t nth;  // 0 disarmed
-  int64_t seen;
+  int64_t nth;   // 0: disarmed
+  int64_t seen;  // times reached since armed
   bool onward;
 } points[PX__FAULT_COUNT];
 
@@ -37,7 +37,7 @@ static void arm(int i, int64_t nth, bool onward) {
   __atomic_add_fetch(&px__fault_armed, (nth != 0) - before, __ATOMIC_RELAXED);
 }
 
-// One item of PHLOX_FAULT, "launch:3" or "copy:2+".
+// Parses an item of PHLOX_FAULT, "launch:3" or "copy:2+".
 static bool read_item(const char *at, size_t length, int *point, int64_t *nth, bool *onward) {
   char item[48], name[32];
   long long number = 0;
@@ -51,7 +51,7 @@ static bool read_item(const char *at, size_t length, int *point, int64_t *nth, b
   return *point >= 0 && number > 0 && !item[end + *onward];
 }
 
-// Arms the points of PHLOX_FAULT, or only checks the text.
+// Parses PHLOX_FAULT, and arms its points if `arms`.
 static px_status read_list(bool arms) {
   const char *text;
   PX_TRY(px__env_PHLOX_FAULT(&text));
@@ -86,7 +86,7 @@ px_status px__fault_begin(void) {
 }
 
 bool px__fault_hit(px__fault_point point) {
-  if (px__fault_begin() != PX_OK) return point == PX__FAULT_ALLOC;  // which tells why
+  if (px__fault_begin() != PX_OK) return point == PX__FAULT_ALLOC;  // its caller reports the error
   int64_t nth = __atomic_load_n(&points[point].nth, __ATOMIC_RELAXED);
   if (!nth) return false;
   int64_t seen = __atomic_add_fetch(&points[point].seen, 1, __ATOMIC_RELAXED);

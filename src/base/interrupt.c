@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ending a long call early: what waits or computes for long asks the thread's check now and then,
-// and fails when the check does. Cleanup must not end early: it holds interrupts off.
+// Cooperative cancellation: long waits and computations poll the thread's check and return its
+// error. Cleanup must not be interrupted, so it holds interrupts off.
 #include "base/base_impl.h"
 
 #include <time.h>
 
-// Asking takes at most a tenth of the time: in Python it may have to wait for another thread.
-enum { EVERY_NS = 20 * 1000 * 1000, SELDOM_NS = 100 * 1000 * 1000, SHARE = 10 };
+// Polling takes at most 1/SHARE of the time: in Python the check may wait for another thread.
+enum { EVERY_NS = 20 * 1000 * 1000, SELDOM_NS = 100 * 1000 * 1000, SHARE = 10 };  // interval limits
 static _Thread_local struct {
   px_interrupt_check check;
-  int held;           // calls of px_interrupt_hold
-  bool asking;        // inside of the check
-  bool alone;         // px_threads_alone; here, since memory of threads is scarce (error.c)
-  int64_t next;       // when it is asked again
-  px_status stopped;  // what told the kernel that runs to end early
+  int held;           // nesting depth of px_interrupt_hold
+  bool asking;        // the check is running
+  bool alone;         // px_threads_alone; here, since thread-local storage is scarce
+  int64_t next;       // time of the next poll
+  px_status stopped;  // interruption of the running kernel
 } here;
 int px__stop_count;
 
@@ -63,7 +63,7 @@ px_status px__stopped_forget(void) {
 void px_threads_alone(bool on) { here.alone = on; }
 bool px__thread_is_alone(void) { return here.alone; }
 
-// ---- large memory
+// ---- large copies
 enum { PIECE = 8 << 20 };
 static size_t piece(size_t left) { return left < PIECE ? left : PIECE; }
 

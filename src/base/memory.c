@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The library's host memory, starting threads, growing texts.
+// Host memory of the library, thread creation, growing texts.
 #include "base/base_impl.h"
 
 #include <stdio.h>
 
 static px_status no_memory(size_t bytes) {
-  PX_TRY(px__fault_begin());  // PHLOX_FAULT may be what is wrong
+  PX_TRY(px__fault_begin());  // a bad PHLOX_FAULT fails every allocation
   PX_FAIL(PX_NOMEM, "out of memory: could not allocate %zu bytes on the host", bytes);
 }
 

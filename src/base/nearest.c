@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Misspelt names: which of the names there are is the nearest.
+// Suggestions for misspelt names: the nearest valid name.
 #include "base/base_impl.h"
 
 enum { LONGEST = 48 };
@@ -9,7 +9,7 @@ static int least_of(int a, int b, int c) {
   return smaller < c ? smaller : c;
 }
 
-// The edit distance: how many letters to insert, remove or change.
+// Returns the edit distance: insertions, deletions and substitutions of letters.
 static int distance(const char *name, size_t length, const char *other) {
   int row[LONGEST + 1], corner;
   for (size_t k = 0; k <= length; k++) row[k] = (int)k;

@@ -1,22 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// Objects with reference counts, and how many of each class are alive.
+// Reference-counted objects, and the number of live objects per class.
 //
-// Each thread counts the objects that it makes and destroys in counters of its own, without locked
-// instructions; only the sum over all threads means something. A later thread takes over the
-// counters of a thread that ended. They are never freed.
+// Each thread counts the objects it creates and destroys in its own counters, without locked
+// instructions. Only the sum over all threads is meaningful. Counters of ended threads are reused
+// by later ones and never freed.
 //
-// Counts of references are atomic, but as long as the process has one thread they are not locked: a
-// locked instruction costs as much as ten others, and a view of a tensor counts four times.
+// Reference counts are atomic, but without locked instructions while the process has one thread. A
+// locked instruction costs as much as ten others, and a view of a tensor updates four counts.
 #include "base/pool.h"
 
-// A hash table by address: a class has its own row or a later one. Rows are never emptied.
+// A hash table by address, with linear probing. Rows are never emptied.
 static const px_class *classes[PX__CLASS_LIMIT];  // atomic
 
-static px__thread_cache shared = {.slot.taken =
-                                      true};     // of threads that have none; any may write it
-static px__thread_slot *tallies = &shared.slot;  // atomic; only added to
+static px__thread_cache shared = {.slot.taken = true};  // for threads without one; written by any
+static px__thread_slot *tallies = &shared.slot;         // atomic; never removed
 _Thread_local px__thread_cache *px__thread_cache_here;
-static _Thread_local bool over;  // the thread is ending, and has given its tally back
+static _Thread_local bool over;  // the thread is ending and has released its cache
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_key_t at_exit;
@@ -39,7 +38,7 @@ static void give_back(void *self) {
 
 static void make_key(void) { have_key = pthread_key_create(&at_exit, give_back) == 0; }
 
-// A thread that has no tally (no memory, or it is ending) counts in the shared one.
+// Threads without a cache (no memory, or ending) use the shared one.
 static void take_tally(void) {
   pthread_once(&once, make_key);
   if (over || !have_key) return;
@@ -54,7 +53,7 @@ static int first_row(const px_class *cls) {
   return (int)((uintptr_t)cls / sizeof *cls % PX__CLASS_LIMIT);
 }
 
-// More classes than rows: the last that was looked at is shared.
+// With more classes than rows, the last row probed is shared.
 static int find_row(const px_class *cls) {
   int row = first_row(cls);
   for (int k = 0; k < PX__CLASS_LIMIT; k++) {
@@ -106,8 +105,7 @@ void px__pool_drop(enum px__pool_kind kind, void *object) {
 void px_object_init(void *object, const px_class *cls) { px__object_init(object, cls); }
 void px_object_end(void *object) { px__object_end(object); }
 
-// Adds to the references of an object, and gives how many there are then. A thread that is started
-// later sees what was written before.
+// Returns the new number of references. Threads started later see earlier plain writes.
 static inline int32_t add_refs(px_object *head, int by) {
   if (!px__single_threaded()) return __atomic_add_fetch(&head->refs, by, __ATOMIC_ACQ_REL);
   int32_t refs = __atomic_load_n(&head->refs, __ATOMIC_RELAXED) + by;
@@ -123,7 +121,7 @@ void *px_retain(const void *object) {
 
 void px_release(void *object) {
   px_object *head = object;
-  // A count of one is ours alone, and nobody else can add to it: no atomic subtraction is needed.
+  // A single reference is the caller's: no thread can add one, so no atomic subtraction is needed.
   if (!head) return;
   if (__atomic_load_n(&head->refs, __ATOMIC_ACQUIRE) != 1 && add_refs(head, -1) != 0) return;
   head->cls->destroy(head);

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Free lists of the hot objects, one set a thread: a tensor costs no malloc in the steady state.
+// Per-thread free lists of hot objects: creating a tensor needs no malloc in the steady state.
 //
-// An object on a list is whole, but for the first word, which links it: its class and what every
-// new one begins with stay in it, so that who takes it writes only what differs. Objects that end
-// on another thread join that thread's list; lists are short, and emptied when their thread ends.
-// While faults are armed nothing is served from a list, so that the n-th allocation means the same
-// on every run. Under the address and thread sanitizers the lists are off.
+// A freed object stays initialised, except its first word, the link. Reuse rewrites only fields
+// that differ. An object freed on another thread joins that thread's list. Lists are short, and
+// emptied when their thread ends. They are bypassed while faults are armed, so that the n-th
+// allocation is the same in every run, and under the address and thread sanitizers.
 #pragma once
 #include "base/base_impl.h"
 
@@ -14,20 +13,20 @@ enum { PX__POOL_LIMIT = 256, PX__CLASS_LIMIT = 256 };
 
 typedef struct px__pool {
   void *top;
-  int64_t *live;  // how many of the class live, in the same tally; NULL before one ended
+  int64_t *live;  // the class's counter in the same thread cache; NULL before the first free
   int count;
 } px__pool;
-// What a thread has of objects: how many of each class it made, less those that it destroyed, by
-// row of object.c, and its lists. Counts are atomic: others read them.
+// A thread's free lists, and its counts of objects created less destroyed, by row of the class.
+// Counts are atomic: other threads read them.
 typedef struct px__thread_cache {
   px__thread_slot slot;
   px__pool pools[PX__POOL_KINDS];
   int64_t live[PX__CLASS_LIMIT];
 } px__thread_cache;
-// NULL: none yet, or the thread is ending.
+// The calling thread's; NULL before the first use and while the thread ends.
 extern _Thread_local PX__HIDDEN_THREAD px__thread_cache *px__thread_cache_here;
 
-// Ends an object that is on no list.
+// Destroys an object without putting it on a list.
 void px__pool_drop(enum px__pool_kind kind, void *object);
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -45,8 +44,8 @@ static inline void px__live_add(int64_t *live, int by) {
   __atomic_store_n(live, *live + by, __ATOMIC_RELAXED);
 }
 
-// Gives an object of the kind with one reference, as it ended, or NULL: the caller makes one. here:
-// px__thread_cache_here, which who takes or gives several looks for once.
+// Returns a freed object of the kind with one reference, otherwise unchanged; or NULL. `here` is
+// px__thread_cache_here, loaded once by callers of several functions.
 static inline void *px__pool_take(px__thread_cache *here, enum px__pool_kind kind) {
   if (!PX__POOL_ON || PX_UNLIKELY(!here || !here->pools[kind].top) || px__faults()) return NULL;
   px__pool *pool = &here->pools[kind];
@@ -58,7 +57,7 @@ static inline void *px__pool_take(px__thread_cache *here, enum px__pool_kind kin
   return object;
 }
 
-// Ends an object, and keeps it.
+// Destroys an object and puts it on the list.
 static inline void px__pool_give(px__thread_cache *here, enum px__pool_kind kind, void *object) {
   px__pool *pool = here ? &here->pools[kind] : NULL;
   if (!PX__POOL_ON || PX_UNLIKELY(!pool || !pool->live || pool->count >= PX__POOL_LIMIT)) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the processor has, as far as CPU kernels use it: found once, at the first question.
+// Processor features used by CPU kernels, detected once.
 #include "base/base_impl.h"
 
 #include <pthread.h>
@@ -18,13 +18,13 @@ px_status px__processor_check(void) {
 }
 
 #if defined(__x86_64__)
-// A bit of what cpuid says of features: 'a' and 'd' are its registers.
+// Tests a feature bit of cpuid leaf 7. 'a' and 'd' name the registers.
 static bool feature(unsigned subleaf, char where, int bit) {
   unsigned a = 0, b = 0, c = 0, d = 0;
   if (!__get_cpuid_count(7, subleaf, &a, &b, &c, &d)) return false;
   return (where == 'a' ? a : d) >> bit & 1;
 }
-// Linux keeps the tiles of threads only for a process that has asked for it.
+// Requests AMX tile state: Linux saves it only for processes with permission.
 static bool tiles_granted(void) {
   enum { ASK = 0x1023, TILE_DATA = 18 };
   return feature(0, 'd', 22) && feature(0, 'd', 24) && !syscall(SYS_arch_prctl, ASK, TILE_DATA);
@@ -48,7 +48,7 @@ static void find(void) {
   const char *asked;
   px_cpu_level most = PX_CPU_AMX;
   if (px__env_PHLOX_CPU(&asked) != PX_OK) {
-    px_error_clear();  // ops tell it
+    px_error_clear();  // reported by ops
     asked = "amx";
   }
   for (int i = 0; i <= (int)PX_CPU_AMX; i++)

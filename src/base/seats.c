@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocks that threads take, each for itself. A thread that ends leaves its block to a later one;
-// none is ever freed, so that lists are read without a lock.
+// Per-thread slots. A slot is reused after its thread has ended and is never freed, so readers of
+// the list need no lock.
 #include "base/base_impl.h"
 
 void px__thread_slot_add(px__thread_slot **list, px__thread_slot *slot) {

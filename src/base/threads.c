@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many threads the CPU kernels may use. The pool itself is the CPU backend's.
+// The thread count of CPU kernels. The thread pool belongs to the CPU backend.
 #include "base/base_impl.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static int threads;  // atomic; 0 until asked or set
+static int threads;  // atomic; 0: not chosen yet
 
 px_status px__threads_check(void) {
   int64_t unused = 0;
   return __atomic_load_n(&threads, __ATOMIC_RELAXED) ? PX_OK : px__env_PHLOX_THREADS(&unused);
 }
 
-// A number, or the first of a list of them; 0: there is none that is one, which is then ignored.
+// Parses OMP_NUM_THREADS, a number or a list with the count first. 0 if unset or malformed.
 static int asked_of_openmp(void) {
   const char *text = NULL;
   if (px__env_OMP_NUM_THREADS(&text) != PX_OK || !text) return 0;
@@ -22,7 +22,7 @@ static int asked_of_openmp(void) {
   return end != text && (!*end || *end == ',') && n > 0 && n <= INT32_MAX ? (int)n : 0;
 }
 
-// OMP_NUM_THREADS asks for no more than there are: PyTorch's products see to that, too.
+// OMP_NUM_THREADS is capped at the number of cores, as by matrix products of PyTorch.
 int px__threads_usual(void) {
   int cores = px__cores(), asked = asked_of_openmp();
   return asked > 0 && asked < cores ? asked : cores;
@@ -33,7 +33,7 @@ int px_num_threads(void) {
   int n = __atomic_load_n(&threads, __ATOMIC_RELAXED), none = 0;
   if (PX_LIKELY(n)) return n;
   int64_t asked = 0;
-  if (px__env_PHLOX_THREADS(&asked) != PX_OK)  // ops tell it
+  if (px__env_PHLOX_THREADS(&asked) != PX_OK)  // reported by ops
     return px_error_clear(), px__threads_usual();
   n = asked > 0 ? (int)asked : px__threads_usual();
   bool first =

@@ -109,10 +109,10 @@ static px_status open_peer(bool *open, px__device *from, px__device *to) {
 // Copies one piece: down on the source's stream, up on the destination's.
 static px_status copy_piece(const transfer *t, px_allocation *staging, px_stream *source,
                             px_stream *target) {
-  transfer down = {
+  transfer to_host = {
       .to = staging, .from = t->from, .from_offset = t->from_offset, .bytes = t->bytes};
   transfer to_device = {.to = t->to, .to_offset = t->to_offset, .from = staging, .bytes = t->bytes};
-  PX_TRY(issue(source, PX_COPY_DEVICE_TO_HOST, &down, true, true));
+  PX_TRY(issue(source, PX_COPY_DEVICE_TO_HOST, &to_host, true, true));
   PX_TRY(px__stream_order(target, source));
   return issue(target, PX_COPY_HOST_TO_DEVICE, &to_device, true, true);
 }
