@@ -21,7 +21,7 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_key_t at_exit;
 static bool have_key;
 
-static void empty(px__pool *pool) {
+static void empty(px__object_list *pool) {
   for (void *object = pool->top, *next; object; object = next) {
     next = *(void **)object;
     px__free(object);
@@ -32,7 +32,7 @@ static void empty(px__pool *pool) {
 static void give_back(void *self) {
   px__thread_cache *t = self;
   px__thread_cache_here = NULL, over = true;
-  for (int kind = 0; kind < PX__POOL_KINDS; kind++) empty(&t->pools[kind]);
+  for (int kind = 0; kind < PX__OBJECT_LIST_KINDS; kind++) empty(&t->pools[kind]);
   px__thread_slot_release(&t->slot);
 }
 
@@ -95,7 +95,7 @@ void px__object_init(void *object, const px_class *cls) {
 
 void px__object_end(void *object) { count(((px_object *)object)->cls, -1); }
 
-void px__pool_drop(enum px__pool_kind kind, void *object) {
+void px__object_destroy(enum px__object_list_kind kind, void *object) {
   px__thread_cache *mine = px__thread_cache_here;
   px__object_end(object);
   if (mine) mine->pools[kind].live = &mine->live[find_row(((px_object *)object)->cls)];

@@ -8,36 +8,40 @@
 #pragma once
 #include "base/base_impl.h"
 
-enum px__pool_kind { PX__POOL_TENSOR, PX__POOL_STORAGE, PX__POOL_KINDS };
-enum { PX__POOL_LIMIT = 256, PX__CLASS_LIMIT = 256 };
+enum px__object_list_kind {
+  PX__OBJECT_LIST_TENSOR,
+  PX__OBJECT_LIST_STORAGE,
+  PX__OBJECT_LIST_KINDS
+};
+enum { PX__OBJECT_LIST_LIMIT = 256, PX__CLASS_LIMIT = 256 };
 
-typedef struct px__pool {
+typedef struct px__object_list {
   void *top;
   int64_t *live;  // the class's counter in the same thread cache; NULL before the first free
   int count;
-} px__pool;
+} px__object_list;
 // A thread's free lists, and its counts of objects created less destroyed, by row of the class.
 // Counts are atomic: other threads read them.
 typedef struct px__thread_cache {
   px__thread_slot slot;
-  px__pool pools[PX__POOL_KINDS];
+  px__object_list pools[PX__OBJECT_LIST_KINDS];
   int64_t live[PX__CLASS_LIMIT];
 } px__thread_cache;
 // The calling thread's; NULL before the first use and while the thread ends.
 extern _Thread_local PX__HIDDEN_THREAD px__thread_cache *px__thread_cache_here;
 
 // Destroys an object without putting it on a list.
-void px__pool_drop(enum px__pool_kind kind, void *object);
+void px__object_destroy(enum px__object_list_kind kind, void *object);
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define PX__POOL_ON 0
+#define PX__OBJECT_LISTS_ON 0
 #elif defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define PX__POOL_ON 0
+#define PX__OBJECT_LISTS_ON 0
 #endif
 #endif
-#ifndef PX__POOL_ON
-#define PX__POOL_ON 1
+#ifndef PX__OBJECT_LISTS_ON
+#define PX__OBJECT_LISTS_ON 1
 #endif
 
 static inline void px__live_add(int64_t *live, int by) {
@@ -46,9 +50,10 @@ static inline void px__live_add(int64_t *live, int by) {
 
 // Returns a freed object of the kind with one reference, otherwise unchanged; or NULL. `here` is
 // px__thread_cache_here, loaded once by callers of several functions.
-static inline void *px__pool_take(px__thread_cache *here, enum px__pool_kind kind) {
-  if (!PX__POOL_ON || PX_UNLIKELY(!here || !here->pools[kind].top) || px__faults()) return NULL;
-  px__pool *pool = &here->pools[kind];
+static inline void *px__object_list_pop(px__thread_cache *here, enum px__object_list_kind kind) {
+  if (!PX__OBJECT_LISTS_ON || PX_UNLIKELY(!here || !here->pools[kind].top) || px__faults())
+    return NULL;
+  px__object_list *pool = &here->pools[kind];
   px_object *object = pool->top;
   pool->top = *(void **)object;
   pool->count--;
@@ -58,10 +63,12 @@ static inline void *px__pool_take(px__thread_cache *here, enum px__pool_kind kin
 }
 
 // Destroys an object and puts it on the list.
-static inline void px__pool_give(px__thread_cache *here, enum px__pool_kind kind, void *object) {
-  px__pool *pool = here ? &here->pools[kind] : NULL;
-  if (!PX__POOL_ON || PX_UNLIKELY(!pool || !pool->live || pool->count >= PX__POOL_LIMIT)) {
-    px__pool_drop(kind, object);
+static inline void px__object_list_push(px__thread_cache *here, enum px__object_list_kind kind,
+                                        void *object) {
+  px__object_list *pool = here ? &here->pools[kind] : NULL;
+  if (!PX__OBJECT_LISTS_ON ||
+      PX_UNLIKELY(!pool || !pool->live || pool->count >= PX__OBJECT_LIST_LIMIT)) {
+    px__object_destroy(kind, object);
     return;
   }
   px__live_add(pool->live, -1);

@@ -12,7 +12,7 @@ void px__storage_end_rest(px_storage *storage);
 
 static inline px_status px__storage_make(px_storage **out, px_allocation *block,
                                          px__thread_cache *here) {
-  *out = px__pool_take(here, PX__POOL_STORAGE);
+  *out = px__object_list_pop(here, PX__OBJECT_LIST_STORAGE);
   if (PX_UNLIKELY(!*out)) {
     PX_TRY(PX_NEW(out));
     px__object_init(*out, &px__storage_class);
@@ -48,7 +48,7 @@ static inline void px__storage_end(px_storage *storage, px__thread_cache *here) 
   storage->version = 0;
   storage->fixed = false;
   storage->shared = NULL;
-  px__pool_give(here, PX__POOL_STORAGE, storage);
+  px__object_list_push(here, PX__OBJECT_LIST_STORAGE, storage);
 }
 
 // px_release of a storage, or of NULL. Of one reference it is that of the caller alone.

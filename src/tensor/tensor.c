@@ -31,7 +31,7 @@ static void tensor_destroy(void *self) {
   t->user = NULL;
   if (t->base || t->version || t->autograd || t->beneath) end_rest(t);
   if (PX_UNLIKELY(t->sizes != t->own)) px__free(t->sizes), own_geometry(t);
-  px__pool_give(here, PX__POOL_TENSOR, t);
+  px__object_list_push(here, PX__OBJECT_LIST_TENSOR, t);
 }
 static const px_class tensor_class = {"tensor", tensor_destroy};
 
@@ -54,12 +54,12 @@ static px_tensor *tensor_new(void) {
 
 // A tensor with room for so many dimensions, or NULL.
 static px_tensor *find_tensor(int ndim, px__thread_cache *here) {
-  px_tensor *t = px__pool_take(here, PX__POOL_TENSOR);
+  px_tensor *t = px__object_list_pop(here, PX__OBJECT_LIST_TENSOR);
   if (PX_UNLIKELY(!t)) t = tensor_new();
   if (PX_LIKELY(ndim <= PX__OWN_DIMS) || !t) return t;
   t->ndim = 0;
   if (px__tensor_grow(t) == PX_OK) return t;
-  px__pool_give(here, PX__POOL_TENSOR, t);
+  px__object_list_push(here, PX__OBJECT_LIST_TENSOR, t);
   return NULL;
 }
 
