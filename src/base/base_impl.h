@@ -53,12 +53,12 @@ void px__object_end(void *object);
 
 // Number of threads with an interrupted CPU kernel; atomic. Read at each launch, since it is
 // cheaper than thread-local state.
-extern int px__stop_count;
-px_status px__stopped_forget(void);
+extern int px__interrupted_count;
+px_status px__interrupted_clear(void);
 // Called after a kernel: returns and clears the error of its interruption, or PX_OK.
-static inline px_status px__stopped_take(void) {
-  bool none = __atomic_load_n(&px__stop_count, __ATOMIC_RELAXED) == 0;
-  return __builtin_expect(none, 1) ? PX_OK : px__stopped_forget();
+static inline px_status px__interrupted_take(void) {
+  bool none = __atomic_load_n(&px__interrupted_count, __ATOMIC_RELAXED) == 0;
+  return __builtin_expect(none, 1) ? PX_OK : px__interrupted_clear();
 }
 // memcpy in pieces, interruptible between them.
 px_status px__copy_interruptible(void *to, const void *from, size_t bytes);
@@ -106,7 +106,7 @@ int px__cores_of_groups(const char *root, const char *list);
 // True if kernels of this thread run on it alone (px_threads_alone).
 bool px__thread_is_alone(void);
 // The default number of threads, without px_set_num_threads and PHLOX_THREADS.
-int px__threads_usual(void);
+int px__threads_default(void);
 // Fails if PHLOX_THREADS has a bad value, unless the program has set a count.
 px_status px__threads_check(void);
 // Fails if PHLOX_CPU has a bad value.

@@ -15,7 +15,7 @@ static _Thread_local struct {
   int64_t next;       // time of the next poll
   px_status stopped;  // interruption of the running kernel
 } here;
-int px__stop_count;
+int px__interrupted_count;
 
 void px_interrupt_set_check(px_interrupt_check check) { here.check = check; }
 
@@ -49,14 +49,14 @@ bool px_interrupt_due(void) {
   if (here.stopped != PX_OK) return true;
   here.stopped = px_interrupt_poll();
   if (here.stopped == PX_OK) return false;
-  __atomic_add_fetch(&px__stop_count, 1, __ATOMIC_RELAXED);
+  __atomic_add_fetch(&px__interrupted_count, 1, __ATOMIC_RELAXED);
   return true;
 }
 
-px_status px__stopped_forget(void) {
+px_status px__interrupted_clear(void) {
   px_status status = here.stopped;
   here.stopped = PX_OK;
-  if (status != PX_OK) __atomic_sub_fetch(&px__stop_count, 1, __ATOMIC_RELAXED);
+  if (status != PX_OK) __atomic_sub_fetch(&px__interrupted_count, 1, __ATOMIC_RELAXED);
   return status;
 }
 

@@ -23,7 +23,7 @@ static int asked_of_openmp(void) {
 }
 
 // OMP_NUM_THREADS is capped at the number of cores, as by matrix products of PyTorch.
-int px__threads_usual(void) {
+int px__threads_default(void) {
   int cores = px__cores(), asked = asked_of_openmp();
   return asked > 0 && asked < cores ? asked : cores;
 }
@@ -34,8 +34,8 @@ int px_num_threads(void) {
   if (PX_LIKELY(n)) return n;
   int64_t asked = 0;
   if (px__env_PHLOX_THREADS(&asked) != PX_OK)  // reported by ops
-    return px_error_clear(), px__threads_usual();
-  n = asked > 0 ? (int)asked : px__threads_usual();
+    return px_error_clear(), px__threads_default();
+  n = asked > 0 ? (int)asked : px__threads_default();
   bool first =
       __atomic_compare_exchange_n(&threads, &none, n, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
   return first ? n : none;

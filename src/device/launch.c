@@ -72,7 +72,7 @@ static inline px_status launch_host(px_launch *launch, const px_access *accesses
   launch->stream = NULL;
   px_status status =
       PX_UNLIKELY(irregular) ? px__launch_aligned(launch, accesses, count) : launch->kernel(launch);
-  px_status stopped = px__stopped_take();
+  px_status stopped = px__interrupted_take();
   if (PX_UNLIKELY(stopped != PX_OK)) return end_interrupted(stopped);
   if (PX_UNLIKELY(__atomic_load_n(&launch->fault->launch, __ATOMIC_RELAXED) != 0))
     return px__fault_error(launch->fault);
