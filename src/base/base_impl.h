@@ -149,9 +149,9 @@ __attribute__((warn_unused_result)) px_status px__thread_start(pthread_t *out, v
 // A growing text. Adding to it cannot fail: without memory it stays unchanged and sets `failed`.
 typedef struct px__text {
   char *at;
-  size_t length, room;
+  size_t length, capacity;
   bool failed;
 } px__text;
 void px__text_add(px__text *text, const char *format, ...) PX_PRINTF(2, 3);
 // Writes "[2, 3]" to `text` and returns it.
-const char *px__sizes_text(char *text, size_t room, int n, const int64_t *sizes);
+const char *px__sizes_text(char *text, size_t capacity, int n, const int64_t *sizes);

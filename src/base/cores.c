@@ -8,10 +8,10 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { LINE = 1024, NAME = 32 };
+enum { MAX_LINE = 1024, MAX_NAME = 32 };
 
 static bool read_numbers(const char *folder, const char *name, long long *out, int count) {
-  char path[2 * LINE + NAME];
+  char path[2 * MAX_LINE + MAX_NAME];
   int found = 0;
   snprintf(path, sizeof path, "%s/%s", folder, name);
   FILE *file = fopen(path, "re");
@@ -40,7 +40,7 @@ static void limit_by(const char *folder, int *limit) {
 // Applies the limits of the group at `path` and of its ancestors. In a container the path may
 // belong to the host; then only the root exists.
 static void limit_by_groups(const char *root, const char *below, const char *path, int *limit) {
-  char folder[2 * LINE];
+  char folder[2 * MAX_LINE];
   size_t top = (size_t)snprintf(folder, sizeof folder, "%s%s", root, below);
   snprintf(folder + top, sizeof folder - top, "%s", path);
   for (;;) {
@@ -62,18 +62,19 @@ static bool has_word(const char *words, const char *word) {
 
 int px__cores_of_groups(const char *root, const char *list) {
   int limit = INT_MAX;
-  char line[LINE];
-  FILE *file = strlen(root) < LINE / 2 ? fopen(list, "re") : NULL;
+  char line[MAX_LINE];
+  FILE *file = strlen(root) < MAX_LINE / 2 ? fopen(list, "re") : NULL;
   if (!file) return limit;
   while (fgets(line, sizeof line, file)) {  // v1: "4:cpu,cpuacct:/path"; v2: "0::/path"
     line[strcspn(line, "\n")] = 0;
-    char *kinds = strchr(line, ':'), *path = kinds ? strchr(kinds + 1, ':') : NULL;
+    char *controllers = strchr(line, ':'),
+         *path = controllers ? strchr(controllers + 1, ':') : NULL;
     if (!path) continue;
-    *kinds++ = *path++ = 0;
-    if (!*kinds) {
+    *controllers++ = *path++ = 0;
+    if (!*controllers) {
       limit_by_groups(root, "", path, &limit);
       limit_by_groups(root, "/unified", path, &limit);
-    } else if (has_word(kinds, "cpu")) {
+    } else if (has_word(controllers, "cpu")) {
       limit_by_groups(root, "/cpu", path, &limit);
     }
   }
@@ -83,7 +84,7 @@ int px__cores_of_groups(const char *root, const char *list) {
 
 int px__cores(void) {
   cpu_set_t set;
-  int mine = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+  int affinity = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
   int limit = px__cores_of_groups("/sys/fs/cgroup", "/proc/self/cgroup");
-  return limit < mine ? limit : mine;
+  return limit < affinity ? limit : affinity;
 }

@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 // ---- readers by type
-static const char *const truths[] = {"1", "true", "yes", "on"};
-static const char *const lies[] = {"0", "false", "no", "off"};
+static const char *const true_words[] = {"1", "true", "yes", "on"};
+static const char *const false_words[] = {"0", "false", "no", "off"};
 
 static bool among(const char *const words[4], const char *text) {
   for (int i = 0; i < 4; i++)
@@ -21,8 +21,8 @@ static bool among(const char *const words[4], const char *text) {
 }
 
 static px_status read_flag(const px_env_row *row, const char *text, void *out) {
-  bool on = among(truths, text);
-  PX_CHECK(on || among(lies, text), PX_VALUE,
+  bool on = among(true_words, text);
+  PX_CHECK(on || among(false_words, text), PX_VALUE,
            "%s must be 1, true, yes or on, or 0, false, no or off, but is '%.40s'", row->name,
            text);
   *(bool *)out = on;
@@ -43,12 +43,12 @@ static const char *read_number(const char *text, bool bytes, int64_t *out) {
 
 // True if `text` is a number within the row's bounds "MIN..MAX". Defaults are always valid.
 static bool read_bounded(const px_env_row *row, const char *text, bool bytes, int64_t *out) {
-  int64_t least, greatest;
+  int64_t min, max;
   const char *end = read_number(text, bytes, out);
   if (text == row->fallback) return true;
-  const char *dots = read_number(row->allowed, bytes, &least);
-  read_number(dots + 2, bytes, &greatest);
-  return end && !*end && *out >= least && *out <= greatest;
+  const char *dots = read_number(row->allowed, bytes, &min);
+  read_number(dots + 2, bytes, &max);
+  return end && !*end && *out >= min && *out <= max;
 }
 
 static px_status read_int(const px_env_row *row, const char *text, void *out) {

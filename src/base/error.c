@@ -16,8 +16,8 @@ typedef struct record {
   const void *names;  // set of names that lacks `missed`
   char missed[64];
 } record;
-enum { AT_START = 64 };
-static record first[AT_START];
+enum { STATIC_RECORDS = 64 };
+static record first[STATIC_RECORDS];
 static px__thread_slot *records;  // atomic; never removed
 static _Thread_local record *mine;
 static _Thread_local bool lost;  // no memory for the thread's record
@@ -29,14 +29,14 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_key_t at_exit;
 static bool have_key;
 
-static void give_back(void *self) {
+static void thread_exit(void *self) {
   mine = NULL;
   px__thread_slot_release(&((record *)self)->slot);
 }
 
 static void begin(void) {
-  for (int i = AT_START; i-- > 0;) px__thread_slot_add(&records, &first[i].slot);
-  have_key = pthread_key_create(&at_exit, give_back) == 0;
+  for (int i = STATIC_RECORDS; i-- > 0;) px__thread_slot_add(&records, &first[i].slot);
+  have_key = pthread_key_create(&at_exit, thread_exit) == 0;
 }
 
 // Returns the thread's record; NULL without memory.

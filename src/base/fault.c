@@ -16,7 +16,7 @@ static const char *const names[] = {
 static struct {
   int64_t nth;   // 0: disarmed
   int64_t seen;  // times reached since armed
-  bool onward;
+  bool from_then_on;
 } points[PX__FAULT_COUNT];
 
 static const char *name_at(const void *table, int i) {
@@ -29,16 +29,16 @@ static int point_of(const char *name) {
   return -1;
 }
 
-static void arm(int i, int64_t nth, bool onward) {
+static void arm(int i, int64_t nth, bool from_then_on) {
   int before = __atomic_load_n(&points[i].nth, __ATOMIC_RELAXED) != 0;
   __atomic_store_n(&points[i].seen, 0, __ATOMIC_RELAXED);
-  __atomic_store_n(&points[i].onward, onward, __ATOMIC_RELAXED);
+  __atomic_store_n(&points[i].from_then_on, from_then_on, __ATOMIC_RELAXED);
   __atomic_store_n(&points[i].nth, nth, __ATOMIC_RELAXED);
   __atomic_add_fetch(&px__fault_armed, (nth != 0) - before, __ATOMIC_RELAXED);
 }
 
 // Parses an item of PHLOX_FAULT, "launch:3" or "copy:2+".
-static bool read_item(const char *at, size_t length, int *point, int64_t *nth, bool *onward) {
+static bool read_item(const char *at, size_t length, int *point, int64_t *nth, bool *from_then_on) {
   char item[48], name[32];
   long long number = 0;
   int end = 0;
@@ -47,8 +47,8 @@ static bool read_item(const char *at, size_t length, int *point, int64_t *nth, b
   if (sscanf(item, "%31[a-z.]:%lld%n", name, &number, &end) != 2) return false;
   *point = point_of(name);
   *nth = number;
-  *onward = item[end] == '+';
-  return *point >= 0 && number > 0 && !item[end + *onward];
+  *from_then_on = item[end] == '+';
+  return *point >= 0 && number > 0 && !item[end + *from_then_on];
 }
 
 // Parses PHLOX_FAULT, and arms its points if `arms`.
@@ -59,12 +59,12 @@ static px_status read_list(bool arms) {
     size_t length = strcspn(at, ",");
     int point;
     int64_t nth;
-    bool onward;
-    PX_CHECK(read_item(at, length, &point, &nth, &onward), PX_VALUE,
+    bool from_then_on;
+    PX_CHECK(read_item(at, length, &point, &nth, &from_then_on), PX_VALUE,
              "PHLOX_FAULT must be fault points such as launch:3 or copy:2+, separated by commas, "
              "but is '%.40s'",
              text);
-    if (arms) arm(point, nth, onward);
+    if (arms) arm(point, nth, from_then_on);
     at += length + (at[length] == ',');
   }
   return PX_OK;
@@ -90,7 +90,7 @@ bool px__fault_hit(px__fault_point point) {
   int64_t nth = __atomic_load_n(&points[point].nth, __ATOMIC_RELAXED);
   if (!nth) return false;
   int64_t seen = __atomic_add_fetch(&points[point].seen, 1, __ATOMIC_RELAXED);
-  return seen == nth || (points[point].onward && seen > nth);
+  return seen == nth || (points[point].from_then_on && seen > nth);
 }
 
 px_status px_fault_arm(const char *point, int64_t nth, bool from_then_on) {

@@ -6,7 +6,11 @@
 #include <time.h>
 
 // Polling takes at most 1/SHARE of the time: in Python the check may wait for another thread.
-enum { EVERY_NS = 20 * 1000 * 1000, SELDOM_NS = 100 * 1000 * 1000, SHARE = 10 };  // interval limits
+enum {
+  MIN_INTERVAL_NS = 20 * 1000 * 1000,
+  MAX_INTERVAL_NS = 100 * 1000 * 1000,
+  SHARE = 10
+};  // interval limits
 static _Thread_local struct {
   px_interrupt_check check;
   int held;           // nesting depth of px_interrupt_hold
@@ -29,12 +33,14 @@ static int64_t now(void) {
   return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-static px_status ask(int64_t begin) {
+static px_status run_check(int64_t begin) {
   here.asking = true;
   px_status status = here.check();
   here.asking = false;
   int64_t end = now(), pause = (end - begin) * SHARE;
-  here.next = end + (pause < EVERY_NS ? EVERY_NS : pause > SELDOM_NS ? SELDOM_NS : pause);
+  here.next = end + (pause < MIN_INTERVAL_NS   ? MIN_INTERVAL_NS
+                     : pause > MAX_INTERVAL_NS ? MAX_INTERVAL_NS
+                                               : pause);
   return status;
 }
 
@@ -42,7 +48,7 @@ px_status px_interrupt_poll(void) {
   if (!px_interrupt_wanted()) return PX_OK;
   PX_CHECK(!px__fault(PX__FAULT_INTERRUPT), PX_RUNTIME, "interrupted (injected)");
   int64_t time = now();
-  return time < here.next ? PX_OK : ask(time);
+  return time < here.next ? PX_OK : run_check(time);
 }
 
 bool px_interrupt_due(void) {
@@ -82,7 +88,7 @@ void px_interrupt_wait(void *condition, void *mutex) {
   }
   struct timespec time;
   clock_gettime(CLOCK_REALTIME, &time);
-  time.tv_nsec += 2 * EVERY_NS;
+  time.tv_nsec += 2 * MIN_INTERVAL_NS;
   if (time.tv_nsec >= 1000000000) time.tv_sec++, time.tv_nsec -= 1000000000;
   (void)pthread_cond_timedwait(condition, mutex, &time);
 }

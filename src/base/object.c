@@ -13,9 +13,9 @@
 static const px_class *classes[PX__CLASS_LIMIT];  // atomic
 
 static px__thread_cache shared = {.slot.taken = true};  // for threads without one; written by any
-static px__thread_slot *tallies = &shared.slot;         // atomic; never removed
+static px__thread_slot *thread_caches = &shared.slot;   // atomic; never removed
 _Thread_local px__thread_cache *px__thread_cache_here;
-static _Thread_local bool over;  // the thread is ending and has released its cache
+static _Thread_local bool ending;  // the thread is ending and has released its cache
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_key_t at_exit;
@@ -29,20 +29,20 @@ static void empty(px__object_list *pool) {
   pool->top = NULL, pool->count = 0;
 }
 
-static void give_back(void *self) {
+static void thread_exit(void *self) {
   px__thread_cache *t = self;
-  px__thread_cache_here = NULL, over = true;
+  px__thread_cache_here = NULL, ending = true;
   for (int kind = 0; kind < PX__OBJECT_LIST_KINDS; kind++) empty(&t->pools[kind]);
   px__thread_slot_release(&t->slot);
 }
 
-static void make_key(void) { have_key = pthread_key_create(&at_exit, give_back) == 0; }
+static void make_key(void) { have_key = pthread_key_create(&at_exit, thread_exit) == 0; }
 
 // Threads without a cache (no memory, or ending) use the shared one.
-static void take_tally(void) {
+static void take_cache(void) {
   pthread_once(&once, make_key);
-  if (over || !have_key) return;
-  px__thread_cache *t = px__thread_slot_take(&tallies, sizeof *t);
+  if (ending || !have_key) return;
+  px__thread_cache *t = px__thread_slot_take(&thread_caches, sizeof *t);
   if (t && pthread_setspecific(at_exit, t))
     px__thread_slot_release(&t->slot);
   else
@@ -68,7 +68,7 @@ static int find_row(const px_class *cls) {
 }
 
 static __attribute__((noinline)) void count_slowly(const px_class *cls, int by) {
-  if (!px__thread_cache_here) take_tally();
+  if (!px__thread_cache_here) take_cache();
   px__thread_cache *mine = px__thread_cache_here;
   int64_t *live = &(mine ? mine : &shared)->live[find_row(cls)];
   if (mine)
@@ -144,7 +144,7 @@ int64_t px_live_objects(const char *name) {
   for (int row = 0; row < PX__CLASS_LIMIT; row++) {
     const px_class *cls = __atomic_load_n(&classes[row], __ATOMIC_RELAXED);
     if (!cls || (name && strcmp(name, cls->name))) continue;
-    for (px__thread_slot *s = __atomic_load_n(&tallies, __ATOMIC_ACQUIRE); s; s = s->next)
+    for (px__thread_slot *s = __atomic_load_n(&thread_caches, __ATOMIC_ACQUIRE); s; s = s->next)
       sum += __atomic_load_n(&((px__thread_cache *)s)->live[row], __ATOMIC_RELAXED);
   }
   return sum;

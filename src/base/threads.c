@@ -13,7 +13,7 @@ px_status px__threads_check(void) {
 }
 
 // Parses OMP_NUM_THREADS, a number or a list with the count first. 0 if unset or malformed.
-static int asked_of_openmp(void) {
+static int openmp_threads(void) {
   const char *text = NULL;
   if (px__env_OMP_NUM_THREADS(&text) != PX_OK || !text) return 0;
   char *end;
@@ -24,18 +24,18 @@ static int asked_of_openmp(void) {
 
 // OMP_NUM_THREADS is capped at the number of cores, as by matrix products of PyTorch.
 int px__threads_default(void) {
-  int cores = px__cores(), asked = asked_of_openmp();
-  return asked > 0 && asked < cores ? asked : cores;
+  int cores = px__cores(), wanted = openmp_threads();
+  return wanted > 0 && wanted < cores ? wanted : cores;
 }
 
 int px_num_threads(void) {
   if (px__thread_is_alone()) return 1;
   int n = __atomic_load_n(&threads, __ATOMIC_RELAXED), none = 0;
   if (PX_LIKELY(n)) return n;
-  int64_t asked = 0;
-  if (px__env_PHLOX_THREADS(&asked) != PX_OK)  // reported by ops
+  int64_t wanted = 0;
+  if (px__env_PHLOX_THREADS(&wanted) != PX_OK)  // reported by ops
     return px_error_clear(), px__threads_default();
-  n = asked > 0 ? (int)asked : px__threads_default();
+  n = wanted > 0 ? (int)wanted : px__threads_default();
   bool first =
       __atomic_compare_exchange_n(&threads, &none, n, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
   return first ? n : none;
