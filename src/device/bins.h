@@ -57,9 +57,9 @@ __attribute__((always_inline)) static inline px_allocation *px__bin_take(
   px__fast_bin *bin = px__bin_of(stream, bytes <= PX__SMALL_MAX);
   px__block *block;
   if (!__atomic_load_n(&bin->block, __ATOMIC_RELAXED) || !px__bin_enabled(stream)) return NULL;
-  if (PX_LIKELY(px__biased_lock_try(&bin->latch, me))) {
+  if (PX_LIKELY(px__biased_lock_try(&bin->lock, me))) {
     block = px__bin_pop(bin, bytes);
-    px__biased_lock_leave(&bin->latch, me);
+    px__biased_lock_leave(&bin->lock, me);
   } else {
     block = px__bin_pop_shared(bin, bytes);
   }
@@ -74,8 +74,8 @@ static inline bool px__bin_put(px__block *block) {
     return false;
   if (PX_UNLIKELY(block->allocation.uses != NULL)) px__allocation_drop_uses(&block->allocation);
   px__biased_lock_thread *me = px__biased_lock_here;
-  if (PX_UNLIKELY(!px__biased_lock_try(&bin->latch, me))) return px__bin_push_shared(bin, block);
+  if (PX_UNLIKELY(!px__biased_lock_try(&bin->lock, me))) return px__bin_push_shared(bin, block);
   bool taken = px__bin_push(bin, block);
-  px__biased_lock_leave(&bin->latch, me);
+  px__biased_lock_leave(&bin->lock, me);
   return taken;
 }

@@ -53,7 +53,7 @@ struct px_graph {
   px__generator_state *generator_states;
 };
 
-// ---- captures.c
+// ---- the list of captures
 // The captures' lock; the list of graphs, with a new capture id for each entry; the end of a
 // capture; the active capture of an id, or NULL (lock held).
 void px__captures_lock(void);
@@ -63,6 +63,6 @@ void px__capture_register(px_graph *graph);
 void px__capture_unregister(px_graph *graph);
 void px__capture_finish(px_graph *graph);
 px_graph *px__capture_by_id(uint64_t capture);
-// ---- capture.c
+// ---- streams of a capture
 // Adds the stream to the capture. Its device's lock is held, the captures' lock is not.
 px_status px__capture_add(px_graph *graph, px_stream *stream) __attribute__((warn_unused_result));

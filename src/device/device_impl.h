@@ -69,7 +69,8 @@ px_status px__allocation_record(px_event *event, px_allocation *allocation)
     __attribute__((warn_unused_result));
 // Makes later work on all streams of a device wait for an event.
 px_status px__device_wait_event(int device, px_event *event) __attribute__((warn_unused_result));
-// ---- IPC. share returns a handle of the backend's allocation and the offset in it. open maps such
+// ---- IPC
+// share returns a handle of the backend's allocation and the offset in it. open maps such
 // memory of another process. It calls release(context) after the last work on it, but not if open
 // itself fails.
 typedef struct px__foreign {
@@ -84,7 +85,7 @@ px_status px__allocation_share(px_ipc_handle *out, size_t *offset, px_allocation
     __attribute__((warn_unused_result));
 px_status px__allocation_open(px_allocation **out, int device, const px__foreign *foreign)
     __attribute__((warn_unused_result));
-// ---- files.c
+// ---- memory files
 // A memory file of fixed size; the handle of one; a descriptor for a handle. The caller closes
 // descriptors. PX_VALUE, PX_RUNTIME.
 px_status px__file_new(int *out, size_t bytes) __attribute__((warn_unused_result));
@@ -158,7 +159,7 @@ bool px__launch_batch_active(void);
 // The outermost op called by this thread, for errors; NULL outside a call. Set by the layer of ops.
 extern _Thread_local PX__HIDDEN_THREAD const char *px__caller;
 
-// ---- profile.c
+// ---- the profiler
 // enter_op begins the event of an op; px_profile_leave ends it. `name` is a constant, `shapes` the
 // sizes of the arguments as text. memory and flops add allocated (or, negative, freed) bytes and
 // floating-point operations to the current event of the thread.

@@ -2,10 +2,10 @@
 // CPU memory: header and data in one malloc block, the data starting on its own cache line.
 //
 // Freed allocations up to 1 MiB go to free lists of the freeing thread, with four size classes per
-// power of two. A thread caches at most CACHE_BYTES, and frees all at its end. Larger ones have huge
-// pages and share one list of at most LARGE_BYTES, or 1/16 of the host's memory if that is less:
-// fresh pages cost more than most ops. Nothing is cached under AddressSanitizer, so that it detects
-// use after free.
+// power of two. A thread caches at most CACHE_BYTES, and frees all at its end. Larger ones have
+// huge pages and share one list of at most LARGE_BYTES, or 1/16 of the host's memory if that is
+// less: fresh pages cost more than most ops. Nothing is cached under AddressSanitizer, so that it
+// detects use after free.
 #include "device/state.h"
 
 #include <sys/mman.h>

@@ -118,8 +118,8 @@ static uint64_t kind_of(const px_launch *launch) {
 static uint64_t *slot_of(px__device *d, uint64_t kind) {
   for (uint64_t at = kind >> 32;; at++) {
     uint64_t *slot = &d->launch_kinds[at % PX__LAUNCH_KINDS];
-    uint64_t there = __atomic_load_n(slot, __ATOMIC_RELAXED);
-    if (there == kind || !there) return slot;
+    uint64_t found = __atomic_load_n(slot, __ATOMIC_RELAXED);
+    if (found == kind || !found) return slot;
   }
 }
 

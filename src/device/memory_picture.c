@@ -131,7 +131,7 @@ static void add_reserved(drawing *d, int row) {
 static int add_device(drawing *d, int owners) {
   char text[BYTES];
   int others = d->read.count > owners ? d->read.count - owners : 0, shown = d->read.count - others;
-  d->scale = (double)HEIGHT / (double)(d->read.most > 1 ? d->read.most : 1);
+  d->scale = (double)HEIGHT / (double)(d->read.max > 1 ? d->read.max : 1);
   px__text_add(d->to, "<text x='%d' y='20' font-weight='bold'>cuda:%d: %s live at most, at ", LEFT,
                d->past->device, bytes_text(text, (double)d->read.columns[d->read.peak].total));
   add_time(d, d->read.peak);
@@ -145,8 +145,8 @@ static int add_device(drawing *d, int owners) {
   snprintf(text, sizeof text, "others (%d)", others);
   if (others) add_part(d, shown++, text);
   add_reserved(d, shown);
-  int least = TOP + HEIGHT + 40, legend = TOP + ROW * (shown + 2);
-  return legend > least ? legend : least;
+  int min_height = TOP + HEIGHT + 40, legend_height = TOP + ROW * (shown + 2);
+  return legend_height > min_height ? legend_height : min_height;
 }
 
 static bool has_blocks(const px_memory_past *past) {

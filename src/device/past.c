@@ -163,37 +163,37 @@ static void find_columns(const reader *r, px__usage_history *out, int64_t total)
     px__column *c = &out->columns[i];
     if (c->event < 0) *c = out->columns[i - 1];
     if (c->total > out->columns[out->peak].total) out->peak = i;
-    if (c->total > out->most) out->most = c->total;
-    if (c->reserved > out->most) out->most = c->reserved;
+    if (c->total > out->max) out->max = c->total;
+    if (c->reserved > out->max) out->max = c->reserved;
   }
 }
 
 // ---- bytes of each owner
 typedef struct rank {
   char *owner;
-  int64_t *held, at_peak, most;
+  int64_t *held, at_peak, max;
 } rank;
 
 static int by_rank(const void *a, const void *b) {
   const rank *x = a, *y = b;
   if (x->at_peak != y->at_peak) return x->at_peak > y->at_peak ? -1 : 1;
-  if (x->most != y->most) return x->most > y->most ? -1 : 1;
+  if (x->max != y->max) return x->max > y->max ? -1 : 1;
   return strcmp(x->owner, y->owner);
 }
 
 // Second pass over the events: the event of each column is known now.
 static void fill_columns(const reader *r, px__usage_history *out, rank *ranks, int64_t total) {
   int column = 0;
-  ranks[0].most = total;  // `most` holds the current bytes during this pass
+  ranks[0].max = total;  // `max` holds the current bytes during this pass
   for (int64_t i = 0; i < r->past->event_count; i++) {
-    if (r->changes[i].owner >= 0) ranks[r->changes[i].owner].most += r->changes[i].bytes;
+    if (r->changes[i].owner >= 0) ranks[r->changes[i].owner].max += r->changes[i].bytes;
     for (; column < PX__COLUMNS && out->columns[column].event == i; column++)
-      for (int n = 0; n < r->count; n++) ranks[n].held[column] = ranks[n].most;
+      for (int n = 0; n < r->count; n++) ranks[n].held[column] = ranks[n].max;
   }
   for (int n = 0; n < r->count; n++) {
-    ranks[n].most = 0, ranks[n].at_peak = ranks[n].held[out->peak];
+    ranks[n].max = 0, ranks[n].at_peak = ranks[n].held[out->peak];
     for (int i = 0; i < PX__COLUMNS; i++)
-      if (ranks[n].held[i] > ranks[n].most) ranks[n].most = ranks[n].held[i];
+      if (ranks[n].held[i] > ranks[n].max) ranks[n].max = ranks[n].held[i];
   }
 }
 
@@ -211,7 +211,7 @@ static px_status rank_owners(reader *r, px__usage_history *out, int64_t total) {
   qsort(ranks, count, sizeof *ranks, by_rank);
   for (size_t n = 0; n < count; n++) {
     r->owners[n] = ranks[n].owner, out->held[n] = ranks[n].held;
-    if (ranks[n].most > 0) out->count = (int)n + 1;
+    if (ranks[n].max > 0) out->count = (int)n + 1;
   }
   px__free(ranks);
   return PX_OK;
@@ -219,12 +219,12 @@ static px_status rank_owners(reader *r, px__usage_history *out, int64_t total) {
 
 static px_status reserve(reader *r) {
   const px_memory_past *p = r->past;
-  size_t events = (size_t)p->event_count, most = events + (size_t)p->block_count + 2;
-  for (r->capacity = 16; r->capacity < 2 * most;) r->capacity *= 2;
+  size_t events = (size_t)p->event_count, max = events + (size_t)p->block_count + 2;
+  for (r->capacity = 16; r->capacity < 2 * max;) r->capacity *= 2;
   PX_TRY(px__alloc((void **)&r->changes, (events + 1) * sizeof *r->changes));
   PX_TRY(px__alloc((void **)&r->slots, r->capacity * sizeof *r->slots));
   PX_TRY(px__alloc((void **)&r->names, r->capacity * sizeof *r->names));
-  return px__alloc((void **)&r->owners, most * sizeof *r->owners);
+  return px__alloc((void **)&r->owners, max * sizeof *r->owners);
 }
 
 static px_status read_all(reader *r, px__usage_history *out) {

@@ -19,7 +19,7 @@ typedef struct px__usage_history {
   int owner_count;  // all owners
   int count;        // owners with memory in a column; they come first
   int64_t **held;   // bytes by owner and column
-  int64_t most;     // maximum of all columns
+  int64_t max;      // maximum of all columns
   void *memory[2];  // backs `held` and its rows
 } px__usage_history;
 

@@ -175,18 +175,18 @@ static void put_ticks(const canvas *c, int bottom) {
 
 // Draws steps, at most one per pixel: its maximum.
 static void put_levels(const canvas *c, int top) {
-  double most = c->levels.most > 0 ? (double)c->levels.most : 1;
+  double peak = c->levels.peak > 0 ? (double)c->levels.peak : 1;
   fprintf(c->to, "<path fill='none' stroke='#a463f2' d='M%d %d", LEFT, top + CURVE);
   for (int64_t i = 0; i < c->levels.count;) {
     int x = (int)x_of(c, c->levels.rows[i].time);
     int64_t highest = INT64_MIN;
     for (; i < c->levels.count && (int)x_of(c, c->levels.rows[i].time) == x; i++)
       if (c->levels.rows[i].bytes > highest) highest = c->levels.rows[i].bytes;
-    double level = highest > 0 ? (double)highest / most : 0;
+    double level = highest > 0 ? (double)highest / peak : 0;
     fprintf(c->to, "H%dV%.1f", x, top + CURVE - CURVE * level);
   }
   fprintf(c->to, "H%d'/>\n<text x='%d' y='%d' text-anchor='end'>%.4g MiB</text>\n", LEFT + WIDTH,
-          LEFT - 8, top + 8, (double)c->levels.most / (1 << 20));
+          LEFT - 8, top + 8, (double)c->levels.peak / (1 << 20));
   fprintf(c->to, "<text x='%d' y='%d' text-anchor='end'>device memory</text>\n", LEFT - 8,
           top + CURVE);
 }

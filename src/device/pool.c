@@ -152,26 +152,26 @@ void px__pool_merge(px__device *d) {
 // ---- fast bins
 // For threads that do not own the bin's lock.
 __attribute__((noinline)) px__block *px__bin_pop_shared(px__fast_bin *bin, size_t bytes) {
-  px__biased_lock_thread *me = px__biased_lock_enter(&bin->latch);
+  px__biased_lock_thread *me = px__biased_lock_enter(&bin->lock);
   px__block *block = px__bin_pop(bin, bytes);
-  px__biased_lock_leave(&bin->latch, me);
+  px__biased_lock_leave(&bin->lock, me);
   return block;
 }
 __attribute__((noinline)) bool px__bin_push_shared(px__fast_bin *bin, px__block *block) {
-  px__biased_lock_thread *me = px__biased_lock_enter(&bin->latch);
+  px__biased_lock_thread *me = px__biased_lock_enter(&bin->lock);
   bool taken = px__bin_push(bin, block);
-  px__biased_lock_leave(&bin->latch, me);
+  px__biased_lock_leave(&bin->lock, me);
   return taken;
 }
 
 static void flush(px__device *d, px_stream *stream, bool small) {
   px__fast_bin *bin = px__bin_of(stream, small);
-  px__biased_lock_thread *me = px__biased_lock_enter(&bin->latch);
+  px__biased_lock_thread *me = px__biased_lock_enter(&bin->lock);
   px__block *block = bin->block;
   px__bin_counts counts = bin->counts;
   __atomic_store_n(&bin->block, NULL, __ATOMIC_RELAXED);
   bin->counts = (px__bin_counts){0};
-  px__biased_lock_leave(&bin->latch, me);
+  px__biased_lock_leave(&bin->lock, me);
   if (counts.count) px__statistics_add_bin(&d->cache.statistics, &counts, small);
   if (!block) return;
   px__statistics_free(&d->cache.statistics, block);
@@ -352,13 +352,13 @@ void px__pool_free(px__device *d, px__block *block, const px_traceback *stack) {
 
 void px__pool_sweep(px__device *d) {
   for (int i = 0; i < d->stream_count; i++) px__stream_poll(d->streams[i]);
-  for (px__block **place = &d->cache.pending; *place;) {
-    px__block *block = *place;
+  for (px__block **link = &d->cache.pending; *link;) {
+    px__block *block = *link;
     if (!px__allocation_is_reusable(&block->allocation, block->stream)) {
-      place = &block->queue;
+      link = &block->queue;
       continue;
     }
-    *place = block->queue;
+    *link = block->queue;
     block->ready = block->stream->issued;
     finish_free(d, block, block->stack);
   }

@@ -106,7 +106,7 @@ px_status px__levels_of(px__levels *out, const px_profile *profile) {
   qsort(out->rows, (size_t)count, sizeof *out->rows, by_time);
   for (int64_t i = 0; i < count; i++) {
     out->rows[i].bytes = bytes += out->rows[i].bytes;
-    if (bytes > out->most) out->most = bytes;
+    if (bytes > out->peak) out->peak = bytes;
   }
   return PX_OK;
 }
@@ -239,7 +239,7 @@ px_status px_profile_table(char **out, const px_profile *profile) {
   add_devices(&text, &spans);
   if (levels.count)
     px__text_add(&text, "Peak device memory allocated within the profile: %.3f MiB\n",
-                 (double)levels.most / (1 << 20));
+                 (double)levels.peak / (1 << 20));
   px__free(spans.rows);
   px__free(levels.rows);
   if (text.failed) return px__free(text.at), PX_NOMEM;

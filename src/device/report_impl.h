@@ -33,7 +33,7 @@ typedef struct px__level {
 } px__level;
 typedef struct px__levels {
   px__level *rows;  // by time
-  int64_t count, most;
+  int64_t count, peak;
 } px__levels;
 px_status px__levels_of(px__levels *out, const px_profile *profile)
     __attribute__((warn_unused_result));

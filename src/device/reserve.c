@@ -8,8 +8,8 @@
 // Reserved memory then exceeds the peak in use by the slack and the free parts of pages.
 //
 // A repeated step of a program may miss at the same request each time: pages taken from some blocks
-// are taken back later. Mapping pages is slower than most work on them. A repeated miss therefore gets new
-// pages, up to a limit, until the step fits.
+// are taken back later. Mapping pages is slower than most work on them. A repeated miss therefore
+// gets new pages, up to a limit, until the step fits.
 //
 // If the host runs ahead of its device, free blocks still have unfinished uses and keep their
 // pages. A request about to take more then waits for that work now and then, if only one stream has

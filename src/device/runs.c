@@ -112,7 +112,7 @@ static size_t unmap_of(px__device *d, px__block *block, size_t wanted) {
   return bytes && unmap_part(d, block, low, low + bytes) ? bytes : 0;
 }
 
-size_t px__runs_unmap(px__device *d, size_t wanted, px__block *const kept[2]) {
+size_t px__runs_unmap(px__device *d, size_t wanted, px__block *const excluded_blocks[2]) {
   size_t unmapped = 0;
   if (px__device_captures(d)) return 0;
   for (int i = 0; i < d->stream_count; i++) px__stream_query(d->streams[i]);
@@ -120,8 +120,9 @@ size_t px__runs_unmap(px__device *d, size_t wanted, px__block *const kept[2]) {
        segment = previous) {
     previous = segment->prev;
     if (!segment->paged || segment->private_pool) continue;
-    bool excluded = kept && ((kept[0] && kept[0]->segment == segment) ||
-                             (kept[1] && kept[1]->segment == segment));
+    bool excluded =
+        excluded_blocks && ((excluded_blocks[0] && excluded_blocks[0]->segment == segment) ||
+                            (excluded_blocks[1] && excluded_blocks[1]->segment == segment));
     if (!excluded && segment->size <= wanted - unmapped && px__segment_can_go(segment)) {
       unmapped += segment->size;
       px__segment_release(d, segment);
@@ -129,7 +130,7 @@ size_t px__runs_unmap(px__device *d, size_t wanted, px__block *const kept[2]) {
     }
     for (px__block *block = segment->first, *next; block && unmapped < wanted; block = next) {
       next = block->next;
-      if (!kept || (block != kept[0] && block != kept[1]))
+      if (!excluded_blocks || (block != excluded_blocks[0] && block != excluded_blocks[1]))
         unmapped += unmap_of(d, block, wanted - unmapped);
     }
   }
@@ -148,7 +149,7 @@ static bool is_same_kind(const px__segment *s, bool small) {
 }
 
 // Returns the block next to a gap if it may serve the request.
-static px__block *beside(const px__segment *s, const px__request *r, bool above) {
+static px__block *usable_neighbour(const px__segment *s, const px__request *r, bool above) {
   if (!is_same_kind(s, r->size <= PX__SMALL_MAX)) return NULL;
   px__block *block = above ? s->first : s->last;
   bool may = block->state == PX__FREE && px__ordered(block->stream, block->ready, r->stream);
@@ -158,7 +159,7 @@ static px__block *beside(const px__segment *s, const px__request *r, bool above)
 // Computes the new pages of the request in the gap [low, high). False if it does not fit.
 static bool try_gap(fit *out, const px__request *r, uintptr_t low, uintptr_t high,
                     px__segment *below, px__segment *above) {
-  px__block *a = beside(below, r, false), *b = beside(above, r, true);
+  px__block *a = usable_neighbour(below, r, false), *b = usable_neighbour(above, r, true);
   size_t under = a ? a->node.size : 0, over = b ? b->node.size : 0, gap = high - low;
   size_t bytes = r->size > under ? px__whole_pages(r->size - under) : 0;
   if (bytes <= gap) {

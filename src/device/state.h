@@ -51,7 +51,7 @@ typedef struct px__free_lists {
 // The block freed last on a stream, per pool. Guarded by its biased lock, with or without the lock
 // of the device.
 typedef struct px__fast_bin {
-  px__biased_lock latch;
+  px__biased_lock lock;
   px__block *block;  // atomic; also read without the lock
   px__bin_counts counts;
 } px__fast_bin;
@@ -98,14 +98,14 @@ typedef struct px__work {
   px_backward_site backward;
   int64_t profiled;  // its profiler event, or 0
 } px__work;
-// ---- clock.c
+// ---- virtual time
 // Reads the virtual clock, if the backend has one: the time of the latest record of an event, which
 // must be done; of the completed work of a stream; or without both, of the host thread that feeds
 // the current device. Returns false without a virtual clock.
 bool px__virtual_clock(const px_stream *stream, void *event, int64_t *out);
 // Called once the backend is chosen.
 void px__virtual_begin(void);
-// ---- profile.c
+// ---- the profiler
 px_status px__profile_start(const px_profile_options *options) __attribute__((warn_unused_result));
 int64_t px__profile_work_begin(const px__work *work);
 void px__profile_work_end(int64_t part);
@@ -177,9 +177,8 @@ struct px__private_pool {
   bool use_on_oom, no_split;    // use_on_oom and no_split of px_memory_pool_set
   px_memory_allocator plugged;  // for new segments; zeros: the backend
   px__free_lists free_lists;
-  px__stat reserved[3];  // bytes of its segments: all, large, small
-  px__allocation
-      replay_proxy;  // race checker: stands for the pool's memory, written by each replay
+  px__stat reserved[3];         // bytes of its segments: all, large, small
+  px__allocation replay_proxy;  // race checker: proxy of the pool's memory, written by each replay
 };
 static inline px_graph_pool px__private_pool_name(const px__private_pool *pool) {
   return pool ? pool->name : (px_graph_pool){0};
@@ -276,7 +275,7 @@ typedef struct px__runtime {
   px_memory_allocator plugged;            // replaces the cache; zeros: none
   px__device *devices[PX__DEVICES];
 } px__runtime;
-// ---- state.c
+// ---- the runtime
 extern px__runtime px__rt;
 extern _Thread_local PX__HIDDEN_THREAD int px__current_device;  // an index
 // True if the backend's table has an optional row, and it is set.
@@ -285,7 +284,7 @@ extern _Thread_local PX__HIDDEN_THREAD int px__current_device;  // an index
 extern px_stream *px__streams[PX__STREAM_LIMIT];  // by index
 px_status px__error_cuda(int code) __attribute__((warn_unused_result));
 
-// ---- registry.c
+// ---- devices
 // Returns the device, initialised and open. Fails with PX_ACCELERATOR 101 for a bad index.
 px_status px__device_open(px__device **out, int index) __attribute__((warn_unused_result));
 static inline px_status px__device_get(px__device **out, int index) {
@@ -300,20 +299,20 @@ static inline bool px__device_alive(void) {
 }
 static inline void px__device_lock(px__device *d) { pthread_mutex_lock(&d->lock); }
 static inline void px__device_unlock(px__device *d) { pthread_mutex_unlock(&d->lock); }
-// ---- visible.c
+// ---- visible devices
 // Lists the devices that CUDA_VISIBLE_DEVICES selects among `present`, in its order. Returns their
 // number, or -1 if one is named twice. `glance`: match UUIDs with the backend's glance_named, which
 // does not start the driver.
 int px__visible(const char *text, int present, const px_backend *backend, bool glance,
                 int physical[PX__DEVICES]);
-// ---- kernels.c
+// ---- CPU kernels
 const px_kernel_row *px__host_kernels(int *count);
 px_kernel px__host_kernel(const char *name);
-// ---- pack.c
+// ---- packing launches
 // Copies a launch and its arguments to `to`, if `capacity` bytes are enough. Returns the size.
 size_t px__launch_pack(const px_launch *launch, void *to, size_t capacity);
 
-// ---- captures.c, capture.c
+// ---- captures
 // Fails, and invalidates the capture, if a capture forbids to wait for or to query the stream
 // (NULL: any stream).
 px_status px__capture_check(const px_stream *stream) __attribute__((warn_unused_result));
@@ -330,7 +329,7 @@ px_status px__capture_join(px_stream *stream, uint64_t capture) __attribute__((w
 // Finds the captured launch of an id, in any graph.
 bool px__capture_find_launch(px__work *out, uint64_t id);
 
-// ---- sync.c
+// ---- waits of the host
 // Warns or fails before a synchronizing call, as px_sync_debug_set asked. No lock held.
 px_status px__sync_point(void) __attribute__((warn_unused_result));
 // Brackets a wait of the host with the hooks of px_wait_set_hooks.
@@ -341,16 +340,16 @@ typedef struct px__waiting {
 px__waiting px__wait_begin(void);
 void px__wait_end(px__waiting now);
 
-// ---- stream_pool.c
+// ---- streams
 extern px_stream px__cpu_stream;
 px_status px__stream_create(px_stream **out, px__device *d, int priority, int64_t id)
     __attribute__((warn_unused_result));
 // Returns a new reference to an unused stream, or to a new one. Lock held.
 px_status px__stream_acquire(px_stream **out, px__device *d, int priority)
     __attribute__((warn_unused_result));
-// Registers a stream of another library. Reuses the record `place`, which must be unheld and idle,
+// Registers a stream of another library. Takes over the record `reused`, unheld and idle,
 // unless it is NULL.
-px_status px__stream_register_foreign(px_stream **out, px__device *d, px_stream *place,
+px_status px__stream_register_foreign(px_stream **out, px__device *d, px_stream *reused,
                                       void *native, int priority)
     __attribute__((warn_unused_result));
 const char *px__stream_text(const px_stream *stream, char text[64]);
@@ -363,7 +362,7 @@ static inline px_stream *px__stream_now(const px__device *d) {
 }
 px_status px__stream_set_now(px_stream *stream);
 
-// ---- site.c
+// ---- call sites
 enum { PX__SITE_TEXT = 1024 };
 // Fills in the origin of work of the calling thread. `written` is its first written operand, or
 // NULL. No lock held.
@@ -377,7 +376,7 @@ void px__site_find(px_site *out);
 // Formats " at FILE:LINE in NODE of FILE:LINE"; unknown parts are left out.
 const char *px__site_text(const px__work *work, char text[PX__SITE_TEXT]);
 
-// ---- timeline.c
+// ---- issuing and ordering work
 // All work is issued here. px__work_begin locks the stream's device, numbers the work, records its
 // uses and checks for races. The caller hands it to the backend and calls px__work_end.
 static inline bool px__access_given(const px_access *access) {
@@ -453,7 +452,7 @@ px_status px__stream_wait_all(px_stream *s) __attribute__((warn_unused_result));
 // The same, then raises faults of kernels.
 px_status px__stream_finish(px_stream *s) __attribute__((warn_unused_result));
 
-// ---- records.c
+// ---- launch records and faults
 static inline void px__record_add(const px__work *work) {  // lock held
   work->stream->owner->ring[work->id % PX__RING] = *work;
 }
@@ -469,7 +468,7 @@ void px__fault_watch(void);
 // Clears a fault slot and returns its error.
 px_status px__fault_error(px_fault_slot *slot) __attribute__((warn_unused_result));
 
-// ---- uses.c
+// ---- uses of allocations
 // Records a use of the allocation by `work`.
 px_status px__allocation_add_use(px__allocation *allocation, const px__work *work, bool write)
     __attribute__((warn_unused_result));
@@ -483,7 +482,7 @@ void px__allocation_drop_uses(px__allocation *allocation);
 bool px__allocation_conflict(px__allocation *allocation, bool write, px_stream *by, px__use *out);
 void px__allocation_forget_use(px__allocation *allocation, const px__use *use);
 
-// ---- ticket.c
+// ---- pending uses
 // Blocks until all copies conflicting with an access by `by` (NULL: the host) are done.
 px_status px__allocation_wait_conflicts(px_allocation *allocation, bool write, px_stream *by)
     __attribute__((warn_unused_result));
@@ -492,38 +491,38 @@ void px__allocation_mark_uses(px__allocation *allocation);
 // Waits for the pending uses of a freed allocation.
 void px__allocation_wait_uses(px__allocation *allocation);
 
-// ---- aligned.c
+// ---- misaligned operands
 // Runs a CPU kernel on aligned copies of its misaligned operands.
 px_status px__launch_aligned(const px_launch *launch, const px_access *accesses, int count)
     __attribute__((warn_unused_result));
 
-// ---- wrapped.c, meta.c
+// ---- wrapped and meta allocations
 void px__wrapped_free(px_allocation *allocation);
 px_status px__meta_new(px_allocation **out, size_t bytes) __attribute__((warn_unused_result));
 void px__meta_free(px_allocation *allocation);
 // A copy from or to meta: a no-op, or an error if `to` is no meta allocation.
 px_status px__meta_copy(const px_allocation *to) __attribute__((warn_unused_result));
-// ---- host.c
+// ---- CPU memory
 px_status px__host_new(px_allocation **out, size_t bytes) __attribute__((warn_unused_result));
 void px__host_free(px_allocation *allocation);
-// ---- pinned_pages.c; the lock of page-locked memory is held
+// ---- pages of page-locked memory; its lock held
 // Reserves the address range. All of it is unmapped. False if it is reserved already, or fails.
 bool px__pinned_range(uintptr_t *at, size_t *bytes);
 // Returns the bytes of the unmapped pages touched by [low, high).
 size_t px__pinned_pages_missing(uintptr_t low, uintptr_t high);
 // Maps these pages. May have mapped some if it fails.
 px_status px__pinned_pages_map(uintptr_t low, uintptr_t high) __attribute__((warn_unused_result));
-// Unmaps pages inside [low, high), at most `most` bytes rounded up to pages. Returns the bytes.
-size_t px__pinned_pages_unmap(uintptr_t low, uintptr_t high, size_t most);
-// ---- pinned.c
+// Unmaps pages inside [low, high), at most `limit` bytes rounded up to pages. Returns the bytes.
+size_t px__pinned_pages_unmap(uintptr_t low, uintptr_t high, size_t limit);
+// ---- page-locked memory
 extern size_t px__pinned_max_cached;  // settings.pinned_max_cached; atomic
 void px__pinned_free(px_allocation *allocation);
-// ---- tree.c
+// ---- trees of free memory
 void px__tree_insert(px__node **root, px__node *node);
 void px__tree_remove(px__node **root, px__node *node);
 px__node *px__tree_lower_bound(px__node *root, size_t size);  // first of at least `size`
 px__node *px__tree_next(px__node *root, px__node *of);        // next in order
-// ---- pool.c; lock of the device held
+// ---- blocks; lock of the device held
 typedef struct px__request {
   px__device *device;
   px_stream *stream;
@@ -531,7 +530,7 @@ typedef struct px__request {
   bool exact;                 // a new segment gets no more bytes than this request
   bool mixed;                 // a new segment serves small and large requests
   bool may_wait;              // the caller can wait for work
-  bool retry_after_wait;      // output: it should, and then ask again
+  bool retry_after_wait;      // output: it should, and then retry
   const px_traceback *stack;  // of the caller, if history is recorded
 } px__request;
 // Allocates from free blocks; NULL if none fits.
@@ -572,7 +571,7 @@ enum { PX__GRAIN = 512, PX__SMALL_MAX = 1 << 20, PX__PAGE = 2 << 20 };
 // work.
 void px__block_coalesce(px__device *d, px__block *block);
 
-// ---- segments.c; lock held
+// ---- segments; lock held
 // Allocates from a new segment, of the size from the settings or (exact) no larger than needed.
 px_status px__segment_extend(px_allocation **out, const px__request *request)
     __attribute__((warn_unused_result));
@@ -599,27 +598,27 @@ static inline size_t px__whole_pages(size_t bytes) {
   return (bytes + PX__PAGE - 1) & ~(size_t)(PX__PAGE - 1);
 }
 
-// ---- runs.c; lock held
+// ---- expandable segments; lock held
 // Serves a request by growing an expandable segment with as few new pages as possible. Above `more`
 // bytes, unmaps as many pages elsewhere. *out is NULL if no gap fits.
 px_status px__runs_grow(px_allocation **out, const px__request *request, size_t more)
     __attribute__((warn_unused_result));
-// Unmaps up to `wanted` bytes of idle pages, oldest segments first, but none of the blocks `kept`
+// Unmaps up to `wanted` bytes of idle pages, oldest segments first, except in the blocks `excluded`
 // (may be NULL). Returns the bytes.
-size_t px__runs_unmap(px__device *d, size_t wanted, px__block *const kept[2]);
+size_t px__runs_unmap(px__device *d, size_t wanted, px__block *const excluded[2]);
 // Maps pages at an unmapped address, as a free block of the request's stream, coalesced with its
 // neighbours.
 px_status px__runs_map(px__block **out, const px__request *request, uintptr_t at, size_t bytes)
     __attribute__((warn_unused_result));
 
-// ---- thrift.c; lock held
+// ---- compact placement; lock held
 // True if the address range has few enough pages for compact placement.
 bool px__compact_possible(px__device *d);
 // Places a request by cost, if compact placement is on and the request is for no private pool. NULL
 // if nothing fits.
 px_allocation *px__compact_allocate(const px__request *request);
 
-// ---- plugged.c
+// ---- pluggable allocators
 px_status px__plugged_alloc(void **out, const px_memory_allocator *allocator,
                             const px__request *request, size_t bytes)
     __attribute__((warn_unused_result));
@@ -629,7 +628,7 @@ void px__plugged_release(const px_memory_allocator *allocator, px_stream *stream
 // held.
 void px__plugged_free(px__block *block);
 
-// ---- reserve.c; lock held
+// ---- limits of reserved memory; lock held
 // Tries the last steps before a request takes memory from the device. *out is NULL if none fits.
 void px__reserve_try(px_allocation **out, px__request *request);
 // Releases idle segments. `pages`, or if over the slack limit: also unmaps idle pages of others.
@@ -637,7 +636,7 @@ void px__reserve_release(px__device *d, bool pages);
 // Ends a use of a private pool. The last one also releases its idle segments.
 void px__reserve_end_pool(px__device *d, px__private_pool *pool);
 
-// ---- pages.c; lock held
+// ---- pages of expandable segments; lock held
 // True if new segments shall be expandable.
 bool px__pages_wanted(px__device *d);
 // Maps the segment's pages, at its address or at the first sufficient gap.
@@ -649,7 +648,7 @@ void px__pages_merge(px__device *d, px__segment *segment);
 // becomes the segment above the hole.
 void px__pages_unmap_part(px__device *d, px__segment *segment, uintptr_t at, size_t bytes,
                           px__segment *rest);
-// ---- rooms.c; lock held
+// ---- private pools; lock held
 // Returns the calling thread's latest route, or NULL.
 px__route *px__route_now(const px__cache *cache);
 // Finds or creates the pool of a name and adds a user; close removes one.
@@ -662,15 +661,15 @@ void px__private_pool_segment_gone(px__device *d, px__private_pool *pool);
 size_t px__private_pools_allocated(const px__device *d);
 // Returns the live allocation at an address, or NULL.
 px__allocation *px__pool_allocation_at(const px__device *d, const void *data);
-// ---- stack.c
+// ---- stacks
 // Return the op and the frames of the calling thread; NULL without memory. The first and the last
 // require no lock held. at_launch runs under the device's lock, for the launch being
 // issued.
 const px_traceback *px__stack_here(void);
 const px_traceback *px__stack_at_launch(void);
 const px_traceback *px__stack_of_lines(void);  // without the op
-// ---- history.c
-// Memory history. Stacks are collected without a lock; events are added under the device's lock.
+// ---- memory history
+// Stacks are collected without a lock; events are added under the device's lock.
 enum { PX__RECORDED = 1, PX__UNCACHED = 2, PX__PLUGGED = 4 };
 extern PX__HIDDEN int px__bins_disabled;  // atomic; reasons to bypass the fast bins
 static inline bool px__bins_disabled_for(int why) {
@@ -711,19 +710,19 @@ static inline void px__history_segment(px__device *d, px_memory_action action,
                                            .pool = px__private_pool_name(segment->private_pool),
                                            .stack = segment->stack});
 }
-// ---- memory.c
+// ---- snapshots
 // Copies of px_memory_snapshot's and px_memory_events' rows. Free with px__free; NULL if empty.
 px_status px__memory_blocks(px_memory_block **out, int64_t *count, int device)
     __attribute__((warn_unused_result));
 px_status px__memory_events(px_memory_event **out, int64_t *count, int device)
     __attribute__((warn_unused_result));
-// ---- configure.c
+// ---- settings
 // Reads the environment unless settings were made already. PX_VALUE with PyTorch's texts.
 px_status px__settings_start(void) __attribute__((warn_unused_result));
 px_status px__settings_warn(void) __attribute__((warn_unused_result));  // no lock held
 void px__settings_apply(px__device *d);                                 // no lock held
 void px__settings_limit(px__device *d, double fraction);                // lock held
-// ---- shortage.c
+// ---- text of out-of-memory errors
 enum { PX__SIZE_TEXT = 32 };
 const char *px__bytes_text(char text[PX__SIZE_TEXT], uint64_t bytes);  // "2.00 MiB"
 typedef struct px__shortage {
@@ -731,10 +730,10 @@ typedef struct px__shortage {
 } px__shortage;
 // Writes the explanation appended to an out-of-memory error.
 void px__shortage_text(char *text, size_t capacity, px__device *d, const px__shortage *shortage);
-// ---- out_of_memory.c
+// ---- out-of-memory errors
 // Fails with PyTorch's text for a request of `bytes`. No lock is needed.
 px_status px__out_of_memory(px__device *d, size_t bytes) __attribute__((warn_unused_result));
-// ---- cache.c
+// ---- the caching allocator
 // For use on all streams. In a capture, from memory never reused by the captured work.
 px_status px__cache_new_lasting(px_allocation **out, size_t bytes, px__device *d)
     __attribute__((warn_unused_result));
@@ -745,7 +744,7 @@ void px__cache_free(px_allocation *allocation);
 void px__cache_free_raw(px_allocation *allocation);  // of kind PX__RAW
 // Waits for issued work with uses of free memory or of pending frees. No lock held.
 px_status px__cache_wait(px__device *d) __attribute__((warn_unused_result));
-// ---- scratch.c
+// ---- scratch memory
 // Memory allocated by a backend while a launch is issued, under the device's lock.
 typedef struct px__scratch {
   px__device *device;     // of the launch being issued by this thread, or NULL
@@ -769,7 +768,7 @@ static inline px_status px__launch_finish(px__device *d, px_status status) {
   return status;
 }
 
-// ---- together.c
+// ---- launch batching
 // Hooks of a thread during launch batching, NULL otherwise. flush issues the batch, and runs before
 // other work is issued. release runs before an allocation's memory is reused. No lock held.
 typedef struct px__launch_batch_hooks {
@@ -788,7 +787,7 @@ px_status px__launch_batch_add(bool *taken, px__device *d, px_stream *stream,
                                const px_launch *launch, const px_access *accesses, int count)
     __attribute__((warn_unused_result));
 
-// ---- races.c
+// ---- the race checker
 px_status px__race_asked(bool *out)  // reads the environment
     __attribute__((warn_unused_result));
 bool px__race_start(void);

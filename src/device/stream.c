@@ -31,13 +31,13 @@ px_status px_stream_default(px_stream **out, px_device device) {
 
 px_device px_stream_device(const px_stream *stream) { return stream->device; }
 int px_stream_priority(const px_stream *stream) { return stream->priority; }
-px_status px_stream_priority_range(int *least, int *greatest) {
-  PX_GIVEN(least);
-  PX_GIVEN(greatest);
-  *least = *greatest = 0;
+px_status px_stream_priority_range(int *lowest, int *highest) {
+  PX_GIVEN(lowest);
+  PX_GIVEN(highest);
+  *lowest = *highest = 0;
   PX_TRY(px_device_init());
-  *least = px__rt.lowest_priority;
-  *greatest = px__rt.highest_priority;
+  *lowest = px__rt.lowest_priority;
+  *highest = px__rt.highest_priority;
   return PX_OK;
 }
 int64_t px_stream_id(const px_stream *stream) { return stream->id; }
@@ -114,16 +114,16 @@ px_status px__stream_queue(px_stream *stream, const char *name, const px_access 
 }
 
 void px_device_fail(px_device device, const px_error *why) {
-  px_error *kept = NULL;
+  px_error *copy = NULL;
   px__device *d;
   if (device.type != PX_CUDA || px__device_get(&d, device.index) != PX_OK) return px_error_clear();
-  if (why && px__alloc((void **)&kept, sizeof *kept) != PX_OK) return px_error_clear();
-  if (why) *kept = *why;
+  if (why && px__alloc((void **)&copy, sizeof *copy) != PX_OK) return px_error_clear();
+  if (why) *copy = *why;
   // The first error is kept.
   px_error *before = why ? NULL : __atomic_load_n(&d->callback_error, __ATOMIC_ACQUIRE);
-  bool done = __atomic_compare_exchange_n(&d->callback_error, &before, kept, false,
+  bool done = __atomic_compare_exchange_n(&d->callback_error, &before, copy, false,
                                           __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
-  px__free(why ? (done ? NULL : kept) : (done ? before : NULL));
+  px__free(why ? (done ? NULL : copy) : (done ? before : NULL));
 }
 
 // Joins the clocks of the device's streams. Skips some without memory.

@@ -79,11 +79,11 @@ px_status px__stream_acquire(px_stream **out, px__device *d, int priority) {
   return PX_OK;
 }
 
-px_status px__stream_register_foreign(px_stream **out, px__device *d, px_stream *slot, void *native,
-                                      int priority) {
-  px_stream *stream = slot;
-  if (slot) {
-    slot->native = native, slot->priority = priority, slot->id = new_id();
+px_status px__stream_register_foreign(px_stream **out, px__device *d, px_stream *reused,
+                                      void *native, int priority) {
+  px_stream *stream = reused;
+  if (reused) {
+    reused->native = native, reused->priority = priority, reused->id = new_id();
   } else {
     PX_TRY(check_limit(d));
     PX_TRY(wrap(&stream, d, priority, new_id(), native));

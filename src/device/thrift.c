@@ -79,7 +79,7 @@ static uint64_t cost_of(const survey *s, uintptr_t low, uintptr_t high, uintptr_
 
 // Tries both ends of a free range, and both ends of its whole pages.
 static void consider(survey *s, uintptr_t low, uintptr_t high, px__block *block,
-                     px__segment *const beside[2]) {
+                     px__segment *const around[2]) {
   size_t size = s->r->size;
   uintptr_t floor = high & ~(uintptr_t)(PX__PAGE - 1);
   uintptr_t candidates[] = {low, high - size, px__whole_pages(low), floor - size};
@@ -89,7 +89,7 @@ static void consider(survey *s, uintptr_t low, uintptr_t high, px__block *block,
     uint64_t cost = cost_of(s, low, high, at);
     if (cost > s->cost || (cost == s->cost && (!s->at || at >= s->at))) continue;
     s->cost = cost, s->at = cost == UINT64_MAX ? 0 : at;
-    s->block = block, s->below = beside[0], s->above = beside[1];
+    s->block = block, s->below = around[0], s->above = around[1];
   }
 }
 
@@ -106,14 +106,14 @@ static void choose(survey *s, bool gaps) {
   uintptr_t low = c->range;
   s->cost = UINT64_MAX, s->at = 0;
   for (px__segment *next = c->lowest, *below = NULL;; below = next, next = next->above) {
-    px__segment *beside[2] = {below, next};
+    px__segment *around[2] = {below, next};
     px__block *a = usable_neighbour(s, below, false), *b = usable_neighbour(s, next, true);
     uintptr_t high = next ? (uintptr_t)next->data : c->range_end;
     if (low < high && gaps)
-      consider(s, a ? a->node.address : low, b ? end_of(b) : high, NULL, beside);
+      consider(s, a ? a->node.address : low, b ? end_of(b) : high, NULL, around);
     if (!next) return;
     for (px__block *block = next->first; block; block = block->next)
-      if (is_usable(block, s->r)) consider(s, block->node.address, end_of(block), block, beside);
+      if (is_usable(block, s->r)) consider(s, block->node.address, end_of(block), block, around);
     low = (uintptr_t)next->data + next->size;
   }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What programs ask of virtual time; and the beginning of a profile, for which devices tell which
-// time there is.
+// Public functions of virtual time; and the start of a profile, after the devices' initialisation
+// determines if time is virtual.
 #include "device/state.h"
 #include "phlox/profile.h"
 
