@@ -164,8 +164,8 @@ static px_status raw_memory(void **out, const px__request *r) {
   return px__plugged_alloc(out, &px__rt.plugged, r, r->bytes);
 }
 
-// Without caching (PYTORCH_NO_CUDA_MEMORY_CACHING), or with an allocator in place of the cache.
-// Not in the statistics.
+// Without caching (PYTORCH_NO_CUDA_MEMORY_CACHING), or with an allocator in place of the cache. Not
+// in the statistics.
 static px_status new_raw(px_allocation **out, const px__request *r) {
   px__block *block;
   void *data = NULL;

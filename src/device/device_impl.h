@@ -70,9 +70,9 @@ px_status px__allocation_record(px_event *event, px_allocation *allocation)
 // Makes later work on all streams of a device wait for an event.
 px_status px__device_wait_event(int device, px_event *event) __attribute__((warn_unused_result));
 // ---- IPC
-// share returns a handle of the backend's allocation and the offset in it. open maps such
-// memory of another process. It calls release(context) after the last work on it, but not if open
-// itself fails.
+// share returns a handle of the backend's allocation and the offset in it. open maps such memory of
+// another process. It calls release(context) after the last work on it, but not if open itself
+// fails.
 typedef struct px__foreign {
   px_ipc_handle handle;
   size_t offset, bytes;

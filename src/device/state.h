@@ -347,8 +347,8 @@ px_status px__stream_create(px_stream **out, px__device *d, int priority, int64_
 // Returns a new reference to an unused stream, or to a new one. Lock held.
 px_status px__stream_acquire(px_stream **out, px__device *d, int priority)
     __attribute__((warn_unused_result));
-// Registers a stream of another library. Takes over the record `reused`, unheld and idle,
-// unless it is NULL.
+// Registers a stream of another library. Takes over the record `reused`, unheld and idle, unless it
+// is NULL.
 px_status px__stream_register_foreign(px_stream **out, px__device *d, px_stream *reused,
                                       void *native, int priority)
     __attribute__((warn_unused_result));
@@ -624,8 +624,7 @@ px_status px__plugged_alloc(void **out, const px_memory_allocator *allocator,
     __attribute__((warn_unused_result));
 void px__plugged_release(const px_memory_allocator *allocator, px_stream *stream, void *at,
                          size_t bytes);
-// Frees a raw allocation of the pluggable allocator. Waits for the stream; no lock
-// held.
+// Frees a raw allocation of the pluggable allocator. Waits for the stream; no lock held.
 void px__plugged_free(px__block *block);
 
 // ---- limits of reserved memory; lock held
@@ -663,8 +662,7 @@ size_t px__private_pools_allocated(const px__device *d);
 px__allocation *px__pool_allocation_at(const px__device *d, const void *data);
 // ---- stacks
 // Return the op and the frames of the calling thread; NULL without memory. The first and the last
-// require no lock held. at_launch runs under the device's lock, for the launch being
-// issued.
+// require no lock held. at_launch runs under the device's lock, for the launch being issued.
 const px_traceback *px__stack_here(void);
 const px_traceback *px__stack_at_launch(void);
 const px_traceback *px__stack_of_lines(void);  // without the op
