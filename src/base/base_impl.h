@@ -20,8 +20,8 @@
 #define PX__HIDDEN_THREAD __attribute__((visibility("hidden"), tls_model("local-dynamic")))
 #define PX_COUNT_OF(array) ((int)(sizeof(array) / sizeof((array)[0])))
 
-// Host memory, zeroed. px__alloc is the library's only malloc and passes the fault point "alloc".
-// px__free accepts NULL.
+// Host memory. px__alloc zeroes it; px__free accepts NULL. px__alloc and px__realloc pass the fault
+// point "alloc".
 __attribute__((warn_unused_result)) px_status px__alloc(void **out, size_t bytes);
 __attribute__((warn_unused_result)) px_status px__realloc(
     void **place, size_t bytes);  // new bytes are not zeroed; on failure *place is unchanged

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The caching allocator's policy: the steps before a request fails.
 //
-// 1. Free blocks of the stream, then usable ones of other streams, then a new segment.
-// 2. If the device is out of memory: call the reclaim functions of upper layers. Wait for pending
-//    frees and for work with uses of free blocks. Merge free neighbours of all streams. Search
-//    again.
+// 1. Free blocks of the stream, usable ones of other streams, a new segment.
+// 2. Once the device is out of memory: call the reclaim functions of upper layers. Wait for
+//    pending frees, and for work with uses of free blocks. Merge free neighbours. Search again.
 // 3. Move free pages to the best gap for the request.
-// 4. Release idle segments and try a new segment again. Search again, also blocks of the other
-// kind.
-//    Try a segment no larger than the request.
+// 4. Release idle segments and retry a new segment. Search again, also blocks of the other kind.
+// 5. Try a segment no larger than the request, then private pools with use_on_oom.
 #include "device/bins.h"
 
 #define MAX_BYTES ((size_t)PTRDIFF_MAX / 2)  // bytes of the largest allocation

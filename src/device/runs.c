@@ -7,9 +7,9 @@
 #include "device/state.h"
 
 // ---- unmapping
-static void count_inactive(px__device *d, px__block *block, bool idle) {
+static void count_inactive(px__device *d, px__block *block, bool add) {
   if (!block || block->state != PX__FREE) return;
-  if (idle)
+  if (add)
     px__statistics_add_inactive(&d->cache.statistics, block);
   else
     px__statistics_remove_inactive(&d->cache.statistics, block);

@@ -10,16 +10,16 @@ void *px__scratch_take(const px_launch *launch, size_t bytes) {
   px_allocation *allocation = NULL;
   if (!here->device || !bytes || px__cache_new_locked(&allocation, bytes, here->device) != PX_OK)
     return NULL;
-  px__allocation_of(allocation)->uses = (px__use *)here->blocks;
-  here->blocks = allocation;
+  px__allocation_of(allocation)->uses = (px__use *)here->allocations;
+  here->allocations = allocation;
   return allocation->data;
 }
 
 void px__scratch_drop(void) {
   px__scratch *here = &px__scratch_here;
-  while (here->blocks) {
-    px_allocation *allocation = here->blocks;
-    here->blocks = (px_allocation *)px__allocation_of(allocation)->uses;
+  while (here->allocations) {
+    px_allocation *allocation = here->allocations;
+    here->allocations = (px_allocation *)px__allocation_of(allocation)->uses;
     px__allocation_of(allocation)->uses = NULL;
     if (px__allocation_of(allocation)->shadow) px__race_forget(px__allocation_of(allocation));
     if (PX_UNLIKELY(px__allocation_of(allocation)->kind == PX__RAW))

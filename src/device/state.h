@@ -99,9 +99,9 @@ typedef struct px__work {
   int64_t profiled;  // its profiler event, or 0
 } px__work;
 // ---- virtual time
-// Reads the virtual clock, if the backend has one: the time of the latest record of an event, which
-// must be done; of the completed work of a stream; or without both, of the host thread that feeds
-// the current device. Returns false without a virtual clock.
+// Reads the virtual clock, if the backend has one: the time of an event's latest, completed record;
+// of the completed work of a stream; or without both, of the host thread feeding the current
+// device. Returns false without a virtual clock.
 bool px__virtual_clock(const px_stream *stream, void *event, int64_t *out);
 // Called once the backend is chosen.
 void px__virtual_begin(void);
@@ -167,7 +167,7 @@ struct px__segment {
   bool paged;                   // expandable: mapped pages, not an allocation of the backend
   px_memory_allocator plugged;  // its pluggable allocator; zeros: the backend
 };
-// A private pool, of graphs or of a px_memory_pool: its segments serve no one else.
+// A private pool, of graphs or of a px_memory_pool: its segments serve no other requests.
 struct px__private_pool {
   px__private_pool *next;
   px_graph_pool name;
@@ -237,7 +237,7 @@ typedef struct px__cache {
   bool pages_moved;         // expandable segments were merged or lost pages: they serve all streams
   uintptr_t range, range_end;  // address range of expandable segments; 0: not reserved
   bool range_tried;            // reserving the range was tried
-  px__segment *lowest;         // expandable segment, by address
+  px__segment *lowest;         // the expandable segment at the lowest address
   size_t limit;                // limit of `reserved`; 0: none
   double fraction;             // `limit` as a fraction of the device's memory
   px__settings settings;
@@ -301,8 +301,8 @@ static inline void px__device_lock(px__device *d) { pthread_mutex_lock(&d->lock)
 static inline void px__device_unlock(px__device *d) { pthread_mutex_unlock(&d->lock); }
 // ---- visible devices
 // Lists the devices that CUDA_VISIBLE_DEVICES selects among `present`, in its order. Returns their
-// number, or -1 if one is named twice. `glance`: match UUIDs with the backend's glance_named, which
-// does not start the driver.
+// number, or -1 if one is named twice. `glance`: match UUIDs with the backend's glance_named,
+// without starting the driver.
 int px__visible(const char *text, int present, const px_backend *backend, bool glance,
                 int physical[PX__DEVICES]);
 // ---- CPU kernels
@@ -745,8 +745,8 @@ px_status px__cache_wait(px__device *d) __attribute__((warn_unused_result));
 // ---- scratch memory
 // Memory allocated by a backend while a launch is issued, under the device's lock.
 typedef struct px__scratch {
-  px__device *device;     // of the launch being issued by this thread, or NULL
-  px_allocation *blocks;  // linked by `uses`, otherwise empty in scratch memory
+  px__device *device;          // of the launch being issued by this thread, or NULL
+  px_allocation *allocations;  // linked by `uses`, otherwise empty in scratch memory
 } px__scratch;
 extern _Thread_local PX__HIDDEN_THREAD px__scratch px__scratch_here;
 void *px__scratch_take(const px_launch *launch, size_t bytes);
@@ -762,7 +762,7 @@ static inline void px__launch_bind(px_launch *launch, const px__device *d,
 // Adds the broken launch to an error, and frees scratch memory. No lock held.
 static inline px_status px__launch_finish(px__device *d, px_status status) {
   if (PX_UNLIKELY(status != PX_OK)) status = px__broken_note(d, status);
-  if (PX_UNLIKELY(px__scratch_here.blocks != NULL)) px__scratch_drop();
+  if (PX_UNLIKELY(px__scratch_here.allocations != NULL)) px__scratch_drop();
   return status;
 }
 
