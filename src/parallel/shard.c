@@ -452,7 +452,7 @@ bool px_shards_at(const px_shards *self, int i, px_shard *out) {
   return true;
 }
 
-bool px_shards_is_whole(const px_shards *self) { return self->state == PX__FLATTEN; }
+bool px_shards_is_whole(const px_shards *self) { return self->state == PX__WHOLE; }
 
 void px_shards_keep(px_shards *self, bool after_backward, bool keep) {
   lock(self);

@@ -40,7 +40,7 @@ typedef struct px__member {
   bool left;
 } px__member;
 
-typedef enum px__shard_state { PX__SHARDED, PX__GATHERING, PX__FLATTEN } px__shard_state;
+typedef enum px__shard_state { PX__SHARDED, PX__GATHERING, PX__WHOLE } px__shard_state;
 
 // What the groups of a communicator have in common. All fields, and those of its groups, belong to
 // the lock, which a thread may take again: what it lets go of may end hooks.

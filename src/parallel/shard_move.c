@@ -262,7 +262,7 @@ px_status px__shards_take(px_shards *self) {
   if (self->state != PX__GATHERING) return PX_OK;
   px_status status = take_all(self);
   let_go_of_piece(self);
-  self->state = PX__FLATTEN;
+  self->state = PX__WHOLE;
   if (status == PX_OK) return PX_OK;
   if (px__shards_part(self) != PX_OK) self->state = PX__SHARDED;
   return status;
@@ -272,7 +272,7 @@ px_status px__shards_part(px_shards *self) {
   let_go_of_piece(self);
   px__shard_state was = self->state;
   self->state = PX__SHARDED;
-  for (int i = 0; was == PX__FLATTEN && i < self->count; i++) {
+  for (int i = 0; was == PX__WHOLE && i < self->count; i++) {
     px__shard *v = &self->items[i];
     PX_TRY(px__shard_show(v, v->local));
     if (v->whole) PX_TRY(px_storage_resize(px_tensor_storage(v->whole), 0));

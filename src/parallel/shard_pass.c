@@ -200,7 +200,7 @@ static px_status begin_forward(px_shards *self) {
   if (!self->context->root || self->inside) PX_TRY(begin_root(self));
   self->inside = true;
   if (self->backward) return PX_OK;  // what was not kept is computed again
-  if (self->state == PX__FLATTEN && is_stale(self)) PX_TRY(px__shards_part(self));
+  if (self->state == PX__WHOLE && is_stale(self)) PX_TRY(px__shards_part(self));
   PX_TRY(px__shards_gather(self));
   PX_TRY(px__shards_take(self));
   return gather_ahead(self, false);
@@ -238,7 +238,7 @@ bool px_shards_enters(px_shards *self, const px_module *module) {
   if (self->member_count == 1) return true;
   lock(self);
   bool again = self->backward;  // what was not kept is computed again
-  bool first = !again && (!count_left(self) || (self->state == PX__FLATTEN && is_stale(self)));
+  bool first = !again && (!count_left(self) || (self->state == PX__WHOLE && is_stale(self)));
   for (int i = 0; i < self->member_count && first; i++) self->members[i].left = true;
   unlock(self);
   return again || first;
