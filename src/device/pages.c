@@ -69,7 +69,8 @@ px_status px__pages_map(px__device *d, px__segment *segment) {
   px__segment *below = NULL;
   bool found = !px__fault(PX__FAULT_MAP) && (at ? find_below(&d->cache, at, &below)
                                                 : find_gap(&d->cache, segment->size, &at, &below));
-  PX_CHECK(found, PX_OUT_OF_MEMORY, "there is no place for %zu bytes of pages", segment->size);
+  PX_CHECK(found, PX_OUT_OF_MEMORY, "no range of addresses is free for %zu bytes of pages",
+           segment->size);
   PX_TRY(px__rt.backend->pages_map(d->physical, (void *)at, segment->size));
   segment->data = (void *)at;
   insert_above(&d->cache, below, segment);

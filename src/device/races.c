@@ -113,8 +113,8 @@ static bool is_ordered(const px_stream *stream, uint64_t seq, const px_stream *a
 static void add_replay(px__text *text, const px__work *before) {
   if (before->capture || before->stream->foreign) return;
   px__text_add(text,
-               "\nTo see what it does: without the checker, on simulated devices, PHLOX_SIM_MODE="
-               "schedule PHLOX_SIM_STARVE=%d lets what comes later pass it.",
+               "\nTo reproduce: without the checker, on simulated devices, PHLOX_SIM_MODE=schedule "
+               "PHLOX_SIM_STARVE=%d runs the later operation first.",
                before->stream->index);
 }
 
@@ -137,7 +137,7 @@ static px_status report(const px__shadow *earlier, const px__work *work, const p
   if (earlier->owner && before->op) px__text_add(&text, ", by %s or earlier", before->op);
   add_site(&text, before);
   px__text_add(&text,
-               "\nNothing orders the two. What is missing: %s must wait for %s after the latter's "
+               "\nThe two are unordered. Missing: %s must wait for %s after the latter's "
                "operation %llu (wait_stream, or an event recorded there and waited for here), or "
                "the host must synchronize in between.",
                second, first, (unsigned long long)before->seq);
@@ -327,13 +327,14 @@ static px_status report_host(const char *op, const px__shadow *copy, const px_ac
                access->allocation->bytes, access->allocation->data, op,
                access->write ? "writes" : "reads");
   add_own_site(&text);
-  px__text_add(&text, "\n  %s, which may not be done, %s it on %s (operation %llu)", copy->work.op,
+  px__text_add(&text, "\n  %s, possibly unfinished, %s it on %s (operation %llu)", copy->work.op,
                copy->write ? "writes" : "reads", stream, (unsigned long long)copy->work.seq);
   add_site(&text, &copy->work);
-  px__text_add(&text,
-               "\nNothing orders the two. What is missing: synchronize %s, or an event recorded "
-               "after the copy, before the host touches the memory.",
-               stream);
+  px__text_add(
+      &text,
+      "\nThe two are unordered. Missing: synchronize %s, or an event recorded after the copy, "
+      "before the host accesses the memory.",
+      stream);
   return store_report(&text);
 }
 

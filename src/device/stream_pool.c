@@ -55,8 +55,7 @@ static px_stream *find_unheld(px__device *d, int priority, int *last) {
 
 static px_status check_limit(const px__device *d) {
   PX_CHECK(d->stream_count < PX__DEVICE_STREAMS, PX_RUNTIME,
-           "the program holds %d streams of cuda:%d, as many as there may be", d->stream_count,
-           d->index);
+           "the program holds %d streams of cuda:%d, the maximum", d->stream_count, d->index);
   return PX_OK;
 }
 static void append(px__device *d, px_stream *stream) {
