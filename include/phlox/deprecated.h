@@ -43,7 +43,7 @@
 #define px_lbfgs_turn px_lbfgs_iteration
 #define px_descent px_recording_state
 #define px_step_manner px_step_options
-#define px_put_mode px_put_mode
+#define px_put_how px_put_mode
 #define px_module_way px_module_runner
 #define px_figure px_metric
 

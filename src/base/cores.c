@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cores that the process may use: those of its affinity, and no more than the limits of its
-// control groups and of those above them allow, which containers set. What cannot be read is no
-// limit.
+// The number of usable cores: the affinity mask, limited by the CPU quotas of the process's control
+// groups and their ancestors, as set by containers. Unreadable files mean no limit.
 #include "base/base_impl.h"
 
 #include <limits.h>
@@ -9,10 +8,10 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { LINE = 1024, NAME = 32 };
+enum { MAX_LINE = 1024, MAX_NAME = 32 };
 
 static bool read_numbers(const char *folder, const char *name, long long *out, int count) {
-  char path[2 * LINE + NAME];
+  char path[2 * MAX_LINE + MAX_NAME];
   int found = 0;
   snprintf(path, sizeof path, "%s/%s", folder, name);
   FILE *file = fopen(path, "re");
@@ -22,7 +21,7 @@ static bool read_numbers(const char *folder, const char *name, long long *out, i
   return found == count;
 }
 
-// The time that a period allows, and the period: of one file, or of one each in the older tree.
+// Reads quota and period: from cpu.max, or in cgroup v1 from two files.
 static bool read_share(const char *folder, long long share[2]) {
   bool found = read_numbers(folder, "cpu.max", share, 2) ||
                (read_numbers(folder, "cpu.cfs_quota_us", &share[0], 1) &&
@@ -30,7 +29,7 @@ static bool read_share(const char *folder, long long share[2]) {
   return found && share[0] > 0 && share[1] > 0;
 }
 
-// A part of a core counts as one.
+// Rounds up to whole cores.
 static void limit_by(const char *folder, int *limit) {
   long long share[2];
   if (!read_share(folder, share)) return;
@@ -38,10 +37,10 @@ static void limit_by(const char *folder, int *limit) {
   if (cores < *limit) *limit = (int)cores;
 }
 
-// The group at `path` below the folder, and those above it. In a container the path may be one of
-// the host, of which only the top is seen.
+// Applies the limits of the group at `path` and of its ancestors. In a container the path may
+// belong to the host; then only the root exists.
 static void limit_by_groups(const char *root, const char *below, const char *path, int *limit) {
-  char folder[2 * LINE];
+  char folder[2 * MAX_LINE];
   size_t top = (size_t)snprintf(folder, sizeof folder, "%s%s", root, below);
   snprintf(folder + top, sizeof folder - top, "%s", path);
   for (;;) {
@@ -63,18 +62,19 @@ static bool has_word(const char *words, const char *word) {
 
 int px__cores_of_groups(const char *root, const char *list) {
   int limit = INT_MAX;
-  char line[LINE];
-  FILE *file = strlen(root) < LINE / 2 ? fopen(list, "re") : NULL;
+  char line[MAX_LINE];
+  FILE *file = strlen(root) < MAX_LINE / 2 ? fopen(list, "re") : NULL;
   if (!file) return limit;
-  while (fgets(line, sizeof line, file)) {  // 4:cpu,cpuacct:/path, and 0::/path of one tree for all
+  while (fgets(line, sizeof line, file)) {  // v1: "4:cpu,cpuacct:/path"; v2: "0::/path"
     line[strcspn(line, "\n")] = 0;
-    char *kinds = strchr(line, ':'), *path = kinds ? strchr(kinds + 1, ':') : NULL;
+    char *controllers = strchr(line, ':'),
+         *path = controllers ? strchr(controllers + 1, ':') : NULL;
     if (!path) continue;
-    *kinds++ = *path++ = 0;
-    if (!*kinds) {
+    *controllers++ = *path++ = 0;
+    if (!*controllers) {
       limit_by_groups(root, "", path, &limit);
       limit_by_groups(root, "/unified", path, &limit);
-    } else if (has_word(kinds, "cpu")) {
+    } else if (has_word(controllers, "cpu")) {
       limit_by_groups(root, "/cpu", path, &limit);
     }
   }
@@ -84,7 +84,7 @@ int px__cores_of_groups(const char *root, const char *list) {
 
 int px__cores(void) {
   cpu_set_t set;
-  int mine = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+  int affinity = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
   int limit = px__cores_of_groups("/sys/fs/cgroup", "/proc/self/cgroup");
-  return limit < mine ? limit : mine;
+  return limit < affinity ? limit : affinity;
 }

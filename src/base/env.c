@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Environment variables. Only this file reads the environment, and it does so at each call, because
-// programs set variables after they have started.
+// Environment variables. Only this file reads the environment. It reads at each call, since
+// programs set variables after their start.
 #include "base/base_impl.h"
 
 #include <ctype.h>
@@ -10,9 +10,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-// ---- a reader for each type
-static const char *const truths[] = {"1", "true", "yes", "on"};
-static const char *const lies[] = {"0", "false", "no", "off"};
+// ---- readers by type
+static const char *const true_words[] = {"1", "true", "yes", "on"};
+static const char *const false_words[] = {"0", "false", "no", "off"};
 
 static bool among(const char *const words[4], const char *text) {
   for (int i = 0; i < 4; i++)
@@ -21,16 +21,15 @@ static bool among(const char *const words[4], const char *text) {
 }
 
 static px_status read_flag(const px_env_row *row, const char *text, void *out) {
-  bool on = among(truths, text);
-  PX_CHECK(on || among(lies, text), PX_VALUE,
+  bool on = among(true_words, text);
+  PX_CHECK(on || among(false_words, text), PX_VALUE,
            "%s must be 1, true, yes or on, or 0, false, no or off, but is '%.40s'", row->name,
            text);
   *(bool *)out = on;
   return PX_OK;
 }
 
-// Reads a whole number, with an optional suffix if it is of bytes. Returns the text behind it, or
-// NULL if there is no number.
+// Parses an integer, with an optional suffix if `bytes`. Returns the rest of the text, or NULL.
 static const char *read_number(const char *text, bool bytes, int64_t *out) {
   char *end;
   errno = 0;
@@ -42,14 +41,14 @@ static const char *read_number(const char *text, bool bytes, int64_t *out) {
   return px__mul_size(*out, (int64_t)1024 << 10 * (suffix - suffixes), out) ? NULL : end + 1;
 }
 
-// Whether `text` is a number, and within the bounds of "least..greatest", as a default is.
+// True if `text` is a number within the row's bounds "MIN..MAX". Defaults are always valid.
 static bool read_bounded(const px_env_row *row, const char *text, bool bytes, int64_t *out) {
-  int64_t least, greatest;
+  int64_t min, max;
   const char *end = read_number(text, bytes, out);
   if (text == row->fallback) return true;
-  const char *dots = read_number(row->allowed, bytes, &least);
-  read_number(dots + 2, bytes, &greatest);
-  return end && !*end && *out >= least && *out <= greatest;
+  const char *dots = read_number(row->allowed, bytes, &min);
+  read_number(dots + 2, bytes, &max);
+  return end && !*end && *out >= min && *out <= max;
 }
 
 static px_status read_int(const px_env_row *row, const char *text, void *out) {

@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 // The error record of each thread, and the warning sink.
 //
-// Thread-local storage has but a pointer to it: access to that is fast in a library that Python
-// loads only as long as all of it fits into the few hundred bytes that the loader keeps free
-// (tools/check/binary.sh). A thread takes a record at its first error and gives it back when it
-// ends. Nothing is allocated for that unless many threads have one.
+// Thread-local storage holds only a pointer to it. Fast thread-local access, in a library loaded by
+// Python, requires all of it to fit in the few hundred bytes reserved by the loader
+// (tools/check/binary.sh). A thread takes a record at its first error and releases it at its
+// end. Memory is allocated only if many threads have one.
 #include "base/base_impl.h"
 #include "phlox/names.h"
 
 #include <stdio.h>
 
 typedef struct record {
-  px__seat seat;
+  px__thread_slot slot;
   px_error error;
-  const void *names;  // where `missed` is not
+  const void *names;  // set of names that lacks `missed`
   char missed[64];
 } record;
-enum { AT_START = 64 };
-static record first[AT_START];
-static px__seat *records;  // atomic; only added to
+enum { STATIC_RECORDS = 64 };
+static record first[STATIC_RECORDS];
+static px__thread_slot *records;  // atomic; never removed
 static _Thread_local record *mine;
-static _Thread_local bool lost;  // there was no memory for the thread's record
+static _Thread_local bool lost;  // no memory for the thread's record
 static const px_error no_error;
 static const px_error lost_error = {
     .code = PX_NOMEM, .message = "out of memory: there is no room for the text of an error"};
@@ -29,25 +29,25 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_key_t at_exit;
 static bool have_key;
 
-static void give_back(void *self) {
+static void thread_exit(void *self) {
   mine = NULL;
-  px__seat_leave(&((record *)self)->seat);
+  px__thread_slot_release(&((record *)self)->slot);
 }
 
 static void begin(void) {
-  for (int i = AT_START; i-- > 0;) px__seat_add(&records, &first[i].seat);
-  have_key = pthread_key_create(&at_exit, give_back) == 0;
+  for (int i = STATIC_RECORDS; i-- > 0;) px__thread_slot_add(&records, &first[i].slot);
+  have_key = pthread_key_create(&at_exit, thread_exit) == 0;
 }
 
-// The thread's record; NULL without memory.
+// Returns the thread's record; NULL without memory.
 static record *own(void) {
   if (mine) return mine;
   pthread_once(&once, begin);
-  mine = px__seat_take(&records, sizeof *mine);
+  mine = px__thread_slot_take(&records, sizeof *mine);
   lost = !mine;
   if (!mine) return NULL;
   if (have_key) pthread_setspecific(at_exit, mine);
-  px_error_clear();  // what a thread has left that ended
+  px_error_clear();  // of the record's earlier thread
   mine->names = NULL;
   return mine;
 }
@@ -163,7 +163,7 @@ void px__error_restore(px__error_guard *guard) {
     px_error_clear();
 }
 
-// ---- names that a thread looked for in vain
+// ---- failed look-ups of names
 
 void px_name_miss(const void *names, const char *name) {
   record *to = own();

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fault points: making the n-th allocation, launch, copy... fail, for tests. Always compiled.
+// Fault points: fail the n-th allocation, launch, copy... for tests. Always compiled in.
 #include <stdio.h>
 
 #include "base/base_impl.h"
 
-// 1 at the start, so that the first point passed reads PHLOX_FAULT.
+// Starts at 1: the first point reached then reads PHLOX_FAULT.
 int px__fault_armed = 1;
 
 static const char *const names[] = {
@@ -12,11 +12,11 @@ static const char *const names[] = {
     PX_FAULT_POINTS(XX)
 #undef XX
 };
-// Fields are atomic: many threads pass points.
+// Fields are atomic: many threads reach points.
 static struct {
-  int64_t nth;  // 0 disarmed
-  int64_t seen;
-  bool onward;
+  int64_t nth;   // 0: disarmed
+  int64_t seen;  // times reached since armed
+  bool from_then_on;
 } points[PX__FAULT_COUNT];
 
 static const char *name_at(const void *table, int i) {
@@ -29,16 +29,16 @@ static int point_of(const char *name) {
   return -1;
 }
 
-static void arm(int i, int64_t nth, bool onward) {
+static void arm(int i, int64_t nth, bool from_then_on) {
   int before = __atomic_load_n(&points[i].nth, __ATOMIC_RELAXED) != 0;
   __atomic_store_n(&points[i].seen, 0, __ATOMIC_RELAXED);
-  __atomic_store_n(&points[i].onward, onward, __ATOMIC_RELAXED);
+  __atomic_store_n(&points[i].from_then_on, from_then_on, __ATOMIC_RELAXED);
   __atomic_store_n(&points[i].nth, nth, __ATOMIC_RELAXED);
   __atomic_add_fetch(&px__fault_armed, (nth != 0) - before, __ATOMIC_RELAXED);
 }
 
-// One item of PHLOX_FAULT, "launch:3" or "copy:2+".
-static bool read_item(const char *at, size_t length, int *point, int64_t *nth, bool *onward) {
+// Parses an item of PHLOX_FAULT, "launch:3" or "copy:2+".
+static bool read_item(const char *at, size_t length, int *point, int64_t *nth, bool *from_then_on) {
   char item[48], name[32];
   long long number = 0;
   int end = 0;
@@ -47,11 +47,11 @@ static bool read_item(const char *at, size_t length, int *point, int64_t *nth, b
   if (sscanf(item, "%31[a-z.]:%lld%n", name, &number, &end) != 2) return false;
   *point = point_of(name);
   *nth = number;
-  *onward = item[end] == '+';
-  return *point >= 0 && number > 0 && !item[end + *onward];
+  *from_then_on = item[end] == '+';
+  return *point >= 0 && number > 0 && !item[end + *from_then_on];
 }
 
-// Arms the points of PHLOX_FAULT, or only checks the text.
+// Parses PHLOX_FAULT, and arms its points if `arms`.
 static px_status read_list(bool arms) {
   const char *text;
   PX_TRY(px__env_PHLOX_FAULT(&text));
@@ -59,12 +59,12 @@ static px_status read_list(bool arms) {
     size_t length = strcspn(at, ",");
     int point;
     int64_t nth;
-    bool onward;
-    PX_CHECK(read_item(at, length, &point, &nth, &onward), PX_VALUE,
+    bool from_then_on;
+    PX_CHECK(read_item(at, length, &point, &nth, &from_then_on), PX_VALUE,
              "PHLOX_FAULT must be fault points such as launch:3 or copy:2+, separated by commas, "
              "but is '%.40s'",
              text);
-    if (arms) arm(point, nth, onward);
+    if (arms) arm(point, nth, from_then_on);
     at += length + (at[length] == ',');
   }
   return PX_OK;
@@ -86,11 +86,11 @@ px_status px__fault_begin(void) {
 }
 
 bool px__fault_hit(px__fault_point point) {
-  if (px__fault_begin() != PX_OK) return point == PX__FAULT_ALLOC;  // which tells why
+  if (px__fault_begin() != PX_OK) return point == PX__FAULT_ALLOC;  // its caller reports the error
   int64_t nth = __atomic_load_n(&points[point].nth, __ATOMIC_RELAXED);
   if (!nth) return false;
   int64_t seen = __atomic_add_fetch(&points[point].seen, 1, __ATOMIC_RELAXED);
-  return seen == nth || (points[point].onward && seen > nth);
+  return seen == nth || (points[point].from_then_on && seen > nth);
 }
 
 px_status px_fault_arm(const char *point, int64_t nth, bool from_then_on) {

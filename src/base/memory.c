@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The library's host memory, starting threads, growing texts.
+// Host memory of the library, thread creation, growing texts.
 #include "base/base_impl.h"
 
 #include <stdio.h>
 
 static px_status no_memory(size_t bytes) {
-  PX_TRY(px__fault_begin());  // PHLOX_FAULT may be what is wrong
+  PX_TRY(px__fault_begin());  // a bad PHLOX_FAULT fails every allocation
   PX_FAIL(PX_NOMEM, "out of memory: could not allocate %zu bytes on the host", bytes);
 }
 
@@ -29,12 +29,12 @@ px_status px__thread_start(pthread_t *out, void *(*run)(void *), void *argument)
   return PX_OK;
 }
 
-static bool text_room(px__text *text, size_t more) {
-  size_t room = text->room ? text->room : 256;
-  while (room < text->length + more + 1) room *= 2;
-  if (room == text->room) return true;
-  if (px__realloc((void **)&text->at, room) != PX_OK) return text->failed = true, false;
-  text->room = room;
+static bool text_reserve(px__text *text, size_t added) {
+  size_t capacity = text->capacity ? text->capacity : 256;
+  while (capacity < text->length + added + 1) capacity *= 2;
+  if (capacity == text->capacity) return true;
+  if (px__realloc((void **)&text->at, capacity) != PX_OK) return text->failed = true, false;
+  text->capacity = capacity;
   return true;
 }
 
@@ -43,7 +43,7 @@ void px__text_add(px__text *text, const char *format, ...) {
   va_start(arguments, format);
   va_copy(again, arguments);
   int length = vsnprintf(NULL, 0, format, arguments);
-  if (length >= 0 && text_room(text, (size_t)length)) {
+  if (length >= 0 && text_reserve(text, (size_t)length)) {
     vsnprintf(text->at + text->length, (size_t)length + 1, format, again);
     text->length += (size_t)length;
   }
@@ -51,12 +51,12 @@ void px__text_add(px__text *text, const char *format, ...) {
   va_end(arguments);
 }
 
-const char *px__sizes_text(char *text, size_t room, int n, const int64_t *sizes) {
-  size_t used = (size_t)snprintf(text, room, "[");
-  for (int i = 0; i < n && used < room; i++)
-    used +=
-        (size_t)snprintf(text + used, room - used, "%s%lld", i ? ", " : "", (long long)sizes[i]);
-  if (used < room) snprintf(text + used, room - used, "]");
+const char *px__sizes_text(char *text, size_t capacity, int n, const int64_t *sizes) {
+  size_t used = (size_t)snprintf(text, capacity, "[");
+  for (int i = 0; i < n && used < capacity; i++)
+    used += (size_t)snprintf(text + used, capacity - used, "%s%lld", i ? ", " : "",
+                             (long long)sizes[i]);
+  if (used < capacity) snprintf(text + used, capacity - used, "]");
   return text;
 }
 

@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-// Objects with reference counts, and how many of each class are alive.
+// Reference-counted objects, and the number of live objects per class.
 //
-// Each thread counts the objects that it makes and destroys in counters of its own, without locked
-// instructions; only the sum over all threads means something. A later thread takes over the
-// counters of a thread that ended. They are never freed.
+// Each thread counts the objects it creates and destroys in its own counters, without locked
+// instructions. Only the sum over all threads is meaningful. Counters of ended threads are reused
+// by later ones and never freed.
 //
-// Counts of references are atomic, but as long as the process has one thread they are not locked: a
-// locked instruction costs as much as ten others, and a view of a tensor counts four times.
+// Reference counts are atomic, but without locked instructions while the process has one thread. A
+// locked instruction costs as much as ten others, and a view of a tensor updates four counts.
 #include "base/pool.h"
 
-// A hash table by address: a class has its own row or a later one. Rows are never emptied.
+// A hash table by address, with linear probing. Rows are never emptied.
 static const px_class *classes[PX__CLASS_LIMIT];  // atomic
 
-static px__tally shared = {.seat.taken = true};  // of threads that have none; any may write it
-static px__seat *tallies = &shared.seat;         // atomic; only added to
-_Thread_local px__tally *px__tally_here;
-static _Thread_local bool over;  // the thread is ending, and has given its tally back
+static px__thread_cache shared = {.slot.taken = true};  // for threads without one; written by any
+static px__thread_slot *thread_caches = &shared.slot;   // atomic; never removed
+_Thread_local px__thread_cache *px__thread_cache_here;
+static _Thread_local bool ending;  // the thread is ending and has released its cache
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_key_t at_exit;
 static bool have_key;
 
-static void empty(px__pool *pool) {
+static void empty(px__object_list *pool) {
   for (void *object = pool->top, *next; object; object = next) {
     next = *(void **)object;
     px__free(object);
@@ -29,31 +29,31 @@ static void empty(px__pool *pool) {
   pool->top = NULL, pool->count = 0;
 }
 
-static void give_back(void *self) {
-  px__tally *t = self;
-  px__tally_here = NULL, over = true;
-  for (int kind = 0; kind < PX__POOL_KINDS; kind++) empty(&t->pools[kind]);
-  px__seat_leave(&t->seat);
+static void thread_exit(void *self) {
+  px__thread_cache *t = self;
+  px__thread_cache_here = NULL, ending = true;
+  for (int kind = 0; kind < PX__OBJECT_LIST_KINDS; kind++) empty(&t->pools[kind]);
+  px__thread_slot_release(&t->slot);
 }
 
-static void make_key(void) { have_key = pthread_key_create(&at_exit, give_back) == 0; }
+static void make_key(void) { have_key = pthread_key_create(&at_exit, thread_exit) == 0; }
 
-// A thread that has no tally (no memory, or it is ending) counts in the shared one.
-static void take_tally(void) {
+// Threads without a cache (no memory, or ending) use the shared one.
+static void take_cache(void) {
   pthread_once(&once, make_key);
-  if (over || !have_key) return;
-  px__tally *t = px__seat_take(&tallies, sizeof *t);
+  if (ending || !have_key) return;
+  px__thread_cache *t = px__thread_slot_take(&thread_caches, sizeof *t);
   if (t && pthread_setspecific(at_exit, t))
-    px__seat_leave(&t->seat);
+    px__thread_slot_release(&t->slot);
   else
-    px__tally_here = t;
+    px__thread_cache_here = t;
 }
 
 static int first_row(const px_class *cls) {
   return (int)((uintptr_t)cls / sizeof *cls % PX__CLASS_LIMIT);
 }
 
-// More classes than rows: the last that was looked at is shared.
+// With more classes than rows, the last row probed is shared.
 static int find_row(const px_class *cls) {
   int row = first_row(cls);
   for (int k = 0; k < PX__CLASS_LIMIT; k++) {
@@ -68,22 +68,22 @@ static int find_row(const px_class *cls) {
 }
 
 static __attribute__((noinline)) void count_slowly(const px_class *cls, int by) {
-  if (!px__tally_here) take_tally();
-  px__tally *mine = px__tally_here;
+  if (!px__thread_cache_here) take_cache();
+  px__thread_cache *mine = px__thread_cache_here;
   int64_t *live = &(mine ? mine : &shared)->live[find_row(cls)];
   if (mine)
-    px__tally_add(live, by);
+    px__live_add(live, by);
   else
     __atomic_add_fetch(live, by, __ATOMIC_RELAXED);
 }
 
 static inline void count(const px_class *cls, int by) {
-  px__tally *own = px__tally_here;
+  px__thread_cache *own = px__thread_cache_here;
   int row = first_row(cls);
   if (PX_UNLIKELY(!own || __atomic_load_n(&classes[row], __ATOMIC_RELAXED) != cls))
     count_slowly(cls, by);
   else
-    px__tally_add(&own->live[row], by);
+    px__live_add(&own->live[row], by);
 }
 
 void px__object_init(void *object, const px_class *cls) {
@@ -95,8 +95,8 @@ void px__object_init(void *object, const px_class *cls) {
 
 void px__object_end(void *object) { count(((px_object *)object)->cls, -1); }
 
-void px__pool_drop(enum px__pool_kind kind, void *object) {
-  px__tally *mine = px__tally_here;
+void px__object_destroy(enum px__object_list_kind kind, void *object) {
+  px__thread_cache *mine = px__thread_cache_here;
   px__object_end(object);
   if (mine) mine->pools[kind].live = &mine->live[find_row(((px_object *)object)->cls)];
   px__free(object);
@@ -105,10 +105,9 @@ void px__pool_drop(enum px__pool_kind kind, void *object) {
 void px_object_init(void *object, const px_class *cls) { px__object_init(object, cls); }
 void px_object_end(void *object) { px__object_end(object); }
 
-// Adds to the references of an object, and gives how many there are then. A thread that is started
-// later sees what was written before.
+// Returns the new number of references. Threads started later see earlier plain writes.
 static inline int32_t add_refs(px_object *head, int by) {
-  if (!px__alone()) return __atomic_add_fetch(&head->refs, by, __ATOMIC_ACQ_REL);
+  if (!px__single_threaded()) return __atomic_add_fetch(&head->refs, by, __ATOMIC_ACQ_REL);
   int32_t refs = __atomic_load_n(&head->refs, __ATOMIC_RELAXED) + by;
   __atomic_store_n(&head->refs, refs, __ATOMIC_RELAXED);
   return refs;
@@ -122,7 +121,7 @@ void *px_retain(const void *object) {
 
 void px_release(void *object) {
   px_object *head = object;
-  // A count of one is ours alone, and nobody else can add to it: no atomic subtraction is needed.
+  // A single reference is the caller's: no thread can add one, so no atomic subtraction is needed.
   if (!head) return;
   if (__atomic_load_n(&head->refs, __ATOMIC_ACQUIRE) != 1 && add_refs(head, -1) != 0) return;
   head->cls->destroy(head);
@@ -145,8 +144,8 @@ int64_t px_live_objects(const char *name) {
   for (int row = 0; row < PX__CLASS_LIMIT; row++) {
     const px_class *cls = __atomic_load_n(&classes[row], __ATOMIC_RELAXED);
     if (!cls || (name && strcmp(name, cls->name))) continue;
-    for (px__seat *s = __atomic_load_n(&tallies, __ATOMIC_ACQUIRE); s; s = s->next)
-      sum += __atomic_load_n(&((px__tally *)s)->live[row], __ATOMIC_RELAXED);
+    for (px__thread_slot *s = __atomic_load_n(&thread_caches, __ATOMIC_ACQUIRE); s; s = s->next)
+      sum += __atomic_load_n(&((px__thread_cache *)s)->live[row], __ATOMIC_RELAXED);
   }
   return sum;
 }

@@ -1,71 +1,77 @@
 // SPDX-License-Identifier: Apache-2.0
-// Free lists of the hot objects, one set a thread: a tensor costs no malloc in the steady state.
+// Per-thread free lists of hot objects: creating a tensor needs no malloc in the steady state.
 //
-// An object on a list is whole, but for the first word, which links it: its class and what every
-// new one begins with stay in it, so that who takes it writes only what differs. Objects that end
-// on another thread join that thread's list; lists are short, and emptied when their thread ends.
-// While faults are armed nothing is served from a list, so that the n-th allocation means the same
-// on every run. Under the address and thread sanitizers the lists are off.
+// A freed object stays initialised, except its first word, the link. Reuse rewrites only fields
+// that differ. An object freed on another thread joins that thread's list. Lists are short, and
+// emptied when their thread ends. They are bypassed while faults are armed, so that the n-th
+// allocation is the same in every run, and under the address and thread sanitizers.
 #pragma once
 #include "base/base_impl.h"
 
-enum px__pool_kind { PX__POOL_TENSOR, PX__POOL_STORAGE, PX__POOL_KINDS };
-enum { PX__POOL_LIMIT = 256, PX__CLASS_LIMIT = 256 };
+enum px__object_list_kind {
+  PX__OBJECT_LIST_TENSOR,
+  PX__OBJECT_LIST_STORAGE,
+  PX__OBJECT_LIST_KINDS
+};
+enum { PX__OBJECT_LIST_LIMIT = 256, PX__CLASS_LIMIT = 256 };
 
-typedef struct px__pool {
+typedef struct px__object_list {
   void *top;
-  int64_t *live;  // how many of the class live, in the same tally; NULL before one ended
+  int64_t *live;  // the class's counter in the same thread cache; NULL before the first free
   int count;
-} px__pool;
-// What a thread has of objects: how many of each class it made, less those that it destroyed, by
-// row of object.c, and its lists. Counts are atomic: others read them.
-typedef struct px__tally {
-  px__seat seat;
-  px__pool pools[PX__POOL_KINDS];
+} px__object_list;
+// A thread's free lists, and its counts of objects created less destroyed, by row of the class.
+// Counts are atomic: other threads read them.
+typedef struct px__thread_cache {
+  px__thread_slot slot;
+  px__object_list pools[PX__OBJECT_LIST_KINDS];
   int64_t live[PX__CLASS_LIMIT];
-} px__tally;
-// NULL: none yet, or the thread is ending.
-extern _Thread_local PX__OWN_THREAD px__tally *px__tally_here;
+} px__thread_cache;
+// The calling thread's; NULL before the first use and while the thread ends.
+extern _Thread_local PX__HIDDEN_THREAD px__thread_cache *px__thread_cache_here;
 
-// Ends an object that is on no list.
-void px__pool_drop(enum px__pool_kind kind, void *object);
+// Destroys an object without putting it on a list.
+void px__object_destroy(enum px__object_list_kind kind, void *object);
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define PX__POOL_ON 0
+#define PX__OBJECT_LISTS_ON 0
 #elif defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define PX__POOL_ON 0
+#define PX__OBJECT_LISTS_ON 0
 #endif
 #endif
-#ifndef PX__POOL_ON
-#define PX__POOL_ON 1
+#ifndef PX__OBJECT_LISTS_ON
+#define PX__OBJECT_LISTS_ON 1
 #endif
 
-static inline void px__tally_add(int64_t *live, int by) {
+static inline void px__live_add(int64_t *live, int by) {
   __atomic_store_n(live, *live + by, __ATOMIC_RELAXED);
 }
 
-// Gives an object of the kind with one reference, as it ended, or NULL: the caller makes one. here:
-// px__tally_here, which who takes or gives several looks for once.
-static inline void *px__pool_take(px__tally *here, enum px__pool_kind kind) {
-  if (!PX__POOL_ON || PX_UNLIKELY(!here || !here->pools[kind].top) || px__faults()) return NULL;
-  px__pool *pool = &here->pools[kind];
+// Returns a freed object of the kind with one reference, otherwise unchanged; or NULL. `here` is
+// px__thread_cache_here, loaded once by callers of several functions.
+static inline void *px__object_list_pop(px__thread_cache *here, enum px__object_list_kind kind) {
+  if (!PX__OBJECT_LISTS_ON || PX_UNLIKELY(!here || !here->pools[kind].top) || px__faults())
+    return NULL;
+  px__object_list *pool = &here->pools[kind];
   px_object *object = pool->top;
   pool->top = *(void **)object;
   pool->count--;
-  px__tally_add(pool->live, 1);
+  px__live_add(pool->live, 1);
   __atomic_store_n(&object->refs, 1, __ATOMIC_RELAXED);
   return object;
 }
 
-// Ends an object, and keeps it.
-static inline void px__pool_give(px__tally *here, enum px__pool_kind kind, void *object) {
-  px__pool *pool = here ? &here->pools[kind] : NULL;
-  if (!PX__POOL_ON || PX_UNLIKELY(!pool || !pool->live || pool->count >= PX__POOL_LIMIT)) {
-    px__pool_drop(kind, object);
+// Destroys an object and puts it on the list.
+static inline void px__object_list_push(px__thread_cache *here, enum px__object_list_kind kind,
+                                        void *object) {
+  px__object_list *pool = here ? &here->pools[kind] : NULL;
+  if (!PX__OBJECT_LISTS_ON ||
+      PX_UNLIKELY(!pool || !pool->live || pool->count >= PX__OBJECT_LIST_LIMIT)) {
+    px__object_destroy(kind, object);
     return;
   }
-  px__tally_add(pool->live, -1);
+  px__live_add(pool->live, -1);
   *(void **)object = pool->top;
   pool->top = object;
   pool->count++;

@@ -12,7 +12,7 @@ typedef struct px__autocast {
   int nesting;
   px__casts *casts;  // NULL until one is cached
 } px__autocast;
-extern _Thread_local PX__OWN_THREAD px__autocast px__autocast_here;
+extern _Thread_local PX__HIDDEN_THREAD px__autocast px__autocast_here;
 
 // The arguments of a call to an op with a policy: `given` is `args` after casting, or the caller's
 // own if no argument is cast.

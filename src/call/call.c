@@ -693,10 +693,10 @@ static void discard_results(const px_op *op, void **results, int *done) {
 static px_status call_launch_batched(const px_op *op, px_call_mode mode, int count,
                                      const px_value *args, void **results, int *done) {
   px__error_guard error;
-  px__together_begin();
+  px__launch_batch_begin();
   px_status status = call_sequentially(op, mode, count, args, results, done);
   if (status != PX_OK) px__error_save(&error);
-  px_status issued = px__together_end();
+  px_status issued = px__launch_batch_end();
   if (issued != PX_OK) discard_results(op, results, done);
   if (status == PX_OK) return issued;
   px__error_restore(&error);
@@ -735,7 +735,8 @@ px_status px_op_call_batch(const px_op *op, px_call_mode mode, int count, const 
   if (!can_batch_launches(op)) return call_sequentially(op, mode, count, args, results, done);
   px_status status = PX_OK;
   while (*done < count && status == PX_OK) {
-    int size = count - *done < PX__TOGETHER ? count - *done : PX__TOGETHER, done_now;
+    int size = count - *done < PX__LAUNCH_BATCH_LIMIT ? count - *done : PX__LAUNCH_BATCH_LIMIT,
+        done_now;
     status = call_launch_batched(op, mode, size, args + *done * op->param_count,
                                  results + *done * op->result_count, &done_now);
     *done += done_now;
@@ -743,17 +744,17 @@ px_status px_op_call_batch(const px_op *op, px_call_mode mode, int count, const 
   return status;
 }
 
-void px_launch_batch_begin(void) { px__together_begin(); }
+void px_launch_batch_begin(void) { px__launch_batch_begin(); }
 
 px_status px_launch_batch_end(px_status so_far) {
   px__error_guard error;
-  if (so_far == PX_OK) return px__together_end();
+  if (so_far == PX_OK) return px__launch_batch_end();
   if ((unsigned)so_far >= PX_STATUS_COUNT) {
-    (void)!px__together_end();
+    (void)!px__launch_batch_end();
     PX_FAIL(PX_VALUE, "px_launch_batch_end: expected a px_status, got %d", (int)so_far);
   }
   px__error_save(&error);
-  (void)!px__together_end();
+  (void)!px__launch_batch_end();
   px__error_restore(&error);
   return so_far;
 }

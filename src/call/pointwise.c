@@ -91,7 +91,7 @@ static px_status fast_result(px_call *call, const px_tensor *like) {
   }
   px_storage *storage = NULL;
   size_t bytes = (size_t)like->numel * px__dtype_bytes[call->dtype];
-  PX_TRY(px__storage_new(&storage, bytes, call->device, px__tally_here));
+  PX_TRY(px__storage_new(&storage, bytes, call->device, px__thread_cache_here));
   return px__tensor_over(&call->results[0], storage, like->ndim, like->sizes, NULL, call->dtype);
 }
 

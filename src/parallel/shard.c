@@ -395,7 +395,7 @@ static px_status find_all(px_shards **out, px_module *module, const px_shard_opt
   PX_TRY(join_context(self, options->comm, options->replicas));
   PX_TRY(set_members(self, module, options));
   for (int i = 0; i < self->member_count; i++)
-    PX_TRY(px_module_each(self->members[i].module, PX_ENTRY_PARAMETER, "", true, true,
+    PX_TRY(px_module_walk(self->members[i].module, PX_ENTRY_PARAMETER, "", true, true,
                           find_parameter, &s));
   *out = PX_MOVE(owned);
   return PX_OK;

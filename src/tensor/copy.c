@@ -53,8 +53,8 @@ static px_status run_copy_kernel(const px_tensor *to, const px_tensor *from,
 
 static px_status copy_bytes(px_tensor *to, const px_tensor *from, bool non_blocking) {
   size_t item = px__item(to);
-  PX_TRY(px__copy_blocks(to->storage->block, (size_t)to->offset * item, from->storage->block,
-                         (size_t)from->offset * item, (size_t)to->numel * item, non_blocking));
+  PX_TRY(px__copy_bytes(to->storage->block, (size_t)to->offset * item, from->storage->block,
+                        (size_t)from->offset * item, (size_t)to->numel * item, non_blocking));
   return PX_OK;
 }
 
@@ -69,7 +69,7 @@ static bool prefers_byte_copy(const px_tensor *to, const px_tensor *from) {
   enum { BYTE_COPY_LIMIT = 1 << 18 };  // bytes; larger copies are threaded by the kernel
   if (!is_plain(to, from)) return false;
   return px__tensor_device(to).type == PX_CPU ? (size_t)to->numel * px__item(to) < BYTE_COPY_LIMIT
-                                              : !px__together_on();
+                                              : !px__launch_batch_active();
 }
 
 bool px__overlap(const px_tensor *a, const px_tensor *b) {
@@ -200,16 +200,16 @@ px_status px__tensor_contiguous(px_tensor **out, const px_tensor *self) {
 
 // Copies the bytes of a row-major tensor on any device to the host.
 static px_status read_bytes(const px_tensor *self, void *to, size_t bytes) {
-  px_block *from = self->storage->block, *host = NULL;
+  px_allocation *from = self->storage->block, *host = NULL;
   if (from->device.type == PX_CPU) {
     px_access access = px__access_of(self, false);
-    PX_TRY(px__block_host_access("read", &access));
-    return px__copy_long(to, px__tensor_at(self), bytes);
+    PX_TRY(px__allocation_host_access("read", &access));
+    return px__copy_interruptible(to, px__tensor_at(self), bytes);
   }
-  PX_TRY(px__block_wrap(&host, to, bytes, px_cpu(), NULL, NULL));
+  PX_TRY(px__allocation_wrap(&host, to, bytes, px_cpu(), NULL, NULL));
   px_status status =
-      px__copy_blocks(host, 0, from, (size_t)self->offset * px__item(self), bytes, false);
-  px__block_free(host);
+      px__copy_bytes(host, 0, from, (size_t)self->offset * px__item(self), bytes, false);
+  px__allocation_free(host);
   return status == PX_OK ? PX_OK : px_error_add_frame(status, __FILE__, __LINE__, __func__);
 }
 
@@ -245,7 +245,7 @@ static px_status read_one(const void **out, void *buffer, const px_tensor *self)
       "calling .item() on a Tensor, please try to rewrite what you're doing with other "
       "operations. If error is occurring somewhere inside PyTorch internals, please file a bug "
       "report.");
-  const px_block *block = self->storage->block;
+  const px_allocation *block = self->storage->block;
   PX_SCOPED(px_tensor) resolved = NULL;
   if (PX_UNLIKELY(self->flags & PX_TENSOR_CONJ_NEG)) {
     PX_TRY(px__tensor_contiguous(&resolved, self));
@@ -259,7 +259,7 @@ static px_status read_one(const void **out, void *buffer, const px_tensor *self)
     return PX_OK;
   }
   PX_TRY(check_values(self));
-  PX_TRY(px__block_reach(block, px__access_of(self, false).end));
+  PX_TRY(px__allocation_check_bounds(block, px__access_of(self, false).end));
   PX_CHECK(block->data, PX_RUNTIME, "the tensor has no memory to read");
   PX_TRY(read_bytes(self, buffer, px__item(self)));
   *out = buffer;
@@ -299,13 +299,13 @@ px_status px_tensor_from_data(px_tensor **out, const void *data, int ndim, const
   size_t bytes = (size_t)made->numel * px__item(made);
   PX_CHECK(data || !bytes, PX_VALUE, "a tensor of %zu bytes needs data, but got NULL", bytes);
   if (bytes && px__tensor_device(made).type == PX_CPU) {
-    PX_TRY(px__copy_long(px__tensor_at(made), data, bytes));
+    PX_TRY(px__copy_interruptible(px__tensor_at(made), data, bytes));
   } else if (bytes) {
     // The copy only reads the caller's memory. It is pageable, so the copy has read it on return.
-    px_block *host = NULL;
-    PX_TRY(px__block_wrap(&host, (void *)data, bytes, px_cpu(), NULL, NULL));
-    px_status status = px__copy_blocks(made->storage->block, 0, host, 0, bytes, false);
-    px__block_free(host);
+    px_allocation *host = NULL;
+    PX_TRY(px__allocation_wrap(&host, (void *)data, bytes, px_cpu(), NULL, NULL));
+    px_status status = px__copy_bytes(made->storage->block, 0, host, 0, bytes, false);
+    px__allocation_free(host);
     PX_TRY(status);
   }
   *out = PX_MOVE(made);

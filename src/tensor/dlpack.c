@@ -33,7 +33,7 @@ static px_status extend_lifetime(px_tensor *tensor, void *native) {
   px_stream *current;
   PX_TRY(px_stream_current(&current, px__tensor_device(tensor)));
   PX_TRY(px_stream_take_over(current, native));
-  return px__block_record_stream(tensor->storage->block, current);
+  return px__allocation_record_stream(tensor->storage->block, current);
 }
 
 static void export_delete(px_dl_managed *self) {
@@ -68,9 +68,10 @@ static px_status prepare_export(px_stream **current, px_tensor *tensor) {
   *current = NULL;
   PX_CHECK(px__tensor_device(tensor).type != PX_META, PX_RUNTIME, "Cannot pack tensors on meta");
   if (tensor->numel)
-    PX_TRY(px__block_reach(tensor->storage->block, px__access_of(tensor, true).end));
-  px__block_hand_out(tensor->storage->block);
-  if (!px_tensor_is_cuda(tensor)) return px__block_wait(tensor->storage->block, "dlpack", true);
+    PX_TRY(px__allocation_check_bounds(tensor->storage->block, px__access_of(tensor, true).end));
+  px__allocation_expose(tensor->storage->block);
+  if (!px_tensor_is_cuda(tensor))
+    return px__allocation_wait(tensor->storage->block, "dlpack", true);
   return px_stream_current(current, px__tensor_device(tensor));
 }
 
@@ -129,7 +130,7 @@ static px_tensor *origin_of(px_dl_managed *managed, uintptr_t at, size_t bytes, 
   px_tensor *tensor = managed->deleter == export_delete ? managed->manager_ctx : NULL;
   if (!tensor || px_dlpack_device(tensor).device_type != managed->dl_tensor.device.device_type)
     return NULL;
-  const px_block *block = tensor->storage->block;
+  const px_allocation *block = tensor->storage->block;
   uintptr_t start = (uintptr_t)block->data, end = start + block->bytes;
   bool within = at >= start && at <= end && bytes <= end - at;
   return within && (at - start) % px_dtype_size(dtype) == 0 ? tensor : NULL;

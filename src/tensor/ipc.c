@@ -5,23 +5,23 @@
 #include "tensor/storage.h"
 
 // ---- sending
-static void collect_for_memory(void) { px__passed_collect(); }
+static void collect_for_memory(void) { px__ipc_references_collect(); }
 
 static px_status describe(px_storage_handle *out, px_storage *storage) {
   px_device_properties properties;
-  px_block *block = storage->block;
-  px__passed *p;
+  px_allocation *block = storage->block;
+  px__ipc_reference *p;
   size_t offset;
   PX_TRY(px_device_get_properties(&properties, block->device.index));
   memcpy(out->device, properties.uuid, sizeof out->device);
   out->bytes = block->bytes;
   if (!block->bytes) return PX_OK;
-  PX_TRY(px__passed_of_storage(&p, storage));
-  PX_TRY(px__block_share(&out->memory, &offset, block));
-  PX_TRY(px__block_record(p->event, block));
+  PX_TRY(px__ipc_reference_of_storage(&p, storage));
+  PX_TRY(px__allocation_share(&out->memory, &offset, block));
+  PX_TRY(px__allocation_record(p->event, block));
   PX_TRY(px_event_ipc_handle(&out->event, p->event));
   out->offset = offset;
-  px__passed_fly(out, p);
+  px__ipc_reference_send(out, p);
   return PX_OK;
 }
 
@@ -33,7 +33,7 @@ px_status px_storage_ipc_handle(px_storage_handle *out, px_storage *storage) {
            "expected a device storage, got a CPU storage: share it with px_storage_fd");
   PX_TRY(px_device_init());
   px__reclaim_add(collect_for_memory);
-  if (px__passed_many()) px__passed_collect();
+  if (px__ipc_references_collect_is_due()) px__ipc_references_collect();
   return describe(out, storage);
 }
 
@@ -42,7 +42,7 @@ px_status px_storage_ipc_collect(int64_t *left) {
   *left = 0;
   if (!px_device_initialized()) return PX_OK;
   px__wrapped_sweep();
-  *left = px__passed_collect();
+  *left = px__ipc_references_collect();
   return PX_OK;
 }
 
@@ -52,15 +52,15 @@ px_status px_storage_ipc_collect(int64_t *left) {
 // memory. Two threads receiving the same handle concurrently may get two storages over the same
 // memory.
 static px_status receive(px_storage **out, px_storage *fresh, const px_storage_handle *handle) {
-  px_block *block;
-  px__passed *p;
-  PX_TRY(px__passed_find(out, &p, handle));
+  px_allocation *block;
+  px__ipc_reference *p;
+  PX_TRY(px__ipc_reference_find(out, &p, handle));
   if (*out) return PX_OK;
-  px__foreign foreign = {handle->memory, handle->offset, handle->bytes, px__passed_drop, p};
-  px_status status = px__block_open(&block, fresh->block->device.index, &foreign);
-  if (status != PX_OK) return px__passed_drop(p), status;
+  px__foreign foreign = {handle->memory, handle->offset, handle->bytes, px__ipc_reference_drop, p};
+  px_status status = px__allocation_open(&block, fresh->block->device.index, &foreign);
+  if (status != PX_OK) return px__ipc_reference_drop(p), status;
   fresh->fixed = true;
-  px__passed_put(fresh, block, p);
+  px__ipc_reference_attach(fresh, block, p);
   *out = px_retain(fresh);
   return PX_OK;
 }
@@ -83,14 +83,15 @@ px_status px_storage_from_ipc_handle(px_storage **out, const px_storage_handle *
   *out = NULL;
   PX_TRY(px__device_of_uuid(&device, handle->device));
   PX_SCOPED(px_storage) fresh = NULL;
-  PX_TRY(px__storage_new(&fresh, 0, px_cuda(device), px__tally_here));
+  PX_TRY(px__storage_new(&fresh, 0, px_cuda(device), px__thread_cache_here));
   if (!handle->bytes) return *out = PX_MOVE(fresh), PX_OK;
   PX_SCOPED(px_storage) found = NULL;
   PX_SCOPED(px_event) event = NULL;
-  PX_TRY(px__passed_ours(handle) ? px__passed_take_back(&found, &event, fresh, handle)
-                                 : receive(&found, fresh, handle));
+  PX_TRY(px__ipc_reference_is_own(handle)
+             ? px__ipc_reference_take_back(&found, &event, fresh, handle)
+             : receive(&found, fresh, handle));
   PX_TRY(wait_for_sender(handle, device, event));
-  px__passed_land(found->passed);  // last: a failed call may be repeated
+  px__ipc_reference_received(found->passed);  // last: a failed call may be repeated
   *out = PX_MOVE(found);
   return PX_OK;
 }

@@ -36,7 +36,7 @@ struct px__counters {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 // Guarded by `lock`. `own` is this process's counter file, kept until exit.
 static px__counters own, *others;
-static px__passed *sent, *received;
+static px__ipc_reference *sent, *received;
 static int64_t kept,
     kept_checked;  // released storages kept for other processes; at the last collection
 
@@ -49,7 +49,7 @@ static px_status storage_gone(void) {
   PX_FAIL(PX_RUNTIME, "the sending process has released the storage");
 }
 
-static void unlist(px__passed **list, px__passed *p) {
+static void unlist(px__ipc_reference **list, px__ipc_reference *p) {
   while (*list != p) list = &(*list)->next;
   *list = p->next;
 }
@@ -125,14 +125,14 @@ static int lock_slot(const px__counters *c, uint64_t at, short type, int command
 
 // True if other processes hold the storage, or a message is in flight. True if this cannot be
 // determined.
-static bool is_referenced(const px__passed *p) {
+static bool is_referenced(const px__ipc_reference *p) {
   short found = F_RDLCK;
   if (__atomic_load_n(&own.slots[p->slot].in_flight, __ATOMIC_ACQUIRE)) return true;
   return lock_slot(&own, p->slot, F_WRLCK, F_OFD_GETLK, &found) != 0 || found != F_UNLCK;
 }
 
 // ---- sending
-static px_status take_slot(px__passed *p) {
+static px_status take_slot(px__ipc_reference *p) {
   static uint64_t next, serial;
   for (int i = 0; i < SLOTS; i++) {
     uint64_t at = next++ % SLOTS;
@@ -146,7 +146,7 @@ static px_status take_slot(px__passed *p) {
 }
 
 static px_status make_sent(px_storage *storage) {
-  px__passed *p;
+  px__ipc_reference *p;
   PX_TRY(start_own());
   PX_TRY(PX_NEW(&p));
   px_status status = px_event_new(&p->event, PX_EVENT_INTERPROCESS);
@@ -162,7 +162,7 @@ static px_status make_sent(px_storage *storage) {
   return PX_OK;
 }
 
-px_status px__passed_of_storage(px__passed **out, px_storage *storage) {
+px_status px__ipc_reference_of_storage(px__ipc_reference **out, px_storage *storage) {
   pthread_mutex_lock(&lock);
   px_status status = storage->passed ? PX_OK : make_sent(storage);
   *out = storage->passed;
@@ -174,31 +174,31 @@ px_status px__passed_of_storage(px__passed **out, px_storage *storage) {
   return PX_OK;
 }
 
-void px__passed_fly(px_storage_handle *out, px__passed *p) {
+void px__ipc_reference_send(px_storage_handle *out, px__ipc_reference *p) {
   out->counters = own.handle;
   out->slot = p->slot, out->serial = p->serial;
   __atomic_add_fetch(&own.slots[p->slot].in_flight, 1, __ATOMIC_ACQ_REL);
 }
 
 // Removes an unreferenced storage from the list. The caller disposes of it without the lock.
-static void remove_sent(px__passed *p) {
+static void remove_sent(px__ipc_reference *p) {
   unlist(&sent, p);
   __atomic_store_n(&own.slots[p->slot].serial, 0, __ATOMIC_RELEASE);
 }
 
-static void dispose(px__passed *list) {
-  for (px__passed *next; list; list = next) {
+static void dispose(px__ipc_reference *list) {
+  for (px__ipc_reference *next; list; list = next) {
     next = list->next;
-    px__block_free(list->block);
+    px__allocation_free(list->block);
     px_release(list->event);
     px__free(list);
   }
 }
 
 // Moves kept storages without references to *ended. Returns the number of referenced storages.
-static int64_t collect_unreferenced(px__passed **ended) {
+static int64_t collect_unreferenced(px__ipc_reference **ended) {
   int64_t left = 0;
-  for (px__passed *p = sent, *next; p; p = next) {
+  for (px__ipc_reference *p = sent, *next; p; p = next) {
     next = p->next;
     bool referenced = is_referenced(p);
     left += referenced;
@@ -212,8 +212,8 @@ static int64_t collect_unreferenced(px__passed **ended) {
   return left;
 }
 
-int64_t px__passed_collect(void) {
-  px__passed *ended = NULL;
+int64_t px__ipc_references_collect(void) {
+  px__ipc_reference *ended = NULL;
   pthread_mutex_lock(&lock);
   int64_t left = collect_unreferenced(&ended);
   pthread_mutex_unlock(&lock);
@@ -221,7 +221,7 @@ int64_t px__passed_collect(void) {
   return left;
 }
 
-bool px__passed_many(void) {
+bool px__ipc_references_collect_is_due(void) {
   enum { MIN_KEPT = 64 };
   pthread_mutex_lock(&lock);
   bool many = kept >= 2 * kept_checked + MIN_KEPT;
@@ -230,14 +230,14 @@ bool px__passed_many(void) {
 }
 
 // ---- receiving
-static bool shares_slot(const px__passed *p) {
-  for (const px__passed *other = received; other; other = other->next)
+static bool shares_slot(const px__ipc_reference *p) {
+  for (const px__ipc_reference *other = received; other; other = other->next)
     if (other != p && other->from == p->from && other->serial == p->serial) return true;
   return false;
 }
 
-void px__passed_drop(void *context) {
-  px__passed *p = context;
+void px__ipc_reference_drop(void *context) {
+  px__ipc_reference *p = context;
   if (!px_device_initialized()) return;
   pthread_mutex_lock(&lock);
   unlist(&received, p);
@@ -248,7 +248,7 @@ void px__passed_drop(void *context) {
 }
 
 // If a handle was received twice, the count stays at 0; the lock keeps the memory.
-void px__passed_land(const px__passed *p) {
+void px__ipc_reference_received(const px__ipc_reference *p) {
   uint64_t *at = &(p->from ? p->from : &own)->slots[p->slot].in_flight;
   uint64_t in_flight = __atomic_load_n(at, __ATOMIC_RELAXED);
   while (in_flight && !__atomic_compare_exchange_n(at, &in_flight, in_flight - 1, true,
@@ -257,7 +257,7 @@ void px__passed_land(const px__passed *p) {
 }
 
 // Locks the slot, unless this process already did.
-static px_status lock_received(px__passed *p) {
+static px_status lock_received(px__ipc_reference *p) {
   const slot *at = &p->from->slots[p->slot];
   bool first = !shares_slot(p);
   if (first && lock_slot(p->from, p->slot, F_RDLCK, F_OFD_SETLK, NULL)) return failed("lock");
@@ -266,8 +266,8 @@ static px_status lock_received(px__passed *p) {
   return storage_gone();
 }
 
-static px_status make_received(px__passed **out, const px_storage_handle *handle) {
-  px__passed *p;
+static px_status make_received(px__ipc_reference **out, const px_storage_handle *handle) {
+  px__ipc_reference *p;
   PX_CHECK(handle->slot < SLOTS, PX_VALUE, "invalid IPC handle");
   PX_TRY(PX_NEW(&p));
   p->slot = handle->slot, p->serial = handle->serial;
@@ -283,7 +283,7 @@ static px_status make_received(px__passed **out, const px_storage_handle *handle
   return PX_OK;
 }
 
-static px__passed *find(px__passed *list, const px_storage_handle *handle) {
+static px__ipc_reference *find(px__ipc_reference *list, const px_storage_handle *handle) {
   const size_t size = sizeof handle->counters;
   while (list && (list->serial != handle->serial || list->slot != handle->slot ||
                   (list->from && memcmp(&list->from->handle, &handle->counters, size))))
@@ -293,7 +293,7 @@ static px__passed *find(px__passed *list, const px_storage_handle *handle) {
 
 // Returns the record's storage with an additional reference; NULL if there is none, or another
 // thread is destroying it.
-static px_storage *revive(const px__passed *p) {
+static px_storage *revive(const px__ipc_reference *p) {
   px_storage *storage = p ? p->storage : NULL;
   int32_t refs = storage ? __atomic_load_n(&storage->head.refs, __ATOMIC_RELAXED) : 0;
   while (refs > 0 && !__atomic_compare_exchange_n(&storage->head.refs, &refs, refs + 1, true,
@@ -302,7 +302,8 @@ static px_storage *revive(const px__passed *p) {
   return refs > 0 ? storage : NULL;
 }
 
-px_status px__passed_find(px_storage **out, px__passed **fresh, const px_storage_handle *handle) {
+px_status px__ipc_reference_find(px_storage **out, px__ipc_reference **fresh,
+                                 const px_storage_handle *handle) {
   pthread_mutex_lock(&lock);
   *out = revive(find(received, handle));
   px_status status = *out ? PX_OK : make_received(fresh, handle);
@@ -311,47 +312,47 @@ px_status px__passed_find(px_storage **out, px__passed **fresh, const px_storage
 }
 
 // Replaces the allocation of a fresh storage and returns the old one. Lock held.
-static px_block *exchange(px_storage *fresh, px_block *block, px__passed *p) {
-  px_block *empty = fresh->block;
+static px_allocation *exchange(px_storage *fresh, px_allocation *block, px__ipc_reference *p) {
+  px_allocation *empty = fresh->block;
   fresh->block = block;
   fresh->passed = p;
   p->storage = fresh;
   return empty;
 }
 
-void px__passed_put(px_storage *fresh, px_block *block, px__passed *p) {
+void px__ipc_reference_attach(px_storage *fresh, px_allocation *block, px__ipc_reference *p) {
   pthread_mutex_lock(&lock);
-  px_block *empty = exchange(fresh, block, p);
+  px_allocation *empty = exchange(fresh, block, p);
   pthread_mutex_unlock(&lock);
-  px__block_free(empty);
+  px__allocation_free(empty);
 }
 
-bool px__passed_ours(const px_storage_handle *handle) {
+bool px__ipc_reference_is_own(const px_storage_handle *handle) {
   pthread_mutex_lock(&lock);
   bool ours = own.slots && !memcmp(&own.handle, &handle->counters, sizeof own.handle);
   pthread_mutex_unlock(&lock);
   return ours;
 }
 
-px_status px__passed_take_back(px_storage **out, px_event **event, px_storage *fresh,
-                               const px_storage_handle *handle) {
+px_status px__ipc_reference_take_back(px_storage **out, px_event **event, px_storage *fresh,
+                                      const px_storage_handle *handle) {
   for (*out = NULL; !*out; sched_yield()) {  // retry while another thread destroys the storage
-    px_block *empty = NULL;
+    px_allocation *empty = NULL;
     pthread_mutex_lock(&lock);
-    px__passed *p = find(sent, handle);
+    px__ipc_reference *p = find(sent, handle);
     if (p && p->block) empty = exchange(fresh, p->block, p), p->block = NULL, kept--;
     *out = revive(p);
     if (*out) *event = px_retain(p->event);
     pthread_mutex_unlock(&lock);
-    px__block_free(empty);
+    px__allocation_free(empty);
     if (!p) return storage_gone();
   }
   return PX_OK;
 }
 
 // ---- destruction
-void px__passed_end(px_storage *storage, px_block *block_take) {
-  px__passed *p = storage->passed, *ended = NULL;
+void px__passed_end(px_storage *storage, px_allocation *block_take) {
+  px__ipc_reference *p = storage->passed, *ended = NULL;
   storage->passed = NULL;
   if (px_device_initialized()) {
     pthread_mutex_lock(&lock);
@@ -361,6 +362,6 @@ void px__passed_end(px_storage *storage, px_block *block_take) {
     if (!p->from && !keeps) remove_sent(ended = p), p->next = NULL;
     pthread_mutex_unlock(&lock);
   }
-  px__block_free(block_take);
+  px__allocation_free(block_take);
   dispose(ended);
 }

@@ -248,7 +248,7 @@ static void give_back(void *generator, uint64_t words, const uint64_t taken[2]) 
   if (self->seed == taken[0] && self->offset == taken[1] + words) self->offset = taken[1];
   pthread_mutex_unlock(&generators_lock);
 }
-static const px__draws draws = {take, give_back};
+static const px__draw_functions draws = {take, give_back};
 
 px_status px__generator_use(px_launch *launch, px_generator *generator, px_device device,
                             uint64_t counter_offset) {

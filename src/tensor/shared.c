@@ -107,8 +107,8 @@ static px_status open_file(px__shared **out, int fd, size_t bytes, const char *n
 }
 
 // Makes the allocation over a mapping. Takes ownership of the reference, also on failure.
-static px_status block_over(px_block **out, px__shared *s, size_t bytes) {
-  px_status status = px__block_wrap(out, s->data, bytes, px_cpu(), release_mapping, s);
+static px_status block_over(px_allocation **out, px__shared *s, size_t bytes) {
+  px_status status = px__allocation_wrap(out, s->data, bytes, px_cpu(), release_mapping, s);
   if (status != PX_OK) release_mapping(s);
   return status;
 }
@@ -116,10 +116,10 @@ static px_status block_over(px_block **out, px__shared *s, size_t bytes) {
 // Makes the storage over a file.
 static px_status storage_of(px_storage **out, int fd, size_t bytes, const char *name) {
   px__shared *s = NULL;
-  px_block *block = NULL;
+  px_allocation *block = NULL;
   PX_TRY(open_file(&s, fd, bytes, name));
   PX_TRY(block_over(&block, s, bytes));
-  PX_TRY(px__storage_from_block(out, block, px__tally_here));
+  PX_TRY(px__storage_from_allocation(out, block, px__thread_cache_here));
   (*out)->shared = s;
   (*out)->fixed = true;
   return PX_OK;
@@ -133,15 +133,15 @@ px_status px_storage_from_fd(px_storage **out, int fd, size_t bytes) {
 
 // Moves a storage into a new file, and closes the descriptor.
 static px_status move_to(px_storage *storage, int fd, const char *name) {
-  px_block *old = storage->block, *block = NULL;
+  px_allocation *old = storage->block, *block = NULL;
   px__shared *s = NULL;
   px_status status = open_file(&s, fd, old->bytes, name);
   close(fd);
   if (status != PX_OK && name) shm_unlink(name);
   if (status == PX_OK) status = block_over(&block, s, old->bytes);
-  if (status == PX_OK) status = px__copy_long(block->data, old->data, old->bytes);
+  if (status == PX_OK) status = px__copy_interruptible(block->data, old->data, old->bytes);
   if (status != PX_OK) {
-    px__block_free(block);
+    px__allocation_free(block);
     return px_error_add_frame(status, __FILE__, __LINE__, __func__);
   }
   PX_TRY(px__storage_replace(storage, block));
@@ -153,9 +153,9 @@ static px_status move_to(px_storage *storage, int fd, const char *name) {
 static px_status share(px_storage *storage, bool by_name) {
   char name[PX__NAME_BYTES];
   int fd = -1;
-  px_block *block = storage->block;
+  px_allocation *block = storage->block;
   if (storage->shared || block->device.type != PX_CPU) return PX_OK;
-  PX_TRY(px__block_wait(block, "share", false));
+  PX_TRY(px__allocation_wait(block, "share", false));
   PX_TRY(by_name ? px__named_new(&fd, name, block->bytes) : px__file_new(&fd, block->bytes));
   return move_to(storage, fd, by_name ? name : NULL);
 }

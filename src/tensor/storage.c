@@ -6,48 +6,49 @@
 // until the storage is destroyed.
 struct px__replaced {
   px__replaced *next;
-  px_block *block;
+  px_allocation *block;
 };
 
-__attribute__((noinline, cold)) void px__storage_free_memory(px_storage *storage, px_block *block) {
+__attribute__((noinline, cold)) void px__storage_free_memory(px_storage *storage,
+                                                             px_allocation *block) {
   if (storage->passed)
     px__passed_end(storage, block);
   else
-    px__block_free(block);
+    px__allocation_free(block);
 }
 
 // Frees replaced allocations, and ends the shrunk state.
 __attribute__((noinline, cold)) void px__storage_end_rare(px_storage *storage) {
   for (px__replaced *f = storage->replaced, *next; f; f = next) {
     next = f->next;
-    px__block_free(f->block);
+    px__allocation_free(f->block);
     px__free(f);
   }
   storage->replaced = NULL;
-  if (storage->unshrunk_bytes) px__block_uncut();
+  if (storage->unshrunk_bytes) px__allocation_unmark_shrunk();
   storage->unshrunk_bytes = 0;
 }
 
-static void storage_destroy(void *self) { px__storage_end(self, px__tally_here); }
+static void storage_destroy(void *self) { px__storage_end(self, px__thread_cache_here); }
 const px_class px__storage_class = {"storage", storage_destroy};
 
 px_status px__storage_wrap(px_storage **out, void *data, size_t bytes, px_device device,
                            void (*release)(void *), void *context) {
   PX_SCOPED(px_storage) made = NULL;
   *out = NULL;
-  PX_TRY(px__storage_make(&made, NULL, px__tally_here));
-  PX_TRY(px__block_wrap(&made->block, data, bytes, device, release, context));
+  PX_TRY(px__storage_make(&made, NULL, px__thread_cache_here));
+  PX_TRY(px__allocation_wrap(&made->block, data, bytes, device, release, context));
   made->fixed = true;
   *out = PX_MOVE(made);
   return PX_OK;
 }
 
-px_status px__storage_replace(px_storage *storage, px_block *block) {
-  px_block *old = storage->block;
+px_status px__storage_replace(px_storage *storage, px_allocation *block) {
+  px_allocation *old = storage->block;
   px__replaced *replaced = NULL;
   bool known = old->foreign && old->device.type == PX_CPU;
   if (known && PX_NEW(&replaced) != PX_OK) {
-    px__block_free(block);
+    px__allocation_free(block);
     return px_error_add_frame(PX_NOMEM, __FILE__, __LINE__, __func__);
   }
   storage->block = block;
@@ -60,25 +61,26 @@ px_status px__storage_replace(px_storage *storage, px_block *block) {
   return PX_OK;
 }
 
-static px_status block_like(px_block **out, const px_block *like, size_t bytes) {
-  return like->pinned ? px__block_new_pinned(out, bytes) : px__block_new(out, bytes, like->device);
+static px_status block_like(px_allocation **out, const px_allocation *like, size_t bytes) {
+  return like->pinned ? px__allocation_new_pinned(out, bytes)
+                      : px__allocation_new(out, bytes, like->device);
 }
 
 // All tensors over the storage see the new memory, as in PyTorch.
 static px_status resize(px_storage *storage, size_t bytes) {
-  px_block *old = storage->block, *made = NULL;
+  px_allocation *old = storage->block, *made = NULL;
   size_t kept = bytes < old->bytes ? bytes : old->bytes;
   size_t whole = storage->unshrunk_bytes > old->bytes ? storage->unshrunk_bytes : old->bytes;
   bool was_shrunk = storage->unshrunk_bytes != 0, shrunk = bytes < whole;
   PX_TRY(block_like(&made, old, bytes));
-  px_status status = px__copy_blocks(made, 0, old, 0, kept, false);
+  px_status status = px__copy_bytes(made, 0, old, 0, kept, false);
   if (status != PX_OK) {
-    px__block_free(made);
+    px__allocation_free(made);
     return px_error_add_frame(status, __FILE__, __LINE__, __func__);
   }
-  if (shrunk) px__block_cut(made);
+  if (shrunk) px__allocation_mark_shrunk(made);
   status = px__storage_replace(storage, made);
-  if (status != PX_OK ? shrunk : was_shrunk) px__block_uncut();
+  if (status != PX_OK ? shrunk : was_shrunk) px__allocation_unmark_shrunk();
   if (status == PX_OK) storage->unshrunk_bytes = shrunk ? whole : 0;
   return status;
 }
@@ -101,7 +103,7 @@ px_device px_storage_device(const px_storage *storage) { return storage->block->
 bool px_storage_is_pinned(const px_storage *storage) { return storage->block->pinned; }
 
 void *px_storage_data(const px_storage *storage) {
-  px__block_hand_out(storage->block);
+  px__allocation_expose(storage->block);
   return storage->block->data;
 }
 
@@ -109,17 +111,17 @@ px_status px_storage_pin(px_storage **out, px_storage *storage) {
   PX_GIVEN(out);
   PX_GIVEN(storage);
   *out = NULL;
-  px_block *from = storage->block, *pinned = NULL;
+  px_allocation *from = storage->block, *pinned = NULL;
   PX_CHECK(from->device.type == PX_CPU, PX_TYPE,
            "cannot pin 'torch.cuda.UntypedStorage' only CPU memory can be pinned");
   if (from->pinned) {
     *out = px_retain(storage);
     return PX_OK;
   }
-  PX_TRY(px__block_new_pinned(&pinned, from->bytes));
+  PX_TRY(px__allocation_new_pinned(&pinned, from->bytes));
   PX_SCOPED(px_storage) made = NULL;
-  PX_TRY(px__storage_from_block(&made, pinned, px__tally_here));
-  if (from->bytes) PX_TRY(px__copy_blocks(pinned, 0, from, 0, from->bytes, false));
+  PX_TRY(px__storage_from_allocation(&made, pinned, px__thread_cache_here));
+  if (from->bytes) PX_TRY(px__copy_bytes(pinned, 0, from, 0, from->bytes, false));
   *out = PX_MOVE(made);
   return PX_OK;
 }

@@ -7,12 +7,13 @@
 
 // storage.c. free_memory frees an allocation, possibly held by other processes. end_rare handles
 // rare members.
-extern PX__OWN const px_class px__storage_class;
-void px__storage_free_memory(px_storage *storage, px_block *block_take);
+extern PX__HIDDEN const px_class px__storage_class;
+void px__storage_free_memory(px_storage *storage, px_allocation *block_take);
 void px__storage_end_rare(px_storage *storage);
 
-static inline px_status px__storage_make(px_storage **out, px_block *block, px__tally *here) {
-  *out = px__pool_take(here, PX__POOL_STORAGE);
+static inline px_status px__storage_make(px_storage **out, px_allocation *block,
+                                         px__thread_cache *here) {
+  *out = px__object_list_pop(here, PX__OBJECT_LIST_STORAGE);
   if (PX_UNLIKELY(!*out)) {
     PX_TRY(PX_NEW(out));
     px__object_init(*out, &px__storage_class);
@@ -22,38 +23,38 @@ static inline px_status px__storage_make(px_storage **out, px_block *block, px__
 }
 
 // Takes ownership of the allocation, also on failure.
-static inline px_status px__storage_from_block(px_storage **out, px_block *block_take,
-                                               px__tally *here) {
+static inline px_status px__storage_from_allocation(px_storage **out, px_allocation *block_take,
+                                                    px__thread_cache *here) {
   px_status status = px__storage_make(out, block_take, here);
   if (PX_LIKELY(status == PX_OK)) return PX_OK;
-  px__block_free(block_take);
+  px__allocation_free(block_take);
   return px_error_add_frame(status, __FILE__, __LINE__, __func__);
 }
 
 static inline px_status px__storage_new(px_storage **out, size_t bytes, px_device device,
-                                        px__tally *here) {
-  px_block *block = NULL;
+                                        px__thread_cache *here) {
+  px_allocation *block = NULL;
   *out = NULL;
-  PX_TRY(px__block_new(&block, bytes, device));
-  return px__storage_from_block(out, block, here);
+  PX_TRY(px__allocation_new(&block, bytes, device));
+  return px__storage_from_allocation(out, block, here);
 }
 
 // Destroys an unreferenced storage and leaves it in the state expected by px__storage_make.
-static inline void px__storage_end(px_storage *storage, px__tally *here) {
+static inline void px__storage_end(px_storage *storage, px__thread_cache *here) {
   if (PX_UNLIKELY(storage->passed != NULL))
     px__storage_free_memory(storage, storage->block);
   else
-    px__block_free(storage->block);
+    px__allocation_free(storage->block);
   if (PX_UNLIKELY(storage->replaced || storage->unshrunk_bytes)) px__storage_end_rare(storage);
   storage->version = 0;
   storage->fixed = false;
   storage->shared = NULL;
-  px__pool_give(here, PX__POOL_STORAGE, storage);
+  px__object_list_push(here, PX__OBJECT_LIST_STORAGE, storage);
 }
 
 // px_release of a storage or NULL. A count of 1 is the caller's reference, so no other thread can
 // race.
-static inline void px__storage_release(px_storage *storage, px__tally *here) {
+static inline void px__storage_release(px_storage *storage, px__thread_cache *here) {
   if (PX_LIKELY(storage && __atomic_load_n(&storage->head.refs, __ATOMIC_ACQUIRE) == 1))
     px__storage_end(storage, here);
   else

@@ -25,13 +25,13 @@ __attribute__((noinline)) static void release_rare(px_tensor *t) {
 // Leaves the tensor in the state of tensor_new, except for fields written by tensor_make.
 static void tensor_destroy(void *self) {
   px_tensor *t = self;
-  px__tally *here = px__tally_here;
+  px__thread_cache *here = px__thread_cache_here;
   if (PX_UNLIKELY(is_kept(t))) kept_release(px_tensor_kept(t));
   px__storage_release(t->storage, here);
   t->user = NULL;
   if (t->base || t->version || t->autograd || t->physical) release_rare(t);
   if (PX_UNLIKELY(t->sizes != t->own)) px__free(t->sizes), own_geometry(t);
-  px__pool_give(here, PX__POOL_TENSOR, t);
+  px__object_list_push(here, PX__OBJECT_LIST_TENSOR, t);
 }
 static const px_class tensor_class = {"tensor", tensor_destroy};
 
@@ -53,19 +53,19 @@ static px_tensor *tensor_new(void) {
 }
 
 // Returns a tensor with capacity for `ndim` dimensions, or NULL.
-static px_tensor *take_tensor(int ndim, px__tally *here) {
-  px_tensor *t = px__pool_take(here, PX__POOL_TENSOR);
+static px_tensor *take_tensor(int ndim, px__thread_cache *here) {
+  px_tensor *t = px__object_list_pop(here, PX__OBJECT_LIST_TENSOR);
   if (PX_UNLIKELY(!t)) t = tensor_new();
   if (PX_LIKELY(ndim <= PX__OWN_DIMS) || !t) return t;
   t->ndim = 0;
   if (px__tensor_grow_dims(t) == PX_OK) return t;
-  px__pool_give(here, PX__POOL_TENSOR, t);
+  px__object_list_push(here, PX__OBJECT_LIST_TENSOR, t);
   return NULL;
 }
 
 // Sets everything but the geometry. Takes ownership of the storage, also on failure.
 static px_status tensor_make(px_tensor **out, px_storage *storage_take, px_dtype dtype, int ndim,
-                             uint16_t flags, px__tally *here) {
+                             uint16_t flags, px__thread_cache *here) {
   px_tensor *t = *out = take_tensor(ndim, here);
   if (PX_UNLIKELY(!t)) {
     px_release(storage_take);
@@ -106,27 +106,30 @@ static void set_geometry(px_tensor *t, int ndim, const int64_t *sizes, const int
 
 px_status px__tensor_new(px_tensor **out, px_storage *storage, px_dtype dtype, int ndim,
                          const int64_t *sizes, const int64_t *strides, int64_t offset) {
-  PX_TRY(tensor_make(out, px_retain(storage), dtype, ndim, px__thread_marks.fresh, px__tally_here));
+  PX_TRY(tensor_make(out, px_retain(storage), dtype, ndim, px__thread_marks.fresh,
+                     px__thread_cache_here));
   set_geometry(*out, ndim, sizes, strides, offset);
   return PX_OK;
 }
 
-PX__WHOLE px_status px__tensor_over(px_tensor **out, px_storage *storage_take, int ndim,
-                                    const int64_t *sizes, const int64_t *strides, px_dtype dtype) {
-  PX_TRY(tensor_make(out, storage_take, dtype, ndim, px__thread_marks.fresh, px__tally_here));
+PX__FLATTEN px_status px__tensor_over(px_tensor **out, px_storage *storage_take, int ndim,
+                                      const int64_t *sizes, const int64_t *strides,
+                                      px_dtype dtype) {
+  PX_TRY(
+      tensor_make(out, storage_take, dtype, ndim, px__thread_marks.fresh, px__thread_cache_here));
   set_geometry(*out, ndim, sizes, strides, 0);
   return PX_OK;
 }
 
 // A view stores the root tensor as its base, so writes through it update the root's history. A view
 // of an alias shares the alias's version counter.
-PX__WHOLE static inline px_status view_plain(px_tensor **out, const px_tensor *self, int ndim,
-                                             const int64_t *sizes, const int64_t *strides,
-                                             int64_t offset) {
+PX__FLATTEN static inline px_status view_plain(px_tensor **out, const px_tensor *self, int ndim,
+                                               const int64_t *sizes, const int64_t *strides,
+                                               int64_t offset) {
   unsigned marks = px__thread_marks.view, kept = PX_TENSOR_INFERENCE | PX_TENSOR_CONJ_NEG;
   if (!(marks & PX_TENSOR_VIEW)) kept |= PX_TENSOR_ALIASED;
   PX_TRY(tensor_make(out, px_retain(self->storage), (px_dtype)self->dtype, ndim,
-                     (uint16_t)(marks | (self->flags & kept)), px__tally_here));
+                     (uint16_t)(marks | (self->flags & kept)), px__thread_cache_here));
   px_tensor *view = *out;
   set_geometry(view, ndim, sizes, strides, offset);
   if (self->version) view->version = px_retain(self->version);
@@ -183,13 +186,13 @@ static inline px_status compute_bytes(size_t *out, int ndim, const int64_t *size
   return px__row_major_bytes(out, ndim, sizes, dtype);
 }
 
-PX__WHOLE px_status px_tensor_empty(px_tensor **out, int ndim, const int64_t *sizes, px_dtype dtype,
-                                    px_device device) {
+PX__FLATTEN px_status px_tensor_empty(px_tensor **out, int ndim, const int64_t *sizes,
+                                      px_dtype dtype, px_device device) {
   PX_GIVEN(out);
   PX_GIVEN_N(sizes, ndim);
   size_t bytes;
   px_storage *storage;
-  px__tally *here = px__tally_here;
+  px__thread_cache *here = px__thread_cache_here;
   uint16_t marks = px__thread_marks.fresh;
   *out = NULL;
   PX_TRY(resolve_options(&dtype, &device));
@@ -211,7 +214,7 @@ px_status px_tensor_empty_strided(px_tensor **out, int ndim, const int64_t *size
   PX_TRY(resolve_options(&dtype, &device));
   PX_TRY(px__check_sizes(ndim, sizes));
   PX_TRY(px__extent_bytes(&bytes, ndim, sizes, strides, 0, dtype));
-  PX_TRY(px__storage_new(&storage, bytes, device, px__tally_here));
+  PX_TRY(px__storage_new(&storage, bytes, device, px__thread_cache_here));
   PX_TRY(px__tensor_over(out, storage, ndim, sizes, strides, dtype));
   return PX_OK;
 }
@@ -231,14 +234,14 @@ px_status px_tensor_empty_pinned(px_tensor **out, int ndim, const int64_t *sizes
   PX_GIVEN(out);
   PX_GIVEN_N(sizes, ndim);
   size_t bytes;
-  px_block *block;
+  px_allocation *block;
   px_storage *storage;
   *out = NULL;
   PX_TRY(resolve_dtype(&dtype));
   PX_TRY(px__check_sizes(ndim, sizes));
   PX_TRY(px__row_major_bytes(&bytes, ndim, sizes, dtype));
-  PX_TRY(px__block_new_pinned(&block, bytes));
-  PX_TRY(px__storage_from_block(&storage, block, px__tally_here));
+  PX_TRY(px__allocation_new_pinned(&block, bytes));
+  PX_TRY(px__storage_from_allocation(&storage, block, px__thread_cache_here));
   PX_TRY(px__tensor_over(out, storage, ndim, sizes, NULL, dtype));
   return PX_OK;
 }
@@ -265,7 +268,7 @@ px_status px_tensor_wrap(px_tensor **out, void *data, size_t bytes, int ndim, co
            data);
   // Wrapping the memory comes last, so a failure never calls `release`.
   PX_SCOPED(px_tensor) made = NULL;
-  PX_TRY(tensor_make(&made, NULL, dtype, ndim, px__thread_marks.fresh, px__tally_here));
+  PX_TRY(tensor_make(&made, NULL, dtype, ndim, px__thread_marks.fresh, px__thread_cache_here));
   PX_TRY(px__storage_wrap(&made->storage, data, bytes, device, release, context));
   set_geometry(made, ndim, sizes, strides, 0);
   *out = PX_MOVE(made);
@@ -355,13 +358,13 @@ void px_tensor_bump_version(px_tensor *self) {
 
 // False if the storage was shrunk below the tensor's end.
 static bool in_bounds(const px_tensor *self) {
-  const px_block *block = self->storage->block;
-  return !block->odd || px__access_of(self, false).end <= block->bytes;
+  const px_allocation *block = self->storage->block;
+  return !block->irregular || px__access_of(self, false).end <= block->bytes;
 }
 
 void *px_tensor_data(const px_tensor *self) {
   if (px__is_batched(self)) return NULL;
-  px__block_hand_out(self->storage->block);
+  px__allocation_expose(self->storage->block);
   return self->numel && in_bounds(self) ? px__tensor_at(self) : NULL;
 }
 
@@ -371,15 +374,16 @@ px_status px_tensor_host_data(void **out, const px_tensor *self) {
   *out = NULL;
   PX_TRY(px__check_not_batched(self));
   if (px__tensor_device(self).type != PX_CPU) return PX_OK;
-  PX_TRY(px__block_wait(self->storage->block, "data", true));
-  if (self->numel) PX_TRY(px__block_reach(self->storage->block, px__access_of(self, true).end));
+  PX_TRY(px__allocation_wait(self->storage->block, "data", true));
+  if (self->numel)
+    PX_TRY(px__allocation_check_bounds(self->storage->block, px__access_of(self, true).end));
   *out = px__tensor_at(self);
   return PX_OK;
 }
 
 px_status px__tensor_read(const int64_t **out, const px_tensor *t) {
   px_access access = px__access_of(t, false);
-  if (t->numel) PX_TRY(px__block_host_access("read", &access));
+  if (t->numel) PX_TRY(px__allocation_host_access("read", &access));
   *out = px__tensor_at(t);
   return PX_OK;
 }
@@ -398,6 +402,6 @@ px_status px_tensor_record_stream(px_tensor *self, px_stream *stream) {
   PX_CHECK(px_tensor_is_cuda(self), PX_UNIMPLEMENTED,
            "Could not run 'aten::record_stream' with arguments from the 'CPU' backend. "
            "'aten::record_stream' is only available for these backends: [CUDA].");
-  PX_TRY(px__block_record_stream(self->storage->block, stream));
+  PX_TRY(px__allocation_record_stream(self->storage->block, stream));
   return PX_OK;
 }

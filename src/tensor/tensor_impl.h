@@ -5,18 +5,18 @@
 #include "phlox/random.h"
 #include "phlox/tensor.h"
 
-typedef struct px__shared px__shared;      // shared.c
-typedef struct px__passed px__passed;      // passed.c
-typedef struct px__replaced px__replaced;  // storage.c
+typedef struct px__shared px__shared;                // shared.c
+typedef struct px__ipc_reference px__ipc_reference;  // passed.c
+typedef struct px__replaced px__replaced;            // storage.c
 struct px_storage {
   px_object head;
-  px_block *block;
-  uint64_t version;        // shared by all tensors over the storage, except aliases
-  bool fixed;              // external or shared memory: cannot be resized
-  px__shared *shared;      // the allocation's memory file, or NULL
-  px__passed *passed;      // device memory: its IPC reference counts, or NULL
-  px__replaced *replaced;  // replaced allocations with addresses still in use
-  size_t unshrunk_bytes;   // shrunk storages: the largest previous size in bytes; else 0
+  px_allocation *block;
+  uint64_t version;           // shared by all tensors over the storage, except aliases
+  bool fixed;                 // external or shared memory: cannot be resized
+  px__shared *shared;         // the allocation's memory file, or NULL
+  px__ipc_reference *passed;  // device memory: its IPC reference counts, or NULL
+  px__replaced *replaced;     // replaced allocations with addresses still in use
+  size_t unshrunk_bytes;      // shrunk storages: the largest previous size in bytes; else 0
 };
 
 // Shared memory in named files (named.c). A page after the data has the reference counts of the
@@ -105,7 +105,7 @@ px_status px__check_not_batched(const px_tensor *t) __attribute__((warn_unused_r
 static inline bool px__needs_grad(const px_tensor *t) {
   return (t->flags & PX_TENSOR_NEEDS_GRAD) || (t->base && (t->base->flags & PX_TENSOR_NEEDS_GRAD));
 }
-extern PX__OWN const uint8_t px__dtype_bytes[PX_DTYPE_COUNT];
+extern PX__HIDDEN const uint8_t px__dtype_bytes[PX_DTYPE_COUNT];
 static inline bool px__has_sizes(const px_tensor *t, int ndim, const int64_t *sizes) {
   return t->ndim == ndim && (!ndim || !memcmp(t->sizes, sizes, (size_t)ndim * sizeof *sizes));
 }
@@ -128,7 +128,7 @@ px_status px__tensor_new(px_tensor **out, px_storage *storage, px_dtype dtype, i
 typedef struct px__marks {
   uint16_t fresh, view;
 } px__marks;
-extern _Thread_local PX__OWN_THREAD px__marks px__thread_marks;  // src/tensor/extend.c
+extern _Thread_local PX__HIDDEN_THREAD px__marks px__thread_marks;  // src/tensor/extend.c
 // Makes a view of self with unchecked geometry. Its flags are px__thread_marks.view, plus
 // PX_TENSOR_INFERENCE if self has it. With PX_TENSOR_VIEW it retains `base` (self's base, if self
 // is a view) and stores the version in own_version, so in-place writes reach the history.
@@ -142,10 +142,10 @@ px_status px__storage_wrap(px_storage **out, void *data, size_t bytes, px_device
                            void (*release)(void *), void *context)
     __attribute__((warn_unused_result));
 // Replaces a storage's allocation. Takes ownership of the new one, also on failure.
-px_status px__storage_replace(px_storage *storage, px_block *block_take)
+px_status px__storage_replace(px_storage *storage, px_allocation *block_take)
     __attribute__((warn_unused_result));
 // Destroys the record of a storage shared with other processes, and frees or keeps its allocation.
-void px__passed_end(px_storage *storage, px_block *block_take);
+void px__passed_end(px_storage *storage, px_allocation *block_take);
 // Grows a storage to at least `bytes`, preserving its contents. PX_RUNTIME for external memory.
 px_status px__storage_grow(px_storage *storage, size_t bytes) __attribute__((warn_unused_result));
 // px__check_sizes fails with PX_RUNTIME for a negative size or too many dimensions.

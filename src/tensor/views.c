@@ -121,7 +121,7 @@ px_status px_tensor_outline(px_tensor **out, const px_tensor *self) {
   PX_GIVEN(self);
   *out = NULL;
   PX_SCOPED(px_storage) none = NULL;
-  PX_TRY(px__storage_new(&none, 0, px__tensor_device(self), px__tally_here));
+  PX_TRY(px__storage_new(&none, 0, px__tensor_device(self), px__thread_cache_here));
   PX_TRY(
       px__tensor_new(out, none, (px_dtype)self->dtype, self->ndim, self->sizes, self->strides, 0));
   return PX_OK;

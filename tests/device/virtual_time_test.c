@@ -270,7 +270,7 @@ PX_TEST(a_profile_is_told_and_drawn) {
   read_all(in_folder("picture.svg"), picture, sizeof picture);
   CHECK(strstr(picture, "<title>copy, 8.5 us</title>"));
   CHECK(strstr(picture, "stroke='#d62728'><title>mm, 17 us</title>"));
-  CHECK(strstr(picture, "cuda:0 stream 0</text>") && strstr(picture, "memory taken"));
+  CHECK(strstr(picture, "cuda:0 stream 0</text>") && strstr(picture, "device memory"));
   FAILS(px_profile_draw(profile, in_folder("no/picture.svg")), PX_IO, "No such file");
   px_profile_free(profile);
 }

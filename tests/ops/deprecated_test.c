@@ -64,7 +64,7 @@ PX_TEST(deprecated_types_are_aliases) {
   SAME_TYPE(px_lbfgs_turn, px_lbfgs_iteration);
   SAME_TYPE(px_descent, px_recording_state);
   SAME_TYPE(px_step_manner, px_step_options);
-  SAME_TYPE(px_put_mode, px_put_mode);
+  SAME_TYPE(px_put_how, px_put_mode);
   SAME_TYPE(px_module_way, px_module_runner);
   SAME_TYPE(px_figure, px_metric);
 }

@@ -247,16 +247,16 @@ PX_TEST(affinity_counts_and_openmp_may_ask_for_less) {
   static const char *const ignored[] = {"0", "-1", "some", "", "2x", "70000"};
   for (int i = 0; i < 6; i++) {
     setenv("OMP_NUM_THREADS", ignored[i], 1);
-    CHECK_EQ(px__threads_usual(), cores);
+    CHECK_EQ(px__threads_default(), cores);
   }
   setenv("OMP_NUM_THREADS", " 1 ,4", 1);
-  CHECK_EQ(px__threads_usual(), 1);
+  CHECK_EQ(px__threads_default(), 1);
   unsetenv("OMP_NUM_THREADS");
   while (!CPU_ISSET(first, &set)) first++;
   CPU_ZERO(&one);
   CPU_SET(first, &one);
   CHECK(sched_setaffinity(0, sizeof one, &one) == 0);
-  CHECK_EQ(px__threads_usual(), 1);
+  CHECK_EQ(px__threads_default(), 1);
   CHECK(sched_setaffinity(0, sizeof set, &set) == 0);
   setenv("OMP_NUM_THREADS", "1", 1);
   CHECK_EQ(px_num_threads(), 1);

@@ -1,163 +1,164 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a request lies on a device of few pages that has been short of memory. All with the
-// device's lock held.
+// Compact placement: chooses the position of a request by cost, on a device of few pages that has
+// been short of memory. The device's lock is held throughout.
 //
-// A page stays where it is until the last block that touches it has gone. Of k blocks that go in
-// any order, one more makes that 1/(k + 1) of a block's life later. So each page that a place
-// touches costs this, which is 1 of a page that nothing touches; and what the place leaves free
-// beside itself in these pages costs a half of its part of a page where it reaches the page's edge,
-// where a large request could have gone on, and a quarter between blocks. A request gets the
-// cheapest place, and of those the lowest. Every chunk is looked at, which few pages do not have
-// many of.
+// A page stays mapped until the last allocation touching it is freed. With k allocations there,
+// freed in random order, one more delays that by 1/(k + 1) of a lifetime. This is the cost of each
+// page touched by a position: 1 for an untouched page. Free remainders next to the position in
+// these pages cost extra: half of their part of a page if they reach the page's edge, where a large
+// request could have continued, and a quarter between allocations. A request gets the cheapest
+// position; of equal ones the lowest. Every block is examined: few pages have few blocks.
 //
-// Segments that are made here are large ones, whatever the request: all may share them.
+// New segments serve small and large requests here.
 #include "device/core/state.h"
 
-enum { MOST = 512, ONE = 1 << 20 };  // pages of addresses; the cost of a page
+enum { MAX_PAGES = 512, PAGE_COST = 1 << 20 };  // pages of the address range; cost of a whole page
 
 typedef struct survey {
   const px__request *r;
-  uint16_t blocks[MOST];  // that touch each page
-  size_t touched, most;   // pages that blocks touch, and that there may be
-  uint64_t cost;          // of the best place
-  uintptr_t at;           // ... 0: there is none
-  px__chunk *chunk;       // ... in which it lies; NULL: pages are missing, which go between:
+  uint16_t blocks[MAX_PAGES];       // number of allocations touching each page
+  size_t touched_pages, max_pages;  // touched pages, and their limit
+  uint64_t cost;                    // of the best position
+  uintptr_t at;                     // the best position; 0: none
+  px__block *block;  // the free block around it; NULL: in a gap between these segments:
   px__segment *below, *above;
 } survey;
 
-bool px__thrift_may(px__device *d) {
+bool px__compact_possible(px__device *d) {
   const px__cache *c = &d->cache;
-  return px__pages_wanted(d) && (c->range_end - c->range) / PX__PAGE <= MOST;
+  return px__pages_wanted(d) && (c->range_end - c->range) / PX__PAGE <= MAX_PAGES;
 }
 
-// Whether the request may have what is free there.
-static bool is_usable(const px__chunk *chunk, const px__request *r) {
-  return chunk && chunk->state == PX__FREE && !chunk->segment->room &&
-         px__ordered(chunk->stream, chunk->ready, r->stream);
+// True if the request may take the free block.
+static bool is_usable(const px__block *block, const px__request *r) {
+  return block && block->state == PX__FREE && !block->segment->private_pool &&
+         px__ordered(block->stream, block->ready, r->stream);
 }
 
-static uintptr_t end_of(const px__chunk *chunk) { return chunk->node.address + chunk->node.size; }
+static uintptr_t end_of(const px__block *block) { return block->node.address + block->node.size; }
 static size_t page_of(const survey *s, uintptr_t at) {
   return (at - s->r->device->cache.range) / PX__PAGE;
 }
 
 // ---- counting
-static void count_chunk(survey *s, const px__chunk *chunk) {
-  if (is_usable(chunk, s->r)) return;
-  size_t last = page_of(s, end_of(chunk) - 1);
-  for (size_t p = page_of(s, chunk->node.address); p <= last; p++)
-    s->touched += s->blocks[p]++ == 0;
+static void count_block(survey *s, const px__block *block) {
+  if (is_usable(block, s->r)) return;
+  size_t last = page_of(s, end_of(block) - 1);
+  for (size_t p = page_of(s, block->node.address); p <= last; p++)
+    s->touched_pages += s->blocks[p]++ == 0;
 }
 
 static void count(survey *s) {
   const px__device *d = s->r->device;
   size_t bytes = d->cache.limit ? d->cache.limit : d->properties.total_memory;
-  s->most = bytes / PX__PAGE;
+  s->max_pages = bytes / PX__PAGE;
   for (px__segment *segment = d->cache.segments; segment; segment = segment->next) {
-    if (!segment->paged) s->touched += segment->size / PX__PAGE;
-    for (px__chunk *c = segment->paged ? segment->first : NULL; c; c = c->next) count_chunk(s, c);
+    if (!segment->paged) s->touched_pages += segment->size / PX__PAGE;
+    for (px__block *c = segment->paged ? segment->first : NULL; c; c = c->next) count_block(s, c);
   }
 }
 
 // ---- choosing
-static uint64_t share_of(size_t bytes, int part) { return bytes * ONE / ((size_t)part * PX__PAGE); }
+static uint64_t share_of(size_t bytes, int part) {
+  return bytes * PAGE_COST / ((size_t)part * PX__PAGE);
+}
 
-// What the place costs in [low, high), which is free; UINT64_MAX if there are not so many pages.
+// Returns the cost of a position in the free range [low, high). UINT64_MAX: too few pages.
 static uint64_t cost_of(const survey *s, uintptr_t low, uintptr_t high, uintptr_t at) {
   size_t first = page_of(s, at), last = page_of(s, at + s->r->size - 1), added = 0;
   uintptr_t begin = at & ~(uintptr_t)(PX__PAGE - 1), end = px__whole_pages(at + s->r->size);
   uint64_t cost = 0;
   for (size_t p = first; p <= last; p++) {
     added += !s->blocks[p];
-    cost += ONE / (s->blocks[p] + 1u);
+    cost += PAGE_COST / (s->blocks[p] + 1u);
   }
   cost += begin < low ? share_of(at - low, 4) : share_of(at - begin, 2);
   cost += end > high ? share_of(high - at - s->r->size, 4) : share_of(end - at - s->r->size, 2);
-  return s->touched + added <= s->most ? cost : UINT64_MAX;
+  return s->touched_pages + added <= s->max_pages ? cost : UINT64_MAX;
 }
 
-// At both ends of what is free, and at both ends of its whole pages.
-static void consider(survey *s, uintptr_t low, uintptr_t high, px__chunk *chunk,
-                     px__segment *const beside[2]) {
+// Tries both ends of a free range, and both ends of its whole pages.
+static void consider(survey *s, uintptr_t low, uintptr_t high, px__block *block,
+                     px__segment *const around[2]) {
   size_t size = s->r->size;
   uintptr_t floor = high & ~(uintptr_t)(PX__PAGE - 1);
-  uintptr_t places[] = {low, high - size, px__whole_pages(low), floor - size};
-  for (int i = 0; i < PX_COUNT_OF(places); i++) {
-    uintptr_t at = places[i];
+  uintptr_t candidates[] = {low, high - size, px__whole_pages(low), floor - size};
+  for (int i = 0; i < PX_COUNT_OF(candidates); i++) {
+    uintptr_t at = candidates[i];
     if (high - low < size || at < low || at > high - size) continue;
     uint64_t cost = cost_of(s, low, high, at);
     if (cost > s->cost || (cost == s->cost && (!s->at || at >= s->at))) continue;
     s->cost = cost, s->at = cost == UINT64_MAX ? 0 : at;
-    s->chunk = chunk, s->below = beside[0], s->above = beside[1];
+    s->block = block, s->below = around[0], s->above = around[1];
   }
 }
 
-// What lies beside a gap, if new pages there may become one run with it.
-static px__chunk *side_of(const survey *s, const px__segment *segment, bool above) {
-  if (!segment || segment->room || segment->small) return NULL;
-  px__chunk *chunk = above ? segment->first : segment->last;
-  return is_usable(chunk, s->r) ? chunk : NULL;
+// Returns the free block next to a gap, if new pages in the gap can be merged with it.
+static px__block *usable_neighbour(const survey *s, const px__segment *segment, bool above) {
+  if (!segment || segment->private_pool || segment->small) return NULL;
+  px__block *block = above ? segment->first : segment->last;
+  return is_usable(block, s->r) ? block : NULL;
 }
 
-// Without gaps: where there are pages already.
+// Without `gaps`: only where pages are mapped.
 static void choose(survey *s, bool gaps) {
   const px__cache *c = &s->r->device->cache;
   uintptr_t low = c->range;
   s->cost = UINT64_MAX, s->at = 0;
   for (px__segment *next = c->lowest, *below = NULL;; below = next, next = next->above) {
-    px__segment *beside[2] = {below, next};
-    px__chunk *a = side_of(s, below, false), *b = side_of(s, next, true);
+    px__segment *around[2] = {below, next};
+    px__block *a = usable_neighbour(s, below, false), *b = usable_neighbour(s, next, true);
     uintptr_t high = next ? (uintptr_t)next->data : c->range_end;
     if (low < high && gaps)
-      consider(s, a ? a->node.address : low, b ? end_of(b) : high, NULL, beside);
+      consider(s, a ? a->node.address : low, b ? end_of(b) : high, NULL, around);
     if (!next) return;
-    for (px__chunk *chunk = next->first; chunk; chunk = chunk->next)
-      if (is_usable(chunk, s->r)) consider(s, chunk->node.address, end_of(chunk), chunk, beside);
+    for (px__block *block = next->first; block; block = block->next)
+      if (is_usable(block, s->r)) consider(s, block->node.address, end_of(block), block, around);
     low = (uintptr_t)next->data + next->size;
   }
 }
 
-// ---- making it a chunk
-// Puts the pages of the gap that the place touches there, and gives as many back elsewhere, but not
-// what is free beside the gap and part of the place. Fails while work uses those that are free.
-static px_status put_pages(survey *s) {
+// ---- allocating at the position
+// Maps the gap's pages touched by the position, and unmaps as many elsewhere, but not in free
+// blocks that are part of it. Fails while work uses idle pages.
+static px_status map_pages(survey *s) {
   const px__cache *c = &s->r->device->cache;
   uintptr_t low = s->below ? (uintptr_t)s->below->data + s->below->size : c->range;
   uintptr_t high = s->above ? (uintptr_t)s->above->data : c->range_end;
   uintptr_t begin = s->at & ~(uintptr_t)(PX__PAGE - 1), end = px__whole_pages(s->at + s->r->size);
-  px__chunk *kept[2] = {s->at < low ? side_of(s, s->below, false) : NULL,
-                        s->at + s->r->size > high ? side_of(s, s->above, true) : NULL};
+  px__block *excluded[2] = {s->at < low ? usable_neighbour(s, s->below, false) : NULL,
+                            s->at + s->r->size > high ? usable_neighbour(s, s->above, true) : NULL};
   if (begin < low) begin = low;
   if (end > high) end = high;
-  px__runs_give(s->r->device, end - begin, kept);
-  return px__runs_put(&s->chunk, s->r, begin, end - begin);
+  px__runs_unmap(s->r->device, end - begin, excluded);
+  return px__runs_map(&s->block, s->r, begin, end - begin);
 }
 
-// The free chunk from `at` on; all of it, if there is no memory for a record.
-static px__chunk *cut_below(px__device *d, px__chunk *chunk, uintptr_t at) {
-  if (chunk->node.address >= at) return chunk;
-  px__chunk_unlist(chunk);
-  px__ledger_unidle(&d->cache.ledger, chunk);
-  px__chunk *upper = px__chunk_split(d, chunk, at - chunk->node.address);
-  px__chunk_list(chunk);
-  px__ledger_idle(&d->cache.ledger, chunk);
-  if (upper) px__ledger_idle(&d->cache.ledger, upper);
-  return upper ? upper : chunk;
+// Splits a free block at `at` and returns the upper part; all of it without memory for the record.
+static px__block *split_below(px__device *d, px__block *block, uintptr_t at) {
+  if (block->node.address >= at) return block;
+  px__block_remove_free(block);
+  px__statistics_remove_inactive(&d->cache.statistics, block);
+  px__block *upper = px__block_split(d, block, at - block->node.address);
+  px__block_insert_free(block);
+  px__statistics_add_inactive(&d->cache.statistics, block);
+  if (upper) px__statistics_add_inactive(&d->cache.statistics, upper);
+  return upper ? upper : block;
 }
 
-px_block *px__thrift_allocate(const px__request *r) {
+px_allocation *px__compact_allocate(const px__request *r) {
   px__device *d = r->device;
-  if (PX_LIKELY(!d->cache.thrifty) || px__pool_room(r) || !px__thrift_may(d)) return NULL;
+  if (PX_LIKELY(!d->cache.compact) || px__request_pool(r) || !px__compact_possible(d)) return NULL;
   px__request mixed = *r;
   survey s = {.r = &mixed};
   mixed.mixed = true;
   px__pool_flush(d);
-  for (int i = 0; i < d->stream_count; i++) px__stream_ask(d->streams[i]);
+  for (int i = 0; i < d->stream_count; i++) px__stream_query(d->streams[i]);
   count(&s);
   choose(&s, true);
-  if (s.at && !s.chunk && put_pages(&s) != PX_OK) {
+  if (s.at && !s.block && map_pages(&s) != PX_OK) {
     px_error_clear();
     choose(&s, false);
   }
-  return s.at ? px__pool_take_free(r, cut_below(d, s.chunk, s.at)) : NULL;
+  return s.at ? px__pool_take_free(r, split_below(d, s.block, s.at)) : NULL;
 }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fast bins: one chunk for each pool of a stream, the one that it freed last.
+// Fast bins: the block freed last, one per pool of each stream.
 //
-// A request of its size takes the chunk as it is, without the device's lock, so that a loop of
-// small ops neither splits nor coalesces, and what the chunk's block had stays but for what may
-// differ. Any other request to the pool flushes the bin first (pool.c). Until then the chunk counts
-// as allocated. In a header, since every tensor on a device comes and goes by these functions.
+// A request of its size takes the block without the device's lock. A loop of small ops then neither
+// splits nor coalesces, and reuses the allocation's header; only fields that may differ are
+// written. Any other request to the pool flushes the bin first. Until then the block counts as
+// allocated. In a header, since every tensor on a device is allocated and freed through these
+// functions.
 #pragma once
 #include "device/core/state.h"
 
@@ -12,67 +13,69 @@ static inline px__fast_bin *px__bin_of(px_stream *stream, bool small) {
   return &stream->fast[small];
 }
 
-// Whether nobody wants to know of each chunk, nor other memory than the cache's.
-static inline bool px__bin_serves(px_stream *stream) {
-  return !px__races() && !px__unbinned_for(~0) && !PX_UNLIKELY(px__capture_of(stream) != 0) &&
+// False if each allocation must be seen: by history, the race checker, a capture or a route.
+static inline bool px__bin_enabled(px_stream *stream) {
+  return !px__races() && !px__bins_disabled_for(~0) && !PX_UNLIKELY(px__capture_of(stream) != 0) &&
          !PX_UNLIKELY(__atomic_load_n(&stream->owner->cache.routes, __ATOMIC_RELAXED) != NULL);
 }
 
-// The block of a chunk that was in a bin: it has no uses.
-static inline px_block *px__bin_begin(px__chunk *chunk, size_t bytes) {
-  px__block *block = &chunk->block;
-  block->pub.bytes = bytes;
-  block->pub.foreign = block->pub.odd = block->pub.pending = false;
-  block->written_by = block->read_by = 0;
-  chunk->stack = NULL;
-  return &block->pub;
+// Returns the allocation of a block taken from a bin. It has no uses.
+static inline px_allocation *px__bin_begin(px__block *block, size_t bytes) {
+  px__allocation *allocation = &block->allocation;
+  allocation->pub.bytes = bytes;
+  allocation->pub.foreign = allocation->pub.irregular = allocation->pub.pending = false;
+  allocation->written_by = allocation->read_by = 0;
+  block->stack = NULL;
+  return &allocation->pub;
 }
 
-// The chunk of a bin, or NULL if it does not fit so many bytes. Inside the latch.
-static inline px__chunk *px__bin_pop(px__fast_bin *bin, size_t bytes) {
-  px__chunk *chunk = bin->chunk;
-  if (PX_UNLIKELY(!chunk || bytes > chunk->node.size || chunk->node.size - bytes >= PX__GRAIN))
+// Takes the block of a bin, or returns NULL if it does not fit. Bin's lock held.
+static inline px__block *px__bin_pop(px__fast_bin *bin, size_t bytes) {
+  px__block *block = bin->block;
+  if (PX_UNLIKELY(!block || bytes > block->node.size || block->node.size - bytes >= PX__GRAIN))
     return NULL;
-  __atomic_store_n(&bin->chunk, NULL, __ATOMIC_RELAXED);
-  px__unposted_add(&bin->unposted, chunk->node.size, bytes, chunk->block.pub.bytes);
-  return chunk;
+  __atomic_store_n(&bin->block, NULL, __ATOMIC_RELAXED);
+  px__bin_counts_add(&bin->counts, block->node.size, bytes, block->allocation.pub.bytes);
+  return block;
 }
 
-// False: there is one already. Inside the latch.
-static inline bool px__bin_push(px__fast_bin *bin, px__chunk *chunk) {
-  if (PX_UNLIKELY(bin->chunk != NULL)) return false;
-  chunk->ready = px__issued(chunk->stream);
-  __atomic_store_n(&bin->chunk, chunk, __ATOMIC_RELAXED);
+// Puts a block in the bin; false if that is full. Bin's lock held.
+static inline bool px__bin_push(px__fast_bin *bin, px__block *block) {
+  if (PX_UNLIKELY(bin->block != NULL)) return false;
+  block->ready = px__issued(block->stream);
+  __atomic_store_n(&bin->block, block, __ATOMIC_RELAXED);
   return true;
 }
 
-// pool.c: the same of a thread that does not own the latch.
-px__chunk *px__bin_pop_shared(px__fast_bin *bin, size_t bytes);
-bool px__bin_push_shared(px__fast_bin *bin, px__chunk *chunk);
+// The same for threads that do not own the bin's lock.
+px__block *px__bin_pop_shared(px__fast_bin *bin, size_t bytes);
+bool px__bin_push_shared(px__fast_bin *bin, px__block *block);
 
-// A block of so many bytes, or NULL. me: px__latch_here.
-__attribute__((always_inline)) static inline px_block *px__bin_take(px_stream *stream, size_t bytes,
-                                                                    px__latch_thread *me) {
-  px__fast_bin *bin = px__bin_of(stream, bytes <= PX__SMALL);
-  px__chunk *chunk;
-  if (!__atomic_load_n(&bin->chunk, __ATOMIC_RELAXED) || !px__bin_serves(stream)) return NULL;
-  if (PX_LIKELY(px__latch_try(&bin->latch, me))) {
-    chunk = px__bin_pop(bin, bytes);
-    px__latch_leave(&bin->latch, me);
+// Allocates `bytes` from the bin; NULL if it has no fit. me: px__biased_lock_here.
+__attribute__((always_inline)) static inline px_allocation *px__bin_take(
+    px_stream *stream, size_t bytes, px__biased_lock_thread *me) {
+  px__fast_bin *bin = px__bin_of(stream, bytes <= PX__SMALL_MAX);
+  px__block *block;
+  if (!__atomic_load_n(&bin->block, __ATOMIC_RELAXED) || !px__bin_enabled(stream)) return NULL;
+  if (PX_LIKELY(px__biased_lock_try(&bin->lock, me))) {
+    block = px__bin_pop(bin, bytes);
+    px__biased_lock_leave(&bin->lock, me);
   } else {
-    chunk = px__bin_pop_shared(bin, bytes);
+    block = px__bin_pop_shared(bin, bytes);
   }
-  return PX_LIKELY(chunk != NULL) ? px__bin_begin(chunk, bytes) : NULL;
+  return PX_LIKELY(block != NULL) ? px__bin_begin(block, bytes) : NULL;
 }
 
-// False: the bin does not take the chunk.
-static inline bool px__bin_give(px__chunk *chunk) {
-  px__fast_bin *bin = px__bin_of(chunk->stream, chunk->small);
-  if (chunk->block.use_count || PX_UNLIKELY(chunk->in_room) || px__unbinned_for(~0)) return false;
-  if (PX_UNLIKELY(chunk->block.uses != NULL)) px__block_drop_uses(&chunk->block);
-  px__latch_thread *me = px__latch_here;
-  if (PX_UNLIKELY(!px__latch_try(&bin->latch, me))) return px__bin_push_shared(bin, chunk);
-  bool taken = px__bin_push(bin, chunk);
-  px__latch_leave(&bin->latch, me);
+// Frees a block to its bin; false if the bin does not accept it.
+static inline bool px__bin_put(px__block *block) {
+  px__fast_bin *bin = px__bin_of(block->stream, block->small);
+  if (block->allocation.use_count || PX_UNLIKELY(block->in_private_pool) ||
+      px__bins_disabled_for(~0))
+    return false;
+  if (PX_UNLIKELY(block->allocation.uses != NULL)) px__allocation_drop_uses(&block->allocation);
+  px__biased_lock_thread *me = px__biased_lock_here;
+  if (PX_UNLIKELY(!px__biased_lock_try(&bin->lock, me))) return px__bin_push_shared(bin, block);
+  bool taken = px__bin_push(bin, block);
+  px__biased_lock_leave(&bin->lock, me);
   return taken;
 }

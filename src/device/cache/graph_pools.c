@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rooms: the pools of graphs, and of the program's own. Their segments serve captures, or the
-// threads of routes, alone, and stay while a graph that was captured with them, or the pool, lives.
-// All with the device's lock held.
+// Private pools, of graphs and of px_memory_pools. Their segments serve only captures, or threads
+// with a route. They live as long as the px_memory_pool or a graph captured with them. The device's
+// lock is held throughout.
 #include "device/core/state.h"
 
-static uint64_t names;  // atomic: given out
+static uint64_t last_name;  // atomic; last name given out
 
 px_graph_pool px_graph_pool_new(void) {
-  return (px_graph_pool){.shared = __atomic_add_fetch(&names, 1, __ATOMIC_RELAXED)};
+  return (px_graph_pool){.shared = __atomic_add_fetch(&last_name, 1, __ATOMIC_RELAXED)};
 }
 
 px__route *px__route_now(const px__cache *cache) {
@@ -16,58 +16,58 @@ px__route *px__route_now(const px__cache *cache) {
   return route;
 }
 
-static bool is_named(const px__room *room, px_graph_pool name) {
-  return room->name.own == name.own && room->name.shared == name.shared;
+static bool is_named(const px__private_pool *pool, px_graph_pool name) {
+  return pool->name.own == name.own && pool->name.shared == name.shared;
 }
 
-px_status px__room_open(px__room **out, px__device *d, px_graph_pool name) {
-  px__room *room = d->cache.rooms;
-  while (room && !is_named(room, name)) room = room->next;
-  if (!room) {
-    PX_TRY(PX_NEW(&room));
-    room->name = name;
-    room->next = d->cache.rooms;
-    room->whole.pub = (px_block){.data = room, .bytes = 1, .device = px_cuda(d->index)};
-    d->cache.rooms = room;
+px_status px__private_pool_open(px__private_pool **out, px__device *d, px_graph_pool name) {
+  px__private_pool *pool = d->cache.private_pools;
+  while (pool && !is_named(pool, name)) pool = pool->next;
+  if (!pool) {
+    PX_TRY(PX_NEW(&pool));
+    pool->name = name;
+    pool->next = d->cache.private_pools;
+    pool->replay_proxy.pub = (px_allocation){.data = pool, .bytes = 1, .device = px_cuda(d->index)};
+    d->cache.private_pools = pool;
   }
-  room->users++;
-  *out = room;
+  pool->users++;
+  *out = pool;
   return PX_OK;
 }
 
-static void drop_unused(px__device *d, px__room *room) {
-  if (room->users || room->segments) return;
-  px__room **place = &d->cache.rooms;
-  while (*place != room) place = &(*place)->next;
-  *place = room->next;
-  if (room->whole.shadow) px__race_forget(&room->whole);
-  px__free(room);
+static void drop_unused(px__device *d, px__private_pool *pool) {
+  if (pool->users || pool->segments) return;
+  px__private_pool **link = &d->cache.private_pools;
+  while (*link != pool) link = &(*link)->next;
+  *link = pool->next;
+  if (pool->replay_proxy.shadow) px__race_forget(&pool->replay_proxy);
+  px__free(pool);
 }
 
-void px__room_close(px__device *d, px__room *room) {
-  room->users--;
-  drop_unused(d, room);
+void px__private_pool_close(px__device *d, px__private_pool *pool) {
+  pool->users--;
+  drop_unused(d, pool);
 }
 
-void px__room_left(px__device *d, px__room *room) {
-  room->segments--;
-  drop_unused(d, room);
+void px__private_pool_segment_gone(px__device *d, px__private_pool *pool) {
+  pool->segments--;
+  drop_unused(d, pool);
 }
 
-size_t px__rooms_allocated(const px__device *d) {
+size_t px__private_pools_allocated(const px__device *d) {
   size_t bytes = 0;
   for (const px__segment *s = d->cache.segments; s; s = s->next)
-    for (const px__chunk *chunk = s->room ? s->first : NULL; chunk; chunk = chunk->next)
-      if (chunk->state == PX__TAKEN) bytes += chunk->node.size;
+    for (const px__block *block = s->private_pool ? s->first : NULL; block; block = block->next)
+      if (block->state == PX__ALLOCATED) bytes += block->node.size;
   return bytes;
 }
 
-px__block *px__pool_block_at(const px__device *d, const void *data) {
+px__allocation *px__pool_allocation_at(const px__device *d, const void *data) {
   uintptr_t at = (uintptr_t)data;
   for (const px__segment *s = d->cache.segments; s; s = s->next) {
     if (at - (uintptr_t)s->data >= s->size) continue;
-    for (px__chunk *chunk = s->first; chunk; chunk = chunk->next)
-      if (chunk->node.address == at && chunk->state == PX__TAKEN) return &chunk->block;
+    for (px__block *block = s->first; block; block = block->next)
+      if (block->node.address == at && block->state == PX__ALLOCATED) return &block->allocation;
   }
   return NULL;
 }

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The history of device memory: what the pool reports of its chunks and segments, as PyTorch's
-// snapshots have it. While nothing is recorded, the pool pays for a look at px__unbinned.
-//
-// While something is, no chunk goes by a fast bin, where none would see it.
+// History of device memory: events of blocks and segments, as in PyTorch's snapshots. While nothing
+// is recorded, the cost is one load of px__bins_disabled. While recording, the fast bins are off,
+// since they would hide allocations.
 #include "device/core/state.h"
 
 #include <time.h>
 
-int px__unbinned;
+int px__bins_disabled;
 static int wanted;        // px_history_stacks; atomic
 static unsigned skipped;  // atomic
 static bool lines_only;   // atomic
@@ -33,17 +32,17 @@ void px__history_choose(const px_memory_history *history) {
   __atomic_store_n(&wanted, (int)h->stacks, __ATOMIC_RELAXED);
   __atomic_store_n(&skipped, h->skipped, __ATOMIC_RELAXED);
   __atomic_store_n(&lines_only, h->lines_only, __ATOMIC_RELAXED);
-  px__unbin(PX__RECORDED, history != NULL);
+  px__bins_disable(PX__RECORDED, history != NULL);
   px__watch(PX__WATCH_CALLERS, h->stacks != PX_HISTORY_NO_STACKS && !h->lines_only);
 }
 
-// ---- events, with the device's lock held
+// ---- events; lock held
 void px__history_begin(px__device *d, const px_memory_history *history) {
   px__events *events = &d->cache.events;
-  int64_t most = history ? history->max_entries : 0;
-  if (history && !history->clear && most == events->most) return;
+  int64_t limit = history ? history->max_entries : 0;
+  if (history && !history->clear && limit == events->limit) return;
   px__free(events->at);
-  *events = (px__events){.most = most};
+  *events = (px__events){.limit = limit};
 }
 
 static int64_t microseconds(void) {
@@ -52,26 +51,26 @@ static int64_t microseconds(void) {
   return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
 }
 
-static void make_room(px__events *events) {
+static void grow(px__events *events) {
   px__error_guard guard;
-  int64_t room = 2 * events->room + 256;
-  if (room > events->most) room = events->most;
-  if (room <= events->room) return;
+  int64_t capacity = 2 * events->capacity + 256;
+  if (capacity > events->limit) capacity = events->limit;
+  if (capacity <= events->capacity) return;
   px__error_save(&guard);
-  if (px__realloc((void **)&events->at, (size_t)room * sizeof *events->at) == PX_OK)
-    events->room = room;
+  if (px__realloc((void **)&events->at, (size_t)capacity * sizeof *events->at) == PX_OK)
+    events->capacity = capacity;
   px__error_restore(&guard);
 }
 
-// The place of one more event: where there is no room, or no memory, the oldest goes. NULL if there
-// is none at all.
-static px_memory_event *next_place(px__events *events) {
-  if (events->count == events->room && !events->oldest) make_room(events);
-  if (events->count < events->room) return &events->at[events->count++];
+// Returns the slot of a new event. Overwrites the oldest one at the limit or without memory. NULL
+// if there is none.
+static px_memory_event *next_slot(px__events *events) {
+  if (events->count == events->capacity && !events->oldest) grow(events);
+  if (events->count < events->capacity) return &events->at[events->count++];
   if (!events->count) return NULL;
-  px_memory_event *place = &events->at[events->oldest];
+  px_memory_event *slot = &events->at[events->oldest];
   events->oldest = (events->oldest + 1) % events->count;
-  return place;
+  return slot;
 }
 
 static bool keeps_stack(px_memory_action action) {
@@ -81,9 +80,9 @@ static bool keeps_stack(px_memory_action action) {
 
 void px__history_note(px__device *d, const px_memory_event *event) {
   if (__atomic_load_n(&skipped, __ATOMIC_RELAXED) >> event->action & 1) return;
-  px_memory_event *place = next_place(&d->cache.events);
-  if (!place) return;
-  *place = *event;
-  place->time = microseconds();
-  if (!keeps_stack(event->action)) place->stack = NULL;
+  px_memory_event *slot = next_slot(&d->cache.events);
+  if (!slot) return;
+  *slot = *event;
+  slot->time = microseconds();
+  if (!keeps_stack(event->action)) slot->stack = NULL;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The allocator's public functions: emptying the cache, a limit, memory past the cache, a snapshot
-// of all chunks, the history.
+// Public functions of the allocator: emptying the cache, limits, uncached memory, snapshots and the
+// history.
 #include "device/core/state.h"
 
 px_status px_memory_empty_cache(void) {
@@ -9,9 +9,9 @@ px_status px_memory_empty_cache(void) {
   for (int i = 0; i < px__rt.count; i++) {
     px__device *d = px__device_found(i);
     if (!d) continue;
-    px_status status = px__cache_rest(d);
+    px_status status = px__cache_wait(d);
     if (status == PX_ACCELERATOR)
-      px_error_clear();  // the device is broken, as its next call says: nothing of it goes back
+      px_error_clear();  // the device is broken, reported by its next call: nothing is released
     else
       PX_TRY(status);
     px__device_lock(d);
@@ -22,7 +22,7 @@ px_status px_memory_empty_cache(void) {
 }
 
 void px_memory_set_caching(bool on) {
-  px__unbin(PX__UNCACHED, !on);
+  px__bins_disable(PX__UNCACHED, !on);
   for (int i = 0; px__device_alive() && i < px__rt.count; i++) {
     px__device_lock(px__rt.devices[i]);
     px__pool_flush(px__rt.devices[i]);
@@ -34,7 +34,7 @@ px_status px_memory_set_fraction(double fraction, int device) {
   PX_CHECK(fraction >= 0 && fraction <= 1, PX_VALUE,
            "Invalid fraction value: %g. Allowed range: 0~1", fraction);
   px__device *d;
-  PX_TRY(px__device_asked(&d, device));
+  PX_TRY(px__device_resolve(&d, device));
   px__device_lock(d);
   px__settings_limit(d, fraction);
   px__device_unlock(d);
@@ -45,82 +45,82 @@ px_status px_memory_fraction(double *out, int device) {
   PX_GIVEN(out);
   px__device *d;
   *out = 0;
-  PX_TRY(px__device_asked(&d, device));
+  PX_TRY(px__device_resolve(&d, device));
   px__device_lock(d);
   *out = d->cache.limit ? d->cache.fraction : 1;
   px__device_unlock(d);
   return PX_OK;
 }
 
-// ---- for allocators: memory of a device, past the cache
+// ---- device memory without the cache, for pluggable allocators
 px_status px_memory_device_alloc(void **out, size_t bytes, int device) {
   PX_GIVEN(out);
   px__device *d;
   *out = NULL;
-  PX_TRY(px__device_asked(&d, device));
-  PX_CHECK(bytes, PX_VALUE, "px_memory_device_alloc() wants at least a byte");
+  PX_TRY(px__device_resolve(&d, device));
+  PX_CHECK(bytes, PX_VALUE, "px_memory_device_alloc() expects at least 1 byte, got 0");
   PX_CHECK(!px__fault(PX__FAULT_DEVICE_ALLOC), PX_OUT_OF_MEMORY, "no device memory (injected)");
   return px__rt.backend->alloc(d->physical, bytes, out);
 }
 
 px_status px_memory_device_free(void *at, int device) {
   px__device *d;
-  PX_TRY(px__device_asked(&d, device));
+  PX_TRY(px__device_resolve(&d, device));
   if (at) px__rt.backend->release(d->physical, at);
   return PX_OK;
 }
 
 // ---- snapshot
-static const char *const states[] = {[PX__TAKEN] = "active_allocated",
+static const char *const states[] = {[PX__ALLOCATED] = "active_allocated",
                                      [PX__PENDING] = "active_pending_free",
                                      [PX__FREE] = "inactive"};
 
-// Once pages have moved, a run has some of several streams' and is of none. Viewers go from a
-// snapshot back through its events, and join what streams have in common; so all that tells of runs
-// says the same.
+// Once pages have moved, an expandable segment may hold blocks of several streams, and belongs to
+// none. Viewers replay the events back from a snapshot and merge by stream. Blocks and events of
+// such segments must therefore report the same stream.
 static bool is_shared(const px__device *d, bool paged, px_graph_pool pool) {
-  return paged && d->cache.moved && !pool.own && !pool.shared;
+  return paged && d->cache.pages_moved && !pool.own && !pool.shared;
 }
 
 static px_memory_block describe(const px__device *d, const px__segment *segment,
-                                const px__chunk *chunk) {
-  bool shared = is_shared(d, segment->paged, px__room_name(segment->room));
+                                const px__block *block) {
+  bool shared = is_shared(d, segment->paged, px__private_pool_name(segment->private_pool));
   return (px_memory_block){
       .segment_address = (int64_t)(uintptr_t)segment->data,
       .segment_size = (int64_t)segment->size,
-      .address = (int64_t)chunk->node.address,
-      .size = (int64_t)chunk->node.size,
-      .requested = chunk->state == PX__FREE ? 0 : (int64_t)chunk->block.pub.bytes,
-      .stream = chunk->stream->id,
-      .pool = px__room_name(segment->room),
+      .address = (int64_t)block->node.address,
+      .size = (int64_t)block->node.size,
+      .requested = block->state == PX__FREE ? 0 : (int64_t)block->allocation.pub.bytes,
+      .stream = block->stream->id,
+      .pool = px__private_pool_name(segment->private_pool),
       .small_pool = segment->small,
       .expandable = segment->paged,
-      .stack = chunk->state == PX__FREE ? NULL : chunk->stack,
+      .stack = block->state == PX__FREE ? NULL : block->stack,
       .segment_stack = segment->stack,
       .segment_stream = shared ? 0 : segment->first->stream->id,
-      .state = states[chunk->state]};
+      .state = states[block->state]};
 }
 
 typedef struct listing {
   px_memory_block *rows;
-  int64_t count, room;
+  int64_t count, capacity;
 } listing;
 
-// Counts the chunks, oldest segment first, and describes as many as there is room for. Lock held.
-static void list_chunks(px__device *d, listing *l) {
+// Counts the blocks, oldest segment first, and describes up to the capacity. Lock held.
+static void list_blocks(px__device *d, listing *l) {
   px__pool_flush(d);
   px__segment *oldest = d->cache.segments;
   while (oldest && oldest->next) oldest = oldest->next;
   l->count = 0;
   for (px__segment *segment = oldest; segment; segment = segment->prev)
-    for (px__chunk *chunk = segment->first; chunk; chunk = chunk->next, l->count++)
-      if (l->count < l->room) l->rows[l->count] = describe(d, segment, chunk);
+    for (px__block *block = segment->first; block; block = block->next, l->count++)
+      if (l->count < l->capacity) l->rows[l->count] = describe(d, segment, block);
 }
 
 static void note_snapshot(px__device *d) {
   if (px__history_on())
     px__history_note(d, &(px_memory_event){.action = PX_MEMORY_SNAPSHOT,
-                                           .size = d->cache.ledger.active_bytes[0].current});
+                                           .size = d->cache.statistics.active_bytes[0].current});
 }
 
 px_status px__memory_blocks(px_memory_block **out, int64_t *count, int device) {
@@ -130,12 +130,12 @@ px_status px__memory_blocks(px_memory_block **out, int64_t *count, int device) {
   listing l = {0};
   for (;;) {
     px__device_lock(d);
-    list_chunks(d, &l);
-    if (l.count <= l.room) note_snapshot(d);
+    list_blocks(d, &l);
+    if (l.count <= l.capacity) note_snapshot(d);
     px__device_unlock(d);
-    if (l.count <= l.room) break;
-    l.room = l.count + l.count / 8;
-    px_status status = px__realloc((void **)&l.rows, (size_t)l.room * sizeof *l.rows);
+    if (l.count <= l.capacity) break;
+    l.capacity = l.count + l.count / 8;
+    px_status status = px__realloc((void **)&l.rows, (size_t)l.capacity * sizeof *l.rows);
     if (status != PX_OK) return px__free(l.rows), status;
   }
   *out = l.rows, *count = l.count;
@@ -153,7 +153,7 @@ px_status px_memory_snapshot(int device, void (*each)(const px_memory_block *blo
   return PX_OK;
 }
 
-// ---- the history
+// ---- history
 px_status px_memory_record(const px_memory_history *history) {
   PX_CHECK(!history || history->max_entries >= 0, PX_VALUE,
            "max_entries must not be negative, but it is %lld", (long long)history->max_entries);

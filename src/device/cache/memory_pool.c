@@ -1,27 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pools of memory of the program's own: rooms that threads send their requests to. The routes of a
-// device say which threads do.
+// px_memory_pool: a private pool, and the routes by which threads send their requests to it.
 #include "device/core/state.h"
 
 struct px_memory_pool {
   px_object head;
   px__device *device;
-  px__room *room;
+  px__private_pool *private_pool;
   px_graph_pool name;
   px_memory_allocator plugged;
 };
 
 static void pool_destroy(void *self) {
   px_memory_pool *pool = self;
-  if (px__device_alive()) {  // in a forked child the memory is the parent's
+  if (px__device_alive()) {  // in a forked child the memory belongs to the parent
     px__error_guard guard;
     px__error_save(&guard);
     px_interrupt_hold(true);
-    if (px__cache_rest(pool->device) != PX_OK) px_error_clear();  // less goes back then
+    if (px__cache_wait(pool->device) != PX_OK) px_error_clear();  // then less is released
     px_interrupt_hold(false);
     px__error_restore(&guard);
     px__device_lock(pool->device);
-    px__reserve_end_room(pool->device, pool->room);
+    px__reserve_end_pool(pool->device, pool->private_pool);
     px__device_unlock(pool->device);
   }
   px__object_end(pool);
@@ -33,9 +32,9 @@ px_status px_memory_pool_new(px_memory_pool **out, int device) {
   return px_memory_pool_new_over(out, device, NULL);
 }
 
-// The room on a device, for one user more. Lock held.
-static px_status open_room(px__room **out, px__device *d, const px_memory_pool *pool) {
-  PX_TRY(px__room_open(out, d, pool->name));
+// Opens the private pool on a device, as one more user. Lock held.
+static px_status open_pool(px__private_pool **out, px__device *d, const px_memory_pool *pool) {
+  PX_TRY(px__private_pool_open(out, d, pool->name));
   (*out)->plugged = pool->plugged;
   return PX_OK;
 }
@@ -48,13 +47,13 @@ px_status px_memory_pool_new_over(px_memory_pool **out, int device,
   px__device *d;
   px_memory_pool *pool;
   *out = NULL;
-  PX_TRY(px__device_asked(&d, device));
+  PX_TRY(px__device_resolve(&d, device));
   PX_TRY(PX_NEW(&pool));
   pool->device = d;
   pool->name = px_graph_pool_new();
   if (allocator) pool->plugged = *allocator;
   px__device_lock(d);
-  px_status status = open_room(&pool->room, d, pool);
+  px_status status = open_pool(&pool->private_pool, d, pool);
   px__device_unlock(d);
   if (status != PX_OK) {
     px__free(pool);
@@ -68,8 +67,8 @@ px_status px_memory_pool_new_over(px_memory_pool **out, int device,
 px_status px_memory_pool_set(px_memory_pool *pool, bool use_on_oom, bool no_split) {
   PX_GIVEN(pool);
   px__device_lock(pool->device);
-  pool->room->lends = use_on_oom;
-  pool->room->keeps_whole = no_split;
+  pool->private_pool->use_on_oom = use_on_oom;
+  pool->private_pool->no_split = no_split;
   px__device_unlock(pool->device);
   return PX_OK;
 }
@@ -80,7 +79,7 @@ px_status px_memory_pool_uses(int *out, const px_memory_pool *pool) {
   PX_GIVEN(out);
   PX_GIVEN(pool);
   px__device_lock(pool->device);
-  *out = pool->room->users;
+  *out = pool->private_pool->users;
   px__device_unlock(pool->device);
   return PX_OK;
 }
@@ -89,10 +88,10 @@ px_status px_memory_pool_begin(px_memory_pool *pool, int device) {
   PX_GIVEN(pool);
   px__device *d;
   px__route *route;
-  PX_TRY(px__device_asked(&d, device));
+  PX_TRY(px__device_resolve(&d, device));
   PX_TRY(PX_NEW(&route));
   px__device_lock(d);
-  px_status status = open_room(&route->room, d, pool);
+  px_status status = open_pool(&route->private_pool, d, pool);
   if (status == PX_OK) {
     route->thread = pthread_self();
     route->pool = px_retain(pool);
@@ -105,27 +104,27 @@ px_status px_memory_pool_begin(px_memory_pool *pool, int device) {
   return px_error_add_frame(status, __FILE__, __LINE__, __func__);
 }
 
-// The place of the route that the calling thread has begun last; of NULL if there is none.
-static px__route **latest(px__cache *cache) {
-  px__route *mine = px__route_now(cache), **place = &cache->routes;
-  while (*place != mine) place = &(*place)->next;
-  return place;
+// Returns the link of the calling thread's latest route; the final NULL link if it has none.
+static px__route **latest_link(px__cache *cache) {
+  px__route *mine = px__route_now(cache), **link = &cache->routes;
+  while (*link != mine) link = &(*link)->next;
+  return link;
 }
 
 px_status px_memory_pool_end(px_memory_pool *pool, int device) {
   PX_GIVEN(pool);
   px__device *d;
-  PX_TRY(px__device_asked(&d, device));
+  PX_TRY(px__device_resolve(&d, device));
   px__device_lock(d);
-  px__route **place = latest(&d->cache), *route = *place;
+  px__route **link = latest_link(&d->cache), *route = *link;
   bool own = route && route->pool == pool;
   if (own) {
-    __atomic_store_n(place, route->next, __ATOMIC_RELAXED);
-    px__room_close(d, route->room);
+    __atomic_store_n(link, route->next, __ATOMIC_RELAXED);
+    px__private_pool_close(d, route->private_pool);
   }
   px__device_unlock(d);
   PX_CHECK(own, PX_RUNTIME, "the thread did not begin this pool of memory last");
   px__free(route);
-  px_release(pool);  // which may be its end, and takes the lock
+  px_release(pool);  // may destroy it, and takes the lock
   return PX_OK;
 }

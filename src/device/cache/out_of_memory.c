@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// The error of a device without memory, in PyTorch's words: how much there is, and who has it.
+// PyTorch's text of an out-of-memory error.
 #include "device/core/state.h"
 
 #include <stdio.h>
 #include <unistd.h>
 
-// The processes that hold memory of the device.
-static void list_processes(px__device *d, char *text, size_t room) {
+// Describes the processes that hold memory of the device.
+static void list_processes(px__device *d, char *text, size_t capacity) {
   px_process rows[4];
   char held[PX__SIZE_TEXT];
   size_t used = 0;
   int count = px__rt.backend->processes(d->physical, rows, PX_COUNT_OF(rows));
   *text = 0;
-  for (int i = 0; i < count && used < room; i++) {
+  for (int i = 0; i < count && used < capacity; i++) {
     px__bytes_text(held, rows[i].bytes);
     bool own = rows[i].id == (int64_t)getpid();
     int more =
-        own ? snprintf(text + used, room - used,
+        own ? snprintf(text + used, capacity - used,
                        "Including non-PyTorch memory, this process has %s memory in use. ", held)
-            : snprintf(text + used, room - used, "Process %lld has %s memory in use. ",
+            : snprintf(text + used, capacity - used, "Process %lld has %s memory in use. ",
                        (long long)rows[i].id, held);
     used += (size_t)more;
   }
@@ -26,7 +26,7 @@ static void list_processes(px__device *d, char *text, size_t room) {
 
 typedef struct figures {
   size_t wanted, reserved, limit;
-  uint64_t allocated, graphs;  // graphs: of it, in their pools
+  uint64_t allocated, private_pools;  // bytes; graphs: the part in private pools
 } figures;
 
 static figures figures_of(px__device *d, size_t bytes) {
@@ -34,8 +34,8 @@ static figures figures_of(px__device *d, size_t bytes) {
   figures f = {.wanted = px__segment_size(d, bytes),
                .reserved = d->cache.reserved,
                .limit = d->cache.limit,
-               .allocated = (uint64_t)d->cache.ledger.allocated_bytes[0].current,
-               .graphs = px__rooms_allocated(d)};
+               .allocated = (uint64_t)d->cache.statistics.allocated_bytes[0].current,
+               .private_pools = px__private_pools_allocated(d)};
   px__device_unlock(d);
   return f;
 }
@@ -49,9 +49,9 @@ px_status px__out_of_memory(px__device *d, size_t bytes) {
   if (px__rt.backend->memory_info(d->physical, &free_bytes, &total) != PX_OK) px_error_clear();
   list_processes(d, processes, sizeof processes);
   if (f.limit) snprintf(limit, sizeof limit, "%s allowed; ", px__bytes_text(allowed, f.limit));
-  if (f.graphs)
+  if (f.private_pools)
     snprintf(private, sizeof private, "with %s allocated in private pools (e.g., CUDA Graphs), ",
-             px__bytes_text(pools, f.graphs));
+             px__bytes_text(pools, f.private_pools));
   px__shortage shortage = {.wanted = f.wanted, .unused = free_bytes, .limit = f.limit};
   px__shortage_text(more, sizeof more, d, &shortage);
   PX_FAIL(

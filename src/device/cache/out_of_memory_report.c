@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the error of a device without memory says after PyTorch's text: who asked, who has how much,
-// what is free but of no use, and what would have helped.
+// The explanation after PyTorch's text of an out-of-memory error: the caller, the owners of live
+// memory, fragmented free memory, and a remedy.
 //
-// It is written into room of its own: there may be no host memory either.
+// It is formatted into a fixed buffer, since host memory may be exhausted as well.
 #include "device/core/state.h"
 
 #include <stdarg.h>
@@ -10,9 +10,9 @@
 
 enum { OWNERS = 256, NAMED = 10 };
 
-// What the blocks of an op and a line sum up to.
+// Live blocks of one op and line.
 typedef struct owner {
-  const char *op;  // or the function, where no op is known
+  const char *op;  // or the function, if no op is known
   px_frame line;
   size_t bytes;
   int64_t blocks;
@@ -24,25 +24,25 @@ typedef struct pending {
 typedef struct survey {
   owner owners[OWNERS];
   int owner_count;
-  size_t nameless, crowd;  // live bytes without a stack; of owners that there is no room for
+  size_t unattributed, others;  // live bytes without a stack; of owners past OWNERS
   pending pending[NAMED];
   int pending_count;
-  size_t free, largest;  // in segments that are in use
+  size_t free, largest;  // in segments
 } survey;
 
-// ---- what there is, with the device's lock held
-// The line of the program: the innermost one that is not the language's own.
+// ---- survey; lock of the device held
+// The program's line: the innermost frame outside the language's own code.
 static const px_frame *line_of(const px_traceback *stack) {
   for (int i = 0; i < stack->count; i++)
     if (!stack->frames[i].inside) return &stack->frames[i];
   return stack->count ? &stack->frames[0] : NULL;
 }
 
-static void add_owner(survey *s, const px__chunk *chunk) {
-  const px_traceback *stack = chunk->stack;
+static void add_owner(survey *s, const px__block *block) {
+  const px_traceback *stack = block->stack;
   const px_frame *line = stack ? line_of(stack) : NULL;
   if (!line) {
-    s->nameless += chunk->node.size;
+    s->unattributed += block->node.size;
     return;
   }
   const char *op = stack->op ? stack->op : line->function;
@@ -51,29 +51,29 @@ static void add_owner(survey *s, const px__chunk *chunk) {
                                 s->owners[i].line.line != line->line))
     i++;
   if (i == OWNERS) {
-    s->crowd += chunk->node.size;
+    s->others += block->node.size;
     return;
   }
   if (i == s->owner_count) s->owners[s->owner_count++] = (owner){.op = op, .line = *line};
-  s->owners[i].bytes += chunk->node.size;
+  s->owners[i].bytes += block->node.size;
   s->owners[i].blocks++;
 }
 
-static void add_pending(survey *s, px__chunk *chunk) {
-  const px_stream *stream = px__block_user(&chunk->block, 0);
+static void add_pending(survey *s, px__block *block) {
+  const px_stream *stream = px__allocation_user(&block->allocation, 0);
   int i = 0;
   while (i < s->pending_count && s->pending[i].stream != stream) i++;
   if (!stream || i == NAMED) return;
   if (i == s->pending_count) s->pending[s->pending_count++] = (pending){.stream = stream};
-  s->pending[i].bytes += chunk->node.size;
+  s->pending[i].bytes += block->node.size;
 }
 
-static void add_chunk(survey *s, px__chunk *chunk) {
-  if (chunk->state == PX__TAKEN) add_owner(s, chunk);
-  if (chunk->state == PX__PENDING) add_pending(s, chunk);
-  if (chunk->state != PX__FREE) return;
-  s->free += chunk->node.size;
-  if (chunk->node.size > s->largest) s->largest = chunk->node.size;
+static void add_block(survey *s, px__block *block) {
+  if (block->state == PX__ALLOCATED) add_owner(s, block);
+  if (block->state == PX__PENDING) add_pending(s, block);
+  if (block->state != PX__FREE) return;
+  s->free += block->node.size;
+  if (block->node.size > s->largest) s->largest = block->node.size;
 }
 
 // ---- the text
@@ -91,23 +91,23 @@ const char *px__bytes_text(char text[PX__SIZE_TEXT], uint64_t bytes) {
 
 typedef struct writer {
   char *at;
-  size_t room;
+  size_t capacity;
 } writer;
 __attribute__((format(printf, 2, 3))) static void put(writer *w, const char *format, ...) {
   va_list arguments;
   va_start(arguments, format);
-  int length = vsnprintf(w->at, w->room, format, arguments);
+  int length = vsnprintf(w->at, w->capacity, format, arguments);
   va_end(arguments);
-  size_t used = length < 0 ? 0 : (size_t)length < w->room ? (size_t)length : w->room - 1;
-  w->at += used, w->room -= used;
+  size_t used = length < 0 ? 0 : (size_t)length < w->capacity ? (size_t)length : w->capacity - 1;
+  w->at += used, w->capacity -= used;
 }
 
-static void put_asker(writer *w) {
+static void put_caller(writer *w) {
   const char *file;
   int line;
   px_site_get(&file, &line);
   if (!px__caller && !file) return;
-  put(w, "\nAsked for");
+  put(w, "\nRequested");
   if (px__caller) put(w, " by %s", px__caller);
   if (file) put(w, " at %s:%d", file, line);
   put(w, ".");
@@ -122,61 +122,61 @@ static void put_pending(writer *w, const survey *s) {
 
 static void put_owners(writer *w, survey *s) {
   char bytes[PX__SIZE_TEXT];
-  if (s->owner_count) put(w, "\nWhat lives, by op and line:");
+  if (s->owner_count) put(w, "\nLive memory by op and line:");
   for (int n = 0; n < NAMED && n < s->owner_count; n++) {
-    owner *most = &s->owners[0];
+    owner *top = &s->owners[0];
     for (int i = 1; i < s->owner_count; i++)
-      if (s->owners[i].bytes > most->bytes) most = &s->owners[i];
-    put(w, "\n  %s in %lld block%s: %s at %s:%d", px__bytes_text(bytes, most->bytes),
-        (long long)most->blocks, most->blocks == 1 ? "" : "s", most->op, most->line.file,
-        most->line.line);
-    s->crowd += most->bytes;
-    most->bytes = 0;
+      if (s->owners[i].bytes > top->bytes) top = &s->owners[i];
+    put(w, "\n  %s in %lld block%s: %s at %s:%d", px__bytes_text(bytes, top->bytes),
+        (long long)top->blocks, top->blocks == 1 ? "" : "s", top->op, top->line.file,
+        top->line.line);
+    s->others += top->bytes;
+    top->bytes = 0;
   }
-  if (s->owner_count && s->nameless)
-    put(w, "\n  %s from before the history", px__bytes_text(bytes, s->nameless));
+  if (s->owner_count && s->unattributed)
+    put(w, "\n  %s from before the history", px__bytes_text(bytes, s->unattributed));
 }
 
-static void put_help(writer *w, const survey *s, const px__shortage *x) {
+static void put_remedy(writer *w, const survey *s, const px__shortage *x) {
   char free_text[PX__SIZE_TEXT], missing[PX__SIZE_TEXT];
-  size_t at_hand = s->free + x->unused;
-  put(w, "\nWhat would have helped: ");
+  size_t available = s->free + x->unused;
+  put(w, "\nPossible remedy: ");
   if (x->limit && x->unused >= x->wanted)
     put(w, "a higher limit (set_per_process_memory_fraction), since the device has %s unused",
         px__bytes_text(free_text, x->unused));
   else if (s->pending_count)
     put(w, "work of other streams that ends, or is waited for, before its memory is freed");
-  else if (at_hand >= x->wanted)
+  else if (available >= x->wanted)
     put(w,
         "the same memory in fewer pieces, since %s is free: large requests before small ones, "
         "sizes that repeat (roundup_power2_divisions)",
-        px__bytes_text(free_text, at_hand));
+        px__bytes_text(free_text, available));
   else
     put(w, "%s less in use at this time: smaller batches, torch.utils.checkpoint, autocast",
-        px__bytes_text(missing, x->wanted - at_hand));
+        px__bytes_text(missing, x->wanted - available));
   put(w, ".");
   if (!s->owner_count)
-    put(w, " torch.cuda.memory._record_memory_history() lets this text name what lives.");
+    put(w, " torch.cuda.memory._record_memory_history() adds the owners of live memory here.");
 }
 
-void px__shortage_text(char *text, size_t room, px__device *d, const px__shortage *x) {
-  static survey s;  // too large for a stack; of the thread that has the lock
+void px__shortage_text(char *text, size_t capacity, px__device *d, const px__shortage *x) {
+  static survey s;  // too large for the stack; guarded by `lock`
   static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-  writer w = {text, room};
+  writer w = {text, capacity};
   char free_text[PX__SIZE_TEXT], largest[PX__SIZE_TEXT];
   *text = 0;
-  put_asker(&w);  // may run the language, and takes no lock
+  put_caller(&w);  // may run the language, and takes no lock
   pthread_mutex_lock(&lock);
   memset(&s, 0, sizeof s);
   px__device_lock(d);
   for (px__segment *segment = d->cache.segments; segment; segment = segment->next)
-    for (px__chunk *chunk = segment->first; chunk; chunk = chunk->next) add_chunk(&s, chunk);
+    for (px__block *block = segment->first; block; block = block->next) add_block(&s, block);
   px__device_unlock(d);
   if (s.free)
-    put(&w, "\nThe largest of the free pieces, %s in all, has %s.",
-        px__bytes_text(free_text, s.free), px__bytes_text(largest, s.largest));
+    put(&w, "\nFree in blocks: %s, the largest has %s.", px__bytes_text(free_text, s.free),
+        px__bytes_text(largest, s.largest));
   put_pending(&w, &s);
   put_owners(&w, &s);
-  put_help(&w, &s, x);
+  put_remedy(&w, &s, x);
   pthread_mutex_unlock(&lock);
 }

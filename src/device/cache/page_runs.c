@@ -1,50 +1,48 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs of pages that grow where a request needs it, and lose what is free in them. All with the
-// device's lock held.
+// Growing and shrinking expandable segments. The device's lock is held throughout.
 //
-// A live block stays where it is, and with it the pages that it touches. All other pages may go
-// anywhere, as soon as no work uses them. So a request that finds no fit gets the place in the
-// device's addresses that takes the fewest pages beside what is free on both sides of it; runs that
-// meet become one.
+// A live allocation cannot move, nor the pages it touches. All other pages may be remapped anywhere
+// once no work uses them. A request without a fit gets the gap of the address range with the fewest
+// new pages, together with free blocks on both sides. Adjacent segments are merged.
 #include "device/core/state.h"
 
-// ---- giving pages back
-static void count_idle(px__device *d, px__chunk *chunk, bool idle) {
-  if (!chunk || chunk->state != PX__FREE) return;
-  if (idle)
-    px__ledger_idle(&d->cache.ledger, chunk);
+// ---- unmapping
+static void count_inactive(px__device *d, px__block *block, bool add) {
+  if (!block || block->state != PX__FREE) return;
+  if (add)
+    px__statistics_add_inactive(&d->cache.statistics, block);
   else
-    px__ledger_unidle(&d->cache.ledger, chunk);
+    px__statistics_remove_inactive(&d->cache.statistics, block);
 }
 
-// Records for the pieces of a chunk, and a segment for what lies behind.
-static px_status make_room(px__device *d, px__segment **rest) {
-  px__chunk *spare[2] = {NULL, NULL};
+// Makes sure of the records for a block's three parts and for a second segment.
+static px_status reserve_records(px__device *d, px__segment **rest) {
+  px__block *spare[2] = {NULL, NULL};
   px_status status = PX_NEW(rest);
-  for (int i = 0; i < 2 && status == PX_OK; i++) status = px__chunk_new(&spare[i], d);
+  for (int i = 0; i < 2 && status == PX_OK; i++) status = px__block_new(&spare[i], d);
   for (int i = 0; i < 2; i++)
-    if (spare[i]) px__chunk_drop(d, spare[i]);
+    if (spare[i]) px__block_drop(d, spare[i]);
   if (status != PX_OK && *rest) px__free(*rest);
   return status;
 }
 
-// Makes [low, high) of a free chunk a chunk of its own, which is in no list. There are records.
-static px__chunk *carve(px__device *d, px__chunk *chunk, uintptr_t low, uintptr_t high) {
-  px__chunk *carved = chunk;
-  px__chunk_unlist(chunk);
-  if (low > chunk->node.address) {
-    carved = px__chunk_split(d, chunk, low - chunk->node.address);
-    px__chunk_unlist(carved);
-    px__chunk_list(chunk);
+// Splits [low, high) off a free block, as a block on no free list. The records exist.
+static px__block *carve(px__device *d, px__block *block, uintptr_t low, uintptr_t high) {
+  px__block *carved = block;
+  px__block_remove_free(block);
+  if (low > block->node.address) {
+    carved = px__block_split(d, block, low - block->node.address);
+    px__block_remove_free(carved);
+    px__block_insert_free(block);
   }
-  if (carved->node.size > high - low) px__chunk_split(d, carved, high - low);
+  if (carved->node.size > high - low) px__block_split(d, carved, high - low);
   return carved;
 }
 
-// The segment becomes two around the chunk, or loses its beginning or end.
-static void part(px__device *d, px__chunk *gone, px__segment *rest) {
-  px__segment *s = gone->segment;
-  px__chunk *left = gone->prev, *right = gone->next;
+// Removes a block from its segment: its start, its end, or the middle, leaving two segments.
+static void remove_block(px__device *d, px__block *removed, px__segment *rest) {
+  px__segment *s = removed->segment;
+  px__block *left = removed->prev, *right = removed->next;
   bool two = left && right;
   if (left) left->next = NULL;
   if (right) right->prev = NULL;
@@ -56,130 +54,128 @@ static void part(px__device *d, px__chunk *gone, px__segment *rest) {
                           .small = s->small,
                           .paged = true,
                           .next = s->next};
-    for (px__chunk *chunk = right; chunk; chunk = chunk->next) chunk->segment = rest;
+    for (px__block *block = right; block; block = block->next) block->segment = rest;
     rest->prev = s;
     if (rest->next) rest->next->prev = rest;
     s->next = rest;
   }
   if (left) s->last = left;
-  px__pages_cut(d, s, gone->node.address, gone->node.size, two ? rest : NULL);
+  px__pages_unmap_part(d, s, removed->node.address, removed->node.size, two ? rest : NULL);
   if (!two) px__free(rest);
-  d->cache.reserved -= gone->node.size;
-  d->cache.moved = true;
-  px__ledger_cut(&d->cache.ledger, s, gone->node.size, two);
+  d->cache.reserved -= removed->node.size;
+  d->cache.pages_moved = true;
+  px__statistics_unmap(&d->cache.statistics, s, removed->node.size, two);
 }
 
-static void note_cut(px__device *d, const px__chunk *gone) {
+static void record_unmap(px__device *d, const px__block *removed) {
   if (px__history_on())
     px__history_note(d, &(px_memory_event){.action = PX_MEMORY_SEGMENT_UNMAP,
-                                           .address = (int64_t)gone->node.address,
-                                           .size = (int64_t)gone->node.size,
-                                           .stream = gone->stream->id,
-                                           .stack = gone->segment->stack});
+                                           .address = (int64_t)removed->node.address,
+                                           .size = (int64_t)removed->node.size,
+                                           .stream = removed->stream->id,
+                                           .stack = removed->segment->stack});
 }
 
-// Gives the pages [low, high) of a free chunk back, which is not all that its segment has.
-static bool cut(px__device *d, px__chunk *chunk, uintptr_t low, uintptr_t high) {
+// Unmaps the pages [low, high) of a free block, not all of its segment.
+static bool unmap_part(px__device *d, px__block *block, uintptr_t low, uintptr_t high) {
   px__segment *rest = NULL;
-  px__chunk *before = chunk->prev, *behind = chunk->next;
-  if (make_room(d, &rest) != PX_OK) return px_error_clear(), false;
-  count_idle(d, before, false), count_idle(d, chunk, false), count_idle(d, behind, false);
-  px__chunk *gone = carve(d, chunk, low, high);
-  px__chunk *left = gone->prev, *right = gone->next;
-  note_cut(d, gone);
-  part(d, gone, rest);
-  px__chunk_drop(d, gone);
-  count_idle(d, left, true), count_idle(d, right, true);
-  if (before != left) count_idle(d, before, true);
-  if (behind != right) count_idle(d, behind, true);
+  px__block *below = block->prev, *above = block->next;
+  if (reserve_records(d, &rest) != PX_OK) return px_error_clear(), false;
+  count_inactive(d, below, false), count_inactive(d, block, false), count_inactive(d, above, false);
+  px__block *removed = carve(d, block, low, high);
+  px__block *left = removed->prev, *right = removed->next;
+  record_unmap(d, removed);
+  remove_block(d, removed, rest);
+  px__block_drop(d, removed);
+  count_inactive(d, left, true), count_inactive(d, right, true);
+  if (below != left) count_inactive(d, below, true);
+  if (above != right) count_inactive(d, above, true);
   return true;
 }
 
-// The whole pages of a free chunk that nothing uses: from where on, and how many bytes.
-static size_t pages_of(const px__chunk *chunk, uintptr_t *low) {
-  *low = px__whole_pages(chunk->node.address);
-  uintptr_t high = (chunk->node.address + chunk->node.size) & ~(uintptr_t)(PX__PAGE - 1);
-  return px__chunk_is_done(chunk) && high > *low ? high - *low : 0;
+// Returns the bytes of the whole pages of an idle block, and their start.
+static size_t pages_of(const px__block *block, uintptr_t *low) {
+  *low = px__whole_pages(block->node.address);
+  uintptr_t high = (block->node.address + block->node.size) & ~(uintptr_t)(PX__PAGE - 1);
+  return px__block_is_idle(block) && high > *low ? high - *low : 0;
 }
 
-// Gives back at most `wanted` bytes of a chunk's pages: the last ones, if the segment does not
-// begin with it.
-static size_t give_of(px__device *d, px__chunk *chunk, size_t wanted) {
+// Unmaps at most `wanted` bytes of a block's pages: the last ones, unless it starts the segment.
+static size_t unmap_of(px__device *d, px__block *block, size_t wanted) {
   uintptr_t low;
-  size_t bytes = pages_of(chunk, &low);
+  size_t bytes = pages_of(block, &low);
   if (bytes > wanted) {
-    if (chunk->prev) low += bytes - wanted;
+    if (block->prev) low += bytes - wanted;
     bytes = wanted;
   }
-  if (bytes == chunk->segment->size) return px__segment_release(d, chunk->segment), bytes;
-  return bytes && cut(d, chunk, low, low + bytes) ? bytes : 0;
+  if (bytes == block->segment->size) return px__segment_release(d, block->segment), bytes;
+  return bytes && unmap_part(d, block, low, low + bytes) ? bytes : 0;
 }
 
-// Gives back at most `wanted` bytes of pages, of the oldest segments first, and none of two chunks.
-// Returns how many.
-size_t px__runs_give(px__device *d, size_t wanted, px__chunk *const kept[2]) {
-  size_t given = 0;
+size_t px__runs_unmap(px__device *d, size_t wanted, px__block *const excluded_blocks[2]) {
+  size_t unmapped = 0;
   if (px__device_captures(d)) return 0;
-  for (int i = 0; i < d->stream_count; i++) px__stream_ask(d->streams[i]);
-  for (px__segment *segment = px__segment_oldest(d), *before; segment && given < wanted;
-       segment = before) {
-    before = segment->prev;
-    if (!segment->paged || segment->room) continue;
-    bool keeps = kept && ((kept[0] && kept[0]->segment == segment) ||
-                          (kept[1] && kept[1]->segment == segment));
-    if (!keeps && segment->size <= wanted - given && px__segment_can_go(segment)) {
-      given += segment->size;
+  for (int i = 0; i < d->stream_count; i++) px__stream_query(d->streams[i]);
+  for (px__segment *segment = px__segment_oldest(d), *previous; segment && unmapped < wanted;
+       segment = previous) {
+    previous = segment->prev;
+    if (!segment->paged || segment->private_pool) continue;
+    bool excluded =
+        excluded_blocks && ((excluded_blocks[0] && excluded_blocks[0]->segment == segment) ||
+                            (excluded_blocks[1] && excluded_blocks[1]->segment == segment));
+    if (!excluded && segment->size <= wanted - unmapped && px__segment_can_go(segment)) {
+      unmapped += segment->size;
       px__segment_release(d, segment);
       continue;
     }
-    for (px__chunk *chunk = segment->first, *next; chunk && given < wanted; chunk = next) {
-      next = chunk->next;
-      if (!kept || (chunk != kept[0] && chunk != kept[1]))
-        given += give_of(d, chunk, wanted - given);
+    for (px__block *block = segment->first, *next; block && unmapped < wanted; block = next) {
+      next = block->next;
+      if (!excluded_blocks || (block != excluded_blocks[0] && block != excluded_blocks[1]))
+        unmapped += unmap_of(d, block, wanted - unmapped);
     }
   }
-  return given;
+  return unmapped;
 }
 
-// ---- growing
-typedef struct place {
-  uintptr_t at;        // where new pages go
-  size_t bytes;        // of them
-  px__chunk *side[2];  // free chunks below and above, which the request gets too; or NULL
-} place;
+// ---- mapping
+typedef struct fit {
+  uintptr_t at;        // address of the new pages
+  size_t bytes;        // their size
+  px__block *side[2];  // free blocks below and above, part of the fit; or NULL
+} fit;
 
-static bool is_alike(const px__segment *s, bool small) {
-  return s && s->paged && !s->room && s->small == small;
+static bool is_same_kind(const px__segment *s, bool small) {
+  return s && s->paged && !s->private_pool && s->small == small;
 }
 
-// The chunk beside a gap, if it may serve the request.
-static px__chunk *beside(const px__segment *s, const px__request *r, bool above) {
-  if (!is_alike(s, r->size <= PX__SMALL)) return NULL;
-  px__chunk *chunk = above ? s->first : s->last;
-  bool may = chunk->state == PX__FREE && px__ordered(chunk->stream, chunk->ready, r->stream);
-  return may ? chunk : NULL;
+// Returns the block next to a gap if it may serve the request.
+static px__block *usable_neighbour(const px__segment *s, const px__request *r, bool above) {
+  if (!is_same_kind(s, r->size <= PX__SMALL_MAX)) return NULL;
+  px__block *block = above ? s->first : s->last;
+  bool may = block->state == PX__FREE && px__ordered(block->stream, block->ready, r->stream);
+  return may ? block : NULL;
 }
 
-// What the request takes in the gap [low, high), if it fits there.
-static bool try_gap(place *out, const px__request *r, uintptr_t low, uintptr_t high,
+// Computes the new pages of the request in the gap [low, high). False if it does not fit.
+static bool try_gap(fit *out, const px__request *r, uintptr_t low, uintptr_t high,
                     px__segment *below, px__segment *above) {
-  px__chunk *a = beside(below, r, false), *b = beside(above, r, true);
+  px__block *a = usable_neighbour(below, r, false), *b = usable_neighbour(above, r, true);
   size_t under = a ? a->node.size : 0, over = b ? b->node.size : 0, gap = high - low;
   size_t bytes = r->size > under ? px__whole_pages(r->size - under) : 0;
   if (bytes <= gap) {
-    *out = (place){.at = low, .bytes = bytes, .side = {a, NULL}};
+    *out = (fit){.at = low, .bytes = bytes, .side = {a, NULL}};
     return gap > 0 && bytes > 0;
   }
-  *out = (place){.at = low, .bytes = gap, .side = {a, b}};
+  *out = (fit){.at = low, .bytes = gap, .side = {a, b}};
   return gap && r->size - under - gap <= over;
 }
 
-// Of all gaps the one that takes the fewest pages, and of those the lowest.
-static bool find_place(place *out, const px__request *r) {
+// Finds the gap with the fewest new pages; of equal ones the lowest.
+static bool find_fit(fit *out, const px__request *r) {
   const px__cache *c = &r->device->cache;
   uintptr_t low = c->range;
-  place found;
-  *out = (place){0};
+  fit found;
+  *out = (fit){0};
   for (px__segment *s = c->lowest, *below = NULL;; below = s, s = s->above) {
     if (try_gap(&found, r, low, s ? (uintptr_t)s->data : c->range_end, below, s) &&
         (!out->bytes || found.bytes < out->bytes))
@@ -189,46 +185,46 @@ static bool find_place(place *out, const px__request *r) {
   }
 }
 
-// Makes the segment above one with `s`, if both are of a kind and meet.
-static void join(px__device *d, px__segment *s) {
+// Merges the segment above into `s`, if both are of one kind and adjacent.
+static void merge_above(px__device *d, px__segment *s) {
   px__segment *above = s ? s->above : NULL;
-  if (!above || !is_alike(s, s->small) || !is_alike(above, s->small) ||
+  if (!above || !is_same_kind(s, s->small) || !is_same_kind(above, s->small) ||
       (char *)s->data + s->size != above->data)
     return;
-  px__chunk *last = s->last, *first = above->first;
-  count_idle(d, last, false), count_idle(d, first, false);
+  px__block *last = s->last, *first = above->first;
+  count_inactive(d, last, false), count_inactive(d, first, false);
   last->next = first, first->prev = last, s->last = above->last;
-  for (px__chunk *chunk = first; chunk; chunk = chunk->next) chunk->segment = s;
-  count_idle(d, last, true), count_idle(d, first, true);
-  px__pages_join(d, s);
-  d->cache.moved = true;
-  px__ledger_join(&d->cache.ledger, above);
+  for (px__block *block = first; block; block = block->next) block->segment = s;
+  count_inactive(d, last, true), count_inactive(d, first, true);
+  px__pages_merge(d, s);
+  d->cache.pages_moved = true;
+  px__statistics_merge(&d->cache.statistics, above);
   px__segment_forget(d, above);
 }
 
-px_status px__runs_put(px__chunk **out, const px__request *r, uintptr_t at, size_t bytes) {
+px_status px__runs_map(px__block **out, const px__request *r, uintptr_t at, size_t bytes) {
   px__device *d = r->device;
   px__segment *segment;
   PX_TRY(px__segment_new(&segment, r, (void *)at, bytes));
-  px__chunk *chunk = segment->first;
+  px__block *block = segment->first;
   px__segment *below = segment->below;
-  px__chunk_list(chunk);
-  join(d, segment);
-  join(d, below);
-  px__chunk_coalesce(d, chunk);
-  *out = chunk;
+  px__block_insert_free(block);
+  merge_above(d, segment);
+  merge_above(d, below);
+  px__block_coalesce(d, block);
+  *out = block;
   return PX_OK;
 }
 
-px_status px__runs_grow(px_block **out, const px__request *r, size_t more) {
-  place where;
+px_status px__runs_grow(px_allocation **out, const px__request *r, size_t more) {
+  fit where;
   *out = NULL;
-  if (px__pool_room(r) || !px__pages_wanted(r->device)) return PX_OK;
+  if (px__request_pool(r) || !px__pages_wanted(r->device)) return PX_OK;
   px__pool_flush(r->device);
-  if (!find_place(&where, r)) return PX_OK;
-  if (where.bytes > more) px__runs_give(r->device, where.bytes, where.side);
-  px__chunk *chunk;
-  PX_TRY(px__runs_put(&chunk, r, where.at, where.bytes));
+  if (!find_fit(&where, r)) return PX_OK;
+  if (where.bytes > more) px__runs_unmap(r->device, where.bytes, where.side);
+  px__block *block;
+  PX_TRY(px__runs_map(&block, r, where.at, where.bytes));
   *out = px__pool_allocate(r);
   return PX_OK;
 }

@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-// Segments that are runs of pages: where they lie in the device's range of addresses, and the pages
-// behind them. All with the device's lock held.
+// Address range and pages of expandable segments. The device's lock is held throughout.
 //
-// The range is several times as long as the device has memory, and is reserved once. A segment gets
-// the first gap that it fits into, so addresses follow from the order of requests alone.
+// The range is reserved once, several times as long as the device's memory. A new segment gets the
+// first gap large enough, so addresses depend only on the order of requests.
 #include "device/core/state.h"
 
-enum { LENGTHS = 4 };  // of the device's memory: addresses
+enum { RANGE_FACTOR = 4 };  // addresses reserved, in multiples of the device's memory
 
-static bool may_have(const px__settings *s) {
+static bool is_allowed(const px__settings *s) {
   const px_backend *b = px__rt.backend;
-  if (!PX__BACKEND_HAS(b, pages_map) || s->max_split != SIZE_MAX || s->expands == PX__NEVER)
+  if (!PX__BACKEND_HAS(b, pages_map) || s->max_split != SIZE_MAX ||
+      s->expandable == PX__EXPANDABLE_FALSE)
     return false;
-  return s->expands == PX__SOON || (PX__BACKEND_HAS(b, shares_pages));
+  return s->expandable == PX__EXPANDABLE_TRUE || (PX__BACKEND_HAS(b, shares_pages));
 }
 
-// Without addresses, segments are the backend's allocations.
-static void reserve(px__device *d) {
+// Without a range, segments are allocations of the backend.
+static void reserve_range(px__device *d) {
   size_t page = px__rt.backend->page_size(d->physical);
   if (!page || PX__PAGE % page) return;
-  size_t bytes = (LENGTHS * d->properties.total_memory) & ~(size_t)(PX__PAGE - 1);
+  size_t bytes = (RANGE_FACTOR * d->properties.total_memory) & ~(size_t)(PX__PAGE - 1);
   void *at = NULL;
   if (!bytes) return;
   if (px__rt.backend->range_new(d->physical, bytes, &at) != PX_OK) return px_error_clear();
@@ -28,15 +28,15 @@ static void reserve(px__device *d) {
 }
 
 bool px__pages_wanted(px__device *d) {
-  if (!may_have(&d->cache.settings)) return false;
-  if (PX_UNLIKELY(!d->cache.range_asked)) {
-    d->cache.range_asked = true;
-    reserve(d);
+  if (!is_allowed(&d->cache.settings)) return false;
+  if (PX_UNLIKELY(!d->cache.range_tried)) {
+    d->cache.range_tried = true;
+    reserve_range(d);
   }
   return d->cache.range != 0;
 }
 
-// ---- the segments by address
+// ---- segments by address
 static uintptr_t start_of(const px__segment *s) { return (uintptr_t)s->data; }
 static uintptr_t end_of(const px__segment *s) { return (uintptr_t)s->data + s->size; }
 
@@ -47,7 +47,7 @@ static void insert_above(px__cache *cache, px__segment *below, px__segment *segm
   if (above) above->below = segment;
 }
 
-// The first gap of `bytes`: what lies below it, or NULL.
+// Finds the first gap of `bytes`, and the segment below it or NULL.
 static bool find_gap(const px__cache *cache, size_t bytes, uintptr_t *at, px__segment **below) {
   *at = cache->range, *below = NULL;
   for (px__segment *s = cache->lowest; s; s = s->above) {
@@ -57,43 +57,43 @@ static bool find_gap(const px__cache *cache, size_t bytes, uintptr_t *at, px__se
   return cache->range_end - *at >= bytes;
 }
 
-// What lies below an address.
+// Finds the segment below an address.
 static bool find_below(const px__cache *cache, uintptr_t at, px__segment **below) {
   for (px__segment *s = cache->lowest; s && start_of(s) < at; s = s->above) *below = s;
   return true;
 }
 
 // ---- pages
-px_status px__pages_take(px__device *d, px__segment *segment) {
+px_status px__pages_map(px__device *d, px__segment *segment) {
   uintptr_t at = (uintptr_t)segment->data;
   px__segment *below = NULL;
-  bool has_place =
-      !px__fault(PX__FAULT_MAP) &&
-      (at ? find_below(&d->cache, at, &below) : find_gap(&d->cache, segment->size, &at, &below));
-  PX_CHECK(has_place, PX_OUT_OF_MEMORY, "there is no place for %zu bytes of pages", segment->size);
+  bool found = !px__fault(PX__FAULT_MAP) && (at ? find_below(&d->cache, at, &below)
+                                                : find_gap(&d->cache, segment->size, &at, &below));
+  PX_CHECK(found, PX_OUT_OF_MEMORY, "no range of addresses is free for %zu bytes of pages",
+           segment->size);
   PX_TRY(px__rt.backend->pages_map(d->physical, (void *)at, segment->size));
   segment->data = (void *)at;
   insert_above(&d->cache, below, segment);
   return PX_OK;
 }
 
-static void take_out(px__cache *cache, px__segment *segment) {
+static void remove_segment(px__cache *cache, px__segment *segment) {
   *(segment->below ? &segment->below->above : &cache->lowest) = segment->above;
   if (segment->above) segment->above->below = segment->below;
 }
 
-void px__pages_give(px__device *d, px__segment *segment) {
+void px__pages_unmap(px__device *d, px__segment *segment) {
   px__rt.backend->pages_unmap(d->physical, segment->data, segment->size);
-  take_out(&d->cache, segment);
+  remove_segment(&d->cache, segment);
 }
 
-void px__pages_join(px__device *d, px__segment *segment) {
+void px__pages_merge(px__device *d, px__segment *segment) {
   segment->size += segment->above->size;
-  take_out(&d->cache, segment->above);
+  remove_segment(&d->cache, segment->above);
 }
 
-void px__pages_cut(px__device *d, px__segment *segment, uintptr_t at, size_t bytes,
-                   px__segment *rest) {
+void px__pages_unmap_part(px__device *d, px__segment *segment, uintptr_t at, size_t bytes,
+                          px__segment *rest) {
   px__rt.backend->pages_unmap(d->physical, (void *)at, bytes);
   uintptr_t end = end_of(segment);
   if (rest) {

@@ -1,64 +1,65 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much of a device is reserved: what is tried before a request takes memory, and when memory
-// goes back. All with the device's lock held.
+// Limits the reserved memory of a device: the last steps before a request takes memory, and the
+// release of idle memory. The device's lock is held throughout.
 //
-// At first segments have PyTorch's sizes, and their number grows as PyTorch's does. That is so
-// while what is reserved and not in use stays within an allowance. Past it, a request that finds no
-// fit gets as few pages as will do, and as many are taken out of free chunks, from wherever they
-// lie, if nothing uses them any more. So what is reserved beyond the most that was in use is the
-// allowance, and the parts of pages that are free.
+// At first segments have PyTorch's sizes, and their number grows as PyTorch's does, as long as
+// memory reserved beyond the peak in use stays within a slack limit. Over that limit, a request
+// without a fit gets as few new pages as possible, and as many idle pages are unmapped elsewhere.
+// Reserved memory then exceeds the peak in use by the slack and the free parts of pages.
 //
-// A step that repeats may miss at the same place each time: what its pages were taken out of takes
-// them back. Moving pages takes longer than most of what is done with them, so a request that
-// misses again gets pages that are new, and the step comes to rest, as long as those are few.
+// A repeated step of a program may miss at the same request each time: pages taken from some blocks
+// are taken back later. Mapping pages is slower than most work on them. A repeated miss therefore
+// gets new pages, up to a limit, until the step fits.
 //
-// A host that runs ahead of its device has free chunks whose work is still to come, and their pages
-// stay. Now and then a request that would take more waits for that work, if it is that of one
-// stream alone.
+// If the host runs ahead of its device, free blocks still have unfinished uses and keep their
+// pages. A request about to take more then waits for that work now and then, if only one stream has
+// any.
 #include "device/core/state.h"
 
 #define MIB ((size_t)1 << 20)
 enum {
-  ALLOWANCE = 256,       // MiB that may be reserved and not in use, before pages move
-  ALLOWANCE_SOON = 32,   // ... where the program has asked for it (expandable_segments)
-  ALLOWANCE_SHARE = 16,  // ... but no more than this part of the device
-  KEPT = 32,             // MiB that steps that repeat may take besides,
-  KEPT_SHARE = 20,       // ... or this part of the most in use
-  PATIENCE = 128         // units of work between two waits: they take far longer than a wait
+  SLACK = 256,              // MiB of slack over the peak in use, before pages move
+  SLACK_EXPANDABLE = 32,    // ... with expandable_segments:True
+  SLACK_SHARE = 16,         // ... at most the device's memory divided by this
+  REPEATED = 32,            // MiB of new pages for repeated misses,
+  REPEATED_SHARE = 20,      // ... or the peak in use divided by this, if larger
+  WORK_BETWEEN_WAITS = 128  // work items between two waits, to make the wait's cost negligible
 };
 
-// What a graph's memory holds between its replays is not known: it is never idle.
-static bool is_held(const px__segment *segment) { return segment->room && segment->room->users; }
+// Free memory of a graph's pool may be in use by replays: it is never idle.
+static bool may_be_replayed(const px__segment *segment) {
+  return segment->private_pool && segment->private_pool->users;
+}
 
-// Releases idle segments, the oldest first, until no more than `allowed` is reserved.
+// Releases idle segments, oldest first, until at most `allowed` bytes are reserved.
 static void release_down_to(px__device *d, size_t allowed) {
   if (px__device_captures(d)) return;
   px__pool_flush(d);
   for (px__segment *segment = px__segment_oldest(d), *before; segment; segment = before) {
     before = segment->prev;
     if (d->cache.reserved <= allowed) return;
-    if (!is_held(segment) && px__segment_can_go(segment)) px__segment_release(d, segment);
+    if (!may_be_replayed(segment) && px__segment_can_go(segment)) px__segment_release(d, segment);
   }
 }
-static void collect(px__device *d) {
-  size_t most = d->cache.limit ? d->cache.limit : d->properties.total_memory;
-  release_down_to(d, (size_t)(d->cache.settings.threshold * (double)most));
+static void collect_garbage(px__device *d) {
+  size_t limit = d->cache.limit ? d->cache.limit : d->properties.total_memory;
+  release_down_to(d, (size_t)(d->cache.settings.gc_threshold * (double)limit));
 }
 
-static bool is_past_allowance(px__device *d, const px__request *r) {
+static bool is_over_slack(px__device *d, const px__request *r) {
   px__cache *c = &d->cache;
-  size_t live = (size_t)c->ledger.allocated_bytes[0].current + r->size;
-  size_t share = (c->limit ? c->limit : d->properties.total_memory) / ALLOWANCE_SHARE;
-  size_t allowance = (c->settings.expands == PX__SOON ? ALLOWANCE_SOON : ALLOWANCE) * MIB;
-  if (live > c->most) c->most = live;
-  if (allowance > share) allowance = share;
-  return c->reserved + px__segment_size(d, r->size) > c->most + allowance;
+  size_t live = (size_t)c->statistics.allocated_bytes[0].current + r->size;
+  size_t share = (c->limit ? c->limit : d->properties.total_memory) / SLACK_SHARE;
+  size_t slack = (c->settings.expandable == PX__EXPANDABLE_TRUE ? SLACK_EXPANDABLE : SLACK) * MIB;
+  if (live > c->peak_in_use) c->peak_in_use = live;
+  if (slack > share) slack = share;
+  return c->reserved + px__segment_size(d, r->size) > c->peak_in_use + slack;
 }
 
-// Whether the request has missed before when as much was in use.
-static bool is_again(px__cache *c, const px__request *r) {
+// True if a request of this size has missed before with as much memory in use.
+static bool is_repeated_miss(px__cache *c, const px__request *r) {
   px__misses *m = &c->misses;
-  px__miss now = {.size = r->size, .live = (size_t)c->ledger.allocated_bytes[0].current};
+  px__miss now = {.size = r->size, .live = (size_t)c->statistics.allocated_bytes[0].current};
   unsigned known = m->count < PX__MISSES ? m->count : PX__MISSES;
   for (unsigned i = 0; i < known; i++)
     if (m->seen[i].size == now.size && m->seen[i].live == now.live) return true;
@@ -66,19 +67,20 @@ static bool is_again(px__cache *c, const px__request *r) {
   return false;
 }
 
-// Serves a request past the allowance with pages from elsewhere, or with new ones.
-static void grow(px_block **out, const px__request *r) {
+// Serves a request over the slack limit with pages from elsewhere, or with new ones.
+static void grow(px_allocation **out, const px__request *r) {
   px__cache *c = &r->device->cache;
-  size_t most = c->most / KEPT_SHARE > KEPT * MIB ? c->most / KEPT_SHARE : KEPT * MIB;
-  size_t more = is_again(c, r) && most > c->misses.kept ? most - c->misses.kept : 0;
+  size_t limit = c->peak_in_use / REPEATED_SHARE > REPEATED * MIB ? c->peak_in_use / REPEATED_SHARE
+                                                                  : REPEATED * MIB;
+  size_t more = is_repeated_miss(c, r) && limit > c->misses.mapped ? limit - c->misses.mapped : 0;
   size_t before = c->reserved;
   if (px__runs_grow(out, r, more) != PX_OK) px_error_clear();
-  if (more && c->reserved > before) c->misses.kept += c->reserved - before;
+  if (more && c->reserved > before) c->misses.mapped += c->reserved - before;
 }
 
-// Whether a stream, and no other of the process, has work under way. What others do may want
-// another rank, which may want what this thread has yet to issue.
-static bool works_alone(const px_stream *self) {
+// True if `self` has unfinished work and no other stream of the process has. Work of others may
+// wait for another rank, and that rank for work not yet issued by this thread.
+static bool is_only_busy_stream(const px_stream *self) {
   for (int i = 0; i < px__rt.count; i++) {
     const px__device *d = px__device_found(i);
     int count = d ? __atomic_load_n(&d->stream_count, __ATOMIC_ACQUIRE) : 0;
@@ -89,52 +91,52 @@ static bool works_alone(const px_stream *self) {
   return px__done(self) < px__issued(self);
 }
 
-// Whether a request should wait: what is free is in use by work that has not been waited for
-// lately.
-static bool is_worth_a_rest(const px__device *d, const px__request *r) {
+// True if the request should wait for work on free memory, and the last wait is long enough ago.
+static bool should_wait(const px__device *d, const px__request *r) {
   px_stream *s = r->stream;
-  if (!r->may_rest || px__pool_room(r) || px__device_captures(d) || !works_alone(s)) return false;
-  if (s->rested && s->issued - s->rested < PATIENCE) return false;
-  s->rested = s->issued;
+  if (!r->may_wait || px__request_pool(r) || px__device_captures(d) || !is_only_busy_stream(s))
+    return false;
+  if (s->retry_waited && s->issued - s->retry_waited < WORK_BETWEEN_WAITS) return false;
+  s->retry_waited = s->issued;
   return true;
 }
 
-void px__reserve_make_way(px_block **out, px__request *r) {
+void px__reserve_try(px_allocation **out, px__request *r) {
   px__device *d = r->device;
   size_t wanted = px__segment_size(d, r->size), reserved = d->cache.reserved;
   *out = NULL;
-  if (d->cache.settings.threshold > 0) collect(d);
+  if (d->cache.settings.gc_threshold > 0) collect_garbage(d);
   if (px__pages_wanted(d)) {
-    d->cache.tight = is_past_allowance(d, r);
-    if (d->cache.tight && !d->cache.thrifty && px__thrift_may(d)) {
-      d->cache.thrifty = true;
-      if ((*out = px__thrift_allocate(r))) return;
+    d->cache.over_slack = is_over_slack(d, r);
+    if (d->cache.over_slack && !d->cache.compact && px__compact_possible(d)) {
+      d->cache.compact = true;
+      if ((*out = px__compact_allocate(r))) return;
     }
-    if (!d->cache.tight || (*out = px__pool_allocate_other(r))) return;
-    if ((r->rests = is_worth_a_rest(d, r))) return;
+    if (!d->cache.over_slack || (*out = px__pool_allocate_other(r))) return;
+    if ((r->retry_after_wait = should_wait(d, r))) return;
     grow(out, r);
-  } else if (d->cache.settings.expands == PX__SOON && r->size > PX__SMALL) {
+  } else if (d->cache.settings.expandable == PX__EXPANDABLE_TRUE && r->size > PX__SMALL_MAX) {
     release_down_to(d, reserved > wanted ? reserved - wanted : 0);
   }
 }
 
-// rested: no work uses free memory any more.
-static bool may_go(const px__segment *segment, bool rested) {
-  return (rested || !px__segment_must_rest(segment)) && px__segment_can_go(segment);
+// uses_done: no unfinished work uses free memory.
+static bool may_release(const px__segment *segment, bool retry_waited) {
+  return (retry_waited || !px__segment_must_be_idle(segment)) && px__segment_can_go(segment);
 }
 
-static bool waits_for_work(const px__segment *segment) {
-  return px__segment_must_rest(segment) && px__segment_is_free(segment) &&
+static bool is_busy(const px__segment *segment) {
+  return px__segment_must_be_idle(segment) && px__segment_is_free(segment) &&
          !px__segment_can_go(segment);
 }
 
-// Waits until nothing uses pages that are free. Who could wait without the lock has done so: the
-// wait does not end early, and what the device still does may not need the lock.
-static bool wait_for_pages(px__device *d) {
+// Waits until free pages are out of use. Callers able to wait without the lock have done so. The
+// wait is not interruptible, and work still running on the device must not need the lock.
+static bool wait_for_idle_pages(px__device *d) {
   px__error_guard guard;
-  for (int i = 0; i < d->stream_count; i++) px__stream_ask(d->streams[i]);
+  for (int i = 0; i < d->stream_count; i++) px__stream_query(d->streams[i]);
   const px__segment *segment = d->cache.segments;
-  while (segment && !waits_for_work(segment)) segment = segment->next;
+  while (segment && !is_busy(segment)) segment = segment->next;
   if (!segment) return true;
   px__error_save(&guard);
   px_interrupt_hold(true);
@@ -142,32 +144,33 @@ static bool wait_for_pages(px__device *d) {
   px_interrupt_hold(false);
   px__error_restore(&guard);
   for (int i = 0; i < d->stream_count && done; i++)
-    px__stream_finished(d->streams[i], d->streams[i]->issued);
+    px__stream_set_completed(d->streams[i], d->streams[i]->issued);
   return done;
 }
 
 void px__reserve_release(px__device *d, bool pages) {
   if (px__device_captures(d)) return;
   px__pool_flush(d);
-  d->cache.ledger.num_sync_all_streams++;
-  bool done = wait_for_pages(d);
+  d->cache.statistics.num_sync_all_streams++;
+  bool done = wait_for_idle_pages(d);
   for (px__segment *segment = d->cache.segments, *next; segment; segment = next) {
     next = segment->next;
-    if (!is_held(segment) && may_go(segment, done)) px__segment_release(d, segment);
+    if (!may_be_replayed(segment) && may_release(segment, done)) px__segment_release(d, segment);
   }
-  if (pages || d->cache.tight || d->cache.settings.expands == PX__SOON)
-    px__runs_give(d, SIZE_MAX, NULL);
-  d->cache.most = (size_t)d->cache.ledger.allocated_bytes[0].current;
+  if (pages || d->cache.over_slack || d->cache.settings.expandable == PX__EXPANDABLE_TRUE)
+    px__runs_unmap(d, SIZE_MAX, NULL);
+  d->cache.peak_in_use = (size_t)d->cache.statistics.allocated_bytes[0].current;
   d->cache.misses = (px__misses){0};
-  d->cache.tight = false;
-  if (!pages) d->cache.thrifty = false;
+  d->cache.over_slack = false;
+  if (!pages) d->cache.compact = false;
 }
 
-void px__reserve_end_room(px__device *d, px__room *room) {
-  bool last = room->users == 1 && !px__device_captures(d), done = last && wait_for_pages(d);
+void px__reserve_end_pool(px__device *d, px__private_pool *pool) {
+  bool last = pool->users == 1 && !px__device_captures(d), done = last && wait_for_idle_pages(d);
   for (px__segment *segment = last ? d->cache.segments : NULL, *next; segment; segment = next) {
     next = segment->next;
-    if (segment->room == room && may_go(segment, done)) px__segment_release(d, segment);
+    if (segment->private_pool == pool && may_release(segment, done))
+      px__segment_release(d, segment);
   }
-  px__room_close(d, room);
+  px__private_pool_close(d, pool);
 }

@@ -1,30 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-// Scratch memory of a backend for one launch. It is allocated while the launch is issued, with the
-// device's lock held, and freed right after: stream order keeps it valid until the work is done.
+// Scratch memory of a backend for one launch. Allocated while the launch is issued, under the
+// device's lock, and freed right after. Stream order keeps it valid until the work is done.
 #include "device/core/state.h"
 
 _Thread_local px__scratch px__scratch_here;
 
 void *px__scratch_take(const px_launch *launch, size_t bytes) {
   px__scratch *here = &px__scratch_here;
-  px_block *block = NULL;
-  if (!here->device || !bytes || px__cache_new_locked(&block, bytes, here->device) != PX_OK)
+  px_allocation *allocation = NULL;
+  if (!here->device || !bytes || px__cache_new_locked(&allocation, bytes, here->device) != PX_OK)
     return NULL;
-  px__block_of(block)->uses = (px__use *)here->blocks;
-  here->blocks = block;
-  return block->data;
+  px__allocation_of(allocation)->uses = (px__use *)here->allocations;
+  here->allocations = allocation;
+  return allocation->data;
 }
 
 void px__scratch_drop(void) {
   px__scratch *here = &px__scratch_here;
-  while (here->blocks) {
-    px_block *block = here->blocks;
-    here->blocks = (px_block *)px__block_of(block)->uses;
-    px__block_of(block)->uses = NULL;
-    if (px__block_of(block)->shadow) px__race_forget(px__block_of(block));
-    if (PX_UNLIKELY(px__block_of(block)->kind == PX__RAW))
-      px__cache_free_raw(block);
+  while (here->allocations) {
+    px_allocation *allocation = here->allocations;
+    here->allocations = (px_allocation *)px__allocation_of(allocation)->uses;
+    px__allocation_of(allocation)->uses = NULL;
+    if (px__allocation_of(allocation)->shadow) px__race_forget(px__allocation_of(allocation));
+    if (PX_UNLIKELY(px__allocation_of(allocation)->kind == PX__RAW))
+      px__cache_free_raw(allocation);
     else
-      px__cache_free(block);
+      px__cache_free(allocation);
   }
 }

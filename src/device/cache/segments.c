@@ -1,30 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-// Segments of device memory: taking one from the device, and giving it back. All with the device's
-// lock held.
+// Segments of device memory: taken from the device and released to it. The device's lock is held
+// throughout.
 //
-// A segment is a run of pages, where the backend has those, or an allocation of the backend.
+// A segment is expandable, a run of mapped pages, if the backend can map pages. Else it is an
+// allocation of the backend.
 #include "device/core/state.h"
 
 enum {
   SMALL_SEGMENT = 2 << 20,
-  LARGE = 10 << 20  // from here on a segment each; below, segments of settings.large_segment
+  OWN_SEGMENT = 10 << 20  // bytes; requests from here on get their own segment
 };
 
 size_t px__segment_size(const px__device *d, size_t size) {
-  if (size <= PX__SMALL) return SMALL_SEGMENT;
-  return size < LARGE ? d->cache.settings.large_segment : px__whole_pages(size);
+  if (size <= PX__SMALL_MAX) return SMALL_SEGMENT;
+  return size < OWN_SEGMENT ? d->cache.settings.large_segment : px__whole_pages(size);
 }
 
-// ---- taking
-static px_status raw_take(const px__request *r, px__segment *segment) {
+// ---- allocation
+static px_status take_memory(const px__request *r, px__segment *segment) {
   px__device *d = r->device;
   px__cache *cache = &d->cache;
   size_t size = segment->size;
   bool refused =
       px__fault(PX__FAULT_DEVICE_ALLOC) || (cache->limit && cache->reserved + size > cache->limit);
   PX_CHECK(!refused, PX_OUT_OF_MEMORY, "the device has no %zu bytes left", size);
-  if (segment->paged) return px__pages_take(d, segment);
-  if (segment->plugged.alloc) return px__plugged_take(&segment->data, &segment->plugged, r, size);
+  if (segment->paged) return px__pages_map(d, segment);
+  if (segment->plugged.alloc) return px__plugged_alloc(&segment->data, &segment->plugged, r, size);
   return px__rt.backend->alloc(d->physical, size, &segment->data);
 }
 
@@ -34,33 +35,33 @@ static void insert(px__device *d, px__segment *segment) {
   if (segment->next) segment->next->prev = segment;
   cache->segments = segment;
   cache->reserved += segment->size;
-  if (segment->room) segment->room->segments++;
-  px__ledger_segment(&cache->ledger, segment, cache->settings.max_split, 1);
+  if (segment->private_pool) segment->private_pool->segments++;
+  px__statistics_segment(&cache->statistics, segment, cache->settings.max_split, 1);
 }
 
 px_status px__segment_new(px__segment **out, const px__request *r, void *at, size_t bytes) {
   px__segment *s;
-  px__chunk *chunk = NULL;
+  px__block *block = NULL;
   px__device *d = r->device;
-  px__room *room = px__pool_room(r);
+  px__private_pool *pool = px__request_pool(r);
   PX_TRY(PX_NEW(&s));
   *s = (px__segment){.data = at,
                      .size = bytes,
-                     .room = room,
+                     .private_pool = pool,
                      .stack = r->stack,
-                     .plugged = room ? room->plugged : (px_memory_allocator){0},
-                     .small = r->size <= PX__SMALL && !r->mixed};
+                     .plugged = pool ? pool->plugged : (px_memory_allocator){0},
+                     .small = r->size <= PX__SMALL_MAX && !r->mixed};
   s->paged = !s->plugged.alloc && px__pages_wanted(d);
-  px_status status = px__chunk_new(&chunk, d);
-  if (status == PX_OK) status = raw_take(r, s);
+  px_status status = px__block_new(&block, d);
+  if (status == PX_OK) status = take_memory(r, s);
   if (status != PX_OK) {
-    if (chunk) px__chunk_drop(d, chunk);
+    if (block) px__block_drop(d, block);
     return px__free(s), status;
   }
-  s->first = s->last = chunk;
-  chunk->segment = s, chunk->stream = r->stream;
-  chunk->small = s->small, chunk->in_room = s->room != NULL;
-  chunk->node.address = (uintptr_t)s->data, chunk->node.size = bytes;
+  s->first = s->last = block;
+  block->segment = s, block->stream = r->stream;
+  block->small = s->small, block->in_private_pool = s->private_pool != NULL;
+  block->node.address = (uintptr_t)s->data, block->node.size = bytes;
   insert(d, s);
   px__history_segment(d, s->paged ? PX_MEMORY_SEGMENT_MAP : PX_MEMORY_SEGMENT_ALLOC, s,
                       r->stream->id);
@@ -68,17 +69,17 @@ px_status px__segment_new(px__segment **out, const px__request *r, void *at, siz
   return PX_OK;
 }
 
-px_status px__segment_extend(px_block **out, const px__request *r) {
+px_status px__segment_extend(px_allocation **out, const px__request *r) {
   px__device *d = r->device;
   px__segment *segment;
-  bool least = r->tight || (px__pages_wanted(d) && (d->cache.tight || d->cache.thrifty));
-  size_t bytes = least ? px__whole_pages(r->size) : px__segment_size(d, r->size);
+  bool exact = r->exact || (px__pages_wanted(d) && (d->cache.over_slack || d->cache.compact));
+  size_t bytes = exact ? px__whole_pages(r->size) : px__segment_size(d, r->size);
   PX_TRY(px__segment_new(&segment, r, NULL, bytes));
   *out = px__pool_take(r, segment->first);
   return PX_OK;
 }
 
-// ---- giving back
+// ---- release
 void px__segment_forget(px__device *d, px__segment *segment) {
   *(segment->prev ? &segment->prev->next : &d->cache.segments) = segment->next;
   if (segment->next) segment->next->prev = segment->prev;
@@ -90,38 +91,38 @@ void px__segment_release(px__device *d, px__segment *segment) {
   px__history_segment(d, segment->paged ? PX_MEMORY_SEGMENT_UNMAP : PX_MEMORY_SEGMENT_FREE, segment,
                       segment->first->stream->id);
   px_stream *stream = segment->first->stream;
-  for (px__chunk *chunk = segment->first, *next; chunk; chunk = next) {
-    next = chunk->next;
-    px__chunk_unlist(chunk);
-    px__ledger_unidle(&cache->ledger, chunk);
-    px__chunk_drop(d, chunk);
+  for (px__block *block = segment->first, *next; block; block = next) {
+    next = block->next;
+    px__block_remove_free(block);
+    px__statistics_remove_inactive(&cache->statistics, block);
+    px__block_drop(d, block);
   }
   if (segment->paged)
-    px__pages_give(d, segment);
+    px__pages_unmap(d, segment);
   else if (segment->plugged.alloc)
-    px__plugged_give(&segment->plugged, stream, segment->data, segment->size);
+    px__plugged_release(&segment->plugged, stream, segment->data, segment->size);
   else
     px__rt.backend->release(d->physical, segment->data);
   cache->reserved -= segment->size;
-  px__ledger_segment(&cache->ledger, segment, cache->settings.max_split, -1);
-  if (segment->room) px__room_left(d, segment->room);
+  px__statistics_segment(&cache->statistics, segment, cache->settings.max_split, -1);
+  if (segment->private_pool) px__private_pool_segment_gone(d, segment->private_pool);
   px__segment_forget(d, segment);
 }
 
 bool px__segment_is_free(const px__segment *segment) {
-  for (px__chunk *chunk = segment->first; chunk; chunk = chunk->next)
-    if (chunk->state != PX__FREE) return false;
+  for (px__block *block = segment->first; block; block = block->next)
+    if (block->state != PX__FREE) return false;
   return true;
 }
-// The backend's release waits for work that uses the memory, so the streams of the chunks do not
-// matter; pages must be out of use when they go.
+// The backend's release waits for all uses of its memory, so the blocks' streams do not matter.
+// Pages must be out of use before they are unmapped.
 bool px__segment_can_go(const px__segment *segment) {
-  bool rests = px__segment_must_rest(segment);
-  for (px__chunk *chunk = segment->first; chunk && rests; chunk = chunk->next)
-    if (!px__chunk_is_done(chunk)) return false;
+  bool must_be_idle = px__segment_must_be_idle(segment);
+  for (px__block *block = segment->first; block && must_be_idle; block = block->next)
+    if (!px__block_is_idle(block)) return false;
   return px__segment_is_free(segment);
 }
-// A device waits for all its streams before it takes memory back, which a capture forbids.
+// A device waits for all its streams before it releases memory. A capture forbids that.
 bool px__device_captures(const px__device *d) {
   for (int i = 0; i < d->stream_count; i++)
     if (px__capture_of(d->streams[i])) return true;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The allocators' statistics by PyTorch's keys, all of them from one table.
+// The allocators' statistics by PyTorch's keys, from one table.
 #include "device/core/state.h"
 
 #include <stdio.h>
@@ -10,9 +10,9 @@ typedef struct row {
   char kind;  // p pooled, s single, n number
 } row;
 static const row rows[] = {
-#define POOLED(name) {#name, offsetof(px__ledger, name), 'p'},
-#define SINGLE(name) {#name, offsetof(px__ledger, name), 's'},
-#define NUMBER(name) {#name, offsetof(px__ledger, name), 'n'},
+#define POOLED(name) {#name, offsetof(px__statistics, name), 'p'},
+#define SINGLE(name) {#name, offsetof(px__statistics, name), 's'},
+#define NUMBER(name) {#name, offsetof(px__statistics, name), 'n'},
     PX__STAT_MAP(POOLED, SINGLE, NUMBER)
 #undef POOLED
 #undef SINGLE
@@ -62,38 +62,38 @@ static px_status device_of(px__device **out, int device) {
   return PX_OK;
 }
 
-static void copy_ledger(px__ledger *out, px__device *d) {
+static void copy_statistics(px__statistics *out, px__device *d) {
   px__pool_flush(d);
-  *out = d->cache.ledger;
+  *out = d->cache.statistics;
   size_t split = d->cache.settings.max_split;
   out->max_split_size = split == SIZE_MAX ? -1 : (int64_t)split;
 }
 
-// A consistent copy; zeros before initialisation.
-static px_status snapshot(px__ledger *out, int device) {
+// Copies the statistics under the lock; zeros before initialisation.
+static px_status snapshot(px__statistics *out, int device) {
   px__device *d;
-  *out = (px__ledger){0};
+  *out = (px__statistics){0};
   PX_TRY(device_of(&d, device));
   if (!d) return PX_OK;
   px__device_lock(d);
-  copy_ledger(out, d);
+  copy_statistics(out, d);
   px__device_unlock(d);
   return PX_OK;
 }
 
-// What the pools of graphs and of the program have; the caller frees it. Lock held.
+// Copies the counters of all private pools. Free with px__free. Lock held.
 typedef struct pool_stats {
   px_graph_pool name;
   px__stat reserved[3];
 } pool_stats;
 static px_status copy_pools(pool_stats **out, int *count, const px__device *d) {
   *count = 0;
-  for (const px__room *room = d->cache.rooms; room; room = room->next) ++*count;
+  for (const px__private_pool *p = d->cache.private_pools; p; p = p->next) ++*count;
   PX_TRY(px__alloc((void **)out, (size_t)(*count + 1) * sizeof **out));
   pool_stats *next = *out;
-  for (const px__room *room = d->cache.rooms; room; room = room->next, next++) {
-    next->name = room->name;
-    memcpy(next->reserved, room->reserved, sizeof next->reserved);
+  for (const px__private_pool *p = d->cache.private_pools; p; p = p->next, next++) {
+    next->name = p->name;
+    memcpy(next->reserved, p->reserved, sizeof next->reserved);
   }
   return PX_OK;
 }
@@ -110,19 +110,19 @@ static void visit_pool(const pool_stats *p, visitor each, void *context) {
 px_status px_memory_stats(int device, visitor each, void *context) {
   PX_GIVEN(each);
   px__device *d;
-  px__ledger stats;
+  px__statistics stats;
   pool_stats *own = NULL;
   int count = 0;
   PX_TRY(device_of(&d, device));
   if (!d) return PX_OK;
   px__device_lock(d);
-  copy_ledger(&stats, d);
+  copy_statistics(&stats, d);
   px_status status = copy_pools(&own, &count, d);
   px__device_unlock(d);
   for (int i = 0; status == PX_OK && i < PX_COUNT_OF(rows); i++) {
     visit_row(&rows[i], (const char *)&stats + rows[i].offset, each, context);
-    bool behind = rows[i].offset == offsetof(px__ledger, reserved_bytes);
-    for (int k = 0; behind && k < count; k++) visit_pool(&own[k], each, context);
+    bool follows = rows[i].offset == offsetof(px__statistics, reserved_bytes);
+    for (int k = 0; follows && k < count; k++) visit_pool(&own[k], each, context);
   }
   px__free(own);
   return status;
@@ -134,7 +134,7 @@ typedef struct search {
   bool found;
 } search;
 
-static void look(const px_memory_stat *stat, void *context) {
+static void match_key(const px_memory_stat *stat, void *context) {
   search *s = context;
   if (strcmp(stat->key, s->key)) return;
   s->found = true;
@@ -145,17 +145,17 @@ px_status px_memory_stat_get(int64_t *out, int device, const char *key) {
   PX_GIVEN(out);
   PX_GIVEN(key);
   search s = {.key = key};
-  PX_TRY(px_memory_stats(device, look, &s));
-  static const px__ledger none;  // before initialisation
+  PX_TRY(px_memory_stats(device, match_key, &s));
+  static const px__statistics none;  // before initialisation
   for (int i = 0; !s.found && i < PX_COUNT_OF(rows); i++)
-    visit_row(&rows[i], (const char *)&none + rows[i].offset, look, &s);
+    visit_row(&rows[i], (const char *)&none + rows[i].offset, match_key, &s);
   PX_CHECK(s.found, PX_KEY, "%s", key);
   *out = s.value;
   return PX_OK;
 }
 
-static px__ledger current_stats(int device) {
-  px__ledger stats;
+static px__statistics current_stats(int device) {
+  px__statistics stats;
   if (snapshot(&stats, device) != PX_OK) px_error_clear();
   return stats;
 }
@@ -167,20 +167,20 @@ int64_t px_memory_allocated_peak(int device) {
 int64_t px_memory_reserved(int device) { return current_stats(device).reserved_bytes[0].current; }
 int64_t px_memory_reserved_peak(int device) { return current_stats(device).reserved_bytes[0].peak; }
 
-static px_status reset(int device, void (*one)(px__stat *), bool numbers) {
+static px_status reset(int device, void (*reset_one)(px__stat *), bool numbers) {
   px__device *d;
   PX_TRY(device_of(&d, device));
   if (!d) return PX_OK;
   px__device_lock(d);
   px__pool_flush(d);
   for (int i = 0; i < PX_COUNT_OF(rows); i++) {
-    void *at = (char *)&d->cache.ledger + rows[i].offset;
+    void *at = (char *)&d->cache.statistics + rows[i].offset;
     if (rows[i].kind == 'n' && numbers) memset(at, 0, sizeof(int64_t));
     int count = rows[i].kind == 'p' ? 3 : rows[i].kind == 's' ? 1 : 0;
-    for (int pool = 0; pool < count; pool++) one((px__stat *)at + pool);
+    for (int pool = 0; pool < count; pool++) reset_one((px__stat *)at + pool);
   }
-  for (px__room *room = d->cache.rooms; room; room = room->next)
-    for (int pool = 0; pool < 3; pool++) one(&room->reserved[pool]);
+  for (px__private_pool *p = d->cache.private_pools; p; p = p->next)
+    for (int pool = 0; pool < 3; pool++) reset_one(&p->reserved[pool]);
   px__device_unlock(d);
   return PX_OK;
 }

@@ -1,42 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0
-// The allocator's settings: PYTORCH_CUDA_ALLOC_CONF and what programs set later. The text is
-// "key:value,key:value"; a value may be a list, "[256:1,512:2,>:4]".
+// The allocator's settings: PYTORCH_CUDA_ALLOC_CONF, and px_memory_configure. The text has the form
+// "key:value,key:value". A value may be a list, "[256:1,512:2,>:4]".
 //
-// A text replaces all settings: keys that it does not name get their defaults, and a text with an
-// error changes nothing. Every device has a copy under its lock; the latest settings are guarded by
-// `lock`, which is taken before any device's.
+// A text replaces all settings: missing keys get their defaults. A text with an error changes
+// nothing. Every device has a copy under its lock. `lock` guards the latest settings and is taken
+// before any device's lock.
 #include "device/core/state.h"
 
 #include <ctype.h>
 #include <math.h>
 
-enum { TOKENS = 256, TOKEN = 40, SEGMENT_MB = 10, LEAST_MB = 20, REGISTER_THREADS = 128 };
+enum { TOKENS = 256, TOKEN = 40, MIN_LARGE_MB = 10, DEFAULT_LARGE_MB = 20, REGISTER_THREADS = 128 };
 
 static const px__settings defaults = {.max_split = SIZE_MAX,
-                                      .non_split_rounding = (size_t)LEAST_MB << 20,
-                                      .large_segment = (size_t)LEAST_MB << 20,
-                                      .pinned_most = SIZE_MAX,
+                                      .non_split_rounding = (size_t)DEFAULT_LARGE_MB << 20,
+                                      .large_segment = (size_t)DEFAULT_LARGE_MB << 20,
+                                      .pinned_max_cached = SIZE_MAX,
                                       .fraction = -1};
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static px__settings latest;
 static bool chosen;  // by the program or by the environment
-size_t px__pinned_most = SIZE_MAX;
-bool px__in_order;
-static unsigned unheeded;  // keys of the latest text that have no effect, to be warned of
+size_t px__pinned_max_cached = SIZE_MAX;
+bool px__deterministic;
+static unsigned unheeded;  // bits of the latest keys without effect, not yet warned of
 
-typedef struct parsing {
+typedef struct parser {
   char tokens[TOKENS][TOKEN];
   int count, at;
-  bool says_split, says_rounding;  // max_split_size_mb, max_non_split_rounding_mb
+  bool has_split, has_rounding;  // max_split_size_mb, max_non_split_rounding_mb
   px__settings s;
   unsigned unheeded;
-} parsing;
+} parser;
 
 // ---- tokens
 static bool is_mark(char c) { return c == ',' || c == ':' || c == '[' || c == ']'; }
 
-static px_status split(parsing *p, const char *text) {
+static px_status split(parser *p, const char *text) {
   size_t length = 0;
   for (bool open = false; *text; text++) {
     if (isspace((unsigned char)*text)) continue;
@@ -51,16 +51,16 @@ static px_status split(parsing *p, const char *text) {
   return PX_OK;
 }
 
-static const char *token(const parsing *p) { return p->at < p->count ? p->tokens[p->at] : ""; }
+static const char *token(const parser *p) { return p->at < p->count ? p->tokens[p->at] : ""; }
 
-static px_status expect(parsing *p, const char *wanted) {
+static px_status expect(parser *p, const char *wanted) {
   PX_CHECK(!strcmp(token(p), wanted), PX_VALUE,
            "Expected '%s' at index %d in ConfigTokenizer but got '%s'", wanted, p->at, token(p));
   p->at++;
   return PX_OK;
 }
 
-static px_status read_number(parsing *p, double *out) {
+static px_status read_number(parser *p, double *out) {
   char *end;
   const char *text = token(p);
   *out = strtod(text, &end);
@@ -70,7 +70,7 @@ static px_status read_number(parsing *p, double *out) {
   return PX_OK;
 }
 
-static px_status read_whole(parsing *p, size_t *out) {
+static px_status read_integer(parser *p, size_t *out) {
   double number;
   int at = p->at;
   PX_TRY(read_number(p, &number));
@@ -80,7 +80,7 @@ static px_status read_whole(parsing *p, size_t *out) {
   return PX_OK;
 }
 
-static px_status read_truth(parsing *p, bool *out) {
+static px_status read_bool(parser *p, bool *out) {
   const char *text = token(p);
   *out = !strcmp(text, "True");
   PX_CHECK(*out || !strcmp(text, "False"), PX_VALUE,
@@ -90,69 +90,69 @@ static px_status read_truth(parsing *p, bool *out) {
 }
 
 // ---- values
-static px_status read_megabytes(parsing *p, size_t *out) {
+static px_status read_megabytes(parser *p, size_t *out) {
   size_t number;
-  PX_TRY(read_whole(p, &number));
+  PX_TRY(read_integer(p, &number));
   *out = number < SIZE_MAX >> 20 ? number << 20 : SIZE_MAX;
   return PX_OK;
 }
 
-static px_status max_split_size_mb(parsing *p) {
-  p->says_split = true;
+static px_status max_split_size_mb(parser *p) {
+  p->has_split = true;
   return read_megabytes(p, &p->s.max_split);
 }
-static px_status max_non_split_rounding_mb(parsing *p) {
-  p->says_rounding = true;
+static px_status max_non_split_rounding_mb(parser *p) {
+  p->has_rounding = true;
   return read_megabytes(p, &p->s.non_split_rounding);
 }
-static px_status large_segment_size_mb(parsing *p) {
+static px_status large_segment_size_mb(parser *p) {
   PX_TRY(read_megabytes(p, &p->s.large_segment));
-  PX_CHECK(p->s.large_segment > (size_t)SEGMENT_MB << 20, PX_VALUE,
-           "CachingAllocator option large_segment_size_mb must be > %d MB", SEGMENT_MB);
+  PX_CHECK(p->s.large_segment > (size_t)MIN_LARGE_MB << 20, PX_VALUE,
+           "CachingAllocator option large_segment_size_mb must be > %d MB", MIN_LARGE_MB);
   return PX_OK;
 }
 
-// What a text says of sizes must not be below that of segments, which may stand behind it.
-static px_status check_least(bool says, const char *key, size_t size, size_t least) {
-  PX_CHECK(!says || size >= least, PX_VALUE, "CachingAllocator option %s too small, must be >= %zu",
-           key, least >> 20);
+// Checked after the whole text is parsed: large_segment_size_mb may follow these keys.
+static px_status check_minimum(bool given, const char *key, size_t size, size_t minimum) {
+  PX_CHECK(!given || size >= minimum, PX_VALUE,
+           "CachingAllocator option %s too small, must be >= %zu", key, minimum >> 20);
   return PX_OK;
 }
 
-static px_status garbage_collection_threshold(parsing *p) {
-  PX_TRY(read_number(p, &p->s.threshold));
-  PX_CHECK(p->s.threshold > 0 && p->s.threshold < 1, PX_VALUE,
+static px_status garbage_collection_threshold(parser *p) {
+  PX_TRY(read_number(p, &p->s.gc_threshold));
+  PX_CHECK(p->s.gc_threshold > 0 && p->s.gc_threshold < 1, PX_VALUE,
            "garbage_collect_threshold is invalid, set it in (0.0, 1.0)");
   return PX_OK;
 }
 
-static px_status per_process_memory_fraction(parsing *p) {
+static px_status per_process_memory_fraction(parser *p) {
   PX_TRY(read_number(p, &p->s.fraction));
   PX_CHECK(p->s.fraction <= 1, PX_VALUE,
            "per_process_memory_fraction is invalid, set it in [0.0, 1.0]");
   return PX_OK;
 }
 
-static px_status pinned_max_cached_size_mb(parsing *p) {
+static px_status pinned_max_cached_size_mb(parser *p) {
   size_t number;
-  PX_TRY(read_whole(p, &number));
-  p->s.pinned_most = number < SIZE_MAX >> 20 ? number << 20 : SIZE_MAX;
+  PX_TRY(read_integer(p, &number));
+  p->s.pinned_max_cached = number < SIZE_MAX >> 20 ? number << 20 : SIZE_MAX;
   return PX_OK;
 }
 
-static px_status expandable_segments(parsing *p) {
+static px_status expandable_segments(parser *p) {
   bool wanted;
-  PX_TRY(read_truth(p, &wanted));
-  p->s.expands = wanted ? PX__SOON : PX__NEVER;
+  PX_TRY(read_bool(p, &wanted));
+  p->s.expandable = wanted ? PX__EXPANDABLE_TRUE : PX__EXPANDABLE_FALSE;
   return PX_OK;
 }
 
-static px_status deterministic(parsing *p) { return read_truth(p, &p->s.in_order); }
+static px_status deterministic(parser *p) { return read_bool(p, &p->s.deterministic); }
 
 static bool is_power(size_t n) { return n && !(n & (n - 1)); }
 
 // "[256:1,512:2,>:4]": 1 up to 256 MiB, 2 up to 512, 4 above.
-static px_status read_steps(parsing *p) {
+static px_status read_steps(parser *p) {
   size_t limit, parts = 0;
   int step = 0;
   do {
@@ -160,11 +160,11 @@ static px_status read_steps(parsing *p) {
     if (rest)
       p->at++;
     else
-      PX_TRY(read_whole(p, &limit));
+      PX_TRY(read_integer(p, &limit));
     PX_CHECK(rest || is_power(limit), PX_VALUE,
              "For roundups, the intervals have to be power of 2");
     PX_TRY(expect(p, ":"));
-    PX_TRY(read_whole(p, &parts));
+    PX_TRY(read_integer(p, &parts));
     PX_CHECK(!parts || is_power(parts), PX_VALUE,
              "For roundups, the divisions has to be power of 2 or 0 to disable roundup");
     int end = rest ? PX__ROUND_STEPS : __builtin_ctzll(limit);
@@ -174,49 +174,49 @@ static px_status read_steps(parsing *p) {
   return expect(p, "]");
 }
 
-static px_status roundup_power2_divisions(parsing *p) {
+static px_status roundup_power2_divisions(parser *p) {
   size_t parts;
   if (!strcmp(token(p), "[")) return p->at++, read_steps(p);
-  PX_TRY(read_whole(p, &parts));
+  PX_TRY(read_integer(p, &parts));
   PX_CHECK(is_power(parts), PX_VALUE, "For roundups, the divisions has to be power of 2");
   for (int i = 0; i < PX__ROUND_STEPS; i++) p->s.divisions[i] = parts;
   return PX_OK;
 }
 
-// ---- keys that are read, checked and have no effect
-#define TRUTH(name, bit) \
-  static px_status name(parsing *p) { \
+// ---- keys without effect: parsed and checked
+#define BOOL(name, bit) \
+  static px_status name(parser *p) { \
     bool wanted; \
-    PX_TRY(read_truth(p, &wanted)); \
+    PX_TRY(read_bool(p, &wanted)); \
     if (wanted) p->unheeded |= 1u << (bit); \
     return PX_OK; \
   }
-#define WHOLE(name, bit) \
-  static px_status name(parsing *p) { \
+#define INTEGER(name, bit) \
+  static px_status name(parser *p) { \
     size_t number; \
-    PX_TRY(read_whole(p, &number)); \
+    PX_TRY(read_integer(p, &number)); \
     p->unheeded |= 1u << (bit); \
     return PX_OK; \
   }
 enum { BACKEND, LOCK, REGISTER, THREADS, BACKGROUND, RESERVE, ROUND, CAPTURE, THROW, CATCH, RANGE };
-TRUTH(release_lock_on_cudamalloc, LOCK)
-TRUTH(pinned_use_cuda_host_register, REGISTER)
-TRUTH(pinned_use_background_threads, BACKGROUND)
-WHOLE(pinned_max_round_threshold_mb, ROUND)
-TRUTH(graph_capture_record_stream_reuse, CAPTURE)
-TRUTH(throw_on_cudamalloc_oom, THROW)
-TRUTH(pinned_free_catch_all, CATCH)
+BOOL(release_lock_on_cudamalloc, LOCK)
+BOOL(pinned_use_cuda_host_register, REGISTER)
+BOOL(pinned_use_background_threads, BACKGROUND)
+INTEGER(pinned_max_round_threshold_mb, ROUND)
+BOOL(graph_capture_record_stream_reuse, CAPTURE)
+BOOL(throw_on_cudamalloc_oom, THROW)
+BOOL(pinned_free_catch_all, CATCH)
 
-static px_status pinned_reserve_segment_size_mb(parsing *p) {
+static px_status pinned_reserve_segment_size_mb(parser *p) {
   size_t number;
-  PX_TRY(read_whole(p, &number));
+  PX_TRY(read_integer(p, &number));
   PX_CHECK(number > 0, PX_VALUE, "Pinned reserve segment size has to be greater than 0");
   p->unheeded |= 1u << RESERVE;
   return PX_OK;
 }
 
-// A part of the device, "0.5", or a size, "40G".
-static px_status read_range(parsing *p) {
+// Parses a fraction of the device, "0.5", or a size, "40G".
+static px_status read_range(parser *p) {
   char *end;
   double number = strtod(token(p), &end);
   bool is_size = *end && strchr("KMGT", *end);
@@ -228,13 +228,13 @@ static px_status read_range(parsing *p) {
   p->at++;
   return PX_OK;
 }
-static px_status expandable_segments_reserve(parsing *p) {
+static px_status expandable_segments_reserve(parser *p) {
   PX_TRY(read_range(p));
   p->unheeded |= 1u << RANGE;
   return PX_OK;
 }
 // "[default:40G,side:0.5]"
-static px_status expandable_segments_reserve_by_class(parsing *p) {
+static px_status expandable_segments_reserve_by_class(parser *p) {
   PX_TRY(expect(p, "["));
   do {
     p->at++;
@@ -245,7 +245,7 @@ static px_status expandable_segments_reserve_by_class(parsing *p) {
   return expect(p, "]");
 }
 
-static px_status backend(parsing *p) {
+static px_status backend(parser *p) {
   bool async = !strcmp(token(p), "cudaMallocAsync");
   PX_CHECK(async || !strcmp(token(p), "native"), PX_VALUE,
            "Unknown allocator backend, options are native and cudaMallocAsync");
@@ -254,9 +254,9 @@ static px_status backend(parsing *p) {
   return PX_OK;
 }
 
-static px_status pinned_num_register_threads(parsing *p) {
+static px_status pinned_num_register_threads(parser *p) {
   size_t number;
-  PX_TRY(read_whole(p, &number));
+  PX_TRY(read_integer(p, &number));
   PX_CHECK(is_power(number), PX_VALUE, "Number of register threads has to be power of 2, got %zu",
            number);
   PX_CHECK(number <= REGISTER_THREADS, PX_VALUE,
@@ -266,26 +266,27 @@ static px_status pinned_num_register_threads(parsing *p) {
   return PX_OK;
 }
 
-// What is said of an unheeded bit, in the order of the bits.
-#define IDLE(name, why) name " has no effect: " why
+// Warnings by bit of `unheeded`.
+#define NO_EFFECT(name, why) name " has no effect: " why
 static const char *const unheeded_texts[] = {
-    "backend:cudaMallocAsync is not supported: the native allocator serves",
-    IDLE("release_lock_on_cudamalloc", "each device has a lock of its own"),
-    IDLE("pinned_use_cuda_host_register", "page-locked memory is allocated as such"),
-    IDLE("pinned_num_register_threads", "page-locked memory is allocated, and not registered"),
-    IDLE("pinned_use_background_threads", "events are asked when memory is wanted"),
-    IDLE("pinned_reserve_segment_size_mb", "memory is taken as requests need it"),
-    IDLE("pinned_max_round_threshold_mb", "sizes are not rounded to powers of two"),
-    IDLE("graph_capture_record_stream_reuse", "it is always so, where waits order the uses"),
-    IDLE("throw_on_cudamalloc_oom", "all that can be tried is tried before an error"),
-    IDLE("pinned_free_catch_all", "freeing page-locked memory raises nothing"),
-    IDLE("expandable_segments_reserve", "a device has one range of addresses, for all streams")};
+    "backend:cudaMallocAsync is not supported: the native allocator is used",
+    NO_EFFECT("release_lock_on_cudamalloc", "each device has its own lock"),
+    NO_EFFECT("pinned_use_cuda_host_register", "page-locked memory is allocated, not registered"),
+    NO_EFFECT("pinned_num_register_threads", "page-locked memory is allocated, not registered"),
+    NO_EFFECT("pinned_use_background_threads", "events are polled when memory is requested"),
+    NO_EFFECT("pinned_reserve_segment_size_mb", "memory is taken as requests need it"),
+    NO_EFFECT("pinned_max_round_threshold_mb", "sizes are not rounded to powers of two"),
+    NO_EFFECT("graph_capture_record_stream_reuse", "always on, if waits order the uses"),
+    NO_EFFECT("throw_on_cudamalloc_oom", "an error is raised only after all fallbacks"),
+    NO_EFFECT("pinned_free_catch_all", "freeing page-locked memory never raises"),
+    NO_EFFECT("expandable_segments_reserve",
+              "a device has one range of addresses, for all streams")};
 
 #define KEY(name) \
   { #name, name }
 static const struct {
   const char *name;
-  px_status (*read)(parsing *p);
+  px_status (*read)(parser *p);
 } keys[] = {KEY(backend),
             KEY(max_split_size_mb),
             KEY(max_non_split_rounding_mb),
@@ -310,7 +311,7 @@ static const struct {
             {"release_lock_on_hipmalloc", release_lock_on_cudamalloc},
             {"pinned_use_hip_host_register", pinned_use_cuda_host_register}};
 
-static px_status read_key(parsing *p) {
+static px_status read_key(parser *p) {
   for (int i = 0; i < PX_COUNT_OF(keys); i++) {
     if (strcmp(keys[i].name, token(p))) continue;
     p->at++;
@@ -320,7 +321,7 @@ static px_status read_key(parsing *p) {
   PX_FAIL(PX_VALUE, "Unrecognized key '%s' in Accelerator allocator config.", token(p));
 }
 
-static px_status parse(parsing *p, const char *text) {
+static px_status parse(parser *p, const char *text) {
   memset(p, 0, sizeof *p);
   p->s = defaults;
   PX_TRY(split(p, text));
@@ -328,13 +329,13 @@ static px_status parse(parsing *p, const char *text) {
     PX_TRY(read_key(p));
     if (p->at < p->count) PX_TRY(expect(p, ","));
   }
-  PX_TRY(check_least(p->says_split, "max_split_size_mb", p->s.max_split, p->s.large_segment));
-  PX_TRY(check_least(p->says_rounding, "max_non_split_rounding_mb", p->s.non_split_rounding,
-                     p->s.large_segment));
+  PX_TRY(check_minimum(p->has_split, "max_split_size_mb", p->s.max_split, p->s.large_segment));
+  PX_TRY(check_minimum(p->has_rounding, "max_non_split_rounding_mb", p->s.non_split_rounding,
+                       p->s.large_segment));
   return PX_OK;
 }
 
-// ---- in force
+// ---- current settings
 void px__settings_limit(px__device *d, double fraction) {
   size_t limit = (size_t)(fraction * (double)d->properties.total_memory);
   d->cache.limit = fraction < 1 ? (limit ? limit : 1) : 0;
@@ -351,16 +352,16 @@ void px__settings_apply(px__device *d) {
   px__device_unlock(d);
 }
 
-static px_status take(const char *text) {
-  parsing *p;
+static px_status apply_text(const char *text) {
+  parser *p;
   PX_TRY(PX_NEW(&p));
   px_status status = parse(p, text);
   if (status == PX_OK) {
     pthread_mutex_lock(&lock);
     latest = p->s;
     unheeded = p->unheeded;
-    __atomic_store_n(&px__pinned_most, p->s.pinned_most, __ATOMIC_RELAXED);
-    __atomic_store_n(&px__in_order, p->s.in_order, __ATOMIC_RELAXED);
+    __atomic_store_n(&px__pinned_max_cached, p->s.pinned_max_cached, __ATOMIC_RELAXED);
+    __atomic_store_n(&px__deterministic, p->s.deterministic, __ATOMIC_RELAXED);
     chosen = true;
     pthread_mutex_unlock(&lock);
   }
@@ -376,7 +377,7 @@ px_status px__settings_start(void) {
     name = "PYTORCH_CUDA_ALLOC_CONF";
     PX_TRY(px__env_PYTORCH_CUDA_ALLOC_CONF(&text));
   }
-  px_status status = take(text ? text : "");
+  px_status status = apply_text(text ? text : "");
   if (status == PX_VALUE) PX_NOTE(" (%s is '%.200s')", name, text);
   return status;
 }
@@ -393,7 +394,7 @@ px_status px__settings_warn(void) {
 }
 
 px_status px_memory_configure(const char *text) {
-  PX_TRY(take(text ? text : ""));
+  PX_TRY(apply_text(text ? text : ""));
   for (int i = 0; px__device_alive() && i < px__rt.count; i++)
     if (px__device_found(i)) px__settings_apply(px__device_found(i));
   return px__settings_warn();

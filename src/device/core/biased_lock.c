@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Latches: what others than the owner do.
+// Biased locks: the slow path of threads other than the owner.
 //
-// The barrier costs some microseconds. So a thread must have taken a latch a thousand times in turn
-// before it is the owner, and twice as often each time that the ownership was taken away.
+// The barrier takes some microseconds. A thread must therefore take a lock a thousand times in a
+// row to become its owner, and more often after each revocation: the requirement doubles.
 #include "device/core/biased_lock.h"
 
 #include <linux/membarrier.h>
@@ -10,64 +10,65 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { ENOUGH = 1 << 10, MOST = 1 << 24 };
-_Thread_local px__latch_thread *px__latch_here;
-static px__seat *threads;  // atomic; only added to
-static bool has_barriers;  // atomic
+enum { MIN_STREAK = 1 << 10, MAX_STREAK = 1 << 24 };
+_Thread_local px__biased_lock_thread *px__biased_lock_here;
+static px__thread_slot *threads;  // atomic; never removed
+static bool has_barriers;         // atomic
 
-// ---- the places of threads
+// ---- thread slots
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_key_t at_exit;
 static bool have_key;
 
-static void give_back(void *self) {
-  px__latch_here = NULL;
-  px__seat_leave(&((px__latch_thread *)self)->seat);
+static void thread_exit(void *self) {
+  px__biased_lock_here = NULL;
+  px__thread_slot_release(&((px__biased_lock_thread *)self)->slot);
 }
-static void make_key(void) { have_key = pthread_key_create(&at_exit, give_back) == 0; }
+static void make_key(void) { have_key = pthread_key_create(&at_exit, thread_exit) == 0; }
 
-// The calling thread's; NULL without memory.
-static px__latch_thread *here(void) {
-  if (px__latch_here) return px__latch_here;
+// Returns the calling thread's record; NULL without memory.
+static px__biased_lock_thread *here(void) {
+  if (px__biased_lock_here) return px__biased_lock_here;
   pthread_once(&once, make_key);
-  px__latch_thread *t = have_key ? px__seat_take(&threads, sizeof *t) : NULL;
-  if (t && pthread_setspecific(at_exit, t)) px__seat_leave(&t->seat), t = NULL;
-  return px__latch_here = t;
+  px__biased_lock_thread *t = have_key ? px__thread_slot_take(&threads, sizeof *t) : NULL;
+  if (t && pthread_setspecific(at_exit, t)) px__thread_slot_release(&t->slot), t = NULL;
+  return px__biased_lock_here = t;
 }
 
-// ---- the ownership
+// ---- ownership
 static bool barrier(int command) { return syscall(SYS_membarrier, command, 0, 0) == 0; }
 
-void px__latch_start(void) {
+void px__biased_lock_start(void) {
   if (barrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED))
     __atomic_store_n(&has_barriers, true, __ATOMIC_RELAXED);
 }
 
-// After it, what the owner has written is seen here, or it sees what was written here. A sandbox
-// that was closed since may refuse it: a processor does not hold a write back for that long.
-static void reach_all(void) {
+// Afterwards either this thread sees the owner's writes, or the owner sees this thread's. A sandbox
+// entered since may refuse the barrier. Then a delay serves: no processor buffers a write that
+// long.
+static void barrier_all(void) {
   if (barrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED)) return;
   __atomic_store_n(&has_barriers, false, __ATOMIC_RELAXED);
   nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 }
 
-static void take_away(px__latch *l, const px__latch_thread *owner) {
+static void revoke_owner(px__biased_lock *l, const px__biased_lock_thread *owner) {
   __atomic_store_n(&l->owner, NULL, __ATOMIC_RELEASE);
-  reach_all();
-  while (__atomic_load_n(&owner->inside, __ATOMIC_ACQUIRE) == l)
+  barrier_all();
+  while (__atomic_load_n(&owner->held, __ATOMIC_ACQUIRE) == l)
     ;
-  l->reluctance = l->reluctance < MOST ? 2 * l->reluctance + ENOUGH : MOST;
+  l->extra_streak = l->extra_streak < MAX_STREAK ? 2 * l->extra_streak + MIN_STREAK : MAX_STREAK;
 }
 
-void px__latch_enter_shared(px__latch *l) {
+void px__biased_lock_enter_shared(px__biased_lock *l) {
   px__spin_acquire(&l->spin);
-  const px__latch_thread *owner = __atomic_load_n(&l->owner, __ATOMIC_RELAXED);
-  if (owner) take_away(l, owner);
-  if (!pthread_equal(l->latest, pthread_self())) {
-    l->latest = pthread_self(), l->turns = 0;
-  } else if (++l->turns >= ENOUGH + l->reluctance &&
+  const px__biased_lock_thread *owner = __atomic_load_n(&l->owner, __ATOMIC_RELAXED);
+  if (owner) revoke_owner(l, owner);
+  if (!pthread_equal(l->last_thread, pthread_self())) {
+    l->last_thread = pthread_self(), l->streak = 0;
+  } else if (++l->streak >= MIN_STREAK + l->extra_streak &&
              __atomic_load_n(&has_barriers, __ATOMIC_RELAXED)) {
-    l->turns = 0;
+    l->streak = 0;
     __atomic_store_n(&l->owner, here(), __ATOMIC_RELEASE);
   }
 }

@@ -1,29 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-// A lock that one thread takes nearly always, for which it then costs no locked instruction.
+// A biased lock: nearly always taken by one thread, its owner, which then needs no locked
+// instruction.
 //
-// A latch has an owner, or none. The owner says that it is inside, and looks then whether it still
-// is the owner. Others take `spin`; the first of them takes the ownership away, has the system put
-// a barrier into all threads that run, and waits until the owner is outside. A thread becomes the
-// owner when it has taken the latch often enough with nobody else between. Who is inside says so in
-// a place of its thread's: one that is late to learn that it owns the latch no more must not undo
-// what the next owner says. A thread is inside of one latch at a time.
+// The owner publishes the lock in its thread slot, then checks that it is still the owner. Other
+// threads take `spin`. The first of them revokes the ownership, has the system run a barrier on all
+// running threads, and waits until the owner has left. A thread becomes the owner after taking the
+// lock often enough in a row. The published lock is in the thread's slot, not in the lock, so a
+// late ex-owner cannot clear the next owner's flag. A thread holds at most one biased lock at a
+// time.
 #pragma once
 #include "base/base_impl.h"
 
 #include <pthread.h>
 
-typedef struct px__latch px__latch;
-typedef struct px__latch_thread {
-  px__seat seat;
-  px__latch *inside;  // atomic: of which latch the thread is inside as its owner, or may be
-} px__latch_thread;
-struct px__latch {
-  px__latch_thread *owner;  // atomic, or NULL; written with `spin`
+typedef struct px__biased_lock px__biased_lock;
+typedef struct px__biased_lock_thread {
+  px__thread_slot slot;
+  px__biased_lock *held;  // atomic: the lock that the thread holds, or tries, as its owner
+} px__biased_lock_thread;
+struct px__biased_lock {
+  px__biased_lock_thread *owner;  // atomic; NULL: none. Written under `spin`
   uint8_t spin;
-  // With `spin`: which thread took the latch last, how often in turn, and how often is enough, less
-  // what always is.
-  uint32_t turns, reluctance;
-  pthread_t latest;
+  // Under `spin`: the last thread, how often it took the lock in a row, and how many more times
+  // than the minimum it takes to become the owner.
+  uint32_t streak, extra_streak;
+  pthread_t last_thread;
 };
 
 static inline void px__spin_acquire(uint8_t *spin) {
@@ -32,31 +33,31 @@ static inline void px__spin_acquire(uint8_t *spin) {
 }
 static inline void px__spin_release(uint8_t *spin) { __atomic_clear(spin, __ATOMIC_RELEASE); }
 
-// latch.c. start: from here on latches may have owners, if the system has such barriers.
-// here: NULL: the thread has owned no latch.
-extern _Thread_local PX__OWN_THREAD px__latch_thread *px__latch_here;
-void px__latch_start(void);
-void px__latch_enter_shared(px__latch *latch);
+// start: locks may have owners from now on, if the system has such barriers.
+// here: the calling thread's record; NULL if it has never owned a lock.
+extern _Thread_local PX__HIDDEN_THREAD px__biased_lock_thread *px__biased_lock_here;
+void px__biased_lock_start(void);
+void px__biased_lock_enter_shared(px__biased_lock *latch);
 
-// Whether the calling thread, which is px__latch_here, owns the latch, and so is inside now.
-static inline bool px__latch_try(px__latch *l, px__latch_thread *me) {
+// Takes the lock if the calling thread (`me`, px__biased_lock_here) owns it.
+static inline bool px__biased_lock_try(px__biased_lock *l, px__biased_lock_thread *me) {
   if (PX_UNLIKELY(!me || __atomic_load_n(&l->owner, __ATOMIC_RELAXED) != me)) return false;
-  __atomic_store_n(&me->inside, l, __ATOMIC_RELAXED);
+  __atomic_store_n(&me->held, l, __ATOMIC_RELAXED);
   __atomic_signal_fence(__ATOMIC_SEQ_CST);
   if (PX_LIKELY(__atomic_load_n(&l->owner, __ATOMIC_ACQUIRE) == me)) return true;
-  __atomic_store_n(&me->inside, NULL, __ATOMIC_RELEASE);
+  __atomic_store_n(&me->held, NULL, __ATOMIC_RELEASE);
   return false;
 }
-// Gives what px__latch_leave wants: the thread, if it owns the latch.
-static inline px__latch_thread *px__latch_enter(px__latch *l) {
-  px__latch_thread *me = px__latch_here;
-  if (PX_LIKELY(px__latch_try(l, me))) return me;
-  px__latch_enter_shared(l);
+// Returns the argument of px__biased_lock_leave: `me` if the thread owns the lock.
+static inline px__biased_lock_thread *px__biased_lock_enter(px__biased_lock *l) {
+  px__biased_lock_thread *me = px__biased_lock_here;
+  if (PX_LIKELY(px__biased_lock_try(l, me))) return me;
+  px__biased_lock_enter_shared(l);
   return NULL;
 }
-static inline void px__latch_leave(px__latch *l, px__latch_thread *me) {
+static inline void px__biased_lock_leave(px__biased_lock *l, px__biased_lock_thread *me) {
   if (PX_LIKELY(me != NULL))
-    __atomic_store_n(&me->inside, NULL, __ATOMIC_RELEASE);
+    __atomic_store_n(&me->held, NULL, __ATOMIC_RELEASE);
   else
     px__spin_release(&l->spin);
 }

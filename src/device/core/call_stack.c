@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stacks: the op and the lines that run on a thread. Each is kept once, and for good: a program has
-// no more of them than ways that lead to its lines, and blocks and events point to theirs.
+// Interned stacks: the op and the frames of a thread. Each distinct stack is stored once and never
+// freed, since their number is bounded by the program's code. Blocks and events point to them.
 #include "device/core/state.h"
 
-enum { FRAMES = 128 };  // of a stack, the innermost
+enum { FRAMES = 128 };  // innermost frames stored per stack
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;  // a leaf
-// By number, from 1; and the numbers by what the stacks hold: open addressing, 0 is a free place.
-static px_traceback **kept;
-static unsigned *places, used;
-static size_t room;  // of places, twice that of `kept`: 0, or a power of two
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;  // innermost lock
+// Stacks by number, from 1. `table` is a hash table of numbers: open addressing, 0 is free.
+static px_traceback **stacks;
+static unsigned *table, used;
+static size_t table_size;  // slots, twice the capacity of `stacks`: 0 or a power of two
 
 static size_t hash_of(const px_traceback *s) {
   uint64_t hash = (uintptr_t)s->op + (uint64_t)s->count;
@@ -21,7 +21,7 @@ static size_t hash_of(const px_traceback *s) {
   return (size_t)(hash ^ hash >> 32);
 }
 
-// By address: whoever names a line names it with the same strings each time.
+// Compares addresses of strings: equal lines share their strings.
 static bool is_same(const px_traceback *a, const px_traceback *b) {
   bool same = a->op == b->op && a->count == b->count;
   for (int i = 0; i < a->count && same; i++) {
@@ -31,22 +31,22 @@ static bool is_same(const px_traceback *a, const px_traceback *b) {
   return same;
 }
 
-// Where the stack's number is, or may be put. There is a free place.
-static unsigned *place_of(unsigned *in, size_t size, const px_traceback *stack) {
+// Returns the slot of the stack's number, or a free one. One slot is free.
+static unsigned *slot_of(unsigned *in, size_t size, const px_traceback *stack) {
   size_t at = hash_of(stack) & (size - 1);
-  while (in[at] && !is_same(kept[in[at]], stack)) at = (at + 1) & (size - 1);
+  while (in[at] && !is_same(stacks[in[at]], stack)) at = (at + 1) & (size - 1);
   return &in[at];
 }
 
 static px_status grow(void) {
-  size_t size = room ? 2 * room : 256;
+  size_t size = table_size ? 2 * table_size : 256;
   unsigned *larger = NULL;
-  if (2 * ((size_t)used + 2) <= room) return PX_OK;
-  PX_TRY(px__realloc((void **)&kept, size / 2 * sizeof *kept));
+  if (2 * ((size_t)used + 2) <= table_size) return PX_OK;
+  PX_TRY(px__realloc((void **)&stacks, size / 2 * sizeof *stacks));
   PX_TRY(px__alloc((void **)&larger, size * sizeof *larger));
-  for (unsigned i = 1; i <= used; i++) *place_of(larger, size, kept[i]) = i;
-  px__free(places);
-  places = larger, room = size;
+  for (unsigned i = 1; i <= used; i++) *slot_of(larger, size, stacks[i]) = i;
+  px__free(table);
+  table = larger, table_size = size;
   return PX_OK;
 }
 
@@ -60,20 +60,20 @@ static px_status copy(px_traceback **out, const px_traceback *stack) {
   return PX_OK;
 }
 
-static px_status keep(unsigned *out, const px_traceback *stack) {
+static px_status intern(unsigned *out, const px_traceback *stack) {
   PX_TRY(grow());
-  unsigned *place = place_of(places, room, stack);
-  if (!*place) {
-    PX_TRY(copy(&kept[used + 1], stack));
-    *place = ++used;
+  unsigned *slot = slot_of(table, table_size, stack);
+  if (!*slot) {
+    PX_TRY(copy(&stacks[used + 1], stack));
+    *slot = ++used;
   }
-  *out = *place;
+  *out = *slot;
   return PX_OK;
 }
 
-// With the lock held, since lines that were lent are a stack that is kept.
+// Lock held: a lent line refers to an interned stack.
 static int add_lines(px_frame *frames, int count, const px_site *site) {
-  const px_traceback *lent = kept && site->lines ? kept[site->lines] : NULL;
+  const px_traceback *lent = stacks && site->lines ? stacks[site->lines] : NULL;
   if (!site->file) return count;
   if (!lent)
     return frames[count] = (px_frame){.file = site->file, .function = "", .line = site->line},
@@ -82,33 +82,33 @@ static int add_lines(px_frame *frames, int count, const px_site *site) {
   return count;
 }
 
-// 0 without memory for it.
+// Returns 0 without memory.
 static unsigned find(const char *op, bool latest) {
   px_frame frames[FRAMES];
   unsigned found = 0;
   px__error_guard guard;
   px_site other;
   px_traceback here = {op, frames, px__site_frames(frames, FRAMES, latest, &other)};
-  px__error_save(&guard);  // a block may be freed because something has failed
+  px__error_save(&guard);  // the caller may be freeing memory after an error
   pthread_mutex_lock(&lock);
   here.count = add_lines(frames, here.count, &other);
-  if (keep(&found, &here) != PX_OK) found = 0;
+  if (intern(&found, &here) != PX_OK) found = 0;
   pthread_mutex_unlock(&lock);
   px__error_restore(&guard);
   return found;
 }
 
-static const px_traceback *numbered(unsigned number) {
+static const px_traceback *by_number(unsigned number) {
   pthread_mutex_lock(&lock);
-  const px_traceback *stack = number ? kept[number] : NULL;
+  const px_traceback *stack = number ? stacks[number] : NULL;
   pthread_mutex_unlock(&lock);
   return stack;
 }
 
 static const char *op_now(void) { return px__history_names_ops() ? px__caller : NULL; }
-const px_traceback *px__stack_here(void) { return numbered(find(op_now(), false)); }
-const px_traceback *px__stack_at_launch(void) { return numbered(find(op_now(), true)); }
-const px_traceback *px__stack_of_lines(void) { return numbered(find(NULL, false)); }
+const px_traceback *px__stack_here(void) { return by_number(find(op_now(), false)); }
+const px_traceback *px__stack_at_launch(void) { return by_number(find(op_now(), true)); }
+const px_traceback *px__stack_of_lines(void) { return by_number(find(NULL, false)); }
 
 px_site px_site_here(void) {
   px_site now;

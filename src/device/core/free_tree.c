@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Free memory ordered by size and then address: a treap with a hash of the address as priority, so
-// that its shape depends only on what is in it.
+// Free memory ordered by size and then address: a treap with a hash of the address as priority. Its
+// shape depends only on its contents.
 #include "device/core/state.h"
 
 static uint64_t priority_of(const px__node *node) {
@@ -15,7 +15,7 @@ void px__tree_insert(px__node **root, px__node *node) {
   uint64_t priority = priority_of(node);
   while (*root && priority_of(*root) >= priority)
     root = before(node->size, node->address, *root) ? &(*root)->left : &(*root)->right;
-  // Splits the rest around the new node.
+  // Splits the subtree around the new node.
   px__node *rest = *root, **less = &node->left, **more = &node->right;
   *root = node;
   while (rest) {
@@ -52,8 +52,8 @@ static px__node *first_from(px__node *root, size_t size, uintptr_t address) {
   return best;
 }
 
-px__node *px__tree_least(px__node *root, size_t size) { return first_from(root, size, 0); }
+px__node *px__tree_lower_bound(px__node *root, size_t size) { return first_from(root, size, 0); }
 
-px__node *px__tree_after(px__node *root, px__node *of) {
+px__node *px__tree_next(px__node *root, px__node *of) {
   return first_from(root, of->size, of->address + 1);
 }

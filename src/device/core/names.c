@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Devices as text: "cpu", "cuda", "cuda:1".
 //
-// PyTorch's grammar and texts, but blanks around the index are allowed and an index that does not
-// fit is an error.
+// PyTorch's grammar and texts, except that blanks around the index are allowed, and an index out of
+// range is an error.
 #include "device/core/state.h"
 
 #include <ctype.h>
 #include <stdio.h>
 
-enum { GREATEST_INDEX = 127 };
+enum { MAX_INDEX = 127 };
 static const char *const type_names[] = {"cpu", "cuda", "meta"};
-// Types that PyTorch knows and Phlox does not serve; and meta, in its place of the text.
+// PyTorch's types not supported by Phlox; and meta, at its position in the text.
 #define OTHER_TYPES \
   "ipu, xpu, mkldnn, opengl, opencl, ideep, hip, ve, fpga, maia, xla, lazy, vulkan, mps, meta, " \
   "hpu, mtia, privateuseone"
@@ -47,7 +47,7 @@ static px_status parse_type(int16_t *out, const char *text, size_t length) {
           (int)length, text);
 }
 
-// Reads ":index" up to the end of the text; -1 where it is malformed.
+// Parses ":index" up to the end of the text; -1 if malformed.
 static int64_t parse_index(const char *at) {
   at++;
   while (isblank((unsigned char)*at)) at++;
@@ -73,8 +73,8 @@ px_status px_device_parse(px_device *out, const char *text) {
   PX_CHECK(well_formed, PX_RUNTIME, "Invalid device string: '%s'", text);
   px_device device = {.index = -1};
   PX_TRY(parse_type(&device.type, text, length));
-  PX_CHECK(index <= GREATEST_INDEX, PX_RUNTIME,
-           "Device index must be between 0 and %d, but got '%s'", GREATEST_INDEX, text);
+  PX_CHECK(index <= MAX_INDEX, PX_RUNTIME, "Device index must be between 0 and %d, but got '%s'",
+           MAX_INDEX, text);
   device.index = (int16_t)index;
   *out = device;
   return PX_OK;

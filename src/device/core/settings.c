@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How libraries of a backend may compute: a number for each setting, of the process, read at every
-// launch that it concerns.
+// Numerical settings of a backend's libraries. They apply to the process and are read at every
+// affected launch.
 #include "device/core/state.h"
 
 #include <pthread.h>

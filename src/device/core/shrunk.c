@@ -1,20 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocks that are shorter than what tensors over their storage say, since the storage was resized.
-// While there are none, launches pay for one look at their number.
+// Shrunk storages: allocations shorter than the extent of their tensors, after a resize. Without
+// any, launches only load the counter.
 #include "device/core/state.h"
 
-int px__cuts;
+int px__shrunk_count;
 
-void px__block_cut(px_block *block) {
-  __atomic_add_fetch(&px__cuts, 1, __ATOMIC_RELAXED);
-  block->odd = true;
-  __atomic_store_n(&block->pending, block->device.type == PX_CPU, __ATOMIC_RELEASE);
+void px__allocation_mark_shrunk(px_allocation *allocation) {
+  __atomic_add_fetch(&px__shrunk_count, 1, __ATOMIC_RELAXED);
+  allocation->irregular = true;
+  __atomic_store_n(&allocation->pending, allocation->device.type == PX_CPU, __ATOMIC_RELEASE);
 }
-void px__block_uncut(void) { __atomic_sub_fetch(&px__cuts, 1, __ATOMIC_RELAXED); }
+void px__allocation_unmark_shrunk(void) {
+  __atomic_sub_fetch(&px__shrunk_count, 1, __ATOMIC_RELAXED);
+}
 
-px_status px__block_past_end(const px_block *block, size_t end) {
+px_status px__allocation_fail_bounds(const px_allocation *allocation, size_t end) {
   PX_FAIL(PX_RUNTIME,
           "a tensor reaches to byte %zu of a storage that resize_ has left with %zu: the storage "
           "must be resized before the tensor is used again",
-          end, block->bytes);
+          end, allocation->bytes);
 }

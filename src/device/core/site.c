@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the calling thread's work comes from: the program's line, which the program sets, the
-// embedding language tells, or another thread lends; and the node of a backward pass that runs.
+// The origin of the calling thread's work: the program's line, set by the program, returned by the
+// embedding language or lent by another thread; and the running node of a backward pass.
 #include "device/core/state.h"
 
 #include <stdio.h>
@@ -8,11 +8,11 @@
 static _Thread_local struct here {
   px_site set, lent;
   px_backward_site backward;
-  px_site latest;  // of the thread's latest work, which wrote `written` first
-  const px_block *written;
+  px_site latest;  // of the thread's latest work; `written` was its first output
+  const px_allocation *written;
 } here;
-static void (*source)(const char **file, int *line);     // atomic
-static int (*frame_source)(px_frame *frames, int room);  // atomic
+static void (*source)(const char **file, int *line);         // atomic
+static int (*frame_source)(px_frame *frames, int capacity);  // atomic
 
 void px_site_set(const char *file, int line) { here.set = (px_site){.file = file, .line = line}; }
 
@@ -20,7 +20,7 @@ void px_site_set_source(void (*ask)(const char **file, int *line)) {
   __atomic_store_n(&source, ask, __ATOMIC_RELEASE);
 }
 
-void px_site_set_frames(int (*ask)(px_frame *frames, int room)) {
+void px_site_set_frames(int (*ask)(px_frame *frames, int capacity)) {
   __atomic_store_n(&frame_source, ask, __ATOMIC_RELEASE);
 }
 
@@ -51,31 +51,33 @@ void px_site_get(const char **file, int *line) {
 
 void px__site_find(px_site *out) { find(out, &here); }
 
-// By itself, so that the place of `here`, which is not found for nothing, is found once.
-__attribute__((noinline)) static void ask_of(px__work *work, const px_block *written,
-                                             struct here *h) {
+// A separate function: the thread-local address of `here` is computed only once.
+__attribute__((noinline)) static void describe(px__work *work, const px_allocation *written,
+                                               struct here *h) {
   find(&work->site, h);
   work->backward = h->backward;
   h->latest = work->site, h->written = written;
 }
 
-int px__site_frames(px_frame *frames, int room, bool latest, px_site *other) {
+int px__site_frames(px_frame *frames, int capacity, bool latest, px_site *other) {
   const struct here *h = &here;
   int (*ask)(px_frame *, int) = __atomic_load_n(&frame_source, __ATOMIC_ACQUIRE);
-  int count = 0, told = 0;
+  int count = 0, reported = 0;
   *other = latest ? h->latest : (px_site){0};
   if (h->backward.node)
     frames[count++] = (px_frame){.file = h->backward.forward.file ? h->backward.forward.file : "",
                                  .function = h->backward.node,
                                  .line = h->backward.forward.line};
-  if (!latest && !h->set.file && ask) told = ask(frames + count, room - count);
-  if (!latest && !told) find(other, h);
-  return count + told;
+  if (!latest && !h->set.file && ask) reported = ask(frames + count, capacity - count);
+  if (!latest && !reported) find(other, h);
+  return count + reported;
 }
 
-void px__work_ask(px__work *work, const px_block *written) { ask_of(work, written, &here); }
+void px__work_find_site(px__work *work, const px_allocation *written) {
+  describe(work, written, &here);
+}
 
-px_site px__site_of(const px_block *result) {
+px_site px__site_of(const px_allocation *result) {
   const struct here *h = &here;
   px_site now = h->latest;
   if (!result->data || result != h->written) px_site_get(&now.file, &now.line);

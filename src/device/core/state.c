@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// State that all files of the layer share, and errors with the driver's codes.
+// Shared state of the layer, and errors with CUDA error codes.
 #include "device/core/state.h"
 
 _Thread_local int px__current_device;
@@ -7,7 +7,7 @@ px__runtime px__rt;
 px__device *px__devices_open[PX__DEVICES];
 px_stream *px__streams[PX__STREAM_LIMIT];
 _Thread_local const char *px__caller;
-_Thread_local const px__collector *px__collecting;
+_Thread_local const px__launch_batch_hooks *px__launch_batching;
 
 static const struct {
   int code;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether calls that make the host wait for a device do so silently, warn, or fail: for finding the
-// places where a program loses time. px_device_synchronize and waits for events are not counted, as
-// in PyTorch, since waiting is what they are for.
+// Synchronizing calls may pass silently, warn or fail, to find stalls of a program.
+// px_device_synchronize and waits for events are exempt, as in PyTorch: waiting is their purpose.
 #include "device/core/state.h"
 #include "phlox/extend.h"
 

@@ -1,67 +1,67 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of the CPU: head and data in one allocation, the data on a cache line of its own.
+// CPU memory: header and data in one malloc block, the data starting on its own cache line.
 //
-// Freed blocks up to 1 MiB go to free lists of the freeing thread, with four size classes for each
-// power of two; a thread keeps at most KEPT_BYTES and frees all at its end. Larger blocks have huge
-// pages and share one list, of up to LARGE_BYTES or a sixteenth of the machine's memory, because
-// fresh pages cost more than most ops do. Under AddressSanitizer nothing is kept, so that it sees
-// use after free.
+// Freed allocations up to 1 MiB go to free lists of the freeing thread, with four size classes per
+// power of two. A thread caches at most CACHE_BYTES, and frees all at its end. Larger ones have
+// huge pages and share one list of at most LARGE_BYTES, or 1/16 of the host's memory if that is
+// less: fresh pages cost more than most ops. Nothing is cached under AddressSanitizer, so that it
+// detects use after free.
 #include "device/core/state.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
 
 enum {
-  LINE = 64,
+  LINE = 64,  // bytes of a cache line
   BINS = 64,
-  GREATEST_KEPT = 1 << 20,
-  KEPT_BYTES = 16 << 20,
+  MAX_CACHED = 1 << 20,  // bytes of the largest allocation cached per thread
+  CACHE_BYTES = 16 << 20,
   NO_BIN = 255,
-  LARGE = 64,  // blocks in the list
+  LARGE_COUNT = 64,  // entries of the shared list
   LARGE_BYTES = 256 << 20,
   HUGE_PAGE = 2 << 20,
 };
-typedef struct keep {
-  px__block *bins[BINS];  // linked by pub.data
+typedef struct thread_cache {
+  px__allocation *bins[BINS];  // linked by pub.data
   size_t bytes;
-} keep;
-static _Thread_local keep *kept;
-static pthread_key_t kept_key;
+} thread_cache;
+static _Thread_local thread_cache *cache;
+static pthread_key_t cache_key;
 static pthread_once_t key_once = PTHREAD_ONCE_INIT;
 static bool key_made;
 
 #if defined(__SANITIZE_ADDRESS__)
-#define KEEPS 0
+#define CACHING 0
 #elif defined(__has_feature)
 #if __has_feature(address_sanitizer)
-#define KEEPS 0
+#define CACHING 0
 #endif
 #endif
-#ifndef KEEPS
-#define KEEPS 1
+#ifndef CACHING
+#define CACHING 1
 #endif
 
-static void *next_of(const px__block *block) { return block->pub.data; }
+static void *next_of(const px__allocation *allocation) { return allocation->pub.data; }
 
 static void drop_all(void *argument) {
-  keep *all = argument;
+  thread_cache *all = argument;
   for (int i = 0; i < BINS; i++)
-    for (px__block *block = all->bins[i], *next; block; block = next) {
-      next = next_of(block);
-      free(block);
+    for (px__allocation *allocation = all->bins[i], *next; allocation; allocation = next) {
+      next = next_of(allocation);
+      free(allocation);
     }
   free(all);
-  kept = NULL;
+  cache = NULL;
 }
 
-static void make_key(void) { key_made = pthread_key_create(&kept_key, drop_all) == 0; }
+static void make_key(void) { key_made = pthread_key_create(&cache_key, drop_all) == 0; }
 
-static bool keep_start(void) {
+static bool cache_start(void) {
   pthread_once(&key_once, make_key);
-  if (!KEEPS || !key_made) return false;
-  keep *fresh = calloc(1, sizeof *fresh);  // without memory nothing is kept
-  if (!fresh || pthread_setspecific(kept_key, fresh)) return free(fresh), false;
-  kept = fresh;
+  if (!CACHING || !key_made) return false;
+  thread_cache *fresh = calloc(1, sizeof *fresh);  // without memory nothing is cached
+  if (!fresh || pthread_setspecific(cache_key, fresh)) return free(fresh), false;
+  cache = fresh;
   return true;
 }
 
@@ -75,41 +75,41 @@ static unsigned bin_of(size_t bytes) {
 static size_t bin_bytes(unsigned bin) {
   if (bin < 4) return (bin + 1) * LINE;
   unsigned top = bin / 4 + 1;
-  // NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult): bin is that of a block
+  // NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult): bin is an allocation's bin
   return (((size_t)4 + bin % 4 + 1) << (top - 2)) * LINE;
 }
 
-// ---- large blocks
+// ---- large allocations
 static pthread_mutex_t large_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
-  void *memory[LARGE];
-  size_t room[LARGE], bytes;
+  void *memory[LARGE_COUNT];
+  size_t size[LARGE_COUNT], bytes;
   int count;
-} large;  // guarded by large_lock, which nobody waits for
+} large;  // guarded by large_lock, only ever tried
 
-// The size of a large block with its head: eight size classes for each power of two.
-static size_t large_room(size_t bytes) {
+// Bytes of a large allocation with its header: eight size classes per power of two.
+static size_t large_size(size_t bytes) {
   size_t all = bytes + LINE;
   size_t step = (size_t)1 << (60 - __builtin_clzll(all));
   return (all + step - 1) / step * step;
 }
 
-static void *large_take(size_t room) {
+static void *large_take(size_t size) {
   void *memory = NULL;
   if (pthread_mutex_trylock(&large_lock)) return NULL;
   for (int i = large.count - 1; i >= 0 && !memory; i--) {
-    if (large.room[i] != room) continue;
+    if (large.size[i] != size) continue;
     memory = large.memory[i];
-    large.bytes -= room;
+    large.bytes -= size;
     large.count--;
-    large.memory[i] = large.memory[large.count], large.room[i] = large.room[large.count];
+    large.memory[i] = large.memory[large.count], large.size[i] = large.size[large.count];
   }
   pthread_mutex_unlock(&large_lock);
   return memory;
 }
 
 static size_t large_limit(void) {
-  static size_t limit;  // atomic; 0 until asked
+  static size_t limit;  // atomic; 0 before the first call
   size_t known = __atomic_load_n(&limit, __ATOMIC_RELAXED);
   if (known) return known;
   long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
@@ -119,50 +119,50 @@ static size_t large_limit(void) {
   return known;
 }
 
-static bool large_keep(void *memory, size_t room) {
-  if (!KEEPS || pthread_mutex_trylock(&large_lock)) return false;
-  bool fits = large.count < LARGE && large.bytes + room <= large_limit();
+static bool large_cache(void *memory, size_t size) {
+  if (!CACHING || pthread_mutex_trylock(&large_lock)) return false;
+  bool fits = large.count < LARGE_COUNT && large.bytes + size <= large_limit();
   if (fits) {
-    large.memory[large.count] = memory, large.room[large.count++] = room;
-    large.bytes += room;
+    large.memory[large.count] = memory, large.size[large.count++] = size;
+    large.bytes += size;
   }
   pthread_mutex_unlock(&large_lock);
   return fits;
 }
 
-static void large_drop(void) {
+static void large_release_all(void) {
   if (pthread_mutex_trylock(&large_lock)) return;
   while (large.count) free(large.memory[--large.count]);
   large.bytes = 0;
   pthread_mutex_unlock(&large_lock);
 }
 
-static void *large_new(size_t room) {
-  void *memory = large_take(room);
-  bool huge = room >= 2 * HUGE_PAGE;
+static void *large_new(size_t size) {
+  void *memory = large_take(size);
+  bool huge = size >= 2 * HUGE_PAGE;
   size_t line = huge ? HUGE_PAGE : LINE;
   if (memory) return memory;
-  if (posix_memalign(&memory, line, room)) {
-    large_drop();
-    if (posix_memalign(&memory, line, room)) return NULL;
+  if (posix_memalign(&memory, line, size)) {
+    large_release_all();
+    if (posix_memalign(&memory, line, size)) return NULL;
   }
-  if (huge) (void)madvise(memory, room / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);
+  if (huge) (void)madvise(memory, size / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);
   return memory;
 }
 
 static px_status no_memory(size_t bytes) {
-  PX_TRY(px__fault_begin());  // PHLOX_FAULT may be what is wrong
+  PX_TRY(px__fault_begin());  // a bad PHLOX_FAULT fails every allocation
   PX_FAIL(PX_NOMEM,
           "DefaultCPUAllocator: can't allocate memory: you tried to allocate %zu bytes. Error "
           "code 12 (Cannot allocate memory)",
           bytes);
 }
 
-static px_status take_fresh(px__block **out, size_t bytes, unsigned bin) {
+static px_status new_memory(px__allocation **out, size_t bytes, unsigned bin) {
   void *memory = NULL;
   bool fits = bytes < (size_t)PTRDIFF_MAX / 2;
   if (fits && bin == NO_BIN)
-    memory = large_new(large_room(bytes));
+    memory = large_new(large_size(bytes));
   else if (!fits || posix_memalign(&memory, LINE, LINE + bin_bytes(bin)))
     memory = NULL;
   if (!memory) return no_memory(bytes);
@@ -170,36 +170,37 @@ static px_status take_fresh(px__block **out, size_t bytes, unsigned bin) {
   return PX_OK;
 }
 
-px_status px__host_new(px_block **out, size_t bytes) {
-  unsigned bin = bytes == 0 ? 0 : bytes <= GREATEST_KEPT ? bin_of(bytes) : NO_BIN;
-  px__block *block = KEEPS && kept && bin != NO_BIN ? kept->bins[bin] : NULL;
+px_status px__host_new(px_allocation **out, size_t bytes) {
+  unsigned bin = bytes == 0 ? 0 : bytes <= MAX_CACHED ? bin_of(bytes) : NO_BIN;
+  px__allocation *allocation = CACHING && cache && bin != NO_BIN ? cache->bins[bin] : NULL;
   if (px__fault(PX__FAULT_ALLOC)) return no_memory(bytes);
-  if (PX_LIKELY(block != NULL)) {
-    kept->bins[bin] = next_of(block);
-    kept->bytes -= bin_bytes(bin);
+  if (PX_LIKELY(allocation != NULL)) {
+    cache->bins[bin] = next_of(allocation);
+    cache->bytes -= bin_bytes(bin);
   } else {
-    PX_TRY(take_fresh(&block, bytes, bin));
+    PX_TRY(new_memory(&allocation, bytes, bin));
   }
-  *block = (px__block){
-      .pub = {.data = bytes ? (char *)block + LINE : NULL, .bytes = bytes, .device = {PX_CPU, -1}},
-      .kind = PX__HOST,
-      .bin = (uint8_t)bin};
-  *out = &block->pub;
+  *allocation = (px__allocation){.pub = {.data = bytes ? (char *)allocation + LINE : NULL,
+                                         .bytes = bytes,
+                                         .device = {PX_CPU, -1}},
+                                 .kind = PX__HOST,
+                                 .bin = (uint8_t)bin};
+  *out = &allocation->pub;
   return PX_OK;
 }
 
-void px__host_free(px_block *pub) {
-  px__block *block = px__block_of(pub);
-  unsigned bin = block->bin;
+void px__host_free(px_allocation *pub) {
+  px__allocation *allocation = px__allocation_of(pub);
+  unsigned bin = allocation->bin;
   if (bin == NO_BIN) {
-    if (!large_keep(block, large_room(pub->bytes))) free(block);
+    if (!large_cache(allocation, large_size(pub->bytes))) free(allocation);
     return;
   }
-  if (!KEEPS || (!kept && !keep_start()) || kept->bytes + bin_bytes(bin) > KEPT_BYTES) {
-    free(block);
+  if (!CACHING || (!cache && !cache_start()) || cache->bytes + bin_bytes(bin) > CACHE_BYTES) {
+    free(allocation);
     return;
   }
-  kept->bytes += bin_bytes(bin);
-  block->pub.data = kept->bins[bin];
-  kept->bins[bin] = block;
+  cache->bytes += bin_bytes(bin);
+  allocation->pub.data = cache->bins[bin];
+  cache->bins[bin] = allocation;
 }

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory files, and handles by which other processes open them.
+// Anonymous memory files, and IPC handles to open them in other processes.
 //
-// A file has no name: its handle says which process has it open, under which descriptor, and which
-// file that is. So nothing is left behind when processes are killed, and a handle of a process that
-// is gone leads nowhere.
+// A handle holds the process with the open file, its descriptor there, and the file's identity.
+// Files have no name, so killed processes leave nothing behind, and their handles become invalid.
 #include "device/core/state.h"
 
 #include <errno.h>
@@ -22,7 +21,7 @@ px_status px__file_new(int *out, size_t bytes) {
   }
   int why = errno;
   if (fd >= 0) close(fd);
-  PX_FAIL(PX_RUNTIME, "unable to make shared memory: %s (%d)", strerror(why), why);
+  PX_FAIL(PX_RUNTIME, "unable to create shared memory: %s (%d)", strerror(why), why);
 }
 
 typedef struct file_name {
@@ -30,7 +29,7 @@ typedef struct file_name {
   int32_t process, fd;
   uint64_t device, inode;
 } file_name;
-_Static_assert(sizeof(file_name) == PX_FILE_HANDLE, "it is the first part of a handle");
+_Static_assert(sizeof(file_name) == PX_FILE_HANDLE, "the first part of a handle");
 static const char mark[8] = "phlox/1";
 
 px_status px__file_share(px_ipc_handle *out, int fd) {
@@ -44,7 +43,7 @@ px_status px__file_share(px_ipc_handle *out, int fd) {
   return PX_OK;
 }
 
-static bool is_it(int fd, const file_name *name) {
+static bool is_same_file(int fd, const file_name *name) {
   struct stat info;
   return fstat(fd, &info) == 0 && info.st_dev == name->device && info.st_ino == name->inode;
 }
@@ -58,12 +57,11 @@ px_status px__file_open(int *out, const px_ipc_handle *handle) {
   snprintf(path, sizeof path, "/proc/%d/fd/%d", name.process, name.fd);
   int fd = px__fault(PX__FAULT_FILE) ? (errno = EIO, -1) : open(path, O_RDWR | O_CLOEXEC);
   PX_CHECK(fd >= 0, PX_RUNTIME,
-           "process %d, which has made the handle, has ended or cannot be reached: %s (%d)",
+           "process %d, the owner of the IPC handle, has ended or is inaccessible: %s (%d)",
            name.process, strerror(errno), errno);
-  bool same = is_it(fd, &name);
+  bool same = is_same_file(fd, &name);
   if (!same) close(fd);
-  PX_CHECK(same, PX_RUNTIME, "process %d does not have any more what the handle is of",
-           name.process);
+  PX_CHECK(same, PX_RUNTIME, "stale IPC handle: process %d closed the file", name.process);
   *out = fd;
   return PX_OK;
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Type meta: tensors that have a shape, a dtype and strides, but no memory.
+// Device type meta: tensors with a shape, a dtype and strides, but no memory.
 //
-// An op on them is checked and makes its results, as on any device; its kernel does nothing, and
-// neither does a copy to them. What they hold cannot be read.
+// Ops on them check their arguments and create results as on any device. Their kernels and copies
+// to them are no-ops. Their values cannot be read.
 #include "device/core/state.h"
 
 px_status px__meta_launch(const px_launch *launch) {
@@ -10,19 +10,19 @@ px_status px__meta_launch(const px_launch *launch) {
   return PX_OK;
 }
 
-px_status px__meta_new(px_block **out, size_t bytes) {
-  px__block *block;
+px_status px__meta_new(px_allocation **out, size_t bytes) {
+  px__allocation *allocation;
   *out = NULL;
-  PX_TRY(PX_NEW(&block));
-  block->pub = (px_block){.bytes = bytes, .device = px_meta()};
-  block->kind = PX__META;
-  *out = &block->pub;
+  PX_TRY(PX_NEW(&allocation));
+  allocation->pub = (px_allocation){.bytes = bytes, .device = px_meta()};
+  allocation->kind = PX__META;
+  *out = &allocation->pub;
   return PX_OK;
 }
 
-void px__meta_free(px_block *block) { px__free(px__block_of(block)); }
+void px__meta_free(px_allocation *allocation) { px__free(px__allocation_of(allocation)); }
 
-px_status px__meta_copy(const px_block *to) {
+px_status px__meta_copy(const px_allocation *to) {
   PX_CHECK(to->device.type == PX_META, PX_UNIMPLEMENTED,
            "Cannot copy out of meta tensor; no data!");
   return PX_OK;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of CPU kernels: the variant that suits this processor, found by name through a hash
-// that is built once.
+// The table of CPU kernels: the variant for this processor, with a hash table of names built once.
 #include "device/core/state.h"
 
 extern const px_kernel_row *px__cpu_table_base(int *count);
@@ -9,7 +8,7 @@ extern const px_kernel_row *px__cpu_table_v3(int *count) __attribute__((weak));
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static const px_kernel_row *rows, *base_rows;
 static int row_count, base_count;
-static int32_t *slots;  // 1 + row, 0 empty; NULL: no memory, search in line
+static int32_t *slots;  // 1 + row, 0: empty. NULL without memory: search linearly
 static uint32_t slot_mask;
 
 static uint32_t hash_of(const char *name) {
@@ -31,7 +30,7 @@ static void prepare(void) {
   if (has_v3()) rows = px__cpu_table_v3(&row_count);
   uint32_t size = 64;
   while (size < 2 * (uint32_t)row_count) size *= 2;
-  slots = calloc(size, sizeof *slots);  // not a fault point: built at an unpredictable call
+  slots = calloc(size, sizeof *slots);  // no fault point: the first call is unpredictable
   slot_mask = size - 1;
   if (!slots) return;
   for (int i = 0; i < row_count; i++) {

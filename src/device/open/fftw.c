@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds FFTW when a Fourier transform on the CPU is first to be launched, and keeps its plans.
-// Nothing is linked.
+// Loads FFTW at the first CPU launch of a Fourier transform, and caches its plans. Nothing is
+// linked.
 #include "cpu/fft/fftw.h"
 
 #include <dlfcn.h>
@@ -12,32 +12,32 @@
 #include "device/core/device_impl.h"
 
 enum { ESTIMATE = 1 << 6, PRESERVE_INPUT = 1 << 4, UNALIGNED = 1 << 1 };  // fftw3.h
-enum { KEPT = 64 };                                                       // plans
+enum { CACHED = 64 };                                                     // cached plans
 
 typedef struct api {
 #define XX(name, result, parameters) result(*name) parameters;
   PX_FFTW_MAP(XX)
 #undef XX
 } api;
-static api apis[2];  // of float32 and of float64
+static api apis[2];  // float32, float64
 static bool ready;   // atomic; written under lock, after the tables
 
 struct px__fft_plan {
   px__fft_shape shape;
-  void *made;
-  uint64_t used;  // when it was taken last, by count
+  void *handle;
+  uint64_t used;  // value of `uses` at the last use
   int users;
   bool kept;
 };
-// The library's planner, and the plans that are kept.
+// Guards the library's planner and the cached plans.
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static px__fft_plan *plans[KEPT];  // NULL: a free place
+static px__fft_plan *plans[CACHED];  // NULL: free
 static uint64_t uses;
 
 // ---- the library
 
 static const struct {
-  const char *name;  // without what begins it
+  const char *name;  // without the prefix
   size_t at;
 } symbols[] = {
 #define XX(name, result, parameters) {#name, offsetof(api, name)},
@@ -56,44 +56,44 @@ static const char *missing(api *to, void *library, const char *prefix) {
   return NULL;
 }
 
-// The library of float32: the same one, or the one beside it with an f behind "fftw3".
+// Opens the library of float32: the same one, or its sibling named with an f after "fftw3".
 static void *open_narrow(const char *name, void *wide) {
-  char beside[4096];
+  char path[4096];
   const char *at = strstr(name, "fftw3");
   if (dlsym(wide, "fftwf_execute_dft") || !at) return wide;
   for (const char *next; (next = strstr(at + 1, "fftw3"));) at = next;
   int head = (int)(at - name) + 5;
-  int length = snprintf(beside, sizeof beside, "%.*sf%s", head, name, name + head);
-  return length < (int)sizeof beside ? dlopen(beside, RTLD_NOW | RTLD_LOCAL) : NULL;
+  int length = snprintf(path, sizeof path, "%.*sf%s", head, name, name + head);
+  return length < (int)sizeof path ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
 }
 
 static px_status load(void) {
   const char *named;
   PX_TRY(px__env_PHLOX_FFTW(&named));
-  bool ours = !named || !*named;
-  const char *name = ours ? "libfftw3.so.3" : named;
+  bool by_default = !named || !*named;
+  const char *name = by_default ? "libfftw3.so.3" : named;
   void *wide = dlopen(name, RTLD_NOW | RTLD_LOCAL);
   void *narrow = wide ? open_narrow(name, wide) : NULL;
   if (!narrow) {
     const char *why = dlerror();
     if (wide) dlclose(wide);
-    PX_CHECK(!ours, PX_RUNTIME,
+    PX_CHECK(!by_default, PX_RUNTIME,
              "Fourier transforms on the CPU need FFTW, and libfftw3.so.3 and libfftw3f.so.3 were "
-             "not found. Install them (Debian: libfftw3-double3 and libfftw3-single3), or let "
-             "PHLOX_FFTW name a library that has its functions.");
+             "not found. Install them (Debian: libfftw3-double3 and libfftw3-single3), or set "
+             "PHLOX_FFTW to a library with its functions.");
     PX_FAIL(PX_RUNTIME,
             "Fourier transforms on the CPU need FFTW, and PHLOX_FFTW names '%.200s', which cannot "
             "be opened: %.400s",
             name, why ? why : "");
   }
-  const char *lacks = missing(&apis[0], narrow, "fftwf_");
-  if (!lacks) lacks = missing(&apis[1], wide, "fftw_");
-  if (!lacks) return PX_OK;
+  const char *missing_name = missing(&apis[0], narrow, "fftwf_");
+  if (!missing_name) missing_name = missing(&apis[1], wide, "fftw_");
+  if (!missing_name) return PX_OK;
   if (narrow != wide) dlclose(narrow);
   dlclose(wide);
   PX_FAIL(PX_RUNTIME,
           "Fourier transforms on the CPU need FFTW, and the library %.200s lacks its function %s",
-          name, lacks);
+          name, missing_name);
 }
 
 px_status px__fftw_ready(void) {
@@ -122,15 +122,15 @@ static void *make(const px__fft_shape *s, void *in, void *out) {
 }
 
 static void destroy(px__fft_plan *plan) {
-  if (plan->made) apis[plan->shape.wide].destroy_plan(plan->made);
+  if (plan->handle) apis[plan->shape.wide].destroy_plan(plan->handle);
   free(plan);
 }
 
-// Where a plan for the shape is; else a free place, or that of the plan that has not been used for
-// longest; NULL where all are in use.
-static px__fft_plan **place_for(const px__fft_shape *shape) {
+// Returns the slot of a plan for the shape; else a free one, or that of the least recently used
+// plan. NULL if all are in use.
+static px__fft_plan **slot_for(const px__fft_shape *shape) {
   px__fft_plan **best = NULL;
-  for (int i = 0; i < KEPT; i++) {
+  for (int i = 0; i < CACHED; i++) {
     px__fft_plan *p = plans[i];
     if (p && !memcmp(&p->shape, shape, sizeof *shape)) return &plans[i];
     bool better = !best || (*best && (!p || p->used < (*best)->used));
@@ -139,24 +139,24 @@ static px__fft_plan **place_for(const px__fft_shape *shape) {
   return best;
 }
 
-static px__fft_plan *take(const px__fft_shape *shape, void *in, void *out) {
-  px__fft_plan **place = place_for(shape);
-  px__fft_plan *plan = place ? *place : NULL;
+static px__fft_plan *find_or_make(const px__fft_shape *shape, void *in, void *out) {
+  px__fft_plan **slot = slot_for(shape);
+  px__fft_plan *plan = slot ? *slot : NULL;
   if (plan && !memcmp(&plan->shape, shape, sizeof *shape)) return plan;
   px__fft_plan *made = calloc(1, sizeof *made);
   if (!made) return NULL;
   made->shape = *shape;
-  made->made = make(shape, in, out);
-  if (!made->made) return destroy(made), NULL;
+  made->handle = make(shape, in, out);
+  if (!made->handle) return destroy(made), NULL;
   if (plan) destroy(plan);
-  if (place) *place = made;
-  made->kept = place != NULL;
+  if (slot) *slot = made;
+  made->kept = slot != NULL;
   return made;
 }
 
 px__fft_plan *px__fftw_take(const px__fft_shape *shape, void *in, void *out) {
   pthread_mutex_lock(&lock);
-  px__fft_plan *plan = take(shape, in, out);
+  px__fft_plan *plan = find_or_make(shape, in, out);
   if (plan) plan->users++, plan->used = ++uses;
   pthread_mutex_unlock(&lock);
   return plan;
@@ -173,5 +173,5 @@ void px__fftw_run(const px__fft_plan *plan, void *in, void *out) {
   void (*execute)(void *, void *, void *) = plan->shape.way == PX__FFT_R2C   ? a->execute_dft_r2c
                                             : plan->shape.way == PX__FFT_C2R ? a->execute_dft_c2r
                                                                              : a->execute_dft;
-  execute(plan->made, in, out);
+  execute(plan->handle, in, out);
 }

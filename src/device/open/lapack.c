@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds LAPACK when a kernel of linear algebra on the CPU is first to be launched: the library that
-// the environment names, one that pip has put beside this one, or one of those that systems have.
-// Nothing is linked.
+// Loads LAPACK at the first CPU launch of linear algebra: from PHLOX_LAPACK, from a pip package
+// installed next to this library, or from the system. Nothing is linked.
 #include "cpu/linalg/lapack.h"
 
 #include <dlfcn.h>
@@ -22,14 +21,14 @@ bool px__lapack_wide;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static bool ready;              // atomic; written under lock, after the tables and functions
-static void (*set_all)(int);    // how many threads each caller is given
+static void (*set_all)(int);    // sets the thread count of every caller
 static int (*get_all)(void);    // with set_all
-static int (*set_caller)(int);  // how many this one is; gives what it was, 0 where nobody has said
+static int (*set_caller)(int);  // sets the caller's count; returns the old one, 0: unset
 static int (*get_caller)(void);
 
 typedef struct symbol {
-  const char *real, *complex;  // without the letter of the element type
-  size_t at;                   // in all tables
+  const char *real, *complex;  // names without the letter of the element type
+  size_t at;                   // offset in each table
 } symbol;
 static const symbol symbols[] = {
 #define XX(member, real, complex, parameters) \
@@ -40,36 +39,35 @@ static const symbol symbols[] = {
 
 typedef struct table {
   void *functions;
-  char letter;  // that begins the names of the element type's functions
+  char letter;  // prefix of the element type's functions
   bool complex;
 } table;
 static const table tables[] = {{&px__lapack_f32, 's', false},
                                {&px__lapack_f64, 'd', false},
                                {&px__lapack_c64, 'c', true},
                                {&px__lapack_c128, 'z', true}};
-_Static_assert(sizeof px__lapack_f32 == sizeof px__lapack_c128, "the tables have the same places");
+_Static_assert(sizeof px__lapack_f32 == sizeof px__lapack_c128, "the tables have equal layouts");
 
-// How libraries name their functions around LAPACK's own names. One that has several ways is taken
-// by the first.
-typedef struct form {
-  const char *before, *behind;
+// Decorations of LAPACK's names by libraries. The first match is used.
+typedef struct naming {
+  const char *prefix, *suffix;
   bool wide;
-  const char *threads;  // behind the names of the functions that count threads
-} form;
-static const form forms[] = {{"", "", false, ""},
-                             {"scipy_", "", false, ""},
-                             {"scipy_", "64_", true, "64_"},
-                             {"", "64_", true, "64_"}};
-enum { FORMS = sizeof forms / sizeof *forms };
+  const char *threads;  // suffix of the functions for thread counts
+} naming;
+static const naming namings[] = {{"", "", false, ""},
+                                 {"scipy_", "", false, ""},
+                                 {"scipy_", "64_", true, "64_"},
+                                 {"", "64_", true, "64_"}};
+enum { NAMINGS = sizeof namings / sizeof *namings };
 
-// Fills the tables; gives the name of a function that the library lacks, or NULL.
-static const char *missing(void *library, const form *f) {
+// Fills the tables. Returns the name of a missing function, or NULL.
+static const char *missing(void *library, const naming *f) {
   static char name[48];  // under lock
   for (size_t k = 0; k < sizeof tables / sizeof *tables; k++)
     for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++) {
       const symbol *s = &symbols[i];
-      snprintf(name, sizeof name, "%s%c%s%s", f->before, tables[k].letter,
-               tables[k].complex ? s->complex : s->real, f->behind);
+      snprintf(name, sizeof name, "%s%c%s%s", f->prefix, tables[k].letter,
+               tables[k].complex ? s->complex : s->real, f->suffix);
       void *found = dlsym(library, name);
       if (!found) return name;
       memcpy((char *)tables[k].functions + s->at, &found, sizeof found);
@@ -77,16 +75,16 @@ static const char *missing(void *library, const form *f) {
   return NULL;
 }
 
-static void *function_of(void *library, const form *f, const char *named) {
+static void *function_of(void *library, const naming *f, const char *named) {
   char name[64];
-  snprintf(name, sizeof name, "%s%s%s", f->before, named, f->threads);
+  snprintf(name, sizeof name, "%s%s%s", f->prefix, named, f->threads);
   return dlsym(library, name);
 }
-// Takes the library, if it has all functions; else gives the name of one that it lacks.
-static const char *take(void *library) {
-  const form *f = forms;
-  while (f < forms + FORMS && missing(library, f)) f++;
-  if (f == forms + FORMS) return missing(library, forms);
+// Uses the library if it has all functions; else returns the name of a missing one.
+static const char *use(void *library) {
+  const naming *f = namings;
+  while (f < namings + NAMINGS && missing(library, f)) f++;
+  if (f == namings + NAMINGS) return missing(library, namings);
   px__lapack_wide = f->wide;
   *(void **)&set_all = function_of(library, f, "openblas_set_num_threads");
   *(void **)&get_all = function_of(library, f, "openblas_get_num_threads");
@@ -95,42 +93,42 @@ static const char *take(void *library) {
   return NULL;
 }
 
-// Opens the first library that a pattern of paths names and that has all functions.
-static bool take_first(const char *pattern) {
+// Uses the first library with all functions among the paths of a pattern.
+static bool use_first(const char *pattern) {
   glob_t found;
   bool taken = false;
   if (glob(pattern, 0, NULL, &found)) return false;
   for (size_t i = 0; i < found.gl_pathc && !taken; i++) {
     void *library = dlopen(found.gl_pathv[i], RTLD_NOW | RTLD_LOCAL);
-    taken = library && !take(library);
+    taken = library && !use(library);
     if (library && !taken) dlclose(library);
   }
   globfree(&found);
   return taken;
 }
-// Where pip puts MKL and the OpenBLAS that SciPy and NumPy bring, if it has put this library
-// beside them: they are newer than most systems', and know newer processors.
-static bool take_beside(void) {
-  static const char *const beside[] = {"../../../libmkl_rt.so.[23]",
-                                       "../scipy.libs/libscipy_openblas*.so*",
-                                       "../numpy.libs/libscipy_openblas*.so*"};
+// Looks where pip installs MKL, and the OpenBLAS of SciPy and NumPy, relative to this library.
+// These are newer than most systems' libraries, with kernels for newer processors.
+static bool use_pip(void) {
+  static const char *const patterns[] = {"../../../libmkl_rt.so.[23]",
+                                         "../scipy.libs/libscipy_openblas*.so*",
+                                         "../numpy.libs/libscipy_openblas*.so*"};
   char path[4096];
   Dl_info self;
   const char *slash = dladdr((void *)&px__lapack_wide, &self) ? strrchr(self.dli_fname, '/') : NULL;
-  for (size_t i = 0; slash && i < sizeof beside / sizeof *beside; i++) {
+  for (size_t i = 0; slash && i < sizeof patterns / sizeof *patterns; i++) {
     int length = (int)(slash - self.dli_fname) + 1;
-    int needed = snprintf(path, sizeof path, "%.*s%s", length, self.dli_fname, beside[i]);
-    if (needed < (int)sizeof path && take_first(path)) return true;
+    int needed = snprintf(path, sizeof path, "%.*s%s", length, self.dli_fname, patterns[i]);
+    if (needed < (int)sizeof path && use_first(path)) return true;
   }
   return false;
 }
-// Where the system looks, the fastest first.
-static bool take_systems(void) {
+// Looks on the system, fastest library first.
+static bool use_system(void) {
   static const char *const names[] = {"libmkl_rt.so.3", "libmkl_rt.so.2", "libopenblas.so.0",
                                       "libflexiblas.so.3", "liblapack.so.3"};
   for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
     void *library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
-    if (library && !take(library)) return true;
+    if (library && !use(library)) return true;
     if (library) dlclose(library);
   }
   return false;
@@ -142,21 +140,22 @@ static px_status load_named(const char *named) {
            "Linear algebra on the CPU needs LAPACK, and PHLOX_LAPACK names '%.200s', which cannot "
            "be opened: %.400s",
            named, dlerror());
-  const char *lacks = take(library);
-  if (!lacks) return PX_OK;
+  const char *missing_name = use(library);
+  if (!missing_name) return PX_OK;
   dlclose(library);
   PX_FAIL(PX_RUNTIME,
           "Linear algebra on the CPU needs LAPACK, and the library %.200s lacks its function %s",
-          named, lacks);
+          named, missing_name);
 }
 static px_status load(void) {
   const char *named;
   PX_TRY(px__env_PHLOX_LAPACK(&named));
   if (named && *named) return load_named(named);
-  PX_CHECK(take_beside() || take_systems(), PX_RUNTIME,
-           "Linear algebra on the CPU needs LAPACK, and no liblapack.so.3 was found. Install it "
-           "(Debian: liblapack3, or libopenblas0, which is faster), or let PHLOX_LAPACK name a "
-           "library that has its functions.");
+  PX_CHECK(
+      use_pip() || use_system(), PX_RUNTIME,
+      "Linear algebra on the CPU needs LAPACK, and no liblapack.so.3 was found. Install it "
+      "(Debian: liblapack3, or the faster libopenblas0), or set PHLOX_LAPACK to a library with "
+      "its functions.");
   return PX_OK;
 }
 
@@ -165,7 +164,7 @@ px_status px_cpu_lapack(const char **path) {
   PX_TRY(px__lapack_ready());
   Dl_info library;
   PX_CHECK(dladdr(*(void **)&px__lapack_f32.getrf, &library), PX_RUNTIME,
-           "where LAPACK was found is not known");
+           "the path of LAPACK is unknown");
   *path = library.dli_fname;
   return PX_OK;
 }
@@ -179,19 +178,18 @@ px_status px__lapack_ready(void) {
   return status;
 }
 
-// A count that is less already was set by the program, or by a call of another thread that will
-// set it back.
+// Keeps a lower count: it was set by the program, or temporarily by another thread's call.
 int px__lapack_limit(int n) {
   if (get_caller && set_caller) return get_caller() > n ? set_caller(n) : -1;
-  int before = get_all && set_all ? get_all() : 0;
-  if (before <= n) return -1;
+  int previous = get_all && set_all ? get_all() : 0;
+  if (previous <= n) return -1;
   set_all(n);
-  return before;
+  return previous;
 }
-void px__lapack_unlimit(int before) {
-  if (before < 0) return;
+void px__lapack_unlimit(int previous) {
+  if (previous < 0) return;
   if (set_caller)
-    set_caller(before);
+    set_caller(previous);
   else
-    set_all(before);
+    set_all(previous);
 }

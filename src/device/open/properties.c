@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What devices are and what they can reach.
+// Properties of devices, and peer access.
 #include "device/core/state.h"
 
 static bool is_device(int index) { return index >= 0 && index < px__rt.count; }
@@ -17,11 +17,11 @@ px_status px_device_get_properties(px_device_properties *out, int index) {
 px_status px__device_of_uuid(int *out, const unsigned char uuid[16]) {
   px_device_properties properties;
   PX_TRY(px_device_init());
-  for (*out = 0; *out < px__rt.count; ++*out) {  // without opening devices
+  for (*out = 0; *out < px__rt.count; ++*out) {  // does not open devices
     PX_TRY(px__rt.backend->properties(px__rt.devices[*out]->physical, &properties));
     if (!memcmp(properties.uuid, uuid, sizeof properties.uuid)) return PX_OK;
   }
-  PX_FAIL(PX_RUNTIME, "this process does not see the device that the handle is of");
+  PX_FAIL(PX_RUNTIME, "the device of the IPC handle is not visible to this process");
 }
 
 px_status px_device_memory(size_t *free, size_t *total, int index) {
@@ -43,18 +43,20 @@ px_status px_device_metric(int64_t *out, int index, px_metric figure) {
   PX_TRY(px_device_init());
   PX_TRY(px__device_get(&d, index < 0 ? px_device_peek() : index));
   bool known = px__rt.backend->metric && px__rt.backend->metric((int)d->physical, figure, out);
-  PX_CHECK(known, PX_UNIMPLEMENTED, "%s is not known of cuda:%d: the backend %s %s", names[figure],
-           d->index, px__rt.backend->name,
-           px__rt.backend->metric ? "has no NVML, or it does not tell" : "has no such figures");
+  PX_CHECK(
+      known, PX_UNIMPLEMENTED, "%s is unknown for cuda:%d: the backend %s %s", names[figure],
+      d->index, px__rt.backend->name,
+      px__rt.backend->metric ? "has no NVML, or NVML does not report it" : "has no such figures");
   return PX_OK;
 }
 
 // ---- plans of Fourier transforms
 
-// What the backend has after it was told `most`; device locked.
-static int64_t tell_plans(const px__device *d, int64_t most) {
+// Sets the backend's limit of cached plans (negative: unchanged). Returns the number of plans. Lock
+// held.
+static int64_t set_plan_limit(const px__device *d, int64_t limit) {
   const px_backend *b = px__rt.backend;
-  return PX__BACKEND_HAS(b, fft_plans) ? b->fft_plans(d->physical, most) : 0;
+  return PX__BACKEND_HAS(b, fft_plans) ? b->fft_plans(d->physical, limit) : 0;
 }
 px_status px_device_fft_plans(int64_t *count, int64_t *capacity, int index) {
   px__device *d;
@@ -63,7 +65,7 @@ px_status px_device_fft_plans(int64_t *count, int64_t *capacity, int index) {
   PX_TRY(px_device_init());
   PX_TRY(px__device_get(&d, index < 0 ? px_device_peek() : index));
   px__device_lock(d);
-  *count = tell_plans(d, -1), *capacity = d->fft_plans;
+  *count = set_plan_limit(d, -1), *capacity = d->fft_plans;
   px__device_unlock(d);
   return PX_OK;
 }
@@ -75,7 +77,7 @@ px_status px_device_set_fft_plans(int index, int64_t capacity) {
            (long long)capacity);
   px__device_lock(d);
   d->fft_plans = capacity;
-  tell_plans(d, capacity);
+  set_plan_limit(d, capacity);
   px__device_unlock(d);
   return PX_OK;
 }
@@ -84,8 +86,8 @@ px_status px_device_clear_fft_plans(int index) {
   PX_TRY(px_device_init());
   PX_TRY(px__device_get(&d, index < 0 ? px_device_peek() : index));
   px__device_lock(d);
-  tell_plans(d, 0);
-  tell_plans(d, d->fft_plans);
+  set_plan_limit(d, 0);
+  set_plan_limit(d, d->fft_plans);
   px__device_unlock(d);
   return PX_OK;
 }
@@ -118,8 +120,8 @@ px_status px_device_enable_peer(int from, int to) {
       a->peer_open[to] ? PX_OK : px__rt.backend->enable_peer(a->physical, b->physical);
   if (status == PX_OK) {
     __atomic_store_n(&a->peer_open[to], true, __ATOMIC_RELEASE);
-    __atomic_store_n(&a->peer_asked[to], true, __ATOMIC_RELEASE);
-    __atomic_store_n(&px__rt.peered, true, __ATOMIC_RELEASE);
+    __atomic_store_n(&a->peer_enabled[to], true, __ATOMIC_RELEASE);
+    __atomic_store_n(&px__rt.peers_enabled, true, __ATOMIC_RELEASE);
   }
   px__device_unlock(a);
   return status;
@@ -127,5 +129,5 @@ px_status px_device_enable_peer(int from, int to) {
 
 bool px_device_peer_enabled(int from, int to) {
   if (!px__device_alive() || !is_device(from) || !is_device(to)) return false;
-  return __atomic_load_n(&px__rt.devices[from]->peer_asked[to], __ATOMIC_ACQUIRE);
+  return __atomic_load_n(&px__rt.devices[from]->peer_enabled[to], __ATOMIC_ACQUIRE);
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which backend serves type cuda, and bringing it and its devices up.
+// Selects the backend for device type cuda, and initialises it and its devices.
 //
-// Before initialisation every call reads the environment anew. Initialisation happens at most once
-// and fixes the backend; each device is opened at its first use. In a forked child of an
+// Before initialisation every call reads the environment again. Initialisation happens at most once
+// and fixes the backend. Each device is opened at its first use. In a forked child of an
 // initialised process every call fails with PyTorch's text.
 #include "device/core/state.h"
 
@@ -15,22 +15,22 @@ enum { BACKENDS = 8 };
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
   char name[32];
-  const px_backend *table;  // NULL: looked for and not found
+  const px_backend *table;  // NULL: not found
 } loaded[BACKENDS];
 static int loaded_count;
 static px_core core;
-static bool by_driver;  // a driver has counted devices, which a forked child cannot do again
+static bool driver_used;  // a driver has counted devices; a forked child cannot do that again
 
-// The backend that serves type cuda, and its visible devices.
+// The selected backend and its visible devices.
 typedef struct choice {
   const px_backend *backend;
   int count, physical[PX__DEVICES];
-  bool loaded;  // some backend of the list is there
+  bool loaded;  // a backend of the list was found
 } choice;
 
 static void after_fork(void) {
   pthread_mutex_init(&lock, NULL);
-  if (by_driver || __atomic_load_n(&px__rt.ready, __ATOMIC_ACQUIRE)) px__rt.forked = true;
+  if (driver_used || __atomic_load_n(&px__rt.ready, __ATOMIC_ACQUIRE)) px__rt.forked = true;
   for (int i = 0; px__rt.forked && i < PX__DEVICES; i++)
     __atomic_store_n(&px__devices_open[i], NULL, __ATOMIC_RELEASE);
 }
@@ -61,7 +61,7 @@ static void *open_in(const char *folder, size_t length, const char *name) {
   return needed > 0 && needed < (int)sizeof path ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
 }
 
-// In `folder` if it is given, then beside this library, then where the system looks.
+// Searches `folder` if given, then the folder of this library, then the system's paths.
 static void *open_backend(const char *folder, const char *name) {
   void *handle = folder ? open_in(folder, strlen(folder), name) : NULL;
   Dl_info self;
@@ -86,8 +86,8 @@ static const px_backend *open_table(const char *folder, const char *name) {
   return fits ? table : NULL;
 }
 
-// The backend whose name is at the beginning of `list`; NULL where there is none. Fails if
-// PHLOX_BACKEND_PATH, which is read when a backend is first looked for, is no folder.
+// Returns the backend named at the start of `list`; NULL if not found. Fails if PHLOX_BACKEND_PATH,
+// read before the first search for each backend, is no folder.
 static px_status load(const px_backend **out, const char *list, size_t length) {
   const char *folder;
   *out = NULL;
@@ -106,29 +106,29 @@ static px_status load(const px_backend **out, const char *list, size_t length) {
   "Unexpected error from cudaGetDeviceCount(). Did you run some cuda functions before calling " \
   "NumCudaDevices() that might have already set an error? Error 101: invalid device ordinal"
 
-// The visible ones of a backend's devices. The CUDA driver reads CUDA_VISIBLE_DEVICES itself; for
-// others, and for a glance, the core does.
-static px_status see(choice *c, int present, bool glance) {
+// Selects the visible devices of a backend. The CUDA driver reads CUDA_VISIBLE_DEVICES itself; for
+// other backends, and without starting the driver (`glance`), the core does.
+static px_status list_visible(choice *c, int present, bool glance) {
   bool is_driver = !strcmp(c->backend->name, "cuda") && !glance;
   const char *names = NULL;
-  if (is_driver && !px__rt.forked) by_driver = true, watch_forks();
+  if (is_driver && !px__rt.forked) driver_used = true, watch_forks();
   if (!is_driver) PX_TRY(px__env_CUDA_VISIBLE_DEVICES(&names));
   c->count = present < 0 ? -1 : px__visible(names, present, c->backend, glance, c->physical);
   PX_CHECK(c->count >= 0, PX_RUNTIME, NAMED_TWICE);
   return PX_OK;
 }
 
-// How many devices a backend has. A look does not start its driver, where the backend can tell.
-static int count_devices(const px_backend *backend, bool look, bool *glance) {
-  bool asks = look && PX__BACKEND_HAS(backend, probe_forksafe);
+// Counts a backend's devices; `no_start`: without starting its driver, if the backend can.
+static int count_devices(const px_backend *backend, bool no_start, bool *glance) {
+  bool asks = no_start && PX__BACKEND_HAS(backend, probe_forksafe);
   int present = asks ? backend->probe_forksafe() : PX_PROBE_UNKNOWN;
   *glance = present >= 0;
   return *glance ? present : backend->probe();
 }
 
-// Chooses the first backend that has a device, and lists its visible devices. Fails if the
-// environment has a bad value.
-static px_status choose(choice *c, bool look) {
+// Chooses the first backend with a device, and lists its visible devices. Fails if the environment
+// has a bad value.
+static px_status choose(choice *c, bool no_start) {
   const char *list;
   c->backend = NULL, c->count = 0, c->loaded = false;
   PX_TRY(px__env_PHLOX_BACKENDS(&list));
@@ -139,19 +139,19 @@ static px_status choose(choice *c, bool look) {
     while (list[length] && list[length] != ',') length++;
     PX_TRY(load(&backend, list, length));
     list += length + (list[length] == ',');
-    int present = backend ? count_devices(backend, look, &glance) : 0;
+    int present = backend ? count_devices(backend, no_start, &glance) : 0;
     c->loaded |= backend != NULL;
     if (present == 0) continue;
     if (present == PX_PROBE_ERROR) return px_error_last()->code;
     c->backend = backend;
-    return see(c, present, glance);
+    return list_visible(c, present, glance);
   }
   return PX_OK;
 }
 
-// For functions that cannot fail: on an error there are no devices, and the first one is warned of.
+// For functions without a status: an error means no devices, and the first one is a warning.
 static void choose_or_warn(choice *c) {
-  static bool told;  // atomic
+  static bool warned;  // atomic
   char why[PX_ERROR_MESSAGE];
   pthread_mutex_lock(&lock);
   px_status status = choose(c, true);
@@ -160,7 +160,7 @@ static void choose_or_warn(choice *c) {
   snprintf(why, sizeof why, "%s", px_error_last()->message);
   c->count = 0;
   px_error_clear();
-  if (__atomic_exchange_n(&told, true, __ATOMIC_RELAXED)) return;
+  if (__atomic_exchange_n(&warned, true, __ATOMIC_RELAXED)) return;
   if (px_warn(PX_WARN_USER, "CUDA initialization: %s", why) != PX_OK) px_error_clear();
 }
 
@@ -202,13 +202,13 @@ static px_status make_devices(int count, const int physical[PX__DEVICES]) {
   return PX_OK;
 }
 
-// Reads the variables that concern devices, also those whose values are used later: a bad value is
-// an error of the first call that needs a device.
+// Reads the variables of devices, including those used later: a bad value fails the first call to
+// need a device.
 static px_status read_environment(void) {
   bool unused, uncached;
   PX_TRY(px__env_CUDA_LAUNCH_BLOCKING(&px__rt.blocking));
   PX_TRY(px__env_PYTORCH_NO_CUDA_MEMORY_CACHING(&uncached));
-  if (uncached) px__unbin(PX__UNCACHED, true);
+  if (uncached) px__bins_disable(PX__UNCACHED, true);
   PX_TRY(px__env_TORCH_ALLOW_TF32_CUBLAS_OVERRIDE(&unused));
   PX_TRY(px__race_asked(&unused));
   return px__settings_start();
@@ -250,10 +250,10 @@ static px_status start(void) {
   px__rt.backend = c.backend;
   px__rt.count = c.count;
   px__rt.loads_late = PX__BACKEND_HAS(c.backend, loads_late) && c.backend->loads_late();
-  c.backend->priority_range(&px__rt.least, &px__rt.greatest);
+  c.backend->priority_range(&px__rt.lowest_priority, &px__rt.highest_priority);
   px__virtual_begin();
-  px__latch_start();
-  if (px__rt.plugged.alloc) px__unbin(PX__PLUGGED, true);
+  px__biased_lock_start();
+  if (px__rt.plugged.alloc) px__bins_disable(PX__PLUGGED, true);
   watch_forks();
   __atomic_store_n(&px__rt.ready, true, __ATOMIC_RELEASE);
   return PX_OK;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // CUDA_VISIBLE_DEVICES for backends whose driver does not read it itself.
 //
-// The rules are the CUDA driver's: numbers by their leading digits, the list ends at the first that
-// names no device, a device named twice is an error; or GPU-<start of a uuid>. They serve a glance
-// at a driver's devices, too, for which it is not started.
+// The rules are the CUDA driver's: entries are numbers, parsed by their leading digits, or
+// GPU-<prefix of a UUID>. The list ends at the first invalid entry; a duplicate is an error. Also
+// used to count a driver's devices without starting it.
 #include "device/core/state.h"
 
 #include <errno.h>
@@ -27,7 +27,7 @@ static bool is_named(const px_backend *backend, bool glance, int device, const c
          !strncasecmp(uuid_text(properties.uuid, text), at, length);
 }
 
-// The one device whose uuid starts so; -1 if there is none or more than one.
+// Returns the one device with this UUID prefix; -1 if none or several match.
 static int by_uuid(const char *at, size_t length, int present, const px_backend *backend,
                    bool glance) {
   int found = -1;

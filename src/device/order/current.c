@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is current in the calling thread: device, streams, default device. The default device of
-// threads that have not chosen one is the process's.
+// The calling thread's current device and streams, and its default device. Threads without a
+// default device use the process's.
 #include "device/core/state.h"
 
-static _Thread_local px_device preferred = {-1, -1};
-// Read and written whole.
-typedef union whole {
+static _Thread_local px_device thread_default = {-1, -1};
+// Loaded and stored atomically.
+typedef union packed {
   px_device device;
   uint32_t bits;
-} whole;
-static whole home = {{PX_CPU, -1}};
+} packed;
+static packed process_default = {{PX_CPU, -1}};
 
 px_status px_device_current(int *index) {
   PX_GIVEN(index);
@@ -19,7 +19,7 @@ px_status px_device_current(int *index) {
 }
 
 int px_device_peek(void) { return px__current_device; }
-px_status px__device_asked(px__device **out, int index) {
+px_status px__device_resolve(px__device **out, int index) {
   PX_TRY(px_device_init());
   return px__device_get(out, index < 0 ? px__current_device : index);
 }
@@ -38,7 +38,7 @@ px_status px_device_resolve(px_device *out, px_device device) {
                 device.index < px__rt.count))
     return *out = device, PX_OK;
   PX_CHECK(device.type >= 0 && device.type < PX_DEVICE_TYPES, PX_RUNTIME,
-           "a device is needed, but none was given");
+           "expected a device, got none");
   if (device.type != PX_CUDA) return *out = (px_device){device.type, -1}, PX_OK;
   PX_TRY(px_device_init());
   int index = device.index < 0 ? px__current_device : device.index;
@@ -48,13 +48,15 @@ px_status px_device_resolve(px_device *out, px_device device) {
 }
 
 px_device px_device_home(void) {
-  whole now = {.bits = __atomic_load_n(&home.bits, __ATOMIC_RELAXED)};
+  packed now = {.bits = __atomic_load_n(&process_default.bits, __ATOMIC_RELAXED)};
   return now.device;
 }
 
-px_device px_device_preferred(void) { return preferred; }
+px_device px_device_preferred(void) { return thread_default; }
 
-px_device px_device_default(void) { return preferred.type < 0 ? px_device_home() : preferred; }
+px_device px_device_default(void) {
+  return thread_default.type < 0 ? px_device_home() : thread_default;
+}
 
 static px_status check_type(px_device device) {
   PX_CHECK(device.type < PX_DEVICE_TYPES, PX_VALUE, "there is no device type %d", device.type);
@@ -63,14 +65,14 @@ static px_status check_type(px_device device) {
 
 px_status px_device_set_default(px_device device) {
   PX_TRY(check_type(device));
-  preferred = device;
+  thread_default = device;
   return PX_OK;
 }
 
 px_status px_device_set_home(px_device device) {
   PX_TRY(check_type(device));
   if (device.type < 0) device = px_cpu();
-  __atomic_store_n(&home.bits, (whole){device}.bits, __ATOMIC_RELAXED);
+  __atomic_store_n(&process_default.bits, (packed){device}.bits, __ATOMIC_RELAXED);
   return PX_OK;
 }
 

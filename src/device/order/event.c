@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// Events: a point in a stream's work, with the stream's vector clock. The backend's event is made
-// at the first record, which also binds the event to a device.
+// Events: a point in a stream's work, with the stream's vector clock. The first record creates the
+// backend's event, and binds the event to a device.
 //
-// An event of several processes (PX_EVENT_INTERPROCESS) may be recorded by any of them. Whether its
-// latest record is reached only the backend knows; what this process's own record tells of its
-// streams' clocks, a mark of their own tells.
+// An interprocess event (PX_EVENT_INTERPROCESS) may be recorded by several processes. Only the
+// backend knows if its latest record is reached. The clocks of this process's own record are
+// covered by a mark of its stream.
 #include "device/core/state.h"
 #include "phlox/queue.h"
 
 struct px_event {
   px_object head;
-  pthread_mutex_t lock;  // owns all below
+  pthread_mutex_t lock;  // guards the fields below
   unsigned flags;
   px__device *owner;  // NULL before the first record
   void *native;
   px_stream *stream;  // of the latest record
   uint64_t seq;
-  uint64_t capture;  // of which that is part, or 0
+  uint64_t capture;  // id of the capture with the latest record, or 0
   px__clock clock;
 };
 
@@ -61,11 +61,11 @@ static px_status record(px_event *event, px_stream *stream) {
   px__device_lock(stream->owner);
   uint64_t capture = px__capture_of(stream);
   px_status status = px__clock_copy(&event->clock, &stream->clock);
-  if (capture && is_shared(event)) status = px__capture_spoil(capture, 900);
+  if (capture && is_shared(event)) status = px__capture_invalidate(capture, 900);
   if (status == PX_OK) status = px__rt.backend->event_record(event->native, stream->native);
   if (status == PX_OK)
     event->stream = stream, event->seq = stream->issued, event->capture = capture;
-  // Without a mark now, who asks later waits for work that was issued later.
+  // Without a mark now, a later wait includes work issued after the record.
   if (status == PX_OK && is_shared(event) && px__stream_mark(stream) != PX_OK) px_error_clear();
   px__device_unlock(stream->owner);
   return status;
@@ -78,18 +78,18 @@ px_status px_event_record(px_event *event, px_stream *stream) {
   if (px__rt.forked) return px__error_cuda(3);
   PX_CHECK(!px__fault(PX__FAULT_EVENT), PX_ACCELERATOR,
            "an event could not be recorded (injected)");
-  PX_TRY(px__collected_issue());
+  PX_TRY(px__launch_batch_flush());
   pthread_mutex_lock(&event->lock);
   px_status status = record(event, stream);
   pthread_mutex_unlock(&event->lock);
   return status;
 }
 
-// Waits for the latest record of all processes, and for that of this one, of which more is known.
+// Waits for the latest record of any process, and for this process's record, to update the clock.
 static px_status wait_shared(px_stream *stream, px_event *event) {
   px__device_lock(stream->owner);
   px_status status =
-      px__capture_of(stream) ? px__capture_spoil(px__capture_of(stream), 905) : PX_OK;
+      px__capture_of(stream) ? px__capture_invalidate(px__capture_of(stream), 905) : PX_OK;
   if (status == PX_OK) status = px__rt.backend->stream_wait(stream->native, event->native);
   if (status == PX_OK) __atomic_store_n(&stream->issued, stream->issued + 1, __ATOMIC_RELEASE);
   px__device_unlock(stream->owner);
@@ -124,8 +124,8 @@ px_status px__device_wait_event(int device, px_event *event) {
   return PX_OK;
 }
 
-// Whether the record of this process is reached, where the latest one is.
-static bool own_is_reached(const px_event *event) {
+// True if this process's record is reached, given that the latest record is.
+static bool own_record_reached(const px_event *event) {
   if (!is_shared(event)) return true;
   px__device_lock(event->stream->owner);
   px__stream_poll(event->stream);
@@ -133,9 +133,9 @@ static bool own_is_reached(const px_event *event) {
   return px__completed(event->stream) >= event->seq;
 }
 
-// Whether the program may ask about the event, or wait for it.
-static px_status check_asked(uint64_t capture) {
-  return capture ? px__capture_spoil(capture, 907) : px__capture_asked(NULL);
+// Fails if a capture forbids to query the event or to wait for it.
+static px_status check_capture(uint64_t capture) {
+  return capture ? px__capture_invalidate(capture, 907) : px__capture_check(NULL);
 }
 
 px_status px_event_query(bool *out, px_event *event) {
@@ -144,9 +144,9 @@ px_status px_event_query(bool *out, px_event *event) {
   *out = true;
   if (px__rt.forked) return px__error_cuda(3);
   pthread_mutex_lock(&event->lock);
-  px_status status = check_asked(event->capture);
+  px_status status = check_capture(event->capture);
   if (status == PX_OK && event->native) status = px__rt.backend->event_query(event->native, out);
-  if (status == PX_OK && *out && event->stream && own_is_reached(event))
+  if (status == PX_OK && *out && event->stream && own_record_reached(event))
     px__stream_synced(event->stream, event->seq, &event->clock);
   pthread_mutex_unlock(&event->lock);
   return status;
@@ -160,7 +160,7 @@ bool px_event_query_nolock(const px_event *event) {
   return false;
 }
 
-// A copy of the latest record, for a wait without the lock.
+// Copy of the latest record, for a wait without the lock.
 typedef struct snapshot {
   bool shared;
   px_stream *stream;
@@ -169,7 +169,7 @@ typedef struct snapshot {
   px__clock clock;
 } snapshot;
 
-static px_status look(snapshot *s, px_event *event) {
+static px_status copy_record(snapshot *s, px_event *event) {
   *s = (snapshot){.shared = is_shared(event)};
   pthread_mutex_lock(&event->lock);
   s->stream = event->stream, s->native = event->native, s->seq = event->seq;
@@ -183,19 +183,19 @@ px_status px_event_synchronize(px_event *event) {
   PX_GIVEN(event);
   snapshot s;
   if (px__rt.forked) return px__error_cuda(3);
-  PX_TRY(look(&s, event));
-  px_status status = check_asked(s.capture);
+  PX_TRY(copy_record(&s, event));
+  px_status status = check_capture(s.capture);
   px__waiting now = px__wait_begin();
   if (status == PX_OK && s.native) status = px__rt.backend->event_synchronize(s.native);
   px__wait_end(now);
-  if (status == PX_OK && s.stream && s.shared) status = px__stream_reach(s.stream, s.seq);
+  if (status == PX_OK && s.stream && s.shared) status = px__stream_wait_seq(s.stream, s.seq);
   if (status == PX_OK && s.stream) px__stream_synced(s.stream, s.seq, &s.clock);
   px__free(s.clock.at);
   PX_TRY(status);
   return s.stream ? px__fault_raise(s.stream->owner) : PX_OK;
 }
 
-// ---- between processes
+// ---- IPC
 static px_status share_event(px_ipc_handle *out, px_event *event, px__device *here) {
   PX_TRY(bind(event, event->owner ? event->owner : here));
   return px__rt.backend->event_share(event->native, out);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launch records: what was issued under an id, for the latest PX__RING launches of a device. An
-// error that a kernel reports is raised with the op and the line of its record.
+// Launch records: the origin of the latest PX__RING launches of a device, by id. Errors reported by
+// a kernel are raised with the op and the line of its record.
 #include "device/core/state.h"
 
 #include <stdio.h>
@@ -20,7 +20,7 @@ bool px__record_find(px__work *out, px__device *d, uint64_t id) {
   px__device_lock(d);
   *out = d->ring[id % PX__RING];
   px__device_unlock(d);
-  return out->id == id || px__capture_find(out, id);
+  return out->id == id || px__capture_find_launch(out, id);
 }
 
 bool px__record_before(px__work *out, const px_stream *stream, uint64_t seq) {
@@ -49,7 +49,7 @@ px_status px__fault_error(px_fault_slot *slot) {
   return px_error_set(faults[code].status, 0, __FILE__, __LINE__, __func__, "%s", text);
 }
 
-// Adds to the thread's error which launch it comes from.
+// Adds the launch of an id to the thread's error.
 static void note_launch(px__device *d, uint64_t id) {
   char stream[64], site[PX__SITE_TEXT];
   px__work work;
@@ -62,7 +62,7 @@ static void note_launch(px__device *d, uint64_t id) {
   if (*px__site_text(&work, site)) PX_NOTE(", launched%s", site);
 }
 
-// What the device's slot says, and of which launch.
+// Returns the fault code of the device's slot, and the id of its launch.
 static int64_t read_slot(const px__device *d, uint64_t *id) {
   const px_fault_slot *slot = d->slot;
   *id = slot ? __atomic_load_n(&slot->launch, __ATOMIC_ACQUIRE) : 0;
@@ -70,7 +70,7 @@ static int64_t read_slot(const px__device *d, uint64_t *id) {
 }
 
 static px_status raise_failed(px__device *d) {
-  px_error *failed = __atomic_exchange_n(&d->failed, NULL, __ATOMIC_ACQ_REL);
+  px_error *failed = __atomic_exchange_n(&d->callback_error, NULL, __ATOMIC_ACQ_REL);
   if (!failed) return PX_OK;
   px_status status = px_error_give(failed);
   px__free(failed);
@@ -79,7 +79,8 @@ static px_status raise_failed(px__device *d) {
 
 px_status px__fault_raise(px__device *d) {
   uint64_t id;
-  if (PX_UNLIKELY(__atomic_load_n(&d->failed, __ATOMIC_RELAXED) != NULL)) return raise_failed(d);
+  if (PX_UNLIKELY(__atomic_load_n(&d->callback_error, __ATOMIC_RELAXED) != NULL))
+    return raise_failed(d);
   int64_t code = read_slot(d, &id);
   if (PX_LIKELY(code == PX_FAULT_NONE) || code == PX_FAULT_BROKEN) return PX_OK;
   px_status status = px__fault_error(d->slot);
@@ -92,10 +93,10 @@ px_status px__broken_note(px__device *d, px_status status) {
   if (status != PX_OK && read_slot(d, &id) == PX_FAULT_BROKEN) note_launch(d, id);
   return status;
 }
-
+// ---- exit
 // ---- at the end of the program
 
-enum { PATIENCE = 200 };  // milliseconds, of all devices together
+enum { EXIT_WAIT = 200 };  // milliseconds, all devices together
 
 static bool is_idle(px__device *d) {
   bool done = true;
@@ -108,15 +109,15 @@ static bool is_idle(px__device *d) {
   return done || status != PX_OK;
 }
 
-// Tells what kernels reported and no call has raised. It waits a little for work that is under way,
-// and no longer: a program must be able to end while a kernel hangs.
-static void tell_faults(void) {
+// Prints faults not raised by any call. Waits for running work, but not for long: a program must be
+// able to exit while a kernel hangs.
+static void print_faults(void) {
   const struct timespec pause = {.tv_nsec = 1000000};
   if (!px__device_alive()) return;
   for (int i = 0, waited = 0; i < px__rt.count; i++) {
     px__device *d = px__device_found(i);
     if (!d) continue;
-    for (; waited < PATIENCE && !is_idle(d); waited++) nanosleep(&pause, NULL);
+    for (; waited < EXIT_WAIT && !is_idle(d); waited++) nanosleep(&pause, NULL);
     px_status status = px__fault_raise(d);
     if (status != PX_OK)
       dprintf(2, "phlox: the program ended before a call waited for this error: %s: %s\n",
@@ -124,8 +125,8 @@ static void tell_faults(void) {
   }
 }
 
-// Called when a device is open: what the backend has arranged for the end then comes after this.
+// Called once a device is open, so that this runs before the exit handlers of the backend.
 void px__fault_watch(void) {
   static bool watched;  // atomic
-  if (!__atomic_exchange_n(&watched, true, __ATOMIC_RELAXED)) (void)atexit(tell_faults);
+  if (!__atomic_exchange_n(&watched, true, __ATOMIC_RELAXED)) (void)atexit(print_faults);
 }

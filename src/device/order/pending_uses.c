@@ -1,51 +1,51 @@
 // SPDX-License-Identifier: Apache-2.0
-// Waiting for the uses of a block: before the host accesses it, and when it is freed.
+// Waits for pending uses of an allocation: before the host accesses it, and after it was freed.
 #include "device/core/state.h"
 
-px_status px__block_await(px_block *block, bool write, px_stream *by) {
-  px__block *b = px__block_of(block);
+px_status px__allocation_wait_conflicts(px_allocation *allocation, bool write, px_stream *by) {
+  px__allocation *b = px__allocation_of(allocation);
   px__use use;
-  while (px__block_conflict(b, write, by, &use)) {
+  while (px__allocation_conflict(b, write, by, &use)) {
     if (px__completed(use.stream) < use.seq) PX_TRY(px__sync_point());
-    PX_TRY(px__stream_reach(use.stream, use.seq));
-    px__block_forget_use(b, &use);
+    PX_TRY(px__stream_wait_seq(use.stream, use.seq));
+    px__allocation_forget_use(b, &use);
   }
   return PX_OK;
 }
 
-px_status px__block_host_access(const char *op, const px_access *access) {
-  px_block *block = access->block;
-  if (PX_LIKELY(!__atomic_load_n(&block->pending, __ATOMIC_ACQUIRE))) return PX_OK;
-  PX_TRY(px__block_reach(block, access->end));
+px_status px__allocation_host_access(const char *op, const px_access *access) {
+  px_allocation *allocation = access->allocation;
+  if (PX_LIKELY(!__atomic_load_n(&allocation->pending, __ATOMIC_ACQUIRE))) return PX_OK;
+  PX_TRY(px__allocation_check_bounds(allocation, access->end));
   if (px__rt.forked) return PX_OK;
   if (px__races()) PX_TRY(px__race_host(op, access));
-  return px__block_await(block, access->write, NULL);
+  return px__allocation_wait_conflicts(allocation, access->write, NULL);
 }
 
-px_status px__block_wait(px_block *block, const char *op, bool write) {
-  px_access all = {.block = block, .end = block->bytes, .write = write};
-  return px__block_host_access(op, &all);
+px_status px__allocation_wait(px_allocation *allocation, const char *op, bool write) {
+  px_access all = {.allocation = allocation, .end = allocation->bytes, .write = write};
+  return px__allocation_host_access(op, &all);
 }
 
-// For a block that is being freed, to which nobody adds uses any more.
-void px__block_mark_uses(px__block *b) {
+// The allocation is being freed: no thread adds uses any more.
+void px__allocation_mark_uses(px__allocation *b) {
   for (int i = 0; i < b->use_count; i++) {
     px_stream *stream = b->uses[i].stream;
     if (px__completed(stream) >= b->uses[i].seq) continue;
     px__device_lock(stream->owner);
-    // Without a mark the ticket is settled later, by the stream's next mark or a wait.
+    // Without a mark the use is found done later, by the stream's next mark or a wait.
     if (px__stream_mark(stream) != PX_OK) px_error_clear();
     px__device_unlock(stream->owner);
   }
 }
 
-void px__block_wait_uses(px__block *b) {
+void px__allocation_wait_uses(px__allocation *b) {
   if (!b->use_count || px__rt.forked) return;
   px__error_guard guard;
   px__error_save(&guard);
   px_interrupt_hold(true);
   for (int i = 0; i < b->use_count; i++)
-    if (px__stream_reach(b->uses[i].stream, b->uses[i].seq) != PX_OK) px_error_clear();
+    if (px__stream_wait_seq(b->uses[i].stream, b->uses[i].seq) != PX_OK) px_error_clear();
   px_interrupt_hold(false);
   px__error_restore(&guard);
 }

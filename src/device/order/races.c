@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// The race checker: every declared access of a launch or copy is compared with the recent accesses
-// of the same block.
+// The race checker: compares every declared access of a launch or copy with the recent accesses of
+// the same allocation.
 //
 // Two accesses race if their bytes overlap, one of them writes, and neither the streams' clocks nor
-// a wait of the host orders them. Strided accesses do not overlap if one lies in the gaps of the
-// other: neighbouring columns, even and odd rows. A race follows from what was issued, not from
-// timing, so it is found even when it did no harm. Reports and shadows are guarded by `lock`, the
-// innermost one but for spin words.
+// a host wait orders them. Strided accesses do not overlap if one fits in the gaps of the other:
+// neighbouring columns, even and odd rows. A race follows from the issued work, not from timing,
+// and is found even when harmless. Reports and shadows are guarded by `lock`, the innermost lock
+// except for spin locks.
 #include "device/core/state.h"
 
 #include <stdio.h>
 
-enum { HISTORY = 1 << 20, REPORTS = 1024 };  // bytes of accesses that a block keeps
-struct px__shadow {                          // one access
+enum { HISTORY = 1 << 20, REPORTS = 1024 };  // bytes of shadows per allocation; stored reports
+struct px__shadow {                          // one recorded access
   px__shadow *next;
   size_t begin, end;
   px__work work;
-  const char *owner;  // of the memory at that time, if that was another; or NULL
+  const char *owner;  // earlier owner of the memory, or NULL
   bool write;
   px__gap gaps[PX__GAPS];
 };
@@ -25,7 +25,7 @@ int px__race_on = -1;
 static bool raises = true;  // atomic
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static char *reports[REPORTS];
-static int64_t report_count;  // also those beyond REPORTS
+static int64_t report_count;  // includes reports not stored
 
 void px_race_enable(int level, bool raise) {
   __atomic_store_n(&raises, raise, __ATOMIC_RELAXED);
@@ -42,7 +42,7 @@ px_status px__race_asked(bool *out) {
 
 bool px__race_start(void) {
   bool asked;
-  if (px__race_asked(&asked) != PX_OK) return px_error_clear(), false;  // px_device_init tells
+  if (px__race_asked(&asked) != PX_OK) return px_error_clear(), false;  // px_device_init reports it
   int unset = -1, on = asked;
   __atomic_compare_exchange_n(&px__race_on, &unset, on, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
   return __atomic_load_n(&px__race_on, __ATOMIC_RELAXED) > 0;
@@ -74,9 +74,8 @@ void px_race_clear(void) {
   pthread_mutex_unlock(&lock);
 }
 
-// Takes the report and keeps it (only its number, if there is no memory), and raises it if the
-// program asked for that.
-static px_status keep(const px__text *text) {
+// Takes and stores the report (without memory, only counts it). Raises it if configured.
+static px_status store_report(const px__text *text) {
   const char *at = text->at ? text->at : "a race was found, but there is no memory to describe it";
   px_status status = PX_OK;
   if (__atomic_load_n(&raises, __ATOMIC_RELAXED))
@@ -95,27 +94,27 @@ static void add_site(px__text *text, const px__work *work) {
   px__text_add(text, "%s", px__site_text(work, site));
 }
 
-// What the calling thread does itself, on the host.
+// The origin of the calling thread's own access, on the host.
 static void add_own_site(px__text *text) {
   px__work own = {.op = NULL};
-  px__work_ask(&own, NULL);
+  px__work_find_site(&own, NULL);
   add_site(text, &own);
 }
 
 // ---- accesses of streams
-// Whether work `seq` of a stream comes before later work of `after`, or of the host (NULL).
-static bool comes_before(const px_stream *stream, uint64_t seq, const px_stream *after) {
+// True if work `seq` of a stream is ordered before later work of `after`, or of the host (NULL).
+static bool is_ordered(const px_stream *stream, uint64_t seq, const px_stream *after) {
   return stream == after || px__synced(stream) >= seq ||
          (after && px__clock_at(&after->clock, stream->index) >= seq);
 }
 
-// How to see the wrong number: the earlier work comes last where its stream runs only when nothing
-// else can. Streams have the simulator's numbers, which are in the order in which they are made.
+// Adds how to reproduce the wrong result: starve the stream of the earlier work on simulated
+// devices. The simulator numbers streams in the order of their creation.
 static void add_replay(px__text *text, const px__work *before) {
   if (before->capture || before->stream->foreign) return;
   px__text_add(text,
-               "\nTo see what it does: without the checker, on simulated devices, PHLOX_SIM_MODE="
-               "schedule PHLOX_SIM_STARVE=%d lets what comes later pass it.",
+               "\nTo reproduce: without the checker, on simulated devices, PHLOX_SIM_MODE=schedule "
+               "PHLOX_SIM_STARVE=%d runs the later operation first.",
                before->stream->index);
 }
 
@@ -127,8 +126,8 @@ static px_status report(const px__shadow *earlier, const px__work *work, const p
   px__stream_text(before->stream, first);
   px__stream_text(work->stream, second);
   px__text_add(&text, "Phlox found a race on %zu bytes of %s at %p, bytes [%zu, %zu).\n",
-               access->block->bytes, px_device_format(access->block->device, device),
-               access->block->data, access->begin, access->end);
+               access->allocation->bytes, px_device_format(access->allocation->device, device),
+               access->allocation->data, access->begin, access->end);
   px__text_add(&text, "  %s %s it on %s (operation %llu)", work->op,
                access->write ? "writes" : "reads", second, (unsigned long long)work->seq);
   add_site(&text, work);
@@ -138,12 +137,12 @@ static px_status report(const px__shadow *earlier, const px__work *work, const p
   if (earlier->owner && before->op) px__text_add(&text, ", by %s or earlier", before->op);
   add_site(&text, before);
   px__text_add(&text,
-               "\nNothing orders the two. What is missing: %s must wait for %s after the latter's "
+               "\nThe two are unordered. Missing: %s must wait for %s after the latter's "
                "operation %llu (wait_stream, or an event recorded there and waited for here), or "
                "the host must synchronize in between.",
                second, first, (unsigned long long)before->seq);
   add_replay(&text, before);
-  return keep(&text);
+  return store_report(&text);
 }
 
 static size_t divisor(size_t a, size_t b) {
@@ -154,8 +153,8 @@ static size_t divisor(size_t a, size_t b) {
   return a;
 }
 
-// Two series of byte windows, each repeated every `pitch` bytes, the second `from` bytes behind the
-// first: whether they never overlap. A pitch of 0 means a single window; two of those do overlap.
+// True if two series of byte windows never overlap. Each repeats every `pitch` bytes; the second
+// starts `from` bytes after the first. Pitch 0 is a single window; two of those do overlap.
 static bool windows_apart(size_t pitch_a, size_t width_a, size_t pitch_b, size_t width_b,
                           int64_t from) {
   size_t pitch = divisor(pitch_a, pitch_b);
@@ -165,15 +164,15 @@ static bool windows_apart(size_t pitch_a, size_t width_a, size_t pitch_b, size_t
   return apart >= width_a && apart + width_b <= pitch;
 }
 
-// Window i of an access: 0 is all of it, i is gap i - 1. False past the last.
+// Window i of an access: 0 is the whole access, i is gap i - 1. False past the last.
 static bool window_of(const px__gap *gaps, size_t bytes, int i, size_t *pitch, size_t *width) {
   *pitch = i ? gaps[i - 1].pitch : 0;
   *width = i ? gaps[i - 1].width : bytes;
   return i == 0 || *pitch;
 }
 
-// Whether one lies in the gaps of the other. Each window series contains the whole access, so one
-// pair that never overlaps is enough.
+// True if one access fits in the gaps of the other. Each window series contains its whole access,
+// so one pair without overlap suffices.
 static bool interleaved(const px__shadow *s, const px_access *a) {
   size_t pitch_s, width_s, pitch_a, width_a;
   int64_t from = (int64_t)a->begin - (int64_t)s->begin;
@@ -187,40 +186,40 @@ static bool interleaved(const px__shadow *s, const px_access *a) {
   return false;
 }
 
-// Whether both run when they are issued, or are part of one capture. Of others nothing is known:
-// what is captured runs at replays.
-static bool run_together(const px__shadow *s, const px_stream *stream) {
+// True if both run when issued, or belong to one capture. Captured work runs at replays, in an
+// order unknown here.
+static bool run_in_same_order(const px__shadow *s, const px_stream *stream) {
   return s->work.capture == (stream ? px__capture_of(stream) : 0);
 }
 
 static bool conflicts(const px__shadow *s, const px_access *a, const px_stream *stream) {
-  return run_together(s, stream) && (s->write || a->write) && s->begin < a->end &&
-         a->begin < s->end && !comes_before(s->work.stream, s->work.seq, stream) &&
+  return run_in_same_order(s, stream) && (s->write || a->write) && s->begin < a->end &&
+         a->begin < s->end && !is_ordered(s->work.stream, s->work.seq, stream) &&
          !interleaved(s, a);
 }
 
-// Whether each window of the new access is also one of the shadow's, and no narrower.
+// True if each window of the new access is also one of the shadow's, and no narrower.
 static bool windows_cover(const px__shadow *s, const px_access *a) {
   for (int i = 0; i < PX__GAPS && a->gaps[i].pitch; i++)
     if (s->gaps[i].pitch != a->gaps[i].pitch || s->gaps[i].width > a->gaps[i].width) return false;
   return !a->gaps[0].pitch || s->begin == a->begin;
 }
 
-// Whether the new access replaces the shadow: the shadow comes before it and lies within it, and
-// what conflicts with the shadow conflicts with the new access too.
-static bool covered(const px__shadow *s, const px_access *a, const px_stream *stream) {
+// True if the new access replaces the shadow: the shadow is ordered before and contained, and every
+// access in conflict with the shadow conflicts with the new one too.
+static bool is_covered(const px__shadow *s, const px_access *a, const px_stream *stream) {
   return a->begin <= s->begin && s->end <= a->end && (a->write || !s->write) &&
-         run_together(s, stream) && windows_cover(s, a) &&
-         comes_before(s->work.stream, s->work.seq, stream);
+         run_in_same_order(s, stream) && windows_cover(s, a) &&
+         is_ordered(s->work.stream, s->work.seq, stream);
 }
 
-// Nothing to come can conflict with what the host has waited for, or with what another capture had.
-static bool is_past(const px__shadow *s, const px_stream *stream) {
-  if (s->work.capture) return !run_together(s, stream);
-  return comes_before(s->work.stream, s->work.seq, NULL);
+// No later access conflicts with work the host has waited for, or with another capture's.
+static bool is_expired(const px__shadow *s, const px_stream *stream) {
+  if (s->work.capture) return !run_in_same_order(s, stream);
+  return is_ordered(s->work.stream, s->work.seq, NULL);
 }
 
-// Whether the same work has a write of these bytes: what it reads there adds nothing.
+// True if the same work already wrote these bytes: its read adds nothing.
 static bool is_written(const px__shadow *s, const px__work *work, const px_access *a) {
   for (; s && s->work.stream == work->stream && s->work.seq == work->seq; s = s->next) {
     bool within = s->begin <= a->begin && a->end <= s->end;
@@ -230,57 +229,58 @@ static bool is_written(const px__shadow *s, const px__work *work, const px_acces
   return false;
 }
 
-// Lock held. Takes out a shadow to write over: the first that is covered or past, or the oldest of
-// too many.
-static px__shadow *reuse(px__block *block, const px_access *access, const px_stream *stream) {
-  px__shadow **place = &block->shadow, **last = NULL;
+// Lock held. Unlinks a shadow for reuse: the first covered or expired one, or the oldest at the
+// limit.
+static px__shadow *reuse(px__allocation *allocation, const px_access *access,
+                         const px_stream *stream) {
+  px__shadow **link = &allocation->shadow, **last = NULL;
   int count = 0;
-  for (; *place; place = &(*place)->next, count++) {
-    last = place;
-    if (covered(*place, access, stream) || is_past(*place, stream)) break;
+  for (; *link; link = &(*link)->next, count++) {
+    last = link;
+    if (is_covered(*link, access, stream) || is_expired(*link, stream)) break;
   }
-  if (!*place) place = count >= HISTORY / (int)sizeof **place ? last : NULL;
-  if (!place) return NULL;
-  px__shadow *found = *place;
-  __atomic_store_n(place, found->next, __ATOMIC_RELAXED);
+  if (!*link) link = count >= HISTORY / (int)sizeof **link ? last : NULL;
+  if (!link) return NULL;
+  px__shadow *found = *link;
+  __atomic_store_n(link, found->next, __ATOMIC_RELAXED);
   return found;
 }
 
-static void remember(px__block *block, const px__work *work, const px_access *access,
+static void remember(px__allocation *allocation, const px__work *work, const px_access *access,
                      const char *owner) {
-  if (is_written(block->shadow, work, access)) return;
-  px__shadow *shadow = reuse(block, access, work->stream);
+  if (is_written(allocation->shadow, work, access)) return;
+  px__shadow *shadow = reuse(allocation, access, work->stream);
   if (!shadow && !(shadow = malloc(sizeof *shadow))) return;  // no fault point: a debugging aid
-  *shadow = (px__shadow){.next = block->shadow,
+  *shadow = (px__shadow){.next = allocation->shadow,
                          .begin = access->begin,
                          .end = access->end,
                          .work = *work,
                          .owner = owner,
                          .write = access->write};
   memcpy(shadow->gaps, access->gaps, sizeof shadow->gaps);
-  __atomic_store_n(&block->shadow, shadow, __ATOMIC_RELAXED);
+  __atomic_store_n(&allocation->shadow, shadow, __ATOMIC_RELAXED);
 }
 
-// Lock held. What conflicts with an access by a stream, or by the host (NULL).
-static bool find(px__shadow *out, const px_access *access, const px_stream *stream) {
-  for (const px__shadow *s = px__block_of(access->block)->shadow; s; s = s->next)
+// Lock held. Finds a conflict with an access by a stream, or by the host (NULL).
+static bool find_conflict(px__shadow *out, const px_access *access, const px_stream *stream) {
+  for (const px__shadow *s = px__allocation_of(access->allocation)->shadow; s; s = s->next)
     if (conflicts(s, access, stream)) return *out = *s, true;
   return false;
 }
 
-// Work that is refused leaves nothing behind: it will not touch anything. Access i is by work
-// i * step.
+// Refused work is not issued and leaves no shadows. Access i belongs to works[i * step].
 static px_status check(const px__work *works, int step, const px_access *accesses, int count) {
   px__shadow found[PX_MAX_OPERANDS];
   int late[PX_MAX_OPERANDS], n = 0;
   pthread_mutex_lock(&lock);
   for (int i = 0; i < count && n < PX_MAX_OPERANDS; i++)
-    if (px__access_given(&accesses[i]) && find(&found[n], &accesses[i], works[i * step].stream))
+    if (px__access_given(&accesses[i]) &&
+        find_conflict(&found[n], &accesses[i], works[i * step].stream))
       late[n++] = i;
   bool refused = n && __atomic_load_n(&raises, __ATOMIC_RELAXED);
   for (int i = 0; i < count && !refused; i++)
     if (px__access_given(&accesses[i]))
-      remember(px__block_of(accesses[i].block), &works[i * step], &accesses[i], NULL);
+      remember(px__allocation_of(accesses[i].allocation), &works[i * step], &accesses[i], NULL);
   pthread_mutex_unlock(&lock);
   px_status status = PX_OK;
   for (int i = 0; i < n && status == PX_OK; i++)
@@ -296,27 +296,27 @@ px_status px__race_works(const px__work *works, const px_access *accesses, int c
   return check(works, 1, accesses, count);
 }
 
-void px__race_forget(px__block *block) {
+void px__race_forget(px__allocation *allocation) {
   pthread_mutex_lock(&lock);
-  while (block->shadow) {
-    px__shadow *shadow = block->shadow;
-    __atomic_store_n(&block->shadow, shadow->next, __ATOMIC_RELAXED);
+  while (allocation->shadow) {
+    px__shadow *shadow = allocation->shadow;
+    __atomic_store_n(&allocation->shadow, shadow->next, __ATOMIC_RELAXED);
     free(shadow);
   }
   pthread_mutex_unlock(&lock);
 }
 
-void px__race_inherit(px__block *block, px_stream *stream, uint64_t seq) {
+void px__race_inherit(px__allocation *allocation, px_stream *stream, uint64_t seq) {
   px__work work = {.op = NULL};
-  px_access all = {.block = &block->pub, .end = block->pub.bytes, .write = true};
+  px_access all = {.allocation = &allocation->pub, .end = allocation->pub.bytes, .write = true};
   (void)px__record_before(&work, stream, seq);
   work.stream = stream, work.seq = seq, work.capture = px__capture_of(stream);
   pthread_mutex_lock(&lock);
-  remember(block, &work, &all, "the memory's earlier owner");
+  remember(allocation, &work, &all, "the memory's earlier owner");
   pthread_mutex_unlock(&lock);
 }
 
-// ---- the host's side
+// ---- accesses of the host
 static px_status report_host(const char *op, const px__shadow *copy, const px_access *access) {
   char stream[64];
   px__text text = {0};
@@ -324,22 +324,24 @@ static px_status report_host(const char *op, const px__shadow *copy, const px_ac
   px__text_add(&text,
                "Phlox found a race on %zu bytes of page-locked memory at %p.\n  %s %s it on the "
                "host",
-               access->block->bytes, access->block->data, op, access->write ? "writes" : "reads");
+               access->allocation->bytes, access->allocation->data, op,
+               access->write ? "writes" : "reads");
   add_own_site(&text);
-  px__text_add(&text, "\n  %s, which may not be done, %s it on %s (operation %llu)", copy->work.op,
+  px__text_add(&text, "\n  %s, possibly unfinished, %s it on %s (operation %llu)", copy->work.op,
                copy->write ? "writes" : "reads", stream, (unsigned long long)copy->work.seq);
   add_site(&text, &copy->work);
-  px__text_add(&text,
-               "\nNothing orders the two. What is missing: synchronize %s, or an event recorded "
-               "after the copy, before the host touches the memory.",
-               stream);
-  return keep(&text);
+  px__text_add(
+      &text,
+      "\nThe two are unordered. Missing: synchronize %s, or an event recorded after the copy, "
+      "before the host accesses the memory.",
+      stream);
+  return store_report(&text);
 }
 
 px_status px__race_host(const char *op, const px_access *access) {
   px__shadow found;
   pthread_mutex_lock(&lock);
-  bool late = find(&found, access, NULL);
+  bool late = find_conflict(&found, access, NULL);
   pthread_mutex_unlock(&lock);
   return late ? report_host(op, &found, access) : PX_OK;
 }
@@ -352,5 +354,5 @@ px_status px__race_nothing(px_stream *stream) {
                px__stream_text(stream, name));
   add_own_site(&text);
   px__text_add(&text, "\nThe wait has no effect. Record the event before the wait.");
-  return keep(&text);
+  return store_report(&text);
 }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The public functions of streams: making one, asking whether it is done, and waiting for it, by
-// the host or by another stream.
+// Public functions of streams: creation, queries, and waits of the host or of another stream.
 #include "device/core/queue.h"
 #include "device/core/state.h"
 
@@ -12,10 +11,10 @@ px_status px_stream_new(px_stream **out, px_device device, int priority) {
   PX_TRY(px_device_resolve(&device, device));
   PX_TRY(px__device_get(&d, device.index));
   PX_CHECK(!px__fault(PX__FAULT_STREAM), PX_ACCELERATOR, "a stream could not be made (injected)");
-  if (priority > px__rt.least) priority = px__rt.least;
-  if (priority < px__rt.greatest) priority = px__rt.greatest;
+  if (priority > px__rt.lowest_priority) priority = px__rt.lowest_priority;
+  if (priority < px__rt.highest_priority) priority = px__rt.highest_priority;
   px__device_lock(d);
-  px_status status = px__stream_lend(out, d, priority);
+  px_status status = px__stream_acquire(out, d, priority);
   px__device_unlock(d);
   return status;
 }
@@ -32,13 +31,13 @@ px_status px_stream_default(px_stream **out, px_device device) {
 
 px_device px_stream_device(const px_stream *stream) { return stream->device; }
 int px_stream_priority(const px_stream *stream) { return stream->priority; }
-px_status px_stream_priority_range(int *least, int *greatest) {
-  PX_GIVEN(least);
-  PX_GIVEN(greatest);
-  *least = *greatest = 0;
+px_status px_stream_priority_range(int *lowest, int *highest) {
+  PX_GIVEN(lowest);
+  PX_GIVEN(highest);
+  *lowest = *highest = 0;
   PX_TRY(px_device_init());
-  *least = px__rt.least;
-  *greatest = px__rt.greatest;
+  *lowest = px__rt.lowest_priority;
+  *highest = px__rt.highest_priority;
   return PX_OK;
 }
 int64_t px_stream_id(const px_stream *stream) { return stream->id; }
@@ -52,7 +51,7 @@ px_status px_stream_query(bool *out, px_stream *stream) {
   *out = true;
   if (!stream->owner) return PX_OK;
   PX_TRY(check_alive());
-  PX_TRY(px__capture_asked(stream));
+  PX_TRY(px__capture_check(stream));
   px__device_lock(stream->owner);
   uint64_t seq = stream->issued;
   px_status status = px__rt.backend->stream_query(stream->native, out);
@@ -65,8 +64,8 @@ px_status px_stream_synchronize(px_stream *stream) {
   PX_GIVEN(stream);
   if (!stream->owner) return PX_OK;
   PX_TRY(check_alive());
-  PX_TRY(px__collected_issue());
-  PX_TRY(px__capture_asked(stream));
+  PX_TRY(px__launch_batch_flush());
+  PX_TRY(px__capture_check(stream));
   PX_TRY(px__sync_point());
   return px__stream_finish(stream);
 }
@@ -82,7 +81,7 @@ px_status px_stream_wait_stream(px_stream *stream, px_stream *other) {
   PX_GIVEN(other);
   if (!stream->owner || !other->owner || stream == other) return PX_OK;
   PX_TRY(check_alive());
-  PX_TRY(px__collected_issue());
+  PX_TRY(px__launch_batch_flush());
   return px__stream_order(stream, other);
 }
 
@@ -115,33 +114,33 @@ px_status px__stream_queue(px_stream *stream, const char *name, const px_access 
 }
 
 void px_device_fail(px_device device, const px_error *why) {
-  px_error *kept = NULL;
+  px_error *copy = NULL;
   px__device *d;
   if (device.type != PX_CUDA || px__device_get(&d, device.index) != PX_OK) return px_error_clear();
-  if (why && px__alloc((void **)&kept, sizeof *kept) != PX_OK) return px_error_clear();
-  if (why) *kept = *why;
-  // The first is told.
-  px_error *before = why ? NULL : __atomic_load_n(&d->failed, __ATOMIC_ACQUIRE);
-  bool done = __atomic_compare_exchange_n(&d->failed, &before, kept, false, __ATOMIC_ACQ_REL,
-                                          __ATOMIC_ACQUIRE);
-  px__free(why ? (done ? NULL : kept) : (done ? before : NULL));
+  if (why && px__alloc((void **)&copy, sizeof *copy) != PX_OK) return px_error_clear();
+  if (why) *copy = *why;
+  // The first error is kept.
+  px_error *before = why ? NULL : __atomic_load_n(&d->callback_error, __ATOMIC_ACQUIRE);
+  bool done = __atomic_compare_exchange_n(&d->callback_error, &before, copy, false,
+                                          __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+  px__free(why ? (done ? NULL : copy) : (done ? before : NULL));
 }
 
-// Joins the clocks of the device's streams; leaves some out if there is no memory.
+// Joins the clocks of the device's streams. Skips some without memory.
 static void join_clocks(px__device *d, int count, px__clock *clock) {
   px__device_lock(d);
   for (int i = 0; i < count; i++) {
-    px__clock *one = &d->streams[i]->clock;
-    if (px__clock_room(clock, one->count) == PX_OK)
-      px__clock_join(clock, one);
+    px__clock *other = &d->streams[i]->clock;
+    if (px__clock_reserve(clock, other->count) == PX_OK)
+      px__clock_join(clock, other);
     else
       px_error_clear();
   }
   px__device_unlock(d);
 }
 
-// The program may end a backend's wait for a stream; its wait for the device is then a short one.
-static px_status wait_for_streams(const px__device *d, int count, const uint64_t *seqs) {
+// Waits for the streams one by one, interruptibly. The wait for the device is then short.
+static px_status wait_interruptibly(const px__device *d, int count, const uint64_t *seqs) {
   for (int i = 0; i < count && px_interrupt_wanted(); i++)
     if (px__synced(d->streams[i]) < seqs[i])
       PX_TRY(px__rt.backend->stream_synchronize(d->streams[i]->native));
@@ -153,13 +152,13 @@ px_status px_device_synchronize(int index) {
   px__clock clock = {0};
   uint64_t seqs[PX__DEVICE_STREAMS];
   PX_TRY(px_device_init());
-  PX_TRY(px__collected_issue());
+  PX_TRY(px__launch_batch_flush());
   PX_TRY(px__device_get(&d, index < 0 ? px_device_peek() : index));
-  PX_TRY(px__capture_asked_device(d));
+  PX_TRY(px__capture_check_device(d));
   int count = __atomic_load_n(&d->stream_count, __ATOMIC_ACQUIRE);
   for (int i = 0; i < count; i++) seqs[i] = px__issued(d->streams[i]);
   join_clocks(d, count, &clock);
-  px_status status = wait_for_streams(d, count, seqs);
+  px_status status = wait_interruptibly(d, count, seqs);
   if (status == PX_OK) status = px__broken_note(d, px__rt.backend->synchronize(d->physical));
   px__device_lock(d);
   for (int i = 0; i < count && status == PX_OK; i++) {

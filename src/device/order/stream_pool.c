@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The streams of a device, and which of them is current in the calling thread.
+// The streams of a device, and the calling thread's current ones.
 //
-// A device makes up to 32 streams for each priority. After that it hands out those that nobody
-// holds any more, in turn, and makes new ones only if all are held. So two streams that a program
-// holds are never the same, and a program that asks for thousands gets 32. Streams live as long as
-// the process.
+// A device creates up to 32 streams per priority. After that it hands out unheld ones round-robin,
+// and creates new ones only if all are held. Two streams held by a program are thus never the same,
+// and a program asking for thousands gets 32. Streams live until the process ends.
 #include "device/core/state.h"
 
 #include <stdio.h>
@@ -39,9 +38,9 @@ px_status px__stream_create(px_stream **out, px__device *d, int priority, int64_
   return status;
 }
 
-// The next stream of the priority that nobody holds, after the one handed out last; NULL while
-// there are fewer than 32. Lock held.
-static px_stream *unheld(px__device *d, int priority, int *last) {
+// Returns the next unheld stream of the priority, after the one handed out last. NULL while there
+// are fewer than 32. Lock held.
+static px_stream *find_unheld(px__device *d, int priority, int *last) {
   int count = 0, found = 0;
   for (int i = 1; i < d->stream_count; i++) {
     const px_stream *s = d->streams[(*last + i - 1) % (d->stream_count - 1) + 1];
@@ -54,10 +53,9 @@ static px_stream *unheld(px__device *d, int priority, int *last) {
   return d->streams[found];
 }
 
-static px_status check_room(const px__device *d) {
+static px_status check_limit(const px__device *d) {
   PX_CHECK(d->stream_count < PX__DEVICE_STREAMS, PX_RUNTIME,
-           "the program holds %d streams of cuda:%d, as many as there may be", d->stream_count,
-           d->index);
+           "the program holds %d streams of cuda:%d, the maximum", d->stream_count, d->index);
   return PX_OK;
 }
 static void append(px__device *d, px_stream *stream) {
@@ -66,12 +64,12 @@ static void append(px__device *d, px_stream *stream) {
 }
 static int64_t new_id(void) { return __atomic_fetch_add(&next_id, 1, __ATOMIC_RELAXED); }
 
-px_status px__stream_lend(px_stream **out, px__device *d, int priority) {
-  int level = px__rt.least - priority;
-  int *last = &d->last[level < PX__PRIORITIES ? level : PX__PRIORITIES - 1];
-  px_stream *stream = unheld(d, priority, last);
+px_status px__stream_acquire(px_stream **out, px__device *d, int priority) {
+  int level = px__rt.lowest_priority - priority;
+  int *last = &d->last_acquired[level < PX__PRIORITIES ? level : PX__PRIORITIES - 1];
+  px_stream *stream = find_unheld(d, priority, last);
   if (!stream) {
-    PX_TRY(check_room(d));
+    PX_TRY(check_limit(d));
     PX_TRY(px__stream_create(&stream, d, priority, new_id()));
     *last = d->stream_count;
     append(d, stream);
@@ -80,13 +78,13 @@ px_status px__stream_lend(px_stream **out, px__device *d, int priority) {
   return PX_OK;
 }
 
-px_status px__stream_enroll(px_stream **out, px__device *d, px_stream *place, void *native,
-                            int priority) {
-  px_stream *stream = place;
-  if (place) {
-    place->native = native, place->priority = priority, place->id = new_id();
+px_status px__stream_register_foreign(px_stream **out, px__device *d, px_stream *reused,
+                                      void *native, int priority) {
+  px_stream *stream = reused;
+  if (reused) {
+    reused->native = native, reused->priority = priority, reused->id = new_id();
   } else {
-    PX_TRY(check_room(d));
+    PX_TRY(check_limit(d));
     PX_TRY(wrap(&stream, d, priority, new_id(), native));
     stream->foreign = true;
     append(d, stream);
@@ -104,19 +102,19 @@ const char *px__stream_text(const px_stream *stream, char text[64]) {
 }
 
 // ---- current
-_Thread_local px_stream **px__streams_now;  // which are held
+_Thread_local px_stream **px__streams_now;  // references
 
-// A thread releases its current streams when it ends.
+// Releases a thread's current streams at its end.
 static pthread_key_t thread_end;
 static pthread_once_t thread_end_once = PTHREAD_ONCE_INIT;
 static bool thread_end_made;
-static void streams_give_back(void *streams) {
+static void streams_release(void *streams) {
   px__streams_now = NULL;
   for (int i = 0; i < PX__DEVICES; i++) px_release(((px_stream **)streams)[i]);
   px__free(streams);
 }
 static void thread_end_make(void) {
-  thread_end_made = pthread_key_create(&thread_end, streams_give_back) == 0;
+  thread_end_made = pthread_key_create(&thread_end, streams_release) == 0;
 }
 
 px_status px__stream_set_now(px_stream *stream) {
@@ -126,8 +124,8 @@ px_status px__stream_set_now(px_stream *stream) {
     pthread_once(&thread_end_once, thread_end_make);
     if (thread_end_made) pthread_setspecific(thread_end, px__streams_now);
   }
-  px_stream **place = &px__streams_now[stream->owner->index], *before = *place;
-  *place = px_retain(stream);
+  px_stream **slot = &px__streams_now[stream->owner->index], *before = *slot;
+  *slot = px_retain(stream);
   px_release(before);
   return PX_OK;
 }

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Timelines and vector clocks of streams, and the one place where work is issued.
+// Timelines and vector clocks of streams. All work is issued here.
 //
-// Work of a stream is numbered from 1. `completed` is how far the device is known to be: it follows
-// marks, which are backend events recorded where somebody may ask later. `synced` is how far the
-// host has waited. Only `synced` orders host work, since `completed` depends on timing. `reached`
-// is how far the allocator has waited, too, which settings may have it keep to.
+// Work of a stream is numbered from 1. `completed` is the last work known to be done on the device,
+// by marks: backend events recorded wherever a later query is likely. `synced` is the last work
+// that the host has waited for. Only `synced` orders host work, since `completed` depends on
+// timing. `allocator_synced` also counts waits of the allocator. With deterministic addresses the
+// allocator relies on it alone.
 #include "device/core/state.h"
 
-px_status px__clock_room(px__clock *clock, int count) {
+px_status px__clock_reserve(px__clock *clock, int count) {
   if (count <= clock->count) return PX_OK;
-  int room = (count + 15) & ~15;
-  PX_TRY(px__realloc((void **)&clock->at, (size_t)room * sizeof *clock->at));
-  memset(clock->at + clock->count, 0, (size_t)(room - clock->count) * sizeof *clock->at);
-  clock->count = room;
+  int capacity = (count + 15) & ~15;
+  PX_TRY(px__realloc((void **)&clock->at, (size_t)capacity * sizeof *clock->at));
+  memset(clock->at + clock->count, 0, (size_t)(capacity - clock->count) * sizeof *clock->at);
+  clock->count = capacity;
   return PX_OK;
 }
 
@@ -22,46 +23,46 @@ void px__clock_join(px__clock *into, const px__clock *from) {
 }
 
 px_status px__clock_copy(px__clock *to, const px__clock *from) {
-  PX_TRY(px__clock_room(to, from->count));
+  PX_TRY(px__clock_reserve(to, from->count));
   if (to->count) memset(to->at, 0, (size_t)to->count * sizeof *to->at);
   px__clock_join(to, from);
   return PX_OK;
 }
 
-static void raise_to(uint64_t *place, uint64_t seq) {
-  uint64_t seen = __atomic_load_n(place, __ATOMIC_RELAXED);
+static void advance(uint64_t *value, uint64_t seq) {
+  uint64_t seen = __atomic_load_n(value, __ATOMIC_RELAXED);
   while (seen < seq &&
-         !__atomic_compare_exchange_n(place, &seen, seq, true, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+         !__atomic_compare_exchange_n(value, &seen, seq, true, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
     ;
 }
 
-void px__stream_finished(px_stream *s, uint64_t seq) {
-  raise_to(&s->completed, seq);
-  raise_to(&s->reached, seq);
+void px__stream_set_completed(px_stream *s, uint64_t seq) {
+  advance(&s->completed, seq);
+  advance(&s->allocator_synced, seq);
 }
 
 void px__stream_synced(px_stream *s, uint64_t seq, const px__clock *clock) {
-  px__stream_finished(s, seq);
-  raise_to(&s->synced, seq);
+  px__stream_set_completed(s, seq);
+  advance(&s->synced, seq);
   for (int i = 0; clock && i < clock->count; i++) {
     px_stream *other = clock->at[i] ? px__streams[i] : NULL;
     if (!other) continue;
-    px__stream_finished(other, clock->at[i]);
-    raise_to(&other->synced, clock->at[i]);
+    px__stream_set_completed(other, clock->at[i]);
+    advance(&other->synced, clock->at[i]);
   }
 }
 
 // ---- marks
-static void mark_unuse(px__device *d, px__mark *mark) {
+static void mark_recycle(px__device *d, px__mark *mark) {
   if (mark->users || !mark->detached) return;
-  mark->next = d->marks;
-  d->marks = mark;
+  mark->next = d->spare_marks;
+  d->spare_marks = mark;
 }
 
 static px_status mark_new(px__mark **out, px__device *d) {
-  px__mark *mark = d->marks;
+  px__mark *mark = d->spare_marks;
   if (mark) {
-    d->marks = mark->next;
+    d->spare_marks = mark->next;
     return *out = mark, PX_OK;
   }
   PX_TRY(PX_NEW(&mark));
@@ -72,8 +73,8 @@ static px_status mark_new(px__mark **out, px__device *d) {
   return PX_OK;
 }
 
-// Where nobody waits, marks would pile up: making one looks whether old ones are reached.
-// What is captured is not reached; a mark after the capture stands for it.
+// Without waits, marks would pile up: px__stream_mark polls old ones first. Marks of captured work
+// are never reached; a mark after the capture covers it.
 enum { MANY_MARKS = 64 };
 px_status px__stream_mark(px_stream *s) {
   if (px__capture_of(s)) return PX_OK;
@@ -82,7 +83,7 @@ px_status px__stream_mark(px_stream *s) {
   px__mark *mark = NULL;
   PX_TRY(mark_new(&mark, s->owner));
   px_status status = px__rt.backend->event_record(mark->event, s->native);
-  if (status != PX_OK) return mark_unuse(s->owner, mark), status;
+  if (status != PX_OK) return mark_recycle(s->owner, mark), status;
   mark->next = NULL, mark->seq = s->issued, mark->detached = false;
   *(s->last ? &s->last->next : &s->first) = mark;
   s->last = mark;
@@ -95,16 +96,16 @@ void px__stream_poll(px_stream *s) {
     px__mark *mark = s->first;
     bool done = px__completed(s) >= mark->seq;
     if (!done && (px__rt.backend->event_query(mark->event, &done) != PX_OK || !done)) return;
-    raise_to(&s->completed, mark->seq);
+    advance(&s->completed, mark->seq);
     s->first = mark->next;
     if (!s->first) s->last = NULL;
     s->marks--;
     mark->detached = true;
-    mark_unuse(s->owner, mark);
+    mark_recycle(s->owner, mark);
   }
 }
 
-void px__stream_ask(px_stream *s) {
+void px__stream_query(px_stream *s) {
   px__stream_poll(s);
   bool idle = true;
   uint64_t seq = s->issued;
@@ -112,15 +113,15 @@ void px__stream_ask(px_stream *s) {
   if (px__rt.backend->stream_query(s->native, &idle) != PX_OK)
     px_error_clear();
   else if (idle)
-    raise_to(&s->completed, seq);
+    advance(&s->completed, seq);
 }
 
-// Lock held: the first mark at or after `seq`, with a user more.
+// Returns the first mark at or after `seq`, with one more user. Lock held.
 static px_status mark_at(px__mark **out, px_stream *s, uint64_t seq) {
   px__mark *mark = s->last && s->last->seq <= seq ? s->last : s->first;
   while (mark && mark->seq < seq) mark = mark->next;
   if (!mark) {
-    if (px__capture_of(s)) return px__capture_spoil(px__capture_of(s), 900);
+    if (px__capture_of(s)) return px__capture_invalidate(px__capture_of(s), 900);
     PX_TRY(px__stream_mark(s));
     mark = s->last;
   }
@@ -131,12 +132,12 @@ static px_status mark_at(px__mark **out, px_stream *s, uint64_t seq) {
 
 static void mark_release(px_stream *s, px__mark *mark) {
   mark->users--;
-  mark_unuse(s->owner, mark);
+  mark_recycle(s->owner, mark);
 }
 
 // ---- waits
-px_status px__stream_reach(px_stream *s, uint64_t seq) {
-  if (px__completed(s) >= seq) return raise_to(&s->reached, seq), PX_OK;
+px_status px__stream_wait_seq(px_stream *s, uint64_t seq) {
+  if (px__completed(s) >= seq) return advance(&s->allocator_synced, seq), PX_OK;
   px__mark *mark = NULL;
   px__device_lock(s->owner);
   px_status status = mark_at(&mark, s, seq);
@@ -146,8 +147,8 @@ px_status px__stream_reach(px_stream *s, uint64_t seq) {
     status = px__broken_note(s->owner, px__rt.backend->event_synchronize(mark->event));
   px__wait_end(now);
   px__device_lock(s->owner);
-  if (status == PX_OK) raise_to(&s->completed, mark ? mark->seq : seq);
-  if (status == PX_OK) raise_to(&s->reached, seq);
+  if (status == PX_OK) advance(&s->completed, mark ? mark->seq : seq);
+  if (status == PX_OK) advance(&s->allocator_synced, seq);
   if (mark) mark_release(s, mark);
   px__stream_poll(s);
   px__device_unlock(s->owner);
@@ -156,10 +157,10 @@ px_status px__stream_reach(px_stream *s, uint64_t seq) {
 
 px_status px__stream_wait_all(px_stream *s) {
   px__clock clock = {0};
-  if (px__capture_of(s)) return px__capture_spoil(px__capture_of(s), 900);
+  if (px__capture_of(s)) return px__capture_invalidate(px__capture_of(s), 900);
   px__device_lock(s->owner);
   uint64_t seq = s->issued;
-  // Without memory for the clock, less is known to be done.
+  // Without memory for the clock, less work is known to be done.
   if (px__clock_copy(&clock, &s->clock) != PX_OK) px_error_clear();
   px__device_unlock(s->owner);
   px__waiting now = px__wait_begin();
@@ -175,19 +176,19 @@ px_status px__stream_wait_all(px_stream *s) {
   return status;
 }
 
-// A stream that becomes part of a capture is marked before, for who waits for its earlier work.
-static px_status meet(px_stream *stream, uint64_t capture) {
+// Marks a stream before it joins a capture, for waits for its earlier work.
+static px_status join(px_stream *stream, uint64_t capture) {
   PX_TRY(px__stream_mark(stream));
-  return px__capture_meet(stream, capture);
+  return px__capture_join(stream, capture);
 }
 
-// Lock held: later work of `after` waits for an event that marks work `seq` of `before` (NULL: that
-// is done already, and only the clock has to know), and was recorded in `capture`.
+// Makes later work of `after` wait for an event recorded after work `seq` of `before` in `capture`.
+// NULL: the work is done, and only the clock is updated. Lock held.
 static px_status wait_for(px_stream *after, void *event, px_stream *before, uint64_t seq,
                           const px__clock *clock, uint64_t capture) {
   int count = before->index + 1 > clock->count ? before->index + 1 : clock->count;
-  PX_TRY(px__clock_room(&after->clock, count));
-  if (PX_UNLIKELY(capture || px__capture_of(after))) PX_TRY(meet(after, capture));
+  PX_TRY(px__clock_reserve(&after->clock, count));
+  if (PX_UNLIKELY(capture || px__capture_of(after))) PX_TRY(join(after, capture));
   if (event) PX_TRY(px__rt.backend->stream_wait(after->native, event));
   px__clock_join(&after->clock, clock);
   if (after->clock.at[before->index] < seq) after->clock.at[before->index] = seq;
@@ -220,8 +221,8 @@ px_status px__stream_order_at(px_stream *after, px_stream *before, uint64_t seq,
   return status;
 }
 
-// The same within a capture, by an event that is not among the stream's marks: its record is part
-// of the graph, and is not reached.
+// The same in a capture, with an event outside the stream's marks: its record belongs to the graph
+// and is never reached.
 static px_status order_captured(px_stream *after, px_stream *before, uint64_t seq,
                                 const px__clock *clock, uint64_t capture) {
   px__mark *mark = NULL;
@@ -232,7 +233,7 @@ static px_status order_captured(px_stream *after, px_stream *before, uint64_t se
   if (status == PX_OK)
     status = px__stream_wait_mark(after, mark->event, before, seq, clock, capture);
   px__device_lock(before->owner);
-  if (mark) mark_unuse(before->owner, mark);
+  if (mark) mark_recycle(before->owner, mark);
   px__device_unlock(before->owner);
   return status;
 }
@@ -241,7 +242,7 @@ px_status px__stream_order(px_stream *after, px_stream *before) {
   if (after == before) return PX_OK;
   px__clock clock = {0};
   px__device_lock(before->owner);
-  // What the owner of a foreign stream may have given to it counts as one unit of work.
+  // Unknown work queued by the owner of a foreign stream counts as one unit of work.
   if (before->foreign) __atomic_store_n(&before->issued, before->issued + 1, __ATOMIC_RELEASE);
   uint64_t seq = before->issued, capture = px__capture_of(before);
   px_status status = px__clock_copy(&clock, &before->clock);
@@ -254,17 +255,18 @@ px_status px__stream_order(px_stream *after, px_stream *before) {
 }
 
 // ---- work
-static px_status declare(px__work *work, const px_access *accesses, int count) {
+static px_status record_uses(px__work *work, const px_access *accesses, int count) {
   for (int i = 0; i < count; i++)
     if (px__access_given(&accesses[i]))
-      PX_TRY(px__block_use(px__block_of(accesses[i].block), work, accesses[i].write));
+      PX_TRY(px__allocation_add_use(px__allocation_of(accesses[i].allocation), work,
+                                    accesses[i].write));
   return px__races() ? px__race_accesses(work, accesses, count) : PX_OK;
 }
 
 void px__work_describe(px__work *work, px_stream *stream, const char *op, const px_access *accesses,
                        int count) {
   work->op = op, work->stream = stream, work->caller = px__caller;
-  px__work_ask(work, count && accesses[0].write ? accesses[0].block : NULL);
+  px__work_find_site(work, count && accesses[0].write ? accesses[0].allocation : NULL);
 }
 
 px_status px__work_number(px__work *work, const px_access *accesses, int count) {
@@ -272,10 +274,10 @@ px_status px__work_number(px__work *work, const px_access *accesses, int count) 
   work->seq = stream->issued + 1;
   work->id = ++stream->owner->launches;
   work->capture = px__capture_of(stream);
-  px_status status = declare(work, accesses, count);
+  px_status status = record_uses(work, accesses, count);
   if (PX_UNLIKELY(work->capture != 0) && status == PX_OK)
-    status = px__capture_keep(work, accesses, count);
-  // The number is used up even if nothing is issued: uses may have it already.
+    status = px__capture_record(work, accesses, count);
+  // The number is consumed even if nothing is issued: recorded uses may refer to it.
   __atomic_store_n(&stream->issued, work->seq, __ATOMIC_RELEASE);
   if (status != PX_OK) return px_error_add_frame(status, __FILE__, __LINE__, __func__);
   px__record_add(work);
@@ -285,7 +287,7 @@ px_status px__work_number(px__work *work, const px_access *accesses, int count) 
 
 px_status px__work_begin(px__work *work, px_stream *stream, const char *op,
                          const px_access *accesses, int count) {
-  PX_TRY(px__collected_issue());
+  PX_TRY(px__launch_batch_flush());
   px__work_describe(work, stream, op, accesses, count);
   px__device_lock(stream->owner);
   px_status status = px__work_number(work, accesses, count);
@@ -295,7 +297,7 @@ px_status px__work_begin(px__work *work, px_stream *stream, const char *op,
 
 void px__work_end(px__work *work, bool mark) {
   if (PX_UNLIKELY(work->profiled != 0)) px__profile_work_end(work->profiled);
-  // A missing mark costs precision, not correctness: a wait makes one.
+  // A missing mark costs precision, not correctness: a wait records one.
   if (mark && px__stream_mark(work->stream) != PX_OK) px_error_clear();
   px__device_unlock(work->stream->owner);
 }

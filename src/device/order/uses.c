@@ -1,50 +1,50 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which work uses a block.
+// Pending uses of an allocation.
 //
-// Work of a device block's own stream is not noted: stream order is enough. Every other use is kept
-// with its sequence number, one entry for each stream (and direction, for CPU blocks). When the
-// block is freed, these entries say when its memory may be reused (ticket.c).
+// Work on a device allocation's own stream is not recorded: stream order suffices. Other uses are
+// recorded with their sequence number, one entry per stream (and per direction in CPU memory). Once
+// the allocation is freed, they determine when its memory may be reused.
 #include "device/core/state.h"
 
-// Spin word held.
-static px_status use_room(px__block *b) {
-  if (b->use_count < b->use_room) return PX_OK;
+// Spin lock held.
+static px_status reserve_use(px__allocation *b) {
+  if (b->use_count < b->use_capacity) return PX_OK;
   px__use *more;
-  uint16_t room = b->use_room ? (uint16_t)(2 * b->use_room) : PX__INLINE_USES;
-  bool chunk = b->kind == PX__CACHED || b->kind == PX__RAW;
-  if (chunk && b->use_room == 0) {
-    b->uses = ((px__chunk *)b)->few;
-    b->use_room = PX__INLINE_USES;
+  uint16_t capacity = b->use_capacity ? (uint16_t)(2 * b->use_capacity) : PX__INLINE_USES;
+  bool block = b->kind == PX__CACHED || b->kind == PX__RAW;
+  if (block && b->use_capacity == 0) {
+    b->uses = ((px__block *)b)->inline_uses;
+    b->use_capacity = PX__INLINE_USES;
     return PX_OK;
   }
-  PX_TRY(px__alloc((void **)&more, room * sizeof *more));
+  PX_TRY(px__alloc((void **)&more, capacity * sizeof *more));
   if (b->use_count) memcpy(more, b->uses, b->use_count * sizeof *more);
-  if (b->uses && !(chunk && b->uses == ((px__chunk *)b)->few)) px__free(b->uses);
-  b->uses = more, b->use_room = room;
+  if (b->uses && !(block && b->uses == ((px__block *)b)->inline_uses)) px__free(b->uses);
+  b->uses = more, b->use_capacity = capacity;
   return PX_OK;
 }
 
-// Keeps the later of two uses on one stream; threads may add them in any order.
-static px_status add_use(px__block *b, px__use use) {
+// Keeps the later of two uses on one stream: threads may add them in any order.
+static px_status add_use(px__allocation *b, px__use use) {
   for (int i = 0; i < b->use_count; i++)
     if (b->uses[i].stream == use.stream && b->uses[i].write == use.write) {
       if (b->uses[i].seq <= use.seq) b->uses[i] = use;
       return PX_OK;
     }
-  PX_TRY(use_room(b));
+  PX_TRY(reserve_use(b));
   b->uses[b->use_count++] = use;
   return PX_OK;
 }
 
-static px_status add_use_locked(px__block *b, px__use use) {
+static px_status add_use_locked(px__allocation *b, px__use use) {
   px__spin_acquire(&b->spin);
   px_status status = add_use(b, use);
   px__spin_release(&b->spin);
   return status;
 }
 
-px_status px__block_use(px__block *b, const px__work *work, bool write) {
-  if ((b->kind == PX__CACHED || b->kind == PX__RAW) && ((px__chunk *)b)->stream == work->stream)
+px_status px__allocation_add_use(px__allocation *b, const px__work *work, bool write) {
+  if ((b->kind == PX__CACHED || b->kind == PX__RAW) && ((px__block *)b)->stream == work->stream)
     return PX_OK;
   bool host = b->pub.device.type == PX_CPU;
   PX_TRY(add_use_locked(b, (px__use){work->stream, work->seq, host && write}));
@@ -52,22 +52,22 @@ px_status px__block_use(px__block *b, const px__work *work, bool write) {
   return PX_OK;
 }
 
-px_status px__block_record_stream(px_block *block, px_stream *stream) {
-  px__block *b = px__block_of(block);
-  PX_CHECK(block->device.type == PX_CUDA && stream->owner, PX_RUNTIME,
+px_status px__allocation_record_stream(px_allocation *allocation, px_stream *stream) {
+  px__allocation *b = px__allocation_of(allocation);
+  PX_CHECK(allocation->device.type == PX_CUDA && stream->owner, PX_RUNTIME,
            "record_stream is for device memory and device streams");
-  if (b->kind == PX__CACHED && ((px__chunk *)b)->stream == stream) return PX_OK;
+  if (b->kind == PX__CACHED && ((px__block *)b)->stream == stream) return PX_OK;
   return add_use_locked(b, (px__use){stream, px__issued(stream), false});
 }
 
-px_stream *px__block_user(px__block *b, int i) {
+px_stream *px__allocation_user(px__allocation *b, int i) {
   px__spin_acquire(&b->spin);
   px_stream *stream = i < b->use_count ? b->uses[i].stream : NULL;
   px__spin_release(&b->spin);
   return stream;
 }
 
-bool px__block_settled(px__block *b, px_stream *stream) {
+bool px__allocation_is_reusable(px__allocation *b, px_stream *stream) {
   bool settled = true;
   if (!b->use_count) return true;
   px__spin_acquire(&b->spin);
@@ -78,47 +78,47 @@ bool px__block_settled(px__block *b, px_stream *stream) {
   return settled;
 }
 
-void px__block_drop_uses(px__block *b) {
+void px__allocation_drop_uses(px__allocation *b) {
   if (!b->uses) return;
-  bool chunk = b->kind == PX__CACHED || b->kind == PX__RAW;
-  if (b->uses && !(chunk && b->uses == ((px__chunk *)b)->few)) px__free(b->uses);
+  bool block = b->kind == PX__CACHED || b->kind == PX__RAW;
+  if (b->uses && !(block && b->uses == ((px__block *)b)->inline_uses)) px__free(b->uses);
   b->uses = NULL;
-  b->use_count = b->use_room = 0;
+  b->use_count = b->use_capacity = 0;
 }
 
-// Without uses nothing is pending, unless somebody else wants to see the accesses: launches with
-// odd operands, or the race checker, to which a wait that nobody asked for is none.
-static void settle(px__block *b) {
+// Without uses nothing is pending, unless every access must be seen: misaligned or shrunk memory,
+// or the race checker, to which an internal wait orders nothing.
+static void update_pending(px__allocation *b) {
   if (b->use_count) return;
-  bool seen = b->pub.odd || __atomic_load_n(&b->shadow, __ATOMIC_RELAXED);
+  bool seen = b->pub.irregular || __atomic_load_n(&b->shadow, __ATOMIC_RELAXED);
   __atomic_store_n(&b->pub.pending, seen, __ATOMIC_RELEASE);
 }
 
-// Work of `by` itself comes behind what its clock has.
-static bool comes_before(const px__use *use, const px_stream *by) {
+// Work of `by` is ordered after all work in its clock.
+static bool is_ordered(const px__use *use, const px_stream *by) {
   return by && px__ordered(use->stream, use->seq, by);
 }
 
-bool px__block_conflict(px__block *b, bool write, px_stream *by, px__use *out) {
+bool px__allocation_conflict(px__allocation *b, bool write, px_stream *by, px__use *out) {
   bool found = false;
   if (by) px__device_lock(by->owner);
   px__spin_acquire(&b->spin);
   for (int i = 0; i < b->use_count && !found; i++)
-    if ((write || b->uses[i].write) && !comes_before(&b->uses[i], by))
+    if ((write || b->uses[i].write) && !is_ordered(&b->uses[i], by))
       *out = b->uses[i], found = true;
-  settle(b);
+  update_pending(b);
   px__spin_release(&b->spin);
   if (by) px__device_unlock(by->owner);
   return found;
 }
 
-void px__block_forget_use(px__block *b, const px__use *use) {
+void px__allocation_forget_use(px__allocation *b, const px__use *use) {
   px__spin_acquire(&b->spin);
   for (int i = 0; i < b->use_count; i++)
     if (b->uses[i].stream == use->stream && b->uses[i].seq == use->seq) {
       b->uses[i] = b->uses[--b->use_count];
       break;
     }
-  settle(b);
+  update_pending(b);
   px__spin_release(&b->spin);
 }

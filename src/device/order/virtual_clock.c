@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which calls are watched, and virtual time: that of devices which have a clock of their own.
+// The set of watched calls, and virtual time: that of backends with a clock of their own.
 #include "device/core/state.h"
 
 int px__watching;
@@ -14,5 +14,5 @@ void px__virtual_begin(void) {
   const px_backend *b = px__rt.backend;
   int64_t now;
   px__watch(PX__WATCH_VIRTUAL, PX__BACKEND_HAS(b, clock) && b->clock(0, NULL, NULL, &now));
-  px_error_clear();  // what is wrong with the environment is told when a device is opened
+  px_error_clear();  // a bad environment is reported when a device is opened
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What programs ask of virtual time; and the beginning of a profile, for which devices tell which
-// time there is.
+// Public functions of virtual time; and the start of a profile, after the devices' initialisation
+// determines if time is virtual.
 #include "device/core/state.h"
 #include "phlox/profile.h"
 
@@ -34,7 +34,7 @@ px_status px_time_device(int64_t *out, px_device device) {
   PX_TRY(check());
   PX_CHECK(device.type == PX_CUDA, PX_RUNTIME, "the CPU has no virtual time");
   px__device *d;
-  PX_TRY(px__device_asked(&d, device.index));
+  PX_TRY(px__device_resolve(&d, device.index));
   PX_TRY(px_device_synchronize(device.index));
   int64_t latest = 0, one;
   int count = __atomic_load_n(&d->stream_count, __ATOMIC_ACQUIRE);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads a history of memory: of each event who gained or lost how many bytes, and of that, for each
-// column of a picture, the state in which most lived.
+// Reads a history of memory: the bytes gained or lost by an owner with each event. From these, the
+// state with the most live memory in each column of a picture.
 //
-// Owners are texts, "op  file:line". What lived before the record began is one owner, as no event
-// tells of it.
+// Owners are texts, "op  file:line". Memory older than the history has a single owner, since no
+// event describes it.
 #include "device/profile/memory_history.h"
 
 #include <stdio.h>
@@ -11,25 +11,25 @@
 #include <string.h>
 
 enum { TEXT = 512 };
-static const char before[] = "before the record";
+static const char before[] = "before the history";
 
-// What an event changes. owner < 0: of nobody.
+// The effect of an event. owner < 0: none.
 typedef struct change {
   int64_t bytes, reserved;
   int owner;
 } change;
-// A block by its address. owner < 0: it does not live.
-typedef struct place {
+// A block by its address. owner < 0: not live.
+typedef struct slot {
   int64_t address, bytes;
   int owner;
   bool used;
-} place;
+} slot;
 typedef struct reader {
   const px_memory_trace *past;
   change *changes;
-  place *places;  // open addressing
-  size_t room;    // of places and names: a power of two
-  int *names;     // numbers of owners + 1, by their texts; open addressing
+  slot *slots;      // open addressing
+  size_t capacity;  // slots of places and names: a power of two
+  int *names;       // number of an owner + 1, by its text; open addressing
   char **owners;
   int count;
 } reader;
@@ -40,9 +40,9 @@ static const char *base_of(const char *path) {
   return slash ? slash + 1 : path;
 }
 
-// The op, or else the function or the node of a backward pass, and the line of the program.
+// Formats the op, or else the function or the node of a backward pass, and the program's line.
 static const char *text_of(char text[TEXT], const px_traceback *stack) {
-  if (!stack || (!stack->op && !stack->count)) return "no stack was kept";
+  if (!stack || (!stack->op && !stack->count)) return "no stack recorded";
   const char *op = stack->op ? stack->op : stack->frames[0].function;
   for (int i = 0; i < stack->count; i++) {
     const px_frame *f = &stack->frames[i];
@@ -59,10 +59,11 @@ static size_t hash_text(const char *text) {
   return (size_t)(hash ^ hash >> 32);
 }
 
-// The owner's number.
+// Returns the owner's number, a new one if needed.
 static px_status find_owner(reader *r, const char *text, int *out) {
-  size_t at = hash_text(text) & (r->room - 1);
-  while (r->names[at] && strcmp(r->owners[r->names[at] - 1], text)) at = (at + 1) & (r->room - 1);
+  size_t at = hash_text(text) & (r->capacity - 1);
+  while (r->names[at] && strcmp(r->owners[r->names[at] - 1], text))
+    at = (at + 1) & (r->capacity - 1);
   if (!r->names[at]) {
     PX_TRY(px_strdup(&r->owners[r->count], text));
     r->names[at] = ++r->count;
@@ -72,38 +73,38 @@ static px_status find_owner(reader *r, const char *text, int *out) {
 }
 
 // ---- blocks
-static place *place_at(const reader *r, int64_t address) {
-  size_t at = (size_t)(((uint64_t)address * 0x9E3779B97F4A7C15u) >> 20) & (r->room - 1);
-  while (r->places[at].used && r->places[at].address != address) at = (at + 1) & (r->room - 1);
-  if (!r->places[at].used) r->places[at] = (place){address, 0, -1, true};
-  return &r->places[at];
+static slot *slot_at(const reader *r, int64_t address) {
+  size_t at = (size_t)(((uint64_t)address * 0x9E3779B97F4A7C15u) >> 20) & (r->capacity - 1);
+  while (r->slots[at].used && r->slots[at].address != address) at = (at + 1) & (r->capacity - 1);
+  if (!r->slots[at].used) r->slots[at] = (slot){address, 0, -1, true};
+  return &r->slots[at];
 }
 
 static bool is_live(const px_memory_block *block) {
   return block->state && !strcmp(block->state, "active_allocated");
 }
 
-// Of what lives at the end, and what was freed, that of which no event tells the beginning. From
-// the end backwards, as an address may have had several blocks.
-static px_status find_old(reader *r, int64_t *total) {
+// Finds memory allocated before the first event: live at the end, or freed by an event, without an
+// event for its allocation. Goes backwards, since an address may have had several blocks.
+static px_status find_older(reader *r, int64_t *total) {
   const px_memory_trace *p = r->past;
   int old;
   PX_TRY(find_owner(r, before, &old));
   for (int64_t i = 0; i < p->block_count; i++) {
     const px_memory_block *b = &p->blocks[i];
     if (is_live(b))
-      *place_at(r, b->address) =
-          (place){b->address, b->requested ? b->requested : b->size, old, true};
+      *slot_at(r, b->address) =
+          (slot){b->address, b->requested ? b->requested : b->size, old, true};
   }
   for (int64_t i = p->event_count; i-- > 0;) {
     const px_memory_event *e = &p->events[i];
     if (e->action == PX_MEMORY_FREE_REQUESTED)
-      *place_at(r, e->address) = (place){e->address, e->size, old, true};
+      *slot_at(r, e->address) = (slot){e->address, e->size, old, true};
     else if (e->action == PX_MEMORY_ALLOC)
-      place_at(r, e->address)->owner = -1;
+      slot_at(r, e->address)->owner = -1;
   }
-  for (size_t i = 0; i < r->room; i++)
-    if (r->places[i].used && r->places[i].owner >= 0) *total += r->places[i].bytes;
+  for (size_t i = 0; i < r->capacity; i++)
+    if (r->slots[i].used && r->slots[i].owner >= 0) *total += r->slots[i].bytes;
   return PX_OK;
 }
 
@@ -120,20 +121,20 @@ static px_status read_event(reader *r, const px_memory_event *e, change *c) {
   char text[TEXT];
   *c = (change){.reserved = reserves(e), .owner = -1};
   if (e->action != PX_MEMORY_ALLOC && e->action != PX_MEMORY_FREE_REQUESTED) return PX_OK;
-  place *at = place_at(r, e->address);
+  slot *entry = slot_at(r, e->address);
   if (e->action == PX_MEMORY_ALLOC) {
     PX_TRY(find_owner(r, text_of(text, e->stack), &c->owner));
     c->bytes = e->size;
-    *at = (place){e->address, e->size, c->owner, true};
+    *entry = (slot){e->address, e->size, c->owner, true};
   } else {
-    c->owner = at->owner;
-    c->bytes = at->owner < 0 ? 0 : -at->bytes;
-    at->owner = -1;
+    c->owner = entry->owner;
+    c->bytes = entry->owner < 0 ? 0 : -entry->bytes;
+    entry->owner = -1;
   }
   return PX_OK;
 }
 
-// What was reserved before the first event.
+// Bytes reserved before the first event.
 static int64_t reserved_before(const px_memory_trace *p) {
   int64_t reserved = 0;
   for (int64_t i = 0; i < p->block_count; i++)
@@ -147,7 +148,7 @@ static int column_of(const px_memory_trace *p, int64_t event) {
   return (int)(event * PX__COLUMNS / p->event_count);
 }
 
-static void find_columns(const reader *r, px__past *out, int64_t total) {
+static void find_columns(const reader *r, px__usage_history *out, int64_t total) {
   const px_memory_trace *p = r->past;
   int64_t reserved = reserved_before(p);
   for (int i = 0; i < PX__COLUMNS; i++) out->columns[i].event = -1;
@@ -162,41 +163,41 @@ static void find_columns(const reader *r, px__past *out, int64_t total) {
     px__column *c = &out->columns[i];
     if (c->event < 0) *c = out->columns[i - 1];
     if (c->total > out->columns[out->peak].total) out->peak = i;
-    if (c->total > out->most) out->most = c->total;
-    if (c->reserved > out->most) out->most = c->reserved;
+    if (c->total > out->max) out->max = c->total;
+    if (c->reserved > out->max) out->max = c->reserved;
   }
 }
 
-// ---- what each owner held
+// ---- bytes of each owner
 typedef struct rank {
   char *owner;
-  int64_t *held, at_peak, most;
+  int64_t *held, at_peak, max;
 } rank;
 
 static int by_rank(const void *a, const void *b) {
   const rank *x = a, *y = b;
   if (x->at_peak != y->at_peak) return x->at_peak > y->at_peak ? -1 : 1;
-  if (x->most != y->most) return x->most > y->most ? -1 : 1;
+  if (x->max != y->max) return x->max > y->max ? -1 : 1;
   return strcmp(x->owner, y->owner);
 }
 
-// Goes through the events once more, now that it is known after which of them a column is.
-static void fill_columns(const reader *r, px__past *out, rank *ranks, int64_t total) {
+// Second pass over the events: the event of each column is known now.
+static void fill_columns(const reader *r, px__usage_history *out, rank *ranks, int64_t total) {
   int column = 0;
-  ranks[0].most = total;  // for the time being, what is held now
+  ranks[0].max = total;  // `max` holds the current bytes during this pass
   for (int64_t i = 0; i < r->past->event_count; i++) {
-    if (r->changes[i].owner >= 0) ranks[r->changes[i].owner].most += r->changes[i].bytes;
+    if (r->changes[i].owner >= 0) ranks[r->changes[i].owner].max += r->changes[i].bytes;
     for (; column < PX__COLUMNS && out->columns[column].event == i; column++)
-      for (int n = 0; n < r->count; n++) ranks[n].held[column] = ranks[n].most;
+      for (int n = 0; n < r->count; n++) ranks[n].held[column] = ranks[n].max;
   }
   for (int n = 0; n < r->count; n++) {
-    ranks[n].most = 0, ranks[n].at_peak = ranks[n].held[out->peak];
+    ranks[n].max = 0, ranks[n].at_peak = ranks[n].held[out->peak];
     for (int i = 0; i < PX__COLUMNS; i++)
-      if (ranks[n].held[i] > ranks[n].most) ranks[n].most = ranks[n].held[i];
+      if (ranks[n].held[i] > ranks[n].max) ranks[n].max = ranks[n].held[i];
   }
 }
 
-static px_status rank_owners(reader *r, px__past *out, int64_t total) {
+static px_status rank_owners(reader *r, px__usage_history *out, int64_t total) {
   size_t count = (size_t)r->count;
   rank *ranks = NULL;
   int64_t *held = NULL;
@@ -210,44 +211,44 @@ static px_status rank_owners(reader *r, px__past *out, int64_t total) {
   qsort(ranks, count, sizeof *ranks, by_rank);
   for (size_t n = 0; n < count; n++) {
     r->owners[n] = ranks[n].owner, out->held[n] = ranks[n].held;
-    if (ranks[n].most > 0) out->count = (int)n + 1;
+    if (ranks[n].max > 0) out->count = (int)n + 1;
   }
   px__free(ranks);
   return PX_OK;
 }
 
-static px_status make_room(reader *r) {
+static px_status reserve(reader *r) {
   const px_memory_trace *p = r->past;
-  size_t events = (size_t)p->event_count, most = events + (size_t)p->block_count + 2;
-  for (r->room = 16; r->room < 2 * most;) r->room *= 2;
+  size_t events = (size_t)p->event_count, max = events + (size_t)p->block_count + 2;
+  for (r->capacity = 16; r->capacity < 2 * max;) r->capacity *= 2;
   PX_TRY(px__alloc((void **)&r->changes, (events + 1) * sizeof *r->changes));
-  PX_TRY(px__alloc((void **)&r->places, r->room * sizeof *r->places));
-  PX_TRY(px__alloc((void **)&r->names, r->room * sizeof *r->names));
-  return px__alloc((void **)&r->owners, most * sizeof *r->owners);
+  PX_TRY(px__alloc((void **)&r->slots, r->capacity * sizeof *r->slots));
+  PX_TRY(px__alloc((void **)&r->names, r->capacity * sizeof *r->names));
+  return px__alloc((void **)&r->owners, max * sizeof *r->owners);
 }
 
-static px_status read_all(reader *r, px__past *out) {
+static px_status read_all(reader *r, px__usage_history *out) {
   int64_t total = 0;
-  PX_TRY(make_room(r));
-  PX_TRY(find_old(r, &total));
+  PX_TRY(reserve(r));
+  PX_TRY(find_older(r, &total));
   for (int64_t i = 0; i < r->past->event_count; i++)
     PX_TRY(read_event(r, &r->past->events[i], &r->changes[i]));
   find_columns(r, out, total);
   return rank_owners(r, out, total);
 }
 
-px_status px__past_read(px__past *out, const px_memory_trace *past) {
+px_status px__usage_history_read(px__usage_history *out, const px_memory_trace *past) {
   reader r = {.past = past};
-  *out = (px__past){0};
+  *out = (px__usage_history){0};
   px_status status = read_all(&r, out);
   out->owners = r.owners, out->owner_count = r.count;
   px__free(r.changes);
-  px__free(r.places);
+  px__free(r.slots);
   px__free(r.names);
   return status;
 }
 
-void px__past_drop(px__past *past) {
+void px__usage_history_drop(px__usage_history *past) {
   for (int i = 0; i < past->owner_count; i++) px__free(past->owners[i]);
   px__free(past->owners);
   px__free(past->memory[0]);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pictures of memory, as SVG: for each device what lived, by owner, and what was reserved.
+// Pictures of memory, as SVG: per device the live memory by owner, and the reserved memory.
 //
-// All figures are whole numbers until they are drawn, so that the same history gives the same text.
+// All figures are integers until drawn, so the same history gives the same text.
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -20,9 +20,9 @@ static const char *const colors[] = {
 typedef struct drawing {
   px__text *to;
   const px_memory_trace *past;
-  px__past read;
-  double scale;                                    // pixels a byte
-  int64_t below[PX__COLUMNS], above[PX__COLUMNS];  // the edges of the part that is drawn
+  px__usage_history read;
+  double scale;                                    // pixels per byte
+  int64_t below[PX__COLUMNS], above[PX__COLUMNS];  // edges of the current band, in bytes
 } drawing;
 
 // ---- texts
@@ -36,12 +36,12 @@ static const char *bytes_text(char text[BYTES], double count) {
 
 static void add_escaped(px__text *to, const char *text) {
   for (; *text; text++) {
-    const char *entity = px__entity(*text);
+    const char *entity = px__xml_entity(*text);
     px__text_add(to, entity ? "%s" : "%.1s", entity ? entity : text);
   }
 }
 
-// When a column begins; the one behind the last tells of the last event.
+// Adds the time of a column's first event; past the last column, of the last event.
 static void add_time(const drawing *d, int column) {
   const px_memory_trace *p = d->past;
   int64_t event = column * p->event_count / PX__COLUMNS;
@@ -50,8 +50,8 @@ static void add_time(const drawing *d, int column) {
   px__text_add(d->to, "event %lld, %.4g ms", (long long)event, us / 1000);
 }
 
-// ---- the curves
-// The corners of the steps of a curve; as many as there are, at most 2 * PX__COLUMNS + 1.
+// ---- curves
+// Computes the corners of a step curve, at most 2 * PX__COLUMNS + 1. Returns their number.
 typedef struct corner {
   int x;
   double y;
@@ -67,7 +67,7 @@ static int find_corners(corner *out, const int64_t *values, double scale) {
   return count;
 }
 
-// From left to right, or back.
+// Adds an edge from left to right, or back.
 static void add_edge(const drawing *d, const int64_t *values, bool back) {
   corner corners[2 * PX__COLUMNS + 1];
   int count = find_corners(corners, values, d->scale);
@@ -99,7 +99,7 @@ static void add_key(const drawing *d, int row, int64_t bytes, const char *owner)
   px__text_add(d->to, "</text>\n");
 }
 
-// A part on top of those before it: `above` less `below`.
+// Draws a band on top of those before it: between `below` and `above`.
 static void add_part(drawing *d, int row, const char *owner) {
   const char *color = colors[row % PX_COUNT_OF(colors)];
   px__text_add(d->to, "<path d='M");
@@ -114,7 +114,7 @@ static void add_part(drawing *d, int row, const char *owner) {
   memcpy(d->below, d->above, sizeof d->below);
 }
 
-static void rise(drawing *d, const int64_t *held) {
+static void add_held(drawing *d, const int64_t *held) {
   for (int i = 0; i < PX__COLUMNS; i++) d->above[i] += held[i];
 }
 
@@ -127,26 +127,26 @@ static void add_reserved(drawing *d, int row) {
   add_key(d, row, d->above[d->read.peak], "reserved");
 }
 
-// Gives the height.
+// Returns the height.
 static int add_device(drawing *d, int owners) {
   char text[BYTES];
-  int rest = d->read.count > owners ? d->read.count - owners : 0, shown = d->read.count - rest;
-  d->scale = (double)HEIGHT / (double)(d->read.most > 1 ? d->read.most : 1);
+  int others = d->read.count > owners ? d->read.count - owners : 0, shown = d->read.count - others;
+  d->scale = (double)HEIGHT / (double)(d->read.max > 1 ? d->read.max : 1);
   px__text_add(d->to, "<text x='%d' y='20' font-weight='bold'>cuda:%d: %s live at most, at ", LEFT,
                d->past->device, bytes_text(text, (double)d->read.columns[d->read.peak].total));
   add_time(d, d->read.peak);
   px__text_add(d->to, ", and then by op and line</text>\n");
   add_grid(d);
   for (int n = 0; n < shown; n++) {
-    rise(d, d->read.held[n]);
+    add_held(d, d->read.held[n]);
     add_part(d, n, d->read.owners[n]);
   }
-  for (int n = shown; n < d->read.count; n++) rise(d, d->read.held[n]);
-  snprintf(text, sizeof text, "others (%d)", rest);
-  if (rest) add_part(d, shown++, text);
+  for (int n = shown; n < d->read.count; n++) add_held(d, d->read.held[n]);
+  snprintf(text, sizeof text, "others (%d)", others);
+  if (others) add_part(d, shown++, text);
   add_reserved(d, shown);
-  int least = TOP + HEIGHT + 40, legend = TOP + ROW * (shown + 2);
-  return legend > least ? legend : least;
+  int min_height = TOP + HEIGHT + 40, legend_height = TOP + ROW * (shown + 2);
+  return legend_height > min_height ? legend_height : min_height;
 }
 
 static bool has_blocks(const px_memory_trace *past) {
@@ -162,13 +162,13 @@ static px_status add_devices(px__text *body, int *top, const px_memory_trace *de
   for (int i = 0; i < count; i++) {
     drawing d = {.to = body, .past = &devices[i]};
     if (!has_blocks(d.past)) continue;
-    px_status status = px__past_read(&d.read, d.past);
+    px_status status = px__usage_history_read(&d.read, d.past);
     if (status == PX_OK) {
       px__text_add(body, "<g transform='translate(0 %d)'>\n", *top);
       *top += add_device(&d, owners);
       px__text_add(body, "</g>\n");
     }
-    px__past_drop(&d.read);
+    px__usage_history_drop(&d.read);
     PX_TRY(status);
   }
   return PX_OK;
@@ -195,12 +195,12 @@ px_status px_memory_picture(char **out, const px_memory_trace *devices, int coun
   if (status == PX_OK && (body.failed || all.failed)) status = PX_NOMEM;
   if (status != PX_OK) return px__free(all.at), status;
   PX_CHECK(height, PX_VALUE,
-           "the snapshot has no events: record a history before (_record_memory_history)");
+           "expected a snapshot with events, got none: call _record_memory_history() first");
   *out = all.at;
   return PX_OK;
 }
 
-// ---- what the process itself has recorded
+// ---- pictures of this process
 static px_status write(const char *text, const char *path) {
   FILE *file;
   PX_TRY(px__picture_open(&file, path));

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pictures of profiles, as SVG: a lane for each thread of the host and each stream, and below them
-// the bytes that were taken over time.
+// Pictures of profiles, as SVG: a lane for each host thread and each stream, with allocated memory
+// over time below.
 //
-// What is narrower than half a pixel is drawn together with its neighbours of the same colour, so
-// that the size of a picture is bounded by its lanes. All is drawn from the spans, which are sorted
-// by their beginning.
+// Spans narrower than half a pixel are merged with neighbours of the same colour, so the number of
+// lanes bounds the picture's size. Spans are sorted by start.
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +23,7 @@ static const struct {
 
 typedef struct lane {
   int device;
-  int64_t number;  // of the stream, or the thread
+  int64_t number;  // the stream or thread
 } lane;
 
 typedef struct canvas {
@@ -34,10 +33,10 @@ typedef struct canvas {
   px__levels levels;
   lane *lanes;
   int count;
-  double scale;  // pixels a nanosecond
+  double scale;  // pixels per nanosecond
 } canvas;
 
-// A bar that is being drawn: units of one lane, class and chain.
+// The bar being drawn: merged units of one lane, class and chain.
 typedef struct bar {
   const px__span *first;
   double x, end;
@@ -48,7 +47,7 @@ typedef struct bar {
 
 static void put_escaped(FILE *to, const char *text) {
   for (; *text; text++) {
-    const char *entity = px__entity(*text);
+    const char *entity = px__xml_entity(*text);
     if (entity)
       fputs(entity, to);
     else
@@ -56,7 +55,7 @@ static void put_escaped(FILE *to, const char *text) {
   }
 }
 
-// A time, with the unit that makes it short.
+// Formats a time in the largest fitting unit.
 static const char *time_text(char text[32], double nanoseconds) {
   static const struct {
     double size;
@@ -92,7 +91,7 @@ static double x_of(const canvas *c, int64_t time) {
   return LEFT + (double)(time - c->spans.start) * c->scale;
 }
 
-// A part is a band behind the bars of its lane.
+// Draws a bar. A part is a band behind the bars of its lane.
 static void put_bar(const canvas *c, const bar *b, int top) {
   if (!b->first) return;
   px_profile_event e;
@@ -147,7 +146,7 @@ static void put_lane(const canvas *c, int row) {
     if (class != PX__SPAN_PART) put_class(c, l, top, class);
 }
 
-// ---- around them
+// ---- legend and axes
 
 static void put_legend(const canvas *c) {
   char text[32];
@@ -174,21 +173,21 @@ static void put_ticks(const canvas *c, int bottom) {
   }
 }
 
-// Steps, one for each pixel at most: the highest within it.
+// Draws steps, at most one per pixel: its maximum.
 static void put_levels(const canvas *c, int top) {
-  double most = c->levels.most > 0 ? (double)c->levels.most : 1;
+  double peak = c->levels.peak > 0 ? (double)c->levels.peak : 1;
   fprintf(c->to, "<path fill='none' stroke='#a463f2' d='M%d %d", LEFT, top + CURVE);
   for (int64_t i = 0; i < c->levels.count;) {
     int x = (int)x_of(c, c->levels.rows[i].time);
     int64_t highest = INT64_MIN;
     for (; i < c->levels.count && (int)x_of(c, c->levels.rows[i].time) == x; i++)
       if (c->levels.rows[i].bytes > highest) highest = c->levels.rows[i].bytes;
-    double level = highest > 0 ? (double)highest / most : 0;
+    double level = highest > 0 ? (double)highest / peak : 0;
     fprintf(c->to, "H%dV%.1f", x, top + CURVE - CURVE * level);
   }
   fprintf(c->to, "H%d'/>\n<text x='%d' y='%d' text-anchor='end'>%.4g MiB</text>\n", LEFT + WIDTH,
-          LEFT - 8, top + 8, (double)c->levels.most / (1 << 20));
-  fprintf(c->to, "<text x='%d' y='%d' text-anchor='end'>memory taken</text>\n", LEFT - 8,
+          LEFT - 8, top + 8, (double)c->levels.peak / (1 << 20));
+  fprintf(c->to, "<text x='%d' y='%d' text-anchor='end'>device memory</text>\n", LEFT - 8,
           top + CURVE);
 }
 

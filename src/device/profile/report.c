@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a profile says of devices: how long they were at work, at what, and why a step took as long
-// as it did. A chain of work leads to the end of a profile: the last unit that had ended when the
-// latest one began, and so on back. What lies between the links is the host's time.
+// Summaries of profiles: how long each device was busy with each class of work, and its critical
+// path. The path is a chain of work to the end of the profile: before each unit, the last one to
+// end before it began. Time between links is host time.
 #include "device/profile/report_impl.h"
 
 #include <stdio.h>
@@ -23,7 +23,7 @@ static int by_end(const void *a, const void *b) {
   return order ? order : by_start(x, y);
 }
 
-// Whether an op or a node is part of none.
+// True if an op or node has no enclosing op or node.
 static bool is_outermost(const px_profile *profile, const px_profile_event *e) {
   px_profile_event above;
   for (int64_t i = e->parent; px_profile_event_at(profile, i, &above); i = above.parent)
@@ -43,7 +43,7 @@ static bool span_of(px__span *out, const px_profile *profile, int64_t i) {
   return true;
 }
 
-// The order in which work ends makes the search short, and ends it: each link comes before.
+// Sorting by end allows a binary search. It terminates: each link ends before the next one begins.
 static void mark_chain(px__span **ended, int64_t count) {
   for (int64_t at = count - 1; at >= 0;) {
     px__span *link = ended[at];
@@ -60,12 +60,12 @@ static void mark_chain(px__span **ended, int64_t count) {
   }
 }
 
-static void mark_critical(px__spans *s, px__span **room, int device) {
+static void mark_critical(px__spans *s, px__span **order, int device) {
   int64_t count = 0;
   for (int64_t i = 0; i < s->count; i++)
-    if (s->rows[i].device == device) room[count++] = &s->rows[i];
-  qsort(room, (size_t)count, sizeof(px__span *), by_end);
-  mark_chain(room, count);
+    if (s->rows[i].device == device) order[count++] = &s->rows[i];
+  qsort(order, (size_t)count, sizeof(px__span *), by_end);
+  mark_chain(order, count);
 }
 
 px_status px__spans_of(px__spans *out, const px_profile *profile) {
@@ -75,14 +75,14 @@ px_status px__spans_of(px__spans *out, const px_profile *profile) {
   for (; px_profile_event_at(profile, count, &e); count++)
     if (e.kind == PX_PROFILE_DEVICE && e.device.index >= out->devices)
       out->devices = e.device.index + 1;
-  px__span **room = NULL;
+  px__span **order = NULL;
   PX_TRY(px__alloc((void **)&out->rows, (size_t)(count + 1) * sizeof *out->rows));
-  px_status status = px__alloc((void **)&room, (size_t)(count + 1) * sizeof(px__span *));
+  px_status status = px__alloc((void **)&order, (size_t)(count + 1) * sizeof(px__span *));
   if (status != PX_OK) return px__free(out->rows), out->rows = NULL, status;
   for (int64_t i = 0; i < count; i++) out->count += span_of(&out->rows[out->count], profile, i);
   qsort(out->rows, (size_t)out->count, sizeof *out->rows, by_start);
-  for (int d = 0; d < out->devices; d++) mark_critical(out, room, d);
-  px__free(room);
+  for (int d = 0; d < out->devices; d++) mark_critical(out, order, d);
+  px__free(order);
   if (out->count) out->start = out->end = out->rows[0].start;
   for (int64_t i = 0; i < out->count; i++)
     if (out->rows[i].end > out->end) out->end = out->rows[i].end;
@@ -106,12 +106,12 @@ px_status px__levels_of(px__levels *out, const px_profile *profile) {
   qsort(out->rows, (size_t)count, sizeof *out->rows, by_time);
   for (int64_t i = 0; i < count; i++) {
     out->rows[i].bytes = bytes += out->rows[i].bytes;
-    if (bytes > out->most) out->most = bytes;
+    if (bytes > out->peak) out->peak = bytes;
   }
   return PX_OK;
 }
 
-// ---- a device's summary
+// ---- summary of a device
 
 enum {
   KERNELS = 1 << PX_PROFILE_KERNEL,
@@ -119,8 +119,8 @@ enum {
   COLLECTIVES = 1 << PX_PROFILE_COLLECTIVE
 };
 
-// How long at least one unit of the classes was at work.
-static int64_t united(const px__spans *s, int device, int classes) {
+// Returns the time with at least one unit of the classes running.
+static int64_t busy_time(const px__spans *s, int device, int classes) {
   int64_t sum = 0, until = INT64_MIN;
   for (int64_t i = 0; i < s->count; i++) {
     const px__span *x = &s->rows[i];
@@ -146,11 +146,11 @@ static px_profile_summary summary_of(const px__spans *s, int device) {
     if (!r.count++) r.start = s->rows[i].start;
     if (s->rows[i].end > r.end) r.end = s->rows[i].end;
   }
-  r.kernels = united(s, device, KERNELS);
-  r.copies = united(s, device, COPIES);
-  r.collectives = united(s, device, COLLECTIVES);
-  r.busy = united(s, device, KERNELS | COPIES | COLLECTIVES);
-  r.overlap = r.kernels + united(s, device, COPIES | COLLECTIVES) - r.busy;
+  r.kernels = busy_time(s, device, KERNELS);
+  r.copies = busy_time(s, device, COPIES);
+  r.collectives = busy_time(s, device, COLLECTIVES);
+  r.busy = busy_time(s, device, KERNELS | COPIES | COLLECTIVES);
+  r.overlap = r.kernels + busy_time(s, device, COPIES | COLLECTIVES) - r.busy;
   r.critical_kernels = critical(s, device, PX_PROFILE_KERNEL);
   r.critical_copies = critical(s, device, PX_PROFILE_COPY);
   r.critical_collectives = critical(s, device, PX_PROFILE_COLLECTIVE);
@@ -170,15 +170,15 @@ px_status px_profile_summarize(px_profile_summary *out, const px_profile *profil
   return PX_OK;
 }
 
-// ---- a table
+// ---- table
 
 static double ms(int64_t nanoseconds) { return (double)nanoseconds / 1e6; }
 
-// A step is done when the last work that it gave is, and takes its time from the step before.
+// A step ends with its last work. Its time counts from the end of the step before.
 typedef struct step {
   char name[40];
   int64_t start, end;
-  int64_t before;  // when the latest step was done; -1: there was none
+  int64_t before;  // end of the step before; -1: none
   bool open;
 } step;
 
@@ -238,8 +238,8 @@ px_status px_profile_table(char **out, const px_profile *profile) {
   add_steps(&text, profile);
   add_devices(&text, &spans);
   if (levels.count)
-    px__text_add(&text, "Device memory taken within the profile, at most: %.3f MiB\n",
-                 (double)levels.most / (1 << 20));
+    px__text_add(&text, "Peak device memory allocated within the profile: %.3f MiB\n",
+                 (double)levels.peak / (1 << 20));
   px__free(spans.rows);
   px__free(levels.rows);
   if (text.failed) return px__free(text.at), PX_NOMEM;

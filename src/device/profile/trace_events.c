@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Profiles in the Trace Event Format, as Perfetto, chrome://tracing and TensorBoard read them.
+// Profiles in the Trace Event Format of Perfetto, chrome://tracing and TensorBoard.
 //
-// The host is a process with its threads, and each device is one, whose threads are its streams.
-// Numbers of events are their places, counted from 1. An arrow leads from the op that gave a
-// device its work to the work.
+// The host is a process with its threads. Each device is a process, with its streams as threads.
+// The id of an event is its index plus 1. An arrow leads from an op to the device work issued by
+// it.
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -11,25 +11,25 @@
 #include "device/profile/report_impl.h"
 #include "device/core/state.h"
 
-enum { DEVICES_BEHIND = 5000000 };  // where viewers sort devices: below all threads of the host
+enum { DEVICE_ORDER = 5000000 };  // sort index of devices: after all host threads
 
 typedef struct writer {
   px__text text;
   const px_profile_event *events;
   int64_t count, since;
-  bool more;  // the next event follows another one
+  bool more;  // an event was written before
 } writer;
 
-// Where an event is drawn.
+// The row of an event.
 typedef struct track {
   int device;      // -1: the host
-  int64_t number;  // of the thread, or the stream
+  int64_t number;  // the thread or stream
 } track;
-// Memory that an event took, or gave back.
-typedef struct taken {
+// Memory allocated or, negative, freed within an event.
+typedef struct change {
   int64_t time, event, bytes;
   int device;
-} taken;
+} change;
 
 static bool is_device(int index) { return index >= 0 && index < PX__DEVICES; }
 static bool is_work(const px_profile_event *e) { return e->kind == PX_PROFILE_DEVICE; }
@@ -50,7 +50,7 @@ static void add_quoted(px__text *to, const char *text) {
   px__text_add(to, "\"");
 }
 
-// In microseconds.
+// Writes microseconds.
 static void add_time(px__text *to, const char *name, int64_t nanoseconds) {
   px__text_add(to, ", \"%s\": %lld.%03lld", name, (long long)(nanoseconds / 1000),
                (long long)(nanoseconds % 1000));
@@ -73,7 +73,7 @@ static void put_name(writer *w, track at, const char *what, const char *kind, in
 }
 
 static void put_process(writer *w, track at) {
-  long long order = at.device < 0 ? 0 : DEVICES_BEHIND + at.device;
+  long long order = at.device < 0 ? 0 : DEVICE_ORDER + at.device;
   track process = {at.device, 0};
   put_name(w, process, "process_name", at.device < 0 ? "host" : "cuda", at.device);
   put_name(w, process, "process_labels", at.device < 0 ? "CPU" : "GPU", at.device);
@@ -110,7 +110,7 @@ static const char *category(const px_profile_event *e) {
   return e->work == PX_PROFILE_COPY ? "gpu_memcpy" : "kernel";
 }
 
-// The program's own lines, the innermost first, or the one that is known.
+// Adds the program's frames, innermost first, or the known line.
 static void add_lines(px__text *to, const px_profile_event *e) {
   px__text lines = {0};
   for (int i = 0; e->stack && i < e->stack->count; i++) {
@@ -127,7 +127,7 @@ static void add_lines(px__text *to, const px_profile_event *e) {
   px__free(lines.at);
 }
 
-// A device's work has the number of the op that gave it.
+// Device work has the id of the op that issued it.
 static void put_event(writer *w, int64_t i) {
   const px_profile_event *e = &w->events[i];
   track at = track_of(e);
@@ -165,26 +165,26 @@ static void put_arrow(writer *w, int64_t i) {
 
 // ---- memory
 static int by_time(const void *a, const void *b) {
-  const taken *x = a, *y = b;
+  const change *x = a, *y = b;
   if (x->time != y->time) return x->time < y->time ? -1 : 1;
   return (x->event > y->event) - (x->event < y->event);
 }
 
-// An event took it at some time within: the last moment is taken for it.
-static int64_t list_taken(const writer *w, taken *out) {
+// The exact time within an event is unknown: uses its last nanosecond.
+static int64_t list_changes(const writer *w, change *out) {
   int64_t count = 0;
   for (int64_t i = 0; i < w->count; i++) {
     const px_profile_event *e = &w->events[i];
     int64_t time = e->end > e->start ? e->end - 1 : e->start;
-    if (e->cpu_bytes) out[count++] = (taken){time, i, e->cpu_bytes, -1};
-    if (e->device_bytes) out[count++] = (taken){time, i, e->device_bytes, e->memory_device};
+    if (e->cpu_bytes) out[count++] = (change){time, i, e->cpu_bytes, -1};
+    if (e->device_bytes) out[count++] = (change){time, i, e->device_bytes, e->memory_device};
   }
   qsort(out, (size_t)count, sizeof *out, by_time);
   return count;
 }
 
-// A mark at its event, and the level of all, counted from the profile's beginning.
-static void put_taken(writer *w, const taken *t, int64_t level) {
+// Writes a mark at the event, and the total since the profile's start.
+static void put_change(writer *w, const change *t, int64_t level) {
   px__text *to = &w->text;
   open_event(w, "i", track_of(&w->events[t->event]));
   px__text_add(to, ", \"cat\": \"cpu_instant_event\", \"s\": \"t\", \"name\": \"[memory]\"");
@@ -200,28 +200,28 @@ static void put_taken(writer *w, const taken *t, int64_t level) {
 }
 
 static px_status put_memory(writer *w) {
-  taken *all;
+  change *all;
   int64_t levels[PX__DEVICES + 1] = {0};
   PX_TRY(px__alloc((void **)&all, (size_t)(2 * w->count + 1) * sizeof *all));
-  int64_t count = list_taken(w, all);
+  int64_t count = list_changes(w, all);
   for (int64_t i = 0; i < count; i++)
-    put_taken(w, &all[i], levels[all[i].device + 1] += all[i].bytes);
+    put_change(w, &all[i], levels[all[i].device + 1] += all[i].bytes);
   px__free(all);
   return PX_OK;
 }
 
-// ---- all of it
+// ---- the whole trace
 static px_status put_all(writer *w, const char *members) {
-  bool some = members && *members;
+  bool has_members = members && *members;
   px__text_add(&w->text, "{\"schemaVersion\": 1, \"displayTimeUnit\": \"ms\"%s%s, ",
-               some ? ", " : "", some ? members : "");
+               has_members ? ", " : "", has_members ? members : "");
   px__text_add(&w->text, "\"traceEvents\": [");
   PX_TRY(put_tracks(w));
   for (int64_t i = 0; i < w->count; i++)
     if (w->events[i].kind != PX_PROFILE_MEMORY) put_event(w, i), put_arrow(w, i);
   PX_TRY(put_memory(w));
   px__text_add(&w->text, "\n]}\n");
-  PX_CHECK(!w->text.failed, PX_OUT_OF_MEMORY, "there is no memory for the text of a trace");
+  PX_CHECK(!w->text.failed, PX_OUT_OF_MEMORY, "out of memory for the text of a trace");
   return PX_OK;
 }
 
@@ -232,9 +232,9 @@ px_status px_profile_trace(char **out, const px_profile_event *events, int64_t c
   writer w = {.events = events, .count = count, .since = count ? events[0].start : 0};
   for (int64_t i = 0; i < count; i++) {
     const px_profile_event *e = &events[i];
-    bool placed = (!is_work(e) || is_device(e->device.index)) && is_device(e->memory_device);
-    PX_CHECK(placed && e->parent < i, PX_VALUE,
-             "event %lld of a trace is on no device, or part of one behind it", (long long)i);
+    bool valid = (!is_work(e) || is_device(e->device.index)) && is_device(e->memory_device);
+    PX_CHECK(valid && e->parent < i, PX_VALUE,
+             "event %lld of a trace has an invalid device, or a parent after it", (long long)i);
     if (e->start < w.since) w.since = e->start;
   }
   px_status status = put_all(&w, members);

@@ -1,27 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies between blocks of any devices.
+// Copies between allocations of any devices.
 //
-// A copy with pageable host memory does not touch it after the call has returned. A copy between
-// devices runs on the source's current stream, with waits both ways; without peer access it goes
-// through page-locked memory, piece by piece.
+// Pageable host memory is not accessed after the call returns. A copy between devices runs on the
+// source's current stream, with waits both ways. Without peer access it goes through page-locked
+// memory in pieces.
 #include "device/core/state.h"
 
-enum { PIECE = 32 << 20, STAGED = 64 << 10 };  // bytes; drivers copy away what is smaller
+enum { PIECE = 32 << 20, STAGED = 64 << 10 };  // bytes; drivers stage copies up to STAGED
 
 typedef struct transfer {
-  px_block *to, *from;
+  px_allocation *to, *from;
   size_t to_offset, from_offset, bytes;
 } transfer;
 
-static px_access access_of(px_block *block, size_t offset, size_t bytes, bool write) {
-  return (px_access){.block = block, .begin = offset, .end = offset + bytes, .write = write};
+static px_access access_of(px_allocation *allocation, size_t offset, size_t bytes, bool write) {
+  return (px_access){
+      .allocation = allocation, .begin = offset, .end = offset + bytes, .write = write};
 }
-static int side_of(const px_block *block) {
-  return block->device.type == PX_CPU ? -1 : px__rt.devices[block->device.index]->physical;
+static int side_of(const px_allocation *allocation) {
+  return allocation->device.type == PX_CPU ? -1
+                                           : px__rt.devices[allocation->device.index]->physical;
 }
 
-// Issues the copy on the stream. `pinned`: it may use host memory after the backend's call. `mark`:
-// and after the library's.
+// Issues the copy on the stream. `pinned`: host memory may be accessed after the backend's call.
+// `mark`: also after the library's.
 static px_status issue(px_stream *stream, px_copy_kind kind, const transfer *t, bool pinned,
                        bool mark) {
   px_copy copy = {.kind = kind,
@@ -48,35 +50,35 @@ static px_status issue(px_stream *stream, px_copy_kind kind, const transfer *t, 
 static px_status copy_host(const transfer *t) {
   px_access to = access_of(t->to, t->to_offset, t->bytes, true);
   px_access from = access_of(t->from, t->from_offset, t->bytes, false);
-  PX_TRY(px__block_host_access("copy", &to));
-  PX_TRY(px__block_host_access("copy", &from));
-  char *there = (char *)t->to->data + t->to_offset;
-  const char *here = (char *)t->from->data + t->from_offset;
-  if (t->to == t->from) return memmove(there, here, t->bytes), PX_OK;
-  return px__copy_long(there, here, t->bytes);
+  PX_TRY(px__allocation_host_access("copy", &to));
+  PX_TRY(px__allocation_host_access("copy", &from));
+  char *target = (char *)t->to->data + t->to_offset;
+  const char *source = (char *)t->from->data + t->from_offset;
+  if (t->to == t->from) return memmove(target, source, t->bytes), PX_OK;
+  return px__copy_interruptible(target, source, t->bytes);
 }
 
-// Between the host and a device.
+// Copies between the host and a device.
 static px_status copy_across(const transfer *t, bool non_blocking) {
-  bool up = t->from->device.type == PX_CPU;
-  px_block *host = up ? t->from : t->to, *device = up ? t->to : t->from;
+  bool to_device = t->from->device.type == PX_CPU;
+  px_allocation *host = to_device ? t->from : t->to, *device = to_device ? t->to : t->from;
   px__device *d;
   PX_TRY(px__device_get(&d, device->device.index));
   px_stream *stream = px__stream_now(d);
   bool queued = non_blocking && host->pinned;
-  bool returns = queued || (up && non_blocking);
-  if (px__capture_of(stream) && !queued) return px__capture_spoil(px__capture_of(stream), 900);
-  if (!returns) PX_TRY(px__capture_asked(stream));
+  bool returns = queued || (to_device && non_blocking);
+  if (px__capture_of(stream) && !queued) return px__capture_invalidate(px__capture_of(stream), 900);
+  if (!returns) PX_TRY(px__capture_check(stream));
   if (!returns) PX_TRY(px__sync_point());
-  // A pageable copy may block in the backend, which holds the lock: so wait before, without it.
-  if (!host->pinned && (!up || t->bytes > STAGED)) PX_TRY(px__stream_wait_all(stream));
-  // Streams that this one does not wait for must be waited for here: the number is right, and the
-  // race checker tells of a copy that the program did not order.
+  // A pageable copy may block in the backend, under the lock. Wait here before, without it.
+  if (!host->pinned && (!to_device || t->bytes > STAGED)) PX_TRY(px__stream_wait_all(stream));
+  // Wait for conflicting copies of unordered streams too: the result is then correct, and the race
+  // checker reports the copy as unordered.
   if (!queued && __atomic_load_n(&host->pending, __ATOMIC_ACQUIRE))
-    PX_TRY(px__block_await(host, !up, stream));
-  // A wait for the copy may end early; page-locked memory is then still used by it.
+    PX_TRY(px__allocation_wait_conflicts(host, !to_device, stream));
+  // An interrupted wait leaves the copy running: it still uses page-locked memory.
   bool tracked = queued || (host->pinned && px_interrupt_wanted());
-  PX_TRY(issue(stream, up ? PX_COPY_HOST_TO_DEVICE : PX_COPY_DEVICE_TO_HOST, t, host->pinned,
+  PX_TRY(issue(stream, to_device ? PX_COPY_HOST_TO_DEVICE : PX_COPY_DEVICE_TO_HOST, t, host->pinned,
                tracked));
   return returns && !px__stream_blocks(stream) ? PX_OK : px__stream_finish(stream);
 }
@@ -90,8 +92,8 @@ static px_status copy_within(const transfer *t) {
 }
 
 // ---- between devices
-// Enables peer access for copies where it is possible. Programs' px_device_enable_peer is separate.
-static px_status open_way(bool *open, px__device *from, px__device *to) {
+// Enables peer access for copies if possible. Independent of px_device_enable_peer.
+static px_status open_peer(bool *open, px__device *from, px__device *to) {
   const px_backend *backend = px__rt.backend;
   bool *known = &from->peer_open[to->index];
   *open = __atomic_load_n(known, __ATOMIC_ACQUIRE);
@@ -104,15 +106,15 @@ static px_status open_way(bool *open, px__device *from, px__device *to) {
   return status;
 }
 
-// One piece: down on the source's stream, up on the destination's.
-static px_status copy_piece(const transfer *t, px_block *between, px_stream *source,
+// Copies one piece: down on the source's stream, up on the destination's.
+static px_status copy_piece(const transfer *t, px_allocation *staging, px_stream *source,
                             px_stream *target) {
-  transfer down = {
-      .to = between, .from = t->from, .from_offset = t->from_offset, .bytes = t->bytes};
-  transfer up = {.to = t->to, .to_offset = t->to_offset, .from = between, .bytes = t->bytes};
-  PX_TRY(issue(source, PX_COPY_DEVICE_TO_HOST, &down, true, true));
+  transfer to_host = {
+      .to = staging, .from = t->from, .from_offset = t->from_offset, .bytes = t->bytes};
+  transfer to_device = {.to = t->to, .to_offset = t->to_offset, .from = staging, .bytes = t->bytes};
+  PX_TRY(issue(source, PX_COPY_DEVICE_TO_HOST, &to_host, true, true));
   PX_TRY(px__stream_order(target, source));
-  return issue(target, PX_COPY_HOST_TO_DEVICE, &up, true, true);
+  return issue(target, PX_COPY_HOST_TO_DEVICE, &to_device, true, true);
 }
 
 static px_status copy_staged(const transfer *t, px_stream *source, px_stream *target) {
@@ -120,10 +122,10 @@ static px_status copy_staged(const transfer *t, px_stream *source, px_stream *ta
     transfer piece = *t;
     piece.to_offset += done, piece.from_offset += done;
     piece.bytes = t->bytes - done < PIECE ? t->bytes - done : PIECE;
-    px_block *between;
-    PX_TRY(px__block_new_pinned(&between, piece.bytes));
-    px_status status = copy_piece(&piece, between, source, target);
-    px__block_free(between);  // its ticket names both streams
+    px_allocation *staging;
+    PX_TRY(px__allocation_new_pinned(&staging, piece.bytes));
+    px_status status = copy_piece(&piece, staging, source, target);
+    px__allocation_free(staging);  // its pending uses name both streams
     PX_TRY(status);
   }
   return PX_OK;
@@ -135,7 +137,7 @@ static px_status copy_peer(const transfer *t) {
   PX_TRY(px__device_get(&from, t->from->device.index));
   PX_TRY(px__device_get(&to, t->to->device.index));
   px_stream *source = px__stream_now(from), *target = px__stream_now(to);
-  PX_TRY(open_way(&open, from, to));
+  PX_TRY(open_peer(&open, from, to));
   if (open) {
     PX_TRY(px__stream_order(source, target));
     PX_TRY(issue(source, PX_COPY_PEER, t, false, false));
@@ -146,15 +148,15 @@ static px_status copy_peer(const transfer *t) {
   return px__stream_blocks(target) ? px__stream_finish(target) : PX_OK;
 }
 
-px_status px__copy_blocks(px_block *to, size_t to_offset, px_block *from, size_t from_offset,
-                          size_t bytes, bool non_blocking) {
+px_status px__copy_bytes(px_allocation *to, size_t to_offset, px_allocation *from,
+                         size_t from_offset, size_t bytes, bool non_blocking) {
   transfer t = {to, from, to_offset, from_offset, bytes};
   if (bytes == 0) return PX_OK;
   if (to->device.type == PX_META || from->device.type == PX_META) return px__meta_copy(to);
-  PX_TRY(px__block_reach(to, to_offset + bytes));
-  PX_TRY(px__block_reach(from, from_offset + bytes));
+  PX_TRY(px__allocation_check_bounds(to, to_offset + bytes));
+  PX_TRY(px__allocation_check_bounds(from, from_offset + bytes));
   PX_CHECK(to_offset + bytes <= to->bytes && from_offset + bytes <= from->bytes, PX_BUG,
-           "a copy of %zu bytes reaches past its block", bytes);
+           "a copy of %zu bytes exceeds its allocation", bytes);
   PX_CHECK(!px__fault(PX__FAULT_COPY), PX_ACCELERATOR, "a copy could not be made (injected)");
   bool to_host = to->device.type == PX_CPU, from_host = from->device.type == PX_CPU;
   if (to_host && from_host) return copy_host(&t);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Graphs, for programs: beginning and ending a capture, and replaying what it kept.
+// Graphs: begin, end and replay a capture.
 //
-// A replay is one unit of work of its stream. Before it, each generator that the graph draws from
-// gives its state to the graph's memory and moves on. Replays of one graph follow each other, on
-// whatever streams they are.
+// A replay is one unit of work of its stream. Before it, each generator of the graph writes its
+// state to the graph's memory and advances. Replays of one graph are ordered one after another, on
+// any streams.
 #include "device/order/capture.h"
 
 static px_stream *current_of(const px_graph *g) { return px__stream_now(g->device); }
@@ -15,17 +15,17 @@ static px_status can_capture(void) {
   return PX_OK;
 }
 
-// ---- letting go
+// ---- release
 
-// The streams of the capture go on.
-static void disperse(px_graph *g) {
-  px__capture_over(g);
+// Ends the capture of all streams.
+static void end_streams(px_graph *g) {
+  px__capture_finish(g);
   for (int i = 0; i < g->member_count; i++) {
     px_stream *s = g->members[i];
     px__device_lock(s->owner);
     __atomic_store_n(&s->capture, 0, __ATOMIC_RELEASE);
-    s->room = NULL;
-    // Without a mark, who asks later makes one.
+    s->private_pool = NULL;
+    // Without a mark, a later wait records one.
     if (px__stream_mark(s) != PX_OK) px_error_clear();
     px__device_unlock(s->owner);
     px_release(s);
@@ -34,60 +34,61 @@ static void disperse(px_graph *g) {
   g->members = NULL, g->member_count = 0;
 }
 
-static void drop_sources(px_graph *g) {
-  while (g->sources) {
-    px__source *s = g->sources;
-    g->sources = s->next;
-    px__block_free(s->block);
+static void drop_generator_states(px_graph *g) {
+  while (g->generator_states) {
+    px__generator_state *s = g->generator_states;
+    g->generator_states = s->next;
+    px__allocation_free(s->allocation);
     px_release(s->generator);
     px__free(s);
   }
 }
 
-static void close_leases(px_graph *g) {
-  for (int i = 0; i < g->lease_count; i++) {
-    px__device *d = g->leases[i].device;
+static void close_pools(px_graph *g) {
+  for (int i = 0; i < g->pool_count; i++) {
+    px__device *d = g->pools[i].device;
     px__device_lock(d);
-    px__room_close(d, g->leases[i].room);
+    px__private_pool_close(d, g->pools[i].private_pool);
     px__device_unlock(d);
   }
-  px__free(g->leases);
-  g->leases = NULL, g->lease_count = 0;
+  px__free(g->pools);
+  g->pools = NULL, g->pool_count = 0;
 }
 
-// Graph's lock held; the capture has ended. In a forked child the devices are the parent's.
+// Graph's lock held; the capture has ended. In a forked child the devices belong to the parent.
 static void clear(px_graph *g) {
-  px__capture_leave(g);
+  px__capture_unregister(g);
   if (px__device_alive()) {
     if (g->native) px__rt.backend->graph_release(g->device->physical, g->native);
     if (g->kept) px__rt.backend->graph_drop(g->device->physical, g->kept);
-    drop_sources(g);
-    close_leases(g);
+    drop_generator_states(g);
+    close_pools(g);
   }
   px__free(g->works);
-  px__free(g->touches);
+  px__free(g->accesses);
   px__free(g->last_clock.at);
-  px_release(g->last);
+  px_release(g->last_stream);
   px_release(g->origin);
-  g->works = NULL, g->touches = NULL, g->last = g->origin = NULL, g->native = g->kept = NULL;
-  g->work_count = g->work_room = g->touch_count = g->touch_room = 0;
+  g->works = NULL, g->accesses = NULL, g->last_stream = g->origin = NULL,
+  g->native = g->kept = NULL;
+  g->work_count = g->work_capacity = g->access_count = g->access_capacity = 0;
   g->last_clock = (px__clock){0};
   g->device = NULL;
   g->pool = (px_graph_pool){0};
 }
 
-// What the backend has kept becomes the graph's (out NULL: is dropped), and the streams go on.
+// Moves the captured graph from the backend to `out` (NULL: drops it), and ends the capture.
 static px_status end_native(px_graph *g, void **out) {
-  bool keeps = out && out == &g->kept;
+  bool keep_captured = out && out == &g->kept;
   px__device_lock(g->device);
-  px_status status =
-      (keeps ? px__rt.backend->capture_keep : px__rt.backend->capture_end)(g->origin->native, out);
+  px_status status = (keep_captured ? px__rt.backend->capture_keep : px__rt.backend->capture_end)(
+      g->origin->native, out);
   px__device_unlock(g->device);
-  disperse(g);
+  end_streams(g);
   return status;
 }
 
-static void give_up(px_graph *g) {
+static void abort_capture(px_graph *g) {
   px__error_guard guard;
   px__error_save(&guard);
   if (px__device_alive() && end_native(g, NULL) != PX_OK) px_error_clear();
@@ -96,8 +97,8 @@ static void give_up(px_graph *g) {
 }
 
 static void reset(px_graph *g) {
-  if (g->underway)
-    give_up(g);
+  if (g->active)
+    abort_capture(g);
   else if (g->device)
     clear(g);
 }
@@ -140,8 +141,8 @@ static px_status check_stream(const px_stream *stream) {
   return px__capture_of(stream) ? px__error_cuda(401) : PX_OK;
 }
 
-// The backend begins before the stream is said to be captured, both under its device's lock. The
-// mark is for who waits for what the stream was given before.
+// Begins the capture in the backend before marking the stream as captured, both under the device's
+// lock. The mark serves later waits for work issued before the capture.
 static px_status start(px_graph *g) {
   px_stream *stream = g->origin;
   px__device_lock(g->device);
@@ -167,7 +168,7 @@ static px_status begin(px_graph *g, px_graph_pool pool, px_capture_mode mode) {
   g->pool = own ? (px_graph_pool){.own = px_graph_pool_new().shared} : pool;
   g->mode = mode, g->thread = pthread_self();
   g->origin = px_retain(stream);
-  px__capture_enter(g);
+  px__capture_register(g);
   px_status status = start(g);
   if (status != PX_OK) clear(g);
   return status;
@@ -184,35 +185,35 @@ px_status px_graph_begin(px_graph *graph, px_graph_pool pool, px_capture_mode mo
   return status;
 }
 
-// What the capture says at its end.
-static px_status verdict(px_graph *g) {
+// Returns the error of an invalidated or unjoined capture.
+static px_status check_capture(px_graph *g) {
   const px_stream *origin = g->origin;
   bool joined = true;
   px__device_lock(origin->owner);
   px__captures_lock();
   for (int i = 0; i < g->member_count; i++) {
     const px_stream *s = g->members[i];
-    uint64_t last = __atomic_load_n(&s->captured, __ATOMIC_RELAXED);
-    joined &= s == origin || px__clock_at(&origin->clock, s->index) >= last;
+    uint64_t last_stream = __atomic_load_n(&s->captured, __ATOMIC_RELAXED);
+    joined &= s == origin || px__clock_at(&origin->clock, s->index) >= last_stream;
   }
-  bool spoilt = g->spoilt;
+  bool invalid = g->invalid;
   px__captures_unlock();
   px__device_unlock(origin->owner);
-  if (spoilt) return px__error_cuda(901);
+  if (invalid) return px__error_cuda(901);
   return joined ? PX_OK : px__error_cuda(904);
 }
 
 static px_status finish(px_graph *g) {
-  PX_CHECK(g->underway && current_of(g) == g->origin, PX_RUNTIME,
+  PX_CHECK(g->active && current_of(g) == g->origin, PX_RUNTIME,
            "Capture must end on the same stream it began on.");
   if (g->mode != PX_CAPTURE_RELAXED && !pthread_equal(g->thread, pthread_self()))
-    return px__capture_spoil(g->id, 908);
-  px_status status = verdict(g);
+    return px__capture_invalidate(g->id, 908);
+  px_status status = check_capture(g);
   if (status == PX_OK && px__fault(PX__FAULT_GRAPH))
     status = px_error_set(PX_ACCELERATOR, 0, __FILE__, __LINE__, __func__,
                           "a capture could not end (injected)");
-  if (status != PX_OK) return give_up(g), status;
-  status = end_native(g, g->keeps ? &g->kept : &g->native);
+  if (status != PX_OK) return abort_capture(g), status;
+  status = end_native(g, g->keep_captured ? &g->kept : &g->native);
   if (status != PX_OK) clear(g);
   return status;
 }
@@ -231,28 +232,29 @@ px_status px_graph_end(px_graph *graph) {
 
 // ---- replaying
 
-// What the graph touches now counts as accesses of the replay, under the names of what was
-// captured; blocks that are gone since are not looked at. Lock of the device held.
+// Checks the graph's accesses for races as accesses of the replay, under the names of the captured
+// work. Skips allocations freed since. Lock of the device held.
 static px_status check_races(const px_graph *g, const px__work *work) {
   px__work *works = NULL;
   px_access *accesses = NULL;
-  size_t most = (size_t)(g->touch_count + g->lease_count);
-  px_status status = px__alloc((void **)&works, most * sizeof *works);
-  if (status == PX_OK) status = px__alloc((void **)&accesses, most * sizeof *accesses);
+  size_t limit = (size_t)(g->access_count + g->pool_count);
+  px_status status = px__alloc((void **)&works, limit * sizeof *works);
+  if (status == PX_OK) status = px__alloc((void **)&accesses, limit * sizeof *accesses);
   int count = 0;
-  for (int i = 0; i < g->lease_count && status == PX_OK; i++) {
-    if (g->leases[i].device != g->device) continue;
-    px_block *whole = &g->leases[i].room->whole.pub;
-    accesses[count] = (px_access){.block = whole, .end = whole->bytes, .write = true};
+  for (int i = 0; i < g->pool_count && status == PX_OK; i++) {
+    if (g->pools[i].device != g->device) continue;
+    px_allocation *whole = &g->pools[i].private_pool->replay_proxy.pub;
+    accesses[count] = (px_access){.allocation = whole, .end = whole->bytes, .write = true};
     works[count++] = *work;
   }
-  for (int64_t i = 0; i < g->touch_count && status == PX_OK; i++) {
-    const px__touch *touch = &g->touches[i];
-    px__block *block = px__pool_block_at(g->device, touch->data);
-    if (!block || block->pub.bytes < touch->end) continue;
-    accesses[count] = (px_access){&block->pub, touch->begin, touch->end, touch->write, {{0}}};
-    memcpy(accesses[count].gaps, touch->gaps, sizeof touch->gaps);
-    works[count] = g->works[touch->work];
+  for (int64_t i = 0; i < g->access_count && status == PX_OK; i++) {
+    const px__captured_access *access = &g->accesses[i];
+    px__allocation *allocation = px__pool_allocation_at(g->device, access->data);
+    if (!allocation || allocation->pub.bytes < access->end) continue;
+    accesses[count] =
+        (px_access){&allocation->pub, access->begin, access->end, access->write, {{0}}};
+    memcpy(accesses[count].gaps, access->gaps, sizeof access->gaps);
+    works[count] = g->works[access->work];
     works[count].stream = work->stream, works[count].seq = work->seq, works[count].capture = 0;
     count++;
   }
@@ -262,45 +264,45 @@ static px_status check_races(const px_graph *g, const px__work *work) {
   return status;
 }
 
-// The state of a generator goes to the graph's memory: small enough for the backend to take along.
-static px_status send(const px__source *s, px_stream *stream) {
+// Copies a generator's state to the graph's memory. Small enough to be copied by value.
+static px_status send_state(const px__generator_state *s, px_stream *stream) {
   px_copy copy = {.kind = PX_COPY_HOST_TO_DEVICE,
-                  .to = s->block->data,
+                  .to = s->allocation->data,
                   .from = s->taken,
-                  .to_device = px__rt.devices[s->block->device.index]->physical,
+                  .to_device = px__rt.devices[s->allocation->device.index]->physical,
                   .from_device = -1,
                   .bytes = sizeof s->taken};
   return px__rt.backend->copy(stream->native, &copy);
 }
 
-// To another device by a stream of its own, between the replay before and this one.
-static px_status send_apart(const px__source *s, px_stream *stream) {
-  px_stream *own = px__stream_now(px__rt.devices[s->block->device.index]);
+// The same for another device, on its current stream, ordered between the last replay and this one.
+static px_status send_to_other_device(const px__generator_state *s, px_stream *stream) {
+  px_stream *own = px__stream_now(px__rt.devices[s->allocation->device.index]);
   px__work work;
   PX_TRY(px__stream_order(own, stream));
   PX_TRY(px__work_begin(&work, own, "graph_replay", NULL, 0));
-  px_status status = send(s, own);
+  px_status status = send_state(s, own);
   px__work_end(&work, false);
   PX_TRY(status);
   return px__stream_order(stream, own);
 }
 
-static bool is_apart(const px_graph *g, const px__source *s) {
-  return s->block->device.index != g->device->index;
+static bool is_on_other_device(const px_graph *g, const px__generator_state *s) {
+  return s->allocation->device.index != g->device->index;
 }
 
 static px_status launch(const px_graph *g, px_stream *stream) {
-  for (const px__source *s = g->sources; s; s = s->next)
-    if (!is_apart(g, s)) PX_TRY(send(s, stream));
+  for (const px__generator_state *s = g->generator_states; s; s = s->next)
+    if (!is_on_other_device(g, s)) PX_TRY(send_state(s, stream));
   PX_CHECK(!px__fault(PX__FAULT_GRAPH), PX_ACCELERATOR, "a graph could not be replayed (injected)");
   return px__rt.backend->graph_launch(stream->native, g->native);
 }
 
 static px_status issue(px_graph *g, px_stream *stream, px__work *work) {
-  if (g->last && g->last != stream)
-    PX_TRY(px__stream_order_at(stream, g->last, g->last_seq, &g->last_clock));
-  for (const px__source *s = g->sources; s; s = s->next)
-    if (is_apart(g, s)) PX_TRY(send_apart(s, stream));
+  if (g->last_stream && g->last_stream != stream)
+    PX_TRY(px__stream_order_at(stream, g->last_stream, g->last_seq, &g->last_clock));
+  for (const px__generator_state *s = g->generator_states; s; s = s->next)
+    if (is_on_other_device(g, s)) PX_TRY(send_to_other_device(s, stream));
   PX_TRY(px__work_begin(work, stream, "graph_replay", NULL, 0));
   px_status status = px__races() ? check_races(g, work) : PX_OK;
   if (status == PX_OK) status = px__clock_copy(&g->last_clock, &stream->clock);
@@ -309,8 +311,8 @@ static px_status issue(px_graph *g, px_stream *stream, px__work *work) {
   return status == PX_OK ? PX_OK : px__broken_note(g->device, status);
 }
 
-// The last one first: of several that are one generator each gives back what it took.
-static void give_back(const px__source *s) {
+// Last one first: entries of the same generator undo their draws in reverse.
+static void give_back(const px__generator_state *s) {
   if (!s) return;
   give_back(s->next);
   s->draws->give_back(s->generator, s->words, s->taken);
@@ -330,14 +332,15 @@ static px_status replay(px_graph *g) {
   PX_CHECK(g->native, PX_RUNTIME,
            "Called CUDAGraph::replay without a preceding successful capture.");
   px_stream *stream = current_of(g);
-  if (px__capture_of(stream)) return px__capture_spoil(px__capture_of(stream), 900);
-  for (px__source *s = g->sources; s; s = s->next) s->draws->take(s->generator, s->words, s->taken);
+  if (px__capture_of(stream)) return px__capture_invalidate(px__capture_of(stream), 900);
+  for (px__generator_state *s = g->generator_states; s; s = s->next)
+    s->draws->take(s->generator, s->words, s->taken);
   px__work work;
   px_status status = issue(g, stream, &work);
-  if (status != PX_OK) return give_back(g->sources), status;
+  if (status != PX_OK) return give_back(g->generator_states), status;
   px_retain(stream);
-  px_release(g->last);
-  g->last = stream, g->last_seq = work.seq;
+  px_release(g->last_stream);
+  g->last_stream = stream, g->last_seq = work.seq;
   return px__stream_blocks(stream) ? px__stream_finish(stream) : PX_OK;
 }
 
@@ -350,7 +353,7 @@ px_status px_graph_replay(px_graph *graph) {
   return status;
 }
 
-// ---- graphs that are kept
+// ---- kept graphs
 
 px_status px_graph_keep(px_graph *graph) {
   PX_GIVEN(graph);
@@ -358,13 +361,13 @@ px_status px_graph_keep(px_graph *graph) {
   PX_CHECK(PX__BACKEND_HAS(px__rt.backend, graph_drop), PX_UNIMPLEMENTED,
            "the backend %s keeps no graphs", px__rt.backend->name);
   pthread_mutex_lock(&graph->lock);
-  graph->keeps = true;
+  graph->keep_captured = true;
   pthread_mutex_unlock(&graph->lock);
   return PX_OK;
 }
 
 static px_status instantiate(px_graph *g) {
-  PX_CHECK(g->keeps, PX_RUNTIME,
+  PX_CHECK(g->keep_captured, PX_RUNTIME,
            "instantiate() is intended to be called by the user only when keep_graph=true");
   PX_CHECK(g->kept, PX_RUNTIME, "capture_end() must have been called before calling instantiate");
   return make_ready(g);
@@ -379,8 +382,8 @@ px_status px_graph_instantiate(px_graph *graph) {
   return status;
 }
 
-static px_status need_kept(const px_graph *g) {
-  PX_CHECK(g->keeps, PX_RUNTIME,
+static px_status require_kept(const px_graph *g) {
+  PX_CHECK(g->keep_captured, PX_RUNTIME,
            "You cannot access the raw cudaGraph_t instance unless CUDAGraph was initialized with "
            "keep_graph=true");
   PX_CHECK(g->kept, PX_RUNTIME,
@@ -393,7 +396,7 @@ px_status px_graph_native(void **out, px_graph *graph, bool ready) {
   PX_GIVEN(out);
   PX_GIVEN(graph);
   pthread_mutex_lock(&graph->lock);
-  px_status status = ready ? PX_OK : need_kept(graph);
+  px_status status = ready ? PX_OK : require_kept(graph);
   *out = ready ? graph->native : graph->kept;
   pthread_mutex_unlock(&graph->lock);
   PX_TRY(status);
@@ -408,7 +411,7 @@ px_status px_graph_print(px_graph *graph, const char *path) {
   PX_GIVEN(path);
   if (px__rt.forked) return px__error_cuda(3);
   pthread_mutex_lock(&graph->lock);
-  px_status status = need_kept(graph);
+  px_status status = require_kept(graph);
   if (status == PX_OK)
     status = px__rt.backend->graph_print(graph->device->physical, graph->kept, path);
   pthread_mutex_unlock(&graph->lock);
@@ -417,18 +420,18 @@ px_status px_graph_print(px_graph *graph, const char *path) {
 
 // ---- random numbers
 
-static px__source *source_of(const px_graph *g, int device, const void *generator) {
-  px__source *s = g->sources;
-  while (s && !(s->generator == generator && s->block->device.index == device)) s = s->next;
+static px__generator_state *find_state(const px_graph *g, int device, const void *generator) {
+  px__generator_state *s = g->generator_states;
+  while (s && !(s->generator == generator && s->allocation->device.index == device)) s = s->next;
   return s;
 }
 
-// The state is written before a replay: so it lies where nothing that is replayed writes.
-static px_status source_new(px__source **out, px__device *d, void *generator,
-                            const px__draws *draws) {
-  px__source *s;
+// The state is written before a replay, so no replayed work may write to its memory.
+static px_status new_state(px__generator_state **out, px__device *d, void *generator,
+                           const px__draw_functions *draws) {
+  px__generator_state *s;
   PX_TRY(PX_NEW(&s));
-  px_status status = px__cache_new_lasting(&s->block, sizeof s->taken, d);
+  px_status status = px__cache_new_lasting(&s->allocation, sizeof s->taken, d);
   if (status != PX_OK) return px__free(s), status;
   s->generator = px_retain(generator);
   s->draws = draws;
@@ -437,41 +440,41 @@ static px_status source_new(px__source **out, px__device *d, void *generator,
 }
 
 px_status px__capture_draw(px_launch *launch, int device, void *generator, uint64_t words,
-                           const px__draws *draws) {
+                           const px__draw_functions *draws) {
   px__device *d;
   if (PX_LIKELY(!px__captures_any())) return PX_OK;
   PX_TRY(px__device_get(&d, device));
   uint64_t capture = px__capture_of(px__stream_now(d));
   if (!capture) return PX_OK;
   px__captures_lock();
-  px_graph *g = px__capture_at(capture);
-  px__source *s = g ? source_of(g, device, generator) : NULL;
+  px_graph *g = px__capture_by_id(capture);
+  px__generator_state *s = g ? find_state(g, device, generator) : NULL;
   px__captures_unlock();
   if (!g) return px__error_cuda(901);
-  // The thread that works on the stream of a capture is the only one that draws there.
+  // Only the thread working on the captured stream draws from it.
   if (!s) {
-    PX_TRY(source_new(&s, d, generator, draws));
+    PX_TRY(new_state(&s, d, generator, draws));
     px__captures_lock();
-    s->next = g->sources;
-    g->sources = s;
+    s->next = g->generator_states;
+    g->generator_states = s;
     px__captures_unlock();
   }
-  launch->random = s->block->data;
+  launch->random = s->allocation->data;
   launch->offset = s->words;
   s->words += words;
   return PX_OK;
 }
 
-// ---- asking
+// ---- queries
 
 px_status px_graph_pool_of(px_graph_pool *out, px_graph *graph) {
   PX_GIVEN(out);
   PX_GIVEN(graph);
   pthread_mutex_lock(&graph->lock);
   *out = graph->pool;
-  bool something = graph->device != NULL;
+  bool captured = graph->device != NULL;
   pthread_mutex_unlock(&graph->lock);
-  PX_CHECK(something, PX_RUNTIME,
+  PX_CHECK(captured, PX_RUNTIME,
            "Called CUDAGraph::pool() without a preceding successful capture.");
   return PX_OK;
 }

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copying a launch with all that it points to into one piece of memory, so that a backend can queue
-// it.
+// Packs a launch and all it points to into one buffer, for backends that queue it.
 //
-// The same walk first measures and then writes: what is measured is what is written.
+// The same traversal first measures, then writes.
 #include "device/core/state.h"
 
 typedef struct packer {
@@ -46,11 +45,11 @@ static void put_launch(packer *p, const px_launch *l) {
   if (copy) copy->operands = operands, copy->params = params;
 }
 
-size_t px__launch_pack(const px_launch *launch, void *room, size_t capacity) {
+size_t px__launch_pack(const px_launch *launch, void *to, size_t capacity) {
   packer measure = {0};
   put_launch(&measure, launch);
-  if (measure.used > capacity || !room) return measure.used;
-  packer write = {.at = room};
+  if (measure.used > capacity || !to) return measure.used;
+  packer write = {.at = to};
   put_launch(&write, launch);
   return write.used;
 }

@@ -89,8 +89,8 @@ static px_status copy_parts(const px_call *call, copy_fn parts, px_value list, i
   int64_t rows = px__sizes_product(result->sizes, dim);
   if (has_short_rows(result, list, rows)) return join_rows(result, list, rows);
   if (!has_parts(call, list)) return parts(result, list, dim);
-  px__together_begin();
-  px_status status = px__together_parts(result->storage->block);
+  px__launch_batch_begin();
+  px_status status = px__launch_batch_parts(result->storage->block);
   return px_launch_batch_end(status == PX_OK ? parts(result, list, dim) : status);
 }
 

@@ -39,7 +39,7 @@ class Cuda(unittest.TestCase):
         for name in "utilization memory_usage temperature power_draw clock_rate device_memory_used".split():
             figure = getattr(cuda, name)
             if cuda._backend_name() == "sim":
-                with self.assertRaisesRegex(NotImplementedError, f"^{name} is not known of cuda:0: the backend sim has no such figures$"):
+                with self.assertRaisesRegex(NotImplementedError, f"^{name} is unknown for cuda:0: the backend sim has no such figures$"):
                     figure()
             else:
                 self.assertGreaterEqual(figure(0), 0)

@@ -211,7 +211,7 @@ import os; os._exit(0)
 
 def without_numbers(text):
     """Without figures, without what it says of other processes, which come and go, and without the lines that Phlox adds."""
-    text = text.partition("\nAsked for by")[0]
+    text = text.partition("\nRequested by")[0]
     return re.sub(r"Process \d+ has N memory in use\. ", "", re.sub(r"[\d.]+ (GiB|MiB|KiB|bytes)", "N", text))
 
 

@@ -406,7 +406,7 @@ class Devices(unittest.TestCase):
             process.start()
             process.join()
             self.assertEqual(process.exitcode, 0)
-            with open(path, "rb") as file, self.assertRaisesRegex(RuntimeError, "has ended or cannot be reached"):
+            with open(path, "rb") as file, self.assertRaisesRegex(RuntimeError, "has ended or is inaccessible"):
                 pickle.load(file)
 
     def test_what_others_have_at_the_end_is_warned_of(self):

@@ -12,7 +12,7 @@ PX_TEST(texts_that_are_wrong_change_nothing) {
   simulate_plainly(1);
   OK(px_memory_configure("max_split_size_mb:64"));
   OK(px_device_init());
-  px__block_free(block_on(px_cuda(0), 1));
+  px__allocation_free(block_on(px_cuda(0), 1));
   refuses("max_split_size_mb:19",
           "CachingAllocator option max_split_size_mb too small, must be >= 20");
   refuses("max_split_size_mb", "Expected ':' at index 1 in ConfigTokenizer but got ''");
@@ -48,7 +48,7 @@ PX_TEST(a_wrong_environment_fails_the_first_use) {
   FAILS(px_device_init(), PX_VALUE, "Expected ':' at index 1");
   setenv("PYTORCH_ALLOC_CONF", "max_split_size_mb:32", 1);  // goes before the other
   OK(px_device_init());
-  px__block_free(block_on(px_cuda(0), 1));
+  px__allocation_free(block_on(px_cuda(0), 1));
   CHECK_EQ(stat_of("max_split_size"), 32 * MIB);
 }
 
@@ -94,20 +94,20 @@ static int64_t frees_now(void) {
 PX_TEST(large_pinned_blocks_are_not_kept_where_the_settings_say_so) {
   simulate_plainly(1);
   int64_t before = frees_now();
-  px__block_free(pinned_block(9 << 20));
+  px__allocation_free(pinned_block(9 << 20));
   CHECK_EQ(frees_now(), before);
   OK(px_memory_configure("pinned_max_cached_size_mb:8"));
-  px__block_free(pinned_block(9 << 20));
+  px__allocation_free(pinned_block(9 << 20));
   CHECK_EQ(frees_now(), before + 1);
-  px__block_free(pinned_block(8 << 20));
+  px__allocation_free(pinned_block(8 << 20));
   CHECK_EQ(frees_now(), before + 1);
   OK(px_memory_configure(""));
 }
 
 static int64_t rounded(size_t bytes) {
-  px_block *block = block_on(px_cuda(0), bytes);
+  px_allocation *block = block_on(px_cuda(0), bytes);
   int64_t size = stat_of("active_bytes.all.current");
-  px__block_free(block);
+  px__allocation_free(block);
   OK(px_memory_empty_cache());
   return size;
 }
@@ -128,7 +128,7 @@ PX_TEST(sizes_round_to_parts_of_powers_of_two) {
 PX_TEST(large_segments_have_the_size_that_is_set) {
   simulate_plainly(1);
   OK(px_memory_configure("large_segment_size_mb:40"));
-  px__block_free(block_on(px_cuda(0), 2 * MIB));
+  px__allocation_free(block_on(px_cuda(0), 2 * MIB));
   CHECK_EQ(px_memory_reserved(0), 40 * MIB);
 }
 
@@ -156,71 +156,72 @@ PX_TEST(sizes_are_not_below_that_of_segments_wherever_that_is_said) {
   for (int i = 0; i < PX_COUNT_OF(good); i++) OK(px_memory_configure(good[i]));
 }
 
-PX_TEST(large_chunks_are_not_split) {
+PX_TEST(large_blocks_are_not_split) {
   simulate_plainly(1);
   OK(px_memory_configure("max_split_size_mb:32,max_non_split_rounding_mb:20"));
-  px_block *large = block_on(px_cuda(0), 64 * MIB);
+  px_allocation *large = block_on(px_cuda(0), 64 * MIB);
   CHECK_EQ(stat_of("oversize_allocations.current"), 1);
   CHECK_EQ(stat_of("oversize_segments.current"), 1);
   void *at = large->data;
-  px__block_free(large);
-  px_block *small = block_on(px_cuda(0), 16 * MIB);  // does not take the large one's
+  px__allocation_free(large);
+  px_allocation *small = block_on(px_cuda(0), 16 * MIB);  // does not take the large one's
   CHECK(small->data < at || (char *)small->data >= (char *)at + 64 * MIB);
-  px_block *other = block_on(px_cuda(0), 40 * MIB);  // too much would be wasted
+  px_allocation *other = block_on(px_cuda(0), 40 * MIB);  // too much would be wasted
   CHECK(other->data != at);
-  px_block *near = block_on(px_cuda(0), 50 * MIB);
+  px_allocation *near = block_on(px_cuda(0), 50 * MIB);
   CHECK(near->data == at);
-  px__block_free(near), px__block_free(other), px__block_free(small);
+  px__allocation_free(near), px__allocation_free(other), px__allocation_free(small);
 }
 
 PX_TEST(idle_segments_go_back_above_the_threshold) {
   simulate_plainly(1);
   OK(px_memory_configure("garbage_collection_threshold:0.4,per_process_memory_fraction:0.05"));
-  px__block_free(block_on(px_cuda(0), 1));
+  px__allocation_free(block_on(px_cuda(0), 1));
   size_t free_bytes, total;
   OK(px_device_memory(&free_bytes, &total, 0));
   size_t quarter = total / 20 / 4 / (2 * MIB) * (2 * MIB);
-  px_block *a = block_on(px_cuda(0), quarter), *b = block_on(px_cuda(0), quarter);
-  px__block_free(a);
+  px_allocation *a = block_on(px_cuda(0), quarter), *b = block_on(px_cuda(0), quarter);
+  px__allocation_free(a);
   CHECK(px_memory_reserved(0) >= (int64_t)(2 * quarter));
-  px_block *c = block_on(px_cuda(0), quarter + 4 * MIB);  // a's segment goes first
+  px_allocation *c = block_on(px_cuda(0), quarter + 4 * MIB);  // a's segment goes first
   CHECK(px_memory_reserved(0) < (int64_t)(3 * quarter));
   CHECK_EQ(stat_of("num_alloc_retries"), 0);
   CHECK(stat_of("num_device_free") > 0);
-  px__block_free(b), px__block_free(c);
+  px__allocation_free(b), px__allocation_free(c);
 }
 
 PX_TEST(a_fraction_limits_what_is_reserved) {
   simulate_plainly(2);
-  px__block_free(block_on(px_cuda(0), 1));
+  px__allocation_free(block_on(px_cuda(0), 1));
   OK(px_memory_configure("per_process_memory_fraction:0.01"));
-  px_block *block;
+  px_allocation *block;
   for (int device = 0; device < 2; device++)  // one that is open, and one that opens now
-    FAILS(px__block_new(&block, (size_t)1 << 30, px_cuda(device)), PX_OUT_OF_MEMORY, " allowed; ");
+    FAILS(px__allocation_new(&block, (size_t)1 << 30, px_cuda(device)), PX_OUT_OF_MEMORY,
+          " allowed; ");
 }
 
 // ---- calls that wait
 
 PX_TEST(calls_that_wait_warn_or_fail) {
   simulate_plainly(1);
-  px_block *block = block_on(px_cuda(0), 64), *host = block_on(px_cpu(), 64);
-  px_block *pinned = pinned_block(64);
+  px_allocation *block = block_on(px_cuda(0), 64), *host = block_on(px_cpu(), 64);
+  px_allocation *pinned = pinned_block(64);
   px_warning_set_sink(keep_warning);
   OK(px_sync_debug_set(PX_SYNC_WARN));
   CHECK_EQ(px_sync_debug_get(), PX_SYNC_WARN);
   OK(fill(block, 7, 0));
   OK(px_device_synchronize(0));
-  OK(px__copy_blocks(pinned, 0, block, 0, 64, true));
+  OK(px__copy_bytes(pinned, 0, block, 0, 64, true));
   CHECK(!warned[0]);
-  OK(px__copy_blocks(host, 0, block, 0, 64, false));
+  OK(px__copy_bytes(host, 0, block, 0, 64, false));
   CHECK(!strcmp(warned, "called a synchronizing CUDA operation"));
   OK(px_sync_debug_set(PX_SYNC_ERROR));
-  FAILS(px__copy_blocks(host, 0, block, 0, 64, false), PX_RUNTIME,
+  FAILS(px__copy_bytes(host, 0, block, 0, 64, false), PX_RUNTIME,
         "called a synchronizing CUDA operation");
   FAILS(px_stream_synchronize(default_stream(0)), PX_RUNTIME, "called a synchronizing");
   FAILS(px_sync_debug_set((px_sync_debug)3), PX_RUNTIME, "invalid value of debug_mode");
   OK(px_sync_debug_set(PX_SYNC_SILENT));
   OK(px_stream_synchronize(default_stream(0)));
   CHECK_EQ(*(int64_t *)host->data, 7);
-  px__block_free(block), px__block_free(host), px__block_free(pinned);
+  px__allocation_free(block), px__allocation_free(host), px__allocation_free(pinned);
 }

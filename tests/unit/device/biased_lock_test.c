@@ -6,37 +6,39 @@
 #include "test.h"
 
 enum { OFTEN = 5000, THREADS = 3, ROUNDS = 100 };
-static px__latch latch;
+static px__biased_lock latch;
 static int64_t count;  // guarded by the latch
 static bool ended;     // atomic
 
 static void add(int times) {
   for (int i = 0; i < times; i++) {
-    px__latch_thread *me = px__latch_enter(&latch);
+    px__biased_lock_thread *me = px__biased_lock_enter(&latch);
     count++;
-    px__latch_leave(&latch, me);
+    px__biased_lock_leave(&latch, me);
   }
 }
 static void *add_often(void *unused) {
   add(40 * OFTEN);
   return unused;
 }
-static px__latch_thread *owner(void) { return __atomic_load_n(&latch.owner, __ATOMIC_RELAXED); }
+static px__biased_lock_thread *owner(void) {
+  return __atomic_load_n(&latch.owner, __ATOMIC_RELAXED);
+}
 
 // Whether the system has the barriers that owners need.
 static bool start(void) {
-  px__latch_start();
+  px__biased_lock_start();
   add(OFTEN);
   return owner() != NULL;
 }
 
 PX_TEST(a_thread_that_takes_a_latch_often_owns_it) {
   if (!start()) SKIP("no membarrier here");
-  CHECK(owner() == px__latch_here);
-  px__latch_thread *me = px__latch_enter(&latch);
-  CHECK(me == px__latch_here && me->inside == &latch);
-  px__latch_leave(&latch, me);
-  CHECK(!me->inside && !latch.spin);
+  CHECK(owner() == px__biased_lock_here);
+  px__biased_lock_thread *me = px__biased_lock_enter(&latch);
+  CHECK(me == px__biased_lock_here && me->held == &latch);
+  px__biased_lock_leave(&latch, me);
+  CHECK(!me->held && !latch.spin);
 }
 
 PX_TEST(without_barriers_no_thread_owns_a_latch) {
@@ -50,7 +52,7 @@ PX_TEST(another_thread_takes_the_ownership_away) {
   if (!start()) SKIP("no membarrier here");
   pthread_create(&other, NULL, add_often, NULL);
   pthread_join(other, NULL);
-  CHECK(owner() && owner() != px__latch_here);
+  CHECK(owner() && owner() != px__biased_lock_here);
   add(1);
   CHECK(!owner());
   CHECK_EQ(count, 41 * OFTEN + 1);
@@ -70,7 +72,7 @@ PX_TEST(nothing_is_lost_while_the_ownership_is_taken_away) {
   for (int round = 0; round < ROUNDS; round++) {
     pthread_t intruder;
     int times = 0;
-    latch = (px__latch){0}, count = 0, ended = false;
+    latch = (px__biased_lock){0}, count = 0, ended = false;
     pthread_create(&intruder, NULL, intrude, NULL);
     for (; !__atomic_load_n(&ended, __ATOMIC_ACQUIRE); times++) add(1);
     pthread_join(intruder, NULL);

@@ -124,10 +124,10 @@ PX_TEST(without_devices_initialisation_says_so) {
   simulate_plainly(1);
   setenv("CUDA_VISIBLE_DEVICES", "", 1);
   int index;
-  px_block *block;
+  px_allocation *block;
   FAILS(px_device_current(&index), PX_RUNTIME, "No CUDA GPUs are available");
-  FAILS(px__block_new(&block, 8, px_cuda(0)), PX_RUNTIME, "No CUDA GPUs are available");
-  FAILS(px__block_new_pinned(&block, 8), PX_RUNTIME,
+  FAILS(px__allocation_new(&block, 8, px_cuda(0)), PX_RUNTIME, "No CUDA GPUs are available");
+  FAILS(px__allocation_new_pinned(&block, 8), PX_RUNTIME,
         "pin_memory=True requires a CUDA or other accelerator backend");
   CHECK_TEXT(px_device_backend(), "");
 }
@@ -144,18 +144,18 @@ static void in_child(void (*body)(void)) {
   CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
-static px_block *parents_block;
+static px_allocation *parents_block;
 static void use_in_child(void) {
   int index;
-  px_block *block;
+  px_allocation *block;
   FAILS(px_device_current(&index), PX_RUNTIME,
         "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you "
         "must use the 'spawn' start method");
-  FAILS(px__block_new(&block, 8, px_cuda(0)), PX_ACCELERATOR, "initialization error");
+  FAILS(px__allocation_new(&block, 8, px_cuda(0)), PX_ACCELERATOR, "initialization error");
   FAILS(fill(parents_block, 1, 0), PX_ACCELERATOR, "CUDA error: initialization error");
   CHECK(!px_device_initialized());
-  px__block_free(parents_block);
-  px__block_free(block_on(px_cpu(), 64));
+  px__allocation_free(parents_block);
+  px__allocation_free(block_on(px_cpu(), 64));
 }
 
 PX_TEST(a_forked_child_is_told_so) {
@@ -268,8 +268,8 @@ PX_TEST(priorities_clamp) {
   px_stream *urgent, *idle;
   OK(px_stream_new(&urgent, px_cuda(0), -100));
   OK(px_stream_new(&idle, px_cuda(0), 100));
-  CHECK_EQ(px_stream_priority(urgent), px__rt.greatest);
-  CHECK_EQ(px_stream_priority(idle), px__rt.least);
+  CHECK_EQ(px_stream_priority(urgent), px__rt.highest_priority);
+  CHECK_EQ(px_stream_priority(idle), px__rt.lowest_priority);
   CHECK(urgent != idle);
   px_release(urgent);
   px_release(idle);
@@ -291,14 +291,14 @@ PX_TEST(the_current_stream_is_the_devices_and_threads) {
 PX_TEST(a_stream_is_busy_while_its_work_runs) {
   simulate_plainly(1);
   bool idle;
-  px_block *block = block_on(px_cuda(0), 64);
+  px_allocation *block = block_on(px_cuda(0), 64);
   OK(fill(block, 3, 60));
   OK(px_stream_query(&idle, default_stream(0)));
   CHECK(!idle);
   OK(px_stream_synchronize(default_stream(0)));
   OK(px_stream_query(&idle, default_stream(0)));
   CHECK(idle);
-  px__block_free(block);
+  px__allocation_free(block);
 }
 
 PX_TEST(peers_are_ordered_pairs) {
@@ -320,22 +320,22 @@ PX_TEST(peers_are_ordered_pairs) {
 
 PX_TEST(host_blocks_are_aligned_and_reused) {
   for (size_t bytes = 1; bytes < 3 << 20; bytes = bytes * 5 / 3 + 1) {
-    px_block *block = block_on(px_cpu(), bytes);
+    px_allocation *block = block_on(px_cpu(), bytes);
     CHECK_EQ((uintptr_t)block->data % 64, 0);
     CHECK_EQ(block->bytes, bytes);
     memset(block->data, 1, bytes);
-    px__block_free(block);
+    px__allocation_free(block);
   }
-  px_block *empty = block_on(px_cpu(), 0);
+  px_allocation *empty = block_on(px_cpu(), 0);
   CHECK(empty->data == NULL);
-  px__block_free(empty);
+  px__allocation_free(empty);
 }
 
 PX_TEST(too_large_a_host_block_is_an_error) {
-  px_block *block;
-  FAILS(px__block_new(&block, SIZE_MAX, px_cpu()), PX_NOMEM, "can't allocate memory");
+  px_allocation *block;
+  FAILS(px__allocation_new(&block, SIZE_MAX, px_cpu()), PX_NOMEM, "can't allocate memory");
   OK(px_fault_arm("alloc", 1, false));
-  FAILS(px__block_new(&block, 16, px_cpu()), PX_NOMEM, "you tried to allocate 16 bytes");
+  FAILS(px__allocation_new(&block, 16, px_cpu()), PX_NOMEM, "you tried to allocate 16 bytes");
 }
 
 static px_status count_release(int *count) { return ++*count, PX_OK; }
@@ -344,9 +344,9 @@ static void released(void *context) { OK(count_release(context)); }
 PX_TEST(wrapped_memory_is_given_back_once) {
   int count = 0;
   char memory[16];
-  px_block *block;
-  OK(px__block_wrap(&block, memory, sizeof memory, px_cpu(), released, &count));
+  px_allocation *block;
+  OK(px__allocation_wrap(&block, memory, sizeof memory, px_cpu(), released, &count));
   CHECK(block->data == memory && block->foreign);
-  px__block_free(block);
+  px__allocation_free(block);
   CHECK_EQ(count, 1);
 }

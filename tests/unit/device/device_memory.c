@@ -6,11 +6,11 @@
 static void costs(size_t bytes, int64_t allocated, int64_t reserved) {
   OK(px_memory_empty_cache());
   CHECK_EQ(px_memory_reserved(0), 0);
-  px_block *block = block_on(px_cuda(0), bytes);
+  px_allocation *block = block_on(px_cuda(0), bytes);
   CHECK_EQ(px_memory_allocated(0), allocated);
   CHECK_EQ(px_memory_reserved(0), reserved);
   CHECK_EQ((uintptr_t)block->data % 512, 0);
-  px__block_free(block);
+  px__allocation_free(block);
   CHECK_EQ(px_memory_allocated(0), 0);
 }
 
@@ -31,61 +31,62 @@ PX_TEST(sizes_are_pytorchs) {
 
 PX_TEST(requested_bytes_are_what_was_asked_for) {
   simulate_plainly(1);
-  px_block *block = block_on(px_cuda(0), 22020101);
+  px_allocation *block = block_on(px_cuda(0), 22020101);
   CHECK_EQ(stat_of("requested_bytes.all.current"), 22020101);
   CHECK_EQ(stat_of("allocated_bytes.large_pool.current"), 23068672);
   CHECK_EQ(stat_of("allocated_bytes.small_pool.current"), 0);
-  px__block_free(block);
+  px__allocation_free(block);
   CHECK_EQ(stat_of("requested_bytes.all.freed"), 22020101);
 }
 
 PX_TEST(freed_memory_serves_the_next_request) {
   simulate_plainly(1);
-  px_block *block = block_on(px_cuda(0), 4096);
+  px_allocation *block = block_on(px_cuda(0), 4096);
   void *at = block->data;
-  px__block_free(block);
+  px__allocation_free(block);
   block = block_on(px_cuda(0), 4000);
   CHECK(block->data == at);
-  px__block_free(block);
+  px__allocation_free(block);
   CHECK_EQ(stat_of("num_device_alloc"), 1);
 }
 
 PX_TEST(memory_taken_again_at_once_counts_as_any_other) {
   simulate_plainly(1);
-  px__block_free(block_on(px_cuda(0), 4096));
-  px_block *block = block_on(px_cuda(0), 4000);
+  px__allocation_free(block_on(px_cuda(0), 4096));
+  px_allocation *block = block_on(px_cuda(0), 4000);
   CHECK_EQ(stat_of("allocation.all.allocated"), 2);
   CHECK_EQ(stat_of("active_bytes.small_pool.allocated"), 8192);
   CHECK_EQ(stat_of("allocated_bytes.all.peak"), 4096);
   CHECK_EQ(stat_of("requested_bytes.all.current"), 4000);
   CHECK_EQ(stat_of("requested_bytes.all.allocated"), 8096);
-  px__block_free(block);
-  px_block *whole = block_on(px_cuda(0), 1048576);  // what was freed is joined with its neighbour
+  px__allocation_free(block);
+  px_allocation *whole =
+      block_on(px_cuda(0), 1048576);  // what was freed is joined with its neighbour
   CHECK_EQ(stat_of("inactive_split_bytes.all.current"), 1048576);
   CHECK_EQ(stat_of("num_device_alloc"), 1);
-  px__block_free(whole);
+  px__allocation_free(whole);
 }
 
 PX_TEST(the_best_fit_is_taken) {
   simulate_plainly(1);
-  px_block *a = block_on(px_cuda(0), 8192), *wall = block_on(px_cuda(0), 512);
-  px_block *b = block_on(px_cuda(0), 2048), *end = block_on(px_cuda(0), 512);
+  px_allocation *a = block_on(px_cuda(0), 8192), *wall = block_on(px_cuda(0), 512);
+  px_allocation *b = block_on(px_cuda(0), 2048), *end = block_on(px_cuda(0), 512);
   void *at = b->data;
-  px__block_free(a);
-  px__block_free(b);
-  px_block *c = block_on(px_cuda(0), 1536);
+  px__allocation_free(a);
+  px__allocation_free(b);
+  px_allocation *c = block_on(px_cuda(0), 1536);
   CHECK(c->data == at);
-  px__block_free(c), px__block_free(wall), px__block_free(end);
+  px__allocation_free(c), px__allocation_free(wall), px__allocation_free(end);
 }
 
 PX_TEST(neighbours_merge_and_parts_are_counted) {
   simulate_plainly(1);
-  px_block *a = block_on(px_cuda(0), 512), *b = block_on(px_cuda(0), 512);
+  px_allocation *a = block_on(px_cuda(0), 512), *b = block_on(px_cuda(0), 512);
   CHECK_EQ(stat_of("inactive_split.all.current"), 1);
   CHECK_EQ(stat_of("inactive_split_bytes.all.current"), 2097152 - 1024);
-  px__block_free(a);
+  px__allocation_free(a);
   CHECK_EQ(stat_of("inactive_split.all.current"), 2);
-  px__block_free(b);
+  px__allocation_free(b);
   CHECK_EQ(stat_of("inactive_split.all.current"), 0);
   CHECK_EQ(stat_of("inactive_split_bytes.all.current"), 0);
   CHECK_EQ(stat_of("active.all.current"), 0);
@@ -118,7 +119,7 @@ PX_TEST(statistics_have_pytorchs_keys) {
 
 PX_TEST(peaks_and_sums_can_be_reset) {
   simulate_plainly(1);
-  px__block_free(block_on(px_cuda(0), 1000));
+  px__allocation_free(block_on(px_cuda(0), 1000));
   CHECK_EQ(px_memory_allocated_peak(0), 1024);
   OK(px_memory_reset_peak(0));
   CHECK_EQ(px_memory_allocated_peak(0), 0);
@@ -131,8 +132,8 @@ PX_TEST(peaks_and_sums_can_be_reset) {
 PX_TEST(out_of_memory_says_what_there_is) {
   setenv("PHLOX_SIM_MEMORY", "64M", 1);
   simulate_plainly(1);
-  px_block *held = block_on(px_cuda(0), 1000), *block = NULL;
-  FAILS(px__block_new(&block, 100 << 20, px_cuda(0)), PX_OUT_OF_MEMORY,
+  px_allocation *held = block_on(px_cuda(0), 1000), *block = NULL;
+  FAILS(px__allocation_new(&block, 100 << 20, px_cuda(0)), PX_OUT_OF_MEMORY,
         "CUDA out of memory. Tried to allocate 100.00 MiB. GPU 0 has a total capacity of 64.00 MiB "
         "of which 62.00 MiB is free. Including non-PyTorch memory, this process has 2.00 MiB "
         "memory in use. Of the allocated memory 1024 bytes is allocated by PyTorch, and 2.00 MiB "
@@ -142,14 +143,14 @@ PX_TEST(out_of_memory_says_what_there_is) {
         "cuda.html#optimizing-memory-usage-with-pytorch-cuda-alloc-conf)");
   CHECK_EQ(stat_of("num_ooms"), 1);
   CHECK_EQ(stat_of("num_alloc_retries"), 1);
-  px__block_free(held);
+  px__allocation_free(held);
 }
 
 PX_TEST(unused_segments_are_given_back_before_giving_up) {
   setenv("PHLOX_SIM_MEMORY", "64M", 1);
   simulate_plainly(1);
-  px__block_free(block_on(px_cuda(0), 40 << 20));
-  px__block_free(block_on(px_cuda(0), 60 << 20));
+  px__allocation_free(block_on(px_cuda(0), 40 << 20));
+  px__allocation_free(block_on(px_cuda(0), 60 << 20));
   CHECK_EQ(stat_of("num_ooms"), 0);
   CHECK_EQ(px_memory_reserved(0), 60 << 20);
 }
@@ -158,7 +159,7 @@ static void simulate_small(const char *memory) {
   setenv("PHLOX_SIM_MEMORY", memory, 1);
   simulate_plainly(1);
 }
-static px_block *block_of(px_stream *stream, size_t bytes) {
+static px_allocation *block_of(px_stream *stream, size_t bytes) {
   OK(px_stream_set_current(stream));
   return block_on(px_cuda(0), bytes);
 }
@@ -167,35 +168,35 @@ PX_TEST(free_neighbours_of_several_streams_serve_together_before_giving_up) {
   simulate_small("22M");
   OK(px_memory_configure("expandable_segments:False"));
   px_stream *first = default_stream(0), *second = new_stream(0);
-  px_block *a = block_of(first, 9 << 20), *b = block_of(second, 9 << 20);
-  px_block *c = block_of(first, 3 << 19);
+  px_allocation *a = block_of(first, 9 << 20), *b = block_of(second, 9 << 20);
+  px_allocation *c = block_of(first, 3 << 19);
   OK(fill(a, 1, 20));
   OK(px_stream_set_current(second));
   OK(fill(b, 1, 20));
-  px__block_free(a), px__block_free(b);
-  px_block *both = block_of(first, 17 << 20);
+  px__allocation_free(a), px__allocation_free(b);
+  px_allocation *both = block_of(first, 17 << 20);
   CHECK_EQ(px_memory_reserved(0), 20 << 20);
-  px__block_free(both), px__block_free(c);
+  px__allocation_free(both), px__allocation_free(c);
   px_release(second);
 }
 
 PX_TEST(pieces_for_large_requests_serve_small_ones_before_giving_up) {
   simulate_small("22M");
-  px_block *blocks[] = {block_on(px_cuda(0), 9 << 20), block_on(px_cuda(0), 1 << 20),
-                        block_on(px_cuda(0), 1 << 20), block_on(px_cuda(0), 512)};
+  px_allocation *blocks[] = {block_on(px_cuda(0), 9 << 20), block_on(px_cuda(0), 1 << 20),
+                             block_on(px_cuda(0), 1 << 20), block_on(px_cuda(0), 512)};
   CHECK_EQ(px_memory_allocated(0), (11 << 20) + 512);
-  px_block *large = block_on(px_cuda(0), 10 << 20);  // what is left serves large ones still
-  px__block_free(large);
-  for (int i = 0; i < PX_COUNT_OF(blocks); i++) px__block_free(blocks[i]);
+  px_allocation *large = block_on(px_cuda(0), 10 << 20);  // what is left serves large ones still
+  px__allocation_free(large);
+  for (int i = 0; i < PX_COUNT_OF(blocks); i++) px__allocation_free(blocks[i]);
   CHECK_EQ(stat_of("num_ooms"), 0);
 }
 
 PX_TEST(a_segment_is_as_small_as_will_do_before_giving_up) {
   simulate_small("30M");
-  px_block *a = block_on(px_cuda(0), 9 << 20), *b = block_on(px_cuda(0), 9 << 20);
-  px_block *c = block_on(px_cuda(0), 5 << 20);
+  px_allocation *a = block_on(px_cuda(0), 9 << 20), *b = block_on(px_cuda(0), 9 << 20);
+  px_allocation *c = block_on(px_cuda(0), 5 << 20);
   CHECK_EQ(px_memory_reserved(0), 24 << 20);  // in pages: 10, 8 and 6 MiB
-  px__block_free(a), px__block_free(b), px__block_free(c);
+  px__allocation_free(a), px__allocation_free(b), px__allocation_free(c);
 }
 
 PX_TEST(free_pages_make_way_for_a_large_one_where_segments_expand) {
@@ -203,19 +204,19 @@ PX_TEST(free_pages_make_way_for_a_large_one_where_segments_expand) {
   for (int expands = 0; expands < 2; expands++) {
     OK(px_memory_configure(expands ? "expandable_segments:True" : ""));
     OK(px_memory_empty_cache());
-    px_block *blocks[4];
+    px_allocation *blocks[4];
     for (int i = 0; i < 4; i++) blocks[i] = block_on(px_cuda(0), 30 << 20);
-    for (int i = 0; i < 4; i++) px__block_free(blocks[i]);
-    px_block *large = block_on(px_cuda(0), 50 << 20), *small = block_on(px_cuda(0), 512);
+    for (int i = 0; i < 4; i++) px__allocation_free(blocks[i]);
+    px_allocation *large = block_on(px_cuda(0), 50 << 20), *small = block_on(px_cuda(0), 512);
     CHECK_EQ(px_memory_reserved(0), (expands ? 122 : 172) << 20);
-    px__block_free(large), px__block_free(small);
+    px__allocation_free(large), px__allocation_free(small);
   }
   OK(px_memory_configure(""));
 }
 
-static px_block *hostage;
+static px_allocation *hostage;
 static void let_go(void) {
-  px__block_free(hostage);
+  px__allocation_free(hostage);
   hostage = NULL;
 }
 
@@ -224,7 +225,7 @@ PX_TEST(layers_above_are_asked_before_giving_up) {
   simulate_plainly(1);
   hostage = block_on(px_cuda(0), 40 << 20);
   px__reclaim_add(let_go);
-  px__block_free(block_on(px_cuda(0), 60 << 20));
+  px__allocation_free(block_on(px_cuda(0), 60 << 20));
   CHECK(!hostage);
 }
 
@@ -232,13 +233,13 @@ PX_TEST(pending_frees_are_waited_for_and_searched_again) {
   setenv("PHLOX_SIM_MEMORY", "64M", 1);
   simulate_plainly(1);
   px_stream *side = new_stream(0);
-  px_block *block = block_on(px_cuda(0), 60 << 20);
+  px_allocation *block = block_on(px_cuda(0), 60 << 20);
   OK(px_stream_set_current(side));
   OK(start("hold", fill_kernel, block, true, 1, 50));
   OK(px_stream_set_current(default_stream(0)));
-  px__block_free(block);
+  px__allocation_free(block);
   CHECK_EQ(stat_of("active.all.current"), 1);
-  px__block_free(block_on(px_cuda(0), 60 << 20));
+  px__allocation_free(block_on(px_cuda(0), 60 << 20));
   CHECK_EQ(stat_of("num_device_alloc"), 1);
   px_release(side);
 }
@@ -246,146 +247,147 @@ PX_TEST(pending_frees_are_waited_for_and_searched_again) {
 PX_TEST(a_fraction_limits_what_is_taken) {
   setenv("PHLOX_SIM_MEMORY", "64M", 1);
   simulate_plainly(1);
-  px_block *block;
+  px_allocation *block;
   FAILS(px_memory_set_fraction(1.5, 0), PX_VALUE,
         "Invalid fraction value: 1.5. Allowed range: 0~1");
   OK(px_memory_set_fraction(0.5, 0));
-  FAILS(px__block_new(&block, 40 << 20, px_cuda(0)), PX_OUT_OF_MEMORY, "32.00 MiB allowed; Of");
+  FAILS(px__allocation_new(&block, 40 << 20, px_cuda(0)), PX_OUT_OF_MEMORY,
+        "32.00 MiB allowed; Of");
   OK(px_memory_set_fraction(1, 0));
-  px__block_free(block_on(px_cuda(0), 40 << 20));
+  px__allocation_free(block_on(px_cuda(0), 40 << 20));
 }
 
 PX_TEST(a_refused_allocation_is_tried_again) {
   simulate_plainly(1);
-  px__block_free(block_on(px_cuda(0), 512));
+  px__allocation_free(block_on(px_cuda(0), 512));
   OK(px_fault_arm("device.alloc", 1, false));
-  px__block_free(block_on(px_cuda(0), 30 << 20));
+  px__allocation_free(block_on(px_cuda(0), 30 << 20));
   CHECK_EQ(stat_of("num_alloc_retries"), 1);
   OK(px_memory_empty_cache());
   OK(px_fault_arm("device.alloc", 1, true));
-  px_block *block;
-  FAILS(px__block_new(&block, 512, px_cuda(0)), PX_OUT_OF_MEMORY, "CUDA out of memory");
+  px_allocation *block;
+  FAILS(px__allocation_new(&block, 512, px_cuda(0)), PX_OUT_OF_MEMORY, "CUDA out of memory");
 }
 
 PX_TEST(without_the_cache_the_counters_stay_at_zero) {
   setenv("PYTORCH_NO_CUDA_MEMORY_CACHING", "1", 1);
   simulate_plainly(1);
-  px_block *block = block_on(px_cuda(0), 4096);
+  px_allocation *block = block_on(px_cuda(0), 4096);
   OK(fill(block, 9, 10));
   CHECK_EQ(first_of(block), 9);
   CHECK_EQ(px_memory_allocated(0), 0);
-  px__block_free(block);
+  px__allocation_free(block);
 }
 
 // ---- tickets
 // A block that a side stream is still using is freed; where does the next request get its memory?
-static void *after_busy_free(px_stream *side, px_block *block) {
+static void *after_busy_free(px_stream *side, px_allocation *block) {
   OK(px_stream_set_current(side));
   OK(fill(block, 1, 80));
   OK(px_stream_set_current(default_stream(0)));
-  px__block_free(block);
+  px__allocation_free(block);
   block = block_on(px_cuda(0), 30 << 20);
   void *at = block->data;
-  px__block_free(block);
+  px__allocation_free(block);
   return at;
 }
 
 PX_TEST(memory_that_another_stream_uses_is_not_reused) {
   simulate_plainly(1);
   px_stream *side = new_stream(0);
-  px_block *block = block_on(px_cuda(0), 30 << 20);
+  px_allocation *block = block_on(px_cuda(0), 30 << 20);
   void *at = block->data;
   CHECK(after_busy_free(side, block) != at);
   OK(px_device_synchronize(0));
-  px_block *a = block_on(px_cuda(0), 30 << 20), *b = block_on(px_cuda(0), 30 << 20);
+  px_allocation *a = block_on(px_cuda(0), 30 << 20), *b = block_on(px_cuda(0), 30 << 20);
   CHECK(a->data == at || b->data == at);
-  px__block_free(a), px__block_free(b);
+  px__allocation_free(a), px__allocation_free(b);
   px_release(side);
 }
 
 PX_TEST(memory_is_reused_when_the_use_is_ordered_before) {
   simulate_plainly(1);
   px_stream *side = new_stream(0);
-  px_block *block = block_on(px_cuda(0), 30 << 20);
+  px_allocation *block = block_on(px_cuda(0), 30 << 20);
   void *at = block->data;
   OK(px_stream_set_current(side));
   OK(fill(block, 1, 80));
   OK(px_stream_set_current(default_stream(0)));
   OK(px_stream_wait_stream(default_stream(0), side));
-  px__block_free(block);
+  px__allocation_free(block);
   block = block_on(px_cuda(0), 30 << 20);
   CHECK(block->data == at);
-  px__block_free(block);
+  px__allocation_free(block);
   px_release(side);
 }
 
-// A freed chunk rests; meanwhile its stream waits for another, by which the chunk beside it becomes
+// A freed block rests; meanwhile its stream waits for another, by which the block beside it becomes
 // free. Joined, they are ordered by that wait, not by what came before the rest.
 PX_TEST(a_chunk_that_rested_is_as_late_as_what_it_absorbs) {
   simulate_plainly(1);
   px_stream *side = new_stream(0), *third = new_stream(0);
-  px_block *x = block_on(px_cuda(0), 512), *y = block_on(px_cuda(0), 512);
+  px_allocation *x = block_on(px_cuda(0), 512), *y = block_on(px_cuda(0), 512);
   char *at = x->data;
   CHECK((char *)y->data == at + 512);
   OK(px_stream_set_current(side));
   OK(fill(y, 1, 80));
   OK(px_stream_set_current(default_stream(0)));
-  px__block_free(y);
-  px__block_free(x);
+  px__allocation_free(y);
+  px__allocation_free(x);
   OK(px_stream_wait_stream(default_stream(0), side));
   OK(px_stream_set_current(third));
-  px_block *other = block_on(px_cuda(0), 1024);
+  px_allocation *other = block_on(px_cuda(0), 1024);
   CHECK((char *)other->data < at || (char *)other->data >= at + 1024);
-  px__block_free(other);
+  px__allocation_free(other);
   px_release(side), px_release(third);
 }
 
 PX_TEST(record_stream_is_one_more_use) {
   simulate_plainly(1);
   px_stream *side = new_stream(0);
-  px_block *busy = block_on(px_cuda(0), 512), *block = block_on(px_cuda(0), 30 << 20);
+  px_allocation *busy = block_on(px_cuda(0), 512), *block = block_on(px_cuda(0), 30 << 20);
   void *at = block->data;
   OK(px_stream_set_current(side));
   OK(fill(busy, 1, 80));
   OK(px_stream_set_current(default_stream(0)));
-  OK(px__block_record_stream(block, side));
-  px__block_free(block);
+  OK(px__allocation_record_stream(block, side));
+  px__allocation_free(block);
   block = block_on(px_cuda(0), 30 << 20);
   CHECK(block->data != at);
-  px__block_free(block), px__block_free(busy);
+  px__allocation_free(block), px__allocation_free(busy);
   px_release(side);
 }
 
 PX_TEST(memory_that_was_handed_out_waits_for_every_stream) {
   simulate_plainly(1);
   px_stream *side = new_stream(0);
-  px_block *busy = block_on(px_cuda(0), 512), *block = block_on(px_cuda(0), 30 << 20);
+  px_allocation *busy = block_on(px_cuda(0), 512), *block = block_on(px_cuda(0), 30 << 20);
   void *at = block->data;
   OK(px_stream_set_current(side));
   OK(fill(busy, 1, 80));
   OK(px_stream_set_current(default_stream(0)));
-  px__block_hand_out(block);
-  px__block_free(block);
+  px__allocation_expose(block);
+  px__allocation_free(block);
   block = block_on(px_cuda(0), 30 << 20);
   CHECK(block->data != at);
-  px__block_free(block), px__block_free(busy);
+  px__allocation_free(block), px__allocation_free(busy);
   px_release(side);
 }
 
 PX_TEST(idle_memory_of_one_stream_serves_another_when_that_is_safe) {
   simulate_plainly(1);
   px_stream *side = new_stream(0);
-  px_block *block = block_on(px_cuda(0), 30 << 20);
+  px_allocation *block = block_on(px_cuda(0), 30 << 20);
   void *at = block->data;
   OK(fill(block, 1, 80));
-  px__block_free(block);
+  px__allocation_free(block);
   OK(px_stream_set_current(side));
   block = block_on(px_cuda(0), 30 << 20);
   CHECK(block->data != at);  // the default stream is still at it
   OK(px_stream_wait_stream(side, default_stream(0)));
-  px_block *other = block_on(px_cuda(0), 30 << 20);
+  px_allocation *other = block_on(px_cuda(0), 30 << 20);
   CHECK(other->data == at);
-  px__block_free(block), px__block_free(other);
+  px__allocation_free(block), px__allocation_free(other);
   px_release(side);
 }
 
@@ -394,14 +396,14 @@ PX_TEST(no_two_live_blocks_share_memory) {
   setenv("PHLOX_SIM_DELAY", "200", 1);
   simulate_plainly(1);
   px_stream *streams[3] = {default_stream(0), new_stream(0), new_stream(0)};
-  px_block *live[24] = {0};
+  px_allocation *live[24] = {0};
   unsigned seed = 1;
   for (int step = 0; step < 1500; step++) {
     int i = rand_r(&seed) % 24, s = rand_r(&seed) % 3;
     if (live[i]) {
       OK(px_stream_set_current(streams[live[i]->bytes / 8 % 3]));
       CHECK_EQ(first_of(live[i]), i);
-      px__block_free(live[i]);
+      px__allocation_free(live[i]);
       live[i] = NULL;
       continue;
     }
@@ -415,18 +417,18 @@ PX_TEST(no_two_live_blocks_share_memory) {
       OK(look(live[i]));
     }
   }
-  for (int i = 0; i < 24; i++) px__block_free(live[i]);
+  for (int i = 0; i < 24; i++) px__allocation_free(live[i]);
   OK(px_memory_empty_cache());
   CHECK_EQ(px_memory_reserved(0), 0);
 }
 
 PX_TEST(a_grown_segment_may_use_a_recycled_record) {
   simulate_plainly(1);
-  px__block_free(block_on(px_cuda(0), 512));  // the record of its rest is now spare
-  px_block *a = block_on(px_cuda(0), 3 << 20), *b = block_on(px_cuda(0), 3 << 20);
-  px__block_free(b);
+  px__allocation_free(block_on(px_cuda(0), 512));  // the record of its rest is now spare
+  px_allocation *a = block_on(px_cuda(0), 3 << 20), *b = block_on(px_cuda(0), 3 << 20);
+  px__allocation_free(b);
   CHECK_EQ(stat_of("active.all.current"), 1);
-  px__block_free(a);
+  px__allocation_free(a);
   CHECK_EQ(stat_of("inactive_split.all.current"), 0);
 }
 
@@ -439,11 +441,11 @@ static void add_block(const px_memory_block *block, void *context) {
 
 PX_TEST(the_snapshot_lists_every_block) {
   simulate_plainly(1);
-  px_block *a = block_on(px_cuda(0), 512), *b = block_on(px_cuda(0), 3 << 20);
+  px_allocation *a = block_on(px_cuda(0), 512), *b = block_on(px_cuda(0), 3 << 20);
   OK(px_memory_snapshot(0, add_block, NULL));
   CHECK_EQ(block_count, 4);
   CHECK_EQ(segment_bytes, px_memory_reserved(0));
-  px__block_free(a), px__block_free(b);
+  px__allocation_free(a), px__allocation_free(b);
 }
 
 // ---- the history
@@ -470,13 +472,13 @@ static void check_actions(const char *wanted) {
 
 PX_TEST(the_history_has_what_happened) {
   simulate_plainly(1);
-  px_block *before = block_on(px_cuda(0), 4096);
+  px_allocation *before = block_on(px_cuda(0), 4096);
   CHECK(!px_memory_recording());
   record(100, PX_HISTORY_ALL);
   CHECK(px_memory_recording());
   px_site_set("history.c", 7);
-  px_block *block = block_on(px_cuda(0), 3 << 20);
-  px__block_free(block), px__block_free(before);
+  px_allocation *block = block_on(px_cuda(0), 3 << 20);
+  px__allocation_free(block), px__allocation_free(before);
   OK(px_memory_empty_cache());
   check_actions(
       "segment_map alloc free_requested free_completed free_requested free_completed "
@@ -493,11 +495,11 @@ PX_TEST(the_history_has_what_happened) {
 PX_TEST(the_history_keeps_the_latest_events) {
   simulate_plainly(1);
   record(4, PX_HISTORY_NO_STACKS);
-  for (size_t i = 1; i <= 3; i++) px__block_free(block_on(px_cuda(0), i * 100));
+  for (size_t i = 1; i <= 3; i++) px__allocation_free(block_on(px_cuda(0), i * 100));
   check_actions("free_completed alloc free_requested free_completed");
   CHECK(seen[0].size == 200 && seen[3].size == 300 && !seen[3].stack);
   record(0, PX_HISTORY_LIVE);
-  px__block_free(block_on(px_cuda(0), 100));
+  px__allocation_free(block_on(px_cuda(0), 100));
   CHECK_EQ(events_now(), 0);
   FAILS(px_memory_record(&(px_memory_history){.max_entries = -1}), PX_VALUE,
         "max_entries must not be negative, but it is -1");
@@ -506,25 +508,25 @@ PX_TEST(the_history_keeps_the_latest_events) {
 PX_TEST(a_block_that_another_stream_uses_is_requested_before_it_is_completed) {
   simulate_plainly(1);
   px_stream *side = new_stream(0);
-  px_block *block = block_on(px_cuda(0), 3 << 20);
+  px_allocation *block = block_on(px_cuda(0), 3 << 20);
   px_memory_history history = {.max_entries = 9, .skipped = 1u << PX_MEMORY_ALLOC};
   OK(px_memory_record(&history));
   OK(px_stream_set_current(side));
   OK(fill(block, 1, 50));
-  px__block_free(block);
+  px__allocation_free(block);
   check_actions("free_requested");
   OK(px_stream_synchronize(side));
-  px_block *other = block_on(px_cuda(0), 512);
+  px_allocation *other = block_on(px_cuda(0), 512);
   check_actions("free_requested free_completed segment_map");
-  px__block_free(other);
+  px__allocation_free(other);
   px_release(side);
 }
 
 PX_TEST(a_request_that_fails_is_in_the_history) {
   simulate_plainly(1);
   record(9, PX_HISTORY_ALLOCATIONS);
-  px_block *block;
-  CHECK(px__block_new(&block, (size_t)1 << 50, px_cuda(0)) == PX_OUT_OF_MEMORY);
+  px_allocation *block;
+  CHECK(px__allocation_new(&block, (size_t)1 << 50, px_cuda(0)) == PX_OUT_OF_MEMORY);
   check_actions("oom");
   CHECK(seen[0].size == (int64_t)1 << 50 && seen[0].free_bytes > 0 && seen[0].stack);
 }
@@ -536,103 +538,103 @@ static void keep_stack(const px_memory_block *block, void *context) {
 PX_TEST(out_of_memory_says_who_asked_and_who_has_what) {
   setenv("PHLOX_SIM_MEMORY", "64M", 1);
   simulate_plainly(1);
-  px_block *blocks[6], *block;
-  px__block_free(block_on(px_cuda(0), 512));
-  px_block *before = block_on(px_cuda(0), 512);
+  px_allocation *blocks[6], *block;
+  px__allocation_free(block_on(px_cuda(0), 512));
+  px_allocation *before = block_on(px_cuda(0), 512);
   record(0, PX_HISTORY_LIVE);
   px__caller = "linear";
   for (int i = 0; i < 6; i++) {
     px_site_set("net.c", i < 4 ? 7 : 8);
     blocks[i] = block_on(px_cuda(0), 9 << 20);
   }
-  FAILS(px__block_new(&block, 12 << 20, px_cuda(0)), PX_OUT_OF_MEMORY,
+  FAILS(px__allocation_new(&block, 12 << 20, px_cuda(0)), PX_OUT_OF_MEMORY,
         "conf)\n"
-        "Asked for by linear at net.c:8.\n"
-        "The largest of the free pieces, 2.00 MiB in all, has 2.00 MiB.\n"
-        "What lives, by op and line:\n"
+        "Requested by linear at net.c:8.\n"
+        "Free in blocks: 2.00 MiB, the largest has 2.00 MiB.\n"
+        "Live memory by op and line:\n"
         "  36.00 MiB in 4 blocks: linear at net.c:7\n"
         "  18.00 MiB in 2 blocks: linear at net.c:8\n"
         "  512 bytes from before the history\n"
-        "What would have helped: ");
+        "Possible remedy: ");
   px__caller = NULL;
   px_site_set(NULL, 0);
-  for (int i = 0; i < 6; i++) px__block_free(blocks[i]);
-  px__block_free(before);
+  for (int i = 0; i < 6; i++) px__allocation_free(blocks[i]);
+  px__allocation_free(before);
 }
 
 PX_TEST(out_of_memory_says_what_would_have_helped) {
   setenv("PHLOX_SIM_MEMORY", "64M", 1);
   simulate_plainly(1);
-  px_block *held = block_on(px_cuda(0), 40 << 20), *block;
-  FAILS(px__block_new(&block, 30 << 20, px_cuda(0)), PX_OUT_OF_MEMORY,
-        "What would have helped: 6.00 MiB less in use at this time");
+  px_allocation *held = block_on(px_cuda(0), 40 << 20), *block;
+  FAILS(px__allocation_new(&block, 30 << 20, px_cuda(0)), PX_OUT_OF_MEMORY,
+        "Possible remedy: 6.00 MiB less in use at this time");
   OK(px_memory_set_fraction(0.75, 0));
-  FAILS(px__block_new(&block, 20 << 20, px_cuda(0)), PX_OUT_OF_MEMORY,
-        "What would have helped: a higher limit (set_per_process_memory_fraction), since the "
+  FAILS(px__allocation_new(&block, 20 << 20, px_cuda(0)), PX_OUT_OF_MEMORY,
+        "Possible remedy: a higher limit (set_per_process_memory_fraction), since the "
         "device has 24.00 MiB unused.");
-  px__block_free(held);
+  px__allocation_free(held);
 }
 
 PX_TEST(a_live_block_keeps_where_it_was_allocated) {
   simulate_plainly(1);
   record(0, PX_HISTORY_LIVE);
   px__caller = "convolve";
-  px_block *block = block_on(px_cuda(0), 4096);
+  px_allocation *block = block_on(px_cuda(0), 4096);
   px__caller = NULL;
   OK(px_memory_record(NULL));
   const px_traceback *stack = NULL;
   OK(px_memory_snapshot(0, keep_stack, &stack));
   CHECK_TEXT(stack->op, "convolve");
-  px__block_free(block);
+  px__allocation_free(block);
   block = block_on(px_cuda(0), 4096);  // the same memory, of which no history was recorded
   OK(px_memory_snapshot(0, keep_stack, &stack));
   CHECK(!stack);
-  px__block_free(block);
+  px__allocation_free(block);
 }
 
 PX_TEST(without_memory_for_it_the_history_is_short_and_the_program_is_well) {
   simulate_plainly(1);
-  px_block *block = block_on(px_cuda(0), 512);
+  px_allocation *block = block_on(px_cuda(0), 512);
   for (int n = 1; n < 6; n++) {
     record(1000, PX_HISTORY_ALL);
     px_site_set("fault.c", n);
-    px_block *more = block_on(px_cuda(0), 3 << 20);
+    px_allocation *more = block_on(px_cuda(0), 3 << 20);
     OK(px_fault_arm("alloc", n, false));
-    px__block_free(more);
+    px__allocation_free(more);
     px_fault_disarm_all();
   }
-  px__block_free(block);
+  px__allocation_free(block);
   CHECK_EQ(stat_of("allocated_bytes.all.current"), 0);
 }
 
 // ---- page-locked memory
 PX_TEST(pinned_memory_is_exact_and_reused) {
   simulate_plainly(1);
-  px_block *block = pinned_block(5 << 20);
+  px_allocation *block = pinned_block(5 << 20);
   void *at = block->data;
   CHECK(block->pinned && block->device.type == PX_CPU);
-  px__block_free(block);
+  px__allocation_free(block);
   block = pinned_block(5 << 20);
   CHECK(block->data == at);
-  px__block_free(block);
+  px__allocation_free(block);
   block = pinned_block(0);
   CHECK(!block->pinned && !block->data);
-  px__block_free(block);
+  px__allocation_free(block);
 }
 
 PX_TEST(pinned_memory_is_reused_only_after_its_copies) {
   simulate_plainly(1);
-  px_block *device = block_on(px_cuda(0), 1 << 20), *block = pinned_block(1 << 20);
+  px_allocation *device = block_on(px_cuda(0), 1 << 20), *block = pinned_block(1 << 20);
   void *at = block->data;
   OK(fill(device, 4, 80));
-  OK(px__copy_blocks(block, 0, device, 0, 1 << 20, true));
-  px__block_free(block);
-  px_block *other = pinned_block(1 << 20);
+  OK(px__copy_bytes(block, 0, device, 0, 1 << 20, true));
+  px__allocation_free(block);
+  px_allocation *other = pinned_block(1 << 20);
   CHECK(other->data != at);
   OK(px_device_synchronize(0));
   block = pinned_block(1 << 20);
   CHECK(block->data == at);
-  px__block_free(block), px__block_free(other), px__block_free(device);
+  px__allocation_free(block), px__allocation_free(other), px__allocation_free(device);
 }
 
 static int64_t host_allocs, host_allocated;  // by the last look at the statistics
@@ -662,40 +664,41 @@ static void simulate_without_pages(void) {
 
 PX_TEST(pinned_memory_survives_a_refusal) {
   simulate_plainly(1);
-  px__block_free(pinned_block(4096));
+  px__allocation_free(pinned_block(4096));
   OK(px_fault_arm("host.alloc", 1, false));
-  px__block_free(pinned_block(4 << 20));
+  px__allocation_free(pinned_block(4 << 20));
   OK(px_fault_arm("host.alloc", 1, true));
-  px_block *block;
-  CHECK(px__block_new_pinned(&block, 8 << 20) != PX_OK);
+  px_allocation *block;
+  CHECK(px__allocation_new_pinned(&block, 8 << 20) != PX_OK);
   px_fault_disarm_all();
-  px__block_free(pinned_block(8 << 20));
+  px__allocation_free(pinned_block(8 << 20));
   host_is_given_back();
 }
 
 PX_TEST(arenas_of_pinned_memory_survive_a_refusal) {
   simulate_without_pages();
-  px__block_free(pinned_block(4096));
+  px__allocation_free(pinned_block(4096));
   OK(px_fault_arm("host.alloc", 1, false));
-  px__block_free(pinned_block(4 << 20));  // the arena of the first goes back before this is had
+  px__allocation_free(
+      pinned_block(4 << 20));  // the arena of the first goes back before this is had
   CHECK_EQ(host_bytes(), 4 << 20);
   OK(px_fault_arm("host.alloc", 1, true));
-  px_block *block;
-  CHECK(px__block_new_pinned(&block, 8 << 20) != PX_OK);
+  px_allocation *block;
+  CHECK(px__allocation_new_pinned(&block, 8 << 20) != PX_OK);
   px_fault_disarm_all();
   CHECK_EQ(host_bytes(), 0);
 }
 
 static void pieces_serve_together(void) {
-  px_block *whole = pinned_block(8 << 20);
+  px_allocation *whole = pinned_block(8 << 20);
   void *at = whole->data;
-  px__block_free(whole);
-  px_block *a = pinned_block(3 << 20), *b = pinned_block(5 << 20);
+  px__allocation_free(whole);
+  px_allocation *a = pinned_block(3 << 20), *b = pinned_block(5 << 20);
   CHECK(a->data == at && (char *)b->data == (char *)at + (3 << 20));
-  px__block_free(a), px__block_free(b);
+  px__allocation_free(a), px__allocation_free(b);
   whole = pinned_block(8 << 20);
   CHECK(whole->data == at);
-  px__block_free(whole);
+  px__allocation_free(whole);
   CHECK_EQ(host_bytes(), 8 << 20);
   CHECK_EQ(host_allocs, 1);
   host_is_given_back();
@@ -711,90 +714,90 @@ PX_TEST(pieces_of_arenas_serve_together_when_they_are_idle) {
 
 PX_TEST(a_small_pinned_block_leaves_the_rest_of_its_arena_to_others) {
   simulate_without_pages();
-  px_block *a = pinned_block(300), *b = pinned_block(1 << 20), *c = pinned_block(700 << 10);
+  px_allocation *a = pinned_block(300), *b = pinned_block(1 << 20), *c = pinned_block(700 << 10);
   CHECK_EQ(host_bytes(), 2 << 20);
   CHECK((char *)b->data == (char *)a->data + 512 && (char *)c->data == (char *)b->data + (1 << 20));
-  px__block_free(b);
+  px__allocation_free(b);
   OK(px_memory_empty_host_cache());  // nothing of an arena goes back while some of it is used
   CHECK_EQ(host_bytes(), 2 << 20);
-  px__block_free(a), px__block_free(c);
+  px__allocation_free(a), px__allocation_free(c);
   host_is_given_back();
 }
 
 PX_TEST(pinned_memory_has_the_pages_that_its_blocks_touch) {
   simulate_plainly(1);
-  px_block *a = pinned_block(300), *b = pinned_block(5 << 20), *c = pinned_block(300);
+  px_allocation *a = pinned_block(300), *b = pinned_block(5 << 20), *c = pinned_block(300);
   memset(b->data, 1, b->bytes);
   CHECK_EQ(host_bytes(), 6 << 20);
-  px__block_free(b);
+  px__allocation_free(b);
   OK(px_memory_empty_host_cache());  // a's page and c's stay
   CHECK_EQ(host_bytes(), 4 << 20);
   b = pinned_block(5 << 20);
   memset(b->data, 1, b->bytes);
   CHECK_EQ(host_bytes(), 6 << 20);
-  px__block_free(a), px__block_free(b), px__block_free(c);
+  px__allocation_free(a), px__allocation_free(b), px__allocation_free(c);
   host_is_given_back();
 }
 
 PX_TEST(without_memory_for_a_record_pinned_memory_is_as_before) {
   simulate_plainly(1);
-  px_block *all = pinned_block(8 << 20), *part;
+  px_allocation *all = pinned_block(8 << 20), *part;
   void *at = all->data;
-  px__block_free(all);
+  px__allocation_free(all);
   OK(px_fault_arm("alloc", 1, false));
-  FAILS(px__block_new_pinned(&part, 3 << 20), PX_NOMEM, "");
+  FAILS(px__allocation_new_pinned(&part, 3 << 20), PX_NOMEM, "");
   px_fault_disarm_all();
   part = pinned_block(3 << 20);
   CHECK(part->data == at);
-  px__block_free(part);
+  px__allocation_free(part);
   host_is_given_back();
 }
 
 PX_TEST(without_memory_for_a_record_a_piece_of_an_arena_stays_whole) {
   simulate_without_pages();
-  px_block *all = pinned_block(8 << 20);
+  px_allocation *all = pinned_block(8 << 20);
   void *at = all->data;
-  px__block_free(all);
+  px__allocation_free(all);
   OK(px_fault_arm("alloc", 1, false));
-  px_block *part = pinned_block(3 << 20);
+  px_allocation *part = pinned_block(3 << 20);
   px_fault_disarm_all();
   CHECK(part->data == at);
-  px__block_free(part);
+  px__allocation_free(part);
   host_is_given_back();
 }
 
 PX_TEST(pinned_memory_past_the_allowance_goes_back_for_what_does_not_fit) {
   simulate_plainly(1);
-  px_block *held = NULL;
+  px_allocation *held = NULL;
   for (size_t mib = 40; mib < 400; mib += 40) {
-    px_block *block = pinned_block(mib << 20);
-    px__block_free(held), held = block;
+    px_allocation *block = pinned_block(mib << 20);
+    px__allocation_free(held), held = block;
     size_t most = (2 * mib - 40) << 20;  // of this one and the one before
     CHECK(host_bytes() <= (int64_t)(most + most / 32 + (4 << 20)));
   }
-  px__block_free(held);
+  px__allocation_free(held);
   host_is_given_back();
 }
 
 PX_TEST(arenas_past_the_allowance_go_back_for_what_does_not_fit) {
   simulate_without_pages();
-  for (size_t mib = 40; mib < 400; mib += 40) px__block_free(pinned_block(mib << 20));
+  for (size_t mib = 40; mib < 400; mib += 40) px__allocation_free(pinned_block(mib << 20));
   CHECK_EQ(host_bytes(), 360 << 20);  // each arena made way for the next
   host_is_given_back();
 }
 
 static void count_and_allocate(const px_memory_block *row, void *rows) {
   ++*(int64_t *)rows;
-  px__block_free(block_on(px_cuda(0), 3 << 20));
+  px__allocation_free(block_on(px_cuda(0), 3 << 20));
 }
 
 PX_TEST(a_list_of_all_memory_may_be_read_by_functions_that_free) {
   simulate_plainly(1);
-  px_block *block = block_on(px_cuda(0), 4096);
+  px_allocation *block = block_on(px_cuda(0), 4096);
   int64_t rows = 0;
   OK(px_memory_snapshot(0, count_and_allocate, &rows));
   CHECK_EQ(rows, 2);  // the block, and what is left of its segment
-  px__block_free(block);
+  px__allocation_free(block);
 }
 
 // ---- scratch memory
@@ -822,8 +825,8 @@ PX_TEST(scratch_memory_takes_what_idle_segments_hold) {
   simulate_plainly(1);
   px__device *d;
   OK(px__device_get(&d, 0));
-  px__block_free(block_on(px_cuda(0), 40 << 20));
-  px_block *held = block_on(px_cuda(0), 1000);
+  px__allocation_free(block_on(px_cuda(0), 40 << 20));
+  px_allocation *held = block_on(px_cuda(0), 1000);
   px_launch launch = {.op = "convolve"};
   px__device_lock(d);
   px__scratch_here.device = d;
@@ -832,43 +835,43 @@ PX_TEST(scratch_memory_takes_what_idle_segments_hold) {
   px__scratch_here.device = NULL;
   px__device_unlock(d);
   px__scratch_drop();
-  px__block_free(held);
+  px__allocation_free(held);
 }
 
 // ---- pools of the program's own
 static bool is_of(px_memory_pool *pool, const void *data) {
   px__device *d;
   OK(px__device_get(&d, 0));
-  px__block *block = px__pool_block_at(d, data);
+  px__allocation *block = px__pool_allocation_at(d, data);
   px_graph_pool name = px_memory_pool_name(pool);
-  px__room *room = ((px__chunk *)block)->segment->room;
-  return room && room->name.own == name.own && room->name.shared == name.shared;
+  px__private_pool *own = ((px__block *)block)->segment->private_pool;
+  return own && own->name.own == name.own && own->name.shared == name.shared;
 }
 
 PX_TEST(a_pool_serves_the_thread_that_has_begun_it) {
   simulate_plainly(1);
   PX_SCOPED(px_memory_pool) pool = NULL;
   OK(px_memory_pool_new(&pool, -1));
-  px_block *before = block_on(px_cuda(0), 1 << 20);
+  px_allocation *before = block_on(px_cuda(0), 1 << 20);
   OK(px_memory_pool_begin(pool, -1));
-  px_block *inside = block_on(px_cuda(0), 1 << 20);
+  px_allocation *inside = block_on(px_cuda(0), 1 << 20);
   CHECK(is_of(pool, inside->data));
   void *at = inside->data;
-  px__block_free(inside);
+  px__allocation_free(inside);
   inside = block_on(px_cuda(0), 1 << 20);
   CHECK(inside->data == at);
   OK(px_memory_pool_end(pool, -1));
-  px__block_free(before);
-  px_block *after = block_on(px_cuda(0), 1 << 20);
+  px__allocation_free(before);
+  px_allocation *after = block_on(px_cuda(0), 1 << 20);
   CHECK(after->data != at);
-  px__block_free(after);
-  px__block_free(inside);
+  px__allocation_free(after);
+  px__allocation_free(inside);
 }
 
 static void *allocate_in_thread(void *unused) {
-  px_block *block = block_on(px_cuda(0), 4096);
+  px_allocation *block = block_on(px_cuda(0), 4096);
   void *at = block->data;
-  px__block_free(block);
+  px__allocation_free(block);
   return at;
 }
 
@@ -879,15 +882,15 @@ PX_TEST(what_a_pool_reserves_is_counted_for_it) {
   int64_t value;
   OK(px_memory_pool_new(&pool, 0));
   OK(px_memory_pool_begin(pool, 0));
-  px_block *small = block_on(px_cuda(0), 4096), *large = block_on(px_cuda(0), 12 << 20);
+  px_allocation *small = block_on(px_cuda(0), 4096), *large = block_on(px_cuda(0), 12 << 20);
   OK(px_memory_pool_end(pool, 0));
   px_graph_pool name = px_memory_pool_name(pool);
   snprintf(key, sizeof key, "reserved_bytes_by_private_pools.%d_%d.all.current", (int)name.own,
            (int)name.shared);
   CHECK_EQ(stat_of(key), 14 << 20);
-  px__block_free(block_on(px_cuda(0), 12 << 20));  // not the pool's
+  px__allocation_free(block_on(px_cuda(0), 12 << 20));  // not the pool's
   CHECK_EQ(stat_of(key), 14 << 20);
-  px__block_free(small), px__block_free(large);
+  px__allocation_free(small), px__allocation_free(large);
   OK(px_memory_empty_cache());
   CHECK_EQ(stat_of(key), 14 << 20);  // the pool keeps it
   px_release(PX_MOVE(pool));
@@ -900,9 +903,9 @@ PX_TEST(a_pool_does_not_serve_other_threads) {
   PX_SCOPED(px_memory_pool) pool = NULL;
   OK(px_memory_pool_new(&pool, 0));
   OK(px_memory_pool_begin(pool, 0));
-  px_block *inside = block_on(px_cuda(0), 4096);
+  px_allocation *inside = block_on(px_cuda(0), 4096);
   void *at = inside->data, *other;
-  px__block_free(inside);
+  px__allocation_free(inside);
   pthread_t thread;
   CHECK_EQ(pthread_create(&thread, NULL, allocate_in_thread, NULL), 0);
   pthread_join(thread, &other);
@@ -920,16 +923,16 @@ PX_TEST(pools_nest_and_end_in_order) {
   FAILS(px_memory_pool_end(outer, 0), PX_RUNTIME, "did not begin this pool of memory last");
   OK(px_memory_pool_begin(outer, 0));
   OK(px_memory_pool_begin(inner, 0));
-  px_block *block = block_on(px_cuda(0), 100);
+  px_allocation *block = block_on(px_cuda(0), 100);
   CHECK(is_of(inner, block->data));
-  px__block_free(block);
+  px__allocation_free(block);
   FAILS(px_memory_pool_end(outer, 0), PX_RUNTIME, "did not begin this pool of memory last");
   OK(px_memory_pool_uses(&uses, inner));
   CHECK_EQ(uses, 2);
   OK(px_memory_pool_end(inner, 0));
   block = block_on(px_cuda(0), 100);
   CHECK(is_of(outer, block->data));
-  px__block_free(block);
+  px__allocation_free(block);
   OK(px_memory_pool_end(outer, 0));
 }
 
@@ -938,14 +941,14 @@ PX_TEST(a_pool_that_ends_gives_back_what_is_free) {
   px_memory_pool *pool;
   OK(px_memory_pool_new(&pool, 0));
   OK(px_memory_pool_begin(pool, 0));
-  px_block *held = block_on(px_cuda(0), 30 << 20);
-  px__block_free(block_on(px_cuda(0), 40 << 20));
+  px_allocation *held = block_on(px_cuda(0), 30 << 20);
+  px__allocation_free(block_on(px_cuda(0), 40 << 20));
   OK(px_memory_pool_end(pool, 0));
   OK(px_memory_empty_cache());
   CHECK_EQ(px_memory_reserved(0), 70 << 20);
   px_release(pool);
   CHECK_EQ(px_memory_reserved(0), 30 << 20);
-  px__block_free(held);
+  px__allocation_free(held);
   OK(px_memory_empty_cache());
   CHECK_EQ(px_memory_reserved(0), 0);
 }

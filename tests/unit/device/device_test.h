@@ -27,7 +27,7 @@ static inline px_status index_kernel(const px_launch *l) {
 static inline px_status nothing_kernel(const px_launch *l) { return PX_OK; }
 
 // Launches a kernel over a whole block on the device's current stream.
-static inline px_status start(const char *op, px_kernel kernel, px_block *block, bool write,
+static inline px_status start(const char *op, px_kernel kernel, px_allocation *block, bool write,
                               int64_t value, int64_t ms) {
   int64_t size = (int64_t)block->bytes / 8, stride = 1;
   px_operand operand = {
@@ -40,31 +40,31 @@ static inline px_status start(const char *op, px_kernel kernel, px_block *block,
                       .operands = &operand,
                       .params = params,
                       .compute = PX_DTYPE_NONE};
-  px_access access = {.block = block, .end = block->bytes, .write = write};
+  px_access access = {.allocation = block, .end = block->bytes, .write = write};
   return px__launch(block->device, &launch, &access, 1);
 }
-static inline px_status fill(px_block *block, int64_t value, int64_t ms) {
+static inline px_status fill(px_allocation *block, int64_t value, int64_t ms) {
   return start("fill", fill_kernel, block, true, value, ms);
 }
-static inline px_status look(px_block *block) {
+static inline px_status look(px_allocation *block) {
   return start("look", nothing_kernel, block, false, 0, 0);
 }
-static inline px_block *block_on(px_device device, size_t bytes) {
-  px_block *block;
-  OK(px__block_new(&block, bytes, device));
+static inline px_allocation *block_on(px_device device, size_t bytes) {
+  px_allocation *block;
+  OK(px__allocation_new(&block, bytes, device));
   return block;
 }
-static inline px_block *pinned_block(size_t bytes) {
-  px_block *block;
-  OK(px__block_new_pinned(&block, bytes));
+static inline px_allocation *pinned_block(size_t bytes) {
+  px_allocation *block;
+  OK(px__allocation_new_pinned(&block, bytes));
   return block;
 }
 // The first number of a block, fetched by a copy that waits.
-static inline int64_t first_of(px_block *block) {
-  px_block *host = block_on(px_cpu(), 8);
-  OK(px__copy_blocks(host, 0, block, 0, 8, false));
+static inline int64_t first_of(px_allocation *block) {
+  px_allocation *host = block_on(px_cpu(), 8);
+  OK(px__copy_bytes(host, 0, block, 0, 8, false));
   int64_t value = *(int64_t *)host->data;
-  px__block_free(host);
+  px__allocation_free(host);
   return value;
 }
 static inline px_stream *new_stream(int device) {

@@ -3,17 +3,17 @@
 #include "device_test.h"
 
 PX_TEST(a_kernel_error_on_the_cpu_rises_at_the_call) {
-  px_block *block = block_on(px_cpu(), 64);
+  px_allocation *block = block_on(px_cpu(), 64);
   FAILS(start("index", index_kernel, block, true, 0, 0), PX_INDEX,
         "index 5 is out of bounds for dimension 0 with size 2");
   OK(fill(block, 2, 0));
   CHECK_EQ(((int64_t *)block->data)[7], 2);
-  px__block_free(block);
+  px__allocation_free(block);
 }
 
 PX_TEST(a_kernel_error_on_a_device_names_op_and_line) {
   simulate_plainly(1);
-  px_block *block = block_on(px_cuda(0), 64);
+  px_allocation *block = block_on(px_cuda(0), 64);
   px_site_set("train.py", 12);
   OK(start("index", index_kernel, block, true, 0, 0));
   px_site_set("train.py", 13);
@@ -23,32 +23,32 @@ PX_TEST(a_kernel_error_on_a_device_names_op_and_line) {
         "default stream of cuda:0, launched at train.py:12");
   OK(px_device_synchronize(0));
   CHECK_EQ(first_of(block), 2);  // the context lives
-  px__block_free(block);
+  px__allocation_free(block);
 }
 
 PX_TEST(a_kernel_error_names_the_op_that_the_program_called) {
   simulate_plainly(1);
-  px_block *block = block_on(px_cuda(0), 64);
+  px_allocation *block = block_on(px_cuda(0), 64);
   px__caller = "gather";
   OK(start("index", index_kernel, block, true, 0, 0));
   px__caller = NULL;
   FAILS(px_device_synchronize(0), PX_INDEX, "It was reported by gather (kernel index) on the");
-  px__block_free(block);
+  px__allocation_free(block);
 }
 
 PX_TEST(blocking_launches_fail_at_the_call) {
   setenv("CUDA_LAUNCH_BLOCKING", "1", 1);
   simulate_plainly(1);
-  px_block *block = block_on(px_cuda(0), 64);
+  px_allocation *block = block_on(px_cuda(0), 64);
   FAILS(start("index", index_kernel, block, true, 0, 0), PX_INDEX, "index 5 is out of bounds");
-  px__block_free(block);
+  px__allocation_free(block);
 }
 
 static px_status wrecking_kernel(const px_launch *l) { return PX_RUNTIME; }
 
 PX_TEST(a_broken_device_names_the_launch_that_broke_it) {
   simulate_plainly(1);
-  px_block *block = block_on(px_cuda(0), 64);
+  px_allocation *block = block_on(px_cuda(0), 64);
   px_site_set("train.py", 12);
   OK(start("wreck", wrecking_kernel, block, true, 0, 0));
   px_site_set("train.py", 13);
@@ -59,72 +59,72 @@ PX_TEST(a_broken_device_names_the_launch_that_broke_it) {
           "at train.py:12");
   FAILS(fill(block, 1, 0), PX_ACCELERATOR, "launched at train.py:12");
   FAILS(px_stream_synchronize(default_stream(0)), PX_ACCELERATOR, "launched at train.py:12");
-  px__block_free(block);
+  px__allocation_free(block);
 }
 
 PX_TEST(launches_and_copies_are_fault_points) {
   simulate_plainly(1);
-  px_block *block = block_on(px_cuda(0), 64), *host = block_on(px_cpu(), 64);
+  px_allocation *block = block_on(px_cuda(0), 64), *host = block_on(px_cpu(), 64);
   OK(px_fault_arm("launch", 1, false));
   FAILS(fill(block, 1, 0), PX_ACCELERATOR, "injected");
   OK(fill(block, 1, 0));
   OK(px_fault_arm("copy", 1, false));
-  FAILS(px__copy_blocks(host, 0, block, 0, 64, false), PX_ACCELERATOR, "injected");
-  OK(px__copy_blocks(host, 0, block, 0, 64, false));
-  px__block_free(block), px__block_free(host);
+  FAILS(px__copy_bytes(host, 0, block, 0, 64, false), PX_ACCELERATOR, "injected");
+  OK(px__copy_bytes(host, 0, block, 0, 64, false));
+  px__allocation_free(block), px__allocation_free(host);
 }
 
 // ---- copies
 PX_TEST(a_copy_from_pageable_memory_has_left_it) {
   simulate_plainly(1);
-  px_block *host = block_on(px_cpu(), 1 << 20), *device = block_on(px_cuda(0), 1 << 20);
+  px_allocation *host = block_on(px_cpu(), 1 << 20), *device = block_on(px_cuda(0), 1 << 20);
   OK(fill(host, 5, 0));
-  OK(px__copy_blocks(device, 0, host, 0, 1 << 20, true));
+  OK(px__copy_bytes(device, 0, host, 0, 1 << 20, true));
   OK(fill(host, 6, 0));
   CHECK_EQ(first_of(device), 5);
-  px__block_free(host), px__block_free(device);
+  px__allocation_free(host), px__allocation_free(device);
 }
 
 PX_TEST(a_pinned_copy_is_asynchronous_and_reading_it_waits) {
   simulate_plainly(1);
-  px_block *device = block_on(px_cuda(0), 4096), *host = pinned_block(4096);
+  px_allocation *device = block_on(px_cuda(0), 4096), *host = pinned_block(4096);
   bool idle;
   OK(fill(device, 8, 60));
-  OK(px__copy_blocks(host, 0, device, 0, 4096, true));
+  OK(px__copy_bytes(host, 0, device, 0, 4096, true));
   OK(px_stream_query(&idle, default_stream(0)));
   CHECK(!idle && host->pending);
-  OK(px__block_wait(host, "look", false));
+  OK(px__allocation_wait(host, "look", false));
   CHECK_EQ(*(int64_t *)host->data, 8);
   CHECK(!host->pending);
-  px__block_free(host), px__block_free(device);
+  px__allocation_free(host), px__allocation_free(device);
 }
 
 PX_TEST(a_pinned_source_is_not_overwritten_too_early) {
   simulate_plainly(1);
-  px_block *busy = block_on(px_cuda(0), 64), *device = block_on(px_cuda(0), 4096);
-  px_block *host = pinned_block(4096);
+  px_allocation *busy = block_on(px_cuda(0), 64), *device = block_on(px_cuda(0), 4096);
+  px_allocation *host = pinned_block(4096);
   OK(fill(host, 1, 0));
   OK(fill(busy, 0, 60));
-  OK(px__copy_blocks(device, 0, host, 0, 4096, true));
+  OK(px__copy_bytes(device, 0, host, 0, 4096, true));
   OK(look(host));  // reading it needs no wait
   CHECK(host->pending);
   OK(fill(host, 7, 0));
   CHECK_EQ(first_of(device), 1);
-  px__block_free(host), px__block_free(device), px__block_free(busy);
+  px__allocation_free(host), px__allocation_free(device), px__allocation_free(busy);
 }
 
 static void check_between_devices(void) {
   size_t bytes = 40 << 20;
-  px_block *a = block_on(px_cuda(0), bytes), *b = block_on(px_cuda(1), bytes);
+  px_allocation *a = block_on(px_cuda(0), bytes), *b = block_on(px_cuda(1), bytes);
   OK(fill(b, 1, 0));
   OK(fill(a, 2, 40));
-  OK(px__copy_blocks(b, 0, a, 0, bytes, false));
+  OK(px__copy_bytes(b, 0, a, 0, bytes, false));
   OK(fill(a, 3, 0));  // after the copy, on its stream
-  px_block *last = block_on(px_cpu(), 8);
-  OK(px__copy_blocks(last, 0, b, bytes - 8, 8, false));
+  px_allocation *last = block_on(px_cpu(), 8);
+  OK(px__copy_bytes(last, 0, b, bytes - 8, 8, false));
   CHECK_EQ(*(int64_t *)last->data, 2);
   CHECK_EQ(first_of(a), 3);
-  px__block_free(a), px__block_free(b), px__block_free(last);
+  px__allocation_free(a), px__allocation_free(b), px__allocation_free(last);
 }
 
 PX_TEST(copies_between_peers_are_ordered_with_both_streams) {
@@ -145,7 +145,7 @@ PX_TEST(without_peer_access_copies_go_through_the_host) {
 // ---- events
 PX_TEST(an_event_means_its_latest_record) {
   simulate_plainly(1);
-  px_block *block = block_on(px_cuda(0), 64);
+  px_allocation *block = block_on(px_cuda(0), 64);
   PX_SCOPED(px_event) event = NULL;
   bool done;
   OK(px_event_new(&event, 0));
@@ -160,7 +160,7 @@ PX_TEST(an_event_means_its_latest_record) {
   OK(px_event_synchronize(event));
   OK(px_event_query(&done, event));
   CHECK(done && px_event_device(event).index == 0);
-  px__block_free(block);
+  px__allocation_free(block);
 }
 
 PX_TEST(elapsed_time_has_conditions) {
@@ -176,7 +176,7 @@ PX_TEST(elapsed_time_has_conditions) {
         "Both events must be created with argument 'enable_timing=True'.");
   FAILS(px_event_elapsed(&ms, start_event, end), PX_VALUE,
         "Both events must be recorded before calculating elapsed time.");
-  px_block *block = block_on(px_cuda(0), 64);
+  px_allocation *block = block_on(px_cuda(0), 64);
   OK(px_event_record(start_event, default_stream(0)));
   OK(fill(block, 1, 30));
   OK(px_event_record(end, default_stream(0)));
@@ -185,7 +185,7 @@ PX_TEST(elapsed_time_has_conditions) {
   OK(px_event_synchronize(end));
   OK(px_event_elapsed(&ms, start_event, end));
   CHECK(ms >= 25 && ms < 5000);
-  px__block_free(block);
+  px__allocation_free(block);
 }
 
 PX_TEST(an_event_stays_on_its_device) {
@@ -203,13 +203,13 @@ static void count_call(void *argument) { __atomic_add_fetch(&calls, 1, __ATOMIC_
 
 PX_TEST(host_calls_run_in_the_streams_order) {
   simulate_plainly(1);
-  px_block *block = block_on(px_cuda(0), 64);
+  px_allocation *block = block_on(px_cuda(0), 64);
   OK(fill(block, 1, 40));
   OK(px_stream_host_call(default_stream(0), count_call, NULL));
   CHECK_EQ(__atomic_load_n(&calls, __ATOMIC_RELAXED), 0);
   OK(px_stream_synchronize(default_stream(0)));
   CHECK_EQ(calls, 1);
-  px__block_free(block);
+  px__allocation_free(block);
 }
 
 static void fail_twice(void *argument) {
@@ -234,7 +234,7 @@ PX_TEST(a_host_call_that_fails_is_the_error_of_the_next_call_that_waits) {
 }
 
 // ---- races: the document's example, a filled tensor read on a side stream
-static px_status race_example(px_block *block, bool wait) {
+static px_status race_example(px_allocation *block, bool wait) {
   px_stream *side = new_stream(0);
   px_site_set("example.py", 3);
   px_status status = fill(block, 1, 20);
@@ -250,7 +250,7 @@ static px_status race_example(px_block *block, bool wait) {
 PX_TEST(a_missing_wait_is_a_race) {
   simulate_plainly(1);
   px_race_enable(1, true);
-  px_block *block = block_on(px_cuda(0), 4096);
+  px_allocation *block = block_on(px_cuda(0), 4096);
   FAILS(race_example(block, false), PX_RUNTIME, "look reads it on stream 1 of cuda:0");
   const char *text = px_race_report(0);
   CHECK(px_race_count() == 1 && text);
@@ -259,13 +259,13 @@ PX_TEST(a_missing_wait_is_a_race) {
   CHECK(strstr(text, "stream 1 of cuda:0 must wait for the default stream of cuda:0"));
   px_race_clear();
   CHECK(px_race_count() == 0 && !px_race_report(0));
-  px__block_free(block);
+  px__allocation_free(block);
 }
 
 PX_TEST(a_wait_or_a_synchronisation_is_none) {
   simulate_plainly(1);
   px_race_enable(1, true);
-  px_block *block = block_on(px_cuda(0), 4096);
+  px_allocation *block = block_on(px_cuda(0), 4096);
   OK(race_example(block, true));
   OK(px_device_synchronize(0));
   OK(fill(block, 1, 10));
@@ -274,7 +274,7 @@ PX_TEST(a_wait_or_a_synchronisation_is_none) {
   OK(px_stream_set_current(side));
   OK(fill(block, 2, 10));
   CHECK_EQ(px_race_count(), 0);
-  px__block_free(block);
+  px__allocation_free(block);
   px_release(side);
 }
 
@@ -283,7 +283,7 @@ PX_TEST(an_event_orders_and_waits_carry_over) {
   px_race_enable(1, true);
   PX_SCOPED(px_event) event = NULL;
   px_stream *a = new_stream(0), *b = new_stream(0);
-  px_block *block = block_on(px_cuda(0), 4096);
+  px_allocation *block = block_on(px_cuda(0), 4096);
   OK(px_event_new(&event, 0));
   OK(fill(block, 1, 5));
   OK(px_event_record(event, default_stream(0)));
@@ -293,11 +293,11 @@ PX_TEST(an_event_orders_and_waits_carry_over) {
   OK(fill(block, 2, 0));
   OK(px_stream_set_current(a));
   FAILS(look(block), PX_RUNTIME, "Phlox found a race");
-  px__block_free(block);
+  px__allocation_free(block);
   px_release(a), px_release(b);
 }
 
-static px_status touch(px_block *block, size_t begin, size_t end, bool write) {
+static px_status touch(px_allocation *block, size_t begin, size_t end, bool write) {
   int64_t size = 0, stride = 1;
   px_operand operand = {.sizes = &size, .strides = &stride, .ndim = 1, .dtype = PX_INT64};
   px_value params[2] = {PX_I(0), PX_I(0)};
@@ -307,14 +307,14 @@ static px_status touch(px_block *block, size_t begin, size_t end, bool write) {
                       .operand_count = 1,
                       .params = params,
                       .param_count = 2};
-  px_access access = {.block = block, .begin = begin, .end = end, .write = write};
+  px_access access = {.allocation = block, .begin = begin, .end = end, .write = write};
   return px__launch(block->device, &launch, &access, 1);
 }
 
 PX_TEST(marks_do_not_pile_up_where_nobody_waits) {
   simulate_plainly(2);
   px_stream *here = default_stream(0), *there = default_stream(1);
-  px_block *block = block_on(px_cuda(0), 64);
+  px_allocation *block = block_on(px_cuda(0), 64);
   for (int i = 0; i < 20000; i++) {
     OK(fill(block, i & 1, 0));
     OK(px_stream_wait_stream(there, here));
@@ -323,13 +323,13 @@ PX_TEST(marks_do_not_pile_up_where_nobody_waits) {
   int marks = 0;
   for (const px__mark *mark = here->first; mark; mark = mark->next) marks++;
   CHECK_EQ(marks, here->marks);
-  px__block_free(block);
+  px__allocation_free(block);
 }
 
 // A launch on another stream, with two blocks, of which the second is in use.
-static void refuse(px_stream *side, px_block *good, px_block *bad) {
-  px_access both[] = {{.block = good, .end = 8, .write = true},
-                      {.block = bad, .end = 8, .write = true}};
+static void refuse(px_stream *side, px_allocation *good, px_allocation *bad) {
+  px_access both[] = {{.allocation = good, .end = 8, .write = true},
+                      {.allocation = bad, .end = 8, .write = true}};
   px_launch launch = {.op = "both", .kernel = nothing_kernel};
   OK(fill(bad, 1, 20));
   OK(px_stream_set_current(side));
@@ -341,9 +341,9 @@ PX_TEST(a_refused_launch_leaves_its_blocks_usable) {
   simulate_plainly(1);
   px_race_enable(1, true);
   px_stream *side = new_stream(0);
-  px_block *good = block_on(px_cuda(0), 4096), *bad = block_on(px_cuda(0), 4096);
+  px_allocation *good = block_on(px_cuda(0), 4096), *bad = block_on(px_cuda(0), 4096);
   refuse(side, good, bad);
-  px__block_free(good), px__block_free(bad);
+  px__allocation_free(good), px__allocation_free(bad);
   OK(px_memory_empty_cache());
   CHECK(px__completed(side) <= px__issued(side));  // else later work would count as done
   CHECK_EQ(px_memory_reserved(0), 0);
@@ -354,7 +354,7 @@ PX_TEST(only_overlapping_bytes_race_and_only_if_one_writes) {
   simulate_plainly(1);
   px_race_enable(1, true);
   px_stream *side = new_stream(0);
-  px_block *block = block_on(px_cuda(0), 4096);
+  px_allocation *block = block_on(px_cuda(0), 4096);
   OK(touch(block, 0, 1024, true));
   OK(touch(block, 1024, 2048, false));
   OK(px_stream_set_current(side));
@@ -363,7 +363,7 @@ PX_TEST(only_overlapping_bytes_race_and_only_if_one_writes) {
   CHECK_EQ(px_race_count(), 0);
   FAILS(touch(block, 1000, 1025, false), PX_RUNTIME, "touch wrote bytes [0, 1024)");
   FAILS(touch(block, 2047, 2050, true), PX_RUNTIME, "touch read bytes [1024, 2048)");
-  px__block_free(block);
+  px__allocation_free(block);
   px_release(side);
 }
 
@@ -371,58 +371,58 @@ PX_TEST(recycled_memory_races_with_its_earlier_owner) {
   simulate_plainly(1);
   px_race_enable(1, true);
   px_stream *side = new_stream(0);
-  px_block *block = block_on(px_cuda(0), 4096);
+  px_allocation *block = block_on(px_cuda(0), 4096);
   OK(fill(block, 1, 20));
-  px__block_free(block);
+  px__allocation_free(block);
   block = block_on(px_cuda(0), 4096);
   OK(px_stream_set_current(side));
   FAILS(fill(block, 2, 0), PX_RUNTIME, "the memory's earlier owner wrote");
-  px__block_free(block);
+  px__allocation_free(block);
   OK(px_stream_wait_stream(side, default_stream(0)));
   block = block_on(px_cuda(0), 4096);
   OK(fill(block, 2, 0));
-  px__block_free(block);
+  px__allocation_free(block);
   px_release(side);
 }
 
 PX_TEST(reports_need_not_raise) {
   simulate_plainly(1);
   px_race_enable(1, false);
-  px_block *block = block_on(px_cuda(0), 4096);
+  px_allocation *block = block_on(px_cuda(0), 4096);
   OK(race_example(block, false));
   CHECK_EQ(px_race_count(), 1);
-  px__block_free(block);
+  px__allocation_free(block);
 }
 
 PX_TEST(reading_a_copy_under_way_is_a_race) {
   simulate_plainly(1);
   px_race_enable(1, true);
-  px_block *device = block_on(px_cuda(0), 4096), *host = pinned_block(4096);
+  px_allocation *device = block_on(px_cuda(0), 4096), *host = pinned_block(4096);
   OK(fill(device, 8, 40));
   px_site_set("copy.py", 9);
-  OK(px__copy_blocks(host, 0, device, 0, 4096, true));
-  FAILS(px__block_wait(host, "look", false), PX_RUNTIME,
+  OK(px__copy_bytes(host, 0, device, 0, 4096, true));
+  FAILS(px__allocation_wait(host, "look", false), PX_RUNTIME,
         "writes it on the default stream of cuda:0");
   CHECK(strstr(px_race_report(0), "at copy.py:9"));
   OK(px_stream_synchronize(default_stream(0)));
-  OK(px__block_wait(host, "look", false));
+  OK(px__allocation_wait(host, "look", false));
   CHECK_EQ(*(int64_t *)host->data, 8);
-  px__block_free(device), px__block_free(host);
+  px__allocation_free(device), px__allocation_free(host);
 }
 
 PX_TEST(reading_other_bytes_than_a_copy_writes_is_no_race) {
   simulate_plainly(1);
   px_race_enable(1, true);
-  px_block *device = block_on(px_cuda(0), 4096), *host = pinned_block(4096);
-  OK(px__copy_blocks(host, 0, device, 0, 2048, true));
-  OK(px__copy_blocks(device, 2048, host, 2048, 1024, true));
-  px_access behind = {.block = host, .begin = 2048, .end = 3072};
-  OK(px__block_host_access("read", &behind));  // which the second copy reads, too
-  px_access across = {.block = host, .begin = 2040, .end = 3072};
-  OK(px__copy_blocks(host, 0, device, 0, 2048, true));
-  FAILS(px__block_host_access("read", &across), PX_RUNTIME, "writes it on the default stream");
+  px_allocation *device = block_on(px_cuda(0), 4096), *host = pinned_block(4096);
+  OK(px__copy_bytes(host, 0, device, 0, 2048, true));
+  OK(px__copy_bytes(device, 2048, host, 2048, 1024, true));
+  px_access behind = {.allocation = host, .begin = 2048, .end = 3072};
+  OK(px__allocation_host_access("read", &behind));  // which the second copy reads, too
+  px_access across = {.allocation = host, .begin = 2040, .end = 3072};
+  OK(px__copy_bytes(host, 0, device, 0, 2048, true));
+  FAILS(px__allocation_host_access("read", &across), PX_RUNTIME, "writes it on the default stream");
   OK(px_device_synchronize(0));
-  px__block_free(device), px__block_free(host);
+  px__allocation_free(device), px__allocation_free(host);
 }
 
 // The copy that waits comes behind the one that does not: by its stream, or by a wait.
@@ -430,20 +430,20 @@ PX_TEST(a_copy_that_waits_may_follow_one_that_does_not) {
   simulate_plainly(1);
   px_race_enable(1, true);
   px_stream *side = new_stream(0);
-  px_block *device = block_on(px_cuda(0), 4096), *host = pinned_block(4096);
+  px_allocation *device = block_on(px_cuda(0), 4096), *host = pinned_block(4096);
   OK(fill(device, 8, 20));
-  OK(px__copy_blocks(host, 0, device, 0, 4096, true));
-  OK(px__copy_blocks(device, 0, host, 0, 4096, false));
-  OK(px__copy_blocks(host, 0, device, 0, 4096, true));
+  OK(px__copy_bytes(host, 0, device, 0, 4096, true));
+  OK(px__copy_bytes(device, 0, host, 0, 4096, false));
+  OK(px__copy_bytes(host, 0, device, 0, 4096, true));
   OK(px_stream_wait_stream(side, default_stream(0)));
   OK(px_stream_set_current(side));
-  OK(px__copy_blocks(device, 0, host, 0, 4096, false));
+  OK(px__copy_bytes(device, 0, host, 0, 4096, false));
   OK(px_stream_set_current(default_stream(0)));
-  OK(px__copy_blocks(host, 0, device, 0, 4096, true));
+  OK(px__copy_bytes(host, 0, device, 0, 4096, true));
   OK(px_stream_set_current(side));
-  FAILS(px__copy_blocks(device, 0, host, 0, 4096, false), PX_RUNTIME, "Phlox found a race");
+  FAILS(px__copy_bytes(device, 0, host, 0, 4096, false), PX_RUNTIME, "Phlox found a race");
   OK(px_device_synchronize(0));
-  px__block_free(device), px__block_free(host);
+  px__allocation_free(device), px__allocation_free(host);
   px_release(side);
 }
 
@@ -451,11 +451,11 @@ PX_TEST(refused_work_races_with_nothing_later) {
   simulate_plainly(1);
   px_race_enable(1, true);
   px_stream *side = new_stream(0);
-  px_block *good = block_on(px_cuda(0), 4096), *bad = block_on(px_cuda(0), 4096);
+  px_allocation *good = block_on(px_cuda(0), 4096), *bad = block_on(px_cuda(0), 4096);
   refuse(side, good, bad);
   OK(px_stream_set_current(default_stream(0)));
   OK(fill(good, 1, 0));
-  px__block_free(good), px__block_free(bad);
+  px__allocation_free(good), px__allocation_free(bad);
   px_release(side);
 }
 
@@ -489,16 +489,16 @@ static void *hammer(void *argument) {
   OK(px_device_set(device));
   OK(px_stream_set_current(stream));
   for (int i = 1; i <= 60; i++) {
-    px_block *a = block_on(px_cuda(device), (size_t)(1 + i % 7) * 4096);
-    px_block *b = block_on(px_cuda(other), a->bytes), *host = pinned_block(a->bytes);
+    px_allocation *a = block_on(px_cuda(device), (size_t)(1 + i % 7) * 4096);
+    px_allocation *b = block_on(px_cuda(other), a->bytes), *host = pinned_block(a->bytes);
     OK(fill(a, i, 0));
-    OK(px__copy_blocks(b, 0, a, 0, a->bytes, true));
-    OK(px__copy_blocks(host, 0, b, 0, a->bytes, true));
-    px__block_free(a), px__block_free(b);
+    OK(px__copy_bytes(b, 0, a, 0, a->bytes, true));
+    OK(px__copy_bytes(host, 0, b, 0, a->bytes, true));
+    px__allocation_free(a), px__allocation_free(b);
     OK(px_stream_synchronize(default_stream(other)));
-    OK(px__block_wait(host, "look", false));
+    OK(px__allocation_wait(host, "look", false));
     CHECK_EQ(((int64_t *)host->data)[host->bytes / 8 - 1], i);
-    px__block_free(host);
+    px__allocation_free(host);
   }
   px_release(stream);
   return NULL;
@@ -515,25 +515,25 @@ PX_TEST(threads_share_devices) {
 
 // A little of everything; gives up at the first failure and releases what it has.
 static px_status workload(void) {
-  px_block *a = NULL, *b = NULL, *host = NULL;
+  px_allocation *a = NULL, *b = NULL, *host = NULL;
   PX_SCOPED(px_stream) side = NULL;
   PX_SCOPED(px_event) event = NULL;
   px_status status = px_stream_new(&side, px_cuda(0), 0);
-  if (!status) status = px__block_new(&a, 30 << 20, px_cuda(0));
-  if (!status) status = px__block_new(&b, 4096, px_cuda(1));
-  if (!status) status = px__block_new_pinned(&host, 2 << 20);
+  if (!status) status = px__allocation_new(&a, 30 << 20, px_cuda(0));
+  if (!status) status = px__allocation_new(&b, 4096, px_cuda(1));
+  if (!status) status = px__allocation_new_pinned(&host, 2 << 20);
   if (!status) status = fill(a, 1, 0);
   if (!status) status = px_event_new(&event, 0);
   if (!status) status = px_event_record(event, default_stream(0));
   if (!status) status = px_stream_wait_event(side, event);
   if (!status) status = px_stream_set_current(side);
   if (!status) status = fill(a, 2, 0);
-  if (!status) status = px__copy_blocks(b, 0, a, 0, 4096, true);
-  if (!status) status = px__copy_blocks(host, 0, b, 0, 4096, true);
-  if (!status) status = px__block_wait(host, "look", false);
+  if (!status) status = px__copy_bytes(b, 0, a, 0, 4096, true);
+  if (!status) status = px__copy_bytes(host, 0, b, 0, 4096, true);
+  if (!status) status = px__allocation_wait(host, "look", false);
   if (!status) CHECK_EQ(*(int64_t *)host->data, 2);
   CHECK_EQ(px_stream_set_current(default_stream(0)), PX_OK);
-  px__block_free(a), px__block_free(b), px__block_free(host);
+  px__allocation_free(a), px__allocation_free(b), px__allocation_free(host);
   return status;
 }
 
@@ -590,7 +590,7 @@ PX_TEST(a_packed_launch_stands_alone) {
 // ---- streams of other libraries
 PX_TEST(a_handle_of_our_own_means_our_stream) {
   simulate_plainly(1);
-  px_block *block = block_on(px_cuda(0), 8);
+  px_allocation *block = block_on(px_cuda(0), 8);
   PX_SCOPED(px_stream) first = new_stream(0);
   PX_SCOPED(px_stream) second = new_stream(0);
   for (int turn = 0; turn < 2; turn++) {
@@ -602,12 +602,12 @@ PX_TEST(a_handle_of_our_own_means_our_stream) {
     CHECK_EQ(first_of(block), 7 + turn);
     OK(px_stream_wait_stream(first, second));
   }
-  px__block_free(block);
+  px__allocation_free(block);
 }
 
 PX_TEST(the_host_waits_for_whom_a_simulated_device_cannot_know) {
   simulate_plainly(1);
-  px_block *block = block_on(px_cuda(0), 8);
+  px_allocation *block = block_on(px_cuda(0), 8);
   PX_SCOPED(px_stream) stream = new_stream(0);
   bool done;
   OK(px_stream_set_current(stream));
@@ -616,7 +616,7 @@ PX_TEST(the_host_waits_for_whom_a_simulated_device_cannot_know) {
   OK(px_stream_hand_over(stream, (void *)1));
   OK(px_stream_query(&done, stream));
   CHECK(done);
-  px__block_free(block);
+  px__allocation_free(block);
 }
 
 // ---- streams of other libraries as ours
@@ -644,12 +644,12 @@ PX_TEST(a_handle_gives_our_stream_or_one_that_takes_work) {
   PX_SCOPED(px_stream) again = adopted(native);
   CHECK(again == stream && px_stream_native(stream) == native);
   CHECK_EQ(px_stream_priority(stream), -1);
-  px_block *block = block_on(px_cuda(0), 8);
+  px_allocation *block = block_on(px_cuda(0), 8);
   OK(px_stream_wait_stream(stream, default_stream(0)));
   OK(px_stream_set_current(stream));
   OK(fill(block, 7, 10));
   CHECK_EQ(first_of(block), 7);
-  px__block_free(block);
+  px__allocation_free(block);
 }
 
 PX_TEST(a_handle_that_is_none_of_the_device_is_refused) {

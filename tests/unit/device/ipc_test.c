@@ -213,7 +213,7 @@ PX_TEST(a_sender_that_has_ended_is_an_error) {
   end_child(child);
   px_storage *none;
   px_event *no_event;
-  FAILS(px_storage_from_ipc_handle(&none, &handle), PX_RUNTIME, "has ended or cannot be reached");
+  FAILS(px_storage_from_ipc_handle(&none, &handle), PX_RUNTIME, "has ended or is inaccessible");
   FAILS(px_event_from_ipc_handle(&no_event, px_cuda(0), &event), PX_RUNTIME, "has ended");
   CHECK(!none && !no_event);
   CHECK_EQ(px_live_objects("storage") + px_live_objects("event"), 0);
@@ -306,12 +306,12 @@ PX_TEST(what_is_no_handle_is_refused) {
   handle = good, handle.slot = ~0ull;
   FAILS(px_storage_from_ipc_handle(&none, &handle), PX_RUNTIME, "has released the storage");
   handle = good, handle.device[0] ^= 1;
-  FAILS(px_storage_from_ipc_handle(&none, &handle), PX_RUNTIME, "does not see the device");
+  FAILS(px_storage_from_ipc_handle(&none, &handle), PX_RUNTIME, "not visible to this process");
   handle = good, handle.serial += 1;
   FAILS(px_storage_from_ipc_handle(&none, &handle), PX_RUNTIME, "has released the storage");
   OK(px_event_new(&plain, 0));
   FAILS(px_event_ipc_handle(&zeros, plain), PX_ACCELERATOR, "invalid resource handle");
-  FAILS(px_event_from_ipc_handle(&event, px_cuda(0), &zeros), PX_VALUE, "no handle");
+  FAILS(px_event_from_ipc_handle(&event, px_cuda(0), &zeros), PX_VALUE, "invalid IPC handle");
   FAILS(px_event_from_ipc_handle(&event, px_cpu(), &zeros), PX_VALUE, "Expected a cuda device");
   CHECK(!none && !event);
 }
@@ -323,11 +323,11 @@ PX_TEST(bytes_out_of_the_allocation_are_refused) {
     px_storage *none;
     hear(&good, sizeof good);
     bad = good, bad.bytes = 1 << 30;
-    FAILS(px_storage_from_ipc_handle(&none, &bad), PX_VALUE, "are not in the");
+    FAILS(px_storage_from_ipc_handle(&none, &bad), PX_VALUE, "expected a range within");
     bad = good, bad.slot = ~0ull;
     FAILS(px_storage_from_ipc_handle(&none, &bad), PX_VALUE, "invalid IPC handle");
     bad = good, bad.offset = ~0ull - 8;
-    FAILS(px_storage_from_ipc_handle(&none, &bad), PX_VALUE, "are not in the");
+    FAILS(px_storage_from_ipc_handle(&none, &bad), PX_VALUE, "expected a range within");
     bad = good, memset(bad.memory.bytes + PX_FILE_HANDLE, 0xff, 16);
     FAILS(px_storage_from_ipc_handle(&none, &bad), PX_VALUE, "invalid argument");
     CHECK_EQ(px_live_objects("storage"), 0);

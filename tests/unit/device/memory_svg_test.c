@@ -43,7 +43,7 @@ PX_TEST(a_picture_has_what_lived_by_op_and_line) {
   check_has(text, "cuda:1: 6 MiB live at most, at event 3, 0 ms, and then by op and line");
   check_has(text, ">2 MiB  add  b.py:7<");
   check_has(text, ">1 MiB  f  b.py:7<");
-  check_has(text, ">3 MiB  no stack was kept<");
+  check_has(text, ">3 MiB  no stack recorded<");
   check_has(text, ">8 MiB  reserved<");
   check_has(text, "<title>add  b.py:7</title>");
   px_free(text);
@@ -61,7 +61,7 @@ PX_TEST(what_was_there_before_the_record_is_a_part) {
   px_memory_trace both = past;
   both.blocks = &old;
   OK(px_memory_picture(&text, &both, 1, 12));
-  check_has(text, ">3 MiB  before the record<");
+  check_has(text, ">3 MiB  before the history<");
   px_free(text);
 }
 
@@ -72,9 +72,9 @@ PX_TEST(what_cannot_be_drawn_is_refused) {
   FAILS(px_memory_picture(&text, &past, -1, 1), PX_VALUE,
         "expected a non-negative count of `devices`, got -1");
   FAILS(px_memory_picture(&text, NULL, 1, 1), PX_TYPE, "`devices` is NULL");
-  FAILS(px_memory_picture(&text, NULL, 0, 1), PX_VALUE, "the snapshot has no events");
+  FAILS(px_memory_picture(&text, NULL, 0, 1), PX_VALUE, "expected a snapshot with events");
   events[0].action = PX_MEMORY_SEGMENT_ALLOC, past.event_count = 1;
-  FAILS(px_memory_picture(&text, &past, 1, 1), PX_VALUE, "the snapshot has no events");
+  FAILS(px_memory_picture(&text, &past, 1, 1), PX_VALUE, "expected a snapshot with events");
   CHECK(!text);
 }
 
@@ -105,10 +105,10 @@ PX_TEST(the_process_draws_what_it_has_recorded) {
   static char text[1 << 16];
   simulate_plainly(2);
   path = path_of("memory.svg");
-  FAILS(draw_file(), PX_VALUE, "the snapshot has no events");
+  FAILS(draw_file(), PX_VALUE, "expected a snapshot with events");
   OK(px_memory_record(&(px_memory_history){.max_entries = 100, .stacks = PX_HISTORY_ALL}));
   px_site_set("/home/me/train.c", 12);
-  px_block *kept = block_on(px_cuda(1), 3 << 20);
+  px_allocation *kept = block_on(px_cuda(1), 3 << 20);
   px_site_set(NULL, 0);
   OK(draw_file());
   FILE *file = fopen(path, "r");
@@ -122,7 +122,7 @@ PX_TEST(the_process_draws_what_it_has_recorded) {
   px_fault_disarm_all();
   FAILS(px_memory_draw("/nowhere/at/all.svg", 1), PX_IO, "/nowhere/at/all.svg: No such file");
   CHECK(fail_each(draw_file) > 10);
-  px__block_free(kept);
+  px__allocation_free(kept);
 }
 
 PX_TEST(a_picture_without_memory_is_an_error) {

@@ -20,14 +20,14 @@ typedef struct sums {
   int64_t reserved, segments, taken, taken_bytes, split, split_bytes;
 } sums;
 
-static void add_chunks(const px__segment *s, sums *sum) {
+static void add_blocks(const px__segment *s, sums *sum) {
   uintptr_t at = (uintptr_t)s->data;
-  const px__chunk *before = NULL;
-  for (const px__chunk *c = s->first; c; before = c, c = c->next) {
+  const px__block *before = NULL;
+  for (const px__block *c = s->first; c; before = c, c = c->next) {
     CHECK(c->segment == s && c->prev == before && c->node.address == at);
     CHECK(c->node.size && c->node.size % PX__GRAIN == 0);
     at += c->node.size;
-    bool taken = c->state == PX__TAKEN, is_part = c->prev || c->next;
+    bool taken = c->state == PX__ALLOCATED, is_part = c->prev || c->next;
     sum->taken += taken, sum->taken_bytes += taken ? (int64_t)c->node.size : 0;
     if (c->state != PX__FREE || !is_part) continue;
     sum->split++, sum->split_bytes += (int64_t)c->node.size;
@@ -50,14 +50,14 @@ static int in_order(const px__cache *cache) {
 
 static void inspect(int index) {
   px__device *d = device(index);
-  px__ledger *l = &d->cache.ledger;
+  px__statistics *l = &d->cache.statistics;
   sums sum = {0};
   int paged = 0;
   px__device_lock(d);
   px__pool_flush(d);
   for (const px__segment *s = d->cache.segments; s; s = s->next) {
     sum.reserved += (int64_t)s->size, sum.segments++, paged += s->paged;
-    add_chunks(s, &sum);
+    add_blocks(s, &sum);
   }
   CHECK_EQ(paged, in_order(&d->cache));
   CHECK_EQ(sum.reserved, d->cache.reserved);
@@ -78,44 +78,46 @@ static void small_device(const char *memory, const char *settings) {
 
 // Blocks of `size` each, of which every other one is free, and may be in use by work of the current
 // stream.
-static void comb_in(px_block **blocks, int count, size_t size, bool busy) {
+static void comb_in(px_allocation **blocks, int count, size_t size, bool busy) {
   for (int i = 0; i < count; i++) blocks[i] = block_on(px_cuda(0), size);
   for (int i = 0; i < count && busy; i += 2) OK(fill(blocks[i], 1, 40));
-  for (int i = 0; i < count; i += 2) px__block_free(blocks[i]);
+  for (int i = 0; i < count; i += 2) px__allocation_free(blocks[i]);
 }
-static void comb(px_block **blocks, int count, size_t size) { comb_in(blocks, count, size, false); }
-static void busy_comb(px_block **blocks, int count, size_t size) {
+static void comb(px_allocation **blocks, int count, size_t size) {
+  comb_in(blocks, count, size, false);
+}
+static void busy_comb(px_allocation **blocks, int count, size_t size) {
   comb_in(blocks, count, size, true);
 }
-static void drop_comb(px_block **blocks, int count) {
-  for (int i = 1; i < count; i += 2) px__block_free(blocks[i]);
+static void drop_comb(px_allocation **blocks, int count) {
+  for (int i = 1; i < count; i += 2) px__allocation_free(blocks[i]);
 }
 
 // ---- when pages move
 PX_TEST(free_pages_serve_a_large_request_past_the_allowance) {
   small_device("1G", "expandable_segments:True");
-  px_block *blocks[8];
+  px_allocation *blocks[8];
   comb(blocks, 8, 30 * MIB);
-  px_block *large = block_on(px_cuda(0), 110 * MIB);
+  px_allocation *large = block_on(px_cuda(0), 110 * MIB);
   CHECK_EQ(px_memory_reserved(0), 240 * MIB);
   CHECK_EQ(stat_of("num_device_free"), 4);
   OK(fill(large, 3, 0));
   CHECK_EQ(first_of(large), 3);
   inspect(0);
-  px__block_free(large), drop_comb(blocks, 8);
+  px__allocation_free(large), drop_comb(blocks, 8);
 }
 
 // A step whose last request finds no fit: what is free beside the first one is too small.
 static void misfit_step(size_t first, size_t last) {
-  px_block *a = block_on(px_cuda(0), first), *b = block_on(px_cuda(0), 2 * first / 3);
-  px__block_free(a);
+  px_allocation *a = block_on(px_cuda(0), first), *b = block_on(px_cuda(0), 2 * first / 3);
+  px__allocation_free(a);
   a = block_on(px_cuda(0), last);
-  px__block_free(a), px__block_free(b);
+  px__allocation_free(a), px__allocation_free(b);
 }
 
 PX_TEST(a_step_that_repeats_comes_to_rest) {
   small_device("4G", "expandable_segments:True");
-  px_block *held = block_on(px_cuda(0), 2000 * MIB);
+  px_allocation *held = block_on(px_cuda(0), 2000 * MIB);
   for (int i = 0; i < 4; i++) misfit_step(90 * MIB, 270 * MIB);
   int64_t taken = stat_of("num_device_alloc"), given = stat_of("num_device_free");
   CHECK(given >= 1);
@@ -124,7 +126,7 @@ PX_TEST(a_step_that_repeats_comes_to_rest) {
   CHECK_EQ(stat_of("num_device_free"), given);
   CHECK_EQ(px_memory_reserved(0), (2000 + 330 + 90) * MIB);
   inspect(0);
-  px__block_free(held);
+  px__allocation_free(held);
 }
 
 PX_TEST(what_steps_take_to_come_to_rest_is_bounded) {
@@ -137,63 +139,65 @@ PX_TEST(what_steps_take_to_come_to_rest_is_bounded) {
 
 PX_TEST(a_step_of_other_sizes_takes_no_more_than_lives) {
   small_device("4G", "expandable_segments:True");
-  px_block *held = block_on(px_cuda(0), 2000 * MIB);
+  px_allocation *held = block_on(px_cuda(0), 2000 * MIB);
   for (size_t i = 0; i < 10; i++) misfit_step((90 + 3 * i) * MIB, (270 - 2 * i) * MIB);
   CHECK(stat_of("num_device_free") >= 8);
   CHECK_EQ(px_memory_reserved(0), (2000 + 330 + 2) * MIB);
   inspect(0);
-  px__block_free(held);
+  px__allocation_free(held);
 }
 
 PX_TEST(within_the_allowance_segments_grow_as_pytorchs) {
   small_device("4G", "");
-  px_block *blocks[8];
+  px_allocation *blocks[8];
   comb(blocks, 8, 30 * MIB);
-  px_block *large = block_on(px_cuda(0), 110 * MIB);
+  px_allocation *large = block_on(px_cuda(0), 110 * MIB);
   CHECK_EQ(px_memory_reserved(0), 350 * MIB);
-  px_block *larger = block_on(px_cuda(0), 114 * MIB);  // 230 MiB live, of 464 that there would be
+  px_allocation *larger =
+      block_on(px_cuda(0), 114 * MIB);  // 230 MiB live, of 464 that there would be
   CHECK_EQ(px_memory_reserved(0), 464 * MIB);
-  px_block *last = block_on(px_cuda(0), 800 * MIB);  // 1144 live, and the allowance is 256
+  px_allocation *last = block_on(px_cuda(0), 800 * MIB);  // 1144 live, and the allowance is 256
   CHECK_EQ(px_memory_reserved(0), 1264 * MIB);
-  px__block_free(last);
+  px__allocation_free(last);
   last = block_on(px_cuda(0), 1000 * MIB);  // 1344 live, of 2264: all that is free moves
   CHECK_EQ(px_memory_reserved(0), 1344 * MIB);
   inspect(0);
-  px__block_free(large), px__block_free(larger), px__block_free(last), drop_comb(blocks, 8);
+  px__allocation_free(large), px__allocation_free(larger), px__allocation_free(last),
+      drop_comb(blocks, 8);
 }
 
 PX_TEST(what_was_in_use_before_the_cache_was_emptied_does_not_count) {
   small_device("4G", "");
-  px__block_free(block_on(px_cuda(0), 3000 * MIB));
+  px__allocation_free(block_on(px_cuda(0), 3000 * MIB));
   OK(px_memory_empty_cache());
-  px_block *blocks[8];
+  px_allocation *blocks[8];
   comb(blocks, 8, 100 * MIB);
-  px_block *large = block_on(px_cuda(0), 410 * MIB);  // 810 MiB live
+  px_allocation *large = block_on(px_cuda(0), 410 * MIB);  // 810 MiB live
   CHECK_EQ(px_memory_reserved(0), 810 * MIB);
-  px__block_free(large), drop_comb(blocks, 8);
+  px__allocation_free(large), drop_comb(blocks, 8);
 }
 
 PX_TEST(pages_between_live_blocks_go_one_by_one) {
   small_device("64M", "expandable_segments:True");
-  px_block *a = block_on(px_cuda(0), 3 * MIB), *b = block_on(px_cuda(0), 9 * MIB);
-  px_block *c = block_on(px_cuda(0), 3 * MIB), *d = block_on(px_cuda(0), 20 * MIB);
-  px__block_free(b);
-  px_block *wide = block_on(px_cuda(0), 30 * MIB);
+  px_allocation *a = block_on(px_cuda(0), 3 * MIB), *b = block_on(px_cuda(0), 9 * MIB);
+  px_allocation *c = block_on(px_cuda(0), 3 * MIB), *d = block_on(px_cuda(0), 20 * MIB);
+  px__allocation_free(b);
+  px_allocation *wide = block_on(px_cuda(0), 30 * MIB);
   CHECK_EQ(stat_of("num_ooms"), 0);
   OK(fill(wide, 1, 0));
   OK(fill(a, 2, 0));
   OK(fill(c, 3, 0));
   CHECK(first_of(a) == 2 && first_of(c) == 3 && first_of(wide) == 1);
   inspect(0);
-  px__block_free(a), px__block_free(c), px__block_free(d), px__block_free(wide);
+  px__allocation_free(a), px__allocation_free(c), px__allocation_free(d), px__allocation_free(wide);
   OK(px_memory_empty_cache());
   CHECK_EQ(px_memory_reserved(0), 0);
   inspect(0);
 }
 
 // Work on another stream, which nothing waits for; the block is the caller's.
-static px_block *busy_stream(px_stream *side, size_t size) {
-  px_block *block = block_on(px_cuda(0), size);
+static px_allocation *busy_stream(px_stream *side, size_t size) {
+  px_allocation *block = block_on(px_cuda(0), size);
   OK(px_stream_set_current(side));
   for (int i = 0; i < 8; i++) OK(fill(block, 1, 40));
   OK(px_stream_set_current(default_stream(0)));
@@ -202,61 +206,61 @@ static px_block *busy_stream(px_stream *side, size_t size) {
 
 PX_TEST(pages_that_work_uses_do_not_move) {
   small_device("1G", "expandable_segments:True");
-  px_block *blocks[8];
+  px_allocation *blocks[8];
   px_stream *side = new_stream(0);
-  px_block *other = busy_stream(side, 10 * MIB);
+  px_allocation *other = busy_stream(side, 10 * MIB);
   busy_comb(blocks, 8, 30 * MIB);
-  px_block *large = block_on(px_cuda(0), 110 * MIB);
+  px_allocation *large = block_on(px_cuda(0), 110 * MIB);
   CHECK_EQ(px_memory_reserved(0), 360 * MIB);
   OK(px_device_synchronize(0));
-  px__block_free(large), px__block_free(other), drop_comb(blocks, 8);
+  px__allocation_free(large), px__allocation_free(other), drop_comb(blocks, 8);
   px_release(side);
 }
 
 PX_TEST(a_request_past_the_allowance_waits_for_its_stream_if_no_other_works) {
   small_device("1G", "expandable_segments:True");
-  px_block *blocks[8];
+  px_allocation *blocks[8];
   busy_comb(blocks, 8, 30 * MIB);
-  px_block *large = block_on(px_cuda(0), 110 * MIB);
+  px_allocation *large = block_on(px_cuda(0), 110 * MIB);
   CHECK_EQ(px_memory_reserved(0), 240 * MIB);
   inspect(0);
-  px__block_free(large), drop_comb(blocks, 8);
+  px__allocation_free(large), drop_comb(blocks, 8);
 }
 
 PX_TEST(between_two_waits_for_pages_there_is_work) {
   small_device("1G", "expandable_segments:True");
   enum { ENOUGH = 200 };
-  px_block *blocks[8], *large[3];
+  px_allocation *blocks[8], *large[3];
   busy_comb(blocks, 8, 30 * MIB);
   large[0] = block_on(px_cuda(0), 110 * MIB);
   OK(fill(large[0], 1, 40));
-  px__block_free(large[0]);
+  px__allocation_free(large[0]);
   large[0] = block_on(px_cuda(0), 60 * MIB);  // of its stream, so at once; 60 MiB are free
   large[1] = block_on(px_cuda(0), 90 * MIB);
   CHECK_EQ(px_memory_reserved(0), 270 * MIB);  // 30 beside those, and none was waited for
-  px__block_free(large[0]), px__block_free(large[1]);
+  px__allocation_free(large[0]), px__allocation_free(large[1]);
   for (int i = 0; i < ENOUGH; i++) OK(look(blocks[1]));
   OK(fill(blocks[1], 1, 40));
-  px__block_free(blocks[1]);
+  px__allocation_free(blocks[1]);
   large[2] = block_on(px_cuda(0), 190 * MIB);
   CHECK_EQ(px_memory_reserved(0), 280 * MIB);
   inspect(0);
-  px__block_free(large[2]);
-  for (int i = 3; i < 8; i += 2) px__block_free(blocks[i]);
+  px__allocation_free(large[2]);
+  for (int i = 3; i < 8; i += 2) px__allocation_free(blocks[i]);
 }
 
 PX_TEST(a_short_device_waits_for_work_before_pages_move) {
   small_device("256M", "");
   px_stream *side = new_stream(0);
-  px_block *blocks[8];
+  px_allocation *blocks[8];
   for (int i = 0; i < 8; i++) blocks[i] = block_on(px_cuda(0), 30 * MIB);
   OK(px_stream_set_current(side));
   for (int i = 0; i < 8; i += 2) OK(fill(blocks[i], 1, 20));
   OK(px_stream_set_current(default_stream(0)));
-  for (int i = 0; i < 8; i += 2) px__block_free(blocks[i]);
-  px_block *large = block_on(px_cuda(0), 110 * MIB);
+  for (int i = 0; i < 8; i += 2) px__allocation_free(blocks[i]);
+  px_allocation *large = block_on(px_cuda(0), 110 * MIB);
   OK(px_device_synchronize(0));
-  px__block_free(large), drop_comb(blocks, 8);
+  px__allocation_free(large), drop_comb(blocks, 8);
   px_release(side);
 }
 
@@ -265,62 +269,63 @@ PX_TEST(pages_wait_for_streams_of_other_devices) {
   setenv("PHLOX_SIM_MEMORY", "256M", 1);
   setenv("PHLOX_SIM_DELAY", "20000", 1);
   simulate_plainly(2);
-  px_block *there = block_on(px_cuda(1), 120 * MIB), *here = block_on(px_cuda(0), 120 * MIB);
+  px_allocation *there = block_on(px_cuda(1), 120 * MIB), *here = block_on(px_cuda(0), 120 * MIB);
   OK(fill(here, 5, 0));
   OK(px_device_set(1));
-  for (int i = 0; i < 4; i++) OK(px__copy_blocks(there, 0, here, 0, here->bytes, true));
+  for (int i = 0; i < 4; i++) OK(px__copy_bytes(there, 0, here, 0, here->bytes, true));
   OK(px_device_set(0));
-  px_block *beside = block_on(px_cuda(0), 60 * MIB);
-  px__block_free(here);
+  px_allocation *beside = block_on(px_cuda(0), 60 * MIB);
+  px__allocation_free(here);
   here = block_on(px_cuda(0), 180 * MIB);  // needs its pages
   OK(px_device_synchronize(0));
   CHECK_EQ(first_of(there), 5);
-  px__block_free(here), px__block_free(there), px__block_free(beside);
+  px__allocation_free(here), px__allocation_free(there), px__allocation_free(beside);
 }
 
 PX_TEST(past_the_allowance_a_small_request_gets_what_is_free_of_large_ones) {
   small_device("64M", "expandable_segments:True");
-  px_block *blocks[8];
+  px_allocation *blocks[8];
   px_stream *side = new_stream(0);
-  px_block *other = busy_stream(side, 5 * MIB);  // so that pages cannot move yet
+  px_allocation *other = busy_stream(side, 5 * MIB);  // so that pages cannot move yet
   busy_comb(blocks, 8, 5 * MIB);
-  px_block *large = block_on(px_cuda(0), 11 * MIB);
+  px_allocation *large = block_on(px_cuda(0), 11 * MIB);
   int64_t before = px_memory_reserved(0);
   CHECK(before > 44 * (int64_t)MIB);
-  px_block *small = block_on(px_cuda(0), 512);
+  px_allocation *small = block_on(px_cuda(0), 512);
   CHECK_EQ(px_memory_reserved(0), before);
   CHECK_EQ(stat_of("segment.small_pool.current"), 0);
-  px__block_free(large), px__block_free(small), px__block_free(other), drop_comb(blocks, 8);
+  px__allocation_free(large), px__allocation_free(small), px__allocation_free(other),
+      drop_comb(blocks, 8);
   px_release(side);
 }
 
 PX_TEST(runs_that_meet_serve_together) {
   small_device("64M", "expandable_segments:True");
-  px_block *blocks[7];
+  px_allocation *blocks[7];
   for (int i = 0; i < 7; i++) blocks[i] = block_on(px_cuda(0), 7 * MIB);
   CHECK_EQ(stat_of("segment.all.current"), 1);
   CHECK_EQ(px_memory_reserved(0), 50 * MIB);  // 49 in one run
-  for (int i = 0; i < 7; i++) px__block_free(blocks[i]);
-  px_block *all = block_on(px_cuda(0), 50 * MIB);
+  for (int i = 0; i < 7; i++) px__allocation_free(blocks[i]);
+  px_allocation *all = block_on(px_cuda(0), 50 * MIB);
   CHECK_EQ(stat_of("num_device_free"), 0);
-  px__block_free(all);
+  px__allocation_free(all);
 }
 
 PX_TEST(free_neighbours_of_several_streams_go_one_after_the_other) {
   small_device("64M", "expandable_segments:True");
   PX_SCOPED(px_stream) side = new_stream(0);
-  px_block *held = block_on(px_cuda(0), 4 * MIB), *a = block_on(px_cuda(0), 4 * MIB);
+  px_allocation *held = block_on(px_cuda(0), 4 * MIB), *a = block_on(px_cuda(0), 4 * MIB);
   OK(fill(a, 1, 30));
   OK(px_stream_set_current(side));
-  px_block *b = block_on(px_cuda(0), 4 * MIB);
+  px_allocation *b = block_on(px_cuda(0), 4 * MIB);
   OK(fill(b, 1, 30));
-  px__block_free(a), px__block_free(b);
+  px__allocation_free(a), px__allocation_free(b);
   CHECK_EQ(stat_of("inactive_split.all.current"), 2);
   OK(px_memory_empty_cache());
   CHECK_EQ(px_memory_reserved(0), 4 * MIB);
   inspect(0);
   OK(px_stream_set_current(default_stream(0)));
-  px__block_free(held);
+  px__allocation_free(held);
 }
 
 PX_TEST(settings_choose_whether_there_are_pages) {
@@ -335,29 +340,29 @@ PX_TEST(settings_choose_whether_there_are_pages) {
   for (int i = 0; i < PX_COUNT_OF(cases); i++) {
     OK(px_memory_empty_cache());
     OK(px_memory_configure(cases[i].text));
-    px_block *block = block_on(px_cuda(0), 512);
-    CHECK_EQ(((px__chunk *)px__block_of(block))->segment->paged, cases[i].paged);
-    px__block_free(block);
+    px_allocation *block = block_on(px_cuda(0), 512);
+    CHECK_EQ(((px__block *)px__allocation_of(block))->segment->paged, cases[i].paged);
+    px__allocation_free(block);
   }
 }
 
 PX_TEST(memory_of_other_processes_stays_where_it_is) {
   small_device("64M", "expandable_segments:True");
-  px_block *a = block_on(px_cuda(0), 15 * MIB), *b = block_on(px_cuda(0), 3 * MIB);
-  px_block *c = block_on(px_cuda(0), 15 * MIB);
+  px_allocation *a = block_on(px_cuda(0), 15 * MIB), *b = block_on(px_cuda(0), 3 * MIB);
+  px_allocation *c = block_on(px_cuda(0), 15 * MIB);
   px_ipc_handle handle;
   size_t offset;
   OK(fill(b, 7, 0));
-  OK(px__block_share(&handle, &offset, b));
-  px__block_free(a), px__block_free(c);
-  px_block *large = block_on(px_cuda(0), 40 * MIB);  // of pages from both sides
+  OK(px__allocation_share(&handle, &offset, b));
+  px__allocation_free(a), px__allocation_free(c);
+  px_allocation *large = block_on(px_cuda(0), 40 * MIB);  // of pages from both sides
   px__foreign other = {.handle = handle, .offset = offset, .bytes = b->bytes};
-  px_block *seen;
-  OK(px__block_open(&seen, 0, &other));
+  px_allocation *seen;
+  OK(px__allocation_open(&seen, 0, &other));
   CHECK_EQ(first_of(seen), 7);
   OK(fill(seen, 8, 0));
   CHECK_EQ(first_of(b), 8);
-  px__block_free(seen), px__block_free(b), px__block_free(large);
+  px__allocation_free(seen), px__allocation_free(b), px__allocation_free(large);
 }
 
 PX_TEST(a_pool_of_the_programs_keeps_its_pages) {
@@ -365,25 +370,25 @@ PX_TEST(a_pool_of_the_programs_keeps_its_pages) {
   PX_SCOPED(px_memory_pool) pool = NULL;
   OK(px_memory_pool_new(&pool, 0));
   OK(px_memory_pool_begin(pool, 0));
-  px__block_free(block_on(px_cuda(0), 100 * MIB));
+  px__allocation_free(block_on(px_cuda(0), 100 * MIB));
   OK(px_memory_pool_end(pool, 0));
-  px_block *large = block_on(px_cuda(0), 150 * MIB);
+  px_allocation *large = block_on(px_cuda(0), 150 * MIB);
   CHECK_EQ(px_memory_reserved(0), 250 * MIB);
-  px__block_free(large);
+  px__allocation_free(large);
   inspect(0);
 }
 
 // ---- faults
 static px_status squeeze(void) {
-  px_block *blocks[8] = {NULL}, *large = NULL;
+  px_allocation *blocks[8] = {NULL}, *large = NULL;
   px_status status = PX_OK;
   for (int i = 0; i < 8 && status == PX_OK; i++)
-    status = px__block_new(&blocks[i], 5 * MIB, px_cuda(0));
-  for (int i = 0; i < 8; i += 2) px__block_free(blocks[i]), blocks[i] = NULL;
-  if (status == PX_OK) status = px__block_new(&large, 30 * MIB, px_cuda(0));
+    status = px__allocation_new(&blocks[i], 5 * MIB, px_cuda(0));
+  for (int i = 0; i < 8; i += 2) px__allocation_free(blocks[i]), blocks[i] = NULL;
+  if (status == PX_OK) status = px__allocation_new(&large, 30 * MIB, px_cuda(0));
   if (status == PX_OK) status = fill(large, 1, 0);
-  px__block_free(large);
-  for (int i = 0; i < 8; i++) px__block_free(blocks[i]);
+  px__allocation_free(large);
+  for (int i = 0; i < 8; i++) px__allocation_free(blocks[i]);
   return status;
 }
 
@@ -428,7 +433,7 @@ typedef struct play {
   int streams, live_count;
   px_stream *stream[8];
   struct {
-    px_block *block;
+    px_allocation *block;
     px_stream *home;
     int64_t mark;
   } live[64];
@@ -446,13 +451,13 @@ static size_t random_size(play *p) {
 
 // The last look at a block is on its home or, properly ordered, on another stream.
 static void play_free(play *p, int i) {
-  px_block *block = p->live[i].block;
+  px_allocation *block = p->live[i].block;
   px_stream *home = p->live[i].home, *at = p->stream[rand_r(&p->seed) % p->streams];
   if (at != home) OK(px_stream_wait_stream(at, home));
   OK(px_stream_set_current(at));
   OK(start("check", check_kernel, block, false, p->live[i].mark, 0));
   p->held -= block->bytes;
-  px__block_free(block);
+  px__allocation_free(block);
   p->live[i] = p->live[--p->live_count];
 }
 
@@ -461,9 +466,9 @@ static void play_step(play *p, int64_t step) {
   while (p->live_count && (p->held + size > p->most || p->live_count == PX_COUNT_OF(p->live)))
     play_free(p, rand_r(&p->seed) % p->live_count);
   px_stream *home = p->stream[rand_r(&p->seed) % p->streams];
-  px_block *block;
+  px_allocation *block;
   OK(px_stream_set_current(home));
-  if (px__block_new(&block, size, px_cuda(0)) != PX_OK) {
+  if (px__allocation_new(&block, size, px_cuda(0)) != PX_OK) {
     p->failed++;
     return px_error_clear();
   }

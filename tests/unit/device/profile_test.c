@@ -179,7 +179,7 @@ PX_TEST(a_profile_without_memory_is_an_error_and_calls_go_on) {
   CHECK(px_profile_enter(PX_PROFILE_RANGE, "lost") == 0 && px_error_last()->code == PX_OK);
   px_fault_disarm_all();
   px_profile *p = NULL;
-  FAILS(px_profile_stop(&p), PX_OUT_OF_MEMORY, "could not be noted");
+  FAILS(px_profile_stop(&p), PX_OUT_OF_MEMORY, "could not be recorded");
   CHECK(!px_profile_running() && !p);
 }
 
