@@ -26,7 +26,7 @@ static int join_shapes(ext_ints *shape, const int64_t *sizes, int ndim) {
 }
 
 // The tensors of f(a, b) or f([a, b]).
-static int take_given(ext_tensors *tensors, ext_rest given, const char *function) {
+static int take_given(ext_tensors *tensors, ext_varargs given, const char *function) {
   bool list = given.count == 1 && !ext_is_tensor(given.items[0]);
   PyObject *items =
       list ? ext_items(given.items[0], "expected a sequence of Tensors") : ext_tuple_of(given);
@@ -43,8 +43,8 @@ EXT_FUNCTION(torch, broadcast_tensors,
              ">>> a, b = torch.broadcast_tensors(torch.zeros(3), torch.zeros(2, 1))\n"
              ">>> a.shape == b.shape == (2, 3)\n"
              "True\n") {
-  EXT_CLASSES_TAKE();
-  EXT_ARGS(ext_rest, tensors);
+  EXT_DISPATCH_TO_CLASSES();
+  EXT_ARGS(ext_varargs, tensors);
   EXT_TENSORS given = {0};
   ext_ints shape = {0};
   if (take_given(&given, tensors, "broadcast_tensors") < 0) return NULL;
@@ -64,7 +64,7 @@ EXT_FUNCTION(torch, broadcast_shapes, "(*shapes: int | Sequence[int]) -> Size",
              "The size that sizes are broadcast to.\n\n"
              ">>> torch.broadcast_shapes((3,), (2, 1))\n"
              "torch.Size([2, 3])\n") {
-  EXT_ARGS(ext_rest, shapes);
+  EXT_ARGS(ext_varargs, shapes);
   ext_ints joined = {0}, one;
   for (Py_ssize_t i = 0; i < shapes.count; i++) {
     if (ext_to_ints(shapes.items[i], &one) < 0) return NULL;
@@ -112,8 +112,8 @@ EXT_FUNCTION(torch, meshgrid,
              ">>> torch.meshgrid(torch.tensor([1, 2]), torch.tensor([3, 4]), indexing='ij')[0]\n"
              "tensor([[1, 1],\n"
              "        [2, 2]])\n") {
-  EXT_CLASSES_TAKE();
-  ext_rest tensors;
+  EXT_DISPATCH_TO_CLASSES();
+  ext_varargs tensors;
   const char *indexing;
   EXT_BIND(tensors, indexing);
   bool exchanged = indexing && !strcmp(indexing, "xy");
@@ -172,7 +172,7 @@ EXT_FUNCTION(torch, result_type, "(tensor: Tensor | Number, other: Tensor | Numb
              "The dtype of what an operation on the two gives.\n\n"
              ">>> torch.result_type(torch.tensor([1, 2]), 1.0)\n"
              "torch.float32\n") {
-  EXT_CLASSES_TAKE();
+  EXT_DISPATCH_TO_CLASSES();
   EXT_ARGS(PyObject *, tensor, other);
   px_dtype ranks[RANKS] = {PX_DTYPE_NONE, PX_DTYPE_NONE, PX_DTYPE_NONE}, dtype;
   PyObject *const values[] = {tensor, other};
@@ -189,13 +189,14 @@ EXT_FUNCTION(torch, result_type, "(tensor: Tensor | Number, other: Tensor | Numb
 
 // ---- values
 
-EXT_BOTH(torch, tensor, allclose,
-         "(input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool "
-         "= False) -> bool",
-         "Whether isclose holds everywhere; its arguments.\n\n"
-         ">>> torch.allclose(torch.tensor([1., 2.]), torch.tensor([1., 2.1]))\n"
-         "False\n") {
-  EXT_CLASSES_TAKE();
+EXT_FUNCTION_AND_METHOD(
+    torch, tensor, allclose,
+    "(input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool "
+    "= False) -> bool",
+    "Whether isclose holds everywhere; its arguments.\n\n"
+    ">>> torch.allclose(torch.tensor([1., 2.]), torch.tensor([1., 2.1]))\n"
+    "False\n") {
+  EXT_DISPATCH_TO_CLASSES();
   PyObject *input, *other;
   double rtol, atol;
   bool equal_nan;
@@ -226,9 +227,9 @@ EXT_FUNCTION(torch, einsum, "(equation: Any, *operands: Any) -> Tensor",
              ">>> torch.einsum('ij,jk->ik', torch.ones(2, 3), torch.ones(3, 2))\n"
              "tensor([[3., 3.],\n"
              "        [3., 3.]])\n") {
-  EXT_CLASSES_TAKE();
+  EXT_DISPATCH_TO_CLASSES();
   PyObject *equation;
-  ext_rest operands;
+  ext_varargs operands;
   EXT_BIND(equation, operands);
   if (!PyUnicode_Check(equation))
     EXT_FAIL(PyExc_TypeError, "einsum(): argument 'equation' (position 1) must be str, not %s",
@@ -257,7 +258,7 @@ EXT_FUNCTION(
     "    copy (bool or None): True makes one in any case\n"
     "    requires_grad (bool): whether operations on it are recorded\n") {
   PyObject *obj, *dtype, *device;
-  ext_maybe copy;
+  ext_optional_bool copy;
   bool requires_grad;
   EXT_BIND(obj, dtype, device, copy, requires_grad);
   EXT_OWNED *data = ext_is_storage(obj) ? ext_call_from("phlox._C", "_storage_elements", "(O)", obj)
@@ -272,14 +273,14 @@ EXT_FUNCTION(
 
 EXT_FUNCTION(torch, is_nonzero, "(input: Tensor) -> bool",
              "The truth of a tensor of one element; RuntimeError for others.") {
-  EXT_CLASSES_TAKE();
+  EXT_DISPATCH_TO_CLASSES();
   EXT_ARGS(PyObject *, input);
   if (!ext_need_tensor(input, "is_nonzero", "input")) return NULL;
   int truth = PyObject_IsTrue(input);
   return truth < 0 ? NULL : PyBool_FromLong(truth);
 }
 EXT_FUNCTION(torch, numel, "(input: Tensor) -> int", "Number of elements.") {
-  EXT_CLASSES_TAKE();
+  EXT_DISPATCH_TO_CLASSES();
   EXT_ARGS(PyObject *, input);
   const px_tensor *t = ext_need_tensor(input, "numel", "input");
   return t ? PyLong_FromLongLong(px_tensor_numel(t)) : NULL;
@@ -297,5 +298,5 @@ EXT_FUNCTION(torch, get_device_module, "(device: Device | None = None) -> Any",
     EXT_FAIL(PyExc_RuntimeError,
              "Device '%s' does not have a corresponding module registered as 'torch.%s'.", name,
              name);
-  return ext_from_module(name);
+  return ext_extension_attr(name);
 }

@@ -37,7 +37,7 @@ static PyObject *number(double value, px_dtype dtype, px_device device) {
   return ext_result(px_scalar_tensor(&made, px_float(value), dtype, device, false, false), &made);
 }
 static PyObject *stage(const char *name) {
-  EXT_OWNED *stages = ext_from("phlox.amp.grad_scaler", "OptState");
+  EXT_OWNED *stages = ext_import("phlox.amp.grad_scaler", "OptState");
   return stages ? PyObject_GetAttrString(stages, name) : NULL;
 }
 
@@ -64,22 +64,23 @@ EXT_INIT(scaler,
       return -1;
     enabled = false;
   }
-  if (ext_keep(self, "_device", PyUnicode_FromString(device)) < 0 ||
-      ext_keep(self, "_enabled", PyBool_FromLong(enabled)) < 0)
+  if (ext_setattr_new(self, "_device", PyUnicode_FromString(device)) < 0 ||
+      ext_setattr_new(self, "_enabled", PyBool_FromLong(enabled)) < 0)
     return -1;
   if (!enabled) return 0;
-  bool failed = check_factors(growth_factor, backoff_factor) < 0 ||
-                ext_keep(self, "_init_scale", PyFloat_FromDouble(init_scale)) < 0 ||
-                ext_keep(self, "_scale", Py_NewRef(Py_None)) < 0 ||
-                ext_keep(self, "_growth_factor", PyFloat_FromDouble(growth_factor)) < 0 ||
-                ext_keep(self, "_backoff_factor", PyFloat_FromDouble(backoff_factor)) < 0 ||
-                ext_keep(self, "_growth_interval", PyLong_FromLongLong(growth_interval)) < 0 ||
-                ext_keep(self, "_init_growth_tracker", PyLong_FromLong(0)) < 0 ||
-                ext_keep(self, "_growth_tracker", Py_NewRef(Py_None)) < 0;
+  bool failed =
+      check_factors(growth_factor, backoff_factor) < 0 ||
+      ext_setattr_new(self, "_init_scale", PyFloat_FromDouble(init_scale)) < 0 ||
+      ext_setattr_new(self, "_scale", Py_NewRef(Py_None)) < 0 ||
+      ext_setattr_new(self, "_growth_factor", PyFloat_FromDouble(growth_factor)) < 0 ||
+      ext_setattr_new(self, "_backoff_factor", PyFloat_FromDouble(backoff_factor)) < 0 ||
+      ext_setattr_new(self, "_growth_interval", PyLong_FromLongLong(growth_interval)) < 0 ||
+      ext_setattr_new(self, "_init_growth_tracker", PyLong_FromLong(0)) < 0 ||
+      ext_setattr_new(self, "_growth_tracker", Py_NewRef(Py_None)) < 0;
   EXT_OWNED *begun = failed ? NULL : PyObject_CallMethod(self, "_begin", NULL);
   return begun ? 0 : -1;
 }
-EXT_TYPE(scaler, "torch.amp._GradScaler", "_GradScaler", PyObject, EXT_OPEN | EXT_CLASS,
+EXT_TYPE(scaler, "torch.amp._GradScaler", "_GradScaler", PyObject, EXT_BASETYPE | EXT_SHORT_NAME,
          "The base of torch.amp.GradScaler.", .tp_new = PyType_GenericNew, .tp_init = scaler_init);
 
 EXT_METHOD(scaler, _lazy_init_scale_growth_tracker, "(dev: Device) -> None",
@@ -89,9 +90,9 @@ EXT_METHOD(scaler, _lazy_init_scale_growth_tracker, "(dev: Device) -> None",
   EXT_OWNED *count = PyObject_GetAttrString(self, "_init_growth_tracker");
   double first = scale ? PyFloat_AsDouble(scale) : 0;
   double steps = count && !PyErr_Occurred() ? PyFloat_AsDouble(count) : 0;
-  return ext_none_unless(PyErr_Occurred() ||
-                         ext_keep(self, "_scale", number(first, PX_FLOAT32, dev)) < 0 ||
-                         ext_keep(self, "_growth_tracker", number(steps, PX_INT32, dev)) < 0);
+  return ext_none_unless(
+      PyErr_Occurred() || ext_setattr_new(self, "_scale", number(first, PX_FLOAT32, dev)) < 0 ||
+      ext_setattr_new(self, "_growth_tracker", number(steps, PX_INT32, dev)) < 0);
 }
 
 // The scale, or its tracker, which must have been made. A new reference.
@@ -140,7 +141,7 @@ EXT_METHOD(scaler, scale, "(outputs: Any) -> Any",
   EXT_OWNED *method = PyObject_GetAttrString(self, "scale");
   EXT_OWNED *scaled = PyObject_CallFunction((PyObject *)&PyMap_Type, "OO", method, outputs);
   bool list = PyList_Check(outputs) || PyTuple_Check(outputs);
-  return scaled && list ? ext_alike(outputs, scaled) : ext_moved(&scaled);
+  return scaled && list ? ext_sequence_like(outputs, scaled) : ext_moved(&scaled);
 }
 
 // The gradients of an optimiser's parameters, as a list.
@@ -367,7 +368,7 @@ EXT_METHOD0(scaler, is_enabled, "bool", "Whether it does anything.") {
              "Args:\n" \
              "    new (" type "): " text "\n") { \
     EXT_ARGS(PyObject *, new); \
-    return ext_keep(self, "_" #name, Py_NewRef(new)) < 0 ? NULL : Py_NewRef(Py_None); \
+    return ext_setattr_new(self, "_" #name, Py_NewRef(new)) < 0 ? NULL : Py_NewRef(Py_None); \
   } \
   struct ext_row
 SETTING(growth_factor, "float", "What raises the scale.");
@@ -538,8 +539,8 @@ static PyObject *run_forward(const custom_object *how, PyObject *ctx, custom_cal
   px_autocast now = px_autocast_get();
   bool casts = now.enabled[how->type] && how->cast != PX_DTYPE_NONE;
   bool used = now.enabled[how->type] && !casts;
-  if (ext_keep(ctx, "_dtype", ext_dtype((px_dtype)now.dtype[how->type])) < 0 ||
-      ext_keep(ctx, "_fwd_used_autocast", PyBool_FromLong(used)) < 0)
+  if (ext_setattr_new(ctx, "_dtype", ext_dtype((px_dtype)now.dtype[how->type])) < 0 ||
+      ext_setattr_new(ctx, "_fwd_used_autocast", PyBool_FromLong(used)) < 0)
     return NULL;
   if (!casts) return ext_apply(call.function, call.args, call.kwargs);
   EXT_OWNED *args = cast_in(call.args, how);
@@ -559,7 +560,7 @@ static PyObject *run_backward(const custom_object *how, PyObject *ctx, custom_ca
 static PyObject *custom_run(PyObject *self, PyObject *const *args, Py_ssize_t nargs) {
   const custom_object *how = (const custom_object *)self;
   custom_call_of call;
-  if (!EXT_PLACES(args, nargs, &call.function, &call.args, &call.kwargs) ||
+  if (!EXT_UNPACK_ARGS(args, nargs, &call.function, &call.args, &call.kwargs) ||
       !PyTuple_Check(call.args) || !PyTuple_GET_SIZE(call.args))
     EXT_FAIL(PyExc_TypeError, "the function is called with a context");
   PyObject *ctx = PyTuple_GET_ITEM(call.args, 0);

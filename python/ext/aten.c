@@ -85,7 +85,7 @@ static PyObject *overload_str(PyObject *self) {
 }
 EXT_TYPE(op_overload, "torch._ops.OpOverload", "_OpOverload", overload_object, EXT_FINAL,
          "An op as PyTorch's dispatcher names it; it is called like a function.",
-         EXT_LIFE(op_overload), .tp_call = overload_call, .tp_repr = overload_repr,
+         EXT_LIFETIME_SLOTS(op_overload), .tp_call = overload_call, .tp_repr = overload_repr,
          .tp_str = overload_str);
 EXT_GET(op_overload, _opname, "str", Py_NewRef(O(self)->name), "Its name.");
 EXT_GET(op_overload, _overloadname, "str", PyUnicode_FromString(O(self)->word),
@@ -123,7 +123,7 @@ static PyObject *packet_str(PyObject *self) {
   return PyUnicode_FromFormat("aten.%U", O(P(self)->overload)->name);
 }
 EXT_TYPE(op_packet, "torch._ops.OpOverloadPacket", "_OpOverloadPacket", packet_object, EXT_FINAL,
-         "The overloads of an op, as attributes.", EXT_LIFE(op_packet),
+         "The overloads of an op, as attributes.", EXT_LIFETIME_SLOTS(op_packet),
          .tp_getattro = packet_getattro, .tp_call = packet_call, .tp_repr = packet_repr,
          .tp_str = packet_str);
 
@@ -182,8 +182,9 @@ static int tell_made(PyObject *keeper, const px_op *op, px_call_mode mode, const
 static px_status made(const px_op *op, px_call_mode mode, const px_value *args, int count,
                       px_tensor *const *results, bool whole, void *context) {
   PyGILState_STATE state = PyGILState_Ensure();
-  px_status status =
-      tell_made(context, op, mode, args, count, results, whole) < 0 ? ext_foreign() : PX_OK;
+  px_status status = tell_made(context, op, mode, args, count, results, whole) < 0
+                         ? ext_error_from_python()
+                         : PX_OK;
   PyGILState_Release(state);
   return status;
 }
@@ -208,7 +209,7 @@ static px_status recall(const px_op *op, const px_value *args, px_tensor **resul
                         void *context) {
   PyGILState_STATE state = PyGILState_Ensure();
   int given = ask_recalled(context, op, results);
-  px_status status = given < 0 ? ext_foreign() : PX_OK;
+  px_status status = given < 0 ? ext_error_from_python() : PX_OK;
   PyGILState_Release(state);
   *recalled = given > 0;
   return status;
@@ -236,7 +237,7 @@ EXT_NEW(keeping, "(keeper: object)") {
 EXT_TYPE(keeping, "torch._Keeping", "_Keeping", keeping_object, EXT_FINAL,
          "A scope in which an object's `made` is told of each op that is called, or `recall` asked "
          "for its\nresults.",
-         EXT_LIFE(keeping), .tp_new = keeping_new);
+         EXT_LIFETIME_SLOTS(keeping), .tp_new = keeping_new);
 EXT_METHOD0(keeping, __enter__, "None", "Begins the scope.") {
   if (K(self)->entered) EXT_FAIL(PyExc_RuntimeError, "the scope is entered already");
   EXT_TRY(px_op_keep_calls(&K(self)->calls, &K(self)->before));
@@ -245,7 +246,7 @@ EXT_METHOD0(keeping, __enter__, "None", "Begins the scope.") {
   Py_RETURN_NONE;
 }
 EXT_METHOD(keeping, __exit__, "(*error: object) -> None", "Ends the scope.") {
-  EXT_ARGS(ext_rest, error);
+  EXT_ARGS(ext_varargs, error);
   (void)error;
   if (!K(self)->entered) EXT_FAIL(PyExc_RuntimeError, "the scope was not entered");
   EXT_TRY(px_op_keep_calls(K(self)->before, NULL));

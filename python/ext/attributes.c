@@ -23,14 +23,14 @@ EXT_GET(tensor_base, itemsize, "int", px_dtype_size(px_tensor_dtype(T(self))),
 EXT_GET(tensor_base, nbytes, "int",
         px_tensor_numel(T(self)) * (int64_t)px_dtype_size(px_tensor_dtype(T(self))),
         "Bytes of all elements.");
-EXT_GET(tensor_base, layout, "layout", ext_from_module("strided"),
+EXT_GET(tensor_base, layout, "layout", ext_extension_attr("strided"),
         "torch.strided: there is no other.");
 EXT_GET(tensor_base, name, "None", Py_NewRef(Py_None), "None.");
 
 // What no tensor of Phlox is.
 EXT_GET(tensor_base, is_sparse, "bool", Py_NewRef(Py_False), "False: Phlox has no such tensors.");
-EXT_ALSO(tensor_base, tensor_base_attr_is_sparse, is_sparse_csr, is_quantized, is_mps, is_mkldnn,
-         is_xpu, is_nested);
+EXT_ALIASES(tensor_base, tensor_base_attr_is_sparse, is_sparse_csr, is_quantized, is_mps, is_mkldnn,
+            is_xpu, is_nested);
 
 EXT_GETTER(tensor_base, names, "tuple", "A None for each dimension: names are not supported.") {
   PyObject *names = PyTuple_New(px_tensor_ndim(T(self)));
@@ -45,8 +45,8 @@ EXT_GETTER(tensor_base, _version, "int", "How often the memory was changed in pl
 }
 EXT_GET(tensor_base, _base, "Tensor | None", ext_wrap_borrowed(px_tensor_base(T(self))),
         "The tensor that this is a view of, or None.");
-EXT_GIVES(tensor_base, _is_view, "bool", (bool)(px_tensor_base(T(self)) != NULL),
-          "Whether it is a view of another tensor.");
+EXT_RETURNS(tensor_base, _is_view, "bool", (bool)(px_tensor_base(T(self)) != NULL),
+            "Whether it is a view of another tensor.");
 
 // ---- gradients
 static const char *const non_leaf_grad =

@@ -49,7 +49,7 @@ EXT_INIT(autocast,
   PyObject *device_type;
   px_dtype dtype;
   bool enabled;
-  ext_maybe cache_enabled;
+  ext_optional_bool cache_enabled;
   px_device_type type;
   EXT_BIND_OR(-1, device_type, dtype, enabled, cache_enabled);
   if (!device_type || !PyUnicode_Check(device_type))
@@ -69,7 +69,7 @@ static int enter(autocast_object *self, px_autocast *before) {
 static PyObject *autocast_run(PyObject *self, PyObject *const *args, Py_ssize_t nargs) {
   px_autocast before;
   PyObject *function, *given, *kwargs;
-  if (!EXT_PLACES(args, nargs, &function, &given, &kwargs))
+  if (!EXT_UNPACK_ARGS(args, nargs, &function, &given, &kwargs))
     EXT_FAIL(PyExc_TypeError, "_run() takes a function, a tuple and a dict");
   if (enter(A(self), &before) < 0) return NULL;
   PyObject *result = ext_apply(function, given, kwargs);
@@ -86,7 +86,7 @@ static PyMethodDef autocast_methods[] = {
     {"_run", (PyCFunction)(void (*)(void))autocast_run, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL}};
 EXT_TYPE(autocast, "torch.amp.autocast_mode.autocast", "autocast amp.autocast", autocast_object,
-         EXT_OPEN | EXT_CLASS,
+         EXT_BASETYPE | EXT_SHORT_NAME,
          "Within it products and convolutions compute in a lower precision, and what would "
          "overflow or lose\ndigits in float32. A context manager and a decorator.\n\n"
          "Args:\n"
@@ -141,7 +141,7 @@ static int old_autocast(PyObject *self, px_device_type type, px_dtype lower, con
     return old_autocast(self, type, lower, call); \
   } \
   EXT_TYPE(word, "torch." module ".amp.autocast_mode.autocast", module ".amp.autocast", \
-           autocast_object, EXT_OPEN | EXT_CLASS, \
+           autocast_object, EXT_BASETYPE | EXT_SHORT_NAME, \
            "torch.autocast of \"" module \
            "\".\n\n" \
            "Args:\n" \
@@ -216,8 +216,8 @@ EXT_FUNCTION(torch, set_autocast_enabled,
   return ext_none(px_autocast_set_enabled(type, on == Py_True));
 }
 
-EXT_GIVES(torch, is_autocast_cache_enabled, "bool", px_autocast_get().cache,
-          "Whether casts of parameters are kept within a region of autocast.");
+EXT_RETURNS(torch, is_autocast_cache_enabled, "bool", px_autocast_get().cache,
+            "Whether casts of parameters are kept within a region of autocast.");
 EXT_FUNCTION(torch, set_autocast_cache_enabled, "(enabled: bool) -> None",
              "Says whether casts of parameters are kept within a region of autocast.\n\n"
              "Args:\n"
@@ -230,10 +230,10 @@ EXT_FUNCTION0(torch, clear_autocast_cache, "None", "Lets go of all casts of para
   px_autocast_clear_cache();
   Py_RETURN_NONE;
 }
-EXT_GIVES(torch, autocast_increment_nesting, "int", px_autocast_nest(1),
-          "Counts one more region of autocast, and gives the count.");
-EXT_GIVES(torch, autocast_decrement_nesting, "int", px_autocast_nest(-1),
-          "Counts one region of autocast less, and gives the count.");
+EXT_RETURNS(torch, autocast_increment_nesting, "int", px_autocast_nest(1),
+            "Counts one more region of autocast, and gives the count.");
+EXT_RETURNS(torch, autocast_decrement_nesting, "int", px_autocast_nest(-1),
+            "Counts one region of autocast less, and gives the count.");
 
 // ---- older names of settings
 
@@ -270,10 +270,10 @@ OLD_SET(set_autocast_gpu_dtype, px_dtype, dtype, "_dtype", px_autocast_set_dtype
 
 // ---- torch.cpu
 
-EXT_GIVES(cpu, is_available, "bool", true, "Whether there is a CPU.");
-EXT_GIVES(cpu, is_initialized, "bool", true, "Whether the CPU can be used.");
-EXT_GIVES(cpu, device_count, "int", 1, "The number of CPUs, as devices.");
-EXT_GIVES(cpu, current_device, "str", px_device_type_name(PX_CPU), "The name of the device.");
+EXT_RETURNS(cpu, is_available, "bool", true, "Whether there is a CPU.");
+EXT_RETURNS(cpu, is_initialized, "bool", true, "Whether the CPU can be used.");
+EXT_RETURNS(cpu, device_count, "int", 1, "The number of CPUs, as devices.");
+EXT_RETURNS(cpu, current_device, "str", px_device_type_name(PX_CPU), "The name of the device.");
 EXT_FUNCTION(cpu, synchronize, "(device: Device | None = None) -> None",
              "Waits for nothing: work of the CPU is done when its call returns.\n\n"
              "Args:\n"

@@ -50,8 +50,9 @@ EXT_FUNCTION(torch, _library_version, "(name: str) -> int",
   EXT_ARGS(const char *, name);
   return PyLong_FromLongLong(px_device_library(name));
 }
-EXT_GIVES(torch, _cpu_capability, "str", PyUnicode_FromString(px_cpu_capability()),
-          "Which instructions of the processor the kernels use at most: DEFAULT, AVX2 or AVX512.");
+EXT_RETURNS(
+    torch, _cpu_capability, "str", PyUnicode_FromString(px_cpu_capability()),
+    "Which instructions of the processor the kernels use at most: DEFAULT, AVX2 or AVX512.");
 EXT_METHOD0(torch, _cpu_lapack, "str",
             "The path of the LAPACK that linear algebra on the CPU calls; raises where none is.") {
   const char *path;

@@ -100,12 +100,12 @@ static void items_end(items *all) {
 }
 
 // What is no rows is taken whole: what it is to be saved, and room for it to be read.
-static int take_whole(items *all, px_checkpoint_item *item, const ext_placed *of, PyObject *tensor,
-                      bool reads) {
+static int take_whole(items *all, px_checkpoint_item *item, const ext_dtensor_spec *of,
+                      PyObject *tensor, bool reads) {
   px_tensor *whole, *part = ext_tensor(tensor);
   EXT_TRY_INT(reads ? px_tensor_empty(&whole, of->layout.ndim, of->sizes, px_tensor_dtype(part),
                                       px_tensor_device(part))
-                    : EXT_NOGIL(ext_placed_whole(&whole, of, part)));
+                    : EXT_NOGIL(ext_full_tensor(&whole, of, part)));
   EXT_OWNED *object = ext_wrap(whole);
   EXT_OWNED *pair = object ? PyTuple_Pack(2, tensor, object) : NULL;
   item->part = whole;
@@ -114,11 +114,11 @@ static int take_whole(items *all, px_checkpoint_item *item, const ext_placed *of
 
 // A sharded tensor is this rank's rows of a whole one.
 static int take_rows(items *all, px_checkpoint_item *item, PyObject *tensor, bool reads) {
-  ext_placed of;
+  ext_dtensor_spec of;
   int64_t first[PX_MAX_DIMS], own[PX_MAX_DIMS], *sizes = all->sizes[all->count];
   bool rows = true;
-  EXT_OWNED *spec = ext_placed_of(&of, tensor);
-  if (!spec || ext_placed_is_whole(&of)) return spec ? 0 : -1;
+  EXT_OWNED *spec = ext_spec_of(&of, tensor);
+  if (!spec || ext_spec_is_replicated(&of)) return spec ? 0 : -1;
   EXT_TRY_INT(px_layout_part(own, first, &of.layout));
   for (int m = 0; m < px_mesh_ndim(of.layout.mesh); m++)
     rows &= of.placements[m].kind != PX_PLACED_PARTIAL && !of.placements[m].dim;
@@ -132,10 +132,10 @@ static int take_rows(items *all, px_checkpoint_item *item, PyObject *tensor, boo
 static int put_parts(const items *all) {
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(all->wholes); i++) {
     PyObject *pair = PyList_GET_ITEM(all->wholes, i), *tensor = PyTuple_GET_ITEM(pair, 0);
-    ext_placed of;
+    ext_dtensor_spec of;
     PX_SCOPED(px_tensor) part = NULL;
     PX_SCOPED(px_tensor) to = NULL;
-    EXT_OWNED *spec = ext_placed_of(&of, tensor);
+    EXT_OWNED *spec = ext_spec_of(&of, tensor);
     if (!spec) return -1;
     EXT_TRY_INT(px_layout_cut(&part, &of.layout, ext_tensor(PyTuple_GET_ITEM(pair, 1))));
     EXT_TRY_INT(px_tensor_detach(&to, ext_tensor(tensor)));

@@ -59,7 +59,7 @@ EXT_FUNCTION(nn_utils, clip_grad_norm_, NORMS,
              "(tensor(5.), tensor([0.6000, 0.8000]))\n") {
   PyObject *parameters, *max_norm, *norm_type;
   bool error_if_nonfinite;
-  ext_maybe foreach;
+  ext_optional_bool foreach;
   EXT_BIND(parameters, max_norm, norm_type, error_if_nonfinite, foreach);
   return clip_norm(parameters, max_norm, norm_type, error_if_nonfinite);
 }
@@ -67,7 +67,7 @@ EXT_FUNCTION(nn_utils, clip_grad_norm_, NORMS,
 EXT_FUNCTION(nn_utils, clip_grad_norm, NORMS, "The older name of clip_grad_norm_.") {
   PyObject *parameters, *max_norm, *norm_type;
   bool error_if_nonfinite;
-  ext_maybe foreach;
+  ext_optional_bool foreach;
   EXT_BIND(parameters, max_norm, norm_type, error_if_nonfinite, foreach);
   if (PyErr_WarnEx(PyExc_FutureWarning,
                    "`torch.nn.utils.clip_grad_norm` is now deprecated in favor of "
@@ -85,7 +85,7 @@ EXT_FUNCTION(nn_utils, get_total_norm,
              "tensor(5.)\n") {
   PyObject *tensors, *norm_type_;
   bool error_if_nonfinite;
-  ext_maybe foreach;
+  ext_optional_bool foreach;
   EXT_TENSORS g = {NULL};
   double norm_type = 2;
   px_tensor *total = NULL;
@@ -105,7 +105,7 @@ EXT_FUNCTION(
     "Scales the gradients of `parameters`, whose norm is known, as clip_grad_norm_ does.") {
   PyObject *parameters, *max_norm_;
   px_tensor *total_norm;
-  ext_maybe foreach;
+  ext_optional_bool foreach;
   EXT_TENSORS g = {NULL};
   double max_norm;
   EXT_BIND(parameters, max_norm_, total_norm, foreach);
@@ -124,7 +124,7 @@ EXT_FUNCTION(nn_utils, clip_grad_value_,
              ">>> weight.grad\n"
              "tensor([ 1.0000, -0.5000])\n") {
   PyObject *parameters, *clip_value_;
-  ext_maybe foreach;
+  ext_optional_bool foreach;
   EXT_TENSORS g = {NULL};
   double clip_value;
   EXT_BIND(parameters, clip_value_, foreach);

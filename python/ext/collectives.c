@@ -34,9 +34,9 @@ static int take_root(px_collective *c, PyObject *group, int64_t rank, int64_t gr
                      int64_t fallback) {
   if (rank != EXT_NO_INT && group_rank != EXT_NO_INT)
     EXT_FAIL_INT(PyExc_ValueError, "Can't specify both group_rank and global_rank");
-  PyObject *own = ext_own_group(group);
+  PyObject *own = ext_member_group(group);
   if (!own) return PyErr_Occurred() ? -1 : 0;
-  if (group_rank != EXT_NO_INT) return c->peer = ext_narrow(group_rank), 0;
+  if (group_rank != EXT_NO_INT) return c->peer = ext_clamp_device_index(group_rank), 0;
   if (rank == EXT_NO_INT) rank = fallback;
   c->peer = rank < 0 ? -1 : ext_group_rank(own, rank);
   return rank >= 0 && c->peer < 0 ? -1 : 0;
@@ -90,8 +90,8 @@ EXT_NEW(together, "()") {
   return self;
 }
 EXT_TYPE(together, "torch.distributed._CoalescingManager", "distributed._CoalescingManager",
-         together_object, EXT_OPEN, "Collectives that are waited for together.", EXT_LIFE(together),
-         .tp_new = together_new);
+         together_object, EXT_BASETYPE, "Collectives that are waited for together.",
+         EXT_LIFETIME_SLOTS(together), .tp_new = together_new);
 EXT_GET(together, works, "list[Any]", Py_NewRef(together_of(self)->works), "What has begun.");
 EXT_METHOD(together, append, "(work: Any | None = None) -> None", "Adds one.") {
   EXT_ARGS(PyObject *, work);
@@ -107,7 +107,7 @@ EXT_METHOD0(together, wait, "None", "Waits for all of them.") {
   Py_RETURN_NONE;
 }
 EXT_METHOD0(together, __enter__, "Any", "From here on the group's collectives are gathered.") {
-  PyObject *group = ext_own_group(together_of(self)->group);
+  PyObject *group = ext_member_group(together_of(self)->group);
   if (!group) return PyErr_Occurred() ? NULL : Py_NewRef(self);
   if (!gathering && !(gathering = PyDict_New())) return NULL;
   if (PyDict_Contains(gathering, group))
@@ -117,7 +117,7 @@ EXT_METHOD0(together, __enter__, "Any", "From here on the group's collectives ar
 }
 EXT_METHOD(together, __exit__, "(*exception: Any) -> None",
            "Waits for them, unless they are asynchronous.") {
-  ext_rest exception;
+  ext_varargs exception;
   EXT_BIND(exception);
   PyObject *group = together_of(self)->group;
   if (gathering && group && PyDict_GetItemWithError(gathering, group) == self &&
@@ -176,7 +176,7 @@ static PyObject *begin_in(PyObject *group, px_collective *c, const ext_tensors *
   return ext_work(work, outputs == Py_None ? NULL : outputs);
 }
 
-PyObject *ext_begin_sum(PyObject *group, PyObject *tensor) {
+PyObject *ext_all_reduce_async(PyObject *group, PyObject *tensor) {
   EXT_TENSORS in = {0};
   EXT_TENSORS out = {0};
   px_collective c = {.op = PX_ALL_REDUCE};
@@ -191,7 +191,7 @@ static PyObject *waited_for(PyObject *work_take) {
 
 static PyObject *begin(const char *name, PyObject *given, px_collective *c, const ext_tensors *in,
                        const ext_tensors *out, bool async) {
-  PyObject *group = ext_own_group(given);
+  PyObject *group = ext_member_group(given);
   if (!group) return PyErr_Occurred() ? NULL : warn_not_in(name);
   EXT_OWNED *work = begin_in(group, c, in, out);
   PyObject *together = gathering ? PyDict_GetItemWithError(gathering, group) : NULL;
@@ -216,7 +216,7 @@ EXT_FUNCTION(dist, _exchange,
   EXT_BIND(group, op, input, outputs, root);
   EXT_TENSORS in = {0};
   EXT_TENSORS out = {0};
-  PyObject *own = ext_own_group(group);
+  PyObject *own = ext_member_group(group);
   px_collective c = {.peer = (int)root};
   while (c.op < PX_COLLECTIVE_COUNT && strcmp(op, names[c.op])) c.op++;
   if (!own || (input && input != Py_None && take_one(&in, "input", input) < 0) ||
@@ -367,7 +367,7 @@ EXT_FUNCTION(dist, all_gather_into_tensor,
   return one_to_one("all_gather_into_tensor", &c, input_tensor, "input_tensor", output_tensor,
                     "output_tensor", group, async_op);
 }
-EXT_ALSO(dist, dist_all_gather_into_tensor, _all_gather_base);
+EXT_ALIASES(dist, dist_all_gather_into_tensor, _all_gather_base);
 
 EXT_FUNCTION(dist, reduce_scatter_tensor,
              "(output: Tensor, input: Tensor, op: Any | None = None, group: Any | None = None, "
@@ -380,7 +380,7 @@ EXT_FUNCTION(dist, reduce_scatter_tensor,
   if (take_reduction(&c, op) < 0) return NULL;
   return one_to_one("reduce_scatter_tensor", &c, input, "input", output, "output", group, async_op);
 }
-EXT_ALSO(dist, dist_reduce_scatter_tensor, _reduce_scatter_base);
+EXT_ALIASES(dist, dist_reduce_scatter_tensor, _reduce_scatter_base);
 
 EXT_FUNCTION(dist, reduce_scatter,
              "(output: Tensor, input_list: Sequence[Tensor], op: Any | None = None, group: Any | "
@@ -442,7 +442,7 @@ EXT_FUNCTION(dist, all_to_all_single,
   PyObject *output, *input, *output_split_sizes, *input_split_sizes, *group, *work = NULL;
   bool async_op;
   EXT_BIND(output, input, output_split_sizes, input_split_sizes, group, async_op);
-  PyObject *own = ext_own_group(group);
+  PyObject *own = ext_member_group(group);
   if (!own) return PyErr_Occurred() ? NULL : warn_not_in("all_to_all_single");
   int64_t *to = NULL, *from = NULL;
   if (take_counts(&to, input_split_sizes, input, own) == 0 &&
@@ -460,7 +460,7 @@ EXT_FUNCTION(dist, all_to_all_single,
 // Only the root gives the list. 1 if this rank has it, 0 if not, -1 with ValueError.
 static int has_list(PyObject *group, const px_collective *c, PyObject *list, const char *name,
                     const char *side) {
-  PyObject *own = ext_own_group(group);
+  PyObject *own = ext_member_group(group);
   if (!own) return PyErr_Occurred() ? -1 : 0;
   bool root = px_comm_rank(G(own)->comm) == c->peer;
   int given = list ? PyObject_IsTrue(list) : 0;
@@ -566,7 +566,7 @@ EXT_FUNCTION(dist, recv,
   PyObject *tensor, *group;
   int64_t src, tag, group_src;
   EXT_BIND(tensor, src, group, tag, group_src);
-  PyObject *own = ext_own_group(group);
+  PyObject *own = ext_member_group(group);
   EXT_OWNED *work = begin_recv("recv", tensor, src, group, tag, group_src);
   if (!work || !own || work == Py_None) return work ? PyLong_FromLong(-1) : NULL;
   EXT_OWNED *done = waited_for(Py_NewRef(work));
@@ -616,7 +616,7 @@ EXT_FUNCTION(dist, _pairs, "(group: Any, pairs: Sequence[Any]) -> list[Any]",
   PyObject *group, *pairs, *result = NULL;
   EXT_BIND(group, pairs);
   EXT_OWNED *items = ext_items(pairs, "pairs are a list");
-  PyObject *own = ext_own_group(group);
+  PyObject *own = ext_member_group(group);
   if (!items || !own) return PyErr_Occurred() ? NULL : warn_not_in("batch_isend_irecv");
   int count = (int)PySequence_Fast_GET_SIZE(items), bad = 0;
   px_tensor **tensors = PyMem_Calloc((size_t)count + 1, sizeof *tensors);
@@ -646,7 +646,7 @@ EXT_FUNCTION(dist, barrier,
   EXT_BIND(group, async_op, device_ids);
   EXT_TENSORS none = {0};
   px_collective c = {.op = PX_BARRIER};
-  PyObject *own = ext_own_group(group);
+  PyObject *own = ext_member_group(group);
   EXT_OWNED *backend = own ? PyObject_Str(G(own)->backend) : NULL;
   if (backend && PyUnicode_CompareWithASCIIString(backend, "nccl") == 0) {
     px_stream *stream;
@@ -664,7 +664,7 @@ EXT_FUNCTION(dist, monitored_barrier,
   bool wait_all_ranks;
   int64_t milliseconds;
   EXT_BIND(group, timeout, wait_all_ranks);
-  PyObject *own = ext_own_group(group);
+  PyObject *own = ext_member_group(group);
   if (!own) return PyErr_Occurred() ? NULL : warn_not_in("monitored_barrier");
   EXT_OWNED *backend = PyObject_Str(G(own)->backend);
   if (!backend || PyUnicode_CompareWithASCIIString(backend, "gloo"))

@@ -43,7 +43,7 @@ static PyObject *begin_mean(PyObject *given, PyObject *tensor) {
   px_comm *comm = group ? ext_comm(group) : NULL;
   if (!comm || !ext_need_tensor(tensor, "a communication hook", "buffer")) return NULL;
   EXT_TRY(px_div_scalar_(ext_tensor(tensor), px_int(px_comm_size(comm))));
-  EXT_OWNED *work = ext_begin_sum(group, tensor);
+  EXT_OWNED *work = ext_all_reduce_async(group, tensor);
   return work ? PyObject_CallMethod(work, "get_future", NULL) : NULL;
 }
 

@@ -74,7 +74,8 @@ static int infer_dtype(PyObject *data, int depth, px_dtype *dtype) {
   if (!items) return PyErr_Clear(), 0;  // reported when the values are stored
   for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items); i++) {
     EXT_OWNED *item = Py_NewRef(PySequence_Fast_GET_ITEM(items, i));
-    if (i % EXT_LOOK == EXT_LOOK - 1 && PyErr_CheckSignals() < 0) return -1;
+    if (i % EXT_SIGNAL_CHECK_INTERVAL == EXT_SIGNAL_CHECK_INTERVAL - 1 && PyErr_CheckSignals() < 0)
+      return -1;
     if (infer_dtype(item, depth - 1, dtype) < 0) return -1;
   }
   return 0;
@@ -180,7 +181,8 @@ static int store(filling *f, PyObject *data, int dim) {
     if (PySequence_Fast_GET_SIZE(items) != length)  // an item's own code has changed it
       EXT_FAIL_INT(PyExc_RuntimeError, "list changed size during iteration");
     EXT_OWNED *item = Py_NewRef(PySequence_Fast_GET_ITEM(items, i));
-    if (i % EXT_LOOK == EXT_LOOK - 1 && PyErr_CheckSignals() < 0) return -1;
+    if (i % EXT_SIGNAL_CHECK_INTERVAL == EXT_SIGNAL_CHECK_INTERVAL - 1 && PyErr_CheckSignals() < 0)
+      return -1;
     if (store(f, item, dim + 1) < 0) return -1;
   }
   return 0;

@@ -68,10 +68,10 @@ EXT_METHOD(tensor, to,
            ">>> torch.ones(2).to(torch.int64)\n"
            "tensor([1, 1])\n") {
   // Calls without keywords, which loops make, need no binding.
-  ext_rest target = {call->args, call->nargs};
+  ext_varargs target = {call->args, call->nargs};
   px_device device = PX_DEVICE_NONE;
   px_dtype dtype = PX_DTYPE_NONE;
-  ext_maybe non_blocking = -1, copy = -1;
+  ext_optional_bool non_blocking = -1, copy = -1;
   PyObject *other = NULL;
   ext_format memory_format = {NULL};
   if (call->kwnames) EXT_BIND(target, device, dtype, non_blocking, copy, memory_format, other);
@@ -101,7 +101,7 @@ EXT_METHOD(tensor, cuda,
            "    device (torch.device, str or int): where to\n"
            "    non_blocking (bool): a copy from pinned memory does not wait\n") {
   px_device device;
-  ext_maybe non_blocking, async_;
+  ext_optional_bool non_blocking, async_;
   ext_format memory_format;
   EXT_BIND(device, non_blocking, memory_format, async_);
   if (async_ >= 0 &&

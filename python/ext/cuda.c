@@ -10,19 +10,20 @@
 EXT_MODULE(cuda, "cuda", "Devices of type cuda: selection, properties, streams, memory.");
 EXT_MODULE(accelerator, "accelerator", "What torch.cuda has, for whatever accelerator there is.");
 
-EXT_GIVES(cuda, is_available, "bool", (bool)(px_device_count(PX_CUDA) > 0),
-          "Whether there is a device of type cuda.");
-EXT_GIVES(cuda, device_count, "int", px_device_count(PX_CUDA),
-          "Number of devices of type cuda that are visible.");
+EXT_RETURNS(cuda, is_available, "bool", (bool)(px_device_count(PX_CUDA) > 0),
+            "Whether there is a device of type cuda.");
+EXT_RETURNS(cuda, device_count, "int", px_device_count(PX_CUDA),
+            "Number of devices of type cuda that are visible.");
 EXT_METHOD0(cuda, current_device, "int", "The index of this thread's current device.") {
   int index;
   EXT_TRY(px_device_current(&index));
   return PyLong_FromLong(index);
 }
-EXT_GIVES(cuda, is_initialized, "bool", px_device_initialized(),
-          "Whether the devices were used: they open at their first use.");
-EXT_DOES(cuda, init, px_device_init(), "Opens the devices now, rather than at their first use.");
-EXT_ALSO(cuda, cuda_init, _lazy_init);
+EXT_RETURNS(cuda, is_initialized, "bool", px_device_initialized(),
+            "Whether the devices were used: they open at their first use.");
+EXT_RETURNS_NONE(cuda, init, px_device_init(),
+                 "Opens the devices now, rather than at their first use.");
+EXT_ALIASES(cuda, cuda_init, _lazy_init);
 
 EXT_FUNCTION(cuda, set_device, "(device: Device) -> None",
              "Makes a device current for this thread.\n\n"
@@ -196,9 +197,9 @@ EXT_METHOD0(cuda, ipc_collect, "None",
   int64_t left;
   return ext_none(EXT_NOGIL(px_storage_ipc_collect(&left)));
 }
-EXT_GIVES(cuda, get_arch_list, "list[str]", PyList_New(0),
-          "Empty: kernels are compiled for the device when they are loaded.");
-EXT_GIVES(cuda, _backend_name, "str", px_device_backend(), "The backend that serves type cuda.");
+EXT_RETURNS(cuda, get_arch_list, "list[str]", PyList_New(0),
+            "Empty: kernels are compiled for the device when they are loaded.");
+EXT_RETURNS(cuda, _backend_name, "str", px_device_backend(), "The backend that serves type cuda.");
 
 // ---- torch.accelerator
 EXT_FUNCTION(accelerator, current_accelerator, "(check_available: bool = False) -> device | None",
@@ -207,6 +208,6 @@ EXT_FUNCTION(accelerator, current_accelerator, "(check_available: bool = False) 
   if (px_device_count(PX_CUDA) == 0) Py_RETURN_NONE;
   return ext_device(px_cuda(-1));
 }
-EXT_SHARES(accelerator, cuda, is_available, device_count, synchronize);
-EXT_ALSO(accelerator, cuda_current_device, current_device_index, current_device_idx);
-EXT_ALSO(accelerator, cuda_set_device, set_device_index, set_device_idx);
+EXT_SAME_MEMBERS(accelerator, cuda, is_available, device_count, synchronize);
+EXT_ALIASES(accelerator, cuda_current_device, current_device_index, current_device_idx);
+EXT_ALIASES(accelerator, cuda_set_device, set_device_index, set_device_idx);

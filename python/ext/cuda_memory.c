@@ -47,10 +47,10 @@ EXT_FUNCTION(cuda, reset_accumulated_memory_stats, "(device: Device | None = Non
              "Sets the sums of a device, of what was allocated and freed, to 0.") {
   return reset(call, px_memory_reset_accumulated);
 }
-EXT_DOES(cuda, empty_cache, px_memory_empty_cache(),
-         "Gives memory that no tensor holds back to the devices.");
-EXT_DOES(cuda, _empty_host_cache, px_memory_empty_host_cache(),
-         "Gives page-locked memory that no tensor holds back to the system.");
+EXT_RETURNS_NONE(cuda, empty_cache, px_memory_empty_cache(),
+                 "Gives memory that no tensor holds back to the devices.");
+EXT_RETURNS_NONE(cuda, _empty_host_cache, px_memory_empty_host_cache(),
+                 "Gives page-locked memory that no tensor holds back to the system.");
 EXT_FUNCTION(cuda, set_per_process_memory_fraction,
              "(fraction: float, device: Device | None = None) -> None",
              "Limits what the allocator takes of a device.\n\n"
@@ -72,10 +72,10 @@ EXT_FUNCTION(cuda, get_per_process_memory_fraction, "(device: Device | None = No
   EXT_TRY(px_memory_fraction(&fraction, device.index));
   return PyFloat_FromDouble(fraction);
 }
-EXT_DOES(cuda, reset_peak_host_memory_stats, px_memory_host_reset_peak(),
-         "Lets the peaks of pinned memory begin again from what is used now.");
-EXT_DOES(cuda, reset_accumulated_host_memory_stats, px_memory_host_reset_accumulated(),
-         "Sets the sums of pinned memory, of what was allocated and freed, to 0.");
+EXT_RETURNS_NONE(cuda, reset_peak_host_memory_stats, px_memory_host_reset_peak(),
+                 "Lets the peaks of pinned memory begin again from what is used now.");
+EXT_RETURNS_NONE(cuda, reset_accumulated_host_memory_stats, px_memory_host_reset_accumulated(),
+                 "Sets the sums of pinned memory, of what was allocated and freed, to 0.");
 EXT_FUNCTION(cuda, _set_allocator_settings, "(env: str) -> None",
              "The settings of PYTORCH_CUDA_ALLOC_CONF from here on.") {
   EXT_ARGS(const char *, env);
@@ -159,7 +159,7 @@ EXT_FUNCTION(cuda, _memory_blocks, "(device: int, known: dict) -> list[dict]",
   EXT_BIND(device, known);
   EXT_OWNED *list = PyList_New(0);
   if (!list) return NULL;
-  EXT_TRY(px_memory_snapshot(ext_narrow(device), add_block, &(listing){list, known}));
+  EXT_TRY(px_memory_snapshot(ext_clamp_device_index(device), add_block, &(listing){list, known}));
   return PyErr_Occurred() ? NULL : ext_moved(&list);
 }
 
@@ -182,7 +182,7 @@ EXT_FUNCTION(cuda, _memory_events, "(device: int, known: dict) -> list[dict]",
   EXT_BIND(device, known);
   EXT_OWNED *list = PyList_New(0);
   if (!list) return NULL;
-  EXT_TRY(px_memory_events(ext_narrow(device), add_event, &(listing){list, known}));
+  EXT_TRY(px_memory_events(ext_clamp_device_index(device), add_event, &(listing){list, known}));
   return PyErr_Occurred() ? NULL : ext_moved(&list);
 }
 
@@ -212,7 +212,7 @@ EXT_FUNCTION(cuda, _record_memory,
   EXT_BIND(max_entries, context, ops, skip_actions, clear);
   if (skip(skip_actions, &history.skipped) < 0) return NULL;
   while (strcmp(contexts[history.stacks], context)) history.stacks++;
-  ext_sites_asked = true;  // so that the first call that releases the GIL lends its lines too
+  ext_sites_enabled = true;  // so that the first call that releases the GIL lends its lines too
   history.max_entries = max_entries, history.clear = clear, history.lines_only = !ops;
   return ext_none(px_memory_record(max_entries == EXT_NO_INT ? NULL : &history));
 }
@@ -233,15 +233,15 @@ EXT_NEW(mem_pool,
   PyObject *allocator;
   bool use_on_oom, no_split;
   EXT_BIND(allocator, use_on_oom, no_split);
-  if (ext_plugged(allocator, "MemPool()", &functions) < 0) return NULL;
+  if (ext_pluggable_allocator(allocator, "MemPool()", &functions) < 0) return NULL;
   EXT_TRY(px_memory_pool_new_over(&made, -1, functions));
   EXT_TRY(px_memory_pool_set(made, use_on_oom, no_split));
-  PyObject *self = ext_over(type, made);
+  PyObject *self = ext_wrap_core(type, made);
   if (self && functions) ((pool_object *)self)->allocator = Py_NewRef(allocator);
   return self;
 }
 EXT_TYPE(
-    mem_pool, "torch.cuda.MemPool", "cuda.MemPool", pool_object, EXT_OPEN,
+    mem_pool, "torch.cuda.MemPool", "cuda.MemPool", pool_object, EXT_BASETYPE,
     "A pool of memory of the current device: what is allocated within\n"
     "`with torch.cuda.use_mem_pool(pool)` comes from segments that nothing else is given while "
     "the pool lives.\n"
@@ -253,7 +253,7 @@ EXT_TYPE(
     "they "
     "fail\n"
     "    no_split (bool): a block has a segment by itself\n",
-    EXT_LIFE(mem_pool), .tp_new = mem_pool_new);
+    EXT_LIFETIME_SLOTS(mem_pool), .tp_new = mem_pool_new);
 EXT_GET(mem_pool, id, "tuple[int, int]", ext_graph_pool(px_memory_pool_name(pool_of(self))),
         "Its name, as graphs take it.");
 EXT_GETTER(mem_pool, allocator, "CUDAPluggableAllocator | None",
@@ -276,11 +276,11 @@ EXT_METHOD(mem_pool, snapshot, "(include_traces: bool = True) -> list[dict[str, 
 }
 EXT_METHOD(mem_pool, _begin, "(device: int) -> None", "Begins use_mem_pool.") {
   EXT_ARGS(int64_t, device);
-  return ext_none(px_memory_pool_begin(pool_of(self), ext_narrow(device)));
+  return ext_none(px_memory_pool_begin(pool_of(self), ext_clamp_device_index(device)));
 }
 EXT_METHOD(mem_pool, _end, "(device: int) -> None", "Ends it.") {
   EXT_ARGS(int64_t, device);
-  EXT_WAIT(px_memory_pool_end(pool_of(self), ext_narrow(device)));
+  EXT_WAIT(px_memory_pool_end(pool_of(self), ext_clamp_device_index(device)));
   Py_RETURN_NONE;
 }
 

@@ -29,7 +29,7 @@ EXT_NEW(plugged, "(path_to_so_file: str, alloc_fn_name: str, free_fn_name: str)"
   return self;
 }
 EXT_TYPE(plugged, "torch.cuda.memory.CUDAPluggableAllocator", "cuda.CUDAPluggableAllocator",
-         plugged_object, EXT_OPEN,
+         plugged_object, EXT_BASETYPE,
          "An allocator of device memory from a shared object.\n\n"
          "Its functions are void *alloc(ssize_t size, int device, cudaStream_t stream) and void "
          "free(void *ptr, ssize_t size, int device, cudaStream_t stream); free gets memory back "
@@ -45,7 +45,7 @@ EXT_METHOD0(plugged, allocator, "CUDAPluggableAllocator",
   return Py_NewRef(self);
 }
 
-int ext_plugged(PyObject *allocator, const char *who, const px_memory_allocator **out) {
+int ext_pluggable_allocator(PyObject *allocator, const char *who, const px_memory_allocator **out) {
   *out = NULL;
   if (ext_is_none(allocator)) return 0;
   if (!PyObject_TypeCheck(allocator, &plugged_type))
@@ -64,9 +64,10 @@ EXT_FUNCTION(cuda, change_current_allocator, "(allocator: CUDAPluggableAllocator
   const px_memory_allocator *functions;
   EXT_BIND(allocator);
   EXT_OWNED *inner = PyObject_CallMethod(allocator, "allocator", NULL);
-  if (!inner || ext_plugged(inner, "change_current_allocator()", &functions) < 0) return NULL;
+  if (!inner || ext_pluggable_allocator(inner, "change_current_allocator()", &functions) < 0)
+    return NULL;
   return ext_none(px_memory_set_allocator(functions));
 }
-EXT_GIVES(cuda, get_allocator_backend, "str",
-          (const char *)(px_memory_is_plugged() ? "pluggable" : "native"),
-          "\"native\", or \"pluggable\" where change_current_allocator has chosen another one.");
+EXT_RETURNS(cuda, get_allocator_backend, "str",
+            (const char *)(px_memory_is_plugged() ? "pluggable" : "native"),
+            "\"native\", or \"pluggable\" where change_current_allocator has chosen another one.");

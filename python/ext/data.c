@@ -88,9 +88,9 @@ static PyObject *batches_next(PyObject *object) {
   }
   return batch && PyList_GET_SIZE(batch) ? ext_moved(&batch) : NULL;
 }
-EXT_TYPE(batches, "torch.utils.data._Batches", "", batches_object, EXT_CYCLES,
-         "Lists of the next items of an order.", EXT_LIFE(batches), .tp_iter = PyObject_SelfIter,
-         .tp_iternext = batches_next);
+EXT_TYPE(batches, "torch.utils.data._Batches", "", batches_object, EXT_GC,
+         "Lists of the next items of an order.", EXT_LIFETIME_SLOTS(batches),
+         .tp_iter = PyObject_SelfIter, .tp_iternext = batches_next);
 
 EXT_FUNCTION(torch, _batches, "(sampler: Iterable, size: int, drop_last: bool) -> Iterator",
              "Lists of `size` items of the sampler; the last is shorter, or, with drop_last, left "

@@ -29,17 +29,17 @@ EXT_FUNCTION(
   Py_RETURN_NONE;
 }
 
-EXT_GIVES(torch, are_deterministic_algorithms_enabled, "bool",
-          (bool)px_setting_get(PX_SETTING_DETERMINISTIC),
-          "Whether results are to be the same every time.");
-EXT_GIVES(torch, is_deterministic_algorithms_warn_only_enabled, "bool",
-          (bool)px_setting_get(PX_SETTING_DETERMINISTIC_WARN),
-          "Whether operations that cannot do it would warn, and not fail.");
-EXT_GIVES(torch, get_deterministic_debug_mode, "int",
-          !px_setting_get(PX_SETTING_DETERMINISTIC)       ? DEFAULT
-          : px_setting_get(PX_SETTING_DETERMINISTIC_WARN) ? WARN
-                                                          : ERROR,
-          "The same as a number: 0 no, 1 warn, 2 fail.");
+EXT_RETURNS(torch, are_deterministic_algorithms_enabled, "bool",
+            (bool)px_setting_get(PX_SETTING_DETERMINISTIC),
+            "Whether results are to be the same every time.");
+EXT_RETURNS(torch, is_deterministic_algorithms_warn_only_enabled, "bool",
+            (bool)px_setting_get(PX_SETTING_DETERMINISTIC_WARN),
+            "Whether operations that cannot do it would warn, and not fail.");
+EXT_RETURNS(torch, get_deterministic_debug_mode, "int",
+            !px_setting_get(PX_SETTING_DETERMINISTIC)       ? DEFAULT
+            : px_setting_get(PX_SETTING_DETERMINISTIC_WARN) ? WARN
+                                                            : ERROR,
+            "The same as a number: 0 no, 1 warn, 2 fail.");
 
 static int mode_of(PyObject *mode) {
   if (PyUnicode_Check(mode)) {

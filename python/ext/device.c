@@ -61,7 +61,7 @@ int ext_to_scope_index(PyObject *object, int *out) {
   int64_t index;
   char text[PX_DEVICE_TEXT];
   if (PyLong_Check(object))
-    return ext_to_int(object, &index) < 0 ? -1 : (*out = ext_narrow(index), 0);
+    return ext_to_int(object, &index) < 0 ? -1 : (*out = ext_clamp_device_index(index), 0);
   if (ext_to_device(object, &device) < 0) return -1;
   if (device.type != PX_CUDA)
     EXT_FAIL_INT(PyExc_ValueError, "Expected a cuda device, but got: %s",
@@ -151,7 +151,7 @@ EXT_SHARED_TYPE(
     "device(type='cuda', index=1)\n"
     ">>> str(torch.device('cuda:1')), torch.device('cpu').type\n"
     "('cuda:1', 'cpu')\n",
-    EXT_LIFE(device), .tp_new = device_new, .tp_repr = device_repr, .tp_str = device_str,
+    EXT_LIFETIME_SLOTS(device), .tp_new = device_new, .tp_repr = device_repr, .tp_str = device_str,
     .tp_hash = device_hash, .tp_richcompare = device_compare);
 
 // Assigning is refused in PyTorch's words, not in those that CPython has for a missing setter.
@@ -171,7 +171,7 @@ EXT_SETTER(device, index) { return refuse("index"); }
 
 // Pickles go through functions of phlox._C, so that they load whether or not `torch` is bound.
 EXT_METHOD0(device, __reduce__, "tuple", NULL) {
-  return Py_BuildValue("N(N)", ext_from_module("_device_of"), device_str(self));
+  return Py_BuildValue("N(N)", ext_extension_attr("_device_of"), device_str(self));
 }
 EXT_FUNCTION(torch, _device_of, "(device: Device) -> device", "The device of a pickle.") {
   EXT_ARGS(px_device, device);

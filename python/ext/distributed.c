@@ -24,7 +24,7 @@ int ext_to_milliseconds(PyObject *object, int64_t *out) {
   return 0;
 }
 
-PyObject *ext_delta(int64_t milliseconds) {
+PyObject *ext_timedelta(int64_t milliseconds) {
   return ext_call_from("datetime", "timedelta", "(iii)", 0, (int)(milliseconds / 1000),
                        (int)(milliseconds % 1000 * 1000));
 }
@@ -41,12 +41,12 @@ EXT_NEW(store, "()") {
            "torch.distributed.Store: no constructor defined; TCPStore, FileStore, HashStore and "
            "PrefixStore have one");
 }
-EXT_TYPE(store, "torch.distributed.Store", "_Store", store_object, EXT_OPEN,
-         "Keys and values that the processes of a job share.", EXT_LIFE(store),
+EXT_TYPE(store, "torch.distributed.Store", "_Store", store_object, EXT_BASETYPE,
+         "Keys and values that the processes of a job share.", EXT_LIFETIME_SLOTS(store),
          .tp_new = store_new);
 
 static PyObject *made(PyTypeObject *type, px_store *store_take) {
-  return ext_over(type, store_take);
+  return ext_wrap_core(type, store_take);
 }
 
 EXT_NEW(tcp_store,
@@ -63,19 +63,20 @@ EXT_NEW(tcp_store,
   if (master_listen_fd != EXT_NO_INT)
     EXT_FAIL(PyExc_NotImplementedError, "TCPStore(master_listen_fd=) is not implemented in Phlox");
   if (ext_to_milliseconds(timeout, &milliseconds) < 0) return NULL;
-  px_store_tcp_options options = {.host = host_name,
-                                  .port = port > 65535 || port < 0 ? -1 : (int)port,
-                                  .serve = is_master,
-                                  .workers = world_size == EXT_NO_INT ? 0 : ext_narrow(world_size),
-                                  .wait = wait_for_workers,
-                                  .timeout_ms = milliseconds};
+  px_store_tcp_options options = {
+      .host = host_name,
+      .port = port > 65535 || port < 0 ? -1 : (int)port,
+      .serve = is_master,
+      .workers = world_size == EXT_NO_INT ? 0 : ext_clamp_device_index(world_size),
+      .wait = wait_for_workers,
+      .timeout_ms = milliseconds};
   EXT_WAIT(px_store_tcp(&store, &options));
   return made(type, store);
 }
-EXT_TYPE(tcp_store, "torch.distributed.TCPStore", "_TCPStore", store_object, EXT_OPEN,
+EXT_TYPE(tcp_store, "torch.distributed.TCPStore", "_TCPStore", store_object, EXT_BASETYPE,
          "A store over TCP: one process is its server. Where PHLOX_STORE_SECRET is set, a process "
          "must know it.",
-         EXT_LIFE(store), .tp_base = &store_type, .tp_new = tcp_store_new);
+         EXT_LIFETIME_SLOTS(store), .tp_base = &store_type, .tp_new = tcp_store_new);
 EXT_GET(tcp_store, port, "int", px_store_port(S(self)), "The port of the server.");
 
 EXT_NEW(file_store, "(file_name: str, world_size: int = -1)") {
@@ -86,8 +87,8 @@ EXT_NEW(file_store, "(file_name: str, world_size: int = -1)") {
   EXT_WAIT(px_store_file(&store, file_name));
   return made(type, store);
 }
-EXT_TYPE(file_store, "torch.distributed.FileStore", "_FileStore", store_object, EXT_OPEN,
-         "A store in a file, which all processes can open.", EXT_LIFE(store),
+EXT_TYPE(file_store, "torch.distributed.FileStore", "_FileStore", store_object, EXT_BASETYPE,
+         "A store in a file, which all processes can open.", EXT_LIFETIME_SLOTS(store),
          .tp_base = &store_type, .tp_new = file_store_new);
 
 EXT_NEW(hash_store, "()") {
@@ -95,8 +96,8 @@ EXT_NEW(hash_store, "()") {
   EXT_TRY(px_store_memory(&store));
   return made(type, store);
 }
-EXT_TYPE(hash_store, "torch.distributed.HashStore", "_HashStore", store_object, EXT_OPEN,
-         "A store in memory, for the threads of a process.", EXT_LIFE(store),
+EXT_TYPE(hash_store, "torch.distributed.HashStore", "_HashStore", store_object, EXT_BASETYPE,
+         "A store in memory, for the threads of a process.", EXT_LIFETIME_SLOTS(store),
          .tp_base = &store_type, .tp_new = hash_store_new);
 
 px_store *ext_store(PyObject *object) {
@@ -114,8 +115,8 @@ EXT_NEW(prefix_store, "(prefix: str, store: Any)") {
   EXT_TRY(px_store_prefix(&out, prefix, beneath));
   return made(type, out);
 }
-EXT_TYPE(prefix_store, "torch.distributed.PrefixStore", "_PrefixStore", store_object, EXT_OPEN,
-         "A store that puts a prefix before each key of another one.", EXT_LIFE(store),
+EXT_TYPE(prefix_store, "torch.distributed.PrefixStore", "_PrefixStore", store_object, EXT_BASETYPE,
+         "A store that puts a prefix before each key of another one.", EXT_LIFETIME_SLOTS(store),
          .tp_base = &store_type, .tp_new = prefix_store_new);
 
 // The bytes of a value, which may be text; borrowed.
@@ -233,7 +234,7 @@ EXT_METHOD(store, set_timeout, "(timeout: Any) -> None", "Sets how long calls wa
   px_store_set_timeout(S(self), milliseconds);
   Py_RETURN_NONE;
 }
-EXT_GET(store, timeout, "Any", ext_delta(px_store_timeout(S(self))), "How long calls wait.");
+EXT_GET(store, timeout, "Any", ext_timedelta(px_store_timeout(S(self))), "How long calls wait.");
 
 EXT_FUNCTION(torch, _engine_available, "(name: str) -> bool", "Whether an engine can be loaded.") {
   const char *name;
@@ -250,7 +251,7 @@ static px_status call_rank(int rank, int ranks, void *argument) {
   PyGILState_STATE state = PyGILState_Ensure();
   rank_threads[rank] = PyThread_get_thread_ident();
   PyObject *result = PyObject_CallFunction(argument, "i", rank);
-  px_status status = result ? PX_OK : ext_foreign();
+  px_status status = result ? PX_OK : ext_error_from_python();
   Py_XDECREF(result);
   rank_threads[rank] = 0;
   PyGILState_Release(state);
@@ -276,16 +277,16 @@ EXT_FUNCTION(torch, _cluster_run, "(function: Any, ranks: int) -> None",
   PyObject *function;
   int64_t ranks;
   EXT_BIND(function, ranks);
-  if (ext_ranks_run)
+  if (ext_sim_ranks_active)
     EXT_FAIL(PyExc_RuntimeError, "a simulated cluster is running: there is one at a time");
-  ext_ranks_run = true;
+  ext_sim_ranks_active = true;
   bool asks = px_interrupt_wanted();  // of other threads nobody does
   px_wait_set_hooks(let_go, take_back);
   if (asks) px_interrupt_set_check(check_signals);
-  px_status status = EXT_NOGIL(px_cluster_run(ext_narrow(ranks), call_rank, function));
+  px_status status = EXT_NOGIL(px_cluster_run(ext_clamp_device_index(ranks), call_rank, function));
   if (asks) px_interrupt_set_check(ext_run_handlers);
   px_wait_set_hooks(NULL, NULL);
-  ext_ranks_run = false;
+  ext_sim_ranks_active = false;
   return ext_none(status);
 }
 EXT_FUNCTION0(

@@ -97,6 +97,6 @@ EXT_FUNCTION(cuda, _native_stream, "(device: int) -> int",
              "The handle of a device's current stream, as the protocol wants it.") {
   px_stream *stream;
   EXT_ARGS(int64_t, device);
-  EXT_TRY(px_stream_current(&stream, px_cuda(ext_narrow(device))));
+  EXT_TRY(px_stream_current(&stream, px_cuda(ext_clamp_device_index(device))));
   return PyLong_FromVoidPtr(px_stream_native(stream));
 }

@@ -30,7 +30,7 @@ static PyObject *with_spec(PyTypeObject *type, px_tensor *tensor_take, PyObject 
   return made && PyObject_SetAttr(made, spec_word, spec) == 0 ? ext_moved(&made) : NULL;
 }
 
-PyObject *ext_wrap_beside(PyObject *like, px_tensor *tensor) {
+PyObject *ext_wrap_like(PyObject *like, px_tensor *tensor) {
   bool alike = ext_is_sharded(like) && !px_tensor_user(tensor) && px_tensor_ndim(tensor) > 0 &&
                px_tensor_has_sizes(tensor, px_tensor_ndim(ext_tensor(like)),
                                    px_tensor_sizes(ext_tensor(like)));
@@ -135,7 +135,7 @@ static bool is_of_parts(const char *name, bool partial) {
 typedef struct sharded_object {
   PyObject_HEAD
 } sharded_object;
-EXT_TYPE(sharded, "torch.distributed.tensor._Sharded", "_Sharded", sharded_object, EXT_OPEN,
+EXT_TYPE(sharded, "torch.distributed.tensor._Sharded", "_Sharded", sharded_object, EXT_BASETYPE,
          "What a DTensor has beside Tensor.");
 
 // New reference.
@@ -184,8 +184,8 @@ static PyObject *count(PyObject *self) {
   EXT_OWNED *shape = of_spec(self, EXT_SPEC_SHAPE);
   return shape ? PyLong_FromLongLong(product(shape, 0)) : NULL;
 }
-EXT_GIVES(sharded, numel, "int", count(self), "How many elements the whole has.");
-EXT_GIVES(sharded, nelement, "int", count(self), "How many elements the whole has.");
+EXT_RETURNS(sharded, numel, "int", count(self), "How many elements the whole has.");
+EXT_RETURNS(sharded, nelement, "int", count(self), "How many elements the whole has.");
 EXT_METHOD0(sharded, __len__, "int", "The rows of the whole.") {
   EXT_OWNED *shape = of_spec(self, EXT_SPEC_SHAPE);
   if (shape && !PyTuple_GET_SIZE(shape)) EXT_FAIL(PyExc_TypeError, "len() of a 0-d tensor");
@@ -197,12 +197,12 @@ EXT_METHOD0(sharded, __len__, "int", "The rows of the whole.") {
 static PyObject *part_of(PyObject *self) { return ext_as_class(self, ext_TensorType, false); }
 
 static PyObject *whole_of(PyObject *self) {
-  ext_placed of;
+  ext_dtensor_spec of;
   px_tensor *whole;
-  EXT_OWNED *spec = ext_placed_of(&of, self);
+  EXT_OWNED *spec = ext_spec_of(&of, self);
   if (!spec) return NULL;
-  if (ext_placed_is_whole(&of)) return part_of(self);
-  EXT_WAIT(ext_placed_whole(&whole, &of, ext_tensor(self)));
+  if (ext_spec_is_replicated(&of)) return part_of(self);
+  EXT_WAIT(ext_full_tensor(&whole, &of, ext_tensor(self)));
   return ext_wrap(whole);
 }
 static int refuse(PyObject *grad_placements) {
@@ -241,7 +241,7 @@ EXT_FUNCTION(torch, _sharded_over, "(part: Tensor, spec: tuple) -> Tensor",
 // The gradient as an object of the class: made once.
 static PyObject *gradient(PyObject *self) {
   px_tensor *grad = px_tensor_grad(ext_tensor(self));
-  EXT_OWNED *object = grad ? ext_wrap_beside(self, grad) : Py_NewRef(Py_None);
+  EXT_OWNED *object = grad ? ext_wrap_like(self, grad) : Py_NewRef(Py_None);
   if (!object || object == Py_None || ext_is_sharded(object)) return ext_moved(&object);
   EXT_OWNED *bare = bare_part(object);
   EXT_OWNED *spec = bare ? PyObject_GetAttr(self, spec_word) : NULL;
@@ -271,7 +271,7 @@ static PyObject *text_of(PyObject *self) {
                                     mesh, placements)
              : NULL;
 }
-EXT_GIVES(sharded, __repr__, "str", text_of(self), "The part, the mesh and the placements.");
+EXT_RETURNS(sharded, __repr__, "str", text_of(self), "The part, the mesh and the placements.");
 EXT_METHOD(sharded, __reduce_ex__, "(protocol: int) -> tuple", "Refuses: a mesh is no data.") {
   EXT_FAIL(PyExc_NotImplementedError,
            "a DTensor is not pickled by Phlox: save its full_tensor(), or use "
@@ -354,12 +354,12 @@ static PyObject *replicated(PyObject *result, void *context) {
 // This rank's part of a whole tensor, which was changed in place, goes back.
 static PyObject *put_back(const called *c, PyObject *whole) {
   PyObject *self = PyTuple_GET_ITEM(c->args, 0);
-  ext_placed of;
+  ext_dtensor_spec of;
   PX_SCOPED(px_tensor) mine = NULL;
   PX_SCOPED(px_tensor) part = NULL;
-  EXT_OWNED *spec = ext_placed_of(&of, self);
+  EXT_OWNED *spec = ext_spec_of(&of, self);
   if (!spec) return NULL;
-  if (ext_placed_is_whole(&of)) return Py_NewRef(self);
+  if (ext_spec_is_replicated(&of)) return Py_NewRef(self);
   EXT_TRY(px_layout_cut(&mine, &of.layout, ext_tensor(whole)));
   EXT_TRY(px_tensor_detach(&part, ext_tensor(self)));
   EXT_TRY(px_copy_(part, mine, false));
@@ -375,10 +375,10 @@ static bool is_in_place(const called *c) {
 
 // What is to be reduced is no place to put a whole tensor.
 static int refuse_partial(const called *c) {
-  ext_placed of;
+  ext_dtensor_spec of;
   if (!ext_is_sharded(PyTuple_GET_ITEM(c->args, 0))) return 0;
-  EXT_OWNED *spec = ext_placed_of(&of, PyTuple_GET_ITEM(c->args, 0));
-  if (!spec || !ext_placed_is_partial(&of)) return spec ? 0 : -1;
+  EXT_OWNED *spec = ext_spec_of(&of, PyTuple_GET_ITEM(c->args, 0));
+  if (!spec || !ext_spec_is_partial(&of)) return spec ? 0 : -1;
   EXT_FAIL_INT(
       PyExc_RuntimeError,
       "%s: in-place operations that require placement changes are not supported. The input "
@@ -398,10 +398,10 @@ static PyObject *call_on_wholes(called *c) {
 }
 
 static PyObject *answer(called *c) {
-  ext_placed of;
-  if (ext_take_placed(&of, c->spec) < 0) return NULL;
+  ext_dtensor_spec of;
+  if (ext_read_spec(&of, c->spec) < 0) return NULL;
   bool attribute = !strcmp(c->name, "__get__") || !strcmp(c->name, "__set__");
-  int fits = attribute || is_of_parts(c->name, ext_placed_is_partial(&of)) ? fit(c) : 0;
+  int fits = attribute || is_of_parts(c->name, ext_spec_is_partial(&of)) ? fit(c) : 0;
   if (fits) return fits < 0 ? NULL : call_on_parts(c);
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(c->tensors); i++) {
     PyObject *one = PyList_GET_ITEM(c->tensors, i);
@@ -427,7 +427,7 @@ EXT_CLASS_METHOD(sharded, __torch_function__,
   called c = {.func = func, .args = args_ ? args_ : none};
   c.kwargs = ext_is_none(kwargs) ? empty : kwargs;
   EXT_OWNED *both = PyTuple_Pack(2, c.args, c.kwargs);
-  EXT_OWNED *tensors = both ? ext_tensors_within(both) : NULL;
+  EXT_OWNED *tensors = both ? ext_collect_tensors(both) : NULL;
   EXT_OWNED *name = NULL;
   c.name = name_of(func, &name);
   if (!(c.tensors = tensors) || find_spec(&c) < 0) return NULL;
@@ -449,11 +449,11 @@ typedef struct kinds {
 
 // What does not lie along one dimension of its mesh alone is taken whole.
 static int whole_for(kinds *k, PyObject *object, px_tensor **value) {
-  ext_placed of;
+  ext_dtensor_spec of;
   px_tensor *whole;
-  EXT_OWNED *spec = ext_placed_of(&of, object);
-  if (!spec || ext_placed_is_whole(&of)) return spec ? 0 : -1;
-  EXT_TRY_INT(EXT_NOGIL(ext_placed_whole(&whole, &of, *value)));
+  EXT_OWNED *spec = ext_spec_of(&of, object);
+  if (!spec || ext_spec_is_replicated(&of)) return spec ? 0 : -1;
+  EXT_TRY_INT(EXT_NOGIL(ext_full_tensor(&whole, &of, *value)));
   EXT_OWNED *keeps = ext_wrap(whole);
   *value = keeps ? ext_tensor(keeps) : NULL;
   return keeps ? PyList_Append(k->wholes, keeps) : -1;
@@ -529,7 +529,7 @@ int ext_sharded_norm(px_tensor **out, const ext_tensors *g, bool gradients, doub
 }
 
 // Gives all ranks that have parts of a tensor the greatest of their numbers, in place.
-static px_status greatest_of_all(const ext_placed *of, px_tensor *number) {
+static px_status greatest_of_all(const ext_dtensor_spec *of, px_tensor *number) {
   for (int m = 0; m < px_mesh_ndim(of->layout.mesh); m++)
     if (of->placements[m].kind != PX_PLACED_WHOLE)
       PX_TRY(px_shard_greatest(px_mesh_comm(of->layout.mesh, m), number));
@@ -540,14 +540,14 @@ int ext_sharded_found(PyObject *grads, PyObject *found) {
   EXT_OWNED *before = NULL;  // the mesh and placements of the last one
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(grads); i++) {
     PyObject *grad = PyList_GET_ITEM(grads, i);
-    ext_placed of;
+    ext_dtensor_spec of;
     if (!ext_is_sharded(grad)) continue;
-    EXT_OWNED *spec = ext_placed_of(&of, grad);
+    EXT_OWNED *spec = ext_spec_of(&of, grad);
     EXT_OWNED *place = spec ? PyTuple_GetSlice(spec, 0, EXT_SPEC_SHAPE) : NULL;
     EXT_OWNED *device = place ? ext_device(px_tensor_device(ext_tensor(grad))) : NULL;
     int again = device && before ? PyObject_RichCompareBool(place, before, Py_EQ) : 0;
     if (!device || again < 0) return -1;
-    if (again || ext_placed_is_whole(&of)) continue;
+    if (again || ext_spec_is_replicated(&of)) continue;
     PyObject *number = PyDict_GetItemWithError(found, device);
     if (!number) return -1;
     EXT_TRY_INT(EXT_NOGIL(greatest_of_all(&of, ext_tensor(number))));
@@ -564,9 +564,9 @@ static px_status put_detached(const char *name, const px_module_entry *entry, px
   PyObject *object = saved ? ext_wrap_borrowed(entry->tensor) : NULL;
   EXT_OWNED *owned = object;
   EXT_OWNED *key = ext_is_sharded(object) ? PyUnicode_FromString(name) : NULL;
-  if (!key) return PyErr_Occurred() ? ext_foreign() : PX_OK;
+  if (!key) return PyErr_Occurred() ? ext_error_from_python() : PX_OK;
   EXT_OWNED *value = PyObject_CallMethod(object, "detach", NULL);
-  return value && PyObject_SetItem(dict, key, value) == 0 ? PX_OK : ext_foreign();
+  return value && PyObject_SetItem(dict, key, value) == 0 ? PX_OK : ext_error_from_python();
 }
 
 px_status ext_sharded_state(PyObject *dict, px_module *module, const char *prefix) {

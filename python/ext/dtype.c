@@ -49,8 +49,8 @@ EXT_GET(dtype, is_complex, "bool", px_dtype_is_complex(dtype_of(self)), "Whether
 EXT_GET(dtype, is_signed, "bool", px_dtype_is_signed(dtype_of(self)),
         "Whether it has negative values.");
 EXT_GET(dtype, itemsize, "int", px_dtype_size(dtype_of(self)), "Bytes of an element.");
-EXT_GIVES(dtype, to_real, "dtype", ext_dtype(px_dtype_to_real(dtype_of(self))),
-          "The dtype of a complex one's parts; a real one itself.");
+EXT_RETURNS(dtype, to_real, "dtype", ext_dtype(px_dtype_to_real(dtype_of(self))),
+            "The dtype of a complex one's parts; a real one itself.");
 EXT_METHOD0(dtype, to_complex, "dtype",
             "The complex dtype that has parts of this one.\n\n"
             "Raises RuntimeError where there is none.") {
@@ -60,10 +60,10 @@ EXT_METHOD0(dtype, to_complex, "dtype",
              px_dtype_class(dtype_of(self)));
   return ext_dtype(made);
 }
-EXT_GIVES(dtype, __copy__, "dtype", Py_NewRef(self), NULL);
+EXT_RETURNS(dtype, __copy__, "dtype", Py_NewRef(self), NULL);
 EXT_METHOD(dtype, __deepcopy__, "(memo: dict) -> dtype", NULL) { return Py_NewRef(self); }
 EXT_METHOD0(dtype, __reduce__, "tuple", NULL) {
-  return Py_BuildValue("N(s)", ext_from_module("_dtype_of_name"), px_dtype_name(dtype_of(self)));
+  return Py_BuildValue("N(s)", ext_extension_attr("_dtype_of_name"), px_dtype_name(dtype_of(self)));
 }
 EXT_FUNCTION(torch, _dtype_of_name, "(name: str) -> dtype", "The dtype of a pickle.") {
   px_dtype dtype;
@@ -92,13 +92,13 @@ EXT_SHARED_TYPE(layout, ext_LayoutType, "torch.layout", "layout", name_object, E
 EXT_SHARED_TYPE(memory_format, ext_MemoryFormatType, "torch.memory_format", "memory_format",
                 name_object, EXT_FINAL, "In which order dimensions lie in memory.",
                 .tp_repr = name_repr);
-EXT_GIVES(layout, __copy__, "layout", Py_NewRef(self), NULL);
+EXT_RETURNS(layout, __copy__, "layout", Py_NewRef(self), NULL);
 EXT_METHOD(layout, __deepcopy__, "(memo: dict) -> layout", NULL) { return Py_NewRef(self); }
 EXT_METHOD0(layout, __reduce__, "tuple", NULL) {
   const char *name = strchr(((name_object *)self)->name, '.') + 1;
-  return Py_BuildValue("N(s)", ext_from_module("_name_of"), name);
+  return Py_BuildValue("N(s)", ext_extension_attr("_name_of"), name);
 }
-EXT_SHARES(memory_format, layout, __copy__, __deepcopy__, __reduce__);
+EXT_SAME_MEMBERS(memory_format, layout, __copy__, __deepcopy__, __reduce__);
 EXT_FUNCTION(torch, _name_of, "(name: str) -> object", "The layout or memory format of a pickle.") {
   EXT_ARGS(PyObject *, name);
   return PyObject_GetAttr(self, name);
@@ -150,10 +150,10 @@ EXT_FUNCTION(torch, set_default_dtype, "(d: dtype) -> None",
   if (ext_to_dtype(d, &dtype) < 0) return NULL;
   return ext_none(px_dtype_set_default(dtype));
 }
-EXT_GIVES(torch, get_default_dtype, "dtype", ext_dtype(px_dtype_default()),
-          "The dtype of factories and of Python's floats.\n\n"
-          ">>> torch.get_default_dtype()\n"
-          "torch.float32\n");
+EXT_RETURNS(torch, get_default_dtype, "dtype", ext_dtype(px_dtype_default()),
+            "The dtype of factories and of Python's floats.\n\n"
+            ">>> torch.get_default_dtype()\n"
+            "torch.float32\n");
 EXT_FUNCTION(torch, promote_types, "(type1: dtype, type2: dtype) -> dtype",
              "The smallest dtype that holds the values of both.\n\n"
              ">>> torch.promote_types(torch.int32, torch.float32)\n"

@@ -26,19 +26,20 @@ static void ctx_end(PyObject *self) {
 }
 EXT_OWNS(ctx, EXT_OBJECT(ctx_object, dict), EXT_OBJECT(ctx_object, cls),
          EXT_OBJECT(ctx_object, to_save), EXT_OBJECT(ctx_object, dirty),
-         EXT_OBJECT(ctx_object, constant), EXT_OBJECT(ctx_object, needs), EXT_ENDS(ctx_end),
+         EXT_OBJECT(ctx_object, constant), EXT_OBJECT(ctx_object, needs), EXT_FINALIZER(ctx_end),
          EXT_MEMORY(ctx_object, saved));
 EXT_TYPE(
     ctx, "torch.autograd.function.FunctionCtx", "autograd.function.FunctionCtx", ctx_object,
-    EXT_OPEN | EXT_CYCLES,
+    EXT_BASETYPE | EXT_GC,
     "FunctionCtx()\n--\n\n"
     "The first argument of a Function's forward and backward: what one leaves for the other, in "
     "attributes\nand by save_for_backward.",
-    EXT_LIFE(ctx), .tp_new = PyType_GenericNew, .tp_dictoffset = offsetof(ctx_object, dict));
+    EXT_LIFETIME_SLOTS(ctx), .tp_new = PyType_GenericNew,
+    .tp_dictoffset = offsetof(ctx_object, dict));
 
 // Keeps the arguments in a field until `apply` reads them.
 static PyObject *keep(PyObject **field, const ext_call *call) {
-  EXT_ARGS(ext_rest, tensors);
+  EXT_ARGS(ext_varargs, tensors);
   PyObject *tuple = ext_tuple_of(tensors);
   if (!tuple) return NULL;
   Py_XSETREF(*field, tuple);
@@ -48,7 +49,7 @@ EXT_METHOD(ctx, save_for_backward, "(*tensors: Tensor | None) -> None",
            "Keeps tensors for backward, in saved_tensors: inputs, results, or others.") {
   return keep(&ctx_of(self)->to_save, call);
 }
-EXT_ALSO(ctx, ctx_save_for_backward, save_for_forward);
+EXT_ALIASES(ctx, ctx_save_for_backward, save_for_forward);
 EXT_METHOD(ctx, mark_dirty, "(*tensors: Tensor) -> None",
            "Says which inputs forward changed in place.") {
   return keep(&ctx_of(self)->dirty, call);
@@ -86,7 +87,7 @@ EXT_GETTER(ctx, saved_tensors, "tuple[Tensor | None, ...]", "What save_for_backw
   }
   return tuple;
 }
-EXT_ALSO(ctx, ctx_attr_saved_tensors, saved_variables);
+EXT_ALIASES(ctx, ctx_attr_saved_tensors, saved_variables);
 EXT_GET(ctx, needs_input_grad, "tuple[bool, ...]",
         ctx_of(self)->needs ? Py_NewRef(ctx_of(self)->needs) : PyTuple_New(0),
         "Whether each argument of forward wants a gradient.");
@@ -152,7 +153,7 @@ static px_status run_backward(px_tensor **grad_inputs, int input_count,
   PyObject *function = args ? PyObject_GetAttrString(self->cls, "backward") : NULL;
   PyObject *result = function ? PyObject_CallObject(function, args) : NULL;
   int failed = !result || take_gradients(self, result, grad_inputs, input_count) < 0;
-  px_status status = failed ? ext_foreign() : PX_OK;
+  px_status status = failed ? ext_error_from_python() : PX_OK;
   Py_XDECREF(result);
   Py_XDECREF(function);
   Py_XDECREF(args);
@@ -314,7 +315,7 @@ typedef struct function_object {
   PyObject_HEAD
 } function_object;
 EXT_TYPE(function, "torch.autograd.Function", "autograd.Function autograd.function.Function",
-         function_object, EXT_OPEN,
+         function_object, EXT_BASETYPE,
          "Function()\n--\n\n"
          "An operation with a gradient of its own: a class derived from it has two static methods, "
          "forward\nand backward, and is used by `apply`.\n\n"
@@ -332,7 +333,7 @@ EXT_TYPE(function, "torch.autograd.Function", "autograd.Function autograd.functi
 
 EXT_CLASS_METHOD(function, apply, "(*args: object) -> object",
                  "Runs forward without recording, and records backward as one operation.") {
-  EXT_ARGS(ext_rest, args);
+  EXT_ARGS(ext_varargs, args);
   EXT_OWNED *tuple = ext_tuple_of(args);
   return tuple ? apply(self, tuple) : NULL;
 }

@@ -44,13 +44,13 @@ EXT_FUNCTION(torch, is_floating_point, "(input: Tensor) -> bool",
   EXT_ARGS(px_tensor *, input);
   return PyBool_FromLong(px_dtype_is_float(px_tensor_dtype(input)));
 }
-EXT_BOTH(torch, tensor, is_conj, "(input: Tensor) -> bool",
-         "Whether it is a view of the conjugates of what is in memory.") {
+EXT_FUNCTION_AND_METHOD(torch, tensor, is_conj, "(input: Tensor) -> bool",
+                        "Whether it is a view of the conjugates of what is in memory.") {
   EXT_ARGS(px_tensor *, input);
   return PyBool_FromLong((px_tensor_marks(input) & PX_MARK_CONJ) != 0);
 }
-EXT_BOTH(torch, tensor, is_neg, "(input: Tensor) -> bool",
-         "Whether it is a view of the negatives of what is in memory.") {
+EXT_FUNCTION_AND_METHOD(torch, tensor, is_neg, "(input: Tensor) -> bool",
+                        "Whether it is a view of the negatives of what is in memory.") {
   EXT_ARGS(px_tensor *, input);
   return PyBool_FromLong((px_tensor_marks(input) & PX_MARK_NEG) != 0);
 }
@@ -66,11 +66,11 @@ static PyObject *all_true(PyObject *flags_take) {
   int truth = all ? PyObject_IsTrue(all) : -1;
   return truth < 0 ? NULL : PyBool_FromLong(truth);
 }
-EXT_BOTH(torch, tensor, equal, "(input: Tensor, other: Tensor) -> bool",
-         "Whether sizes and all elements are equal.\n\n"
-         "Raises RuntimeError for tensors of two devices.\n\n"
-         ">>> torch.equal(torch.tensor([1, 2]), torch.tensor([1, 2]))\n"
-         "True\n") {
+EXT_FUNCTION_AND_METHOD(torch, tensor, equal, "(input: Tensor, other: Tensor) -> bool",
+                        "Whether sizes and all elements are equal.\n\n"
+                        "Raises RuntimeError for tensors of two devices.\n\n"
+                        ">>> torch.equal(torch.tensor([1, 2]), torch.tensor([1, 2]))\n"
+                        "True\n") {
   EXT_ARGS(PyObject *, input, other);
   px_tensor *a = ext_need_tensor(input, "equal", "input");
   px_tensor *b = a ? ext_need_tensor(other, "equal", "other") : NULL;
@@ -97,7 +97,7 @@ static PyObject *nonzero_tuple(PyObject *self) {
                                   (ext_named[]){{"self", PX_T(ext_tensor(self))}});
   return found ? PyObject_CallMethod(found, "unbind", "i", 1) : NULL;
 }
-EXT_BOTH(
+EXT_FUNCTION_AND_METHOD(
     torch, tensor, nonzero,
     "(input: Tensor, *, out: Tensor | None = None, as_tuple: bool = False) -> Tensor | "
     "tuple[Tensor, ...]",
@@ -135,7 +135,7 @@ EXT_FUNCTION(
     ">>> torch.where(torch.tensor([True, False]), 1, 2)\n"
     "tensor([1, 2])\n") {
   PyObject *condition;
-  bool alone = EXT_PLACES(call->args, call->nargs, &condition);
+  bool alone = EXT_UNPACK_ARGS(call->args, call->nargs, &condition);
   alone &= !(call->kwnames && PyTuple_GET_SIZE(call->kwnames));
   if (!alone) return PyObject_Vectorcall(where_op, call->args, (size_t)call->nargs, call->kwnames);
   return ext_need_tensor(condition, "where", "condition") ? nonzero_tuple(condition) : NULL;
@@ -236,7 +236,7 @@ EXT_FUNCTION(
     "torch.Size([1, 1, 4, 4])\n") {
   px_tensor *input;
   PyObject *scale_factor;
-  ext_maybe align_corners, recompute_scale_factor;
+  ext_optional_bool align_corners, recompute_scale_factor;
   ext_ints size;
   const char *mode;
   bool antialias;
@@ -250,7 +250,7 @@ EXT_FUNCTION(
   return resize(input, &r, mode, align_corners > 0 || (align_corners == 0 && cornerless),
                 antialias);
 }
-EXT_ALSO(nn_functional, nn_functional_interpolate, upsample);
+EXT_ALIASES(nn_functional, nn_functional_interpolate, upsample);
 
 #define OLDER(name, of_mode, corners, text) \
   EXT_FUNCTION(nn_functional, upsample_##name, \

@@ -30,7 +30,7 @@ static PyTypeObject *type_of(const char *name) {
 PyObject *ext_node(px_node *node) {
   if (!node) Py_RETURN_NONE;
   PyTypeObject *type = type_of(px_node_name(node));
-  return type ? ext_over(type, px_retain(node)) : NULL;
+  return type ? ext_wrap_core(type, px_retain(node)) : NULL;
 }
 EXT_OWNS(node, EXT_CORE(node_object, node));
 // The ctx of a Function's node, borrowed, or NULL.
@@ -53,7 +53,7 @@ static PyObject *node_getattr(PyObject *self, PyObject *name) {
   found = PyObject_GetAttr(ctx, name);
   if (found || !PyErr_ExceptionMatches(PyExc_AttributeError)) return found;
   PyErr_Clear();
-  ext_exception_give(ext_moved(&first));
+  ext_exception_set(ext_moved(&first));
   return NULL;
 }
 static Py_hash_t node_hash(PyObject *self) { return _Py_HashPointer(node_of(self)); }
@@ -61,8 +61,8 @@ static PyObject *node_compare(PyObject *a, PyObject *b, int op) {
   if (!PyObject_TypeCheck(b, &node_type) || (op != Py_EQ && op != Py_NE)) Py_RETURN_NOTIMPLEMENTED;
   return PyBool_FromLong((node_of(a) == node_of(b)) == (op == Py_EQ));
 }
-EXT_TYPE(node, "torch.autograd.graph.Node", "autograd.graph.Node", node_object, EXT_OPEN,
-         "An operation that was recorded: the grad_fn of its results.", EXT_LIFE(node),
+EXT_TYPE(node, "torch.autograd.graph.Node", "autograd.graph.Node", node_object, EXT_BASETYPE,
+         "An operation that was recorded: the grad_fn of its results.", EXT_LIFETIME_SLOTS(node),
          .tp_repr = node_repr, .tp_getattro = node_getattr, .tp_hash = node_hash,
          .tp_richcompare = node_compare);
 
@@ -73,9 +73,9 @@ EXT_METHOD0(node, name, "str", "The name, as AddBackward0.") {
   bool inner = !ctx_of(self) && !(last >= '0' && last <= '9');
   return PyUnicode_FromFormat("%s%s", inner ? "torch::autograd::" : "", name);
 }
-EXT_GIVES(node, _address, "int", (void *)node_of(self), "Where it is in memory.");
-EXT_GIVES(node, _sequence_nr, "int", px_node_sequence(node_of(self)),
-          "When it was recorded: later nodes have higher numbers.");
+EXT_RETURNS(node, _address, "int", (void *)node_of(self), "Where it is in memory.");
+EXT_RETURNS(node, _sequence_nr, "int", px_node_sequence(node_of(self)),
+            "When it was recorded: later nodes have higher numbers.");
 EXT_GETTER(node, next_functions, "tuple[tuple[Node | None, int], ...]",
            "The nodes of its inputs, each with the number of the result that it was.") {
   int count = px_node_edge_count(node_of(self));
@@ -122,7 +122,7 @@ static px_status run_hook(px_tensor **out, px_tensor *grad, void *context) {
                  ext_type_name(result));
   else if (result && result != Py_None)
     *out = px_retain(ext_tensor(result));
-  px_status status = PyErr_Occurred() ? ext_foreign() : PX_OK;
+  px_status status = PyErr_Occurred() ? ext_error_from_python() : PX_OK;
   Py_XDECREF(result);
   PyGILState_Release(state);
   return status;
@@ -131,7 +131,7 @@ static px_status run_hook(px_tensor **out, px_tensor *grad, void *context) {
 static px_status run_accumulated_hook(px_tensor *self, void *context) {
   PyGILState_STATE state = PyGILState_Ensure();
   PyObject *result = call_hook(context, self);
-  px_status status = result ? PX_OK : ext_foreign();
+  px_status status = result ? PX_OK : ext_error_from_python();
   Py_XDECREF(result);
   PyGILState_Release(state);
   return status;
@@ -185,7 +185,7 @@ static px_status run_node_hook(px_tensor **grads, int count, px_tensor *const *o
   PyObject *given =
       PyErr_Occurred() ? NULL : PyObject_CallFunctionObjArgs(hook, first, second, NULL);
   bool good = given && replace_gradients(grads, count, hook, given) == 0;
-  px_status status = good ? PX_OK : ext_foreign();
+  px_status status = good ? PX_OK : ext_error_from_python();
   Py_XDECREF(given);
   Py_XDECREF(second);
   Py_XDECREF(first);
@@ -240,7 +240,7 @@ PyObject *ext_tensor_register_hook(PyObject *self, PyObject *hook, bool accumula
 static px_status run_pack(void **out, px_tensor *tensor, void *context) {
   PyGILState_STATE state = PyGILState_Ensure();
   *out = call_hook(PyTuple_GET_ITEM((PyObject *)context, 0), tensor);
-  px_status status = *out ? PX_OK : ext_foreign();
+  px_status status = *out ? PX_OK : ext_error_from_python();
   PyGILState_Release(state);
   return status;
 }
@@ -255,7 +255,7 @@ static px_status run_unpack(px_tensor **out, void *packed, void *context) {
                  ext_type_name(result));
   else if (result)
     *out = px_retain(ext_tensor(result));
-  px_status status = PyErr_Occurred() ? ext_foreign() : PX_OK;
+  px_status status = PyErr_Occurred() ? ext_error_from_python() : PX_OK;
   Py_XDECREF(result);
   PyGILState_Release(state);
   return status;
@@ -404,7 +404,7 @@ static PyObject *backward_inputs(int count, px_tensor *const *outputs, px_tensor
 }
 
 PyObject *ext_backward(int count, px_tensor *const *outputs, px_tensor *const *gradients,
-                       ext_maybe retain_graph, bool create_graph, PyObject *inputs) {
+                       ext_optional_bool retain_graph, bool create_graph, PyObject *inputs) {
   bool retain = retain_graph < 0 ? create_graph : retain_graph;
   if (!ext_is_none(inputs))
     return backward_inputs(count, outputs, gradients, retain, create_graph, inputs);
@@ -435,7 +435,7 @@ EXT_FUNCTION(
     "    retain_graph, create_graph, inputs: as in Tensor.backward\n"
     "    grad_variables: the older name of grad_tensors\n") {
   PyObject *tensors, *grad_tensors, *grad_variables, *inputs;
-  ext_maybe retain_graph;
+  ext_optional_bool retain_graph;
   bool create_graph;
   EXT_BIND(tensors, grad_tensors, retain_graph, create_graph, grad_variables, inputs);
   px_tensor *outs[MAX_TENSORS], *grads[MAX_TENSORS] = {NULL};
@@ -491,7 +491,7 @@ EXT_FUNCTION(
     ">>> torch.autograd.grad(x * x, x)\n"
     "(tensor([6.]),)\n") {
   PyObject *outputs, *inputs, *grad_outputs;
-  ext_maybe retain_graph, allow_unused;
+  ext_optional_bool retain_graph, allow_unused;
   bool create_graph, only_inputs, is_grads_batched, materialize_grads;
   EXT_BIND(outputs, inputs, grad_outputs, retain_graph, create_graph, only_inputs, allow_unused,
            is_grads_batched, materialize_grads);
@@ -557,7 +557,7 @@ static px_status call_checked(px_tensor **out, px_tensor *const *inputs, void *a
                         ? PyTuple_GET_ITEM(result, 0)
                         : result;
   px_tensor *tensor = first ? ext_need_tensor(first, "gradcheck", "output") : NULL;
-  px_status status = tensor ? PX_OK : ext_foreign();
+  px_status status = tensor ? PX_OK : ext_error_from_python();
   *out = px_retain(tensor);
   Py_CLEAR(args);
   Py_CLEAR(result);

@@ -56,9 +56,10 @@ EXT_NEW(device_graph, "(keep_graph: bool = False)") {
   PX_SCOPED(px_graph) made = NULL;
   EXT_TRY(px_graph_new(&made));
   if (keep_graph) EXT_TRY(px_graph_keep(made));
-  return ext_over(type, PX_MOVE(made));
+  return ext_wrap_core(type, PX_MOVE(made));
 }
-EXT_TYPE(device_graph, "torch.cuda.CUDAGraph", "cuda.CUDAGraph", graph_object, EXT_OPEN | EXT_CLASS,
+EXT_TYPE(device_graph, "torch.cuda.CUDAGraph", "cuda.CUDAGraph", graph_object,
+         EXT_BASETYPE | EXT_SHORT_NAME,
          "Device work that is captured once and then replayed as a whole, at the same addresses.\n"
          "It is filled within `with torch.cuda.graph(g)`.\n\n"
          "Args:\n"
@@ -72,7 +73,7 @@ EXT_TYPE(device_graph, "torch.cuda.CUDAGraph", "cuda.CUDAGraph", graph_object, E
          "'cuda'\n"
          ">>> g.replay(); y.tolist()\n"
          "[10.0, 10.0, 10.0]\n",
-         EXT_LIFE(device_graph), .tp_new = device_graph_new);
+         EXT_LIFETIME_SLOTS(device_graph), .tp_new = device_graph_new);
 
 EXT_METHOD(
     device_graph, capture_begin,
@@ -91,16 +92,16 @@ EXT_METHOD(
   if (to_pool(pool, &from) < 0 || to_mode(capture_error_mode, &mode) < 0) return NULL;
   return ext_none(px_graph_begin(graph_of(self), from, mode));
 }
-EXT_DOES(device_graph, capture_end, px_graph_end(graph_of(self)),
-         "Ends the capture, on the stream on which it began.");
-EXT_DOES(device_graph, replay, px_graph_replay(graph_of(self)),
-         "Queues one run of the graph on the current stream.");
-EXT_DOES(device_graph, reset, px_graph_reset(graph_of(self)),
-         "Lets go of what was captured, and of its memory.");
-EXT_DOES(device_graph, instantiate, px_graph_instantiate(graph_of(self)),
-         "Makes what was kept ready for replays, anew where it was.");
-EXT_DOES(device_graph, enable_debug_mode, px_graph_keep(graph_of(self)),
-         "Keeps what is captured from now on as it was, as keep_graph=True does.");
+EXT_RETURNS_NONE(device_graph, capture_end, px_graph_end(graph_of(self)),
+                 "Ends the capture, on the stream on which it began.");
+EXT_RETURNS_NONE(device_graph, replay, px_graph_replay(graph_of(self)),
+                 "Queues one run of the graph on the current stream.");
+EXT_RETURNS_NONE(device_graph, reset, px_graph_reset(graph_of(self)),
+                 "Lets go of what was captured, and of its memory.");
+EXT_RETURNS_NONE(device_graph, instantiate, px_graph_instantiate(graph_of(self)),
+                 "Makes what was kept ready for replays, anew where it was.");
+EXT_RETURNS_NONE(device_graph, enable_debug_mode, px_graph_keep(graph_of(self)),
+                 "Keeps what is captured from now on as it was, as keep_graph=True does.");
 
 static PyObject *native(PyObject *self, bool ready) {
   void *handle;
@@ -246,7 +247,8 @@ EXT_NEW(graph_scope,
   self->stream = ext_moved(&used), self->mode = ext_moved(&text);
   return (PyObject *)self;
 }
-EXT_TYPE(graph_scope, "torch.cuda.graph", "cuda.graph", capture_object, EXT_OPEN | EXT_CLASS,
+EXT_TYPE(graph_scope, "torch.cuda.graph", "cuda.graph", capture_object,
+         EXT_BASETYPE | EXT_SHORT_NAME,
          "Captures what is issued within a with statement, instead of running it.\n\n"
          "Args:\n"
          "    cuda_graph (CUDAGraph): what is filled\n"
@@ -260,7 +262,7 @@ EXT_TYPE(graph_scope, "torch.cuda.graph", "cuda.graph", capture_object, EXT_OPEN
          "...     _ = x.add_(1)\n"
          ">>> g.replay(); g.replay(); x.tolist()\n"
          "[2.0, 2.0]\n",
-         EXT_LIFE(graph_scope), .tp_new = graph_scope_new);
+         EXT_LIFETIME_SLOTS(graph_scope), .tp_new = graph_scope_new);
 EXT_GET(graph_scope, cuda_graph, "CUDAGraph", Py_NewRef(((capture_object *)self)->graph),
         "What is filled.");
 EXT_GET(graph_scope, capture_stream, "Stream", Py_NewRef(((capture_object *)self)->stream),
@@ -276,7 +278,7 @@ static int prepare(void) {
 static int leave(PyObject *stream) {
   PyObject *raised = ext_exception_take();
   EXT_OWNED *left = PyObject_CallMethod(stream, "__exit__", "OOO", Py_None, Py_None, Py_None);
-  if (raised) ext_exception_give(raised);
+  if (raised) ext_exception_set(raised);
   return left ? 0 : -1;
 }
 EXT_METHOD0(graph_scope, __enter__, "None", NULL) {

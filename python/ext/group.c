@@ -20,16 +20,16 @@ static world_of *here(void) {
 }
 enum { NO_MEMBER = -100 };
 
-void ext_release_waiting(void *core_take) {
+void ext_release_nogil(void *core_take) {
   Py_BEGIN_ALLOW_THREADS;
   px_release(core_take);
   Py_END_ALLOW_THREADS;
 }
-static void leave(PyObject *self) { ext_release_waiting(G(self)->comm); }
-EXT_OWNS(group, EXT_ENDS(leave), EXT_OBJECT(group_object, backend), EXT_OBJECT(group_object, store),
-         EXT_OBJECT(group_object, ranks), EXT_OBJECT(group_object, name),
-         EXT_OBJECT(group_object, description), EXT_OBJECT(group_object, device),
-         EXT_OBJECT(group_object, numbers));
+static void leave(PyObject *self) { ext_release_nogil(G(self)->comm); }
+EXT_OWNS(group, EXT_FINALIZER(leave), EXT_OBJECT(group_object, backend),
+         EXT_OBJECT(group_object, store), EXT_OBJECT(group_object, ranks),
+         EXT_OBJECT(group_object, name), EXT_OBJECT(group_object, description),
+         EXT_OBJECT(group_object, device), EXT_OBJECT(group_object, numbers));
 
 static PyObject *keep(PyObject *group_take) {
   EXT_OWNED *group = group_take;
@@ -42,7 +42,7 @@ static PyObject *keep(PyObject *group_take) {
 static PyObject *group_made(PyTypeObject *type, px_comm *comm_take, PyObject *backend,
                             PyObject *store, PyObject *ranks, PyObject *name,
                             PyObject *description) {
-  PyObject *self = ext_over(type, comm_take);
+  PyObject *self = ext_wrap_core(type, comm_take);
   if (!self) return NULL;
   G(self)->backend = Py_NewRef(backend);
   G(self)->store = Py_NewRef(store);
@@ -66,18 +66,18 @@ EXT_NEW(group,
     if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "ProcessGroup: init_process_group");
     return NULL;
   }
-  px_comm_options options = {engine, shared, ext_narrow(rank), (int)PyTuple_GET_SIZE(all),
-                             milliseconds};
+  px_comm_options options = {engine, shared, ext_clamp_device_index(rank),
+                             (int)PyTuple_GET_SIZE(all), milliseconds};
   EXT_WAIT(px_comm_new(&comm, &options));
   return group_made(type, comm, backend, store, all, name, description ? description : name);
 }
 EXT_SHARED_TYPE(group, ext_group_type, "torch.distributed.ProcessGroup", "distributed.ProcessGroup",
-                group_object, EXT_OPEN,
+                group_object, EXT_BASETYPE,
                 "Some ranks, which call collectives together and in the same order.",
-                EXT_LIFE(group), .tp_new = group_new);
+                EXT_LIFETIME_SLOTS(group), .tp_new = group_new);
 
-PyObject *ext_group_over(px_comm *comm_take, PyObject *like, PyObject *ranks_take,
-                         const char *description) {
+PyObject *ext_group_from_comm(px_comm *comm_take, PyObject *like, PyObject *ranks_take,
+                              const char *description) {
   EXT_OWNED *ranks = ranks_take, *text = PyUnicode_FromString(description);
   EXT_OWNED *name = PyUnicode_FromFormat("%zd", here()->made ? PyDict_GET_SIZE(here()->made) : 0);
   if (ranks && text && name)
@@ -93,8 +93,8 @@ px_comm *ext_comm(PyObject *object) {
            object ? ext_type_name(object) : "None");
 }
 
-EXT_GIVES(group, rank, "int", px_comm_rank(G(self)->comm), "This process's rank in the group.");
-EXT_GIVES(group, size, "int", px_comm_size(G(self)->comm), "How many ranks the group has.");
+EXT_RETURNS(group, rank, "int", px_comm_rank(G(self)->comm), "This process's rank in the group.");
+EXT_RETURNS(group, size, "int", px_comm_size(G(self)->comm), "How many ranks the group has.");
 EXT_METHOD0(group, name, "str", "The name of the backend.") {
   return PyObject_Str(G(self)->backend);
 }
@@ -116,7 +116,7 @@ EXT_GET(group, group_name, "str", Py_NewRef(G(self)->name), "A name that no othe
 EXT_GET(group, group_desc, "str", Py_NewRef(G(self)->description), "What it is for.");
 EXT_GET(group, _backend, "str", Py_NewRef(G(self)->backend), "The name of the backend.");
 EXT_GET(group, _store, "Any", Py_NewRef(G(self)->store), "The store by which its ranks met.");
-EXT_GET(group, _timeout, "Any", ext_delta(px_comm_timeout(G(self)->comm)),
+EXT_GET(group, _timeout, "Any", ext_timedelta(px_comm_timeout(G(self)->comm)),
         "How long its calls take at most.");
 EXT_GETTER(group, _numbers, "dict[Any, int]", "How often groups of the same ranks were made.") {
   if (!G(self)->numbers && !(G(self)->numbers = PyDict_New())) return NULL;
@@ -132,7 +132,7 @@ EXT_SETTER(group, bound_device_id) {
 
 // ---- which group is meant
 
-bool ext_is_no_member(PyObject *group) {
+bool ext_is_non_member(PyObject *group) {
   return group && PyLong_Check(group) && PyLong_AsLong(group) == NO_MEMBER;
 }
 
@@ -144,9 +144,9 @@ PyObject *ext_group(PyObject *given) {
            "init_process_group.");
 }
 
-PyObject *ext_own_group(PyObject *given) {
+PyObject *ext_member_group(PyObject *given) {
   PyObject *group = ext_group(given);
-  if (!group || ext_is_no_member(group) || !ext_comm(group)) return NULL;
+  if (!group || ext_is_non_member(group) || !ext_comm(group)) return NULL;
   return group;
 }
 
@@ -171,8 +171,8 @@ EXT_FUNCTION(dist, _set_world, "(group: Any | None) -> None", "Sets the group of
 EXT_FUNCTION0(dist, _world, "Any", "The group of all, or None.") {
   return Py_NewRef(here()->world ? here()->world : Py_None);
 }
-EXT_GIVES(dist, is_initialized, "bool", (bool)(here()->world != NULL),
-          "Whether this process has joined the group of all.");
+EXT_RETURNS(dist, is_initialized, "bool", (bool)(here()->world != NULL),
+            "Whether this process has joined the group of all.");
 // Waits for the works of a group, and, of all, for those of its parts. A group may be held by
 // others than who destroys it, and end with the process.
 static int await_works(PyObject *meant) {
@@ -204,7 +204,7 @@ EXT_FUNCTION(dist, destroy_process_group, "(group: Any | None = None) -> None",
 
 // An int of a group that this process is in; -1 of another.
 #define OF_OWN(value) \
-  PyObject *own = ext_own_group(group); \
+  PyObject *own = ext_member_group(group); \
   if (!own && PyErr_Occurred()) return NULL; \
   return PyLong_FromLong(own ? (value) : -1)
 EXT_FUNCTION(dist, get_rank, "(group: Any | None = None) -> int",
@@ -220,7 +220,7 @@ EXT_FUNCTION(dist, get_world_size, "(group: Any | None = None) -> int",
 
 // The group of an argument, or ValueError.
 static PyObject *need_own(PyObject *given) {
-  PyObject *group = ext_own_group(given);
+  PyObject *group = ext_member_group(given);
   if (!group && !PyErr_Occurred())
     PyErr_SetString(PyExc_ValueError, "Invalid process group specified");
   return group;

@@ -21,7 +21,7 @@ static void remove_hook(PyObject *self) {
   let_go(self);
 }
 
-EXT_OWNS(handle, EXT_ENDS(let_go));
+EXT_OWNS(handle, EXT_FINALIZER(let_go));
 
 // ---- handles of dicts of hooks, which are referred to weakly: a hook does not keep its module
 
@@ -62,15 +62,15 @@ EXT_NEW(handle, "(hooks_dict: Any, *, extra_dict: Any = None)") {
 }
 
 EXT_TYPE(handle, "torch.utils.hooks.RemovableHandle", "utils.hooks.RemovableHandle", handle_object,
-         EXT_CLASS, "What removes a hook: remove(), or leaving a with statement.", EXT_LIFE(handle),
-         .tp_new = handle_new);
+         EXT_SHORT_NAME, "What removes a hook: remove(), or leaving a with statement.",
+         EXT_LIFETIME_SLOTS(handle), .tp_new = handle_new);
 
 EXT_GET(handle, id, "int", ((handle_object *)self)->id, "The number of the hook.");
 EXT_METHOD0(handle, remove, "None", "Removes the hook, if it is still there.") {
   remove_hook(self);
   Py_RETURN_NONE;
 }
-EXT_GIVES(handle, __enter__, "RemovableHandle", Py_NewRef(self), NULL);
+EXT_RETURNS(handle, __enter__, "RemovableHandle", Py_NewRef(self), NULL);
 EXT_METHOD(handle, __exit__, "(*exc: object) -> None", NULL) {
   remove_hook(self);
   Py_RETURN_NONE;
@@ -87,7 +87,7 @@ EXT_METHOD0(handle, __reduce__, "tuple", "The parts that a pickle or a copy of i
     EXT_OWNED *dict = Py_NewRef(PyWeakref_GetObject(PyTuple_GET_ITEM(handle->target, i)));
     if (dict != Py_None && PyList_Append(dicts, dict) < 0) return NULL;
   }
-  EXT_OWNED *maker = ext_from_module("_rebuild_handle");
+  EXT_OWNED *maker = ext_extension_attr("_rebuild_handle");
   return maker && dicts ? Py_BuildValue("O(LO)", maker, (long long)handle->id, dicts) : NULL;
 }
 EXT_FUNCTION(torch, _rebuild_handle, "(id: int, dicts: list) -> RemovableHandle",

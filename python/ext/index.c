@@ -285,8 +285,8 @@ static PyObject *full_view(PyObject *self) {
 }
 
 PyObject *ext_getitem(PyObject *self, PyObject *index) {
-  if (ext_is_taken(self) || index_is_taken(index))
-    return ext_ask_slot("__getitem__", self, index, NULL);
+  if (ext_is_overridden(self) || index_is_taken(index))
+    return ext_call_slot_override("__getitem__", self, index, NULL);
   if (PyLong_CheckExact(index)) {
     int64_t i;
     px_tensor *view = ext_to_int(index, &i) < 0 ? NULL : select_view(ext_tensor(self), 0, i, 0);
@@ -404,12 +404,13 @@ static PyObject *copy_to_write(PyObject *input, PyObject *indices, px_tensor *va
       (ext_named[]){{"self", PX_T(repeated)}, {"memory_format", PX_TX("contiguous_format")}});
   return copy ? ext_result(px_batch(&made, copy, 0), &made) : NULL;
 }
-EXT_BOTH(torch, tensor, index_put,
-         "(input: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = "
-         "False) -> Tensor",
-         "A copy of `input` with `values` at the places that the indices name, or added there.\n\n"
-         ">>> torch.index_put(torch.zeros(3), (torch.tensor([1]),), torch.tensor(2.))\n"
-         "tensor([0., 2., 0.])\n") {
+EXT_FUNCTION_AND_METHOD(
+    torch, tensor, index_put,
+    "(input: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = "
+    "False) -> Tensor",
+    "A copy of `input` with `values` at the places that the indices name, or added there.\n\n"
+    ">>> torch.index_put(torch.zeros(3), (torch.tensor([1]),), torch.tensor(2.))\n"
+    "tensor([0., 2., 0.])\n") {
   PyObject *input, *indices;
   px_tensor *values;
   bool accumulate;
@@ -499,8 +500,8 @@ EXT_METHOD(tensor, index_put_,
 
 int ext_setitem(PyObject *self, PyObject *index, PyObject *value) {
   if (!value) EXT_FAIL_INT(PyExc_TypeError, "Tensor does not support deleting items");
-  if (ext_is_taken(self) || index_is_taken(index) || ext_overrides(value)) {
-    EXT_OWNED *done = ext_ask_slot("__setitem__", self, index, value);
+  if (ext_is_overridden(self) || index_is_taken(index) || ext_overrides(value)) {
+    EXT_OWNED *done = ext_call_slot_override("__setitem__", self, index, value);
     return done ? 0 : -1;
   }
   reading r;
@@ -512,8 +513,8 @@ int ext_setitem(PyObject *self, PyObject *index, PyObject *value) {
 
 // ---- the slots
 static Py_ssize_t tensor_length(PyObject *self) {
-  if (ext_is_taken(self)) {
-    EXT_OWNED *length = ext_ask_slot("__len__", self, NULL, NULL);
+  if (ext_is_overridden(self)) {
+    EXT_OWNED *length = ext_call_slot_override("__len__", self, NULL, NULL);
     return length ? PyLong_AsSsize_t(length) : -1;
   }
   const px_tensor *tensor = ext_tensor(self);
@@ -536,8 +537,8 @@ static PyObject *tensor_iter(PyObject *self) {
 }
 
 static int tensor_contains(PyObject *self, PyObject *element) {
-  if (ext_is_taken(self) || ext_overrides(element)) {
-    EXT_OWNED *found = ext_ask_slot("__contains__", self, element, NULL);
+  if (ext_is_overridden(self) || ext_overrides(element)) {
+    EXT_OWNED *found = ext_call_slot_override("__contains__", self, element, NULL);
     return found ? PyObject_IsTrue(found) : -1;
   }
   if (!ext_is_tensor(element) && !ext_is_number(element))

@@ -53,7 +53,8 @@ EXT_NEW(file, "(path: object)") {
   return (PyObject *)self;
 }
 EXT_TYPE(file, "torch._C._File", "_File", file_object, EXT_FINAL,
-         "A file that gets its name when it is complete.", EXT_LIFE(file), .tp_new = file_new);
+         "A file that gets its name when it is complete.", EXT_LIFETIME_SLOTS(file),
+         .tp_new = file_new);
 EXT_METHOD(file, write, "(data: bytes) -> int", "Writes any bytes; gives their number.") {
   EXT_ARGS(PyObject *, data);
   Py_buffer bytes;

@@ -99,7 +99,7 @@ static px_status call_closure(double *loss, void *context) {
   PyObject *made = PyObject_CallNoArgs(c->closure);
   PyObject *number = made ? PyNumber_Float(made) : NULL;
   if (number) *loss = PyFloat_AS_DOUBLE(number);
-  px_status status = number ? PX_OK : ext_foreign();
+  px_status status = number ? PX_OK : ext_error_from_python();
   if (number && !c->first) c->first = Py_NewRef(made);
   Py_XDECREF(number);
   Py_XDECREF(made);

@@ -181,7 +181,7 @@ static PyObject *counts_of(const px_op *op, PyObject *args) {
 
 EXT_METHOD(op_def, _forward, "(ctx: Any, *given: Any) -> Any", "forward of the node's Function.") {
   PyObject *ctx;
-  ext_rest given;
+  ext_varargs given;
   EXT_BIND(ctx, given);
   const def_object *def = def_of(self);
   if (given.count < 2) EXT_FAIL(PyExc_TypeError, "_forward() is for the op's own node");
@@ -213,7 +213,7 @@ static int add_grads(PyObject *list, PyObject *grad, Py_ssize_t count) {
 EXT_METHOD(op_def, _backward, "(ctx: Any, *grads: Any) -> Any",
            "backward of the node's Function.") {
   PyObject *ctx;
-  ext_rest grads;
+  ext_varargs grads;
   EXT_BIND(ctx, grads);
   const def_object *def = def_of(self);
   EXT_OWNED *name = name_with(def->op, ".");
@@ -293,7 +293,7 @@ static px_status serve(void *data, px_tensor **results, const px_value *args) {
   const def_object *self = data;
   PyObject *result = answer(self, args);
   int failed = !result || take_results(self->op, result, results) < 0;
-  px_status status = failed ? ext_foreign() : PX_OK;
+  px_status status = failed ? ext_error_from_python() : PX_OK;
   Py_XDECREF(result);
   PyGILState_Release(state);
   return status;
@@ -304,7 +304,7 @@ static px_status serve(void *data, px_tensor **results, const px_value *args) {
 static PyObject *make_node(PyObject *self, const px_op *op) {
   EXT_OWNED *name = name_with(op, "_");
   EXT_OWNED *text = name ? PyUnicode_FromFormat("GeneratedBackwardFor_%U_default", name) : NULL;
-  EXT_OWNED *autograd = text ? ext_from_module("autograd") : NULL;
+  EXT_OWNED *autograd = text ? ext_extension_attr("autograd") : NULL;
   EXT_OWNED *function = autograd ? PyObject_GetAttrString(autograd, "Function") : NULL;
   EXT_OWNED *forward = function ? PyObject_GetAttrString(self, "_forward") : NULL;
   EXT_OWNED *backward = forward ? PyObject_GetAttrString(self, "_backward") : NULL;
@@ -337,7 +337,7 @@ static PyObject *def_repr(PyObject *self) {
   return PyUnicode_FromFormat("<CustomOpDef(%s)>", def_of(self)->op->name);
 }
 EXT_TYPE(op_def, "torch._library.custom_ops.CustomOpDef", "_CustomOpDef", def_object, EXT_FINAL,
-         "An op that a program defines; it is called like a function.", EXT_LIFE(op_def),
+         "An op that a program defines; it is called like a function.", EXT_LIFETIME_SLOTS(op_def),
          .tp_new = op_def_new, .tp_call = def_call, .tp_repr = def_repr);
 EXT_GET(op_def, _qualname, "str", def_of(self)->op->name, "Its name, with the namespace.");
 EXT_GET(op_def, _schema, "str", def_of(self)->op->schema, "Its schema.");
@@ -537,9 +537,9 @@ static PyObject *namespace_repr(PyObject *self) {
   return PyUnicode_FromFormat("Library(kind=%S, ns=%S, dispatch_key=%S)>", library->kind,
                               library->ns, library->dispatch_key);
 }
-EXT_TYPE(namespace, "torch.library.Library", "library.Library", library_object, EXT_OPEN,
+EXT_TYPE(namespace, "torch.library.Library", "library.Library", library_object, EXT_BASETYPE,
          "A namespace of ops: kind DEF defines it, FRAGMENT adds to it, IMPL gives kernels.",
-         EXT_LIFE(namespace), .tp_new = namespace_new, .tp_repr = namespace_repr);
+         EXT_LIFETIME_SLOTS(namespace), .tp_new = namespace_new, .tp_repr = namespace_repr);
 EXT_GET(namespace, ns, "str", Py_NewRef(library_of(self)->ns), "Its name.");
 EXT_GET(namespace, kind, "str", Py_NewRef(library_of(self)->kind), "DEF, FRAGMENT or IMPL.");
 EXT_GET(namespace, dispatch_key, "str", Py_NewRef(library_of(self)->dispatch_key),
@@ -548,7 +548,7 @@ EXT_GET(namespace, dispatch_key, "str", Py_NewRef(library_of(self)->dispatch_key
 EXT_METHOD(namespace, define, "(schema: str) -> str", "Defines an op, and gives its name.") {
   EXT_ARGS(PyObject *, schema);
   EXT_OWNED *whole = PyUnicode_FromFormat("%S::%S", library_of(self)->ns, schema);
-  EXT_OWNED *module = whole ? ext_from_module("library") : NULL;
+  EXT_OWNED *module = whole ? ext_extension_attr("library") : NULL;
   EXT_OWNED *made = module ? PyObject_CallMethod(module, "_define", "O", whole) : NULL;
   return made ? PyUnicode_FromString(strstr(def_of(made)->op->name, "::") + 2) : NULL;
 }

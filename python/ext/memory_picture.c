@@ -184,7 +184,7 @@ EXT_FUNCTION(cuda, _draw_memory, "(snapshot: dict, owners: int = 12) -> str",
   Py_ssize_t count = PyList_GET_SIZE(traces);
   past *devices = PyMem_Calloc((size_t)count + 1, sizeof *devices);
   px_memory_past *all = PyMem_Calloc((size_t)count + 1, sizeof *all);
-  PyObject *drawn = draw(segments, traces, devices, all, ext_narrow(owners));
+  PyObject *drawn = draw(segments, traces, devices, all, ext_clamp_device_index(owners));
   drop(devices, all, count);
   return drawn;
 }

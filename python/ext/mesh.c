@@ -15,8 +15,8 @@ typedef struct mesh_object {
   PyObject *flattened;             // of a root: meshes by name
 } mesh_object;
 #define M(object) ((mesh_object *)(object))
-static void leave(PyObject *self) { ext_release_waiting(M(self)->mesh); }
-EXT_OWNS(mesh, EXT_ENDS(leave), EXT_OBJECT(mesh_object, device_type),
+static void leave(PyObject *self) { ext_release_nogil(M(self)->mesh); }
+EXT_OWNS(mesh, EXT_FINALIZER(leave), EXT_OBJECT(mesh_object, device_type),
          EXT_OBJECT(mesh_object, groups), EXT_OBJECT(mesh_object, root),
          EXT_OBJECT(mesh_object, flattened));
 static PyTypeObject mesh_type;
@@ -90,7 +90,7 @@ static PyObject *group_along(const px_mesh *mesh, int dim) {
   EXT_OWNED *ranks = line_ranks(mesh, dim);
   EXT_OWNED *sorted = ranks ? PySequence_List(ranks) : NULL;
   if (!sorted || PyList_Sort(sorted) < 0) return NULL;
-  return ext_group_over(px_retain(comm), world, PyList_AsTuple(sorted), description);
+  return ext_group_from_comm(px_retain(comm), world, PyList_AsTuple(sorted), description);
 }
 
 static int fill_groups(PyObject *self) {
@@ -103,7 +103,7 @@ static int fill_groups(PyObject *self) {
 }
 
 static PyObject *mesh_over(px_mesh *mesh_take, PyObject *device_type, PyObject *root) {
-  EXT_OWNED *self = ext_over(&mesh_type, mesh_take);
+  EXT_OWNED *self = ext_wrap_core(&mesh_type, mesh_take);
   if (!self) return NULL;
   M(self)->device_type = Py_NewRef(device_type);
   M(self)->root = Py_XNewRef(root);
@@ -260,7 +260,7 @@ EXT_FUNCTION(device_mesh, init_device_mesh,
     return NULL;
   return made_of(&p, device_type);
 }
-EXT_ALSO(dist, device_mesh_init_device_mesh, init_device_mesh);
+EXT_ALIASES(dist, device_mesh_init_device_mesh, init_device_mesh);
 
 // ---- texts
 
@@ -385,10 +385,10 @@ static PyMappingMethods mesh_mapping = {NULL, mesh_slice, NULL};
 static PyTypeObject mesh_type;
 EXT_TYPE(mesh, "torch.distributed.device_mesh.DeviceMesh",
          "distributed.device_mesh.DeviceMesh distributed.DeviceMesh", mesh_object,
-         EXT_OPEN | EXT_CYCLES,
+         EXT_BASETYPE | EXT_GC,
          "The ranks as an array of several dimensions, with a process group along each. All ranks "
          "make it together.",
-         EXT_LIFE(mesh), .tp_new = mesh_new, .tp_repr = mesh_repr, .tp_hash = mesh_hash,
+         EXT_LIFETIME_SLOTS(mesh), .tp_new = mesh_new, .tp_repr = mesh_repr, .tp_hash = mesh_hash,
          .tp_richcompare = mesh_compare, .tp_as_mapping = &mesh_mapping);
 
 // The mesh of a name that was flattened before, borrowed; it must have the same ranks.
@@ -619,7 +619,7 @@ px_mesh *ext_mesh(PyObject *object) {
 // A mesh in a with statement is what DTensor's functions would take, which Phlox lacks.
 EXT_METHOD0(mesh, __enter__, "DeviceMesh", "The mesh itself.") { return Py_NewRef(self); }
 EXT_METHOD(mesh, __exit__, "(*exception: Any) -> None", "Does nothing.") {
-  ext_rest exception;
+  ext_varargs exception;
   EXT_BIND(exception);
   Py_RETURN_NONE;
 }

@@ -45,17 +45,18 @@ EXT_METHOD(tensor, stride, "(dim: int | None = None) -> tuple[int, ...] | int",
            "(3, 1)\n") {
   return of_dims(call, T(self), px_tensor_strides(T(self)), tuple_of);
 }
-EXT_GIVES(tensor, dim, "int", px_tensor_ndim(T(self)), "Number of dimensions.");
-EXT_ALSO(tensor, tensor_dim, ndimension);
-EXT_GIVES(tensor, numel, "int", px_tensor_numel(T(self)), "Number of elements.");
-EXT_ALSO(tensor, tensor_numel, nelement);
-EXT_GIVES(tensor, element_size, "int", px_dtype_size(px_tensor_dtype(T(self))),
-          "Bytes of an element.");
-EXT_GIVES(tensor, storage_offset, "int", px_tensor_offset(T(self)),
-          "Where in its storage it begins, in elements.");
-EXT_GIVES(tensor, data_ptr, "int", px_tensor_numel(T(self)) ? px_tensor_data(T(self)) : NULL,
-          "The address of the first element; 0 where there is none. The memory then counts as used "
-          "on\nevery stream that has unfinished work when it is freed.");
+EXT_RETURNS(tensor, dim, "int", px_tensor_ndim(T(self)), "Number of dimensions.");
+EXT_ALIASES(tensor, tensor_dim, ndimension);
+EXT_RETURNS(tensor, numel, "int", px_tensor_numel(T(self)), "Number of elements.");
+EXT_ALIASES(tensor, tensor_numel, nelement);
+EXT_RETURNS(tensor, element_size, "int", px_dtype_size(px_tensor_dtype(T(self))),
+            "Bytes of an element.");
+EXT_RETURNS(tensor, storage_offset, "int", px_tensor_offset(T(self)),
+            "Where in its storage it begins, in elements.");
+EXT_RETURNS(
+    tensor, data_ptr, "int", px_tensor_numel(T(self)) ? px_tensor_data(T(self)) : NULL,
+    "The address of the first element; 0 where there is none. The memory then counts as used "
+    "on\nevery stream that has unfinished work when it is freed.");
 EXT_METHOD(tensor, is_contiguous, "(memory_format: memory_format | None = None) -> bool",
            "Whether the elements lie in row-major order without gaps, or as a memory format has "
            "them.") {
@@ -65,19 +66,19 @@ EXT_METHOD(tensor, is_contiguous, "(memory_format: memory_format | None = None) 
   if (memory_format.name) EXT_TRY(px_memory_format_parse(&format, memory_format.name));
   return PyBool_FromLong(px_tensor_has_format(T(self), format));
 }
-EXT_GIVES(tensor, get_device, "int",
-          px_tensor_is_cuda(T(self)) ? (int)px_tensor_device(T(self)).index : -1,
-          "The index of its device; -1 on the CPU.");
-EXT_GIVES(tensor, is_floating_point, "bool", px_dtype_is_float(px_tensor_dtype(T(self))),
-          "Whether the elements are floating point.");
-EXT_GIVES(tensor, is_signed, "bool", px_dtype_is_signed(px_tensor_dtype(T(self))),
-          "Whether the elements may be negative.");
-EXT_GIVES(tensor, is_inference, "bool", px_tensor_is_inference(T(self)),
-          "Whether it was made in inference mode.");
+EXT_RETURNS(tensor, get_device, "int",
+            px_tensor_is_cuda(T(self)) ? (int)px_tensor_device(T(self)).index : -1,
+            "The index of its device; -1 on the CPU.");
+EXT_RETURNS(tensor, is_floating_point, "bool", px_dtype_is_float(px_tensor_dtype(T(self))),
+            "Whether the elements are floating point.");
+EXT_RETURNS(tensor, is_signed, "bool", px_dtype_is_signed(px_tensor_dtype(T(self))),
+            "Whether the elements may be negative.");
+EXT_RETURNS(tensor, is_inference, "bool", px_tensor_is_inference(T(self)),
+            "Whether it was made in inference mode.");
 
-EXT_GIVES(tensor, is_coalesced, "bool", Py_NewRef(Py_False), "False: Phlox has no such tensors.");
-EXT_GIVES(tensor, is_complex, "bool", px_dtype_is_complex(px_tensor_dtype(T(self))),
-          "Whether the elements are complex numbers.");
+EXT_RETURNS(tensor, is_coalesced, "bool", Py_NewRef(Py_False), "False: Phlox has no such tensors.");
+EXT_RETURNS(tensor, is_complex, "bool", px_dtype_is_complex(px_tensor_dtype(T(self))),
+            "Whether the elements are complex numbers.");
 EXT_METHOD(tensor, is_same_size, "(other: Tensor) -> bool", "Whether the sizes are equal.") {
   px_tensor *other, *t = T(self);
   EXT_BIND(other);
@@ -101,7 +102,7 @@ EXT_METHOD(tensor, resize_, "(*sizes: int | Sequence[int]) -> Tensor",
            "    sizes (ints, or a sequence of them): the new sizes\n\n"
            "Raises RuntimeError for a tensor that requires a gradient.") {
   ext_ints read;
-  EXT_ARGS(ext_rest, sizes);
+  EXT_ARGS(ext_varargs, sizes);
   EXT_OWNED *all = sizes.count == 1 ? Py_NewRef(sizes.items[0]) : ext_tuple_of(sizes);
   if (!all || ext_to_ints(all, &read) < 0) return NULL;
   if (px_tensor_requires_grad(T(self)))
@@ -193,7 +194,8 @@ static PyObject *list_of(const char **at, px_dtype dtype, int ndim, const int64_
   }
   PyObject *list = PyList_New((Py_ssize_t)sizes[0]);
   for (int64_t i = 0; list && i < sizes[0]; i++) {
-    bool ends = i % EXT_LOOK == EXT_LOOK - 1 && PyErr_CheckSignals() < 0;
+    bool ends =
+        i % EXT_SIGNAL_CHECK_INTERVAL == EXT_SIGNAL_CHECK_INTERVAL - 1 && PyErr_CheckSignals() < 0;
     PyObject *item = ends ? NULL : list_of(at, dtype, ndim - 1, sizes + 1);
     if (!item) Py_CLEAR(list);
     if (list) PyList_SET_ITEM(list, i, item);
@@ -289,7 +291,7 @@ EXT_METHOD(
     ">>> (x * x).backward(); x.grad\n"
     "tensor([4.])\n") {
   px_tensor *output = T(self), *gradient;
-  ext_maybe retain_graph;
+  ext_optional_bool retain_graph;
   bool create_graph;
   PyObject *inputs;
   EXT_BIND(gradient, retain_graph, create_graph, inputs);
@@ -338,7 +340,8 @@ EXT_FUNCTION(torch, _rebuild_tensor,
 
 // ---- as text
 static PyObject *tensor_repr(PyObject *self) {
-  if (!ext_is_plain(self) && ext_overrides(self)) return ext_ask_slot("__repr__", self, NULL, NULL);
+  if (!ext_is_plain(self) && ext_overrides(self))
+    return ext_call_slot_override("__repr__", self, NULL, NULL);
   if (!ext_tensor(self)) return PyUnicode_FromString("tensor(<unset>)");
   if (Py_IS_TYPE(self, ext_TensorType)) return ext_tensor_text(self, "tensor(");
   char prefix[96];

@@ -26,7 +26,8 @@ static PyObject *missing_get(PyObject *self, PyObject *instance, PyObject *owner
 }
 EXT_OWNS(missing, EXT_OBJECT(missing_object, name));
 EXT_TYPE(missing, "torch.missing", "", missing_object, EXT_FINAL,
-         "A method of PyTorch that Phlox lacks.", EXT_LIFE(missing), .tp_descr_get = missing_get);
+         "A method of PyTorch that Phlox lacks.", EXT_LIFETIME_SLOTS(missing),
+         .tp_descr_get = missing_get);
 
 // Binds the names, which are separated by spaces, where there is nothing else of that name.
 static int fill(PyTypeObject *type, const char *path, const char *names) {

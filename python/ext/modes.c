@@ -56,7 +56,7 @@ static PyObject *mode_exit(PyObject *object, PyObject *unused) {
 static PyObject *mode_run(PyObject *object, PyObject *const *args, Py_ssize_t nargs) {
   const mode_object *self = (mode_object *)object;
   PyObject *function, *given, *kwargs;
-  if (!EXT_PLACES(args, nargs, &function, &given, &kwargs))
+  if (!EXT_UNPACK_ARGS(args, nargs, &function, &given, &kwargs))
     EXT_FAIL(PyExc_TypeError, "_run() takes a function, a tuple and a dict");
   uint8_t before = state_now();
   state_apply(self);
@@ -102,7 +102,7 @@ static PyMethodDef mode_methods[] = {
     {"_run", (PyCFunction)(void (*)(void))mode_run, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL}};
 #define MODE_TYPE(word, name, paths, text) \
-  EXT_TYPE(word, "torch." name, paths, mode_object, EXT_OPEN | EXT_CLASS, text, \
+  EXT_TYPE(word, "torch." name, paths, mode_object, EXT_BASETYPE | EXT_SHORT_NAME, text, \
            .tp_new = word##_new, .tp_call = mode_call, .tp_methods = mode_methods)
 
 EXT_NEW(no_grad, "(function: Callable | None = None)") {
@@ -174,12 +174,12 @@ MODE_TYPE(set_detect_anomaly, "autograd.set_detect_anomaly", "autograd.set_detec
           "    mode (bool): whether it is on\n"
           "    check_nan (bool): a gradient that is NaN is an error\n");
 
-EXT_GIVES(torch, is_grad_enabled, "bool", px_grad_enabled(),
-          "Whether this thread records operations for gradients.");
-EXT_GIVES(torch, is_inference_mode_enabled, "bool", px_inference_enabled(),
-          "Whether this thread is in inference mode.");
-EXT_GIVES(torch, is_anomaly_enabled, "bool", px_anomaly_enabled(),
-          "Whether anomaly detection is on.");
-EXT_GIVES(torch, is_anomaly_check_nan_enabled, "bool", px_anomaly_checks_nan(),
-          "Whether anomaly detection looks for NaN.");
+EXT_RETURNS(torch, is_grad_enabled, "bool", px_grad_enabled(),
+            "Whether this thread records operations for gradients.");
+EXT_RETURNS(torch, is_inference_mode_enabled, "bool", px_inference_enabled(),
+            "Whether this thread is in inference mode.");
+EXT_RETURNS(torch, is_anomaly_enabled, "bool", px_anomaly_enabled(),
+            "Whether anomaly detection is on.");
+EXT_RETURNS(torch, is_anomaly_check_nan_enabled, "bool", px_anomaly_checks_nan(),
+            "Whether anomaly detection looks for NaN.");
 EXT_MODULE(grad_mode, "autograd.grad_mode", "The modes of recording.");

@@ -49,31 +49,31 @@ typedef struct ext_module_object {
   XX(REGISTER, register_parameter) XX(REGISTER, register_buffer)
 // clang-format on
 enum {
-  EXT_HEARS_FORWARD = 1,
-  EXT_HEARS_BEFORE = 2,
-  EXT_HEARS_EXTRA_REPR = 4,
-  EXT_HEARS_TRAIN = 8,
-  EXT_HEARS_APPLY = 16,
-  EXT_HEARS_SAVE = 32,
-  EXT_HEARS_LOAD = 64,
-  EXT_HEARS_VERSION = 128,
-  EXT_HEARS_PARAMETERS = 256,
-  EXT_HEARS_NAMED_PARAMETERS = 512,
-  EXT_HEARS_NAMED_BUFFERS = 1024,
-  EXT_HEARS_NAMED_MODULES = 2048,
-  EXT_HEARS_NAMED_CHILDREN = 4096,
-  EXT_HEARS_REGISTER = 8192,
-  EXT_HEARS_AFTER = 16384,
-  EXT_HEARS_MARKS = 32768,
-  EXT_HEARS_BACKWARD = 65536,
-  EXT_HEARS_VISIT = 131072,
-  EXT_HEARS_HOOKS = EXT_HEARS_BEFORE | EXT_HEARS_AFTER | EXT_HEARS_BACKWARD,
+  EXT_CUSTOM_FORWARD = 1,
+  EXT_CUSTOM_BEFORE = 2,
+  EXT_CUSTOM_EXTRA_REPR = 4,
+  EXT_CUSTOM_TRAIN = 8,
+  EXT_CUSTOM_APPLY = 16,
+  EXT_CUSTOM_SAVE = 32,
+  EXT_CUSTOM_LOAD = 64,
+  EXT_CUSTOM_VERSION = 128,
+  EXT_CUSTOM_PARAMETERS = 256,
+  EXT_CUSTOM_NAMED_PARAMETERS = 512,
+  EXT_CUSTOM_NAMED_BUFFERS = 1024,
+  EXT_CUSTOM_NAMED_MODULES = 2048,
+  EXT_CUSTOM_NAMED_CHILDREN = 4096,
+  EXT_CUSTOM_REGISTER = 8192,
+  EXT_CUSTOM_AFTER = 16384,
+  EXT_CUSTOM_MARKS = 32768,
+  EXT_CUSTOM_BACKWARD = 65536,
+  EXT_CUSTOM_VISIT = 131072,
+  EXT_CUSTOM_HOOKS = EXT_CUSTOM_BEFORE | EXT_CUSTOM_AFTER | EXT_CUSTOM_BACKWARD,
 };
 
 // What is known of a type of modules.
 typedef struct ext_module_class {
   PyTypeObject *type;
-  unsigned version, patched;  // bits of EXT_HEARS for methods that are not the library's
+  unsigned version, patched;  // bits of EXT_CUSTOM for methods that are not the library's
   bool looks_up;  // attributes by ext_module_base.getattro: there is no __getattribute__ of its own
   const px_module_kind *native;  // of the library's type that it is or descends from, or NULL
   PyTypeObject *library;         // that type
@@ -82,27 +82,27 @@ typedef struct ext_module_class {
 #define EXT_NO_VERSION UINT_MAX
 // NULL with an exception. A type of the library is told with its kind, before it is first used.
 ext_module_class *ext_module_class_of(PyTypeObject *type);
-int ext_module_know(PyTypeObject *type, const px_module_kind *native);
-// Bits of EXT_HEARS for what an object, or its class, has in the place of the library's own; looks
+int ext_module_register_type(PyTypeObject *type, const px_module_kind *native);
+// Bits of EXT_CUSTOM for what an object, or its class, has in the place of the library's own; looks
 // where the class or the object's dict has changed.
-unsigned ext_module_look(PyObject *self);
-static inline unsigned ext_module_hears(PyObject *self) {
+unsigned ext_module_refresh_custom(PyObject *self);
+static inline unsigned ext_module_custom(PyObject *self) {
   const ext_module_object *object = (const ext_module_object *)self;
   const ext_module_class *class = object->class;
   Py_ssize_t size = object->dict ? PyDict_GET_SIZE(object->dict) : 0;
   bool same = class->type == Py_TYPE(self) && class->version == Py_TYPE(self)->tp_version_tag &&
               size == object->seen;
-  return same ? class->patched | object->patched : ext_module_look(self);
+  return same ? class->patched | object->patched : ext_module_refresh_custom(self);
 }
 // Whether the module or one below it has any of the bits; -1 with an exception.
-int ext_module_any_hears(PyObject *self, unsigned bits);
+int ext_module_any_custom(PyObject *self, unsigned bits);
 // What the classes start from: told once, when Module has all of its methods.
 typedef struct ext_module_base {
   PyTypeObject *type;
   getattrofunc getattro;  // object.__getattribute__ and Module.__getattr__ in one step
   void (*extra_repr)(const px_module *self, char *text, size_t room);  // a subclass's
 } ext_module_base;
-int ext_module_protocol(const ext_module_base *base);
+int ext_module_init_protocol(const ext_module_base *base);
 // Calls a function of phlox/nn/_module.py with one argument, or two.
 PyObject *ext_module_python(const char *name, PyObject *first, PyObject *second);
 
@@ -129,18 +129,18 @@ const char *ext_module_family(const char *name);
 PyObject *ext_module_wrap(px_module *module);
 // A new object of the type over an existing px_module (reference taken); children are wrapped by
 // `child`.
-PyObject *ext_module_over(PyTypeObject *type, px_module *module_take);
+PyObject *ext_module_from_core(PyTypeObject *type, px_module *module_take);
 // Gives the object an empty px_module of its class's kind.
 int ext_module_begin(PyObject *self);
 // What goes into an entry ("parameter", "buffer", "module"): the value, or what a program's hook
 // for all registrations gives in its place. New reference.
-PyObject *ext_module_registered(PyObject *self, const char *sort, const char *name,
-                                PyObject *value);
+PyObject *ext_module_registration_hook(PyObject *self, const char *sort, const char *name,
+                                       PyObject *value);
 // The object of an entry's tensor, which the module keeps: a parameter is the same object for as
 // long as a module has it. New reference.
 PyObject *ext_module_tensor(px_module *owner, px_tensor *tensor);
 // Keeps the objects of the tensors that are entries now, and no others.
-int ext_module_keep(PyObject *self);
+int ext_module_sync_tensors(PyObject *self);
 // Registers a tensor or None, as a parameter or a buffer, and keeps its object.
 int ext_module_put_tensor(PyObject *self, px_entry_sort sort, const char *name, PyObject *value,
                           bool persistent);
@@ -163,31 +163,31 @@ PyObject *ext_vector_of(PyObject *parameters);
 // Python has them; references are taken.
 enum { EXT_PORTS = 8 };  // tensors in, and out
 const char *ext_port_name(const px_module_kind *kind, int i);
-int ext_take_inputs(px_tensor **out, const px_module_kind *kind, PyObject *const *given);
-PyObject *ext_give_results(const px_module_kind *kind, px_tensor **take);
+int ext_unwrap_inputs(px_tensor **out, const px_module_kind *kind, PyObject *const *given);
+PyObject *ext_wrap_results(const px_module_kind *kind, px_tensor **take);
 // The other way: arguments for a call of Python from a call in C (how many were made; the last is
 // NULL with an exception if one failed), and the tensors of what it gave, new references.
-int ext_give_inputs(PyObject **out, const px_module_kind *kind, px_tensor *const *inputs,
+int ext_wrap_inputs(PyObject **out, const px_module_kind *kind, px_tensor *const *inputs,
                     int count);
-int ext_take_results(px_tensor **out, const px_module_kind *kind, PyObject *value);
+int ext_unwrap_results(px_tensor **out, const px_module_kind *kind, PyObject *value);
 // Gives what a layer's forward comes to with functions that a program has put into
 // torch.nn.functional: 1; or 0 where the layer uses none of those; -1 with an exception.
-int ext_module_by_functions(PyObject **out, PyObject *self, const px_module_kind *kind,
-                            PyObject *const *inputs);
+int ext_module_via_functional(PyObject **out, PyObject *self, const px_module_kind *kind,
+                              PyObject *const *inputs);
 // Whether one of the arguments, or a tuple's item, or a mode takes calls over.
-bool ext_module_is_taken(PyObject *const *given, int count);
+bool ext_module_is_overridden(PyObject *const *given, int count);
 // Whether a call is as most are: no mode, no function replaced, and all inputs are there and are
 // plain tensors, which it gives. Then there is nothing else to look at.
-bool ext_module_is_usual(px_tensor **out, const px_module_kind *kind, PyObject *const *given);
+bool ext_module_is_fast_path(px_tensor **out, const px_module_kind *kind, PyObject *const *given);
 // What a call takes, by name: `given` gets what it was given, NULL for what it was not. TypeError
 // in Python's words where they do not fit.
-typedef struct ext_takes {
+typedef struct ext_call_spec {
   const char *owner, *method;
   int count;
   const char *names[16];
   bool optional[16];
-} ext_takes;
-int ext_bind_names(const ext_takes *takes, PyObject *const *args, Py_ssize_t nargs,
+} ext_call_spec;
+int ext_bind_names(const ext_call_spec *takes, PyObject *const *args, Py_ssize_t nargs,
                    PyObject *kwnames, PyObject **given);
 // The i-th method of the kind's table, the first of which is forward; the functions that a type has
 // for the others; and what C calls for any method.
@@ -215,7 +215,7 @@ typedef PyObject *ext_module_runner(PyObject *self, PyObject *const *args, Py_ss
 PyObject *ext_module_run_hooked(ext_module_runner *forward, PyObject *self, PyObject *const *args,
                                 Py_ssize_t nargs, PyObject *kwnames);
 // Dicts of hooks for the calls of all modules, by their names; NULL before there are any.
-extern PyObject *ext_hooks_of_all;
+extern PyObject *ext_global_hooks;
 // A dict of hooks, which is made when it is first asked for and a plain attribute from then on;
 // NULL, perhaps without an exception, where the name is none.
 PyObject *ext_module_hook_dict(PyObject *self, PyObject *name);

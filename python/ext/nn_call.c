@@ -19,7 +19,8 @@ static bool is_optional(const px_module_kind *kind, int i) {
 
 static int bind_inputs(const px_module_kind *kind, PyObject *const *args, Py_ssize_t nargs,
                        PyObject *kwnames, PyObject **given) {
-  ext_takes takes = {kind->name, "forward", kind->input_count + (kind->sized != NULL), {0}, {0}};
+  ext_call_spec takes = {
+      kind->name, "forward", kind->input_count + (kind->sized != NULL), {0}, {0}};
   for (int i = 0; i < takes.count; i++) {
     takes.names[i] = input_name(kind, i);
     takes.optional[i] = i == kind->input_count || is_optional(kind, i);
@@ -134,12 +135,12 @@ static PyObject *call_layer(PyObject *self, const px_module_kind *kind, PyObject
     given = bound;
   }
   int count = kind->input_count;
-  if (!ext_module_is_usual(inputs, kind, given)) {
+  if (!ext_module_is_fast_path(inputs, kind, given)) {
     PyObject *said;
-    if (ext_module_by_functions(&said, self, kind, given)) return said;
+    if (ext_module_via_functional(&said, self, kind, given)) return said;
     if (is_packed(kind, given)) return call_packed(self, given);
     if (has_numbers(kind, given)) return call_with_numbers(self, kind, given);
-    count = ext_take_inputs(inputs, kind, given);
+    count = ext_unwrap_inputs(inputs, kind, given);
     if (count < 0) return NULL;
   }
   if (kind->pair) return call_pair(module, kind, inputs);
@@ -149,7 +150,7 @@ static PyObject *call_layer(PyObject *self, const px_module_kind *kind, PyObject
     EXT_TRY(kind->forward(results, module, inputs, count));
   else
     EXT_WAIT(kind->forward(results, module, inputs, count));
-  return ext_give_results(kind, results);
+  return ext_wrap_results(kind, results);
 }
 
 // One step of Sequential: the child's object is called, so that subclasses and hooks of Python take
@@ -161,11 +162,11 @@ static px_status call_child(px_module *child, void *value) {
     next = PyObject_CallOneArg(object, *x);
   } else {
     px_tensor *given = ext_need_tensor(*x, px_module_kind_of(child)->name, "input"), *result;
-    if (!given) return ext_foreign();
+    if (!given) return ext_error_from_python();
     PX_TRY(px_module_call(&result, child, given));
     next = ext_wrap(result);
   }
-  if (!next) return ext_foreign();
+  if (!next) return ext_error_from_python();
   Py_SETREF(*x, next);
   return PX_OK;
 }
@@ -219,7 +220,7 @@ static PyObject *found_forward(PyObject *self, PyObject *const *args, Py_ssize_t
   const ext_module_object *object = (ext_module_object *)self;
   Py_ssize_t count = nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0);
   if (!name && !(name = PyUnicode_InternFromString("forward"))) return NULL;
-  PyObject *own = object->patched & EXT_HEARS_FORWARD || !object->class->looks_up || count > MOST
+  PyObject *own = object->patched & EXT_CUSTOM_FORWARD || !object->class->looks_up || count > MOST
                       ? NULL
                       : _PyType_Lookup(Py_TYPE(self), name);
   if (own && Py_IS_TYPE(own, &PyMethodDescr_Type)) {  // a layer's, in C
@@ -243,17 +244,17 @@ static PyObject *found_forward(PyObject *self, PyObject *const *args, Py_ssize_t
 
 static PyObject *run_forward(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
                              PyObject *kwnames) {
-  if (ext_module_hears(self) & EXT_HEARS_FORWARD) return found_forward(self, args, nargs, kwnames);
+  if (ext_module_custom(self) & EXT_CUSTOM_FORWARD) return found_forward(self, args, nargs, kwnames);
   return ext_module_forward(self, args, nargs, kwnames);
 }
 
 // Without the hooks of C.
 static inline PyObject *run(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
                             PyObject *kwnames) {
-  unsigned heard = ext_module_hears(self);
-  if (heard & EXT_HEARS_HOOKS || ext_hooks_of_all)
+  unsigned heard = ext_module_custom(self);
+  if (heard & EXT_CUSTOM_HOOKS || ext_global_hooks)
     return ext_module_run_hooked(run_forward, self, args, nargs, kwnames);
-  if (heard & EXT_HEARS_FORWARD) return found_forward(self, args, nargs, kwnames);
+  if (heard & EXT_CUSTOM_FORWARD) return found_forward(self, args, nargs, kwnames);
   return own_forward(self, args, nargs, kwnames);
 }
 
@@ -281,7 +282,7 @@ static px_status run_c_hook(px_module *self, const px_hook_entry *hook, void *wi
   PX_TRY(hook->run(&replacement, self, inputs, (int)call->nargs, result, hook->context));
   PyObject *said = replacement ? ext_wrap(replacement) : NULL;
   if (!replacement) return PX_OK;
-  if (!said) return ext_foreign();
+  if (!said) return ext_error_from_python();
   Py_SETREF(*(hook->before ? call->args : &call->result), said);
   return PX_OK;
 }
@@ -289,7 +290,7 @@ static px_status run_c_hook(px_module *self, const px_hook_entry *hook, void *wi
 static px_status run_python(px_module *self, void *with) {
   python_call *call = with;
   call->result = run(call->self, call->args, call->nargs, call->kwnames);
-  return call->result ? PX_OK : ext_foreign();
+  return call->result ? PX_OK : ext_error_from_python();
 }
 
 static PyObject *run_hooked(PyObject *self, PyObject *const *args, Py_ssize_t nargs,

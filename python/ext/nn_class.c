@@ -15,7 +15,7 @@ typedef struct protocol_row {
   PyObject *own;      // what Module has by this name, if that is not a method of C
   PyCFunction plain;  // the method of C
 } protocol_row;
-#define ROW(bit, name) {#name, EXT_HEARS_##bit, NULL, NULL, NULL},
+#define ROW(bit, name) {#name, EXT_CUSTOM_##bit, NULL, NULL, NULL},
 #define HOOK_ROW(bit, word, name) ROW(bit, name)
 static protocol_row rows[] = {EXT_MODULE_PROTOCOL(ROW) EXT_MODULE_HOOKS(HOOK_ROW)};
 
@@ -57,7 +57,7 @@ static px_module_kind kind_of_class(const ext_module_class *class) {
   return kind;
 }
 
-int ext_module_know(PyTypeObject *type, const px_module_kind *native) {
+int ext_module_register_type(PyTypeObject *type, const px_module_kind *native) {
   if (!classes && !(classes = PyDict_New())) return -1;
   ext_module_class *made = new_class(type);
   if (!made) return -1;
@@ -93,7 +93,7 @@ static void look_again(ext_module_class *class) {
   for (int i = 0; i < EXT_LENGTH(rows); i++)
     if (!is_plain(&rows[i], _PyType_Lookup(class->type, rows[i].word)))
       class->patched |= rows[i].bit;
-  class->kind.repr_fn = class->patched & EXT_HEARS_EXTRA_REPR ? base.extra_repr
+  class->kind.repr_fn = class->patched & EXT_CUSTOM_EXTRA_REPR ? base.extra_repr
                         : class->native                       ? class->native->repr_fn
                                                               : NULL;
   set_getattro(class);
@@ -123,7 +123,7 @@ static unsigned bits_of(PyObject *dict) {
   return bits;
 }
 
-unsigned ext_module_look(PyObject *self) {
+unsigned ext_module_refresh_custom(PyObject *self) {
   ext_module_object *object = (ext_module_object *)self;
   if (object->class->type != Py_TYPE(self) ||
       object->class->version != Py_TYPE(self)->tp_version_tag) {
@@ -140,7 +140,7 @@ unsigned ext_module_look(PyObject *self) {
 }
 
 static int any_below(PyObject *self, unsigned bits, PyObject *seen) {
-  if (ext_module_hears(self) & bits) return 1;
+  if (ext_module_custom(self) & bits) return 1;
   EXT_OWNED *address = PyLong_FromVoidPtr(self);
   int known = address ? PySet_Contains(seen, address) : -1;
   if (known) return known < 0 ? -1 : 0;
@@ -154,9 +154,9 @@ static int any_below(PyObject *self, unsigned bits, PyObject *seen) {
   return found;
 }
 
-int ext_module_any_hears(PyObject *self, unsigned bits) {
+int ext_module_any_custom(PyObject *self, unsigned bits) {
   if (!PyDict_GET_SIZE(((ext_module_object *)self)->children))
-    return (ext_module_hears(self) & bits) != 0;
+    return (ext_module_custom(self) & bits) != 0;
   EXT_OWNED *seen = PySet_New(NULL);
   return seen ? any_below(self, bits, seen) : -1;
 }
@@ -170,7 +170,7 @@ PyObject *ext_module_python(const char *name, PyObject *first, PyObject *second)
   return function ? PyObject_CallFunctionObjArgs(function, first, second, NULL) : NULL;
 }
 
-int ext_module_protocol(const ext_module_base *given) {
+int ext_module_init_protocol(const ext_module_base *given) {
   base = *given;
   for (int i = 0; i < EXT_LENGTH(rows); i++) {
     rows[i].word = PyUnicode_InternFromString(rows[i].name);

@@ -143,15 +143,15 @@ EXT_METHOD(sequential, pop, "(key: int) -> Module",
   EXT_ARGS(PyObject *, key);
   return pop(self, key);
 }
-EXT_SHARES(module_list, sequential, append, extend, insert, pop);
+EXT_SAME_MEMBERS(module_list, sequential, append, extend, insert, pop);
 
 // ---- dicts
 
-EXT_GIVES(module_dict, keys, "list[str]", PyDict_Keys(children_of(self)),
-          "The names of the modules.");
-EXT_GIVES(module_dict, values, "list[Module]", PyDict_Values(children_of(self)), "The modules.");
-EXT_GIVES(module_dict, items, "list[tuple[str, Module]]", PyDict_Items(children_of(self)),
-          "Names and modules.");
+EXT_RETURNS(module_dict, keys, "list[str]", PyDict_Keys(children_of(self)),
+            "The names of the modules.");
+EXT_RETURNS(module_dict, values, "list[Module]", PyDict_Values(children_of(self)), "The modules.");
+EXT_RETURNS(module_dict, items, "list[tuple[str, Module]]", PyDict_Items(children_of(self)),
+            "Names and modules.");
 EXT_METHOD(module_dict, update, "(modules: Mapping[str, Module]) -> None",
            "Takes over the modules of a mapping, in the place of those of the same names.") {
   EXT_ARGS(PyObject *, modules);
@@ -172,7 +172,7 @@ static PyObject *clear(PyObject *self) {
   EXT_OWNED *nothing = PyList_New(0);
   return nothing && renumber(self, nothing) == 0 ? Py_NewRef(Py_None) : NULL;
 }
-EXT_GIVES(module_dict, clear, "None", clear(self), "Takes out all modules.");
+EXT_RETURNS(module_dict, clear, "None", clear(self), "Takes out all modules.");
 
 // ---- Identity, which takes any arguments, and gives what it is given
 
@@ -189,7 +189,7 @@ EXT_METHOD(identity, forward, "(input: Any) -> Any", "Gives its input.") {
 static int make_identity(PyObject *root) {
   static const PyType_Slot identity_slots[] = {{Py_tp_init, (void *)init_identity}, {0, NULL}};
   PyTypeObject *type = ext_module_make_type("Identity", identity_slots);
-  return type ? ext_own("identity", type) : -1;
+  return type ? ext_register_owner("identity", type) : -1;
 }
 EXT_START(EXT_TYPES, make_identity);
 
@@ -208,7 +208,7 @@ static int make_containers(PyObject *root) {
       {"sequential", "Sequential"}, {"module_list", "ModuleList"}, {"module_dict", "ModuleDict"}};
   for (int i = 0; i < EXT_LENGTH(rows); i++) {
     PyTypeObject *type = ext_module_make_type(rows[i].kind, slots);
-    if (!type || ext_own(rows[i].word, type) < 0) return -1;
+    if (!type || ext_register_owner(rows[i].word, type) < 0) return -1;
   }
   return 0;
 }

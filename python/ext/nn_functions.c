@@ -47,7 +47,7 @@ static int watch(void) {
 }
 #endif
 
-bool ext_module_is_taken(PyObject *const *given, int count) {
+bool ext_module_is_overridden(PyObject *const *given, int count) {
   if (ext_mode_count && ext_mode_active()) return true;
   for (int i = 0; i < count; i++) {
     if (!given[i] || ext_is_plain(given[i])) continue;
@@ -66,7 +66,7 @@ static int ask_forward(PyObject **out, PyObject *self, const px_module_kind *kin
   EXT_OWNED *forward = PyObject_GetAttrString((PyObject *)Py_TYPE(self), "forward");
   for (int i = 0; i < kind->input_count && i < LIMIT; i++)
     args[i + 1] = inputs[i] ? inputs[i] : Py_None;
-  *out = forward ? ext_ask(forward, args, kind->input_count + 1, NULL) : NULL;
+  *out = forward ? ext_call_override(forward, args, kind->input_count + 1, NULL) : NULL;
   return *out ? 1 : -1;
 }
 
@@ -87,15 +87,15 @@ __attribute__((noinline)) static int by_functions(PyObject **out, PyObject *self
   return taken ? ask_forward(out, self, kind, inputs) : 0;
 }
 
-int ext_module_by_functions(PyObject **out, PyObject *self, const px_module_kind *kind,
-                            PyObject *const *inputs) {
+int ext_module_via_functional(PyObject **out, PyObject *self, const px_module_kind *kind,
+                              PyObject *const *inputs) {
   *out = NULL;
-  bool taken = ext_module_is_taken(inputs, kind->input_count);
+  bool taken = ext_module_is_overridden(inputs, kind->input_count);
   if (has_changed() && find_replaced() < 0) return -1;
   return taken || PySet_GET_SIZE(replaced) ? by_functions(out, self, kind, inputs, taken) : 0;
 }
 
-bool ext_module_is_usual(px_tensor **out, const px_module_kind *kind, PyObject *const *given) {
+bool ext_module_is_fast_path(px_tensor **out, const px_module_kind *kind, PyObject *const *given) {
   if (ext_mode_count || may_have_changed() || PySet_GET_SIZE(replaced)) return false;
   for (int i = 0; i < kind->input_count; i++) {
     if (!given[i] || !ext_is_plain(given[i])) return false;

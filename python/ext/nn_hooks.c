@@ -8,7 +8,7 @@
 // ---- dicts
 #define ENUMERATOR(bit, word, name) word,
 #define NAME(bit, word, name) #name,
-#define BIT(bit, word, name) EXT_HEARS_##bit,
+#define BIT(bit, word, name) EXT_CUSTOM_##bit,
 typedef enum hook_dict { EXT_MODULE_HOOKS(ENUMERATOR) DICTS } hook_dict;
 enum { OF_MODULE, OF_ALL, OWNERS };
 static PyObject *names[DICTS][OWNERS];
@@ -60,7 +60,7 @@ EXT_FUNCTION(torch, _add_hook,
              "Adds a hook to a dict, and gives its handle. `marks` are dicts that say something of "
              "it by its id.") {
   PyObject *hooks, *hook;
-  ext_rest marks;
+  ext_varargs marks;
   bool prepend;
   EXT_BIND(hooks, hook, marks, prepend);
   return add_hook(hooks, hook, marks.items, marks.count, prepend);
@@ -108,11 +108,11 @@ EXT_METHOD(module, register_forward_hook,
 
 // ---- calls
 
-PyObject *ext_hooks_of_all;
+PyObject *ext_global_hooks;
 EXT_FUNCTION(torch, _watch_modules, "(space: dict) -> None",
              "From now on each call of a module looks for hooks in the dicts of a space, too.") {
   EXT_ARGS(PyObject *, space);
-  Py_XSETREF(ext_hooks_of_all, Py_NewRef(space));
+  Py_XSETREF(ext_global_hooks, Py_NewRef(space));
   Py_RETURN_NONE;
 }
 
@@ -126,11 +126,11 @@ typedef struct passing {
 
 // Borrowed; NULL where there is none.
 static PyObject *dict_of(const passing *p, hook_dict dict, int owner) {
-  PyObject *own = ext_module_hears(p->self) & heard[dict] ? object_of(p->self)->dict : NULL;
-  PyObject *space = owner == OF_ALL ? ext_hooks_of_all : own;
+  PyObject *own = ext_module_custom(p->self) & heard[dict] ? object_of(p->self)->dict : NULL;
+  PyObject *space = owner == OF_ALL ? ext_global_hooks : own;
   return space ? PyDict_GetItemWithError(space, names[dict][owner]) : NULL;
 }
-static int owners(void) { return ext_hooks_of_all ? OWNERS : OF_MODULE + 1; }
+static int owners(void) { return ext_global_hooks ? OWNERS : OF_MODULE + 1; }
 static bool has_any(const passing *p, hook_dict dict) {
   for (int owner = 0; owner < owners(); owner++) {
     PyObject *hooks = dict_of(p, dict, owner);
@@ -165,8 +165,8 @@ typedef int hook_runner(passing *p, PyObject *id, PyObject *hook);
 static int run_each(passing *p, hook_dict dict, hook_runner *run) {
   PyObject *own = dict_of(p, dict, OF_MODULE), *id, *hook;
   Py_ssize_t at = 0;
-  if (!own && !ext_hooks_of_all) return 0;
-  if (!ext_hooks_of_all && PyDict_Check(own) && PyDict_GET_SIZE(own) == 1 &&
+  if (!own && !ext_global_hooks) return 0;
+  if (!ext_global_hooks && PyDict_Check(own) && PyDict_GET_SIZE(own) == 1 &&
       PyDict_Next(own, &at, &id, &hook)) {
     EXT_OWNED *kept_id = Py_NewRef(id);
     EXT_OWNED *kept_hook = Py_NewRef(hook);
@@ -233,7 +233,7 @@ static void run_all_late(passing *p) {
   if (!p->done || !PyErr_ExceptionMatches(PyExc_Exception)) return;
   PyObject *error = ext_exception_take();
   if (run_each(p, AFTER, run_late) == 0)
-    ext_exception_give(error);
+    ext_exception_set(error);
   else
     Py_DECREF(error);
 }
@@ -249,7 +249,7 @@ static PyObject *call_forward(const passing *p) {
 
 // Between the hooks before and after: with backward hooks, arguments and result go past them.
 static int run_forward(passing *p) {
-  bool backward = (ext_hooks_of_all || ext_module_hears(p->self) & EXT_HEARS_BACKWARD) &&
+  bool backward = (ext_global_hooks || ext_module_custom(p->self) & EXT_CUSTOM_BACKWARD) &&
                   (has_any(p, BACKWARD_BEFORE) || has_any(p, BACKWARD));
   EXT_OWNED *led = backward ? ext_module_python("backward_of", p->self, NULL) : NULL;
   if (backward &&
@@ -261,7 +261,7 @@ static int run_forward(passing *p) {
 }
 
 static int begin(passing *p, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
-  if (!(p->args = ext_tuple_of((ext_rest){args, nargs}))) return -1;
+  if (!(p->args = ext_tuple_of((ext_varargs){args, nargs}))) return -1;
   if (kwnames && !(p->kwargs = ext_kwargs_of(args, nargs, kwnames))) return -1;
   return has_any(p, AFTER_ALWAYS) && !(p->done = PySet_New(NULL)) ? -1 : 0;
 }

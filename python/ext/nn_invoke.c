@@ -60,7 +60,8 @@ px_status ext_module_invoke(px_tensor **results, int result_count, px_module *se
   int made = object ? give_args(objects, &kwnames, args, count) : 0;
   if (!object) PyErr_SetString(PyExc_RuntimeError, "this module has lost its Python object");
   if (kwnames) result = call_found(object, method, objects, made, kwnames);
-  if (!result || take_results(results, result_count, method, result) < 0) status = ext_foreign();
+  if (!result || take_results(results, result_count, method, result) < 0)
+    status = ext_error_from_python();
   for (int i = 0; i < made; i++) Py_XDECREF(objects[i]);
   Py_XDECREF(kwnames);
   Py_XDECREF(result);

@@ -4,8 +4,9 @@
 
 enum { MOST = 16 };
 
-static void take_names(ext_takes *takes, const px_module_kind *kind, const px_module_method *m) {
-  *takes = (ext_takes){.owner = kind->name, .method = m->name, .count = m->param_count};
+static void take_names(ext_call_spec *takes, const px_module_kind *kind,
+                       const px_module_method *m) {
+  *takes = (ext_call_spec){.owner = kind->name, .method = m->name, .count = m->param_count};
   for (int i = 0; i < m->param_count; i++) {
     takes->names[i] = m->params[i].name;
     takes->optional[i] = m->params[i].has_default;
@@ -32,7 +33,7 @@ static PyObject *ask(PyObject *self, const px_module_method *m, PyObject *const 
   PyTypeObject *library = ((ext_module_object *)self)->class->library;
   EXT_OWNED *method = PyObject_GetAttrString((PyObject *)library, m->name);
   for (Py_ssize_t i = 0; i < count && i < MOST; i++) all[1 + i] = args[i];
-  return method ? ext_ask(method, all, nargs + 1, kwnames) : NULL;
+  return method ? ext_call_override(method, all, nargs + 1, kwnames) : NULL;
 }
 
 PyObject *ext_module_method(PyObject *self, int which, PyObject *const *args, Py_ssize_t nargs,
@@ -43,19 +44,19 @@ PyObject *ext_module_method(PyObject *self, int which, PyObject *const *args, Py
   px_value values[MOST];
   px_tensor *results[EXT_PORTS] = {NULL};
   ext_ints room;
-  ext_takes takes;
+  ext_call_spec takes;
   char owner[128];
   if (!ext_module(self))
     EXT_FAIL(PyExc_AttributeError, "'%s' object was called before its Module.__init__()",
              ext_type_name(self));
   take_names(&takes, kind, m);
   if (ext_bind_names(&takes, args, nargs, kwnames, given) < 0) return NULL;
-  if (ext_module_is_taken(given, m->param_count)) return ask(self, m, args, nargs, kwnames);
+  if (ext_module_is_overridden(given, m->param_count)) return ask(self, m, args, nargs, kwnames);
   snprintf(owner, sizeof owner, "%s.%s", kind->name, m->name);
   for (int i = 0; i < m->param_count; i++)
     if (take_value(owner, &m->params[i], given[i], &values[i], &room) < 0) return NULL;
   EXT_WAIT(m->run(results, ext_module(self), values));
-  return which ? ext_wrap(results[0]) : ext_give_results(kind, results);
+  return which ? ext_wrap(results[0]) : ext_wrap_results(kind, results);
 }
 
 // What Python calls: a function for each place in the kinds' tables, forward's apart, which the
@@ -123,5 +124,5 @@ EXT_FUNCTION(nn_functional, multi_head_attention_forward,
                           .average_attn_weights = average_attn_weights,
                           .is_causal = is_causal};
   EXT_WAIT(px_multi_head_attention(&results[0], &results[1], &a));
-  return ext_give_results(px_module_kind_find("MultiheadAttention"), results);
+  return ext_wrap_results(px_module_kind_find("MultiheadAttention"), results);
 }

@@ -42,7 +42,7 @@ EXT_METHOD(module, register_parameter, "(name: str, param: Parameter | None) -> 
              "cannot assign '%s' object to parameter '%s' (torch.nn.Parameter or None required)",
              given, text);
   EXT_OWNED *put =
-      param ? ext_module_registered(self, "parameter", text, param) : Py_NewRef(Py_None);
+      param ? ext_module_registration_hook(self, "parameter", text, param) : Py_NewRef(Py_None);
   if (!put || (put != Py_None && !ext_need_tensor(put, "register_parameter", "param"))) return NULL;
   int failed = ext_module_put_tensor(self, PX_ENTRY_PARAMETER, text, put, true);
   return failed ? NULL : Py_NewRef(Py_None);
@@ -65,7 +65,7 @@ EXT_METHOD(module, register_buffer,
              ext_type_name(tensor), text);
   if (is_taken(self, name, PX_ENTRY_BUFFER))
     EXT_FAIL(PyExc_KeyError, "attribute '%s' already exists", text);
-  EXT_OWNED *put = ext_module_registered(self, "buffer", text, tensor ? tensor : Py_None);
+  EXT_OWNED *put = ext_module_registration_hook(self, "buffer", text, tensor ? tensor : Py_None);
   if (!put || (put != Py_None && !ext_need_tensor(put, "register_buffer", "tensor"))) return NULL;
   int failed = ext_module_put_tensor(self, PX_ENTRY_BUFFER, text, put, persistent);
   return failed ? NULL : Py_NewRef(Py_None);
@@ -78,7 +78,7 @@ EXT_METHOD(module, add_module, "(name: str, module: Module | None) -> None",
   EXT_BIND(name, module);
   return ext_none_unless(ext_module_put_child(self, name, module) < 0);
 }
-EXT_ALSO(module, module_add_module, register_module);
+EXT_ALIASES(module, module_add_module, register_module);
 
 // ---- walks: lists of tensors or modules, with or without their names
 
@@ -95,7 +95,7 @@ static px_status gather(const char *name, const px_module_entry *entry, px_modul
   PyObject *item = to->named && value ? Py_BuildValue("(sN)", name, value) : value;
   int status = item ? PyList_Append(to->list, item) : -1;
   Py_XDECREF(item);
-  return status < 0 ? ext_foreign() : PX_OK;
+  return status < 0 ? ext_error_from_python() : PX_OK;
 }
 
 // What parameters() gives where a class has named_parameters of its own: the second of each pair.
@@ -129,7 +129,7 @@ static PyObject *walk(PyObject *self, int sorts, const char *prefix, bool recurs
              ", and, with recurse, those of the modules below; each once.") { \
     bool recurse; \
     EXT_BIND(recurse); \
-    if (ext_module_hears(self) & (heard | EXT_HEARS_NAMED_MODULES)) \
+    if (ext_module_custom(self) & (heard | EXT_CUSTOM_NAMED_MODULES)) \
       return seconds( \
           PyObject_CallMethod(self, "named_" #name, "sN", "", PyBool_FromLong(recurse))); \
     return walk(self, sort, "", recurse, false, false); \
@@ -141,18 +141,18 @@ static PyObject *walk(PyObject *self, int sorts, const char *prefix, bool recurs
     const char *prefix; \
     bool recurse, remove_duplicate; \
     EXT_BIND(prefix, recurse, remove_duplicate); \
-    if (ext_module_hears(self) & EXT_HEARS_NAMED_MODULES) \
+    if (ext_module_custom(self) & EXT_CUSTOM_NAMED_MODULES) \
       return named_members(self, sort, prefix, recurse, !remove_duplicate); \
     return walk(self, sort, prefix, recurse, true, !remove_duplicate); \
   }
-WALK(parameters, "Parameter", PX_ENTRY_PARAMETER, EXT_HEARS_NAMED_PARAMETERS)
-WALK(buffers, "Tensor", PX_ENTRY_BUFFER, EXT_HEARS_NAMED_BUFFERS)
+WALK(parameters, "Parameter", PX_ENTRY_PARAMETER, EXT_CUSTOM_NAMED_PARAMETERS)
+WALK(buffers, "Tensor", PX_ENTRY_BUFFER, EXT_CUSTOM_NAMED_BUFFERS)
 
 EXT_METHOD(module, modules, "(remove_duplicate: bool = True) -> Iterator[Module]",
            "The module and all below it; each once, unless remove_duplicate is False.") {
   bool remove_duplicate;
   EXT_BIND(remove_duplicate);
-  if (!(ext_module_hears(self) & EXT_HEARS_NAMED_MODULES))
+  if (!(ext_module_custom(self) & EXT_CUSTOM_NAMED_MODULES))
     return walk(self, PX_ENTRY_MODULE, "", true, false, !remove_duplicate);
   PyObject *once = PyBool_FromLong(remove_duplicate);
   return seconds(PyObject_CallMethod(self, "named_modules", "OsN", Py_None, "", once));
@@ -189,12 +189,12 @@ static PyObject *iterator_of(PyObject *list_take) {
 }
 
 EXT_METHOD0(module, children, "Iterator[Module]", "The module's children.") {
-  if (ext_module_hears(self) & EXT_HEARS_NAMED_CHILDREN)
+  if (ext_module_custom(self) & EXT_CUSTOM_NAMED_CHILDREN)
     return seconds(PyObject_CallMethod(self, "named_children", NULL));
   return iterator_of(child_list(self, false));
 }
-EXT_GIVES(module, named_children, "Iterator[tuple[str, Module]]",
-          iterator_of(child_list(self, true)), "Names and children.");
+EXT_RETURNS(module, named_children, "Iterator[tuple[str, Module]]",
+            iterator_of(child_list(self, true)), "Names and children.");
 
 // An attribute of a module, or what PyTorch says where there is none.
 static PyObject *attribute(PyObject *module, PyObject *name) {
@@ -278,14 +278,14 @@ EXT_METHOD(module, set_submodule, "(target: str, module: Module, strict: bool = 
 
 // Classes with children() or apply() of their own are asked.
 static int apply(PyObject *self, PyObject *fn) {
-  bool asked = ext_module_hears(self) & (EXT_HEARS_VISIT | EXT_HEARS_NAMED_CHILDREN);
+  bool asked = ext_module_custom(self) & (EXT_CUSTOM_VISIT | EXT_CUSTOM_NAMED_CHILDREN);
   EXT_OWNED *children = asked ? PyObject_CallMethod(self, "children", NULL) : NULL;
   EXT_OWNED *list = children ? PySequence_List(children) : asked ? NULL : child_list(self, false);
   if (!list || Py_EnterRecursiveCall(" in apply()")) return -1;
   int status = 0;
   for (Py_ssize_t i = 0; status == 0 && i < PyList_GET_SIZE(list); i++) {
     PyObject *child = PyList_GET_ITEM(list, i);
-    bool own = ext_is_module(child) && !(ext_module_hears(child) & EXT_HEARS_VISIT);
+    bool own = ext_is_module(child) && !(ext_module_custom(child) & EXT_CUSTOM_VISIT);
     EXT_OWNED *done = own ? NULL : PyObject_CallMethod(child, "apply", "O", fn);
     status = own ? apply(child, fn) : done ? 0 : -1;
   }
@@ -309,7 +309,7 @@ static int set_mode(PyObject *self, PyObject *mode) {
   int status = 0;
   for (Py_ssize_t i = 0; status == 0 && i < PyList_GET_SIZE(children); i++) {
     PyObject *child = PyList_GET_ITEM(children, i);
-    bool asked = child != Py_None && ext_module_hears(child) & EXT_HEARS_TRAIN;
+    bool asked = child != Py_None && ext_module_custom(child) & EXT_CUSTOM_TRAIN;
     EXT_OWNED *done = asked ? PyObject_CallMethod(child, "train", "O", mode) : NULL;
     if (child != Py_None) status = !asked ? set_mode(child, mode) : done ? 0 : -1;
   }
@@ -326,19 +326,19 @@ EXT_METHOD(module, train, "(mode: bool = True) -> Self",
   return set_mode(self, mode ? mode : Py_True) < 0 ? NULL : Py_NewRef(self);
 }
 
-EXT_GIVES(module, eval, "Self", PyObject_CallMethod(self, "train", "O", Py_False),
-          "Puts the module and all below it out of training mode.");
+EXT_RETURNS(module, eval, "Self", PyObject_CallMethod(self, "train", "O", Py_False),
+            "Puts the module and all below it out of training mode.");
 
 // A class that says itself which its parameters are.
 enum {
-  SAYS_PARAMETERS = EXT_HEARS_PARAMETERS | EXT_HEARS_NAMED_PARAMETERS | EXT_HEARS_NAMED_MODULES
+  SAYS_PARAMETERS = EXT_CUSTOM_PARAMETERS | EXT_CUSTOM_NAMED_PARAMETERS | EXT_CUSTOM_NAMED_MODULES
 };
 
 EXT_METHOD(module, requires_grad_, "(requires_grad: bool = True) -> Self",
            "Says of all parameters whether gradients are wanted.") {
   EXT_ARGS(bool, requires_grad);
   READY(self);
-  if (ext_module_hears(self) & SAYS_PARAMETERS)
+  if (ext_module_custom(self) & SAYS_PARAMETERS)
     return ext_module_python("require_grad", self, requires_grad ? Py_True : Py_False);
   EXT_TRY(px_module_requires_grad(ext_module(self), requires_grad));
   return Py_NewRef(self);
@@ -352,14 +352,14 @@ static px_status zero_one(const char *name, const px_module_entry *entry, px_mod
   if (px_tensor_requires_grad(grad)) PX_TRY(px_tensor_detach_inplace(grad));
   EXT_OWNED *object = ext_wrap_borrowed(grad);
   EXT_OWNED *done = object ? PyObject_CallMethod(object, "zero_", NULL) : NULL;
-  return done ? PX_OK : ext_foreign();
+  return done ? PX_OK : ext_error_from_python();
 }
 
 EXT_METHOD(module, zero_grad, "(set_to_none: bool = True) -> None",
            "Lets go of the gradients of all parameters, or fills them with zeros.") {
   EXT_ARGS(bool, set_to_none);
   READY(self);
-  if (ext_module_hears(self) & SAYS_PARAMETERS)
+  if (ext_module_custom(self) & SAYS_PARAMETERS)
     return ext_module_python("zero_grads", self, set_to_none ? Py_True : Py_False);
   px_module *m = ext_module(self);
   return ext_none(set_to_none
@@ -384,7 +384,7 @@ EXT_METHOD(module, _apply, "(fn: Callable[[Tensor], Tensor], recurse: bool = Tru
 typedef struct destination {
   px_dtype dtype;
   px_device device;
-  ext_maybe non_blocking;
+  ext_optional_bool non_blocking;
   PyObject *format;  // a torch.memory_format, or NULL
 } destination;
 
@@ -403,7 +403,7 @@ static PyObject *move_all(PyObject *self, const destination *to) {
   READY(self);
   if (to->format && ext_to_format(to->format, &named) < 0) return NULL;
   if (to->format) EXT_TRY(px_memory_format_parse(&format, named.name));
-  int applies = ext_module_any_hears(self, EXT_HEARS_APPLY);
+  int applies = ext_module_any_custom(self, EXT_CUSTOM_APPLY);
   if (applies) return applies < 0 ? NULL : move_by_apply(self, to);
   EXT_WAIT(
       px_module_to_format(ext_module(self), to->dtype, to->device, to->non_blocking > 0, format));
@@ -429,7 +429,7 @@ static int take_target(PyObject *value, px_dtype *dtype, px_device *device) {
   "dtype: dtype | None = None, non_blocking: bool | None = None, " \
   "memory_format: memory_format | None = None) -> "
 
-static int read_destination(destination *to, const ext_rest *target, PyObject *device,
+static int read_destination(destination *to, const ext_varargs *target, PyObject *device,
                             PyObject *dtype) {
   if (target->count > 3)
     EXT_FAIL_INT(PyExc_TypeError, "to() takes at most 3 positional arguments but %zd were given",
@@ -437,7 +437,7 @@ static int read_destination(destination *to, const ext_rest *target, PyObject *d
   for (Py_ssize_t i = 0; i < target->count; i++) {
     PyObject *value = target->items[i];
     if (i > 0 && PyBool_Check(value))
-      to->non_blocking = (ext_maybe)(value == Py_True);
+      to->non_blocking = (ext_optional_bool)(value == Py_True);
     else if (take_target(value, &to->dtype, &to->device) < 0)
       return -1;
   }
@@ -446,9 +446,9 @@ static int read_destination(destination *to, const ext_rest *target, PyObject *d
 }
 
 static int bind_destination(destination *to, const ext_call *call) {
-  ext_rest target;
+  ext_varargs target;
   PyObject *device, *dtype, *memory_format;
-  ext_maybe non_blocking;
+  ext_optional_bool non_blocking;
   EXT_BIND_OR(-1, target, device, dtype, non_blocking, memory_format);
   PyObject *format = ext_is_none(memory_format) ? NULL : memory_format;
   *to = (destination){PX_DTYPE_NONE, PX_DEVICE_NONE, non_blocking, format};
@@ -492,11 +492,11 @@ EXT_METHOD(module, cuda, "(device: Device | None = None, *, device_id: int | Non
   return move(self, PX_DTYPE_NONE, px_cuda(index), false);
 }
 
-EXT_GIVES(module, cpu, "Self", move(self, PX_DTYPE_NONE, px_cpu(), false),
-          "Moves the module to the CPU.");
+EXT_RETURNS(module, cpu, "Self", move(self, PX_DTYPE_NONE, px_cpu(), false),
+            "Moves the module to the CPU.");
 #define CONVERSION(name, dtype) \
-  EXT_GIVES(module, name, "Self", move(self, dtype, PX_DEVICE_NONE, false), \
-            "Casts floating parameters and buffers to " #name ".")
+  EXT_RETURNS(module, name, "Self", move(self, dtype, PX_DEVICE_NONE, false), \
+              "Casts floating parameters and buffers to " #name ".")
 CONVERSION(float, PX_FLOAT32);
 CONVERSION(double, PX_FLOAT64);
 CONVERSION(half, PX_FLOAT16);
@@ -533,7 +533,7 @@ EXT_METHOD0(module, extra_repr, "str",
   return PyUnicode_FromString(text);
 }
 
-EXT_GIVES(module, _get_name, "str", ext_type_name(self), "The name of the class.");
+EXT_RETURNS(module, _get_name, "str", ext_type_name(self), "The name of the class.");
 
 EXT_METHOD0(module, __dir__, "list[str]", "The names of attributes, parameters and children.") {
   EXT_OWNED *names = PyObject_CallMethod((PyObject *)&PyBaseObject_Type, "__dir__", "O", self);

@@ -28,10 +28,10 @@ static px_status python_forward(px_tensor **out, px_module *self, px_tensor *con
   PyGILState_STATE gil = PyGILState_Ensure();
   px_status status = PX_OK;
   PyObject *object = px_module_user(self), *args[EXT_PORTS], *result = NULL;
-  int made = object ? ext_give_inputs(args, kind, inputs, count) : 0;
+  int made = object ? ext_wrap_inputs(args, kind, inputs, count) : 0;
   if (!object) PyErr_SetString(PyExc_RuntimeError, "this module has lost its Python object");
   if (!PyErr_Occurred()) result = ext_module_run(object, args, made, NULL);
-  if (!result || ext_take_results(out, kind, result) < 0) status = ext_foreign();
+  if (!result || ext_unwrap_results(out, kind, result) < 0) status = ext_error_from_python();
   for (int i = 0; i < made; i++) Py_XDECREF(args[i]);
   Py_XDECREF(result);
   PyGILState_Release(gil);
@@ -198,7 +198,7 @@ static int find_callable(const px_module_kind *kind, PyObject *const *given, px_
 // It is an attribute as it was given; of a word, the function of that name.
 static int keep_callable(PyObject *self, const px_module_kind *kind, int at, PyObject *given) {
   px_value word = px_module_attribute(ext_module(self), kind->callable);
-  EXT_OWNED *value = word.kind == PX_ARG_TEXT ? ext_from("phlox.nn.functional", word.v.text)
+  EXT_OWNED *value = word.kind == PX_ARG_TEXT ? ext_import("phlox.nn.functional", word.v.text)
                                               : Py_NewRef(given ? given : Py_None);
   return value ? PyObject_SetAttrString(self, kind->callable, value) : -1;
 }
@@ -325,7 +325,7 @@ static int keep_last(ext_module_object *self) {
   return 1;
 }
 
-int ext_module_keep(PyObject *object) {
+int ext_module_sync_tensors(PyObject *object) {
   ext_module_object *self = (ext_module_object *)object;
   ext_tensor_object **tensors = NULL;
   px_module_entry entry;
@@ -362,7 +362,7 @@ static bool keeps(ext_module_object *self, const PyObject *object) {
 PyObject *ext_module_tensor(px_module *owner, px_tensor *tensor) {
   PyObject *object = ext_wrap_borrowed(tensor), *module = px_module_user(owner);
   if (!object || !tensor || !module || keeps((ext_module_object *)module, object)) return object;
-  if (ext_module_keep(module) < 0) Py_CLEAR(object);
+  if (ext_module_sync_tensors(module) < 0) Py_CLEAR(object);
   return object;
 }
 
@@ -393,7 +393,7 @@ static void module_dealloc(PyObject *object) {
   if (self->module) {
     px_module_set_user(self->module, NULL);
     // What C has of it still runs, unless the class has a forward of Python's.
-    if (!(self->class->patched & EXT_HEARS_FORWARD)) px_module_set_forward(self->module, NULL);
+    if (!(self->class->patched & EXT_CUSTOM_FORWARD)) px_module_set_forward(self->module, NULL);
     if (Py_TYPE(object) == ext_module_type(px_module_kind_of(self->module)->name))
       px_module_set_invoke(self->module, NULL);
     px_release(self->module);
@@ -413,8 +413,8 @@ EXT_FUNCTION0(torch, _watch_registrations, "None",
   Py_RETURN_NONE;
 }
 
-PyObject *ext_module_registered(PyObject *self, const char *sort, const char *name,
-                                PyObject *value) {
+PyObject *ext_module_registration_hook(PyObject *self, const char *sort, const char *name,
+                                       PyObject *value) {
   if (!registrations_watched) return Py_NewRef(value);
   EXT_OWNED *what = Py_BuildValue("(ssO)", sort, name, value);
   return what ? ext_module_python("registered", self, what) : NULL;
@@ -427,12 +427,12 @@ int ext_module_put_tensor(PyObject *self, px_entry_sort sort, const char *name, 
     EXT_TRY_INT(px_module_register_parameter(ext_module(self), name, tensor));
   else
     EXT_TRY_INT(px_module_register_buffer(ext_module(self), name, tensor, persistent));
-  return ext_module_keep(self);
+  return ext_module_sync_tensors(self);
 }
 
 int ext_module_put_child(PyObject *self, const char *name, PyObject *given) {
   if (ext_module_ready(self, "module") < 0) return -1;
-  EXT_OWNED *child = ext_module_registered(self, "module", name, given ? given : Py_None);
+  EXT_OWNED *child = ext_module_registration_hook(self, "module", name, given ? given : Py_None);
   if (!child) return -1;
   bool none = ext_is_none(child);
   if (!none && !ext_is_module(child))
@@ -480,7 +480,7 @@ static int init_children(PyObject *self, PyObject *args, PyObject *kwargs) {
   return put_items(self, count == 1 && (!sequential || PyDict_Check(first)) ? first : args);
 }
 
-PyObject *ext_module_over(PyTypeObject *type, px_module *module) {
+PyObject *ext_module_from_core(PyTypeObject *type, px_module *module) {
   PyObject *self = module_new(type, NULL, NULL);
   if (self)
     adopt(self, module);
@@ -494,7 +494,7 @@ PyObject *ext_module_wrap(px_module *module) {
   PyObject *known = px_module_user(module);
   if (known) return Py_NewRef(known);
   PyObject *self =
-      ext_module_over(ext_module_type(px_module_kind_of(module)->name), px_retain(module));
+      ext_module_from_core(ext_module_type(px_module_kind_of(module)->name), px_retain(module));
   if (self && wrap_children(self) < 0) Py_CLEAR(self);
   return self;
 }
@@ -590,7 +590,7 @@ static int forget(PyObject *self, const char *name) {
   if (!px_module_entry_find(object->module, name, &entry)) return 0;
   EXT_TRY_INT(px_module_remove(object->module, name));
   object->lacks = true;
-  return entry.sort == PX_ENTRY_MODULE ? 0 : ext_module_keep(self);
+  return entry.sort == PX_ENTRY_MODULE ? 0 : ext_module_sync_tensors(self);
 }
 
 // A name that is already of this sort stays, and with it the order of entries.
@@ -602,7 +602,7 @@ static int make_way(PyObject *self, const char *name, px_entry_sort sort) {
 }
 static int assign_parameter(PyObject *self, const char *name, PyObject *value) {
   if (make_way(self, name, PX_ENTRY_PARAMETER) < 0) return -1;
-  if (value != Py_None && (registrations_watched || ext_module_hears(self) & EXT_HEARS_REGISTER)) {
+  if (value != Py_None && (registrations_watched || ext_module_custom(self) & EXT_CUSTOM_REGISTER)) {
     EXT_OWNED *none = PyObject_CallMethod(self, "register_parameter", "sO", name, value);
     return none ? 0 : -1;
   }
@@ -654,7 +654,7 @@ static int assign_known(PyObject *self, const char *name, PyObject *value) {
                  "expected)",
                  given, name);
   if (is_made_buffer(value)) return assign_made_buffer(self, name, value);
-  EXT_OWNED *put = ext_module_registered(self, "buffer", name, value);
+  EXT_OWNED *put = ext_module_registration_hook(self, "buffer", name, value);
   if (!put || (put != Py_None && !ext_need_tensor(put, name, "buffer"))) return -1;
   return ext_module_put_tensor(self, PX_ENTRY_BUFFER, name, put, entry.persistent) < 0 ? -1 : 1;
 }
@@ -750,7 +750,7 @@ static int module_setattr(PyObject *self, PyObject *name, PyObject *value) {
 EXT_METHOD(module, __setattr__, "(name: str, value: Any) -> None",
            "Parameters and modules become the module's own; all else is a plain attribute.") {
   PyObject *name, *value;
-  bool plain = !call->kwnames && EXT_PLACES(call->args, call->nargs, &name, &value);
+  bool plain = !call->kwnames && EXT_UNPACK_ARGS(call->args, call->nargs, &name, &value);
   if (!plain) EXT_BIND(name, value);  // takes more time
   return ext_none_unless(module_setattr(self, name, value ? value : Py_None) < 0);
 }
@@ -776,7 +776,8 @@ static int set_accessors(PyObject *root) {
       PyDict_SetItemString(dict, "_version", version) < 0)
     return -1;
   PyType_Modified(&ext_ModuleType);
-  return ext_module_protocol(&(ext_module_base){&ext_ModuleType, module_getattro, python_repr});
+  return ext_module_init_protocol(
+      &(ext_module_base){&ext_ModuleType, module_getattro, python_repr});
 }
 EXT_START(EXT_LAYERS, set_accessors);
 
@@ -799,7 +800,7 @@ static PyObject *module_repr(PyObject *self) {
 
 EXT_SHARED_TYPE(
     module, ext_ModuleType, "torch.nn.Module", "nn.Module", ext_module_object,
-    EXT_OPEN | EXT_CYCLES | EXT_VECTORCALL | EXT_PREFIXED | EXT_PATCHED,
+    EXT_BASETYPE | EXT_GC | EXT_VECTORCALL | EXT_QUALIFIED | EXT_MUTABLE,
     "Module()\n--\n\n"
     "The base of all modules: named parameters, buffers and children, and a forward function. "
     "Classes derive\nfrom it, call super().__init__(), assign parameters and modules, and define "
@@ -904,7 +905,7 @@ PyTypeObject *ext_module_make_type(const char *name, const PyType_Slot *slots) {
   if (!types || !full) return (PyTypeObject *)PyErr_NoMemory();
   sprintf(full, "torch.nn.%s", name);
   EXT_OWNED *type = (PyObject *)new_type(full, kind, slots);
-  if (!type || ext_module_know((PyTypeObject *)type, kind) < 0) return NULL;
+  if (!type || ext_module_register_type((PyTypeObject *)type, kind) < 0) return NULL;
   // cppcheck-suppress memleak ; the type keeps its name
   return PyDict_SetItemString(types, name, type) < 0 ? NULL : (PyTypeObject *)type;
 }

@@ -51,7 +51,7 @@ static px_tensor *take_input(const px_module_kind *kind, PyObject *given, int i)
   return NULL;
 }
 
-int ext_take_inputs(px_tensor **out, const px_module_kind *kind, PyObject *const *given) {
+int ext_unwrap_inputs(px_tensor **out, const px_module_kind *kind, PyObject *const *given) {
   int count = 0;
   for (int i = 0; i < kind->input_count; i++) {
     int tensors = tensors_of(kind->inputs, i);
@@ -115,12 +115,12 @@ __attribute__((noinline)) static PyObject *give_several(const px_module_kind *ki
   return kind->named ? give_named(kind, tuple) : tuple;
 }
 
-PyObject *ext_give_results(const px_module_kind *kind, px_tensor **take) {
+PyObject *ext_wrap_results(const px_module_kind *kind, px_tensor **take) {
   if (kind->result_count > 1) return give_several(kind, take);
   return give_port(take, tensors_of(kind->results, 0));
 }
 
-int ext_give_inputs(PyObject **out, const px_module_kind *kind, px_tensor *const *inputs,
+int ext_wrap_inputs(PyObject **out, const px_module_kind *kind, px_tensor *const *inputs,
                     int count) {
   int made = 0;
   for (int at = 0; at < count;) {
@@ -147,7 +147,7 @@ static int take_flat(px_tensor **out, int *count, int room, PyObject *value) {
   return 0;
 }
 
-int ext_take_results(px_tensor **out, const px_module_kind *kind, PyObject *value) {
+int ext_unwrap_results(px_tensor **out, const px_module_kind *kind, PyObject *value) {
   int room = kind->result_count ? px_module_port_tensors(kind->results, kind->result_count) : 1;
   int count = 0;
   if (room == 1 && !ext_is_tensor(value))
@@ -163,8 +163,8 @@ int ext_take_results(px_tensor **out, const px_module_kind *kind, PyObject *valu
 // ---- names
 
 // "'input1', 'input2' and 'target'": what is not given.
-static void name_missing(const ext_takes *takes, PyObject *const *given, int missing, char *text,
-                         size_t room) {
+static void name_missing(const ext_call_spec *takes, PyObject *const *given, int missing,
+                         char *text, size_t room) {
   size_t used = 0;
   for (int i = 0, n = 0; i < takes->count; i++) {
     if (given[i] || takes->optional[i]) continue;
@@ -175,7 +175,7 @@ static void name_missing(const ext_takes *takes, PyObject *const *given, int mis
 }
 
 // By position, then by name, as a Python function takes arguments.
-int ext_bind_names(const ext_takes *takes, PyObject *const *args, Py_ssize_t nargs,
+int ext_bind_names(const ext_call_spec *takes, PyObject *const *args, Py_ssize_t nargs,
                    PyObject *kwnames, PyObject **given) {
   Py_ssize_t keywords = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
   if (nargs > takes->count)

@@ -19,7 +19,7 @@ static px_status put_itself(const char *name, const px_module_entry *entry, px_m
   int known = key ? PyDict_Contains(dict, key) : -1;
   if (known == 0) return PX_OK;
   EXT_OWNED *value = known > 0 ? ext_wrap_borrowed(entry->tensor) : NULL;
-  return value && PyObject_SetItem(dict, key, value) == 0 ? PX_OK : ext_foreign();
+  return value && PyObject_SetItem(dict, key, value) == 0 ? PX_OK : ext_error_from_python();
 }
 
 EXT_METHOD(module, state_dict,
@@ -34,7 +34,7 @@ EXT_METHOD(module, state_dict,
   const char *prefix;
   bool keep_vars;
   EXT_BIND(destination, prefix, keep_vars);
-  int own = ext_module_any_hears(self, EXT_HEARS_SAVE | EXT_HEARS_VERSION);
+  int own = ext_module_any_custom(self, EXT_CUSTOM_SAVE | EXT_CUSTOM_VERSION);
   if (own < 0) return NULL;
   if (own || (destination && PyObject_HasAttrString(destination, "_metadata"))) {
     EXT_OWNED *how = Py_BuildValue("(OsO)", destination ? destination : Py_None, prefix,
@@ -203,7 +203,7 @@ EXT_METHOD(module, load_state_dict,
     EXT_FAIL(PyExc_TypeError, "Expected state_dict to be dict-like, got %R.",
              (PyObject *)Py_TYPE(state_dict));
   if (keys_ready() < 0) return NULL;
-  int heard = ext_module_any_hears(self, EXT_HEARS_LOAD | EXT_HEARS_VERSION);
+  int heard = ext_module_any_custom(self, EXT_CUSTOM_LOAD | EXT_CUSTOM_VERSION);
   if (heard) return heard < 0 ? NULL : load_by_methods(self, state_dict, strict, assign);
   EXT_OWNED *given = PyDict_New();
   EXT_TRY(px_dict_new(&state));
@@ -257,7 +257,7 @@ NOT_CALLED(set_extra_state, "(state: Any) -> None")
 PyObject *ext_module_mirror(PyObject *model, px_module *copied,
                             PyObject *(*copy_dict)(PyObject *dict, PyObject *memo),
                             PyObject *memo) {
-  PyObject *self = ext_module_over(Py_TYPE(model), px_retain(copied));
+  PyObject *self = ext_module_from_core(Py_TYPE(model), px_retain(copied));
   ext_module_object *from = (ext_module_object *)model, *to = (ext_module_object *)self;
   if (!self) return NULL;
   to->lacks = from->lacks;
@@ -290,7 +290,7 @@ static PyObject *maker_of(PyObject *self, PyObject **argument) {
   if (dot) name = dot + 1;
   bool ours = Py_TYPE(self) == ext_module_type(name);
   *argument = ours ? PyUnicode_FromString(name) : Py_NewRef(Py_TYPE(self));
-  return ours ? ext_from_module("_rebuild_module") : ext_from("copyreg", "__newobj__");
+  return ours ? ext_extension_attr("_rebuild_module") : ext_import("copyreg", "__newobj__");
 }
 
 // What stands in place of the live dicts, which are the module's own.

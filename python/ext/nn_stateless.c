@@ -79,7 +79,7 @@ static int put_back(PyObject *module, PyObject *before, PyObject *given) {
   }
   if (!pending) return failed;
   PyErr_Clear();
-  ext_exception_give(pending);
+  ext_exception_set(pending);
   return -1;
 }
 
@@ -174,7 +174,7 @@ typedef struct stateless_call {
 
 static int check_call(const stateless_call *c) {
   PyObject *path, *tensor;
-  EXT_OWNED *parallel = ext_from("phlox.nn", "DataParallel");
+  EXT_OWNED *parallel = ext_import("phlox.nn", "DataParallel");
   int several = parallel ? PyObject_IsInstance(c->module, parallel) : -1;
   if (several < 0) return -1;
   if (several)

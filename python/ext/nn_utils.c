@@ -202,7 +202,7 @@ EXT_FUNCTION(nn_utils, skip_init, "(module_cls: type, *args: Any, **kwargs: Any)
   if (!takes)
     EXT_FAIL(PyExc_RuntimeError, "Module must support a 'device' arg to skip initialization");
   EXT_OWNED *kwargs = ext_kwargs_of(call->args, call->nargs, call->kwnames);
-  EXT_OWNED *args = ext_tuple_of((ext_rest){call->args + 1, call->nargs - 1});
+  EXT_OWNED *args = ext_tuple_of((ext_varargs){call->args + 1, call->nargs - 1});
   EXT_OWNED *place = kwargs ? PyDict_New() : NULL;
   if (!args || !place) return NULL;
   PyObject *device = PyDict_GetItemString(kwargs, "device");

@@ -66,7 +66,7 @@ EXT_FUNCTION(torch, _module_put,
   PyObject *module, *value;
   int64_t sort;
   const char *name;
-  ext_maybe persistent;
+  ext_optional_bool persistent;
   EXT_BIND(module, sort, name, value, persistent);
   if (!sort_of(module, sort)) return NULL;
   if (!name) EXT_FAIL(PyExc_TypeError, "the name of an entry must be a str, not None");
@@ -82,7 +82,7 @@ EXT_FUNCTION(torch, _module_put,
   } else if (found && known.sort == PX_ENTRY_MODULE) {
     if (PyDict_DelItemString(children, name) < 0) return NULL;
   }
-  return ext_none_unless(ext_module_keep(module) < 0);
+  return ext_none_unless(ext_module_sync_tensors(module) < 0);
 }
 
 EXT_FUNCTION(torch, _module_drop, "(module: Module, sort: int, name: object) -> None", NULL) {
@@ -98,7 +98,7 @@ EXT_FUNCTION(torch, _module_drop, "(module: Module, sort: int, name: object) -> 
   EXT_TRY(px_module_remove(ext_module(module), text));
   object_of(module)->lacks = true;
   if (sort == PX_ENTRY_MODULE && PyDict_DelItem(object_of(module)->children, name) < 0) return NULL;
-  return ext_none_unless(ext_module_keep(module) < 0);
+  return ext_none_unless(ext_module_sync_tensors(module) < 0);
 }
 
 // ---- the object's own dict, and what of the core stands beside it in __dict__

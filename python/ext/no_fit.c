@@ -55,7 +55,8 @@ static const char *first_other(PyObject *object) {
 // others is none: it tells of that, whatever other signatures there are.
 static bool fail_later(const ext_callable *self, const ext_signature *s, const ext_frame *frame,
                        PyObject *const *args, Py_ssize_t nargs) {
-  if (frame->misfit != WRONG_TYPE || s->op->params[frame->index].kind != PX_ARG_INTS) return false;
+  if (frame->bind_error != WRONG_TYPE || s->op->params[frame->index].kind != PX_ARG_INTS)
+    return false;
   PyObject *object = frame->object;
   bool listed = s->varargs >= 0 && frame->position == s->varargs && PyIndex_Check(object);
   if (!listed && !PyTuple_Check(object) && !PyList_Check(object)) return false;
@@ -78,7 +79,7 @@ static PyObject *fail_one(const ext_callable *self, const ext_signature *s,
                           const ext_frame *frame) {
   const char *name = PyUnicode_AsUTF8(self->name);
   int bound = s->method ? 1 : 0;
-  switch (frame->misfit) {
+  switch (frame->bind_error) {
     case TOO_MANY:
       return fail_count(s, name, frame->position - bound);
     case MISSING:
@@ -129,7 +130,7 @@ static unsigned last_numbers(const px_op *op) {
   bool none = op->kind == PX_OP_POINTWISE || op->kind == PX_OP_FUNCTION;
   if (op->flags & PX_OP_TAKES_NUMBERS && none) return 0;
   for (int i = op->param_count; --i > 0;) {
-    if (!ext_takes_number(op, i)) continue;
+    if (!ext_accepts_number(op, i)) continue;
     if (!op->params[i].optional) return absent | 1u << i;
     absent |= 1u << i;
   }
@@ -265,7 +266,7 @@ static void append_mismatch(PyObject **text, const arguments *a, form f) {
   ext_append(text, "      didn't match because some of the arguments have invalid types: (");
   for (Py_ssize_t i = bound; i < a->count; i++) {
     int param = param_of(a, f, i);
-    bool fits = param >= 0 && !is_number(f, param) && ext_fits(f.s, param, a->values[i]) &&
+    bool fits = param >= 0 && !is_number(f, param) && ext_arg_matches(f.s, param, a->values[i]) &&
                 (f.s->op->params[param].kind != PX_ARG_TENSOR || ext_is_tensor(a->values[i]));
     if (i > bound) ext_append(text, ", ");
     ext_append(text, "%s", fits ? "" : "!");
@@ -310,8 +311,8 @@ static const ext_signature *likely_one(const form *forms, int count, Py_ssize_t 
   return found;
 }
 
-PyObject *ext_no_fit(const ext_callable *self, const ext_frame *frame, PyObject *const *args,
-                     Py_ssize_t nargs, PyObject *kwnames) {
+PyObject *ext_no_matching_overload(const ext_callable *self, const ext_frame *frame,
+                                   PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
   form forms[3 * EXT_OP_OVERLOADS];
   int count = forms_of(self, forms);
   for (int i = 0; i < count; i++) {
@@ -319,7 +320,7 @@ PyObject *ext_no_fit(const ext_callable *self, const ext_frame *frame, PyObject 
     if (forms[i].numbers) continue;
     int fits = ext_bind(forms[i].s, &own, args, nargs, kwnames);
     bool told = !fits && fail_later(self, forms[i].s, &own, args, nargs);
-    ext_frame_done(&own);
+    ext_frame_release(&own);
     if (fits < 0 || told) return NULL;
   }
   Py_ssize_t named = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
@@ -330,7 +331,7 @@ PyObject *ext_no_fit(const ext_callable *self, const ext_frame *frame, PyObject 
   if (s && self->count > 1) {  // the latest that was tried is another one
     ext_frame own;
     int fits = ext_bind(s, &own, args, nargs, kwnames);
-    ext_frame_done(&own);
+    ext_frame_release(&own);
     if (fits < 0) return NULL;
     if (!fits) return fail_one(self, s, &own);
   }

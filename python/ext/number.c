@@ -39,7 +39,7 @@ static const char *const slot_names[SLOT_OPS] = {
 static const px_op *slot_ops[SLOT_OPS];
 
 static const px_op *op_of(slot_op slot) {
-  if (!slot_ops[slot]) slot_ops[slot] = ext_op_need(slot_names[slot]);
+  if (!slot_ops[slot]) slot_ops[slot] = ext_op_lookup(slot_names[slot]);
   return slot_ops[slot];
 }
 
@@ -103,8 +103,8 @@ static PyObject *ask(slot_op slot, bool inplace, PyObject *a, PyObject *b) {
       [LSHIFT] = "__rlshift__",     [RSHIFT] = "__rrshift__", [MATMUL] = "__rmatmul__"};
   char name[32];
   snprintf(name, sizeof name, "%s%s", slot_names[slot], inplace ? "_" : "");
-  if (ext_is_tensor(a)) return ext_ask_slot(name, a, b, NULL);
-  return ext_ask_slot(swapped[slot] ? swapped[slot] : name, b, a, NULL);
+  if (ext_is_tensor(a)) return ext_call_slot_override(name, a, b, NULL);
+  return ext_call_slot_override(swapped[slot] ? swapped[slot] : name, b, a, NULL);
 }
 
 // The same with an array of NumPy's as a tensor over its memory, or a complex number as a tensor.
@@ -138,13 +138,13 @@ static PyObject *inplace(slot_op slot, PyObject *a, PyObject *b) {
   int right = operand(b, &args[EXT_OTHER]);
   if (right < 0) return NULL;
   if (!right) return with_array(inplace, slot, a, b);
-  if (right == TAKEN || ext_is_taken(a)) return ask(slot, true, a, b);
+  if (right == TAKEN || ext_is_overridden(a)) return ask(slot, true, a, b);
   args[THIRD] = args[FOURTH] = PX_NONE();
   return call_values(slot, PX_CALL_INPLACE, args, 2);
 }
 
 static PyObject *unary(slot_op slot, PyObject *a) {
-  if (ext_is_taken(a)) return ext_ask_slot(slot_names[slot], a, NULL, NULL);
+  if (ext_is_overridden(a)) return ext_call_slot_override(slot_names[slot], a, NULL, NULL);
   px_value args[PX_MAX_OPERANDS] = {PX_T(ext_tensor(a)), PX_NONE(), PX_NONE()};
   return call_values(slot, PX_CALL_NEW, args, 1);
 }
@@ -168,13 +168,13 @@ INPLACE(XX)
 // number - tensor is rsub(tensor, number), as in PyTorch (RsubBackward).
 static PyObject *sub(PyObject *a, PyObject *b) {
   if (ext_is_tensor(a)) return binary(SUB, a, b);
-  return ext_is_taken(b) ? ext_ask_slot("__rsub__", b, a, NULL) : binary(RSUB, b, a);
+  return ext_is_overridden(b) ? ext_call_slot_override("__rsub__", b, a, NULL) : binary(RSUB, b, a);
 }
 
 // number / tensor is reciprocal(tensor) * number (MulBackward0).
 static PyObject *divide(PyObject *a, PyObject *b) {
   if (ext_is_tensor(a)) return binary(DIV, a, b);
-  if (ext_is_taken(b)) return ext_ask_slot("__rtruediv__", b, a, NULL);
+  if (ext_is_overridden(b)) return ext_call_slot_override("__rtruediv__", b, a, NULL);
   if (!ext_is_number(a)) return with_array(binary, DIV, a, b);
   EXT_OWNED *inverse = unary(RECIPROCAL, b);
   return inverse ? binary(MUL, inverse, a) : NULL;
@@ -231,8 +231,8 @@ static int item_of(PyObject *self, px_scalar *out) {
 }
 
 static int truth(PyObject *self) {
-  if (ext_is_taken(self)) {
-    EXT_OWNED *answer = ext_ask_slot("__bool__", self, NULL, NULL);
+  if (ext_is_overridden(self)) {
+    EXT_OWNED *answer = ext_call_slot_override("__bool__", self, NULL, NULL);
     return answer ? PyObject_IsTrue(answer) : -1;
   }
   int64_t n = px_tensor_numel(ext_tensor(self));
@@ -253,18 +253,18 @@ static int truth(PyObject *self) {
 
 static PyObject *as_int(PyObject *self) {
   px_scalar scalar;
-  if (ext_is_taken(self)) return ext_ask_slot("__int__", self, NULL, NULL);
+  if (ext_is_overridden(self)) return ext_call_slot_override("__int__", self, NULL, NULL);
   if (item_of(self, &scalar) < 0) return NULL;
   return scalar.kind == 'f' ? PyLong_FromDouble(scalar.v.f)
                             : ext_scalar(scalar.kind == 'b' ? px_int(scalar.v.b) : scalar);
 }
 static PyObject *as_float(PyObject *self) {
   px_scalar scalar;
-  if (ext_is_taken(self)) return ext_ask_slot("__float__", self, NULL, NULL);
+  if (ext_is_overridden(self)) return ext_call_slot_override("__float__", self, NULL, NULL);
   return item_of(self, &scalar) < 0 ? NULL : PyFloat_FromDouble(px_scalar_float(scalar));
 }
 static PyObject *as_index(PyObject *self) {
-  if (ext_is_taken(self)) return ext_ask_slot("__index__", self, NULL, NULL);
+  if (ext_is_overridden(self)) return ext_call_slot_override("__index__", self, NULL, NULL);
   px_dtype dtype = px_tensor_dtype(ext_tensor(self));
   if (px_dtype_is_float(dtype) || px_dtype_is_complex(dtype) ||
       px_tensor_numel(ext_tensor(self)) != 1)

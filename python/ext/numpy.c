@@ -206,7 +206,7 @@ static double no_data[2];  // an address for arrays without elements: NumPy want
 
 EXT_OWNS(holder, EXT_CORE(holder_object, tensor));
 EXT_TYPE(holder, "torch.array", "", holder_object, EXT_FINAL, "What NumPy sees of a tensor.",
-         EXT_LIFE(holder));
+         EXT_LIFETIME_SLOTS(holder));
 EXT_GETTER(holder, __array_interface__, "dict", NULL) {
   const holder_object *holder = (holder_object *)self;
   return interface_of(holder->tensor, holder->data, 3);
@@ -272,7 +272,7 @@ EXT_METHOD(tensor, __array__, "(dtype: object | None = None, copy: bool = False)
 }
 EXT_METHOD(tensor, __array_wrap__, "(array: numpy.ndarray, *context: object) -> Tensor", NULL) {
   PyObject *array;
-  ext_rest context;
+  ext_varargs context;
   EXT_BIND(array, context);
   if (!ext_is_array(array)) return Py_NewRef(array);
   px_tensor *made = ext_tensor_from_array(array);

@@ -34,7 +34,7 @@ static const char *type_of(const ext_signature *s, int i) {
   const px_param *param = &s->op->params[i];
   if (is_named(param, "memory_format")) return "memory_format";
   if (param->worded) return "str | int | Sequence[int]";
-  if (ext_takes_number(s->op, i)) return "Tensor | Number";
+  if (ext_accepts_number(s->op, i)) return "Tensor | Number";
   return param->kind < EXT_LENGTH(plain) && plain[param->kind] ? plain[param->kind] : "object";
 }
 
@@ -73,7 +73,7 @@ static void append_extras(PyObject **text, const ext_signature *s, bool starred)
     ext_append(text, ", %sout: %s | None = None", star,
                op->result_count > 1 ? "tuple[Tensor, ...]" : "Tensor");
   if (out) star = "";
-  for (int i = 0; ext_makes_tensors(op) && i < EXT_LENGTH(of_factories); i++) {
+  for (int i = 0; ext_is_factory(op) && i < EXT_LENGTH(of_factories); i++) {
     if (has_param(op, of_factories[i].name)) continue;
     ext_append(text, ", %s%s", star, of_factories[i].text);
     star = "";
@@ -84,7 +84,7 @@ static void append_param(PyObject **text, const ext_signature *s, int i, bool re
   const px_param *param = &s->op->params[i];
   bool input = !s->method && is_named(param, "self"), reserved = is_named(param, "from");
   ext_append(text, "%s%s%s: %s%s", rest ? "*" : "", input ? "input" : param->name,
-             reserved ? "_" : "", type_of(s, i), ext_takes_none(s, i) && !rest ? " | None" : "");
+             reserved ? "_" : "", type_of(s, i), ext_accepts_none(s, i) && !rest ? " | None" : "");
   if (param->has_default && !rest)
     ext_append(text, " = %s", param->fallback_text ? param->fallback_text : "None");
   if (reserved) ext_append(text, ", /");  // a word of Python's, so by position alone
@@ -93,7 +93,7 @@ static void append_param(PyObject **text, const ext_signature *s, int i, bool re
 PyObject *ext_op_signature(const ext_signature *s, bool rest) {
   PyObject *text = PyUnicode_FromString("(");
   bool starred = false;
-  const char *flag = s->indexed ? "return_indices" : ext_takes_inplace(s) ? "inplace" : NULL;
+  const char *flag = s->indexed ? "return_indices" : ext_accepts_inplace(s) ? "inplace" : NULL;
   for (int i = s->method; i < s->op->param_count; i++) {
     bool keyword = i >= s->positional;
     if (keyword && flag) ext_append(&text, ", %s: bool = False", flag), flag = NULL;

@@ -45,7 +45,7 @@ enum { LARGE = 1 << 15 };
 static bool large(const px_tensor *t) {
   return px_tensor_numel(t) > LARGE && !px_tensor_is_cuda(t);
 }
-bool ext_ranks_run;
+bool ext_sim_ranks_active;
 // Whether a call is worth letting other threads run meanwhile.
 static bool is_long(const px_op *op, const px_value *args) {
   for (int i = 0; i < op->param_count; i++) {
@@ -89,7 +89,7 @@ static px_status call_long(const px_op *op, px_call_mode mode, const px_value *a
 
 static px_status call_op(const px_op *op, px_call_mode mode, const px_value *args, void **results) {
   bool copies = mode == PX_CALL_INPLACE && op == EXT_OP("copy");
-  if (ext_ranks_run || is_long(op, args) || (copies && will_wait(op, mode, args)))
+  if (ext_sim_ranks_active || is_long(op, args) || (copies && will_wait(op, mode, args)))
     return call_long(op, mode, args, results);
   return px_op_call(op, mode, args, results);
 }
@@ -269,15 +269,15 @@ static PyObject *call_callable(PyObject *object, PyObject *const *args, Py_ssize
     if (is_out(self, i, args, all)) continue;
     int fits = ext_bind(&self->signatures[i], &frame, args, nargs, kwnames);
     PyObject *result = fits <= 0          ? NULL
-                       : is_taken(&frame) ? ext_ask(object, args, nargs, kwnames)
+                       : is_taken(&frame) ? ext_call_override(object, args, nargs, kwnames)
                                           : run(&self->signatures[i], &frame);
-    ext_frame_done(&frame);
+    ext_frame_release(&frame);
     if (fits) return result;
   }
-  if (ext_any_overrides(args, all)) return ext_ask(object, args, nargs, kwnames);
+  if (ext_any_overrides(args, all)) return ext_call_override(object, args, nargs, kwnames);
   PyObject *result = call_older(object, args, nargs, kwnames);
   if (result || PyErr_Occurred()) return result;
-  return ext_no_fit(self, &frame, args, nargs, kwnames);
+  return ext_no_matching_overload(self, &frame, args, nargs, kwnames);
 }
 
 // ---- profilers
@@ -316,7 +316,7 @@ static PyObject *call_profiled(PyThreadState *thread, PyObject *function, PyObje
   if (tell(thread, PyTrace_C_EXCEPTION, function) < 0)
     Py_DECREF(failure);
   else
-    ext_exception_give(failure);
+    ext_exception_set(failure);
   return NULL;
 }
 
@@ -331,7 +331,7 @@ static PyObject *callable_call(PyObject *object, PyObject *const *args, size_t n
 #endif
 
 // ---- calls from C by names of arguments
-const px_op *ext_op_need(const char *name) {
+const px_op *ext_op_lookup(const char *name) {
   const px_op *op = px_op_find(name);
   if (!op) PyErr_Format(PyExc_NotImplementedError, "%s is not implemented", name);
   return op;
@@ -419,7 +419,7 @@ static PyObject *callable_compare(PyObject *a, PyObject *b, int op) {
            .tp_vectorcall_offset = offsetof(ext_callable, base.vectorcall), .tp_descr_get = get, \
            .tp_hash = callable_hash, .tp_richcompare = callable_compare)
 CALLABLE_TYPE(op, "torch.op", EXT_FINAL, function_get);
-CALLABLE_TYPE(op_method, "torch.method", EXT_BINDS, method_get);
+CALLABLE_TYPE(op_method, "torch.method", EXT_METHOD_DESCRIPTOR, method_get);
 
 #define NAME(self) Py_NewRef(((ext_callable *)(self))->name)
 EXT_GET(op, __name__, "str", NAME(self), NULL);
@@ -439,7 +439,8 @@ EXT_GETTER(op, default, "Callable", NULL) {
   if (((ext_callable *)self)->signatures[0].op->flags & PX_OP_REGISTERED) return Py_NewRef(self);
   EXT_FAIL(PyExc_AttributeError, "'builtin_function_or_method' object has no attribute 'default'");
 }
-EXT_SHARES(op_method, op_attr, __name__, __module__, __qualname__, __doc__, __text_signature__);
+EXT_SAME_MEMBERS(op_method, op_attr, __name__, __module__, __qualname__, __doc__,
+                 __text_signature__);
 
 // ---- named tuples of several results
 static PyObject *struct_repr(PyObject *self) {
@@ -519,7 +520,7 @@ static bool goes_before(const px_op *a, const px_op *b) {
   for (int i = 0; i < a->param_count && i < b->param_count; i++) {
     if (a->params[i].kind == b->params[i].kind) continue;
     bool number = b->params[i].kind == PX_ARG_SCALAR || b->params[i].kind == PX_ARG_FLOAT ||
-                  (b->params[i].kind == PX_ARG_INT && !ext_takes_number(a, i));
+                  (b->params[i].kind == PX_ARG_INT && !ext_accepts_number(a, i));
     if (a->params[i].kind == PX_ARG_SCALAR) return crossed(b, a, i);
     return a->params[i].kind == PX_ARG_TENSOR && number && !crossed(a, b, i);
   }

@@ -5,7 +5,7 @@
 
 // Whether ranks of a simulated cluster run: each call of an op lets other threads go on. By the
 // GIL.
-extern bool ext_ranks_run;
+extern bool ext_sim_ranks_active;
 
 enum { EXT_OP_PARAMS = 16, EXT_OP_OVERLOADS = 6 };
 
@@ -34,7 +34,14 @@ typedef struct ext_callable {
   ext_signature signatures[EXT_OP_OVERLOADS];
 } ext_callable;
 
-typedef enum ext_misfit { FITS, TOO_MANY, MISSING, WRONG_TYPE, UNEXPECTED, TWICE } ext_misfit;
+typedef enum ext_bind_error {
+  FITS,
+  TOO_MANY,
+  MISSING,
+  WRONG_TYPE,
+  UNEXPECTED,
+  TWICE
+} ext_bind_error;
 
 // A call being bound: values, and what keeps them alive.
 typedef struct ext_frame {
@@ -51,7 +58,7 @@ typedef struct ext_frame {
   bool reads;       // a number was read from a device's tensor: from which
   px_device read_at;
   // Why it does not fit.
-  ext_misfit misfit;
+  ext_bind_error bind_error;
   int index, position;
   PyObject *object;  // borrowed
   int64_t ints[3 * PX_MAX_DIMS];
@@ -59,22 +66,22 @@ typedef struct ext_frame {
   int tensors_used;
 } ext_frame;
 
-// 1 bound, 0 does not fit (frame->misfit), -1 exception.
+// 1 bound, 0 does not fit (frame->bind_error), -1 exception.
 int ext_bind(const ext_signature *signature, ext_frame *frame, PyObject *const *args,
              Py_ssize_t nargs, PyObject *kwnames);
-void ext_frame_done(ext_frame *frame);
+void ext_frame_release(ext_frame *frame);
 // TypeError for a call that fits no signature; NULL.
-PyObject *ext_no_fit(const ext_callable *self, const ext_frame *frame, PyObject *const *args,
-                     Py_ssize_t nargs, PyObject *kwnames);
+PyObject *ext_no_matching_overload(const ext_callable *self, const ext_frame *frame,
+                                   PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 // Whether an argument fits one parameter.
-bool ext_fits(const ext_signature *signature, int param, PyObject *object);
+bool ext_arg_matches(const ext_signature *signature, int param, PyObject *object);
 // Whether a number may be given where the op has a tensor.
-bool ext_takes_number(const px_op *op, int param);
+bool ext_accepts_number(const px_op *op, int param);
 // Whether None may be given for a parameter.
-bool ext_takes_none(const ext_signature *signature, int param);
+bool ext_accepts_none(const ext_signature *signature, int param);
 // Whether a call takes inplace= (of nn.functional), or what factories take (requires_grad, ...).
-bool ext_takes_inplace(const ext_signature *signature);
-bool ext_makes_tensors(const px_op *op);
+bool ext_accepts_inplace(const ext_signature *signature);
+bool ext_is_factory(const px_op *op);
 
 // Adds to a text, which is NULL after memory has run out.
 void ext_append(PyObject **text, const char *format, ...);

@@ -343,7 +343,7 @@ static int give_state(PyObject *all, PyObject *parameter, PyObject *key, px_tens
   PyObject *state = PyDict_GetItemWithError(all, parameter);
   EXT_OWNED *first = state || PyErr_Occurred() ? NULL : PyDict_New();
   if (first && PyDict_SetItem(all, parameter, first) < 0) return -1;
-  EXT_OWNED *object = ext_wrap_beside(parameter, fresh);
+  EXT_OWNED *object = ext_wrap_like(parameter, fresh);
   if (!object || !(state || first)) return -1;
   return PyDict_SetItem(state ? state : first, key, object);
 }
@@ -540,8 +540,8 @@ EXT_METHOD0(optimizer, _accelerator_graph_capture_health_check, "None",
   EXT_OWNED *groups = groups_of(self);
   return !groups || check_capture(self, groups) < 0 ? NULL : Py_NewRef(Py_None);
 }
-EXT_ALSO(optimizer, optimizer__accelerator_graph_capture_health_check,
-         _cuda_graph_capture_health_check);
+EXT_ALIASES(optimizer, optimizer__accelerator_graph_capture_health_check,
+            _cuda_graph_capture_health_check);
 
 EXT_METHOD0(optimizer, _step_groups, "None", "One step of the parameters of all groups.") {
   EXT_OWNED *name = PyObject_GetAttr(self, kind_name);
@@ -562,7 +562,7 @@ static int make_base(PyObject *torch) {
   PyType_Spec spec = {"torch.optim.optimizer._Base", sizeof(PyObject), 0,
                       Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, slots};
   PyTypeObject *type = (PyTypeObject *)PyType_FromSpec(&spec);
-  if (!type || ext_own("optimizer", type) < 0) return -1;
+  if (!type || ext_register_owner("optimizer", type) < 0) return -1;
   for (int i = 0; i < EXT_LENGTH(interned); i++)
     if (!(*interned[i].name = PyUnicode_InternFromString(interned[i].text))) return -1;
   return ext_add_type(torch, "_Optimizer", type);
@@ -606,7 +606,7 @@ static PyObject *hooked_call(PyObject *object, PyObject *const *args, size_t nar
   if (some < 0) return NULL;
   PyObject *step = nargs == 1 && !kwnames && self->alone ? self->alone : self->step;
   if (!some) return PyObject_Vectorcall(step, args, nargsf, kwnames);
-  EXT_OWNED *tuple = ext_tuple_of((ext_rest){args + 1, nargs - 1});
+  EXT_OWNED *tuple = ext_tuple_of((ext_varargs){args + 1, nargs - 1});
   EXT_OWNED *kwargs = ext_kwargs_of(args, nargs, kwnames);
   if (!tuple || !kwargs) return NULL;
   return PyObject_CallFunctionObjArgs(self->around, self->step, optimizer, tuple, kwargs, NULL);
@@ -630,10 +630,10 @@ EXT_NEW(hooked,
 static PyGetSetDef hooked_attributes[] = {
     {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, NULL, NULL}, {NULL}};
 EXT_TYPE(hooked, "torch.optim.optimizer._Hooked", "_Hooked", hooked_object,
-         EXT_CYCLES | EXT_VECTORCALL | EXT_BINDS,
+         EXT_GC | EXT_VECTORCALL | EXT_METHOD_DESCRIPTOR,
          "A step() that says that it was called, and goes to around(step, optimizer, args, kwargs) "
          "if there\nare hooks, of the optimiser or everywhere.",
-         EXT_LIFE(hooked), .tp_new = hooked_new, .tp_call = PyVectorcall_Call,
+         EXT_LIFETIME_SLOTS(hooked), .tp_new = hooked_new, .tp_call = PyVectorcall_Call,
          .tp_vectorcall_offset = offsetof(hooked_object, vectorcall),
          .tp_dictoffset = offsetof(hooked_object, dict), .tp_descr_get = hooked_get,
          .tp_getset = hooked_attributes);

@@ -157,35 +157,37 @@ static PyObject *ask_all(PyObject *function, PyObject *list, PyObject *args, PyO
   return nobody(function, mode, list);
 }
 
-PyObject *ext_ask(PyObject *function, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
+PyObject *ext_call_override(PyObject *function, PyObject *const *args, Py_ssize_t nargs,
+                            PyObject *kwnames) {
   Py_ssize_t named = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
   EXT_OWNED *list = PyList_New(0);
-  EXT_OWNED *tuple = ext_tuple_of((ext_rest){args, nargs});
+  EXT_OWNED *tuple = ext_tuple_of((ext_varargs){args, nargs});
   EXT_OWNED *kwargs = ext_kwargs_of(args, nargs, kwnames);
   if (!list || !tuple || !kwargs || enlist_all(list, args, nargs + named) < 0) return NULL;
   return ask_all(function, list, tuple, kwargs);
 }
 
-PyObject *ext_ask_slot(const char *name, PyObject *self, PyObject *other, PyObject *third) {
+PyObject *ext_call_slot_override(const char *name, PyObject *self, PyObject *other,
+                                 PyObject *third) {
   EXT_OWNED *function = PyObject_GetAttrString((PyObject *)ext_TensorType, name);
-  return function
-             ? ext_ask(function, (PyObject *[]){self, other, third}, 1 + !!other + !!third, NULL)
-             : NULL;
+  return function ? ext_call_override(function, (PyObject *[]){self, other, third},
+                                      1 + !!other + !!third, NULL)
+                  : NULL;
 }
 
-bool ext_modes_take(PyObject *self, const ext_call *call, PyObject **result) {
+bool ext_dispatch_to_modes(PyObject *self, const ext_call *call, PyObject **result) {
   const ext_row *row = call->row;
   if (!ext_mode_active() || strcmp(row->owner, "torch") || row->name[0] == '_') return false;
   EXT_OWNED *known = PyObject_GetAttrString(self, row->name);
-  *result = known ? ext_ask(known, call->args, call->nargs, call->kwnames) : NULL;
+  *result = known ? ext_call_override(known, call->args, call->nargs, call->kwnames) : NULL;
   return true;
 }
 
-bool ext_classes_take(const ext_call *call, PyObject **result) {
+bool ext_dispatch_to_classes(const ext_call *call, PyObject **result) {
   Py_ssize_t named = call->kwnames ? PyTuple_GET_SIZE(call->kwnames) : 0;
   if (call->first || !ext_any_overrides(call->args, call->nargs + named)) return false;
-  EXT_OWNED *known = ext_from_module(call->row->name);
-  *result = known ? ext_ask(known, call->args, call->nargs, call->kwnames) : NULL;
+  EXT_OWNED *known = ext_extension_attr(call->row->name);
+  *result = known ? ext_call_override(known, call->args, call->nargs, call->kwnames) : NULL;
   return true;
 }
 

@@ -34,7 +34,7 @@ static PyObject *space_repr(PyObject *self) {
 
 EXT_OWNS(op_space, EXT_OBJECT(space_object, name));
 EXT_TYPE(op_space, "torch._ops._OpNamespace", "", space_object, EXT_FINAL,
-         "The ops of a namespace, as attributes.", EXT_LIFE(op_space),
+         "The ops of a namespace, as attributes.", EXT_LIFETIME_SLOTS(op_space),
          .tp_getattro = space_getattro, .tp_repr = space_repr);
 
 // ---- torch.ops

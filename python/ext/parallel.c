@@ -176,7 +176,7 @@ static px_status apply_one(int i, void *context) {
     char where[64];
     snprintf(where, sizeof where, "in replica %d on device %d", i, a->devices[i].index);
     rewrap(where);
-    status = ext_foreign();
+    status = ext_error_from_python();
   }
   PyGILState_Release(gil);
   return status;

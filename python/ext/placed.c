@@ -36,11 +36,11 @@ static int take_reduction(px_placement *out, PyObject *object) {
 static int take_dim(px_placement *out, PyObject *object) {
   EXT_OWNED *dim = PyObject_GetAttrString(object, "dim");
   long value = dim ? PyLong_AsLong(dim) : -1;
-  out->dim = ext_narrow(value);
+  out->dim = ext_clamp_device_index(value);
   return PyErr_Occurred() ? -1 : 0;
 }
 
-int ext_take_placement(px_placement *out, PyObject *object, int m) {
+int ext_read_placement(px_placement *out, PyObject *object, int m) {
   static const px_placement_kind kinds[] = {PX_PLACED_PART, PX_PLACED_WHOLE, PX_PLACED_PARTIAL};
   int kind = 0;
   while (kind < 3 && (PyObject *)Py_TYPE(object) != PyTuple_GET_ITEM(classes, kind)) kind++;
@@ -56,7 +56,7 @@ int ext_take_placement(px_placement *out, PyObject *object, int m) {
 
 // ---- layouts
 
-int ext_take_placed(ext_placed *out, PyObject *spec) {
+int ext_read_spec(ext_dtensor_spec *out, PyObject *spec) {
   if (!PyTuple_Check(spec) || PyTuple_GET_SIZE(spec) <= EXT_SPEC_COMM)
     EXT_FAIL_INT(PyExc_RuntimeError, "a DTensor without a mesh: it was not made by one");
   PyObject *placements = PyTuple_GET_ITEM(spec, EXT_SPEC_PLACEMENTS);
@@ -65,28 +65,28 @@ int ext_take_placed(ext_placed *out, PyObject *spec) {
   if (!mesh) return -1;
   int n = px_mesh_ndim(mesh), ndim = (int)PyTuple_GET_SIZE(shape);
   for (int m = 0; m < n; m++)
-    if (ext_take_placement(&out->placements[m], PyTuple_GET_ITEM(placements, m), m) < 0) return -1;
+    if (ext_read_placement(&out->placements[m], PyTuple_GET_ITEM(placements, m), m) < 0) return -1;
   for (int d = 0; d < ndim; d++) out->sizes[d] = PyLong_AsLongLong(PyTuple_GET_ITEM(shape, d));
   out->layout = (px_layout){mesh, out->placements, ndim, out->sizes};
   return PyErr_Occurred() ? -1 : 0;
 }
 
-PyObject *ext_placed_of(ext_placed *out, PyObject *tensor) {
+PyObject *ext_spec_of(ext_dtensor_spec *out, PyObject *tensor) {
   EXT_OWNED *spec = PyObject_GetAttrString(tensor, "_spec");
-  return spec && ext_take_placed(out, spec) == 0 ? ext_moved(&spec) : NULL;
+  return spec && ext_read_spec(out, spec) == 0 ? ext_moved(&spec) : NULL;
 }
 
-static bool any(const ext_placed *of, px_placement_kind kind) {
+static bool any(const ext_dtensor_spec *of, px_placement_kind kind) {
   for (int m = 0; m < px_mesh_ndim(of->layout.mesh); m++)
     if (of->placements[m].kind == kind) return true;
   return false;
 }
-bool ext_placed_is_partial(const ext_placed *of) { return any(of, PX_PLACED_PARTIAL); }
-bool ext_placed_is_whole(const ext_placed *of) {
+bool ext_spec_is_partial(const ext_dtensor_spec *of) { return any(of, PX_PLACED_PARTIAL); }
+bool ext_spec_is_replicated(const ext_dtensor_spec *of) {
   return !any(of, PX_PLACED_PARTIAL) && !any(of, PX_PLACED_PART);
 }
 
-px_status ext_placed_whole(px_tensor **out, const ext_placed *of, px_tensor *local) {
+px_status ext_full_tensor(px_tensor **out, const ext_dtensor_spec *of, px_tensor *local) {
   px_placement whole[PX_MESH_DIMS] = {{.kind = PX_PLACED_WHOLE}};  // 0: all of them
   return px_redistribute(out, local, &of->layout, whole);
 }
@@ -94,20 +94,20 @@ px_status ext_placed_whole(px_tensor **out, const ext_placed *of, px_tensor *loc
 EXT_FUNCTION(torch, _placed_cut, "(tensor: Tensor, spec: tuple) -> Tensor",
              "A copy of this rank's part of a whole tensor.") {
   EXT_ARGS(PyObject *, tensor, spec);
-  ext_placed of;
+  ext_dtensor_spec of;
   px_tensor *part;
   px_tensor *whole = ext_need_tensor(tensor, "distribute_tensor", "tensor");
-  if (!whole || ext_take_placed(&of, spec) < 0) return NULL;
+  if (!whole || ext_read_spec(&of, spec) < 0) return NULL;
   EXT_TRY(px_layout_cut(&part, &of.layout, whole));
   return ext_wrap(part);
 }
 EXT_FUNCTION(torch, _placed_anew, "(tensor: Tensor, spec: tuple) -> Tensor",
              "This rank's part of a DTensor that lies as a spec says; all ranks call it.") {
   EXT_ARGS(PyObject *, tensor, spec);
-  ext_placed from, to;
+  ext_dtensor_spec from, to;
   px_tensor *made;
-  EXT_OWNED *before = ext_placed_of(&from, tensor);
-  if (!before || ext_take_placed(&to, spec) < 0) return NULL;
+  EXT_OWNED *before = ext_spec_of(&from, tensor);
+  if (!before || ext_read_spec(&to, spec) < 0) return NULL;
   EXT_WAIT(px_redistribute(&made, ext_tensor(tensor), &from.layout, to.placements));
   if (made == ext_tensor(tensor)) px_release(made), made = NULL;
   return made ? ext_wrap(made) : ext_as_class(tensor, ext_TensorType, false);

@@ -12,7 +12,7 @@ typedef struct generator_object {
 static px_generator *generator_of(PyObject *self) { return ((generator_object *)self)->generator; }
 
 PyObject *ext_generator(px_generator *generator_take) {
-  return ext_over(&ext_GeneratorType, generator_take);
+  return ext_wrap_core(&ext_GeneratorType, generator_take);
 }
 int ext_to_generator(PyObject *object, px_generator **out) {
   *out = NULL;
@@ -86,7 +86,7 @@ EXT_SHARED_TYPE(generator, ext_GeneratorType, "torch._C.Generator", "Generator",
                 ">>> a = torch.rand(2, generator=g)\n"
                 ">>> torch.equal(a, torch.rand(2, generator=g.manual_seed(3)))\n"
                 "True\n",
-                EXT_LIFE(generator), .tp_new = generator_new, .tp_repr = generator_repr);
+                EXT_LIFETIME_SLOTS(generator), .tp_new = generator_new, .tp_repr = generator_repr);
 
 EXT_GET(generator, device, "device", px_generator_device(generator_of(self)), "Where it draws.");
 EXT_METHOD(generator, manual_seed, "(seed: int) -> Generator",
@@ -103,10 +103,10 @@ EXT_METHOD0(generator, seed, "int", "Begins the stream of a seed from the system
   px_generator_seed(generator_of(self), seed);
   return PyLong_FromUnsignedLongLong(seed);
 }
-EXT_GIVES(generator, initial_seed, "int", px_generator_initial_seed(generator_of(self)),
-          "The seed that its stream began with.");
-EXT_GIVES(generator, get_state, "Tensor", state_of(generator_of(self)),
-          "Where in its stream it is, as a tensor of bytes.");
+EXT_RETURNS(generator, initial_seed, "int", px_generator_initial_seed(generator_of(self)),
+            "The seed that its stream began with.");
+EXT_RETURNS(generator, get_state, "Tensor", state_of(generator_of(self)),
+            "Where in its stream it is, as a tensor of bytes.");
 EXT_METHOD(generator, set_state, "(new_state: Tensor) -> Generator",
            "Goes to where get_state was called; gives the generator.") {
   EXT_ARGS(PyObject *, new_state);
@@ -126,7 +126,7 @@ EXT_FUNCTION(cuda, _default_generator, "(index: int) -> Generator",
              "The default generator of a device.") {
   px_generator *generator;
   EXT_ARGS(int64_t, index);
-  EXT_TRY(px_generator_default(&generator, px_cuda(ext_narrow(index))));
+  EXT_TRY(px_generator_default(&generator, px_cuda(ext_clamp_device_index(index))));
   return ext_generator(px_retain(generator));
 }
 static int make_default_generator(PyObject *torch) {
@@ -174,7 +174,7 @@ EXT_FUNCTION(torch, set_printoptions,
              ">>> torch.set_printoptions(profile=\"default\")\n") {
   PyObject *precision, *threshold, *edgeitems, *linewidth;
   const char *profile;
-  ext_maybe sci_mode;
+  ext_optional_bool sci_mode;
   EXT_BIND(precision, threshold, edgeitems, linewidth, profile, sci_mode);
   px_print_options options = px_print_options_get();
   if (profile) base_options(&options, profile);
@@ -185,8 +185,8 @@ EXT_FUNCTION(torch, set_printoptions,
   px_print_options_set(options);
   Py_RETURN_NONE;
 }
-EXT_GIVES(torch, get_num_threads, "int", px_num_threads(), "Threads that CPU kernels run on.");
-EXT_ALSO(torch, torch_get_num_threads, get_num_interop_threads);
+EXT_RETURNS(torch, get_num_threads, "int", px_num_threads(), "Threads that CPU kernels run on.");
+EXT_ALIASES(torch, torch_get_num_threads, get_num_interop_threads);
 EXT_FUNCTION(torch, set_num_threads, "(num: int) -> None",
              "Sets the number of threads that CPU kernels run on, from 1.") {
   EXT_ARGS(int64_t, num);

@@ -20,9 +20,9 @@ EXT_NEW(grad_bucket, "()") {
 }
 EXT_TYPE(grad_bucket, "torch.distributed.GradBucket", "distributed.GradBucket", grad_bucket_object,
          EXT_FINAL, "Gradients in one piece of memory, as communication hooks get them.",
-         EXT_LIFE(grad_bucket), .tp_new = grad_bucket_new);
-EXT_GIVES(grad_bucket, index, "int", B(self)->index, "The place of the bucket among all.");
-EXT_GIVES(grad_bucket, is_last, "bool", B(self)->last, "Whether it is reduced last.");
+         EXT_LIFETIME_SLOTS(grad_bucket), .tp_new = grad_bucket_new);
+EXT_RETURNS(grad_bucket, index, "int", B(self)->index, "The place of the bucket among all.");
+EXT_RETURNS(grad_bucket, is_last, "bool", B(self)->last, "Whether it is reduced last.");
 EXT_METHOD0(grad_bucket, buffer, "Tensor", "The gradients, in one dimension.") {
   return Py_NewRef(B(self)->buffer);
 }
@@ -68,7 +68,7 @@ static px_status hook_begin(void **pending, const px_bucket *bucket, void *conte
   PyObject *told = bucket_object(bucket);
   PyObject *future = told ? PyObject_CallOneArg(context, told) : NULL;
   Py_XDECREF(told);
-  px_status status = future ? PX_OK : ext_foreign();
+  px_status status = future ? PX_OK : ext_error_from_python();
   *pending = future;
   PyGILState_Release(gil);
   return status;
@@ -86,7 +86,7 @@ static int take_result(PyObject *result, px_tensor **out) {
 static px_status hook_end(px_tensor **out, void *pending_take, void *context) {
   PyGILState_STATE gil = PyGILState_Ensure();
   PyObject *result = PyObject_CallMethod(pending_take, "wait", NULL);
-  px_status status = take_result(result, out) == 0 ? PX_OK : ext_foreign();
+  px_status status = take_result(result, out) == 0 ? PX_OK : ext_error_from_python();
   Py_XDECREF(result);
   Py_DECREF((PyObject *)pending_take);
   PyGILState_Release(gil);
@@ -101,8 +101,8 @@ typedef struct reducer_object {
   px_dtype inputs;  // in mixed precision, what the forward pass is given
 } reducer_object;
 #define R(self) (((reducer_object *)(self))->reducer)
-static void leave(PyObject *self) { ext_release_waiting(R(self)); }
-EXT_OWNS(reducer, EXT_ENDS(leave));
+static void leave(PyObject *self) { ext_release_nogil(R(self)); }
+EXT_OWNS(reducer, EXT_FINALIZER(leave));
 EXT_NEW(reducer,
         "(comm: Any, parameters: Sequence[Tensor], bucket_bytes: int, bucket_view: bool, "
         "find_unused: bool, static_graph: bool)") {
@@ -124,10 +124,10 @@ EXT_NEW(reducer,
   options.count = (int)items.count;
   px_reducer *made;
   EXT_WAIT(px_reducer_new(&made, &options));
-  return ext_over(type, made);
+  return ext_wrap_core(type, made);
 }
 EXT_TYPE(reducer, "torch._C._Reducer", "_Reducer", reducer_object, EXT_FINAL,
-         "Averages the gradients of parameters over ranks.", EXT_LIFE(reducer),
+         "Averages the gradients of parameters over ranks.", EXT_LIFETIME_SLOTS(reducer),
          .tp_new = reducer_new);
 EXT_METHOD0(reducer, begin, "None", "Before a forward pass.") {
   EXT_WAIT(px_reducer_begin(R(self)));
@@ -138,7 +138,7 @@ EXT_METHOD0(reducer, bucket_count, "int", "How many buckets there are.") {
 }
 EXT_METHOD(reducer, divide_by, "(ranks: int) -> None", "By how many ranks sums are divided.") {
   EXT_ARGS(int64_t, ranks);
-  EXT_TRY(px_reducer_divide_by(R(self), ext_narrow(ranks)));
+  EXT_TRY(px_reducer_divide_by(R(self), ext_clamp_device_index(ranks)));
   Py_RETURN_NONE;
 }
 EXT_METHOD0(reducer, shadow, "None", "In the place of a step, where there is no batch left.") {
@@ -185,7 +185,7 @@ EXT_METHOD(reducer, lower, "(inputs: Any) -> Any",
   EXT_ARGS(PyObject *, inputs);
   const reducer_object *own = (reducer_object *)self;
   EXT_WAIT(px_reducer_lower(R(self)));
-  return own->casts ? ext_cast_within(inputs, own->inputs) : Py_NewRef(inputs);
+  return own->casts ? ext_cast_tensors(inputs, own->inputs) : Py_NewRef(inputs);
 }
 EXT_METHOD(reducer, raise_, "() -> None", "After a forward pass in mixed precision.") {
   EXT_WAIT(px_reducer_raise(R(self)));
@@ -195,7 +195,7 @@ EXT_METHOD(reducer, raise_, "() -> None", "After a forward pass in mixed precisi
 EXT_METHOD(reducer, expect, "(output: Any) -> None", "After a forward pass, with what it gave.") {
   EXT_ARGS(PyObject *, output);
   EXT_TENSORS items = {0};
-  EXT_OWNED *list = ext_tensors_within(output);
+  EXT_OWNED *list = ext_collect_tensors(output);
   if (!list || ext_take_tensors(&items, Py_NewRef(list), "expect", "output") < 0) return NULL;
   EXT_WAIT(px_reducer_expect(R(self), items.items, (int)items.count));
   Py_RETURN_NONE;
@@ -213,7 +213,7 @@ EXT_FUNCTION(torch, _copy_from, "(comm: Any, tensors: Sequence[Tensor], root: in
   if (!among || ext_take_tensors(&items, ext_items(tensors, "tensors are a list"), "of a module",
                                  "tensors") < 0)
     return NULL;
-  EXT_WAIT(px_comm_copy_from(among, ext_narrow(root), items.items, (int)items.count));
+  EXT_WAIT(px_comm_copy_from(among, ext_clamp_device_index(root), items.items, (int)items.count));
   Py_RETURN_NONE;
 }
 EXT_FUNCTION(torch, _check_alike, "(comm: Any, parameters: Sequence[Tensor]) -> None",
@@ -300,7 +300,7 @@ static int comm_of(PyObject *layer, px_comm **out) {
 static px_status choose(px_comm **out, px_module *layer) {
   PyGILState_STATE gil = PyGILState_Ensure();
   *out = NULL;
-  px_status status = comm_of(px_module_user(layer), out) == 0 ? PX_OK : ext_foreign();
+  px_status status = comm_of(px_module_user(layer), out) == 0 ? PX_OK : ext_error_from_python();
   PyGILState_Release(gil);
   return status;
 }

@@ -8,7 +8,7 @@
 // ---- any number of tensors
 
 // What an op makes of each of the tensors of f(a, b) or f([a, b]); of f(a) it is no tuple.
-static PyObject *widened(const px_op *op, ext_rest given, const char *function) {
+static PyObject *widened(const px_op *op, ext_varargs given, const char *function) {
   bool alone = given.count == 1 && ext_is_tensor(given.items[0]);
   EXT_OWNED *items = given.count == 1 && !alone
                          ? ext_items(given.items[0], "expected a sequence of Tensors")
@@ -27,7 +27,7 @@ static PyObject *widened(const px_op *op, ext_rest given, const char *function) 
   EXT_FUNCTION(torch, name, \
                "(*tensors: Tensor | Sequence[Tensor]) -> Tensor | tuple[Tensor, ...]", \
                text "\n\n" example) { \
-    EXT_ARGS(ext_rest, tensors); \
+    EXT_ARGS(ext_varargs, tensors); \
     return widened(EXT_OP(#name), tensors, #name); \
   } \
   struct ext_row
@@ -41,7 +41,7 @@ WIDENED(atleast_3d, "Tensors, those of fewer than three dimensions with such of 
         ">>> torch.atleast_3d(torch.zeros(2, 3)).shape\n"
         "torch.Size([2, 3, 1])\n");
 
-static PyObject *of_list(const px_op *op, ext_rest given, const char *function) {
+static PyObject *of_list(const px_op *op, ext_varargs given, const char *function) {
   EXT_TENSORS tensors = {0};
   for (Py_ssize_t i = 0; i < given.count; i++)
     if (!ext_is_tensor(given.items[i]))
@@ -56,7 +56,7 @@ EXT_FUNCTION(torch, block_diag, "(*tensors: Tensor) -> Tensor",
              ">>> torch.block_diag(torch.tensor([[1, 2]]), torch.tensor(3))\n"
              "tensor([[1, 2, 0],\n"
              "        [0, 0, 3]])\n") {
-  EXT_ARGS(ext_rest, tensors);
+  EXT_ARGS(ext_varargs, tensors);
   return of_list(EXT_OP("block_diag"), tensors, "block_diag");
 }
 EXT_FUNCTION(torch, cartesian_prod, "(*tensors: Tensor) -> Tensor",
@@ -66,7 +66,7 @@ EXT_FUNCTION(torch, cartesian_prod, "(*tensors: Tensor) -> Tensor",
              "        [1, 4],\n"
              "        [2, 3],\n"
              "        [2, 4]])\n") {
-  EXT_ARGS(ext_rest, tensors);
+  EXT_ARGS(ext_varargs, tensors);
   return of_list(EXT_OP("cartesian_prod"), tensors, "cartesian_prod");
 }
 

@@ -17,7 +17,8 @@ typedef struct shards_object {
 static void leave(PyObject *self) {
   if (H(self)) (void)EXT_NOGIL(px_shards_on_reduced(H(self), NULL, NULL, NULL, NULL));
 }
-EXT_OWNS(shards, EXT_ENDS(leave), EXT_CORE(shards_object, shards), EXT_OBJECT(shards_object, hook));
+EXT_OWNS(shards, EXT_FINALIZER(leave), EXT_CORE(shards_object, shards),
+         EXT_OBJECT(shards_object, hook));
 
 // To be freed; NULL with an error.
 static px_module **take_modules(PyObject *modules) {
@@ -36,7 +37,7 @@ static int ask_dim(int *dim, PyObject *parameter, PyObject *fn) {
   px_placement place = {.kind = PX_PLACED_PART};
   EXT_OWNED *said = parameter ? PyObject_CallOneArg(fn, parameter) : NULL;
   if (!said || said == Py_None) return said ? 0 : -1;
-  bool is = ext_take_placement(&place, said, 0) == 0 && place.kind == PX_PLACED_PART;
+  bool is = ext_read_placement(&place, said, 0) == 0 && place.kind == PX_PLACED_PART;
   *dim = place.dim;
   if (is) return 0;
   PyErr_Clear();
@@ -45,7 +46,7 @@ static int ask_dim(int *dim, PyObject *parameter, PyObject *fn) {
 static px_status dim_for(int *dim, px_tensor *parameter, void *fn) {
   PyGILState_STATE state = PyGILState_Ensure();
   EXT_OWNED *object = ext_wrap_borrowed(parameter);
-  px_status status = ask_dim(dim, object, fn) == 0 ? PX_OK : ext_foreign();
+  px_status status = ask_dim(dim, object, fn) == 0 ? PX_OK : ext_error_from_python();
   Py_CLEAR(object);
   PyGILState_Release(state);
   return status;
@@ -58,7 +59,7 @@ EXT_NEW(shards,
   PyObject *comm, *replicas, *modules, *ignored, *dim_of;
   bool offload, pin;
   px_device device;
-  ext_maybe keep;
+  ext_optional_bool keep;
   px_dtype param_dtype, reduce_dtype;
   EXT_TENSORS items = {0};
   EXT_BIND(comm, replicas, modules, device, ignored, keep, param_dtype, reduce_dtype, dim_of,
@@ -87,10 +88,10 @@ EXT_NEW(shards,
   px_status status = EXT_NOGIL(px_shards_new(&made, members[0], &options));
   PyMem_Free(members);
   EXT_TRY(status);
-  return ext_over(type, made);
+  return ext_wrap_core(type, made);
 }
-EXT_TYPE(shards, "torch._C._Shards", "_Shards", shards_object, EXT_FINAL | EXT_CYCLES,
-         "Parameters of a module that are sharded over ranks.", EXT_LIFE(shards),
+EXT_TYPE(shards, "torch._C._Shards", "_Shards", shards_object, EXT_FINAL | EXT_GC,
+         "Parameters of a module that are sharded over ranks.", EXT_LIFETIME_SLOTS(shards),
          .tp_new = shards_new);
 
 // A parameter's name, its part as an object of the class, the sizes of the whole, and along which
@@ -119,7 +120,7 @@ typedef struct fsdp_module_object {
   PyObject_HEAD
 } fsdp_module_object;
 EXT_TYPE(fsdp_module, "torch.distributed.fsdp.FSDPModule", "_FSDPModule", fsdp_module_object,
-         EXT_OPEN, "What fully_shard adds to a module's class.");
+         EXT_BASETYPE, "What fully_shard adds to a module's class.");
 
 // The group of a module, which has it; NULL with ValueError for other objects.
 static PyObject *object_of(PyObject *module) {
@@ -211,7 +212,7 @@ static px_status call_hook(px_tensor *reduced, void *group) {
   EXT_OWNED *hook = Py_XNewRef(((shards_object *)group)->hook);
   EXT_OWNED *tensor = hook ? ext_wrap_borrowed(reduced) : NULL;
   EXT_OWNED *done = tensor ? PyObject_CallOneArg(hook, tensor) : NULL;
-  px_status status = done || !hook ? PX_OK : ext_foreign();
+  px_status status = done || !hook ? PX_OK : ext_error_from_python();
   Py_CLEAR(done);
   Py_CLEAR(tensor);
   Py_CLEAR(hook);
@@ -277,7 +278,7 @@ typedef struct handle_object {
 } handle_object;
 EXT_OWNS(unshard_handle, EXT_OBJECT(handle_object, group));
 EXT_TYPE(unshard_handle, "torch.distributed.fsdp.UnshardHandle", "_UnshardHandle", handle_object,
-         EXT_FINAL, "What unshard(async_op=True) gives.", EXT_LIFE(unshard_handle));
+         EXT_FINAL, "What unshard(async_op=True) gives.", EXT_LIFETIME_SLOTS(unshard_handle));
 EXT_METHOD0(unshard_handle, wait, "None", "Has the parameters whole from here on.") {
   EXT_WAIT(px_shards_unshard(H(((handle_object *)self)->group), false));
   Py_RETURN_NONE;
@@ -312,7 +313,7 @@ static PyObject *cast(PyObject *module, const char *name, PyObject *values) {
   EXT_OWNED *policy = PyObject_GetAttrString(module, "_fsdp_policy");
   EXT_OWNED *wanted = policy ? PyObject_GetAttrString(policy, name) : NULL;
   if (!wanted || wanted == Py_None) return wanted ? Py_NewRef(values) : NULL;
-  return ext_to_dtype(wanted, &dtype) < 0 ? NULL : ext_cast_within(values, dtype);
+  return ext_to_dtype(wanted, &dtype) < 0 ? NULL : ext_cast_tensors(values, dtype);
 }
 
 static int casts_inputs(PyObject *module) {
@@ -325,7 +326,7 @@ typedef px_status around(px_shards *self, px_tensor *const *tensors, int count);
 static int pass(PyObject *module, PyObject *values, around *call) {
   EXT_TENSORS items = {0};
   px_shards *group = group_of(module);
-  EXT_OWNED *list = group ? ext_tensors_within(values) : NULL;
+  EXT_OWNED *list = group ? ext_collect_tensors(values) : NULL;
   if (!list || ext_take_tensors(&items, Py_NewRef(list), "forward", "input") < 0) return -1;
   px_status status = EXT_NOGIL(call(group, items.items, (int)items.count));
   return ext_zero(status);

@@ -71,7 +71,7 @@ static PyObject *size_subscript(PyObject *self, PyObject *index) {
 static PySequenceMethods sequence = {.sq_concat = size_concat, .sq_repeat = size_repeat};
 static PyMappingMethods mapping = {.mp_subscript = size_subscript};
 EXT_SHARED_TYPE(
-    size, ext_SizeType, "torch.Size", "Size", ext_inherited, EXT_OPEN,
+    size, ext_SizeType, "torch.Size", "Size", ext_inherited, EXT_BASETYPE,
     "The sizes of a tensor: a tuple of ints. Its slices, sums and products are Sizes too.\n\n"
     ">>> torch.zeros(2, 3).shape\n"
     "torch.Size([2, 3])\n"
@@ -87,7 +87,7 @@ EXT_METHOD0(size, numel, "int", "Number of elements of a tensor of this size.") 
   return PyErr_Occurred() ? NULL : PyLong_FromLongLong(n);
 }
 EXT_METHOD0(size, __reduce__, "tuple", NULL) {
-  return Py_BuildValue("N(N)", ext_from_module("_size_of"), PySequence_List(self));
+  return Py_BuildValue("N(N)", ext_extension_attr("_size_of"), PySequence_List(self));
 }
 EXT_FUNCTION(torch, _size_of, "(sizes: list[int]) -> Size", "The Size of a pickle.") {
   EXT_ARGS(PyObject *, sizes);

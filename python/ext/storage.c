@@ -129,7 +129,7 @@ static PyMappingMethods mapping = {.mp_length = storage_length,
 EXT_OWNS(storage, EXT_CORE(storage_object, storage));
 #define STORAGE_TYPE(word, name, text) \
   EXT_TYPE(word, "torch.storage." name, name " storage." name, storage_object, EXT_FINAL, text, \
-           EXT_LIFE(storage), .tp_repr = storage_repr, .tp_hash = storage_hash, \
+           EXT_LIFETIME_SLOTS(storage), .tp_repr = storage_repr, .tp_hash = storage_hash, \
            .tp_richcompare = storage_compare, .tp_iter = storage_iter, .tp_as_mapping = &mapping)
 STORAGE_TYPE(untyped, "UntypedStorage", "The memory of tensors, in bytes.");
 STORAGE_TYPE(typed, "TypedStorage", "The memory of tensors, in elements of a dtype.");
@@ -139,10 +139,10 @@ EXT_SLOT(untyped, tp_as_buffer, &buffer);
 // Both have these.
 #define STORAGE_GET(name, annotation, expression, text) \
   EXT_GET(untyped, name, annotation, expression, text); \
-  EXT_SHARES(typed, untyped_attr, name)
+  EXT_SAME_MEMBERS(typed, untyped_attr, name)
 #define STORAGE_GIVES(name, annotation, expression, text) \
-  EXT_GIVES(untyped, name, annotation, expression, text); \
-  EXT_SHARES(typed, untyped, name)
+  EXT_RETURNS(untyped, name, annotation, expression, text); \
+  EXT_SAME_MEMBERS(typed, untyped, name)
 STORAGE_GET(device, "device", px_storage_device(storage_of(self)), "Where the memory is.");
 STORAGE_GET(is_cuda, "bool", (bool)(px_storage_device(storage_of(self)).type == PX_CUDA),
             "Whether it is on a device of type cuda.");
@@ -155,8 +155,8 @@ STORAGE_GIVES(element_size, "int",
               "Bytes of an element; 1 where it is untyped.");
 STORAGE_GIVES(untyped, "UntypedStorage", storage_wrap(px_retain(storage_of(self)), PX_DTYPE_NONE),
               "The same memory, in bytes.");
-EXT_ALSO(untyped, untyped_untyped, _untyped);
-EXT_ALSO(typed, untyped_untyped, _untyped);
+EXT_ALIASES(untyped, untyped_untyped, _untyped);
+EXT_ALIASES(typed, untyped_untyped, _untyped);
 
 STORAGE_GIVES(is_shared, "bool", px_storage_is_shared(storage_of(self)),
               "Whether other processes can have the memory.");
@@ -248,21 +248,21 @@ EXT_METHOD(untyped, cuda,
   EXT_BIND(device, non_blocking);
   return storage_on(self, px_cuda(device.index));
 }
-EXT_SHARES(typed, untyped, get_device, tolist, is_pinned, pin_memory, share_memory_, cuda);
+EXT_SAME_MEMBERS(typed, untyped, get_device, tolist, is_pinned, pin_memory, share_memory_, cuda);
 STORAGE_GIVES(cpu, "UntypedStorage", storage_on(self, px_cpu()),
               "A copy in the host's memory, or itself where it is there.");
 
 // ---- of tensors
-EXT_GIVES(tensor, untyped_storage, "UntypedStorage",
-          storage_wrap(px_retain(px_tensor_storage(ext_tensor(self))), PX_DTYPE_NONE),
-          "The memory that the tensor is a view of, in bytes.");
-EXT_GIVES(tensor, storage, "TypedStorage",
-          storage_wrap(px_retain(px_tensor_storage(ext_tensor(self))),
-                       px_tensor_dtype(ext_tensor(self))),
-          "The memory that the tensor is a view of, in elements: the older form.");
-EXT_ALSO(tensor, tensor_storage, _typed_storage);
-EXT_GIVES(tensor, is_shared, "bool", px_storage_is_shared(px_tensor_storage(ext_tensor(self))),
-          "Whether other processes can have the memory: always, of a device's tensor.");
+EXT_RETURNS(tensor, untyped_storage, "UntypedStorage",
+            storage_wrap(px_retain(px_tensor_storage(ext_tensor(self))), PX_DTYPE_NONE),
+            "The memory that the tensor is a view of, in bytes.");
+EXT_RETURNS(tensor, storage, "TypedStorage",
+            storage_wrap(px_retain(px_tensor_storage(ext_tensor(self))),
+                         px_tensor_dtype(ext_tensor(self))),
+            "The memory that the tensor is a view of, in elements: the older form.");
+EXT_ALIASES(tensor, tensor_storage, _typed_storage);
+EXT_RETURNS(tensor, is_shared, "bool", px_storage_is_shared(px_tensor_storage(ext_tensor(self))),
+            "Whether other processes can have the memory: always, of a device's tensor.");
 EXT_METHOD0(tensor, share_memory_, "Tensor",
             "Moves the memory of the tensor, and of all that are views of it, to shared memory. "
             "Nothing\nhappens if it is there, or on a device.\n\n"

@@ -25,7 +25,7 @@ typedef struct event_object {
 static px_stream *stream_of(PyObject *self) { return ((stream_object *)self)->stream; }
 static px_event *event_of(PyObject *self) { return ((event_object *)self)->event; }
 
-PyObject *ext_stream(px_stream *stream_take) { return ext_over(&ext_StreamType, stream_take); }
+PyObject *ext_stream(px_stream *stream_take) { return ext_wrap_core(&ext_StreamType, stream_take); }
 int ext_to_stream(PyObject *object, px_stream **out) {
   *out = NULL;
   if (ext_is_none(object)) return 0;
@@ -87,7 +87,7 @@ static int leave(scope *s, const char *what, bool restores) {
 
 // ---- streams
 static void stream_end(PyObject *self) { scope_end(&((stream_object *)self)->scope); }
-EXT_OWNS(stream, EXT_ENDS(stream_end), EXT_CORE(stream_object, stream));
+EXT_OWNS(stream, EXT_FINALIZER(stream_end), EXT_CORE(stream_object, stream));
 
 EXT_NEW(stream,
         "(device: Device | None = None, priority: int = 0, *, stream_id: int | None = None, "
@@ -102,7 +102,7 @@ EXT_NEW(stream,
              "Stream(): making the object of a stream by its stream_id is not implemented in "
              "Phlox");
   EXT_TRY(px_stream_new(&made, px_cuda(device.index), (int)priority));
-  return ext_over(type, made);
+  return ext_wrap_core(type, made);
 }
 static PyObject *stream_repr(PyObject *self) {
   char device[PX_DEVICE_TEXT], text[96];
@@ -120,7 +120,7 @@ static PyObject *stream_compare(PyObject *a, PyObject *b, int op) {
 }
 EXT_SHARED_TYPE(
     stream, ext_StreamType, "torch.cuda.Stream", "cuda.Stream Stream", stream_object,
-    EXT_OPEN | EXT_CLASS,
+    EXT_BASETYPE | EXT_SHORT_NAME,
     "A queue of work of one device. Work of one stream runs in its order; streams run beside "
     "each\nother, and beside the host.\n\n"
     "Args:\n"
@@ -132,8 +132,8 @@ EXT_SHARED_TYPE(
     ">>> s.synchronize()\n"
     ">>> s.query()\n"
     "True\n",
-    EXT_LIFE(stream), .tp_new = stream_new, .tp_repr = stream_repr, .tp_hash = stream_hash,
-    .tp_richcompare = stream_compare);
+    EXT_LIFETIME_SLOTS(stream), .tp_new = stream_new, .tp_repr = stream_repr,
+    .tp_hash = stream_hash, .tp_richcompare = stream_compare);
 
 static int stream_from(px_stream **out, PyObject *number, int device) {
   void *native = PyLong_AsVoidPtr(number);
@@ -145,10 +145,10 @@ EXT_NEW(external, "(stream_ptr: int, device: Device | None = None)") {
   ext_cuda device;
   px_stream *found = NULL;
   EXT_BIND(stream_ptr, device);
-  return stream_from(&found, stream_ptr, device.index) < 0 ? NULL : ext_over(type, found);
+  return stream_from(&found, stream_ptr, device.index) < 0 ? NULL : ext_wrap_core(type, found);
 }
 EXT_TYPE(external, "torch.cuda.ExternalStream", "cuda.ExternalStream", stream_object,
-         EXT_OPEN | EXT_CLASS,
+         EXT_BASETYPE | EXT_SHORT_NAME,
          "A stream that another library has made. It must live until the work that is queued in it "
          "here is done\nand was waited for.\n\n"
          "Args:\n"
@@ -157,7 +157,7 @@ EXT_TYPE(external, "torch.cuda.ExternalStream", "cuda.ExternalStream", stream_ob
          ">>> s = torch.cuda.Stream()\n"
          ">>> torch.cuda.ExternalStream(s.cuda_stream) == s\n"
          "True\n",
-         EXT_LIFE(stream), .tp_base = &ext_StreamType, .tp_new = external_new);
+         EXT_LIFETIME_SLOTS(stream), .tp_base = &ext_StreamType, .tp_new = external_new);
 
 EXT_GET(stream, device, "device", px_stream_device(stream_of(self)), "The stream's device.");
 EXT_GET(stream, device_index, "int", (int)px_stream_device(stream_of(self)).index,
@@ -188,8 +188,8 @@ EXT_GETTER(stream, cuda_stream, "int", "The backend's handle as a number.") {
     EXT_TRY(px_##word##_query(&done, word##_of(self))); \
     return PyBool_FromLong(done); \
   } \
-  EXT_DOES(word, synchronize, px_##word##_synchronize(word##_of(self)), \
-           "Waits until " work " is done.")
+  EXT_RETURNS_NONE(word, synchronize, px_##word##_synchronize(word##_of(self)), \
+                   "Waits until " work " is done.")
 WAITED_FOR(stream, "all work so far");
 
 // What PyTorch says of another object: that it lacks the method that would be called.
@@ -232,7 +232,7 @@ typedef struct context_object {
   scope scope;
 } context_object;
 static void context_end(PyObject *self) { scope_end(&((context_object *)self)->scope); }
-EXT_OWNS(context, EXT_OBJECT(context_object, stream), EXT_ENDS(context_end));
+EXT_OWNS(context, EXT_OBJECT(context_object, stream), EXT_FINALIZER(context_end));
 EXT_NEW(context, "(stream: Stream | None)") {
   if (!call->nargs && !(call->kwargs && PyDict_GET_SIZE(call->kwargs)))
     EXT_FAIL(PyExc_TypeError,
@@ -244,14 +244,14 @@ EXT_NEW(context, "(stream: Stream | None)") {
   return (PyObject *)self;
 }
 EXT_TYPE(context, "torch.cuda.StreamContext", "cuda.StreamContext cuda.stream", context_object,
-         EXT_OPEN | EXT_CLASS,
+         EXT_BASETYPE | EXT_SHORT_NAME,
          "Makes a stream, and its device, current within a with statement. None changes "
          "nothing.\n\n"
          "Args:\n"
          "    stream (Stream or None)\n\n"
          ">>> with torch.cuda.stream(torch.cuda.Stream()):\n"
          "...     x = torch.zeros(2, device='cuda')\n",
-         EXT_LIFE(context), .tp_new = context_new);
+         EXT_LIFETIME_SLOTS(context), .tp_new = context_new);
 EXT_GET(context, stream, "Stream | None", Py_NewRef(((context_object *)self)->stream),
         "The stream.");
 EXT_METHOD0(context, __enter__, "None", NULL) {
@@ -273,7 +273,7 @@ typedef struct place_object {
   scope scope;
 } place_object;
 static void place_end(PyObject *self) { scope_end(&((place_object *)self)->scope); }
-EXT_OWNS(place, EXT_ENDS(place_end));
+EXT_OWNS(place, EXT_FINALIZER(place_end));
 EXT_NEW(place, "(device: Device | None)") {
   EXT_ARGS(PyObject *, device);
   int index = -1;
@@ -282,14 +282,14 @@ EXT_NEW(place, "(device: Device | None)") {
   if (self) self->index = index, self->restores = index >= 0 || !device || !PyLong_Check(device);
   return (PyObject *)self;
 }
-EXT_TYPE(place, "torch.cuda.device", "cuda.device", place_object, EXT_OPEN | EXT_CLASS,
+EXT_TYPE(place, "torch.cuda.device", "cuda.device", place_object, EXT_BASETYPE | EXT_SHORT_NAME,
          "Makes a device current within a with statement.\n\n"
          "Args:\n"
          "    device (torch.device, str, int or None): None, and a negative index, change "
          "nothing\n\n"
          ">>> with torch.cuda.device(0):\n"
          "...     x = torch.zeros(2, device='cuda')\n",
-         EXT_LIFE(place), .tp_new = place_new);
+         EXT_LIFETIME_SLOTS(place), .tp_new = place_new);
 EXT_GET(place, idx, "int", ((place_object *)self)->index, "The index; -1 for none.");
 EXT_METHOD0(place, __enter__, "device", NULL) {
   place_object *object = (place_object *)self;
@@ -310,12 +310,13 @@ EXT_NEW(place_of, "(obj: Any)") {
   const ext_call of_index = {&place_construct_row, NULL, &index, 1, NULL, NULL};
   return index ? place_construct(type, &of_index) : NULL;
 }
-EXT_TYPE(place_of, "torch.cuda.device_of", "cuda.device_of", place_object, EXT_OPEN | EXT_CLASS,
+EXT_TYPE(place_of, "torch.cuda.device_of", "cuda.device_of", place_object,
+         EXT_BASETYPE | EXT_SHORT_NAME,
          "Makes the device of a tensor current within a with statement; of one on the CPU, changes "
          "nothing.\n\n"
          "Args:\n"
          "    obj (Tensor): or what else has is_cuda and get_device\n",
-         EXT_LIFE(place), .tp_base = &place_type, .tp_new = place_of_new);
+         EXT_LIFETIME_SLOTS(place), .tp_base = &place_type, .tp_new = place_of_new);
 
 // ---- events
 EXT_OWNS(event, EXT_CORE(event_object, event));
@@ -330,7 +331,7 @@ EXT_NEW(event,
                    (interprocess ? PX_EVENT_INTERPROCESS : 0);
   px_event *made = NULL;
   EXT_TRY(px_event_new(&made, flags));
-  return ext_over(type, made);
+  return ext_wrap_core(type, made);
 }
 static PyObject *event_repr(PyObject *self) {
   if (!px_event_native(event_of(self)))
@@ -338,7 +339,7 @@ static PyObject *event_repr(PyObject *self) {
   return PyUnicode_FromFormat("<torch.cuda.Event %p>", px_event_native(event_of(self)));
 }
 EXT_SHARED_TYPE(event, ext_EventType, "torch.cuda.Event", "cuda.Event Event", event_object,
-                EXT_OPEN | EXT_CLASS,
+                EXT_BASETYPE | EXT_SHORT_NAME,
                 "A mark in a stream, to wait for and to measure time between.\n\n"
                 "Args:\n"
                 "    enable_timing (bool): elapsed_time may ask it\n"
@@ -350,7 +351,7 @@ EXT_SHARED_TYPE(event, ext_EventType, "torch.cuda.Event", "cuda.Event Event", ev
                 ">>> a.record(); b.record(); b.synchronize()\n"
                 ">>> a.elapsed_time(b) >= 0\n"
                 "True\n",
-                EXT_LIFE(event), .tp_new = event_new, .tp_repr = event_repr);
+                EXT_LIFETIME_SLOTS(event), .tp_new = event_new, .tp_repr = event_repr);
 
 int ext_to_event(PyObject *object, px_event **out) {
   if (!PyObject_TypeCheck(object, &ext_EventType))
@@ -416,7 +417,7 @@ EXT_CLASS_METHOD(event, from_ipc_handle, "(device: Device, handle: bytes) -> Eve
              PyBytes_GET_SIZE(handle));
   memcpy(bytes.bytes, PyBytes_AS_STRING(handle), sizeof bytes);
   EXT_TRY(px_event_from_ipc_handle(&made, px_cuda(device.index), &bytes));
-  return ext_over((PyTypeObject *)self, made);
+  return ext_wrap_core((PyTypeObject *)self, made);
 }
 
 // ---- functions
@@ -456,7 +457,7 @@ EXT_FUNCTION(cuda, set_stream, "(stream: Stream | None) -> None",
   EXT_TRY(px_device_set(px_stream_device(stream).index));
   return ext_none(px_stream_set_current(stream));
 }
-EXT_SHARES(accelerator, cuda, current_stream, set_stream);
+EXT_SAME_MEMBERS(accelerator, cuda, current_stream, set_stream);
 
 static int to_stream(PyObject *object, void *out) { return ext_to_stream(object, out); }
 EXT_CONVERTS(EXT_KIND_STREAM, to_stream);

@@ -86,7 +86,7 @@ static PyObject *ask_bound(PyObject *pair, PyObject *const *args, Py_ssize_t nar
   if (!all) return PyErr_NoMemory();
   all[0] = PyTuple_GET_ITEM(pair, 1);
   for (Py_ssize_t i = 0; i < count; i++) all[i + 1] = args[i];
-  PyObject *result = ext_ask(PyTuple_GET_ITEM(pair, 0), all, nargs + 1, kwnames);
+  PyObject *result = ext_call_override(PyTuple_GET_ITEM(pair, 0), all, nargs + 1, kwnames);
   PyMem_Free(all);
   return result;
 }
@@ -112,7 +112,7 @@ static PyObject *derived_get(PyObject *self, PyObject *name) {
   EXT_OWNED *own = tensors_own(self, name);
   if (own && Py_IS_TYPE(own, &PyGetSetDescr_Type)) {
     EXT_OWNED *get = PyObject_GetAttrString(own, "__get__");
-    return get ? ext_ask(get, &self, 1, NULL) : NULL;
+    return get ? ext_call_override(get, &self, 1, NULL) : NULL;
   }
   if (own && (Py_IS_TYPE(own, &PyMethodDescr_Type) || PyFunction_Check(own))) {
     EXT_OWNED *pair = PyTuple_Pack(2, own, self);
@@ -125,7 +125,7 @@ static int derived_set(PyObject *self, PyObject *name, PyObject *value) {
   if (!own || !Py_IS_TYPE(own, &PyGetSetDescr_Type))
     return PyObject_GenericSetAttr(self, name, value);
   EXT_OWNED *set = PyObject_GetAttrString(own, "__set__");
-  EXT_OWNED *done = set ? ext_ask(set, (PyObject *[]){self, value}, 2, NULL) : NULL;
+  EXT_OWNED *done = set ? ext_call_override(set, (PyObject *[]){self, value}, 2, NULL) : NULL;
   return done ? 0 : -1;
 }
 
@@ -141,7 +141,7 @@ static void take_attributes(bool taken) {
 
 static PyObject *set_attribute(PyObject *self, PyObject *const *args, Py_ssize_t nargs) {
   PyObject *name, *value;
-  if (!EXT_PLACES(args, nargs, &name, &value))
+  if (!EXT_UNPACK_ARGS(args, nargs, &name, &value))
     EXT_FAIL(PyExc_TypeError, "__setattr__() takes a name and a value");
   return ext_none_unless(derived_set(self, name, value) < 0);
 }

@@ -201,7 +201,7 @@ static Py_hash_t tensor_hash(PyObject *self) { return (Py_hash_t)(uintptr_t)self
   "Tensor(*data, device=None)\n--\n\n" \
   "A multi-dimensional array of one dtype on one device."
 EXT_SHARED_TYPE(tensor_base, ext_TensorBaseType, "torch._C.TensorBase", "_TensorBase",
-                ext_tensor_object, EXT_OPEN | EXT_CYCLES, TENSOR_DOC, .tp_dealloc = tensor_dealloc,
+                ext_tensor_object, EXT_BASETYPE | EXT_GC, TENSOR_DOC, .tp_dealloc = tensor_dealloc,
                 .tp_traverse = tensor_traverse, .tp_clear = tensor_clear, .tp_hash = tensor_hash,
                 .tp_dictoffset = offsetof(ext_tensor_object, dict),
                 .tp_weaklistoffset = offsetof(ext_tensor_object, weak));
@@ -270,7 +270,8 @@ static int make_tensor_types(PyObject *torch) {
   if (!ext_TensorType) return -1;
   ext_ParameterType = make_class("torch.nn.parameter.Parameter", ext_TensorType, parameter_slots);
   if (!ext_ParameterType) return -1;
-  if (ext_own("tensor", ext_TensorType) < 0 || ext_own("parameter", ext_ParameterType) < 0)
+  if (ext_register_owner("tensor", ext_TensorType) < 0 ||
+      ext_register_owner("parameter", ext_ParameterType) < 0)
     return -1;
   if (ext_add_type(torch, "Tensor", ext_TensorType) < 0) return -1;
   return ext_add_type(torch, "_Parameter", ext_ParameterType);

@@ -123,7 +123,7 @@ px_tree *ext_tree_from(PyObject *object) { return to_tree(object, 0); }
 // ---- from a tree
 
 typedef struct building {
-  ext_tree_place place;
+  ext_tree_tensor_fn place;
   void *context;
   PyObject *placed;  // a dict: the address of a tensor to its object
 } building;
@@ -205,7 +205,7 @@ static PyObject *to_object(const px_tree *tree, building *b) {
   }
 }
 
-PyObject *ext_tree_object(const px_tree *tree, ext_tree_place place, void *context) {
+PyObject *ext_tree_object(const px_tree *tree, ext_tree_tensor_fn place, void *context) {
   EXT_OWNED *placed = PyDict_New();
   building b = {place, context, placed};
   return placed ? to_object(tree, &b) : NULL;

@@ -12,18 +12,19 @@ static PyObject *chosen(PyObject *results_take, bool inverse, bool counts) {
   return second ? PyTuple_Pack(2, first, second) : NULL;
 }
 
-EXT_BOTH(torch, tensor, unique,
-         "(input: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = "
-         "False, dim: int | None = None) -> Tensor | tuple[Tensor, ...]",
-         "The values that occur, each once.\n\n"
-         "Args:\n"
-         "    input (Tensor)\n"
-         "    sorted (bool): in ascending order; they are so in any case\n"
-         "    return_inverse (bool): also gives the index in the result of each element\n"
-         "    return_counts (bool): also gives how often each value occurs\n"
-         "    dim (int or None): compares slices along a dimension, rather than elements\n\n"
-         ">>> torch.unique(torch.tensor([3, 1, 3]), return_counts=True)\n"
-         "(tensor([1, 3]), tensor([1, 2]))\n") {
+EXT_FUNCTION_AND_METHOD(
+    torch, tensor, unique,
+    "(input: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = "
+    "False, dim: int | None = None) -> Tensor | tuple[Tensor, ...]",
+    "The values that occur, each once.\n\n"
+    "Args:\n"
+    "    input (Tensor)\n"
+    "    sorted (bool): in ascending order; they are so in any case\n"
+    "    return_inverse (bool): also gives the index in the result of each element\n"
+    "    return_counts (bool): also gives how often each value occurs\n"
+    "    dim (int or None): compares slices along a dimension, rather than elements\n\n"
+    ">>> torch.unique(torch.tensor([3, 1, 3]), return_counts=True)\n"
+    "(tensor([1, 3]), tensor([1, 2]))\n") {
   PyObject *input;
   bool sorted, return_inverse, return_counts;
   int64_t dim;
@@ -41,12 +42,13 @@ EXT_BOTH(torch, tensor, unique,
                 return_inverse, return_counts);
 }
 
-EXT_BOTH(torch, tensor, unique_consecutive,
-         "(input: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | "
-         "None = None) -> Tensor | tuple[Tensor, ...]",
-         "The values without repetitions of the one before; arguments as those of unique.\n\n"
-         ">>> torch.unique_consecutive(torch.tensor([1, 1, 2, 1]))\n"
-         "tensor([1, 2, 1])\n") {
+EXT_FUNCTION_AND_METHOD(
+    torch, tensor, unique_consecutive,
+    "(input: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | "
+    "None = None) -> Tensor | tuple[Tensor, ...]",
+    "The values without repetitions of the one before; arguments as those of unique.\n\n"
+    ">>> torch.unique_consecutive(torch.tensor([1, 1, 2, 1]))\n"
+    "tensor([1, 2, 1])\n") {
   PyObject *input;
   bool return_inverse, return_counts;
   int64_t dim;

@@ -192,7 +192,7 @@ static int update(machine *m, const opcode *op, PyObject *items_take) {
     if (ext_pickle_check_key(key) < 0) return -1;
     int failed = PyDict_CheckExact(target) ? PyDict_SetItem(target, key, value)
                                            : PyObject_SetItem(target, key, value);
-    if (failed) return ext_pickle_blame(NULL, "__setitem__"), -1;
+    if (failed) return ext_pickle_call_failed(NULL, "__setitem__"), -1;
   }
   return 0;
 }
@@ -339,7 +339,8 @@ static const opcode opcodes[256] = {
 
 static PyObject *run(machine *m) {
   for (int steps = 1; m->at < m->end; steps++) {
-    if (steps % EXT_LOOK == 0 && (steps = 0, PyErr_CheckSignals() < 0)) return NULL;
+    if (steps % EXT_SIGNAL_CHECK_INTERVAL == 0 && (steps = 0, PyErr_CheckSignals() < 0))
+      return NULL;
     const unsigned char code = m->data[m->at++];
     const opcode *op = &opcodes[code];
     if (code == STOP) return pop(m);
@@ -393,7 +394,8 @@ EXT_FUNCTION(torch, _unpickle,
     if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "storages and safe must be dicts");
     return NULL;
   }
-  if (ext_pickle_learn() < 0 || PyObject_GetBuffer(data, &bytes, PyBUF_SIMPLE) < 0) return NULL;
+  if (ext_pickle_init_globals() < 0 || PyObject_GetBuffer(data, &bytes, PyBUF_SIMPLE) < 0)
+    return NULL;
   if (at < 0 || at > bytes.len) at = bytes.len;
   Py_ssize_t length = bytes.len - at;
   machine m = {.pickle = {.safe = names, .values = length / 2 + 4096, .copies = 4 * length + 4096},

@@ -21,15 +21,15 @@ typedef struct ext_pickle {
 
 extern PyObject *ext_UnpicklingError;  // pickle.UnpicklingError
 // Looks up, once, all that the list names. Before anything else.
-int ext_pickle_learn(void);
+int ext_pickle_init_globals(void);
 // Raises UnpicklingError; always NULL (of any pointer type).
 void *ext_pickle_fail(const char *format, ...);
 // What a message may show of an object: classes and functions, numbers and short texts as they are,
 // and of others the type, because the text of lists that share parts has no end. New reference.
-PyObject *ext_pickle_shown(PyObject *object);
+PyObject *ext_pickle_repr(PyObject *object);
 // Raises as UnpicklingError what a call made of the arguments that a pickle gave. `name` is that of
 // `called`, or NULL: its __name__.
-void ext_pickle_blame(PyObject *called, const char *name);
+void ext_pickle_call_failed(PyObject *called, const char *name);
 // A key of a dict or set is at most a thousand parts, so that its hash takes no stack and no time.
 int ext_pickle_check_key(PyObject *key);
 

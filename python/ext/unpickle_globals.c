@@ -22,7 +22,7 @@ void *ext_pickle_fail(const char *format, ...) {
   return NULL;
 }
 
-PyObject *ext_pickle_shown(PyObject *object) {
+PyObject *ext_pickle_repr(PyObject *object) {
   bool text = PyUnicode_CheckExact(object) && PyUnicode_GET_LENGTH(object) < 1000;
   if (text || PyLong_CheckExact(object)) return PyObject_Repr(object);
   if (PyType_Check(object) || PyCFunction_Check(object) || PyFunction_Check(object))
@@ -30,7 +30,7 @@ PyObject *ext_pickle_shown(PyObject *object) {
   return PyObject_Str((PyObject *)Py_TYPE(object));
 }
 
-void ext_pickle_blame(PyObject *called, const char *name) {
+void ext_pickle_call_failed(PyObject *called, const char *name) {
   PyObject *const kinds[] = {PyExc_AttributeError, PyExc_LookupError, PyExc_OverflowError,
                              PyExc_TypeError, PyExc_ValueError};
   bool ours = false;
@@ -39,11 +39,11 @@ void ext_pickle_blame(PyObject *called, const char *name) {
   PyObject *cause = ext_exception_take();
   EXT_OWNED *said = name ? PyUnicode_FromString(name) : PyObject_GetAttrString(called, "__name__");
   if (!said) PyErr_Clear();
-  EXT_OWNED *shown = said ? Py_NewRef(said) : ext_pickle_shown(called);
+  EXT_OWNED *shown = said ? Py_NewRef(said) : ext_pickle_repr(called);
   if (shown) ext_pickle_fail("%S does not take the arguments of the pickle: %S", shown, cause);
   PyObject *error = ext_exception_take();
   PyException_SetCause(error, cause);
-  ext_exception_give(error);
+  ext_exception_set(error);
 }
 
 // ---- checks of arguments
@@ -107,7 +107,7 @@ static int check_encoding(PyObject *text, PyObject *encoding) {
     EXT_FAIL_INT(PyExc_TypeError, "must be a text and its encoding");
   if (PyUnicode_CompareWithASCIIString(encoding, "latin1") &&
       PyUnicode_CompareWithASCIIString(encoding, "latin-1")) {
-    EXT_OWNED *shown = ext_pickle_shown(encoding);
+    EXT_OWNED *shown = ext_pickle_repr(encoding);
     return shown ? (ext_pickle_fail("bytes are written as latin1, not %S", shown), -1) : -1;
   }
   return 0;
@@ -193,10 +193,10 @@ enum { REBUILD_TENSOR, ORDERED_DICT };  // the first two
 static PyObject *storage_types, *storage_type;  // by their names, and the class of them
 static PyObject *newer_names, *newer_modules;   // Python 3's for those of Python 2
 static int learn(PyObject **kept, const char *module, const char *name) {
-  if (!*kept) *kept = ext_from(module, name);
+  if (!*kept) *kept = ext_import(module, name);
   return *kept ? 0 : -1;
 }
-int ext_pickle_learn(void) {
+int ext_pickle_init_globals(void) {
   if (learn(&ext_UnpicklingError, "pickle", "UnpicklingError") < 0) return -1;
   for (int i = 0; i < EXT_LENGTH(list); i++)
     if (learn(&list[i].object, list[i].module, list[i].attribute) < 0) return -1;
@@ -233,7 +233,7 @@ static int check_from_type(ext_pickle *p, PyObject *args) {
   bool allowed = cls == (PyObject *)ext_TensorType || cls == (PyObject *)ext_ParameterType ||
                  is_allowed(p, cls);
   if (!allowed || !rebuild || strncmp(rebuild->name, REBUILDS, strlen(REBUILDS))) {
-    EXT_OWNED *shown = ext_pickle_shown(function);
+    EXT_OWNED *shown = ext_pickle_repr(function);
     if (shown) ext_pickle_fail("Trying to call reduce for unrecognized function %S", shown);
     return -1;
   }
@@ -347,14 +347,14 @@ static PyObject *call(ext_pickle *p, const entry *known, PyObject *function, PyO
     PyErr_Format(PyExc_TypeError, "they must be a tuple, not %s", Py_TYPE(args)->tp_name);
   else
     made = known ? called(p, known, args) : PyObject_Call(function, args, NULL);
-  if (!made) ext_pickle_blame(function, NULL);
+  if (!made) ext_pickle_call_failed(function, NULL);
   return made;
 }
 
 PyObject *ext_pickle_reduce(ext_pickle *p, PyObject *function, PyObject *args) {
   const entry *known = known_of(function);
   if (known || is_allowed(p, function)) return call(p, known, function, args);
-  EXT_OWNED *shown = ext_pickle_shown(function);
+  EXT_OWNED *shown = ext_pickle_repr(function);
   return shown ? ext_pickle_fail("Trying to call reduce for unrecognized function %S", shown)
                : NULL;
 }
@@ -365,7 +365,7 @@ PyObject *ext_pickle_new(ext_pickle *p, PyObject *cls, PyObject *args) {
                 !strcmp(known->attribute, "_Parameter")))
     return call(p, known, cls, args);
   if (!PyType_Check(cls) || !is_allowed(p, cls)) {
-    EXT_OWNED *shown = ext_pickle_shown(cls);
+    EXT_OWNED *shown = ext_pickle_repr(cls);
     return shown ? ext_pickle_fail(
                        "Can only create new object for nn.Parameter or classes "
                        "allowlisted via `add_safe_globals` but got %S",
@@ -378,21 +378,21 @@ PyObject *ext_pickle_new(ext_pickle *p, PyObject *cls, PyObject *args) {
     PyErr_Format(PyExc_TypeError, "they must be a tuple, not %s", Py_TYPE(args)->tp_name);
   EXT_OWNED *maker = all ? PyObject_GetAttrString(cls, "__new__") : NULL;
   PyObject *made = maker ? PyObject_Call(maker, all, NULL) : NULL;
-  if (!made) ext_pickle_blame(NULL, "__new__");
+  if (!made) ext_pickle_call_failed(NULL, "__new__");
   return made;
 }
 
 // As pickle does where a class has no __setstate__.
 static PyObject *with_state(ext_pickle *p, PyObject *made, PyObject *state) {
   if (check_state(p, state) < 0) return NULL;
-  EXT_OWNED *set = ext_from("phlox._utils", "with_state");
+  EXT_OWNED *set = ext_import("phlox._utils", "with_state");
   return set ? PyObject_CallFunctionObjArgs(set, made, state, NULL) : NULL;
 }
 int ext_pickle_build(ext_pickle *p, PyObject *made, PyObject *state) {
   bool plain = Py_IS_TYPE(made, (PyTypeObject *)list[ORDERED_DICT].object) ||
                Py_IS_TYPE(made, ext_ParameterType);
   if (!plain && !ext_pickle_is_safe(p, made, &PyBaseObject_Type)) {
-    EXT_OWNED *shown = ext_pickle_shown((PyObject *)Py_TYPE(made));
+    EXT_OWNED *shown = ext_pickle_repr((PyObject *)Py_TYPE(made));
     if (shown)
       ext_pickle_fail(
           "Can only build Tensor, Parameter, OrderedDict or types allowlisted via "
@@ -405,7 +405,7 @@ int ext_pickle_build(ext_pickle *p, PyObject *made, PyObject *state) {
   EXT_OWNED *done = set                ? PyObject_CallOneArg(set, state)
                     : PyErr_Occurred() ? NULL
                                        : with_state(p, made, state);
-  if (!done) ext_pickle_blame(NULL, set ? "__setstate__" : "with_state");
+  if (!done) ext_pickle_call_failed(NULL, set ? "__setstate__" : "with_state");
   return done ? 0 : -1;
 }
 
@@ -430,7 +430,7 @@ static int read_place(PyObject *saved, place *out) {
     return ext_pickle_fail("the id of a storage has 5 parts, not %zd", PyTuple_GET_SIZE(saved)), -1;
   int is_type = PyObject_IsInstance(part[1], storage_type), overflow = 0;
   if (is_type <= 0) {
-    EXT_OWNED *shown = is_type < 0 ? NULL : ext_pickle_shown(part[1]);
+    EXT_OWNED *shown = is_type < 0 ? NULL : ext_pickle_repr(part[1]);
     if (shown) ext_pickle_fail("a storage of the type %S, which Phlox lacks", shown);
     return -1;
   }
@@ -440,8 +440,8 @@ static int read_place(PyObject *saved, place *out) {
   int64_t count = PyLong_Check(part[4]) ? PyLong_AsLongLongAndOverflow(part[4], &overflow) : -1;
   if (overflow || !PyUnicode_Check(part[3]) || count < 0 ||
       __builtin_mul_overflow(count, (int64_t)px_dtype_size(dtype), &out->bytes)) {
-    EXT_OWNED *elements = ext_pickle_shown(part[4]);
-    EXT_OWNED *location = elements ? ext_pickle_shown(part[3]) : NULL;
+    EXT_OWNED *elements = ext_pickle_repr(part[4]);
+    EXT_OWNED *location = elements ? ext_pickle_repr(part[3]) : NULL;
     if (location) ext_pickle_fail("a storage of %S elements on %S", elements, location);
     return -1;
   }
@@ -483,5 +483,5 @@ EXT_FUNCTION(torch, _storage_of_id, "(saved: tuple, storages: dict, make: Callab
              "The storage that an id in a pickle names: out of `storages`, or what make(dtype, "
              "key, location, bytes)\ngives.") {
   EXT_ARGS(PyObject *, saved, storages, make);
-  return ext_pickle_learn() < 0 ? NULL : ext_pickle_storage(saved, storages, make);
+  return ext_pickle_init_globals() < 0 ? NULL : ext_pickle_storage(saved, storages, make);
 }

@@ -11,11 +11,11 @@ typedef struct work_object {
 EXT_OWNS(work, EXT_CORE(work_object, work), EXT_OBJECT(work_object, outputs),
          EXT_OBJECT(work_object, future));
 EXT_NEW(work, "()") { EXT_FAIL(PyExc_TypeError, "torch.distributed.Work: collectives make it"); }
-EXT_TYPE(work, "torch.distributed.Work", "_Work", work_object, EXT_FINAL | EXT_CYCLES,
-         "A collective that has begun.", EXT_LIFE(work), .tp_new = work_new);
+EXT_TYPE(work, "torch.distributed.Work", "_Work", work_object, EXT_FINAL | EXT_GC,
+         "A collective that has begun.", EXT_LIFETIME_SLOTS(work), .tp_new = work_new);
 
 PyObject *ext_work(px_work *work_take, PyObject *outputs) {
-  PyObject *self = ext_over(&work_type, work_take);
+  PyObject *self = ext_wrap_core(&work_type, work_take);
   if (self) O(self)->outputs = Py_XNewRef(outputs);
   return self;
 }
@@ -29,11 +29,12 @@ EXT_METHOD(work, wait, "(timeout: Any | None = None) -> bool",
   EXT_WAIT(px_work_wait(W(self), milliseconds));
   Py_RETURN_TRUE;
 }
-EXT_DOES(work, synchronize, px_work_wait(W(self), 0), "Waits for the end, as wait() does.");
-EXT_GIVES(work, is_completed, "bool", (bool)px_work_is_completed(W(self)), "Whether it has ended.");
-EXT_GIVES(work, is_success, "bool",
-          (bool)(px_work_is_completed(W(self)) && !px_work_error(W(self))),
-          "Whether it has ended without an error.");
+EXT_RETURNS_NONE(work, synchronize, px_work_wait(W(self), 0), "Waits for the end, as wait() does.");
+EXT_RETURNS(work, is_completed, "bool", (bool)px_work_is_completed(W(self)),
+            "Whether it has ended.");
+EXT_RETURNS(work, is_success, "bool",
+            (bool)(px_work_is_completed(W(self)) && !px_work_error(W(self))),
+            "Whether it has ended without an error.");
 
 static PyObject *raised_by(px_work *work) {
   const px_error *error = px_work_error(work);
@@ -45,9 +46,9 @@ static PyObject *raised_by(px_work *work) {
 EXT_METHOD0(work, exception, "Exception | None", "What went wrong, or None.") {
   return raised_by(W(self));
 }
-EXT_GIVES(work, source_rank, "int", px_work_source(W(self)),
-          "The rank of the group that a receive came from.");
-EXT_ALSO(work, work_source_rank, _source_rank);
+EXT_RETURNS(work, source_rank, "int", px_work_source(W(self)),
+            "The rank of the group that a receive came from.");
+EXT_ALIASES(work, work_source_rank, _source_rank);
 EXT_METHOD0(work, result, "list[Tensor]", "The tensors that it writes.") {
   return O(self)->outputs ? PySequence_List(O(self)->outputs) : PyList_New(0);
 }
@@ -74,7 +75,7 @@ static int begin_future(PyObject *self) {
   }
   PyObject *first = PyList_GET_SIZE(O(self)->outputs) ? PyList_GET_ITEM(O(self)->outputs, 0) : NULL;
   if (first)
-    ext_future_behind(O(self)->future, px_retain(event), px_tensor_device(ext_tensor(first)));
+    ext_future_set_event(O(self)->future, px_retain(event), px_tensor_device(ext_tensor(first)));
   return ext_future_complete(O(self)->future, O(self)->outputs, false);
 }
 
