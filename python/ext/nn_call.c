@@ -49,7 +49,7 @@ static PyObject *call_lacking(PyObject *self, const px_module_kind *kind, int i,
                             value == Py_None ? NULL : ext_tensor(value), NULL};
   EXT_TRY(px_module_put(ext_module(self), &entry));
   EXT_OWNED *result = call_lacking(self, kind, i + 1, args, nargs, kwnames);
-  ((ext_module_object *)self)->lacks = true;
+  ((ext_module_object *)self)->may_lack_tensors = true;
   EXT_TRY(px_module_remove(ext_module(self), name));
   return ext_moved(&result);
 }
@@ -59,7 +59,7 @@ static bool lacks_tensors(PyObject *self, const px_module_kind *kind) {
   char name[NAME_ROOM];
   for (int i = 0; px_module_tensor_name(ext_module(self), i, name, sizeof name); i++)
     if (!px_module_entry_find(ext_module(self), name, &entry)) return true;
-  return ((ext_module_object *)self)->lacks = false;
+  return ((ext_module_object *)self)->may_lack_tensors = false;
 }
 
 // A layer that may give two results.
@@ -127,7 +127,7 @@ static PyObject *call_layer(PyObject *self, const px_module_kind *kind, PyObject
   px_module *module = ext_module(self);
   PyObject *bound[EXT_PORTS + 1] = {NULL}, *const *given = args;
   px_tensor *inputs[EXT_PORTS] = {NULL}, *results[EXT_PORTS] = {NULL};
-  if (((ext_module_object *)self)->lacks && lacks_tensors(self, kind))
+  if (((ext_module_object *)self)->may_lack_tensors && lacks_tensors(self, kind))
     return call_lacking(self, kind, 0, args, nargs, kwnames);
   if (kind->method_count) return ext_module_method(self, 0, args, nargs, kwnames);
   if (kwnames || nargs != kind->input_count) {
@@ -220,9 +220,10 @@ static PyObject *found_forward(PyObject *self, PyObject *const *args, Py_ssize_t
   const ext_module_object *object = (ext_module_object *)self;
   Py_ssize_t count = nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0);
   if (!name && !(name = PyUnicode_InternFromString("forward"))) return NULL;
-  PyObject *own = object->patched & EXT_CUSTOM_FORWARD || !object->class->looks_up || count > MOST
-                      ? NULL
-                      : _PyType_Lookup(Py_TYPE(self), name);
+  PyObject *own =
+      object->patched & EXT_CUSTOM_FORWARD || !object->class->has_base_getattro || count > MOST
+          ? NULL
+          : _PyType_Lookup(Py_TYPE(self), name);
   if (own && Py_IS_TYPE(own, &PyMethodDescr_Type)) {  // a layer's, in C
     const PyMethodDef *method = ((PyMethodDescrObject *)own)->d_method;
     if (method->ml_flags == (METH_FASTCALL | METH_KEYWORDS))
@@ -244,7 +245,8 @@ static PyObject *found_forward(PyObject *self, PyObject *const *args, Py_ssize_t
 
 static PyObject *run_forward(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
                              PyObject *kwnames) {
-  if (ext_module_custom(self) & EXT_CUSTOM_FORWARD) return found_forward(self, args, nargs, kwnames);
+  if (ext_module_custom(self) & EXT_CUSTOM_FORWARD)
+    return found_forward(self, args, nargs, kwnames);
   return ext_module_forward(self, args, nargs, kwnames);
 }
 

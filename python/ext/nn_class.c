@@ -75,7 +75,7 @@ static bool is_plain(const protocol_row *row, PyObject *found) {
 // would make CPython look up two methods for each attribute of all the others.
 static void set_getattro(ext_module_class *class) {
   PyTypeObject *type = class->type;
-  class->looks_up = false;
+  class->has_base_getattro = false;
   static PyObject *names[2], *usual[2];
   for (int i = 0; i < 2; i++) {
     if (!names[i]) names[i] = PyUnicode_InternFromString(i ? "__getattribute__" : "__getattr__");
@@ -83,7 +83,7 @@ static void set_getattro(ext_module_class *class) {
     if (!usual[i] || _PyType_Lookup(type, names[i]) != usual[i]) return;
   }
   type->tp_getattro = base.getattro;
-  class->looks_up = true;
+  class->has_base_getattro = true;
 }
 
 // Looks at a class again: which methods are not the library's own.
@@ -94,8 +94,8 @@ static void look_again(ext_module_class *class) {
     if (!is_plain(&rows[i], _PyType_Lookup(class->type, rows[i].word)))
       class->patched |= rows[i].bit;
   class->kind.repr_fn = class->patched & EXT_CUSTOM_EXTRA_REPR ? base.extra_repr
-                        : class->native                       ? class->native->repr_fn
-                                                              : NULL;
+                        : class->native                        ? class->native->repr_fn
+                                                               : NULL;
   set_getattro(class);
   class->type->tp_flags |= Py_TPFLAGS_HAVE_VECTORCALL;  // ext_module_call knows of a new __call__
   unsigned version = class->type->tp_version_tag;

@@ -80,7 +80,7 @@ int ext_module_begin(PyObject *self) {
   EXT_TRY_INT(px_module_new(&empty, &bare, NULL, NULL));
   EXT_TRY_INT(px_module_adopt_kind(empty, &((ext_module_object *)self)->class->kind));
   adopt(self, PX_MOVE(empty));
-  ((ext_module_object *)self)->lacks = true;
+  ((ext_module_object *)self)->may_lack_tensors = true;
   return 0;
 }
 
@@ -589,7 +589,7 @@ static int forget(PyObject *self, const char *name) {
   if (PyDict_GetItemString(object->children, name)) PyDict_DelItemString(object->children, name);
   if (!px_module_entry_find(object->module, name, &entry)) return 0;
   EXT_TRY_INT(px_module_remove(object->module, name));
-  object->lacks = true;
+  object->may_lack_tensors = true;
   return entry.sort == PX_ENTRY_MODULE ? 0 : ext_module_sync_tensors(self);
 }
 
@@ -602,7 +602,8 @@ static int make_way(PyObject *self, const char *name, px_entry_sort sort) {
 }
 static int assign_parameter(PyObject *self, const char *name, PyObject *value) {
   if (make_way(self, name, PX_ENTRY_PARAMETER) < 0) return -1;
-  if (value != Py_None && (registrations_watched || ext_module_custom(self) & EXT_CUSTOM_REGISTER)) {
+  if (value != Py_None &&
+      (registrations_watched || ext_module_custom(self) & EXT_CUSTOM_REGISTER)) {
     EXT_OWNED *none = PyObject_CallMethod(self, "register_parameter", "sO", name, value);
     return none ? 0 : -1;
   }

@@ -260,7 +260,7 @@ PyObject *ext_module_mirror(PyObject *model, px_module *copied,
   PyObject *self = ext_module_from_core(Py_TYPE(model), px_retain(copied));
   ext_module_object *from = (ext_module_object *)model, *to = (ext_module_object *)self;
   if (!self) return NULL;
-  to->lacks = from->lacks;
+  to->may_lack_tensors = from->may_lack_tensors;
   if (from->dict && !(to->dict = copy_dict(from->dict, memo))) return Py_DECREF(self), NULL;
   PyObject *name, *child;
   Py_ssize_t at = 0;

@@ -96,7 +96,7 @@ EXT_FUNCTION(torch, _module_drop, "(module: Module, sort: int, name: object) -> 
       (int)entry.sort != (int)sort)
     return PyErr_SetObject(PyExc_KeyError, name ? name : Py_None), NULL;
   EXT_TRY(px_module_remove(ext_module(module), text));
-  object_of(module)->lacks = true;
+  object_of(module)->may_lack_tensors = true;
   if (sort == PX_ENTRY_MODULE && PyDict_DelItem(object_of(module)->children, name) < 0) return NULL;
   return ext_none_unless(ext_module_sync_tensors(module) < 0);
 }
