@@ -219,14 +219,13 @@ static int set_reduction(PyObject *kwargs) {
   int averages = pop_flag(kwargs, "size_average"), reduces = pop_flag(kwargs, "reduce");
   if (averages == -2 || reduces == -2) return -1;
   if (averages < 0 && reduces < 0) return 0;
-  EXT_OWNED *alias_prefix = PyUnicode_FromString(!reduces ? "none" : !averages ? "sum" : "mean");
-  if (!alias_prefix ||
-      PyErr_WarnFormat(PyExc_UserWarning, 1,
-                       "size_average and reduce args will be deprecated, please use "
-                       "reduction='%U' instead.",
-                       alias_prefix) < 0)
+  EXT_OWNED *reduction = PyUnicode_FromString(!reduces ? "none" : !averages ? "sum" : "mean");
+  if (!reduction || PyErr_WarnFormat(PyExc_UserWarning, 1,
+                                     "size_average and reduce args will be deprecated, please use "
+                                     "reduction='%U' instead.",
+                                     reduction) < 0)
     return -1;
-  return PyDict_SetItemString(kwargs, "reduction", alias_prefix);
+  return PyDict_SetItemString(kwargs, "reduction", reduction);
 }
 
 // Calls a loss with legacy arguments converted to `reduction`. NULL without an exception if there
@@ -413,8 +412,8 @@ static PyObject *callable_compare(PyObject *a, PyObject *b, int op) {
   if (op != Py_EQ && op != Py_NE) Py_RETURN_NOTIMPLEMENTED;
   return PyBool_FromLong((a == b) == (op == Py_EQ));
 }
-#define CALLABLE_TYPE(alias_prefix, name, flags, get) \
-  EXT_TYPE(alias_prefix, name, "", ext_callable, EXT_VECTORCALL | (flags), NULL, \
+#define CALLABLE_TYPE(word, name, flags, get) \
+  EXT_TYPE(word, name, "", ext_callable, EXT_VECTORCALL | (flags), NULL, \
            .tp_base = &PyCFunction_Type, .tp_call = PyVectorcall_Call, .tp_repr = callable_repr, \
            .tp_vectorcall_offset = offsetof(ext_callable, base.vectorcall), .tp_descr_get = get, \
            .tp_hash = callable_hash, .tp_richcompare = callable_compare)
@@ -625,7 +624,7 @@ static int bind_alias(char space, const char *alias, const char *name, const px_
   return 0;
 }
 
-// An alias without a namespace applies to function and method, and to the in-publish_name form if
+// An alias without a namespace applies to function and method, and to the in-place form if
 // any.
 static int add_alias(const px_op *op, const char *alias) {
   static const char endings[][2] = {"", "_"};
