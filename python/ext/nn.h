@@ -155,7 +155,7 @@ void ext_type_text(PyObject *value, char *text, size_t capacity);
 // Converts an attribute value to a Python object, and back (0 if not convertible, -1 with an
 // exception).
 PyObject *ext_from_value(px_value value);
-int ext_to_value(PyObject *object, uint8_t kind, px_value *out, ext_ints *capacity);
+int ext_to_value(PyObject *object, uint8_t kind, px_value *out, ext_ints *ints);
 
 // Concatenates all tensors of a sequence, flattened, into a vector.
 PyObject *ext_vector_of(PyObject *parameters);
@@ -189,7 +189,7 @@ typedef struct ext_call_spec {
   const char *names[16];
   bool optional[16];
 } ext_call_spec;
-int ext_bind_names(const ext_call_spec *takes, PyObject *const *args, Py_ssize_t nargs,
+int ext_bind_names(const ext_call_spec *spec, PyObject *const *args, Py_ssize_t nargs,
                    PyObject *kwnames, PyObject **given);
 // Calls the i-th method of the kind's table; the first is forward. ext_module_methods are the
 // functions of types for the others. ext_module_invoke is called from C for any method.
