@@ -138,16 +138,16 @@ EXT_FUNCTION(cuda, mem_get_info, "(device: Device | None = None) -> tuple[int, i
 }
 EXT_FUNCTION(cuda, _fft_plans, "(device: Device | None) -> tuple[int, int]",
              "Returns the number of cached FFT plans of a device and its limit.") {
-  int64_t count, limit;
+  int64_t count, most;
   EXT_ARGS(ext_cuda, device);
-  EXT_TRY(px_device_fft_plans(&count, &limit, device.index));
-  return Py_BuildValue("(LL)", (long long)count, (long long)limit);
+  EXT_TRY(px_device_fft_plans(&count, &most, device.index));
+  return Py_BuildValue("(LL)", (long long)count, (long long)most);
 }
 EXT_FUNCTION(cuda, _keep_fft_plans, "(device: Device | None, most: int) -> None",
              "Sets the limit of cached FFT plans of a device.") {
   ext_cuda device;
-  int64_t limit;
-  EXT_BIND(device, limit);
+  int64_t most;
+  EXT_BIND(device, most);
   return ext_none(EXT_NOGIL(px_device_set_fft_plans(device.index, limit)));
 }
 EXT_FUNCTION(cuda, _clear_fft_plans, "(device: Device | None) -> None",

@@ -123,9 +123,9 @@ static px_tree *read_file(PyObject *path) {
 EXT_FUNCTION(torch, _load_tree,
              "(path: object, data: object, device_of: Callable, sees: bool) -> object",
              "Reads a file, or bytes if path is None.") {
-  EXT_ARGS(PyObject *, path, data, device_of, needs_tensor);
+  EXT_ARGS(PyObject *, path, data, device_of, sees);
   device_mapping p = {
-      .device_of = device_of, .needs_tensor = needs_tensor == Py_True, .home = PX_DEVICE_NONE};
+      .device_of = device_of, .needs_tensor = sees == Py_True, .home = PX_DEVICE_NONE};
   PX_SCOPED(px_tree) tree = path == Py_None ? read_bytes(data) : read_file(path);
   return tree ? ext_tree_object(tree, map_tensor, &p) : NULL;
 }

@@ -13,8 +13,8 @@ static void fill_spec(ext_call_spec *spec, const px_module_kind *kind, const px_
 }
 
 static int convert_value(const char *owner, const px_param *param, PyObject *given, px_value *out,
-                         ext_ints *room) {
-  int fits = given ? ext_to_value(given, param->kind, out, room) : (*out = PX_NONE(), 1);
+                         ext_ints *ints) {
+  int fits = given ? ext_to_value(given, param->kind, out, ints) : (*out = PX_NONE(), 1);
   if (fits < 0) return -1;
   bool none = out->kind == PX_ARG_NONE;
   if (none && param->has_default) *out = param->fallback;
@@ -42,7 +42,7 @@ PyObject *ext_module_method(PyObject *self, int which, PyObject *const *args, Py
   PyObject *given[MAX_ARGS] = {NULL};
   px_value values[MAX_ARGS];
   px_tensor *results[EXT_PORTS] = {NULL};
-  ext_ints room;
+  ext_ints ints;
   ext_call_spec spec;
   char owner[128];
   if (!ext_module(self))
@@ -54,7 +54,7 @@ PyObject *ext_module_method(PyObject *self, int which, PyObject *const *args, Py
     return dispatch(self, m, args, nargs, kwnames);
   snprintf(owner, sizeof owner, "%s.%s", kind->name, m->name);
   for (int i = 0; i < m->param_count; i++)
-    if (convert_value(owner, &m->params[i], given[i], &values[i], &room) < 0) return NULL;
+    if (convert_value(owner, &m->params[i], given[i], &values[i], &ints) < 0) return NULL;
   EXT_WAIT(m->run(results, ext_module(self), values));
   return which ? ext_wrap(results[0]) : ext_wrap_results(kind, results);
 }

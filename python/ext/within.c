@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensors within lists, tuples and dicts, as calls get and give them.
+// Tensors nested in lists, tuples and dicts of arguments and results.
 #include "ext.h"
 
 PyObject *ext_sequence_like(PyObject *model, PyObject *items) {
@@ -9,7 +9,7 @@ PyObject *ext_sequence_like(PyObject *model, PyObject *items) {
   return fields ? PyObject_CallObject(type, fields) : NULL;
 }
 
-// ---- each replaced
+// ---- replacement
 
 static PyObject *map_items(PyObject *sequence, ext_mapping *fn, void *context) {
   EXT_OWNED *list = PySequence_List(sequence);
@@ -50,7 +50,7 @@ PyObject *ext_cast_tensors(PyObject *value, px_dtype dtype) {
   return ext_map_tensors(value, cast_one, &dtype);
 }
 
-// ---- all of them
+// ---- collection
 
 static int collect(PyObject *list, PyObject *object);
 
