@@ -148,7 +148,7 @@ EXT_FUNCTION(cuda, _keep_fft_plans, "(device: Device | None, most: int) -> None"
   ext_cuda device;
   int64_t most;
   EXT_BIND(device, most);
-  return ext_none(EXT_NOGIL(px_device_set_fft_plans(device.index, limit)));
+  return ext_none(EXT_NOGIL(px_device_set_fft_plans(device.index, most)));
 }
 EXT_FUNCTION(cuda, _clear_fft_plans, "(device: Device | None) -> None",
              "Clears the FFT plan cache of a device.") {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How DTensors lie on the ranks of a mesh, as the core has it (phlox/placement.h): placements of
-// Python as ones of the core, and what makes a DTensor of a tensor or of another DTensor.
+// Placements of DTensors on the ranks of a mesh (phlox/placement.h): converts Python placements to
+// core placements, and creates shards of tensors and of DTensors.
 #include "placed.h"
 
 #include <string.h>
@@ -12,7 +12,7 @@
 
 static PyObject *classes;  // Shard, Replicate, Partial
 EXT_FUNCTION(torch, _placement_classes, "(shard: type, replicate: type, partial: type) -> None",
-             "Says which the classes of placements are.") {
+             "Sets the placement classes.") {
   EXT_ARGS(PyObject *, shard, replicate, partial);
   Py_XSETREF(classes, PyTuple_Pack(3, shard, replicate, partial));
   return ext_none_unless(!classes);
@@ -23,7 +23,7 @@ static const char *const reductions[PX_REDUCE_COUNT] = {
     [PX_REDUCE_MAX] = "max",         [PX_REDUCE_BAND] = "band", [PX_REDUCE_BOR] = "bor",
     [PX_REDUCE_PRODUCT] = "product", [PX_REDUCE_BXOR] = "bxor"};
 
-static int take_reduction(px_placement *out, PyObject *object) {
+static int read_reduction(px_placement *out, PyObject *object) {
   EXT_OWNED *name = PyObject_GetAttrString(object, "reduce_op");
   for (int r = 0; name && r < PX_REDUCE_COUNT; r++)
     if (reductions[r] && PyUnicode_Check(name) &&
@@ -33,7 +33,7 @@ static int take_reduction(px_placement *out, PyObject *object) {
   return -1;
 }
 
-static int take_dim(px_placement *out, PyObject *object) {
+static int read_dim(px_placement *out, PyObject *object) {
   EXT_OWNED *dim = PyObject_GetAttrString(object, "dim");
   long value = dim ? PyLong_AsLong(dim) : -1;
   out->dim = ext_clamp_device_index(value);
@@ -50,15 +50,16 @@ int ext_read_placement(px_placement *out, PyObject *object, int m) {
                  "dimension %d!",
                  object, m);
   *out = (px_placement){.kind = kinds[kind]};
-  if (out->kind == PX_PLACED_PART) return take_dim(out, object);
-  return out->kind == PX_PLACED_PARTIAL ? take_reduction(out, object) : 0;
+  if (out->kind == PX_PLACED_PART) return read_dim(out, object);
+  return out->kind == PX_PLACED_PARTIAL ? read_reduction(out, object) : 0;
 }
 
 // ---- layouts
 
 int ext_read_spec(ext_dtensor_spec *out, PyObject *spec) {
   if (!PyTuple_Check(spec) || PyTuple_GET_SIZE(spec) <= EXT_SPEC_COMM)
-    EXT_FAIL_INT(PyExc_RuntimeError, "a DTensor without a mesh: it was not made by one");
+    EXT_FAIL_INT(PyExc_RuntimeError,
+                 "the DTensor has no mesh: it was not created by a DTensor function");
   PyObject *placements = PyTuple_GET_ITEM(spec, EXT_SPEC_PLACEMENTS);
   PyObject *shape = PyTuple_GET_ITEM(spec, EXT_SPEC_SHAPE);
   px_mesh *mesh = ext_mesh(PyTuple_GET_ITEM(spec, EXT_SPEC_MESH));
@@ -87,12 +88,12 @@ bool ext_spec_is_replicated(const ext_dtensor_spec *of) {
 }
 
 px_status ext_full_tensor(px_tensor **out, const ext_dtensor_spec *of, px_tensor *local) {
-  px_placement whole[PX_MESH_DIMS] = {{.kind = PX_PLACED_WHOLE}};  // 0: all of them
+  px_placement whole[PX_MESH_DIMS] = {{.kind = PX_PLACED_WHOLE}};  // all dims: WHOLE is 0
   return px_redistribute(out, local, &of->layout, whole);
 }
 
 EXT_FUNCTION(torch, _placed_cut, "(tensor: Tensor, spec: tuple) -> Tensor",
-             "A copy of this rank's part of a whole tensor.") {
+             "Returns a copy of this rank's shard of a full tensor.") {
   EXT_ARGS(PyObject *, tensor, spec);
   ext_dtensor_spec of;
   px_tensor *part;
@@ -101,8 +102,9 @@ EXT_FUNCTION(torch, _placed_cut, "(tensor: Tensor, spec: tuple) -> Tensor",
   EXT_TRY(px_layout_cut(&part, &of.layout, whole));
   return ext_wrap(part);
 }
-EXT_FUNCTION(torch, _placed_anew, "(tensor: Tensor, spec: tuple) -> Tensor",
-             "This rank's part of a DTensor that lies as a spec says; all ranks call it.") {
+EXT_FUNCTION(
+    torch, _placed_anew, "(tensor: Tensor, spec: tuple) -> Tensor",
+    "Redistributes a DTensor to a spec and returns this rank's shard. Called by all ranks.") {
   EXT_ARGS(PyObject *, tensor, spec);
   ext_dtensor_spec from, to;
   px_tensor *made;

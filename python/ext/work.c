@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// torch.distributed.Work: a collective that has begun, and its future.
+// torch.distributed.Work: a pending collective, and its future.
 #include "group.h"
 
 typedef struct work_object {
@@ -10,9 +10,11 @@ typedef struct work_object {
 #define O(self) ((work_object *)(self))
 EXT_OWNS(work, EXT_CORE(work_object, work), EXT_OBJECT(work_object, outputs),
          EXT_OBJECT(work_object, future));
-EXT_NEW(work, "()") { EXT_FAIL(PyExc_TypeError, "torch.distributed.Work: collectives make it"); }
+EXT_NEW(work, "()") {
+  EXT_FAIL(PyExc_TypeError, "torch.distributed.Work is created by collectives");
+}
 EXT_TYPE(work, "torch.distributed.Work", "_Work", work_object, EXT_FINAL | EXT_GC,
-         "A collective that has begun.", EXT_LIFETIME_SLOTS(work), .tp_new = work_new);
+         "A pending collective.", EXT_LIFETIME_SLOTS(work), .tp_new = work_new);
 
 PyObject *ext_work(px_work *work_take, PyObject *outputs) {
   PyObject *self = ext_wrap_core(&work_type, work_take);
@@ -21,7 +23,7 @@ PyObject *ext_work(px_work *work_take, PyObject *outputs) {
 }
 
 EXT_METHOD(work, wait, "(timeout: Any | None = None) -> bool",
-           "Waits for the end; of devices, makes the current stream wait.") {
+           "Waits for completion; for device tensors makes the current stream wait.") {
   PyObject *timeout;
   int64_t milliseconds;
   EXT_BIND(timeout);
@@ -29,12 +31,12 @@ EXT_METHOD(work, wait, "(timeout: Any | None = None) -> bool",
   EXT_WAIT(px_work_wait(W(self), milliseconds));
   Py_RETURN_TRUE;
 }
-EXT_RETURNS_NONE(work, synchronize, px_work_wait(W(self), 0), "Waits for the end, as wait() does.");
+EXT_RETURNS_NONE(work, synchronize, px_work_wait(W(self), 0), "Waits for completion, like wait().");
 EXT_RETURNS(work, is_completed, "bool", (bool)px_work_is_completed(W(self)),
-            "Whether it has ended.");
+            "Returns True if the work is complete.");
 EXT_RETURNS(work, is_success, "bool",
             (bool)(px_work_is_completed(W(self)) && !px_work_error(W(self))),
-            "Whether it has ended without an error.");
+            "Returns True if the work is complete without error.");
 
 static PyObject *raised_by(px_work *work) {
   const px_error *error = px_work_error(work);
@@ -43,19 +45,19 @@ static PyObject *raised_by(px_work *work) {
   ext_raise();
   return ext_exception_take();
 }
-EXT_METHOD0(work, exception, "Exception | None", "What went wrong, or None.") {
+EXT_METHOD0(work, exception, "Exception | None", "Returns the exception of the work, or None.") {
   return raised_by(W(self));
 }
 EXT_RETURNS(work, source_rank, "int", px_work_source(W(self)),
-            "The rank of the group that a receive came from.");
+            "Returns the group rank of the sender of a receive.");
 EXT_ALIASES(work, work_source_rank, _source_rank);
-EXT_METHOD0(work, result, "list[Tensor]", "The tensors that it writes.") {
+EXT_METHOD0(work, result, "list[Tensor]", "Returns the output tensors.") {
   return O(self)->outputs ? PySequence_List(O(self)->outputs) : PyList_New(0);
 }
 
 // ---- its future
 
-// On a thread of the communicator.
+// Called on a thread of the communicator.
 static void complete(void *context) {
   PyGILState_STATE gil = PyGILState_Ensure();
   EXT_OWNED *self = context;
@@ -79,9 +81,10 @@ static int begin_future(PyObject *self) {
   return ext_future_complete(O(self)->future, O(self)->outputs, false);
 }
 
-EXT_METHOD0(work, get_future, "Any",
-            "A torch.futures.Future of the list of tensors that it writes: of devices, it is done "
-            "at once, and its wait() makes the current stream wait.") {
+EXT_METHOD0(
+    work, get_future, "Any",
+    "Returns a torch.futures.Future of the output tensors. For device tensors it is complete "
+    "at once, and its wait() makes the current stream wait.") {
   if (!O(self)->outputs)
     EXT_FAIL(PyExc_NotImplementedError,
              "Work.get_future() of a send or receive is not implemented in Phlox");
