@@ -88,11 +88,11 @@ EXT_TYPE(op_overload, "torch._ops.OpOverload", "_OpOverload", overload_object, E
          "An op under its name in PyTorch's dispatcher; can be called.",
          EXT_LIFETIME_SLOTS(op_overload), .tp_call = overload_call, .tp_repr = overload_repr,
          .tp_str = overload_str);
-EXT_GET(op_overload, _opname, "str", Py_NewRef(O(self)->name), "Its name.");
+EXT_GET(op_overload, _opname, "str", Py_NewRef(O(self)->name), "The name.");
 EXT_GET(op_overload, _overloadname, "str", PyUnicode_FromString(O(self)->word),
         "The overload's name.");
-EXT_GET(op_overload, namespace, "str", PyUnicode_FromString("aten"), "Its namespace.");
-EXT_METHOD0(op_overload, name, "str", "Its name with its namespace.") {
+EXT_GET(op_overload, namespace, "str", PyUnicode_FromString("aten"), "The namespace.");
+EXT_METHOD0(op_overload, name, "str", "Returns the name with its namespace.") {
   bool only = !strcmp(O(self)->word, "default");
   return PyUnicode_FromFormat("aten::%U%s%s", O(self)->name, only ? "" : ".",
                               only ? "" : O(self)->word);

@@ -232,7 +232,7 @@ static PyObject *detached_shard(PyObject *self) {
   return ext_result(px_tensor_detach(&bare, ext_tensor(self)), &bare);
 }
 EXT_GET(sharded, _local_tensor, "Tensor", detached_shard(self),
-        "This rank's part, without history.");
+        "Returns this rank's shard without history.");
 
 // A DTensor over a shard, with its history.
 static PyObject *wrap_shard(PyObject *part, PyObject *spec) {

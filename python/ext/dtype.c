@@ -72,7 +72,7 @@ EXT_FUNCTION(torch, _dtype_of_name, "(name: str) -> dtype", "Rebuilds a pickled 
 }
 
 EXT_FUNCTION(torch, _limits, "(dtype: dtype) -> tuple[float, float, float, float, float]",
-             "Of torch.finfo: resolution, min, max, eps, tiny.") {
+             "Returns the values of torch.finfo: resolution, min, max, eps, tiny.") {
   EXT_ARGS(px_dtype, dtype);
   const px_dtype_info *about = px_dtype_about(dtype);
   return Py_BuildValue("ddddd", about->resolution, about->least, about->greatest, about->eps,

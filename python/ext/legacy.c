@@ -91,7 +91,7 @@ EXT_SLOT(tensor_base, tp_new, tensor_new);
 
 EXT_FUNCTION(torch, _legacy_tensor,
              "(data: tuple, dtype: dtype, device: Device, asked: Device | None) -> Tensor",
-             "What torch.FloatTensor(*data, device=asked) makes.") {
+             "Implements torch.FloatTensor(*data, device=asked).") {
   PyObject *data, *asked;
   px_dtype dtype;
   px_device device;

@@ -545,7 +545,7 @@ static PyObject *namespace_repr(PyObject *self) {
 EXT_TYPE(namespace, "torch.library.Library", "library.Library", library_object, EXT_BASETYPE,
          "A namespace of ops: kind DEF defines it, FRAGMENT extends it, IMPL registers kernels.",
          EXT_LIFETIME_SLOTS(namespace), .tp_new = namespace_new, .tp_repr = namespace_repr);
-EXT_GET(namespace, ns, "str", Py_NewRef(library_of(self)->ns), "Its name.");
+EXT_GET(namespace, ns, "str", Py_NewRef(library_of(self)->ns), "The name.");
 EXT_GET(namespace, kind, "str", Py_NewRef(library_of(self)->kind), "DEF, FRAGMENT or IMPL.");
 EXT_GET(namespace, dispatch_key, "str", Py_NewRef(library_of(self)->dispatch_key),
         "The default dispatch key of impl.");

@@ -172,8 +172,9 @@ static int install_getattr(PyObject *module) {
   return function ? PyDict_SetItemString(space, "__getattr__", function) : -1;
 }
 
-EXT_FUNCTION(torch, _name_missing, "(name: str) -> None",
-             "Lets a module in Python, which is being imported, say what it lacks.") {
+EXT_FUNCTION(
+    torch, _name_missing, "(name: str) -> None",
+    "Installs __getattr__ in a Python module being imported, which reports missing names.") {
   EXT_ARGS(PyObject *, name);
   PyObject *module = PyDict_GetItemWithError(PyImport_GetModuleDict(), name);
   if (!module) return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_KeyError, "%R", name);
@@ -192,7 +193,7 @@ static int give_all_getattr(PyObject *root) {
   return 0;
 }
 
-// The last part of the start: it fills what the others left.
+// Runs at the last stage, after all attributes have been created.
 static int fill_missing(PyObject *torch) {
   return fill(ext_TensorType, "Tensor", tensor_names) < 0 ? -1 : give_all_getattr(torch);
 }

@@ -46,7 +46,7 @@ static int read_typestr(PyObject *object, PyObject *interface, px_dtype *out) {
   return unsupported(object);
 }
 
-// Value of the description, owned by the array and mutable meanwhile. New reference.
+// Entry of the description, a dict of the array that may change concurrently. New reference.
 static PyObject *interface_entry(PyObject *interface, const char *key) {
   return Py_XNewRef(PyDict_GetItemString(interface, key));
 }

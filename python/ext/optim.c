@@ -158,8 +158,7 @@ static int check_flags(PyObject *group) {
 }
 
 EXT_FUNCTION(torch, _optimizer_check, "(kind: str, group: dict) -> None",
-             "Checks options: ValueError if out of range, RuntimeError if mutually exclusive "
-             "other.") {
+             "Checks options: ValueError if out of range, RuntimeError if mutually exclusive.") {
   const char *kind;
   PyObject *group;
   double options[OPTIONS];
