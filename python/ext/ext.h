@@ -262,7 +262,8 @@ PyObject *ext_convert(PyObject *self, px_device device, px_dtype dtype, bool non
 // target.
 PyObject *ext_handle(void *target_take, int64_t id, void (*remove)(void *target, int64_t id),
                      void (*end)(void *target));
-// Handle of a hook in a dict. Its new id is also a key of `more` dicts, referenced weakly.
+// Handle of a hook in a dict. Its new id is also a key of `more` dicts. References all dicts
+// weakly.
 PyObject *ext_hook_handle(PyObject *dict, PyObject *const *more, Py_ssize_t count, int64_t *id);
 // Adds a Python hook to a tensor and returns its handle.
 PyObject *ext_tensor_register_hook(PyObject *self, PyObject *hook, bool accumulated);

@@ -28,7 +28,7 @@ static int take_view(parsed_index *r, px_tensor *view_take) {
   return 0;
 }
 
-// `place` is the position of the index, reported as the dimension in errors.
+// `position` is the position of the index, reported as the dimension in errors.
 static px_tensor *select_view(const px_tensor *t, int dim, int64_t index, int position) {
   const px_op *op = EXT_OP("select");
   void *result[4] = {NULL};
