@@ -180,7 +180,7 @@ K_INLINE void k_parts_angle_c64(k_parts_c64 *o, const k_parts_c64 *x) {
   PX__CPU_PART o->re[k] = (float)k_atan2_f64((double)x->im[k], (double)x->re[k]);
 }
 
-// Rows by operand count. `put`: k_together, or k_reals for real results.
+// Rows by operand count. `put`: k_store_parts, or k_store_reals for real results.
 #define PX__CPU_PARTS_ROW(m) \
   for (int64_t begin_ = 0, m; \
        begin_ < n_ && (m = n_ - begin_ < PX__CPU_PARTS ? n_ - begin_ : PX__CPU_PARTS, true); \
@@ -203,11 +203,11 @@ K_INLINE void k_parts_angle_c64(k_parts_c64 *o, const k_parts_c64 *x) {
 
 // pow(x, 2).
 PX__CPU_WIDE static inline void k_square_wide_c64(char *const *p_, const int64_t *s_, int64_t n_) {
-  PX__CPU_PARTS_ROW1(c64, square, k_together)
+  PX__CPU_PARTS_ROW1(c64, square, k_store_parts)
 }
 static inline void k_square_row_c64(char *const *p_, const int64_t *s_, int64_t n_) {
   if (px_cpu_level_used() >= PX_CPU_AVX512)
     k_square_wide_c64(p_, s_, n_);
   else
-    PX__CPU_PARTS_ROW1(c64, square, k_together)
+    PX__CPU_PARTS_ROW1(c64, square, k_store_parts)
 }

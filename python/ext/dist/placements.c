@@ -93,7 +93,7 @@ px_status ext_full_tensor(px_tensor **out, const ext_dtensor_spec *of, px_tensor
   return px_redistribute(out, local, &of->layout, whole);
 }
 
-EXT_FUNCTION(torch, _placed_cut, "(tensor: Tensor, spec: tuple) -> Tensor",
+EXT_FUNCTION(torch, _local_shard, "(tensor: Tensor, spec: tuple) -> Tensor",
              "Returns a copy of this rank's shard of a full tensor.") {
   EXT_ARGS(PyObject *, tensor, spec);
   ext_dtensor_spec of;
@@ -104,7 +104,7 @@ EXT_FUNCTION(torch, _placed_cut, "(tensor: Tensor, spec: tuple) -> Tensor",
   return ext_wrap(part);
 }
 EXT_FUNCTION(
-    torch, _placed_anew, "(tensor: Tensor, spec: tuple) -> Tensor",
+    torch, _redistribute_local, "(tensor: Tensor, spec: tuple) -> Tensor",
     "Redistributes a DTensor to a spec and returns this rank's shard. Called by all ranks.") {
   EXT_ARGS(PyObject *, tensor, spec);
   ext_dtensor_spec from, to;

@@ -29,7 +29,7 @@ EXT_FUNCTION(torch, _module_entries, "(module: Module, sort: int) -> dict[str, A
   return ext_moved(&dict);
 }
 
-EXT_FUNCTION(torch, _module_passing, "(module: Module) -> set[str]",
+EXT_FUNCTION(torch, _module_non_persistent, "(module: Module) -> set[str]",
              "Returns the names of non-persistent buffers.") {
   EXT_ARGS(PyObject *, module);
   if (!sort_of(module, PX_ENTRY_BUFFER)) return NULL;

@@ -54,7 +54,7 @@ static px_status existing_tensor(px_tensor **out, const px_module *self, const c
 px_status px__add_parameter(px_tensor **out, px_module *self, const char *name, int ndim,
                             const int64_t *sizes) {
   PX_SCOPED(px_tensor) made = NULL;
-  if (self->stage >= PX__FILLS) return existing_tensor(out, self, name, ndim, sizes);
+  if (self->stage >= PX__MATERIALIZES) return existing_tensor(out, self, name, ndim, sizes);
   PX_TRY(make_tensor(&made, self, ndim, sizes, PX_DTYPE_NONE));
   PX_TRY(px_tensor_set_requires_grad(made, true));
   PX_TRY(px_module_register_parameter(self, name, made));
@@ -65,7 +65,7 @@ px_status px__add_parameter(px_tensor **out, px_module *self, const char *name, 
 px_status px__add_buffer(px_tensor **out, px_module *self, const char *name, int ndim,
                          const int64_t *sizes, px_dtype dtype) {
   PX_SCOPED(px_tensor) made = NULL;
-  if (self->stage >= PX__FILLS) return existing_tensor(out, self, name, ndim, sizes);
+  if (self->stage >= PX__MATERIALIZES) return existing_tensor(out, self, name, ndim, sizes);
   PX_TRY(make_tensor(&made, self, ndim, sizes, dtype));
   PX_TRY(px_module_register_buffer(self, name, made, true));
   *out = self->stage == PX__WAITS && ndim ? NULL : made;

@@ -53,7 +53,7 @@ px_status px_module_infer(px_module *self, px_tensor *input) {
   PX_TRY(measure(&size, self, lazy, input));
   for (int i = 0; i < count; i++) uninitialized[i] = px__tensor_waits(self->entries[i].tensor);
   PX_TRY(px_module_set_attribute(self, lazy->size, PX_I(size)));
-  self->stage = PX__FILLS;
+  self->stage = PX__MATERIALIZES;
   px_status status = px_module_kind_find(lazy->becomes)->init(self);
   self->stage = PX__MADE;
   if (status == PX_OK) return PX_OK;

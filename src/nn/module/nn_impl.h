@@ -24,7 +24,7 @@ typedef struct px__attribute {
 
 // Purpose of a call of init: MADE constructs a module; WAITS constructs a lazy one, whose tensors
 // have no size yet; FILLS materializes a lazy one; STARTS resets the parameters.
-typedef enum px__stage { PX__MADE, PX__WAITS, PX__FILLS, PX__STARTS } px__stage;
+typedef enum px__stage { PX__MADE, PX__WAITS, PX__MATERIALIZES, PX__STARTS } px__stage;
 
 struct px_module {
   px_object head;
@@ -99,4 +99,4 @@ void px__value_text(px_value value, char *text, size_t size);
 // Formats integers as "3, 4", truncated to `size`. Returns `text`.
 const char *px__comma_text(char *text, size_t size, int count, const int64_t *numbers);
 // Expands {name} to an attribute and {class} to the kind's name. Returns `text`.
-const char *px__filled(const px_module *self, const char *format, char *text, size_t size);
+const char *px__expand_template(const px_module *self, const char *format, char *text, size_t size);
