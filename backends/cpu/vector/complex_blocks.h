@@ -27,7 +27,7 @@ enum { PX__CPU_PARTS = 64 };
       x->re[k] = at[0], x->im[k] = at[1]; \
     } \
   } \
-  K_INLINE void k_together_##S(char *to, int64_t step, const k_parts_##S *x, int64_t m) { \
+  K_INLINE void k_store_parts_##S(char *to, int64_t step, const k_parts_##S *x, int64_t m) { \
     R *at = (R *)(void *)to; \
     if (step == 2 * (int64_t)sizeof(R) && m == PX__CPU_PARTS) { \
       PX__CPU_INDEPENDENT PX__CPU_PART at[2 * k] = x->re[k], at[2 * k + 1] = x->im[k]; \
@@ -38,7 +38,7 @@ enum { PX__CPU_PARTS = 64 };
       at[0] = x->re[k], at[1] = x->im[k]; \
     } \
   } \
-  K_INLINE void k_reals_##S(char *to, int64_t step, const k_parts_##S *x, int64_t m) { \
+  K_INLINE void k_store_reals_##S(char *to, int64_t step, const k_parts_##S *x, int64_t m) { \
     if (step == (int64_t)sizeof(R)) \
       memcpy(to, x->re, (size_t)m * sizeof(R)); \
     else \

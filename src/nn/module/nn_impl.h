@@ -90,9 +90,9 @@ px_status px__canonical_mask(px_tensor **out, px_tensor *mask, const char *name,
                              const px_tensor *other, const char *other_name, px_dtype dtype)
     __attribute__((warn_unused_result));
 
-// True if a tensor has no size yet. px__entry_waits: and it belongs to a lazy layer.
-bool px__tensor_waits(const px_tensor *tensor);
-bool px__entry_waits(const px_module *owner, const px_tensor *tensor);
+// True if a tensor has no size yet. px__entry_is_uninitialized: and it belongs to a lazy layer.
+bool px__is_uninitialized(const px_tensor *tensor);
+bool px__entry_is_uninitialized(const px_module *owner, const px_tensor *tensor);
 
 // Formats a value as Python prints it: 3, 1e-05, True, (3, 3), None.
 void px__value_text(px_value value, char *text, size_t size);

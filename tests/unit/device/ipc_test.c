@@ -127,7 +127,7 @@ PX_TEST(a_receivers_work_comes_after_the_senders) {
   PX_SCOPED(px_stream) side = new_stream(0);
   OK(px_stream_set_current(side));
   close_gate(side);
-  OK(fill(px_tensor_storage(t)->block, 9, 0));
+  OK(fill(px_tensor_storage(t)->allocation, 9, 0));
   OK(px_stream_set_current(default_stream(0)));  // the message is made on another stream
   send(t);
   await_nod();
@@ -351,7 +351,7 @@ PX_TEST(a_sent_storage_may_grow_and_leaves_its_memory) {
   await_nod();
   OK(px_tensor_resize(t, 1, &more));
   CHECK_EQ(first_in(px_tensor_storage(t)), 5);
-  OK(fill(px_tensor_storage(t)->block, 1, 0));
+  OK(fill(px_tensor_storage(t)->allocation, 1, 0));
   OK(px_device_synchronize(0));
   CHECK_EQ(left(), 1);
   nod();
@@ -399,7 +399,7 @@ PX_TEST(an_event_is_waited_for_by_another_process) {
   PX_SCOPED(px_event) event = event_for_others();
   send(t);
   close_gate(default_stream(0));
-  OK(fill(px_tensor_storage(t)->block, 9, 0));
+  OK(fill(px_tensor_storage(t)->allocation, 9, 0));
   OK(px_event_record(event, default_stream(0)));
   nod(), await_nod();
   open_gate();
