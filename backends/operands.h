@@ -20,7 +20,7 @@ static inline bool px__operand_row_major(const px_operand *o) {
   return true;
 }
 // True if a 4-D or 5-D operand is channels_last and has no gaps.
-static inline bool px__operand_last(const px_operand *o) {
+static inline bool px__operand_channels_last(const px_operand *o) {
   int64_t step = 1;
   if (o->ndim != 4 && o->ndim != 5) return false;
   for (int k = 0; k < o->ndim; k++) {
@@ -31,14 +31,14 @@ static inline bool px__operand_last(const px_operand *o) {
   }
   return true;
 }
-static inline bool px__operand_given(const px_operand *o) { return o->dtype != PX_DTYPE_NONE; }
+static inline bool px__operand_present(const px_operand *o) { return o->dtype != PX_DTYPE_NONE; }
 // The compute dtype: double for float64, float otherwise.
 static inline int px__compute_of(int dtype) {
   return dtype == PX_FLOAT64 ? PX_FLOAT64 : PX_FLOAT32;
 }
 // Splits the sizes around a dimension (negative: counted from the end): outer, size, inner.
-static inline void px__around(const px_operand *o, int64_t dim, int64_t *outer, int64_t *size,
-                              int64_t *inner) {
+static inline void px__split_sizes(const px_operand *o, int64_t dim, int64_t *outer, int64_t *size,
+                                   int64_t *inner) {
   if (dim < 0) dim += o->ndim;
   *outer = *size = *inner = 1;
   for (int i = 0; i < o->ndim; i++) *(i < dim ? outer : i == dim ? size : inner) *= o->sizes[i];
@@ -52,12 +52,12 @@ static inline int64_t px__operand_size(const px_operand *o, int64_t dim) {
 }
 static inline int64_t px__operand_before(const px_operand *o, int64_t dim) {
   int64_t outer, size, inner;
-  px__around(o, dim, &outer, &size, &inner);
+  px__split_sizes(o, dim, &outer, &size, &inner);
   return outer;
 }
-static inline int64_t px__operand_behind(const px_operand *o, int64_t dim) {
+static inline int64_t px__operand_after(const px_operand *o, int64_t dim) {
   int64_t outer, size, inner;
-  px__around(o, dim, &outer, &size, &inner);
+  px__split_sizes(o, dim, &outer, &size, &inner);
   return inner;
 }
 

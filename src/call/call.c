@@ -372,7 +372,7 @@ __attribute__((noinline)) static px_status run_dispatched(px_call *call) {
 }
 
 static inline px_status run_call(px_call *call) {
-  if (PX_UNLIKELY(__atomic_load_n(&px__calls_differ, __ATOMIC_RELAXED) != 0))
+  if (PX_UNLIKELY(__atomic_load_n(&px__special_calls, __ATOMIC_RELAXED) != 0))
     return run_dispatched(call);
   return run_here(call);
 }

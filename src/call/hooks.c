@@ -55,7 +55,7 @@ px_status px_op_set_dispatch_hook(const px_dispatch_hook *hook, const px_dispatc
   const px_dispatch_hook *previous = px__dispatch_hook();
   PX_CHECK(keys_ok && pthread_setspecific(hook_key, hook) == 0, PX_NOMEM,
            "out of memory for the thread's dispatch hook");
-  __atomic_add_fetch(&px__calls_differ, (hook != NULL) - (previous != NULL), __ATOMIC_RELAXED);
+  __atomic_add_fetch(&px__special_calls, (hook != NULL) - (previous != NULL), __ATOMIC_RELAXED);
   if (before) *before = previous;
   return PX_OK;
 }

@@ -48,7 +48,7 @@ px_status px_vmap_begin(int *level, int64_t size, px_randomness randomness) {
   *frame = (vmap_frame){current.innermost, current.depth + 1, size, randomness};
   current.innermost = frame;
   current.depth = *level = frame->level;
-  __atomic_add_fetch(&px__calls_differ, 1, __ATOMIC_RELAXED);
+  __atomic_add_fetch(&px__special_calls, 1, __ATOMIC_RELAXED);
   return PX_OK;
 }
 
@@ -58,7 +58,7 @@ void px_vmap_end(void) {
   current.innermost = ended->outer;
   current.depth = ended->level - 1;
   px__free(ended);
-  __atomic_sub_fetch(&px__calls_differ, 1, __ATOMIC_RELAXED);
+  __atomic_sub_fetch(&px__special_calls, 1, __ATOMIC_RELAXED);
 }
 
 bool px_tensor_is_batched(const px_tensor *self) { return px__is_batched(self); }

@@ -53,8 +53,9 @@ static px_status run_copy_kernel(const px_tensor *to, const px_tensor *from,
 
 static px_status copy_bytes(px_tensor *to, const px_tensor *from, bool non_blocking) {
   size_t item = px__item(to);
-  PX_TRY(px__copy_bytes(to->storage->block, (size_t)to->offset * item, from->storage->block,
-                        (size_t)from->offset * item, (size_t)to->numel * item, non_blocking));
+  PX_TRY(px__copy_bytes(to->storage->allocation, (size_t)to->offset * item,
+                        from->storage->allocation, (size_t)from->offset * item,
+                        (size_t)to->numel * item, non_blocking));
   return PX_OK;
 }
 
@@ -73,7 +74,7 @@ static bool prefers_byte_copy(const px_tensor *to, const px_tensor *from) {
 }
 
 bool px__overlap(const px_tensor *a, const px_tensor *b) {
-  if (a->storage->block != b->storage->block) return false;
+  if (a->storage->allocation != b->storage->allocation) return false;
   px_access x = px__access_of(a, true), y = px__access_of(b, false);
   return x.begin < y.end && y.begin < x.end;
 }
@@ -200,7 +201,7 @@ px_status px__tensor_contiguous(px_tensor **out, const px_tensor *self) {
 
 // Copies the bytes of a row-major tensor on any device to the host.
 static px_status read_bytes(const px_tensor *self, void *to, size_t bytes) {
-  px_allocation *from = self->storage->block, *host = NULL;
+  px_allocation *from = self->storage->allocation, *host = NULL;
   if (from->device.type == PX_CPU) {
     px_access access = px__access_of(self, false);
     PX_TRY(px__allocation_host_access("read", &access));
@@ -245,7 +246,7 @@ static px_status read_one(const void **out, void *buffer, const px_tensor *self)
       "calling .item() on a Tensor, please try to rewrite what you're doing with other "
       "operations. If error is occurring somewhere inside PyTorch internals, please file a bug "
       "report.");
-  const px_allocation *block = self->storage->block;
+  const px_allocation *allocation = self->storage->allocation;
   PX_SCOPED(px_tensor) resolved = NULL;
   if (PX_UNLIKELY(self->flags & PX_TENSOR_CONJ_NEG)) {
     PX_TRY(px__tensor_contiguous(&resolved, self));
@@ -253,14 +254,14 @@ static px_status read_one(const void **out, void *buffer, const px_tensor *self)
     *out = buffer;
     return PX_OK;
   }
-  if (PX_LIKELY(block->device.type == PX_CPU && block->data &&
-                !__atomic_load_n(&block->pending, __ATOMIC_ACQUIRE))) {
+  if (PX_LIKELY(allocation->device.type == PX_CPU && allocation->data &&
+                !__atomic_load_n(&allocation->pending, __ATOMIC_ACQUIRE))) {
     *out = px__tensor_at(self);
     return PX_OK;
   }
   PX_TRY(check_values(self));
-  PX_TRY(px__allocation_check_bounds(block, px__access_of(self, false).end));
-  PX_CHECK(block->data, PX_RUNTIME, "the tensor has no memory to read");
+  PX_TRY(px__allocation_check_bounds(allocation, px__access_of(self, false).end));
+  PX_CHECK(allocation->data, PX_RUNTIME, "the tensor has no memory to read");
   PX_TRY(read_bytes(self, buffer, px__item(self)));
   *out = buffer;
   return PX_OK;
@@ -304,7 +305,7 @@ px_status px_tensor_from_data(px_tensor **out, const void *data, int ndim, const
     // The copy only reads the caller's memory. It is pageable, so the copy has read it on return.
     px_allocation *host = NULL;
     PX_TRY(px__allocation_wrap(&host, (void *)data, bytes, px_cpu(), NULL, NULL));
-    px_status status = px__copy_bytes(made->storage->block, 0, host, 0, bytes, false);
+    px_status status = px__copy_bytes(made->storage->allocation, 0, host, 0, bytes, false);
     px__allocation_free(host);
     PX_TRY(status);
   }

@@ -33,7 +33,7 @@ static px_status extend_lifetime(px_tensor *tensor, void *native) {
   px_stream *current;
   PX_TRY(px_stream_current(&current, px__tensor_device(tensor)));
   PX_TRY(px_stream_take_over(current, native));
-  return px__allocation_record_stream(tensor->storage->block, current);
+  return px__allocation_record_stream(tensor->storage->allocation, current);
 }
 
 static void export_delete(px_dl_managed *self) {
@@ -68,10 +68,11 @@ static px_status prepare_export(px_stream **current, px_tensor *tensor) {
   *current = NULL;
   PX_CHECK(px__tensor_device(tensor).type != PX_META, PX_RUNTIME, "Cannot pack tensors on meta");
   if (tensor->numel)
-    PX_TRY(px__allocation_check_bounds(tensor->storage->block, px__access_of(tensor, true).end));
-  px__allocation_expose(tensor->storage->block);
+    PX_TRY(
+        px__allocation_check_bounds(tensor->storage->allocation, px__access_of(tensor, true).end));
+  px__allocation_expose(tensor->storage->allocation);
   if (!px_tensor_is_cuda(tensor))
-    return px__allocation_wait(tensor->storage->block, "dlpack", true);
+    return px__allocation_wait(tensor->storage->allocation, "dlpack", true);
   return px_stream_current(current, px__tensor_device(tensor));
 }
 
@@ -130,8 +131,8 @@ static px_tensor *origin_of(px_dl_managed *managed, uintptr_t at, size_t bytes, 
   px_tensor *tensor = managed->deleter == export_delete ? managed->manager_ctx : NULL;
   if (!tensor || px_dlpack_device(tensor).device_type != managed->dl_tensor.device.device_type)
     return NULL;
-  const px_allocation *block = tensor->storage->block;
-  uintptr_t start = (uintptr_t)block->data, end = start + block->bytes;
+  const px_allocation *allocation = tensor->storage->allocation;
+  uintptr_t start = (uintptr_t)allocation->data, end = start + allocation->bytes;
   bool within = at >= start && at <= end && bytes <= end - at;
   return within && (at - start) % px_dtype_size(dtype) == 0 ? tensor : NULL;
 }
@@ -141,7 +142,7 @@ static px_status import_own(px_tensor **out, px_dl_managed *managed, px_tensor *
   const px_dl_tensor *t = &managed->dl_tensor;
   px_storage *storage = origin->storage;
   PX_TRY(px__check_sizes(t->ndim, t->shape));
-  int64_t offset = (int64_t)((at - (uintptr_t)storage->block->data) / px_dtype_size(dtype));
+  int64_t offset = (int64_t)((at - (uintptr_t)storage->allocation->data) / px_dtype_size(dtype));
   PX_TRY(px__tensor_new(out, storage, dtype, t->ndim, t->shape, strides, offset));
   managed->deleter(managed);
   return PX_OK;

@@ -23,7 +23,7 @@ _Thread_local px__marks px__thread_marks = {0, PX_TENSOR_VIEW};
 
 unsigned px_tensor_marks(const px_tensor *self) { return self->flags; }
 
-px_site px_tensor_site(const px_tensor *made) { return px__site_of(made->storage->block); }
+px_site px_tensor_site(const px_tensor *made) { return px__site_of(made->storage->allocation); }
 
 // Flags beyond these are private to this layer.
 enum { ALL_MARKS = 2 * PX_MARK_FUNCTION_VIEW - 1 };

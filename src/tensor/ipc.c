@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device storages across processes: handles, and storages made from handles. passed.c keeps the
+// Device storages across processes: handles, and storages made from handles. ipc_counters.c keeps the
 // reference counts.
 #include "tensor/ipc_counters.h"
 #include "tensor/storage.h"
@@ -9,16 +9,16 @@ static void collect_for_memory(void) { px__ipc_references_collect(); }
 
 static px_status describe(px_storage_handle *out, px_storage *storage) {
   px_device_properties properties;
-  px_allocation *block = storage->block;
+  px_allocation *allocation = storage->allocation;
   px__ipc_reference *p;
   size_t offset;
-  PX_TRY(px_device_get_properties(&properties, block->device.index));
+  PX_TRY(px_device_get_properties(&properties, allocation->device.index));
   memcpy(out->device, properties.uuid, sizeof out->device);
-  out->bytes = block->bytes;
-  if (!block->bytes) return PX_OK;
+  out->bytes = allocation->bytes;
+  if (!allocation->bytes) return PX_OK;
   PX_TRY(px__ipc_reference_of_storage(&p, storage));
-  PX_TRY(px__allocation_share(&out->memory, &offset, block));
-  PX_TRY(px__allocation_record(p->event, block));
+  PX_TRY(px__allocation_share(&out->memory, &offset, allocation));
+  PX_TRY(px__allocation_record(p->event, allocation));
   PX_TRY(px_event_ipc_handle(&out->event, p->event));
   out->offset = offset;
   px__ipc_reference_send(out, p);
@@ -29,7 +29,7 @@ px_status px_storage_ipc_handle(px_storage_handle *out, px_storage *storage) {
   PX_GIVEN(out);
   PX_GIVEN(storage);
   *out = (px_storage_handle){.bytes = 0};
-  PX_CHECK(storage->block->device.type == PX_CUDA, PX_RUNTIME,
+  PX_CHECK(storage->allocation->device.type == PX_CUDA, PX_RUNTIME,
            "expected a device storage, got a CPU storage: share it with px_storage_fd");
   PX_TRY(px_device_init());
   px__reclaim_add(collect_for_memory);
@@ -52,15 +52,15 @@ px_status px_storage_ipc_collect(int64_t *left) {
 // memory. Two threads receiving the same handle concurrently may get two storages over the same
 // memory.
 static px_status receive(px_storage **out, px_storage *fresh, const px_storage_handle *handle) {
-  px_allocation *block;
+  px_allocation *allocation;
   px__ipc_reference *p;
   PX_TRY(px__ipc_reference_find(out, &p, handle));
   if (*out) return PX_OK;
   px__foreign foreign = {handle->memory, handle->offset, handle->bytes, px__ipc_reference_drop, p};
-  px_status status = px__allocation_open(&block, fresh->block->device.index, &foreign);
+  px_status status = px__allocation_open(&allocation, fresh->allocation->device.index, &foreign);
   if (status != PX_OK) return px__ipc_reference_drop(p), status;
   fresh->fixed = true;
-  px__ipc_reference_attach(fresh, block, p);
+  px__ipc_reference_attach(fresh, allocation, p);
   *out = px_retain(fresh);
   return PX_OK;
 }
@@ -91,7 +91,7 @@ px_status px_storage_from_ipc_handle(px_storage **out, const px_storage_handle *
              ? px__ipc_reference_take_back(&found, &event, fresh, handle)
              : receive(&found, fresh, handle));
   PX_TRY(wait_for_sender(handle, device, event));
-  px__ipc_reference_received(found->passed);  // last: a failed call may be repeated
+  px__ipc_reference_received(found->ipc_reference);  // last: a failed call may be repeated
   *out = PX_MOVE(found);
   return PX_OK;
 }

@@ -158,14 +158,14 @@ static px_status make_sent(px_storage *storage) {
   }
   p->storage = storage;
   p->next = sent;
-  sent = storage->passed = p;
+  sent = storage->ipc_reference = p;
   return PX_OK;
 }
 
 px_status px__ipc_reference_of_storage(px__ipc_reference **out, px_storage *storage) {
   pthread_mutex_lock(&lock);
-  px_status status = storage->passed ? PX_OK : make_sent(storage);
-  *out = storage->passed;
+  px_status status = storage->ipc_reference ? PX_OK : make_sent(storage);
+  *out = storage->ipc_reference;
   pthread_mutex_unlock(&lock);
   PX_TRY(status);
   PX_CHECK(!(*out)->from, PX_RUNTIME,
@@ -189,7 +189,7 @@ static void remove_sent(px__ipc_reference *p) {
 static void dispose(px__ipc_reference *list) {
   for (px__ipc_reference *next; list; list = next) {
     next = list->next;
-    px__allocation_free(list->block);
+    px__allocation_free(list->allocation);
     px_release(list->event);
     px__free(list);
   }
@@ -312,17 +312,17 @@ px_status px__ipc_reference_find(px_storage **out, px__ipc_reference **fresh,
 }
 
 // Replaces the allocation of a fresh storage and returns the old one. Lock held.
-static px_allocation *exchange(px_storage *fresh, px_allocation *block, px__ipc_reference *p) {
-  px_allocation *empty = fresh->block;
-  fresh->block = block;
-  fresh->passed = p;
+static px_allocation *exchange(px_storage *fresh, px_allocation *allocation, px__ipc_reference *p) {
+  px_allocation *empty = fresh->allocation;
+  fresh->allocation = allocation;
+  fresh->ipc_reference = p;
   p->storage = fresh;
   return empty;
 }
 
-void px__ipc_reference_attach(px_storage *fresh, px_allocation *block, px__ipc_reference *p) {
+void px__ipc_reference_attach(px_storage *fresh, px_allocation *allocation, px__ipc_reference *p) {
   pthread_mutex_lock(&lock);
-  px_allocation *empty = exchange(fresh, block, p);
+  px_allocation *empty = exchange(fresh, allocation, p);
   pthread_mutex_unlock(&lock);
   px__allocation_free(empty);
 }
@@ -340,7 +340,7 @@ px_status px__ipc_reference_take_back(px_storage **out, px_event **event, px_sto
     px_allocation *empty = NULL;
     pthread_mutex_lock(&lock);
     px__ipc_reference *p = find(sent, handle);
-    if (p && p->block) empty = exchange(fresh, p->block, p), p->block = NULL, kept--;
+    if (p && p->allocation) empty = exchange(fresh, p->allocation, p), p->allocation = NULL, kept--;
     *out = revive(p);
     if (*out) *event = px_retain(p->event);
     pthread_mutex_unlock(&lock);
@@ -351,17 +351,17 @@ px_status px__ipc_reference_take_back(px_storage **out, px_event **event, px_sto
 }
 
 // ---- destruction
-void px__passed_end(px_storage *storage, px_allocation *block_take) {
-  px__ipc_reference *p = storage->passed, *ended = NULL;
-  storage->passed = NULL;
+void px__ipc_reference_end(px_storage *storage, px_allocation *allocation_take) {
+  px__ipc_reference *p = storage->ipc_reference, *ended = NULL;
+  storage->ipc_reference = NULL;
   if (px_device_initialized()) {
     pthread_mutex_lock(&lock);
     p->storage = NULL;
     bool keeps = !p->from && is_referenced(p);
-    if (keeps) p->block = block_take, block_take = NULL, kept++;
+    if (keeps) p->allocation = allocation_take, allocation_take = NULL, kept++;
     if (!p->from && !keeps) remove_sent(ended = p), p->next = NULL;
     pthread_mutex_unlock(&lock);
   }
-  px__allocation_free(block_take);
+  px__allocation_free(allocation_take);
   dispose(ended);
 }

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Records of storages sent to or received from other processes (passed.c).
+// Records of storages sent to or received from other processes (ipc_counters.c).
 #pragma once
 #include "tensor/tensor_impl.h"
 
 typedef struct px__counters px__counters;
 struct px__ipc_reference {
   px__ipc_reference *next;
-  px_storage *storage;   // NULL: destroyed
-  px_allocation *block;  // sent and destroyed: the memory, held by other processes
-  px_event *event;       // sent: recorded before each message
-  px__counters *from;    // received: the sender's counters; sent: NULL
+  px_storage *storage;        // NULL: destroyed
+  px_allocation *allocation;  // sent and destroyed: the memory, held by other processes
+  px_event *event;            // sent: recorded before each message
+  px__counters *from;         // received: the sender's counters; sent: NULL
   uint64_t slot, serial;
 };
 
@@ -34,6 +34,6 @@ px_status px__ipc_reference_take_back(px_storage **out, px_event **event, px_sto
 px_status px__ipc_reference_find(px_storage **out, px__ipc_reference **fresh,
                                  const px_storage_handle *handle)
     __attribute__((warn_unused_result));
-void px__ipc_reference_attach(px_storage *fresh, px_allocation *block, px__ipc_reference *p);
+void px__ipc_reference_attach(px_storage *fresh, px_allocation *allocation, px__ipc_reference *p);
 void px__ipc_reference_drop(void *p);
 void px__ipc_reference_received(const px__ipc_reference *p);

@@ -159,7 +159,7 @@ static px_status add_contents(printer *p, const px_tensor *self, int indent) {
     px__text_add(&p->text, "[]");
     return PX_OK;
   }
-  if (!self->storage->block->data) {  // an outline
+  if (!self->storage->allocation->data) {  // an outline
     px__text_add(&p->text, "...");
     return PX_OK;
   }
@@ -189,7 +189,7 @@ static void device_suffix(char *text, const px_tensor *self) {
 }
 
 static void size_suffix(char *text, const px_tensor *self) {
-  bool empty = self->numel == 0, outline = !empty && !self->storage->block->data;
+  bool empty = self->numel == 0, outline = !empty && !self->storage->allocation->data;
   text[0] = 0;
   if (!outline && !(empty && self->ndim != 1)) return;
   char list[SUFFIX_TEXT / 2];
@@ -200,7 +200,7 @@ static void size_suffix(char *text, const px_tensor *self) {
 
 static void dtype_suffix(char *text, const px_tensor *self) {
   px_dtype dtype = (px_dtype)self->dtype;
-  bool shown = self->numel && self->storage->block->data;
+  bool shown = self->numel && self->storage->allocation->data;
   bool plain = shown && (dtype == PX_INT64 || dtype == PX_BOOL ||
                          dtype == px_dtype_to_complex(px_dtype_default()));
   text[0] = 0;

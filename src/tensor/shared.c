@@ -107,7 +107,7 @@ static px_status open_file(px__shared **out, int fd, size_t bytes, const char *n
 }
 
 // Makes the allocation over a mapping. Takes ownership of the reference, also on failure.
-static px_status block_over(px_allocation **out, px__shared *s, size_t bytes) {
+static px_status allocation_over(px_allocation **out, px__shared *s, size_t bytes) {
   px_status status = px__allocation_wrap(out, s->data, bytes, px_cpu(), release_mapping, s);
   if (status != PX_OK) release_mapping(s);
   return status;
@@ -116,10 +116,10 @@ static px_status block_over(px_allocation **out, px__shared *s, size_t bytes) {
 // Makes the storage over a file.
 static px_status storage_of(px_storage **out, int fd, size_t bytes, const char *name) {
   px__shared *s = NULL;
-  px_allocation *block = NULL;
+  px_allocation *allocation = NULL;
   PX_TRY(open_file(&s, fd, bytes, name));
-  PX_TRY(block_over(&block, s, bytes));
-  PX_TRY(px__storage_from_allocation(out, block, px__thread_cache_here));
+  PX_TRY(allocation_over(&allocation, s, bytes));
+  PX_TRY(px__storage_from_allocation(out, allocation, px__thread_cache_here));
   (*out)->shared = s;
   (*out)->fixed = true;
   return PX_OK;
@@ -133,18 +133,18 @@ px_status px_storage_from_fd(px_storage **out, int fd, size_t bytes) {
 
 // Moves a storage into a new file, and closes the descriptor.
 static px_status move_to(px_storage *storage, int fd, const char *name) {
-  px_allocation *old = storage->block, *block = NULL;
+  px_allocation *old = storage->allocation, *allocation = NULL;
   px__shared *s = NULL;
   px_status status = open_file(&s, fd, old->bytes, name);
   close(fd);
   if (status != PX_OK && name) shm_unlink(name);
-  if (status == PX_OK) status = block_over(&block, s, old->bytes);
-  if (status == PX_OK) status = px__copy_interruptible(block->data, old->data, old->bytes);
+  if (status == PX_OK) status = allocation_over(&allocation, s, old->bytes);
+  if (status == PX_OK) status = px__copy_interruptible(allocation->data, old->data, old->bytes);
   if (status != PX_OK) {
-    px__allocation_free(block);
+    px__allocation_free(allocation);
     return px_error_add_frame(status, __FILE__, __LINE__, __func__);
   }
-  PX_TRY(px__storage_replace(storage, block));
+  PX_TRY(px__storage_replace(storage, allocation));
   storage->shared = s;
   storage->fixed = true;
   return PX_OK;
@@ -153,10 +153,11 @@ static px_status move_to(px_storage *storage, int fd, const char *name) {
 static px_status share(px_storage *storage, bool by_name) {
   char name[PX__NAME_BYTES];
   int fd = -1;
-  px_allocation *block = storage->block;
-  if (storage->shared || block->device.type != PX_CPU) return PX_OK;
-  PX_TRY(px__allocation_wait(block, "share", false));
-  PX_TRY(by_name ? px__named_new(&fd, name, block->bytes) : px__file_new(&fd, block->bytes));
+  px_allocation *allocation = storage->allocation;
+  if (storage->shared || allocation->device.type != PX_CPU) return PX_OK;
+  PX_TRY(px__allocation_wait(allocation, "share", false));
+  PX_TRY(by_name ? px__named_new(&fd, name, allocation->bytes)
+                 : px__file_new(&fd, allocation->bytes));
   return move_to(storage, fd, by_name ? name : NULL);
 }
 
@@ -170,7 +171,7 @@ px_status px_storage_share_named(px_storage *storage) {
 }
 
 bool px_storage_is_shared(const px_storage *storage) {
-  return storage->shared || storage->block->device.type == PX_CUDA;
+  return storage->shared || storage->allocation->device.type == PX_CUDA;
 }
 
 bool px_storage_is_named(const px_storage *storage) {

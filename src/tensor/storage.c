@@ -6,22 +6,22 @@
 // until the storage is destroyed.
 struct px__replaced {
   px__replaced *next;
-  px_allocation *block;
+  px_allocation *allocation;
 };
 
 __attribute__((noinline, cold)) void px__storage_free_memory(px_storage *storage,
-                                                             px_allocation *block) {
-  if (storage->passed)
-    px__passed_end(storage, block);
+                                                             px_allocation *allocation) {
+  if (storage->ipc_reference)
+    px__ipc_reference_end(storage, allocation);
   else
-    px__allocation_free(block);
+    px__allocation_free(allocation);
 }
 
 // Frees replaced allocations, and ends the shrunk state.
 __attribute__((noinline, cold)) void px__storage_end_rare(px_storage *storage) {
   for (px__replaced *f = storage->replaced, *next; f; f = next) {
     next = f->next;
-    px__allocation_free(f->block);
+    px__allocation_free(f->allocation);
     px__free(f);
   }
   storage->replaced = NULL;
@@ -37,21 +37,21 @@ px_status px__storage_wrap(px_storage **out, void *data, size_t bytes, px_device
   PX_SCOPED(px_storage) made = NULL;
   *out = NULL;
   PX_TRY(px__storage_make(&made, NULL, px__thread_cache_here));
-  PX_TRY(px__allocation_wrap(&made->block, data, bytes, device, release, context));
+  PX_TRY(px__allocation_wrap(&made->allocation, data, bytes, device, release, context));
   made->fixed = true;
   *out = PX_MOVE(made);
   return PX_OK;
 }
 
-px_status px__storage_replace(px_storage *storage, px_allocation *block) {
-  px_allocation *old = storage->block;
+px_status px__storage_replace(px_storage *storage, px_allocation *allocation) {
+  px_allocation *old = storage->allocation;
   px__replaced *replaced = NULL;
   bool known = old->foreign && old->device.type == PX_CPU;
   if (known && PX_NEW(&replaced) != PX_OK) {
-    px__allocation_free(block);
+    px__allocation_free(allocation);
     return px_error_add_frame(PX_NOMEM, __FILE__, __LINE__, __func__);
   }
-  storage->block = block;
+  storage->allocation = allocation;
   if (replaced) {
     *replaced = (px__replaced){storage->replaced, old};
     storage->replaced = replaced;
@@ -68,7 +68,7 @@ static px_status block_like(px_allocation **out, const px_allocation *like, size
 
 // All tensors over the storage see the new memory, as in PyTorch.
 static px_status resize(px_storage *storage, size_t bytes) {
-  px_allocation *old = storage->block, *made = NULL;
+  px_allocation *old = storage->allocation, *made = NULL;
   size_t kept = bytes < old->bytes ? bytes : old->bytes;
   size_t whole = storage->unshrunk_bytes > old->bytes ? storage->unshrunk_bytes : old->bytes;
   bool was_shrunk = storage->unshrunk_bytes != 0, shrunk = bytes < whole;
@@ -86,7 +86,7 @@ static px_status resize(px_storage *storage, size_t bytes) {
 }
 
 px_status px__storage_grow(px_storage *storage, size_t bytes) {
-  if (bytes <= storage->block->bytes) return PX_OK;
+  if (bytes <= storage->allocation->bytes) return PX_OK;
   PX_CHECK(!storage->fixed, PX_RUNTIME, "Trying to resize storage that is not resizable");
   return resize(storage, bytes);
 }
@@ -94,24 +94,24 @@ px_status px__storage_grow(px_storage *storage, size_t bytes) {
 px_status px_storage_resize(px_storage *storage, size_t bytes) {
   PX_GIVEN(storage);
   PX_CHECK(!storage->fixed, PX_RUNTIME, "Trying to resize storage that is not resizable");
-  return bytes == storage->block->bytes ? PX_OK : resize(storage, bytes);
+  return bytes == storage->allocation->bytes ? PX_OK : resize(storage, bytes);
 }
 bool px_storage_resizable(const px_storage *storage) { return !storage->fixed; }
 
-size_t px_storage_bytes(const px_storage *storage) { return storage->block->bytes; }
-px_device px_storage_device(const px_storage *storage) { return storage->block->device; }
-bool px_storage_is_pinned(const px_storage *storage) { return storage->block->pinned; }
+size_t px_storage_bytes(const px_storage *storage) { return storage->allocation->bytes; }
+px_device px_storage_device(const px_storage *storage) { return storage->allocation->device; }
+bool px_storage_is_pinned(const px_storage *storage) { return storage->allocation->pinned; }
 
 void *px_storage_data(const px_storage *storage) {
-  px__allocation_expose(storage->block);
-  return storage->block->data;
+  px__allocation_expose(storage->allocation);
+  return storage->allocation->data;
 }
 
 px_status px_storage_pin(px_storage **out, px_storage *storage) {
   PX_GIVEN(out);
   PX_GIVEN(storage);
   *out = NULL;
-  px_allocation *from = storage->block, *pinned = NULL;
+  px_allocation *from = storage->allocation, *pinned = NULL;
   PX_CHECK(from->device.type == PX_CPU, PX_TYPE,
            "cannot pin 'torch.cuda.UntypedStorage' only CPU memory can be pinned");
   if (from->pinned) {

@@ -8,43 +8,43 @@
 // storage.c. free_memory frees an allocation, possibly held by other processes. end_rare handles
 // rare members.
 extern PX__HIDDEN const px_class px__storage_class;
-void px__storage_free_memory(px_storage *storage, px_allocation *block_take);
+void px__storage_free_memory(px_storage *storage, px_allocation *allocation_take);
 void px__storage_end_rare(px_storage *storage);
 
-static inline px_status px__storage_make(px_storage **out, px_allocation *block,
+static inline px_status px__storage_make(px_storage **out, px_allocation *allocation,
                                          px__thread_cache *here) {
   *out = px__object_list_pop(here, PX__OBJECT_LIST_STORAGE);
   if (PX_UNLIKELY(!*out)) {
     PX_TRY(PX_NEW(out));
     px__object_init(*out, &px__storage_class);
   }
-  (*out)->block = block;
+  (*out)->allocation = allocation;
   return PX_OK;
 }
 
 // Takes ownership of the allocation, also on failure.
-static inline px_status px__storage_from_allocation(px_storage **out, px_allocation *block_take,
+static inline px_status px__storage_from_allocation(px_storage **out, px_allocation *allocation_take,
                                                     px__thread_cache *here) {
-  px_status status = px__storage_make(out, block_take, here);
+  px_status status = px__storage_make(out, allocation_take, here);
   if (PX_LIKELY(status == PX_OK)) return PX_OK;
-  px__allocation_free(block_take);
+  px__allocation_free(allocation_take);
   return px_error_add_frame(status, __FILE__, __LINE__, __func__);
 }
 
 static inline px_status px__storage_new(px_storage **out, size_t bytes, px_device device,
                                         px__thread_cache *here) {
-  px_allocation *block = NULL;
+  px_allocation *allocation = NULL;
   *out = NULL;
-  PX_TRY(px__allocation_new(&block, bytes, device));
-  return px__storage_from_allocation(out, block, here);
+  PX_TRY(px__allocation_new(&allocation, bytes, device));
+  return px__storage_from_allocation(out, allocation, here);
 }
 
 // Destroys an unreferenced storage and leaves it in the state expected by px__storage_make.
 static inline void px__storage_end(px_storage *storage, px__thread_cache *here) {
-  if (PX_UNLIKELY(storage->passed != NULL))
-    px__storage_free_memory(storage, storage->block);
+  if (PX_UNLIKELY(storage->ipc_reference != NULL))
+    px__storage_free_memory(storage, storage->allocation);
   else
-    px__allocation_free(storage->block);
+    px__allocation_free(storage->allocation);
   if (PX_UNLIKELY(storage->replaced || storage->unshrunk_bytes)) px__storage_end_rare(storage);
   storage->version = 0;
   storage->fixed = false;

@@ -234,14 +234,14 @@ px_status px_tensor_empty_pinned(px_tensor **out, int ndim, const int64_t *sizes
   PX_GIVEN(out);
   PX_GIVEN_N(sizes, ndim);
   size_t bytes;
-  px_allocation *block;
+  px_allocation *allocation;
   px_storage *storage;
   *out = NULL;
   PX_TRY(resolve_dtype(&dtype));
   PX_TRY(px__check_sizes(ndim, sizes));
   PX_TRY(px__row_major_bytes(&bytes, ndim, sizes, dtype));
-  PX_TRY(px__allocation_new_pinned(&block, bytes));
-  PX_TRY(px__storage_from_allocation(&storage, block, px__thread_cache_here));
+  PX_TRY(px__allocation_new_pinned(&allocation, bytes));
+  PX_TRY(px__storage_from_allocation(&storage, allocation, px__thread_cache_here));
   PX_TRY(px__tensor_over(out, storage, ndim, sizes, NULL, dtype));
   return PX_OK;
 }
@@ -329,7 +329,7 @@ int64_t px_tensor_size(const px_tensor *self, int dim) {
 
 // Empty tensors are never pinned.
 bool px_tensor_is_pinned(const px_tensor *self) {
-  return self->storage->block->pinned && self->storage->block->bytes != 0;
+  return self->storage->allocation->pinned && self->storage->allocation->bytes != 0;
 }
 
 bool px_tensor_is_parameter(const px_tensor *self) {
@@ -358,13 +358,13 @@ void px_tensor_bump_version(px_tensor *self) {
 
 // False if the storage was shrunk below the tensor's end.
 static bool in_bounds(const px_tensor *self) {
-  const px_allocation *block = self->storage->block;
-  return !block->irregular || px__access_of(self, false).end <= block->bytes;
+  const px_allocation *allocation = self->storage->allocation;
+  return !allocation->irregular || px__access_of(self, false).end <= allocation->bytes;
 }
 
 void *px_tensor_data(const px_tensor *self) {
   if (px__is_batched(self)) return NULL;
-  px__allocation_expose(self->storage->block);
+  px__allocation_expose(self->storage->allocation);
   return self->numel && in_bounds(self) ? px__tensor_at(self) : NULL;
 }
 
@@ -374,9 +374,9 @@ px_status px_tensor_host_data(void **out, const px_tensor *self) {
   *out = NULL;
   PX_TRY(px__check_not_batched(self));
   if (px__tensor_device(self).type != PX_CPU) return PX_OK;
-  PX_TRY(px__allocation_wait(self->storage->block, "data", true));
+  PX_TRY(px__allocation_wait(self->storage->allocation, "data", true));
   if (self->numel)
-    PX_TRY(px__allocation_check_bounds(self->storage->block, px__access_of(self, true).end));
+    PX_TRY(px__allocation_check_bounds(self->storage->allocation, px__access_of(self, true).end));
   *out = px__tensor_at(self);
   return PX_OK;
 }
@@ -402,6 +402,6 @@ px_status px_tensor_record_stream(px_tensor *self, px_stream *stream) {
   PX_CHECK(px_tensor_is_cuda(self), PX_UNIMPLEMENTED,
            "Could not run 'aten::record_stream' with arguments from the 'CPU' backend. "
            "'aten::record_stream' is only available for these backends: [CUDA].");
-  PX_TRY(px__allocation_record_stream(self->storage->block, stream));
+  PX_TRY(px__allocation_record_stream(self->storage->allocation, stream));
   return PX_OK;
 }

@@ -6,15 +6,15 @@
 #include "phlox/tensor.h"
 
 typedef struct px__shared px__shared;                // shared.c
-typedef struct px__ipc_reference px__ipc_reference;  // passed.c
+typedef struct px__ipc_reference px__ipc_reference;  // ipc_counters.c
 typedef struct px__replaced px__replaced;            // storage.c
 struct px_storage {
   px_object head;
-  px_allocation *block;
+  px_allocation *allocation;
   uint64_t version;           // shared by all tensors over the storage, except aliases
   bool fixed;                 // external or shared memory: cannot be resized
   px__shared *shared;         // the allocation's memory file, or NULL
-  px__ipc_reference *passed;  // device memory: its IPC reference counts, or NULL
+  px__ipc_reference *ipc_reference;  // device memory: its IPC reference counts, or NULL
   px__replaced *replaced;     // replaced allocations with addresses still in use
   size_t unshrunk_bytes;      // shrunk storages: the largest previous size in bytes; else 0
 };
@@ -77,10 +77,12 @@ struct px_tensor {
   int64_t own[2 * PX__OWN_DIMS];
 };
 
-static inline px_device px__tensor_device(const px_tensor *t) { return t->storage->block->device; }
+static inline px_device px__tensor_device(const px_tensor *t) {
+  return t->storage->allocation->device;
+}
 // The number of batched tensors (batched.c), active vmaps, and threads with a dispatch hook in the
 // process. If it is 0, calls skip the checks for them.
-extern int px__calls_differ;  // atomic
+extern int px__special_calls;  // atomic
 static inline bool px__is_batched(const px_tensor *t) {
   return PX_UNLIKELY((t->flags & PX_TENSOR_BATCHED) != 0);
 }
@@ -111,8 +113,9 @@ static inline bool px__has_sizes(const px_tensor *t, int ndim, const int64_t *si
 }
 static inline size_t px__item(const px_tensor *t) { return px__dtype_bytes[t->dtype]; }
 static inline void *px__tensor_at(const px_tensor *t) {
-  return t->storage->block->data ? (char *)t->storage->block->data + (size_t)t->offset * px__item(t)
-                                 : NULL;
+  return t->storage->allocation->data
+             ? (char *)t->storage->allocation->data + (size_t)t->offset * px__item(t)
+             : NULL;
 }
 
 // Make a tensor over `storage` with unchecked geometry and the flags px__thread_marks.fresh.
@@ -142,10 +145,10 @@ px_status px__storage_wrap(px_storage **out, void *data, size_t bytes, px_device
                            void (*release)(void *), void *context)
     __attribute__((warn_unused_result));
 // Replaces a storage's allocation. Takes ownership of the new one, also on failure.
-px_status px__storage_replace(px_storage *storage, px_allocation *block_take)
+px_status px__storage_replace(px_storage *storage, px_allocation *allocation_take)
     __attribute__((warn_unused_result));
 // Destroys the record of a storage shared with other processes, and frees or keeps its allocation.
-void px__passed_end(px_storage *storage, px_allocation *block_take);
+void px__ipc_reference_end(px_storage *storage, px_allocation *allocation_take);
 // Grows a storage to at least `bytes`, preserving its contents. PX_RUNTIME for external memory.
 px_status px__storage_grow(px_storage *storage, size_t bytes) __attribute__((warn_unused_result));
 // px__check_sizes fails with PX_RUNTIME for a negative size or too many dimensions.
@@ -242,9 +245,10 @@ void px__tensor_gaps(px__gap *gaps, const px_tensor *t);  // byte ranges skipped
 static inline px_access px__access_of(const px_tensor *t, bool write) {
   size_t item = px__item(t), begin = (size_t)t->offset * item;
   if (PX_LIKELY(t->contiguous))
-    return (px_access){t->storage->block, begin, begin + (size_t)t->numel * item, write, {{0}}};
+    return (px_access){
+        t->storage->allocation, begin, begin + (size_t)t->numel * item, write, {{0}}};
   size_t bytes = (size_t)px__tensor_reach(t) * item;
-  px_access access = {t->storage->block, begin, begin + bytes, write, {{0}}};
+  px_access access = {t->storage->allocation, begin, begin + bytes, write, {{0}}};
   if (PX_UNLIKELY(__atomic_load_n(&px__race_on, __ATOMIC_RELAXED) != 0))
     px__tensor_gaps(access.gaps, t);
   return access;
@@ -252,7 +256,8 @@ static inline px_access px__access_of(const px_tensor *t, bool write) {
 // True if t's access need not be recorded: on the CPU it matters only during a pending copy to or
 // from the allocation.
 static inline bool px__access_untracked(px_device device, const px_tensor *t) {
-  return device.type == PX_CPU && !__atomic_load_n(&t->storage->block->pending, __ATOMIC_ACQUIRE);
+  return device.type == PX_CPU &&
+         !__atomic_load_n(&t->storage->allocation->pending, __ATOMIC_ACQUIRE);
 }
 // Adds t's access to those of a launch.
 static inline void px__note_access(px_access *accesses, int *count, px_device device,

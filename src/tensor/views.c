@@ -8,7 +8,7 @@ enum { SIZES_TEXT = 512 };
 static px_status check_bounds(const px_storage *storage, px_dtype dtype, int ndim,
                               const int64_t *sizes, const int64_t *strides, int64_t offset) {
   char a[SIZES_TEXT], b[SIZES_TEXT];
-  size_t needed, held = storage->block->bytes;
+  size_t needed, held = storage->allocation->bytes;
   PX_TRY(px__extent_bytes(&needed, ndim, sizes, strides, offset, dtype));
   PX_CHECK(needed <= held, PX_RUNTIME,
            "setStorage: sizes %s, strides %s, storage offset %lld, and itemsize %zu requiring a "

@@ -7,7 +7,7 @@
 // on the physical tensor (src/call/batch.c), and element accesses are rejected here.
 #include "tensor/tensor_impl.h"
 
-int px__calls_differ;
+int px__special_calls;
 px_status (*px__batched_view)(px_tensor **out, px_tensor *physical, int level, int ndim,
                               const int64_t *sizes, const int64_t *strides, int64_t offset);
 
@@ -19,13 +19,13 @@ void px__batched_over(px_tensor *self, px_tensor *physical, int level) {
   if (before)
     px_release(before);
   else
-    __atomic_add_fetch(&px__calls_differ, 1, __ATOMIC_RELAXED);
+    __atomic_add_fetch(&px__special_calls, 1, __ATOMIC_RELAXED);
 }
 
 void px__batched_end(px_tensor *self) {
   px_tensor *physical = self->physical;
   self->physical = NULL;  // headers are reused
-  __atomic_sub_fetch(&px__calls_differ, 1, __ATOMIC_RELAXED);
+  __atomic_sub_fetch(&px__special_calls, 1, __ATOMIC_RELAXED);
   px_release(physical);
 }
 

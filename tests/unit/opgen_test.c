@@ -304,7 +304,7 @@ PX_TEST(layers_become_direct_calls) {
   show("X", GOOD LAYER_OF("  param w [size, 2] = zeros() if size > 1\n"
                           "  forward x(input, x(w, 2), alpha=size) if training else input\n"));
   CHECK_EQ(status, 0);
-  CHECK(strstr(text, "if (px__wanted(self, \"w\", px_value_int(size) > 1)) {"));
+  CHECK(strstr(text, "if (px__has_tensor(self, \"w\", px_value_int(size) > 1)) {"));
   CHECK(strstr(text, "if (self->training) {"));
   CHECK(strstr(text, "return px_x(out, inputs[0], t2, px_value_scalar(size));"));
   CHECK(strstr(text, "#define px_x_new(out_, ...)"));

@@ -260,7 +260,7 @@ PX_TEST(a_new_tensor_has_nothing_of_one_that_ended) {
       CHECK(!t->version && !t->base && !t->autograd && !t->user && !t->physical);
       CHECK(!t->offset && !t->own_version && !t->flags && t->sizes == t->own && t->contiguous);
       CHECK(!t->storage->version && !t->storage->fixed && !t->storage->shared);
-      CHECK(!t->storage->block->foreign && !t->storage->block->irregular);
+      CHECK(!t->storage->allocation->foreign && !t->storage->allocation->irregular);
       CHECK_EQ(t->head.refs, 1);
       CHECK_EQ(t->storage->head.refs, 1);
     }

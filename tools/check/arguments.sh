@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Checks that arguments are accessed by name, not by index: in run functions, rules, gradient functions, kernels and layers (ops/GRAMMAR.md,
-# "Arguments in C"), and in functions called from Python (EXT_ARGS, EXT_PLACES). In code for any op, the first argument is PX__SELF. The first
+# "Arguments in C"), and in functions called from Python (EXT_ARGS, EXT_UNPACK_ARGS). In code for any op, the first argument is PX__SELF. The first
 # operand of a launch is its result. Array declarations are excluded.
 set -u
 cd "$(dirname "$0")/../.."

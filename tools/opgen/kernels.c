@@ -363,21 +363,21 @@ static void write_near(FILE *to, const stamp *s, const rewriter *w, const char *
   bool own = other && w->form && !strcmp(s->suffix, "f32");
   fprintf(to, "    PX__CPU_FAR(%s)\n", s->c);
   if (own)
-    fprintf(to, "    PX__CPU_ASIDE(%s)\n    PX__CPU_OWN_FIRST(%s, pow, self, %s)\n", result,
+    fprintf(to, "    PX__CPU_BUFFERED(%s)\n    PX__CPU_AVX512_FIRST(%s, pow, self, %s)\n", result,
             s->suffix, other);
   else if (other)
-    fprintf(to, "    PX__CPU_ASIDE(%s)\n    PX__CPU_PLAIN_FIRST(%s, %s, pow, self, %s)\n", result,
-            s->c, s->suffix, other);
+    fprintf(to, "    PX__CPU_BUFFERED(%s)\n    PX__CPU_PLAIN_FIRST(%s, %s, pow, self, %s)\n",
+            result, s->c, s->suffix, other);
   const char *each =
-      other ? "if (!plain_) PX__CPU_EACH_PLACE" : og_format("PX__CPU_EACH_ASIDE(%s)", result);
+      other ? "if (!plain_) PX__CPU_EACH_LANE" : og_format("PX__CPU_EACH_BUFFERED(%s)", result);
   if (!own) fprintf(to, "    %s { %sPX__CPU_SET(%s, %s) }\n", each, names, result, near);
   const char *unless = other ? "if (!done_) " : "";
   if (w->twice)
-    fprintf(to, "    %s{ PX__CPU_AGAIN_AT_ONCE(%s, K_far_%s, %s, %s) }\n", unless, result,
+    fprintf(to, "    %s{ PX__CPU_RECOMPUTE_BLOCK(%s, K_far_%s, %s, %s) }\n", unless, result,
             s->suffix, names, w->out);
   else
-    fprintf(to, "    %s{ PX__CPU_AGAIN(%s, K_far_%s, %sPX__CPU_SET(%s, %s)) }\n", unless, result,
-            s->suffix, names, result, w->out);
+    fprintf(to, "    %s{ PX__CPU_RECOMPUTE(%s, K_far_%s, %sPX__CPU_SET(%s, %s)) }\n", unless,
+            result, s->suffix, names, result, w->out);
 }
 static void write_blocks(FILE *to, const stamp *s, const rewriter *w, const char *result,
                          const char *loads, const char *names) {
@@ -388,7 +388,7 @@ static void write_blocks(FILE *to, const stamp *s, const rewriter *w, const char
   if (w->has_near)
     write_near(to, s, w, result, names, first.out);
   else if (w->form && w->own)
-    fprintf(to, "    PX__CPU_EACH_OWN(%s, %s, %s, self)\n", s->c, s->suffix, w->own);
+    fprintf(to, "    PX__CPU_EACH_AVX512(%s, %s, %s, self)\n", s->c, s->suffix, w->own);
   else if (w->plain)
     fprintf(to, "    PX__CPU_EACH_PLAIN(%s, %s, %s, self)\n", s->c, s->suffix, w->plain);
   else
@@ -435,20 +435,20 @@ static void write_easy_powers(FILE *to, const og_op *op, const stamp *s, const r
     int tensor = op->result_count + i;
     bool one = !strcmp(name, "exponent") || (still && strcmp(name, "self") != 0);
     const char *taken =
-        og_format("%s(%s, %s, %d) ", one ? "PX__CPU_ONE" : "PX__CPU_NEXT", s->c, name, tensor);
+        og_format("%s(%s, %s, %d) ", one ? "PX__CPU_SCALAR" : "PX__CPU_NEXT", s->c, name, tensor);
     *(one ? &ones : &names) = og_format("%s%s", one ? ones : names, taken);
     if (!one) ones = og_format("%sPX__CPU_FROM(%d); ", ones, tensor);
     steps = og_format("%s && s_[%d] == %s", steps, tensor,
                       one ? "0" : og_format("(int64_t)sizeof(%s)", s->c));
   }
   if (!still && !strcmp(s->suffix, "c64") && !strcmp(op->expr.text, "pow(self, exponent)")) {
-    fprintf(to, "  if (PX__CPU_STEP(%s, 0)%s) {\n    PX__CPU_ONE(%s, exponent, 2)\n", s->c, steps,
-            s->c);
+    fprintf(to, "  if (PX__CPU_IS_CONTIGUOUS(%s, 0)%s) {\n    PX__CPU_SCALAR(%s, exponent, 2)\n",
+            s->c, steps, s->c);
     fprintf(to, "    if (exponent == 2) {\n      k_square_row_c64(p_, s_, n_);\n");
     fprintf(to, "      return;\n    }\n  }\n");
     return;
   }
-  fprintf(to, "  if (PX__CPU_STEP(%s, 0)%s) {\n    %s\n", s->c, steps, ones);
+  fprintf(to, "  if (PX__CPU_IS_CONTIGUOUS(%s, 0)%s) {\n    %s\n", s->c, steps, ones);
   fprintf(to, "    const %s power_ = %s;\n", s->c, power);
   size_t count = s->suffix[0] == 'c' ? 1 : s->suffix[0] == 'f' ? sizeof easy / sizeof *easy : 4;
   for (size_t i = 0; i < count; i++) {
@@ -489,9 +489,9 @@ static bool write_part_row(FILE *to, const og_op *op, const stamp *s) {
     if (strcmp(op->expr.text, part_rows[i].expr) != 0) continue;
     if (suffix && strcmp(suffix, s->suffix) != 0) continue;
     const char *args = "(char *const *p_, const int64_t *s_, int64_t n_, const px_launch *l)";
-    const char *loop =
-        og_format("  PX__CPU_PARTS_ROW%d(%s, %s, %s)\n", part_rows[i].operands, s->suffix,
-                  part_rows[i].name, og_has(op, OG_W_realresult) ? "k_reals" : "k_together");
+    const char *loop = og_format("  PX__CPU_PARTS_ROW%d(%s, %s, %s)\n", part_rows[i].operands,
+                                 s->suffix, part_rows[i].name,
+                                 og_has(op, OG_W_realresult) ? "k_store_reals" : "k_store_parts");
     const char *name = og_format("row_%s_%s", op->name, s->suffix);
     fprintf(to, "PX__CPU_WIDE static bool %s_wide%s {\n%s  return true;\n}\n", name, args, loop);
     fprintf(to, "static void %s%s {\n  PX__CPU_IF_WIDE(%s_wide, %d, %s)\n%s}\n", name, args, name,
@@ -513,7 +513,8 @@ static void write_by_one(FILE *to, const og_op *op, const stamp *s, const rewrit
                      s->suffix);
   if (!name || (strcmp(s->suffix, "i32") != 0 && strcmp(s->suffix, "i64") != 0)) return;
   fprintf(to,
-          "  if (PX__CPU_STEP(%s, 0) && PX__CPU_STEP(%s, 1) && s_[2] == 0 && %s(p_, n_)) return;\n",
+          "  if (PX__CPU_IS_CONTIGUOUS(%s, 0) && PX__CPU_IS_CONTIGUOUS(%s, 1) && s_[2] == 0 && "
+          "%s(p_, n_)) return;\n",
           s->c, s->c, name);
 }
 

@@ -66,11 +66,12 @@ static void write_check(context *x, const og_field *f) {
   const char *test = og_test(c.test, name_of, x);
   if (!strcmp(c.code, "WARN"))
     fprintf(x->to,
-            "  if (self->stage < PX__FILLS && !(%s))\n    PX_TRY(px_warn(PX_WARN_USER, \"%%s\",\n",
+            "  if (self->stage < PX__MATERIALIZES && !(%s))\n    PX_TRY(px_warn(PX_WARN_USER, "
+            "\"%%s\",\n",
             test);
   else
     fprintf(x->to, "  PX_CHECK(%s, PX_%s, \"%%s\",\n", test, c.code);
-  fprintf(x->to, "           px__filled(self, %s, (char[PX__TEXT]){0}, PX__TEXT))%s;\n",
+  fprintf(x->to, "           px__expand_template(self, %s, (char[PX__TEXT]){0}, PX__TEXT))%s;\n",
           og_quote(c.text), strcmp(c.code, "WARN") ? "" : ")");
 }
 
@@ -206,7 +207,7 @@ static void write_each(context *x) {
     if (!own->each || own->buffer) og_die(own->place, "%s is none of each", own->name);
     fprintf(x->to, "%spx_tensor *own_%s = NULL;\n", indent, own->id);
     fprintf(x->to, "%ssnprintf(name, sizeof name, %s);\n", indent, name_arguments(x, own));
-    fprintf(x->to, "%sif (px__wanted(self, name, %s)) {\n", indent,
+    fprintf(x->to, "%sif (px__has_tensor(self, name, %s)) {\n", indent,
             own->condition ? og_test(own->condition, name_of, x) : "true");
     write_sizes(x, own);
     fprintf(x->to, "    PX_TRY(px__add_parameter(&own_%s, self, name, ndim, sizes));\n", own->id);
@@ -241,7 +242,7 @@ static void write_own(context *x, const og_own *own) {
   }
   fprintf(x->to, "  px_tensor *own_%s = NULL;\n", own->name);
   if (own->condition)
-    fprintf(x->to, "  if (px__wanted(self, \"%s\", %s)) {\n", own->name,
+    fprintf(x->to, "  if (px__has_tensor(self, \"%s\", %s)) {\n", own->name,
             og_test(own->condition, name_of, x));
   else
     fprintf(x->to, "  {\n");

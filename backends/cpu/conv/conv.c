@@ -744,7 +744,8 @@ static int compute_of(const px_operand *weight, const px_operand *results, int64
 // `channels_last` require row-major weights.
 static void *weights_of(conv *t, px__dense *d, const px_operand *o) {
   t->weight_channels_last = (t->dtype != PX_FLOAT32 || t->channels_last) && o->dtype == t->dtype &&
-                            !o->immediate && px__operand_last(o) && !px__operand_row_major(o);
+                            !o->immediate && px__operand_channels_last(o) &&
+                            !px__operand_row_major(o);
   if (t->weight_channels_last) return o->data;
   return t->mode == 'w' ? px__dense_out(d, o, t->dtype) : px__dense_in(d, o, t->dtype);
 }
@@ -763,7 +764,7 @@ static bool are_channels_last(const px_operand *source, const px_operand *result
                               int dtype) {
   const px_operand *both[] = {source, result};
   for (int i = 0; i < 2; i++)
-    if (both[i]->dtype != dtype || both[i]->immediate || !px__operand_last(both[i]) ||
+    if (both[i]->dtype != dtype || both[i]->immediate || !px__operand_channels_last(both[i]) ||
         px__operand_row_major(both[i]))
       return false;
   return dtype != PX_BFLOAT16 && px__conv_fills_lanes(results);

@@ -50,7 +50,7 @@ typedef struct few {
 
 static bool is_supported(const px_operand *o) {
   return o->dtype == PX_FLOAT32 && !o->immediate &&
-         (px__operand_row_major(o) || px__operand_last(o));
+         (px__operand_row_major(o) || px__operand_channels_last(o));
 }
 static image image_of(const px_operand *o, int64_t c, int64_t d, int64_t h, int64_t w) {
   int64_t all = d * h * w;
@@ -258,12 +258,13 @@ static bool is_faster(const conv *t, bool last) {
   return pixel_count <= MAX_PIXELS && pixel_count * each <= t->oc;
 }
 static bool all_last(const px_operand *source, const px_operand *weight, const px_operand *result) {
-  return px__operand_last(source) && px__operand_last(weight) && px__operand_last(result);
+  return px__operand_channels_last(source) && px__operand_channels_last(weight) &&
+         px__operand_channels_last(result);
 }
 
 bool px__conv_few(conv *t, const px_operand *source, const px_operand *weight,
                   const px_operand *bias, const px_operand *result) {
-  bool biased = bias && px__operand_given(bias);
+  bool biased = bias && px__operand_present(bias);
   bool supported_bias =
       !biased || (bias->dtype == PX_FLOAT32 && !bias->immediate && px__operand_row_major(bias));
   if (!is_supported(source) || !is_supported(weight) || !is_supported(result) || !supported_bias)

@@ -4,7 +4,7 @@
 
 #include "cpu/vector/load_store.h"
 #include "cpu/convert/convert.h"
-#include "cpu/convert/copy.h"
+#include "cpu/loop/copy.h"
 #include "cpu/threads/threads.h"
 
 #include <stddef.h>
@@ -171,7 +171,7 @@ static __attribute__((noinline)) void *open_copy(px__dense *d, const px_operand 
 static inline void *open_operand(px__dense *d, const px_operand *o, int dtype, bool read,
                                  bool write) {
   static max_align_t empty;  // memset and memcpy require a valid address even for 0 bytes
-  if (d->failed || !o || !px__operand_given(o)) return NULL;
+  if (d->failed || !o || !px__operand_present(o)) return NULL;
   if (o->dtype != dtype || !px__operand_row_major(o)) return open_copy(d, o, dtype, read, write);
   return o->data ? o->data : &empty;
 }

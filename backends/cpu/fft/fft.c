@@ -144,14 +144,14 @@ static void run_pass(const px_launch *l, pass *p, const px_operand *from, const 
   align(p);
   int64_t pieces = 1;
   for (int i = 0; i < p->outer_count; i++) pieces *= p->outer[i].n;
-  p->plan = px__fftw_take(&p->shape, p->in, p->out);
-  p->tail_plan = px__fftw_take(&p->tail, p->in, p->out);
+  p->plan = px__fftw_acquire(&p->shape, p->in, p->out);
+  p->tail_plan = px__fftw_acquire(&p->tail, p->in, p->out);
   if (p->plan && p->tail_plan)
     px__cpu_parallel(pieces, 1, run_pieces, p);
   else
     px_kernel_fault(l, PX_FAULT_NOMEM, (int64_t)sizeof(px__fft_shape), 0, 0);
-  px__fftw_give(p->plan);
-  px__fftw_give(p->tail_plan);
+  px__fftw_release(p->plan);
+  px__fftw_release(p->tail_plan);
 }
 
 // ---- kernels

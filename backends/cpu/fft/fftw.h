@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Interface to FFTW for the FFT kernels.
 //
-// The library is loaded on first use (src/device/open/fftw.c), before such a kernel launches. Plans are
-// created under a lock, as FFTW requires; any number of threads may execute a plan. Recent plans
-// are cached by shape.
+// The library is loaded on first use (src/device/open/fftw.c), before such a kernel launches. Plans
+// are created under a lock, as FFTW requires; any number of threads may execute a plan. Recent
+// plans are cached by shape.
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -51,7 +51,7 @@ typedef struct px__fft_plan px__fft_plan;
 // FFTW's alignment of an address.
 int px__fftw_alignment(bool wide, void *at);
 // Returns a plan for these addresses, or others with the same alignment; NULL if FFTW has none or
-// out of memory. The caller owns it until px__fftw_give.
-px__fft_plan *px__fftw_take(const px__fft_shape *shape, void *in, void *out);
+// out of memory. The caller owns it until px__fftw_release.
+px__fft_plan *px__fftw_acquire(const px__fft_shape *shape, void *in, void *out);
 void px__fftw_run(const px__fft_plan *plan, void *in, void *out);
-void px__fftw_give(px__fft_plan *plan);
+void px__fftw_release(px__fft_plan *plan);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Interface to LAPACK and BLAS for the linear algebra kernels.
 //
-// The library is loaded on first use (src/device/open/lapack.c), before such a kernel launches, and the
-// function pointers never change afterwards. Names and arguments follow Fortran: numbers by
+// The library is loaded on first use (src/device/open/lapack.c), before such a kernel launches, and
+// the function pointers never change afterwards. Names and arguments follow Fortran: numbers by
 // address, matrices column-major, and the length of each text after all arguments.
 #pragma once
 #include <stdbool.h>
@@ -24,9 +24,9 @@ static inline void px__int_put(px__int *row, int k, int value) {
     ((int *)(void *)row)[k] = value;
 }
 // Limits the library to n threads for calls from this thread, if it supports that. Returns the
-// state for px__lapack_unlimit.
+// state for px__lapack_restore_limit.
 int px__lapack_limit(int n);
-void px__lapack_unlimit(int before);
+void px__lapack_restore_limit(int before);
 
 // XX(member, name for real types, name for complex types, parameters) for elements of type T with
 // parts of type R. REAL(x) and COMPLEX(x) are parameters of only one kind.

@@ -66,7 +66,7 @@ static void run_piece(void *context, int64_t begin, int64_t end) {
 static void run_alone(void *context, int64_t begin, int64_t end) {
   int before = px__lapack_limit(1);
   run_piece(context, begin, end);
-  px__lapack_unlimit(before);
+  px__lapack_restore_limit(before);
 }
 
 px_status px__matrices_run(px__matrices *t, int64_t count, double cost) {
@@ -76,7 +76,7 @@ px_status px__matrices_run(px__matrices *t, int64_t count, double cost) {
     run_piece(t, 0, 1);  // the library may use its own threads
   else
     px__cpu_parallel(count, grain, run_alone, t);
-  px__lapack_unlimit(before);
+  px__lapack_restore_limit(before);
   if (t->failed) px_kernel_fault(t->l, PX_FAULT_NOMEM, (int64_t)t->workspace, 0, 0);
   return PX_OK;
 }

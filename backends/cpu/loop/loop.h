@@ -64,16 +64,16 @@ bool px__cpu_wide_broadcast(px__cpu_wide_row row, char *const *p, const int64_t 
   _Generic((T){0}, bool \
            : *(const uint8_t *)(const void *)(at) != 0, default \
            : *(const T *)(const void *)(at))
-#define PX__CPU_STEP(T, i) (s_[i] == (int64_t)sizeof(T))
+#define PX__CPU_IS_CONTIGUOUS(T, i) (s_[i] == (int64_t)sizeof(T))
 #define PX__CPU_AT(T, a, i) const T a = PX__CPU_READ(T, p_[i] + k_ * s_[i]);
 #define PX__CPU_NEXT(T, a, i) const T a = PX__CPU_READ(T, (const T *)(const void *)at##i##_ + k_);
-#define PX__CPU_ONE(T, a, i) const T a = PX__CPU_READ(T, p_[i]);
+#define PX__CPU_SCALAR(T, a, i) const T a = PX__CPU_READ(T, p_[i]);
 #define PX__CPU_PUT(O, expr) ((O *)(void *)at0_)[k_] = (O)(expr);
 #define PX__CPU_PUT_AT(O, expr) *(O *)(void *)(p_[0] + k_ * s_[0]) = (O)(expr);
 
 #define PX__CPU_ROW0(O, expr) \
   PX__CPU_FROM(0); \
-  if (PX__CPU_STEP(O, 0)) PX__CPU_LOOP { \
+  if (PX__CPU_IS_CONTIGUOUS(O, 0)) PX__CPU_LOOP { \
       PX__CPU_PUT(O, expr) \
     } \
   else \
@@ -82,7 +82,7 @@ bool px__cpu_wide_broadcast(px__cpu_wide_row row, char *const *p, const int64_t 
 #define PX__CPU_ROW1(O, A, a, i, expr) \
   PX__CPU_FROM(0); \
   PX__CPU_FROM(i); \
-  if (PX__CPU_STEP(O, 0) && PX__CPU_STEP(A, i)) PX__CPU_LOOP { \
+  if (PX__CPU_IS_CONTIGUOUS(O, 0) && PX__CPU_IS_CONTIGUOUS(A, i)) PX__CPU_LOOP { \
       PX__CPU_NEXT(A, a, i) PX__CPU_PUT(O, expr) \
     } \
   else \
@@ -102,14 +102,13 @@ bool px__cpu_wide_broadcast(px__cpu_wide_row row, char *const *p, const int64_t 
   PX__CPU_FROM(0); \
   PX__CPU_FROM(i); \
   PX__CPU_FROM(j); \
-  if (PX__CPU_STEP(O, 0) && PX__CPU_STEP(A, i) && PX__CPU_STEP(B, j)) PX__CPU_LOOP { \
-      PX__CPU_NEXT(A, a, i) PX__CPU_NEXT(B, b, j) PX__CPU_PUT(O, expr) \
-    } \
-  else if (PX__CPU_STEP(O, 0) && PX__CPU_STEP(A, i) && s_[j] == 0) { \
-    PX__CPU_ONE(B, b, j) \
+  if (PX__CPU_IS_CONTIGUOUS(O, 0) && PX__CPU_IS_CONTIGUOUS(A, i) && PX__CPU_IS_CONTIGUOUS(B, j)) \
+    PX__CPU_LOOP { PX__CPU_NEXT(A, a, i) PX__CPU_NEXT(B, b, j) PX__CPU_PUT(O, expr) } \
+  else if (PX__CPU_IS_CONTIGUOUS(O, 0) && PX__CPU_IS_CONTIGUOUS(A, i) && s_[j] == 0) { \
+    PX__CPU_SCALAR(B, b, j) \
     PX__CPU_LOOP { PX__CPU_NEXT(A, a, i) PX__CPU_PUT(O, expr) } \
-  } else if (PX__CPU_STEP(O, 0) && s_[i] == 0 && PX__CPU_STEP(B, j)) { \
-    PX__CPU_ONE(A, a, i) \
+  } else if (PX__CPU_IS_CONTIGUOUS(O, 0) && s_[i] == 0 && PX__CPU_IS_CONTIGUOUS(B, j)) { \
+    PX__CPU_SCALAR(A, a, i) \
     PX__CPU_LOOP { PX__CPU_NEXT(B, b, j) PX__CPU_PUT(O, expr) } \
   } else \
     for (int64_t k_ = 0; k_ < n_; k_++) { \
@@ -121,15 +120,18 @@ bool px__cpu_wide_broadcast(px__cpu_wide_row row, char *const *p, const int64_t 
   PX__CPU_FROM(i); \
   PX__CPU_FROM(j); \
   PX__CPU_FROM(m); \
-  if (PX__CPU_STEP(O, 0) && PX__CPU_STEP(A, i) && PX__CPU_STEP(B, j) && PX__CPU_STEP(C, m)) \
+  if (PX__CPU_IS_CONTIGUOUS(O, 0) && PX__CPU_IS_CONTIGUOUS(A, i) && PX__CPU_IS_CONTIGUOUS(B, j) && \
+      PX__CPU_IS_CONTIGUOUS(C, m)) \
     PX__CPU_LOOP { \
       PX__CPU_NEXT(A, a, i) PX__CPU_NEXT(B, b, j) PX__CPU_NEXT(C, c, m) PX__CPU_PUT(O, expr) \
     } \
-  else if (PX__CPU_STEP(O, 0) && PX__CPU_STEP(A, i) && PX__CPU_STEP(B, j) && s_[m] == 0) { \
-    PX__CPU_ONE(C, c, m) \
+  else if (PX__CPU_IS_CONTIGUOUS(O, 0) && PX__CPU_IS_CONTIGUOUS(A, i) && \
+           PX__CPU_IS_CONTIGUOUS(B, j) && s_[m] == 0) { \
+    PX__CPU_SCALAR(C, c, m) \
     PX__CPU_LOOP { PX__CPU_NEXT(A, a, i) PX__CPU_NEXT(B, b, j) PX__CPU_PUT(O, expr) } \
-  } else if (PX__CPU_STEP(O, 0) && PX__CPU_STEP(A, i) && s_[j] == 0 && s_[m] == 0) { \
-    PX__CPU_ONE(B, b, j) PX__CPU_ONE(C, c, m) PX__CPU_LOOP { \
+  } else if (PX__CPU_IS_CONTIGUOUS(O, 0) && PX__CPU_IS_CONTIGUOUS(A, i) && s_[j] == 0 && \
+             s_[m] == 0) { \
+    PX__CPU_SCALAR(B, b, j) PX__CPU_SCALAR(C, c, m) PX__CPU_LOOP { \
       PX__CPU_NEXT(A, a, i) PX__CPU_PUT(O, expr) \
     } \
   } else \
@@ -143,8 +145,8 @@ bool px__cpu_wide_broadcast(px__cpu_wide_row row, char *const *p, const int64_t 
   PX__CPU_FROM(j); \
   PX__CPU_FROM(m); \
   PX__CPU_FROM(q); \
-  if (PX__CPU_STEP(O, 0) && PX__CPU_STEP(A, i) && PX__CPU_STEP(B, j) && PX__CPU_STEP(C, m) && \
-      PX__CPU_STEP(D, q)) \
+  if (PX__CPU_IS_CONTIGUOUS(O, 0) && PX__CPU_IS_CONTIGUOUS(A, i) && PX__CPU_IS_CONTIGUOUS(B, j) && \
+      PX__CPU_IS_CONTIGUOUS(C, m) && PX__CPU_IS_CONTIGUOUS(D, q)) \
     PX__CPU_LOOP { \
       PX__CPU_NEXT(A, a, i) \
       PX__CPU_NEXT(B, b, j) PX__CPU_NEXT(C, c, m) PX__CPU_NEXT(D, d, q) PX__CPU_PUT(O, expr) \
@@ -158,20 +160,23 @@ bool px__cpu_wide_broadcast(px__cpu_wide_row row, char *const *p, const int64_t 
 #define PX__CPU_WIDE_ROW1(O, A, a, i, expr) \
   PX__CPU_FROM(0); \
   PX__CPU_FROM(i); \
-  if (!PX__CPU_STEP(O, 0) || !PX__CPU_STEP(A, i)) return false; \
+  if (!PX__CPU_IS_CONTIGUOUS(O, 0) || !PX__CPU_IS_CONTIGUOUS(A, i)) return false; \
   PX__CPU_LOOP { PX__CPU_NEXT(A, a, i) PX__CPU_PUT(O, expr) }
 #define PX__CPU_WIDE_ROW2(O, A, a, i, B, b, j, expr) \
   PX__CPU_FROM(0); \
   PX__CPU_FROM(i); \
   PX__CPU_FROM(j); \
-  if (!PX__CPU_STEP(O, 0) || !PX__CPU_STEP(A, i) || !PX__CPU_STEP(B, j)) return false; \
+  if (!PX__CPU_IS_CONTIGUOUS(O, 0) || !PX__CPU_IS_CONTIGUOUS(A, i) || \
+      !PX__CPU_IS_CONTIGUOUS(B, j)) \
+    return false; \
   PX__CPU_LOOP { PX__CPU_NEXT(A, a, i) PX__CPU_NEXT(B, b, j) PX__CPU_PUT(O, expr) }
 #define PX__CPU_WIDE_ROW3(O, A, a, i, B, b, j, C, c, m, expr) \
   PX__CPU_FROM(0); \
   PX__CPU_FROM(i); \
   PX__CPU_FROM(j); \
   PX__CPU_FROM(m); \
-  if (!PX__CPU_STEP(O, 0) || !PX__CPU_STEP(A, i) || !PX__CPU_STEP(B, j) || !PX__CPU_STEP(C, m)) \
+  if (!PX__CPU_IS_CONTIGUOUS(O, 0) || !PX__CPU_IS_CONTIGUOUS(A, i) || \
+      !PX__CPU_IS_CONTIGUOUS(B, j) || !PX__CPU_IS_CONTIGUOUS(C, m)) \
     return false; \
   PX__CPU_LOOP { \
     PX__CPU_NEXT(A, a, i) PX__CPU_NEXT(B, b, j) PX__CPU_NEXT(C, c, m) PX__CPU_PUT(O, expr) \
@@ -187,7 +192,7 @@ enum { PX__CPU_BLOCK_SIZE = K_WIDE_BLOCK_SIZE };
 static inline int64_t px__cpu_block(int64_t left) {
   return left < PX__CPU_BLOCK_SIZE ? left : PX__CPU_BLOCK_SIZE;
 }
-#define PX__CPU_DIRECT(T, i) (PX__CPU_STEP(T, i) && m_ == PX__CPU_BLOCK_SIZE)
+#define PX__CPU_DIRECT(T, i) (PX__CPU_IS_CONTIGUOUS(T, i) && m_ == PX__CPU_BLOCK_SIZE)
 #define PX__CPU_LOAD(T, a, i) \
   T a##_buffer_[PX__CPU_BLOCK_SIZE]; \
   const char *a##_from_ = p_[i] + begin_ * s_[i]; \
@@ -217,17 +222,17 @@ static inline int64_t px__cpu_block(int64_t left) {
     PX__CPU_INDEPENDENT PX__CPU_ROLLED for (int64_t k_ = 0; k_ < PX__CPU_BLOCK_SIZE; k_++) \
         o_[k_] = k_##name##_##S(a##_[k_]);
 // A function with an AVX-512 implementation (wide.h), which may mark elements in `far`.
-#define PX__CPU_EACH_OWN(T, S, name, a) \
+#define PX__CPU_EACH_AVX512(T, S, name, a) \
   T o_buffer_[PX__CPU_BLOCK_SIZE]; \
   char *to_ = p_[0] + begin_ * s_[0]; \
   T *o_ = PX__CPU_DIRECT(T, 0) ? (T *)(void *)to_ : o_buffer_; \
   k_wide_##name##_##S(o_, a##_);
-#define PX__CPU_OWN_FIRST(S, name, a, b) \
+#define PX__CPU_AVX512_FIRST(S, name, a, b) \
   const bool done_ = k_wide_##name##_##S(o_, far_, a##_, b##_);
 #define PX__CPU_TAKE(T, a) const T a = PX__CPU_READ(T, &a##_[k_]);
 #define PX__CPU_SET(O, expr) o_[k_] = (O)(expr);
 #define PX__CPU_STORE(O) \
-  if (o_ == o_buffer_ && PX__CPU_STEP(O, 0)) \
+  if (o_ == o_buffer_ && PX__CPU_IS_CONTIGUOUS(O, 0)) \
     memcpy(to_, o_, (size_t)m_ * sizeof(O)); \
   else if (o_ == o_buffer_) \
     for (int64_t k_ = 0; k_ < m_; k_++) *(O *)(void *)(to_ + k_ * s_[0]) = o_[k_];
@@ -235,25 +240,25 @@ static inline int64_t px__cpu_block(int64_t left) {
 // Fast forms are valid only on a subrange and mark other elements in `far`; those are recomputed.
 // The result may alias an operand, so it is buffered.
 #define PX__CPU_FAR(T) T far_[PX__CPU_BLOCK_SIZE];
-#define PX__CPU_ASIDE(O) \
+#define PX__CPU_BUFFERED(O) \
   O o_buffer_[PX__CPU_BLOCK_SIZE], *o_ = o_buffer_; \
   char *to_ = p_[0] + begin_ * s_[0];
-#define PX__CPU_EACH_PLACE PX__CPU_ROLLED for (int64_t k_ = 0; k_ < PX__CPU_BLOCK_SIZE; k_++)
-#define PX__CPU_EACH_ASIDE(O) PX__CPU_ASIDE(O) PX__CPU_EACH_PLACE
+#define PX__CPU_EACH_LANE PX__CPU_ROLLED for (int64_t k_ = 0; k_ < PX__CPU_BLOCK_SIZE; k_++)
+#define PX__CPU_EACH_BUFFERED(O) PX__CPU_BUFFERED(O) PX__CPU_EACH_LANE
 // A binary function with a shorter form for plain arguments and results in range
 // (k_are_close_NAME). The general code that follows computes blocks that are not plain. Results out
 // of range are recomputed alone where k_mark_far_NAME marks them.
 #define PX__CPU_PLAIN_FIRST(T, S, name, a, b) \
   bool plain_ = k_are_plain_##name##_##S(a##_, b##_, PX__CPU_BLOCK_SIZE), done_ = false; \
   if (plain_) { \
-    PX__CPU_EACH_PLACE o_[k_] = k_plain_##name##_##S(far_ + k_, a##_[k_], b##_[k_]); \
+    PX__CPU_EACH_LANE o_[k_] = k_plain_##name##_##S(far_ + k_, a##_[k_], b##_[k_]); \
     done_ = k_are_close_##S(far_, PX__CPU_BLOCK_SIZE); \
     plain_ = done_ || k_mark_far_##S(far_, b##_, PX__CPU_BLOCK_SIZE); \
   }
 #define PX__CPU_FIND_FAR(limit) \
   int again_ = 0; \
   for (int64_t k_ = 0; k_ < PX__CPU_BLOCK_SIZE; k_++) again_ |= far_[k_] >= (limit);
-#define PX__CPU_AGAIN(O, limit, takes_and_set) \
+#define PX__CPU_RECOMPUTE(O, limit, takes_and_set) \
   PX__CPU_FIND_FAR(limit) \
   if (again_) \
     for (int64_t k_ = 0; k_ < m_; k_++) \
@@ -261,7 +266,7 @@ static inline int64_t px__cpu_block(int64_t left) {
         takes_and_set \
       }
 // Recomputes a whole block, for functions whose general form is branch-free too.
-#define PX__CPU_AGAIN_AT_ONCE(O, limit, takes, expr) \
+#define PX__CPU_RECOMPUTE_BLOCK(O, limit, takes, expr) \
   PX__CPU_FIND_FAR(limit) \
   if (again_) PX__CPU_ROLLED for (int64_t k_ = 0; k_ < PX__CPU_BLOCK_SIZE; k_++) { \
       takes const O right_ = (O)(expr); \

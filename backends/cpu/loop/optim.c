@@ -65,7 +65,8 @@ static void run(void *context, int64_t begin, int64_t end) {
 static bool have_layout(const task *t, const px_operand *const *tensors, bool channels_last) {
   for (int k = 0; k < t->count; k++) {
     const px_operand *o = tensors[k];
-    if (px__operand_given(o) && !(channels_last ? px__operand_last(o) : px__operand_row_major(o)))
+    if (px__operand_present(o) &&
+        !(channels_last ? px__operand_channels_last(o) : px__operand_row_major(o)))
       return false;
   }
   return true;
@@ -76,7 +77,7 @@ static bool use_directly(px__update *u, task *t, const px_operand *const *tensor
   for (int k = 0; k < t->count; k++) {
     const px_operand *o = tensors[k];
     u->at[k] = NULL;
-    if (!px__operand_given(o)) continue;
+    if (!px__operand_present(o)) continue;
     if (o->dtype != t->compute && o->dtype != storage_dtype(o, t->compute)) return false;
     u->at[k] = o->data, t->dtypes[k] = o->dtype;
     t->converts |= o->dtype != t->compute;

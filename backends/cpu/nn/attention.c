@@ -196,7 +196,7 @@ static attention sizes_of(const px_operand *q, const px_operand *k, const px_ope
   return (attention){.query = q,
                      .key = k,
                      .value = v,
-                     .mask = px__operand_given(mask) ? mask : NULL,
+                     .mask = px__operand_present(mask) ? mask : NULL,
                      .batch = q->sizes[0],
                      .heads = q->sizes[1],
                      .groups = k->sizes[1],

@@ -32,7 +32,7 @@ static void group_run(void *ctx, int64_t begin, int64_t end) {
   }
 }
 static void group_start(group_task *t, const px_operand *x, int64_t groups) {
-  px__around(x, 1, &t->outer, &t->channels, &t->inner);
+  px__split_sizes(x, 1, &t->outer, &t->channels, &t->inner);
   t->groups = groups, t->each = t->channels / groups;
 }
 static void group_all(group_task *t) {

@@ -182,7 +182,7 @@ static void batch_columns(const px_launch *l, batch_task *t) {
   free(t->sums);
 }
 static void batch_start(const px_launch *l, batch_task *t, const px_operand *x) {
-  px__around(x, 1, &t->outer, &t->channels, &t->inner);
+  px__split_sizes(x, 1, &t->outer, &t->channels, &t->inner);
   int64_t each = t->outer * t->inner;
   if (each && t->inner == 1)
     batch_columns(l, t);

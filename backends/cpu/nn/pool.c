@@ -164,7 +164,9 @@ static bool use_channels_last(pool *t, const px__max_pool2d_with_indices_kernel 
   if (in->ndim != 4 || in->dtype != dtype || out->dtype != dtype || where->dtype != PX_INT64)
     return false;
   if (in->sizes[1] < lanes || in->sizes[2] > INT32_MAX / (in->sizes[3] + 1)) return false;
-  if (!px__operand_last(in) || !px__operand_last(out) || !px__operand_last(where)) return false;
+  if (!px__operand_channels_last(in) || !px__operand_channels_last(out) ||
+      !px__operand_channels_last(where))
+    return false;
   t->in = in->data, t->out = out->data, t->indices = where->data;
   t->channels = in->sizes[1];
   return true;

@@ -71,7 +71,7 @@ static px_status softmax(const px_launch *l, const px_operand *to, const px_oper
   px__dense d = {.launch = l};
   int64_t outer, size, inner;
   int compute = px__compute_of(to->dtype);
-  px__around(to, dim, &outer, &size, &inner);
+  px__split_sizes(to, dim, &outer, &size, &inner);
   if (outer * size * inner == 0) return PX_OK;
   task t = {.size = size,
             .inner = inner,

@@ -362,7 +362,7 @@ static void extremes_of_lines(void *context, int64_t begin, int64_t end) {
 static px_status running_extremes(extremes *s, int64_t dim) {
   int64_t size, outer, inner;
   const px_operand *in = s->in;
-  px__around(in, dim, &outer, &size, &inner);
+  px__split_sizes(in, dim, &outer, &size, &inner);
   s->dim = (int)(dim < 0 ? dim + in->ndim : dim), s->length = size;
   if (size) px__cpu_parallel(outer * inner, PARALLEL / size + 1, extremes_of_lines, s);
   return PX_OK;

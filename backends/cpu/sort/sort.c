@@ -317,8 +317,8 @@ typedef struct along {
 static along along_of(px__dense *d, const px_operand *indices, const px_operand *big, int64_t dim) {
   along a = {.where = px__dense_in(d, indices, indices->dtype), .dim = dim};
   int64_t outer;
-  px__around(indices, dim, &outer, &a.count, &a.inner);
-  px__around(big, dim, &outer, &a.size, &a.inner);
+  px__split_sizes(indices, dim, &outer, &a.count, &a.inner);
+  px__split_sizes(big, dim, &outer, &a.size, &a.inner);
   a.n = d->failed ? 0 : px_operand_numel(indices);
   return a;
 }

@@ -27,7 +27,7 @@ enum { PX__CPU_PARTS = 64 };
       x->re[k] = at[0], x->im[k] = at[1]; \
     } \
   } \
-  K_INLINE void k_together_##S(char *to, int64_t step, const k_parts_##S *x, int64_t m) { \
+  K_INLINE void k_store_parts_##S(char *to, int64_t step, const k_parts_##S *x, int64_t m) { \
     R *at = (R *)(void *)to; \
     if (step == 2 * (int64_t)sizeof(R) && m == PX__CPU_PARTS) { \
       PX__CPU_INDEPENDENT PX__CPU_PART at[2 * k] = x->re[k], at[2 * k + 1] = x->im[k]; \
@@ -38,7 +38,7 @@ enum { PX__CPU_PARTS = 64 };
       at[0] = x->re[k], at[1] = x->im[k]; \
     } \
   } \
-  K_INLINE void k_reals_##S(char *to, int64_t step, const k_parts_##S *x, int64_t m) { \
+  K_INLINE void k_store_reals_##S(char *to, int64_t step, const k_parts_##S *x, int64_t m) { \
     if (step == (int64_t)sizeof(R)) \
       memcpy(to, x->re, (size_t)m * sizeof(R)); \
     else \
@@ -180,7 +180,7 @@ K_INLINE void k_parts_angle_c64(k_parts_c64 *o, const k_parts_c64 *x) {
   PX__CPU_PART o->re[k] = (float)k_atan2_f64((double)x->im[k], (double)x->re[k]);
 }
 
-// Rows by operand count. `put`: k_together, or k_reals for real results.
+// Rows by operand count. `put`: k_store_parts, or k_store_reals for real results.
 #define PX__CPU_PARTS_ROW(m) \
   for (int64_t begin_ = 0, m; \
        begin_ < n_ && (m = n_ - begin_ < PX__CPU_PARTS ? n_ - begin_ : PX__CPU_PARTS, true); \
@@ -203,11 +203,11 @@ K_INLINE void k_parts_angle_c64(k_parts_c64 *o, const k_parts_c64 *x) {
 
 // pow(x, 2).
 PX__CPU_WIDE static inline void k_square_wide_c64(char *const *p_, const int64_t *s_, int64_t n_) {
-  PX__CPU_PARTS_ROW1(c64, square, k_together)
+  PX__CPU_PARTS_ROW1(c64, square, k_store_parts)
 }
 static inline void k_square_row_c64(char *const *p_, const int64_t *s_, int64_t n_) {
   if (px_cpu_level_used() >= PX_CPU_AVX512)
     k_square_wide_c64(p_, s_, n_);
   else
-    PX__CPU_PARTS_ROW1(c64, square, k_together)
+    PX__CPU_PARTS_ROW1(c64, square, k_store_parts)
 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// torch.autocast and the functions of its settings; amp.c has the rest of torch.amp. A context
-// manager, and a decorator by phlox/_modes.py.
+// torch.autocast and its settings; the rest of torch.amp is in amp.c. A context manager, and a
+// decorator through phlox/_modes.py.
 #include "bind/ext.h"
 
-EXT_MODULE(amp, "amp", "Mixed precision: autocast, and the scale of gradients.");
-EXT_MODULE(cuda_amp, "cuda.amp", "Mixed precision on devices of type cuda, by older names.");
-EXT_MODULE(cpu_amp, "cpu.amp", "Mixed precision on the CPU, by older names.");
-EXT_MODULE(cpu, "cpu", "What torch.cuda has, for the CPU.");
+EXT_MODULE(amp, "amp", "Automatic mixed precision: autocast and gradient scaling.");
+EXT_MODULE(cuda_amp, "cuda.amp", "Deprecated names of mixed precision for CUDA devices.");
+EXT_MODULE(cpu_amp, "cpu.amp", "Deprecated names of mixed precision for the CPU.");
+EXT_MODULE(cpu, "cpu", "The interface of torch.cuda for the CPU.");
 
 enum { DEPTH = 64 };
 typedef struct autocast_object {
@@ -14,11 +14,11 @@ typedef struct autocast_object {
   px_dtype dtype;
   bool enabled, cache;
   int depth;
-  px_autocast saved[DEPTH];  // before each entry
+  px_autocast saved[DEPTH];  // state before each entry
 } autocast_object;
 #define A(self) ((autocast_object *)(self))
 
-// The type in the name of a device; one without autocast is refused when it is used.
+// Device type of a name. A type without autocast is rejected on use.
 static int type_of(const char *name, px_device_type *out) {
   px_device device;
   EXT_TRY_INT(px_device_parse(&device, name));
@@ -49,7 +49,7 @@ EXT_INIT(autocast,
   PyObject *device_type;
   px_dtype dtype;
   bool enabled;
-  ext_maybe cache_enabled;
+  ext_optional_bool cache_enabled;
   px_device_type type;
   EXT_BIND_OR(-1, device_type, dtype, enabled, cache_enabled);
   if (!device_type || !PyUnicode_Check(device_type))
@@ -64,13 +64,13 @@ static int enter(autocast_object *self, px_autocast *before) {
   px_autocast_set_cache_enabled(self->cache);
   return 0;
 }
-// _run(function, args, kwargs): the call within the region. It keeps nothing in the object, since
-// the function may be called again, or on another thread, before it returns.
+// _run(function, args, kwargs): calls the function with autocast. Keeps no state in the object: the
+// function may be re-entered, or run on another thread.
 static PyObject *autocast_run(PyObject *self, PyObject *const *args, Py_ssize_t nargs) {
   px_autocast before;
   PyObject *function, *given, *kwargs;
-  if (!EXT_PLACES(args, nargs, &function, &given, &kwargs))
-    EXT_FAIL(PyExc_TypeError, "_run() takes a function, a tuple and a dict");
+  if (!EXT_UNPACK_ARGS(args, nargs, &function, &given, &kwargs))
+    EXT_FAIL(PyExc_TypeError, "_run() expects a function, a tuple and a dict");
   if (enter(A(self), &before) < 0) return NULL;
   PyObject *result = ext_apply(function, given, kwargs);
   px_autocast_exit(before);
@@ -85,26 +85,27 @@ static PyObject *autocast_call(PyObject *self, PyObject *args, PyObject *kwargs)
 static PyMethodDef autocast_methods[] = {
     {"_run", (PyCFunction)(void (*)(void))autocast_run, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL}};
-EXT_TYPE(autocast, "torch.amp.autocast_mode.autocast", "autocast amp.autocast", autocast_object,
-         EXT_OPEN | EXT_CLASS,
-         "Within it products and convolutions compute in a lower precision, and what would "
-         "overflow or lose\ndigits in float32. A context manager and a decorator.\n\n"
-         "Args:\n"
-         "    device_type (str): \"cuda\" or \"cpu\": whose ops it is about\n"
-         "    dtype (torch.dtype or None): the lower one. Default: float16; bfloat16 on the CPU\n"
-         "    enabled (bool): False makes a region where nothing is cast\n"
-         "    cache_enabled (bool or None): whether casts of parameters are kept to the end of the "
-         "outermost\n        region. Default: as it is set\n\n"
-         ">>> a = torch.ones(2, 2)\n"
-         ">>> with torch.autocast(\"cpu\"):\n"
-         "...     b = a @ a\n"
-         ">>> b.dtype\n"
-         "torch.bfloat16\n",
-         .tp_new = PyType_GenericNew, .tp_init = autocast_init, .tp_call = autocast_call,
-         .tp_methods = autocast_methods);
+EXT_TYPE(
+    autocast, "torch.amp.autocast_mode.autocast", "autocast amp.autocast", autocast_object,
+    EXT_BASETYPE | EXT_SHORT_NAME,
+    "Context manager and decorator for mixed precision: matrix products and convolutions run "
+    "in a lower precision,\nops prone to overflow or loss of precision in float32.\n\n"
+    "Args:\n"
+    "    device_type (str): device type to use: \"cuda\" or \"cpu\"\n"
+    "    dtype (torch.dtype or None): the lower dtype. Default: float16; bfloat16 on the CPU\n"
+    "    enabled (bool): whether autocasting is enabled in the region\n"
+    "    cache_enabled (bool or None): whether the weight cache is enabled until the end of the "
+    "outermost\n        region. Default: the current setting\n\n"
+    ">>> a = torch.ones(2, 2)\n"
+    ">>> with torch.autocast(\"cpu\"):\n"
+    "...     b = a @ a\n"
+    ">>> b.dtype\n"
+    "torch.bfloat16\n",
+    .tp_new = PyType_GenericNew, .tp_init = autocast_init, .tp_call = autocast_call,
+    .tp_methods = autocast_methods);
 EXT_METHOD0(autocast, __enter__, "Self", NULL) {
   autocast_object *object = A(self);
-  if (object->depth == DEPTH) EXT_FAIL(PyExc_RuntimeError, "autocast is entered too often");
+  if (object->depth == DEPTH) EXT_FAIL(PyExc_RuntimeError, "too many nested entries of autocast");
   if (enter(object, &object->saved[object->depth]) < 0) return NULL;
   object->depth++;
   return Py_NewRef(self);
@@ -115,12 +116,12 @@ EXT_METHOD(autocast, __exit__, "(*exc: object) -> Literal[False]", NULL) {
   px_autocast_exit(object->saved[--object->depth]);
   return Py_NewRef(Py_False);
 }
-EXT_GET(autocast, device, "str", px_device_type_name(A(self)->type), "The type of devices.");
+EXT_GET(autocast, device, "str", px_device_type_name(A(self)->type), "The device type.");
 EXT_GET(autocast, fast_dtype, "_dtype", ext_dtype(A(self)->dtype), "The lower dtype.");
 EXT_GET(autocast, _enabled, "bool", A(self)->enabled, NULL);
 EXT_GET(autocast, _cache_enabled, "bool", A(self)->cache, NULL);
 
-// ---- older names, of one device type
+// ---- deprecated names per device type
 
 static int old_autocast(PyObject *self, px_device_type type, px_dtype lower, const ext_call *call) {
   bool enabled, cache_enabled;
@@ -141,13 +142,13 @@ static int old_autocast(PyObject *self, px_device_type type, px_dtype lower, con
     return old_autocast(self, type, lower, call); \
   } \
   EXT_TYPE(word, "torch." module ".amp.autocast_mode.autocast", module ".amp.autocast", \
-           autocast_object, EXT_OPEN | EXT_CLASS, \
+           autocast_object, EXT_BASETYPE | EXT_SHORT_NAME, \
            "torch.autocast of \"" module \
            "\".\n\n" \
            "Args:\n" \
-           "    enabled (bool): False makes a region where nothing is cast\n" \
-           "    dtype (torch.dtype or None): the lower one\n" \
-           "    cache_enabled (bool): whether casts of parameters are kept\n", \
+           "    enabled (bool): whether autocasting is enabled in the region\n" \
+           "    dtype (torch.dtype or None): the lower dtype\n" \
+           "    cache_enabled (bool): whether the weight cache is enabled\n", \
            .tp_base = &autocast_type, .tp_new = PyType_GenericNew, .tp_init = word##_init)
 OLD_TYPE(cuda_autocast, PX_CUDA, PX_FLOAT16, "cuda");
 OLD_TYPE(cpu_autocast, PX_CPU, PX_BFLOAT16, "cpu");
@@ -155,7 +156,7 @@ OLD_TYPE(cpu_autocast, PX_CPU, PX_BFLOAT16, "cpu");
 // ---- settings
 
 EXT_FUNCTION(amp, is_autocast_available, "(device_type: str) -> bool",
-             "Whether there is autocast for a type of devices.\n\n"
+             "Returns True if autocast is available for the device type.\n\n"
              "Args:\n"
              "    device_type (str)\n") {
   EXT_ARGS(const char *, device_type);
@@ -165,7 +166,7 @@ EXT_FUNCTION(amp, is_autocast_available, "(device_type: str) -> bool",
 }
 
 EXT_FUNCTION(torch, is_autocast_enabled, "(device_type: str = 'cuda') -> bool",
-             "Whether autocast is on in this thread.\n\n"
+             "Returns True if autocast is enabled in this thread.\n\n"
              "Args:\n"
              "    device_type (str)\n") {
   EXT_ARGS(const char *, device_type);
@@ -175,7 +176,7 @@ EXT_FUNCTION(torch, is_autocast_enabled, "(device_type: str = 'cuda') -> bool",
 }
 
 EXT_FUNCTION(torch, get_autocast_dtype, "(device_type: str) -> _dtype",
-             "The lower dtype of autocast in this thread.\n\n"
+             "Returns the lower dtype of autocast in this thread.\n\n"
              "Args:\n"
              "    device_type (str)\n") {
   EXT_ARGS(const char *, device_type);
@@ -197,12 +198,12 @@ EXT_FUNCTION(torch, set_autocast_dtype, "(device_type: str, dtype: _dtype) -> No
   return ext_none(px_autocast_set_dtype(type, dtype));
 }
 
-// set_autocast_enabled(True) is of cuda, as it was before there were other types.
+// set_autocast_enabled(True) without a device type means cuda, for backward compatibility.
 EXT_FUNCTION(torch, set_autocast_enabled,
              "(device_type: str | bool, enabled: bool | None = None) -> None",
-             "Switches autocast on or off in this thread.\n\n"
+             "Enables or disables autocast in this thread.\n\n"
              "Args:\n"
-             "    device_type (str): may be left out; then it is \"cuda\"\n"
+             "    device_type (str): optional; default: \"cuda\"\n"
              "    enabled (bool)\n") {
   EXT_ARGS(PyObject *, device_type, enabled);
   px_device_type type = PX_CUDA;
@@ -216,66 +217,67 @@ EXT_FUNCTION(torch, set_autocast_enabled,
   return ext_none(px_autocast_set_enabled(type, on == Py_True));
 }
 
-EXT_GIVES(torch, is_autocast_cache_enabled, "bool", px_autocast_get().cache,
-          "Whether casts of parameters are kept within a region of autocast.");
+EXT_RETURNS(torch, is_autocast_cache_enabled, "bool", px_autocast_get().cache,
+            "Returns True if the autocast weight cache is enabled.");
 EXT_FUNCTION(torch, set_autocast_cache_enabled, "(enabled: bool) -> None",
-             "Says whether casts of parameters are kept within a region of autocast.\n\n"
+             "Enables or disables the autocast weight cache.\n\n"
              "Args:\n"
              "    enabled (bool)\n") {
   EXT_ARGS(bool, enabled);
   px_autocast_set_cache_enabled(enabled);
   Py_RETURN_NONE;
 }
-EXT_FUNCTION0(torch, clear_autocast_cache, "None", "Lets go of all casts of parameters.") {
+EXT_FUNCTION0(torch, clear_autocast_cache, "None", "Clears the autocast weight cache.") {
   px_autocast_clear_cache();
   Py_RETURN_NONE;
 }
-EXT_GIVES(torch, autocast_increment_nesting, "int", px_autocast_nest(1),
-          "Counts one more region of autocast, and gives the count.");
-EXT_GIVES(torch, autocast_decrement_nesting, "int", px_autocast_nest(-1),
-          "Counts one region of autocast less, and gives the count.");
+EXT_RETURNS(torch, autocast_increment_nesting, "int", px_autocast_nest(1),
+            "Increments the nesting depth of autocast and returns it.");
+EXT_RETURNS(torch, autocast_decrement_nesting, "int", px_autocast_nest(-1),
+            "Decrements the nesting depth of autocast and returns it.");
 
-// ---- older names of settings
+// ---- deprecated names of settings
 
-static int warn_old(const char *name, const char *instead) {
+static int warn_deprecated(const char *name, const char *instead) {
   return PyErr_WarnFormat(PyExc_DeprecationWarning, 1,
                           "torch.%s is deprecated. Please use torch.%s instead.", name, instead);
 }
-#define OLD_GET(name, annotation, value, instead) \
-  EXT_FUNCTION0(torch, name, annotation, "An older name of " instead ".") { \
-    return warn_old(#name "()", instead) < 0 ? NULL : (value); \
+#define DEPRECATED_GET(name, annotation, value, instead) \
+  EXT_FUNCTION0(torch, name, annotation, "Deprecated name of " instead ".") { \
+    return warn_deprecated(#name "()", instead) < 0 ? NULL : (value); \
   } \
   struct ext_row
-#define OLD_SET(name, type, argument, annotation, action, instead) \
+#define DEPRECATED_SET(name, type, argument, annotation, action, instead) \
   EXT_FUNCTION(torch, name, "(" #argument ": " annotation ") -> None", \
-               "An older name of " instead \
+               "Deprecated name of " instead \
                ".\n\n" \
                "Args:\n" \
                "    " #argument "\n") { \
     EXT_ARGS(type, argument); \
-    return warn_old(#name "(" #argument ")", instead) < 0 ? NULL : ext_none(action); \
+    return warn_deprecated(#name "(" #argument ")", instead) < 0 ? NULL : ext_none(action); \
   } \
   struct ext_row
 #define LOWER(type) ext_dtype((px_dtype)px_autocast_get().dtype[type])
-OLD_GET(is_autocast_cpu_enabled, "bool", EXT_VALUE(px_autocast_get().enabled[PX_CPU]),
-        "is_autocast_enabled('cpu')");
-OLD_GET(get_autocast_cpu_dtype, "_dtype", LOWER(PX_CPU), "get_autocast_dtype('cpu')");
-OLD_GET(get_autocast_gpu_dtype, "_dtype", LOWER(PX_CUDA), "get_autocast_dtype('cuda')");
-OLD_SET(set_autocast_cpu_enabled, bool, enabled, "bool", px_autocast_set_enabled(PX_CPU, enabled),
-        "set_autocast_enabled('cpu', enabled)");
-OLD_SET(set_autocast_cpu_dtype, px_dtype, dtype, "_dtype", px_autocast_set_dtype(PX_CPU, dtype),
-        "set_autocast_dtype('cpu', dtype)");
-OLD_SET(set_autocast_gpu_dtype, px_dtype, dtype, "_dtype", px_autocast_set_dtype(PX_CUDA, dtype),
-        "set_autocast_dtype('cuda', dtype)");
+DEPRECATED_GET(is_autocast_cpu_enabled, "bool", EXT_VALUE(px_autocast_get().enabled[PX_CPU]),
+               "is_autocast_enabled('cpu')");
+DEPRECATED_GET(get_autocast_cpu_dtype, "_dtype", LOWER(PX_CPU), "get_autocast_dtype('cpu')");
+DEPRECATED_GET(get_autocast_gpu_dtype, "_dtype", LOWER(PX_CUDA), "get_autocast_dtype('cuda')");
+DEPRECATED_SET(set_autocast_cpu_enabled, bool, enabled, "bool",
+               px_autocast_set_enabled(PX_CPU, enabled), "set_autocast_enabled('cpu', enabled)");
+DEPRECATED_SET(set_autocast_cpu_dtype, px_dtype, dtype, "_dtype",
+               px_autocast_set_dtype(PX_CPU, dtype), "set_autocast_dtype('cpu', dtype)");
+DEPRECATED_SET(set_autocast_gpu_dtype, px_dtype, dtype, "_dtype",
+               px_autocast_set_dtype(PX_CUDA, dtype), "set_autocast_dtype('cuda', dtype)");
 
 // ---- torch.cpu
 
-EXT_GIVES(cpu, is_available, "bool", true, "Whether there is a CPU.");
-EXT_GIVES(cpu, is_initialized, "bool", true, "Whether the CPU can be used.");
-EXT_GIVES(cpu, device_count, "int", 1, "The number of CPUs, as devices.");
-EXT_GIVES(cpu, current_device, "str", px_device_type_name(PX_CPU), "The name of the device.");
+EXT_RETURNS(cpu, is_available, "bool", true, "Returns True: the CPU is always available.");
+EXT_RETURNS(cpu, is_initialized, "bool", true, "Returns True: the CPU needs no initialization.");
+EXT_RETURNS(cpu, device_count, "int", 1, "Returns the number of CPU devices: 1.");
+EXT_RETURNS(cpu, current_device, "str", px_device_type_name(PX_CPU),
+            "Returns the name of the current device: cpu.");
 EXT_FUNCTION(cpu, synchronize, "(device: Device | None = None) -> None",
-             "Waits for nothing: work of the CPU is done when its call returns.\n\n"
+             "No-op: CPU work is complete when its call returns.\n\n"
              "Args:\n"
              "    device (torch.device or None)\n") {
   EXT_ARGS(PyObject *, device);

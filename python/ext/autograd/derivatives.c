@@ -164,7 +164,7 @@ static int check_vector(const list *v, const list *like) {
 }
 
 static px_tensor *alike(const char *op, const px_tensor *t) {
-  return ext_op_tensor(ext_op_need(op), PX_CALL_NEW, 1,
+  return ext_op_tensor(ext_op_lookup(op), PX_CALL_NEW, 1,
                        (ext_named[]){{"self", PX_T((px_tensor *)t)}});
 }
 

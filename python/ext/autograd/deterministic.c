@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// torch.use_deterministic_algorithms and its like: settings of the core, which kernels read.
+// torch.use_deterministic_algorithms and related functions: settings of the core, read by kernels.
 #include "declare/declare.h"
 
 #include <string.h>
@@ -14,12 +14,12 @@ static void set(bool on, bool warn_only) {
 
 EXT_FUNCTION(
     torch, use_deterministic_algorithms, "(mode: bool, *, warn_only: bool = False) -> None",
-    "Says whether results are to be the same every time: what adds by index on a GPU then "
-    "does so in a\nfixed order, cuDNN is asked for what repeats, and torch.empty fills.\n\n"
+    "Sets whether operations must use deterministic algorithms: indexed accumulation on GPUs has a "
+    "fixed\norder, cuDNN algorithms are deterministic, and torch.empty fills memory.\n\n"
     "Args:\n"
-    "    mode (bool): whether they are\n"
-    "    warn_only (bool): whether operations that cannot do it warn, and do not fail; "
-    "all can\n\n"
+    "    mode (bool): whether to use deterministic algorithms\n"
+    "    warn_only (bool): whether operations without a deterministic implementation warn instead "
+    "of failing;\n        there are none\n\n"
     ">>> torch.use_deterministic_algorithms(True)\n"
     ">>> torch.empty(2), torch.empty(1, dtype=torch.uint8)\n"
     "(tensor([nan, nan]), tensor([255], dtype=torch.uint8))\n"
@@ -29,17 +29,17 @@ EXT_FUNCTION(
   Py_RETURN_NONE;
 }
 
-EXT_GIVES(torch, are_deterministic_algorithms_enabled, "bool",
-          (bool)px_setting_get(PX_SETTING_DETERMINISTIC),
-          "Whether results are to be the same every time.");
-EXT_GIVES(torch, is_deterministic_algorithms_warn_only_enabled, "bool",
-          (bool)px_setting_get(PX_SETTING_DETERMINISTIC_WARN),
-          "Whether operations that cannot do it would warn, and not fail.");
-EXT_GIVES(torch, get_deterministic_debug_mode, "int",
-          !px_setting_get(PX_SETTING_DETERMINISTIC)       ? DEFAULT
-          : px_setting_get(PX_SETTING_DETERMINISTIC_WARN) ? WARN
-                                                          : ERROR,
-          "The same as a number: 0 no, 1 warn, 2 fail.");
+EXT_RETURNS(torch, are_deterministic_algorithms_enabled, "bool",
+            (bool)px_setting_get(PX_SETTING_DETERMINISTIC),
+            "Returns True if deterministic algorithms are enabled.");
+EXT_RETURNS(torch, is_deterministic_algorithms_warn_only_enabled, "bool",
+            (bool)px_setting_get(PX_SETTING_DETERMINISTIC_WARN),
+            "Returns True if nondeterministic operations would warn instead of failing.");
+EXT_RETURNS(torch, get_deterministic_debug_mode, "int",
+            !px_setting_get(PX_SETTING_DETERMINISTIC)       ? DEFAULT
+            : px_setting_get(PX_SETTING_DETERMINISTIC_WARN) ? WARN
+                                                            : ERROR,
+            "Returns the debug mode for deterministic operations: 0 default, 1 warn, 2 error.");
 
 static int mode_of(PyObject *mode) {
   if (PyUnicode_Check(mode)) {
@@ -61,8 +61,8 @@ static int mode_of(PyObject *mode) {
 }
 
 EXT_FUNCTION(torch, set_deterministic_debug_mode, "(debug_mode: int | str) -> None",
-             "use_deterministic_algorithms with a word or a number: \"default\" 0, \"warn\" 1, "
-             "\"error\" 2.") {
+             "Sets the debug mode for deterministic operations: \"default\" or 0, \"warn\" or 1, "
+             "\"error\" or 2.") {
   EXT_ARGS(PyObject *, debug_mode);
   int mode = mode_of(debug_mode);
   if (mode < 0) return NULL;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What phlox/autograd/forward_ad.py and torch.func make dual tensors with (phlox/autograd.h). A
-// level is a capsule; who began it ends it.
+// Dual tensors (phlox/autograd.h) for phlox/autograd/forward_ad.py and torch.func. A level is a
+// capsule, to be ended by its creator.
 #include "bind/ext.h"
 
 enum { MAX_TENSORS = 512 };
 
 static px_duals *level_of(PyObject *level) { return PyCapsule_GetPointer(level, NULL); }
 
-EXT_FUNCTION0(torch, _duals_begin, "object", "Begins a level of dual tensors.") {
+EXT_FUNCTION0(torch, _duals_begin, "object", "Enters a level of dual tensors and returns it.") {
   px_duals *level = NULL;
   EXT_TRY(px_duals_begin(&level));
   PyObject *capsule = PyCapsule_New(level, NULL, NULL);
@@ -16,7 +16,7 @@ EXT_FUNCTION0(torch, _duals_begin, "object", "Begins a level of dual tensors.") 
 }
 
 EXT_FUNCTION(torch, _duals_end, "(level: object) -> None",
-             "Ends a level, which is not to be used any more.") {
+             "Exits a level, which must not be used afterwards.") {
   EXT_ARGS(PyObject *, level);
   px_duals *ended = level_of(level);
   if (!ended) return NULL;
@@ -25,7 +25,7 @@ EXT_FUNCTION(torch, _duals_end, "(level: object) -> None",
 }
 
 EXT_FUNCTION(torch, _dual_make, "(level: object, tensor: Tensor, tangent: Tensor) -> Tensor",
-             "A tensor that changes by a tangent.") {
+             "Returns a dual tensor with a tangent.") {
   PyObject *level;
   px_tensor *tensor, *tangent, *made = NULL;
   EXT_BIND(level, tensor, tangent);
@@ -37,7 +37,7 @@ EXT_FUNCTION(torch, _dual_make, "(level: object, tensor: Tensor, tangent: Tensor
 
 EXT_FUNCTION(torch, _dual_tangents,
              "(level: object, tensors: Sequence[Tensor]) -> list[Tensor | None]",
-             "How tensors change; None for one that does not.") {
+             "Returns the tangents of tensors; None for a tensor without one.") {
   PyObject *level, *tensors;
   EXT_BIND(level, tensors);
   px_tensor *items[MAX_TENSORS], *results[MAX_TENSORS] = {NULL};
@@ -57,30 +57,31 @@ EXT_FUNCTION(torch, _dual_tangents,
   return PyErr_Occurred() ? Py_XDECREF(list), NULL : list;
 }
 
-static PyObject *seen_by(px_status (*mode)(px_tensor **, px_tensor *), px_tensor *tensor) {
+static PyObject *apply_mode(px_status (*mode)(px_tensor **, px_tensor *), px_tensor *tensor) {
   px_tensor *made = NULL;
   EXT_TRY(mode(&made, tensor));
   return ext_wrap(made);
 }
-EXT_FUNCTION(torch, _dual_primal, "(tensor: Tensor) -> Tensor", "The tensor without its change.") {
+EXT_FUNCTION(torch, _dual_primal, "(tensor: Tensor) -> Tensor",
+             "Returns the primal of a dual tensor.") {
   EXT_ARGS(px_tensor *, tensor);
-  return seen_by(px_dual_primal, tensor);
+  return apply_mode(px_dual_primal, tensor);
 }
 
 EXT_FUNCTION(torch, _dual_change, "(tensor: Tensor) -> Tensor",
-             "The tensor with its change, but without history.") {
+             "Returns the tensor with its tangent, but without history.") {
   EXT_ARGS(px_tensor *, tensor);
-  return seen_by(px_dual_change, tensor);
+  return apply_mode(px_dual_change, tensor);
 }
 
 EXT_FUNCTION(torch, _dual_variable, "(tensor: Tensor) -> Tensor",
-             "A variable of reverse mode that changes as the tensor does.") {
+             "Returns a leaf for reverse mode with the tensor's tangent.") {
   EXT_ARGS(px_tensor *, tensor);
-  return seen_by(px_dual_variable, tensor);
+  return apply_mode(px_dual_variable, tensor);
 }
 
 EXT_FUNCTION(torch, _is_dual, "(tensor: Tensor) -> bool",
-             "Whether forward mode knows its change.") {
+             "Returns True if the tensor has a tangent.") {
   EXT_ARGS(px_tensor *, tensor);
   return PyBool_FromLong(px_tensor_is_dual(tensor));
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// torch.autograd.Function: a user's own forward and backward. `apply` runs forward without
-// recording, then makes one node (px_function_record) whose context is the ctx object. The node
-// owns a reference to the object, and the object none to the node: what is saved of the function's
-// own results has no history, so no cycle of references arises.
+// torch.autograd.Function: user-defined forward and backward. `apply` runs forward without
+// recording, then creates one node (px_function_record) with the ctx object as its context. The
+// node owns a reference to ctx but not vice versa: saved results of the function have no history,
+// so there is no reference cycle.
 #include "bind/ext.h"
 
 #include <string.h>
@@ -13,8 +13,8 @@ typedef struct ctx_object {
   px_saved **saved;
   int saved_count, input_count, output_count;
   bool materialize, dropped;
-  px_tensor *outlines[MAX_VALUES];  // shapes of the outputs that are tensors, for zeros
-  int8_t position[MAX_VALUES];      // of a recorded output among all outputs
+  px_tensor *output_shapes[MAX_VALUES];  // shapes of tensor outputs, to materialize zeros
+  int8_t position[MAX_VALUES];           // index of a recorded output among all outputs
   int all_outputs;
   char name[64];
 } ctx_object;
@@ -22,50 +22,50 @@ static ctx_object *ctx_of(PyObject *self) { return (ctx_object *)self; }
 
 static void ctx_end(PyObject *self) {
   for (int i = 0; i < ctx_of(self)->saved_count; i++) px_release(ctx_of(self)->saved[i]);
-  for (int i = 0; i < ctx_of(self)->all_outputs; i++) px_release(ctx_of(self)->outlines[i]);
+  for (int i = 0; i < ctx_of(self)->all_outputs; i++) px_release(ctx_of(self)->output_shapes[i]);
 }
 EXT_OWNS(ctx, EXT_OBJECT(ctx_object, dict), EXT_OBJECT(ctx_object, cls),
          EXT_OBJECT(ctx_object, to_save), EXT_OBJECT(ctx_object, dirty),
-         EXT_OBJECT(ctx_object, constant), EXT_OBJECT(ctx_object, needs), EXT_ENDS(ctx_end),
+         EXT_OBJECT(ctx_object, constant), EXT_OBJECT(ctx_object, needs), EXT_FINALIZER(ctx_end),
          EXT_MEMORY(ctx_object, saved));
-EXT_TYPE(
-    ctx, "torch.autograd.function.FunctionCtx", "autograd.function.FunctionCtx", ctx_object,
-    EXT_OPEN | EXT_CYCLES,
-    "FunctionCtx()\n--\n\n"
-    "The first argument of a Function's forward and backward: what one leaves for the other, in "
-    "attributes\nand by save_for_backward.",
-    EXT_LIFE(ctx), .tp_new = PyType_GenericNew, .tp_dictoffset = offsetof(ctx_object, dict));
+EXT_TYPE(ctx, "torch.autograd.function.FunctionCtx", "autograd.function.FunctionCtx", ctx_object,
+         EXT_BASETYPE | EXT_GC,
+         "FunctionCtx()\n--\n\n"
+         "Context of a Function, the first argument of forward and backward. Passes attributes and "
+         "tensors\nsaved by save_for_backward from one to the other.",
+         EXT_LIFETIME_SLOTS(ctx), .tp_new = PyType_GenericNew,
+         .tp_dictoffset = offsetof(ctx_object, dict));
 
-// Keeps the arguments in a field until `apply` reads them.
-static PyObject *keep(PyObject **field, const ext_call *call) {
-  EXT_ARGS(ext_rest, tensors);
+// Stores the arguments for `apply`.
+static PyObject *store_args(PyObject **field, const ext_call *call) {
+  EXT_ARGS(ext_varargs, tensors);
   PyObject *tuple = ext_tuple_of(tensors);
   if (!tuple) return NULL;
   Py_XSETREF(*field, tuple);
   Py_RETURN_NONE;
 }
 EXT_METHOD(ctx, save_for_backward, "(*tensors: Tensor | None) -> None",
-           "Keeps tensors for backward, in saved_tensors: inputs, results, or others.") {
-  return keep(&ctx_of(self)->to_save, call);
+           "Saves given tensors for a future call to backward.") {
+  return store_args(&ctx_of(self)->to_save, call);
 }
-EXT_ALSO(ctx, ctx_save_for_backward, save_for_forward);
+EXT_ALIASES(ctx, ctx_save_for_backward, save_for_forward);
 EXT_METHOD(ctx, mark_dirty, "(*tensors: Tensor) -> None",
-           "Says which inputs forward changed in place.") {
-  return keep(&ctx_of(self)->dirty, call);
+           "Marks given inputs as modified in-place.") {
+  return store_args(&ctx_of(self)->dirty, call);
 }
 EXT_METHOD(ctx, mark_non_differentiable, "(*tensors: Tensor) -> None",
-           "Says which results have no gradient.") {
-  return keep(&ctx_of(self)->constant, call);
+           "Marks outputs as non-differentiable.") {
+  return store_args(&ctx_of(self)->constant, call);
 }
 EXT_METHOD(
     ctx, set_materialize_grads, "(value: bool) -> None",
-    "Whether backward gets zeros (the default) or None for results that nothing depends on.") {
+    "Sets whether to materialize undefined gradients of outputs as zeros (default) or pass None.") {
   EXT_ARGS(bool, value);
   ctx_of(self)->materialize = value;
   Py_RETURN_NONE;
 }
 
-EXT_GETTER(ctx, saved_tensors, "tuple[Tensor | None, ...]", "What save_for_backward kept.") {
+EXT_GETTER(ctx, saved_tensors, "tuple[Tensor | None, ...]", "Tensors saved by save_for_backward.") {
   const ctx_object *ctx = ctx_of(self);
   if (!ctx->saved) return ctx->to_save ? Py_NewRef(ctx->to_save) : PyTuple_New(0);
   if (ctx->dropped)
@@ -86,12 +86,12 @@ EXT_GETTER(ctx, saved_tensors, "tuple[Tensor | None, ...]", "What save_for_backw
   }
   return tuple;
 }
-EXT_ALSO(ctx, ctx_attr_saved_tensors, saved_variables);
+EXT_ALIASES(ctx, ctx_attr_saved_tensors, saved_variables);
 EXT_GET(ctx, needs_input_grad, "tuple[bool, ...]",
         ctx_of(self)->needs ? Py_NewRef(ctx_of(self)->needs) : PyTuple_New(0),
-        "Whether each argument of forward wants a gradient.");
+        "Tuple of bools: True for each argument of forward that requires a gradient.");
 
-static bool holds(PyObject *tuple, PyObject *object) {
+static bool contains_object(PyObject *tuple, PyObject *object) {
   for (Py_ssize_t i = 0; tuple && i < PyTuple_GET_SIZE(tuple); i++)
     if (PyTuple_GET_ITEM(tuple, i) == object) return true;
   return false;
@@ -100,9 +100,9 @@ static bool holds(PyObject *tuple, PyObject *object) {
 // ---- backward
 static PyObject *gradient_of(ctx_object *self, int i, px_tensor *grad) {
   if (grad) return ext_wrap_borrowed(grad);
-  if (!self->materialize || !self->outlines[i]) Py_RETURN_NONE;
+  if (!self->materialize || !self->output_shapes[i]) Py_RETURN_NONE;
   return ext_op_named(EXT_OP("zeros_like"), PX_CALL_NEW, 1,
-                      (ext_named[]){{"self", PX_T(self->outlines[i])}});
+                      (ext_named[]){{"self", PX_T(self->output_shapes[i])}});
 }
 
 static PyObject *backward_args(ctx_object *self, px_tensor *const *grads, int count) {
@@ -143,7 +143,7 @@ static int take_gradients(const ctx_object *self, PyObject *result, px_tensor **
   return 0;
 }
 
-// The engine calls this on a thread of its own choosing, without the GIL.
+// Called by the autograd engine on any thread, without the GIL.
 static px_status run_backward(px_tensor **grad_inputs, int input_count,
                               px_tensor *const *grad_outputs, int output_count, void *context) {
   PyGILState_STATE state = PyGILState_Ensure();
@@ -152,7 +152,7 @@ static px_status run_backward(px_tensor **grad_inputs, int input_count,
   PyObject *function = args ? PyObject_GetAttrString(self->cls, "backward") : NULL;
   PyObject *result = function ? PyObject_CallObject(function, args) : NULL;
   int failed = !result || take_gradients(self, result, grad_inputs, input_count) < 0;
-  px_status status = failed ? ext_foreign() : PX_OK;
+  px_status status = failed ? ext_error_from_python() : PX_OK;
   Py_XDECREF(result);
   Py_XDECREF(function);
   Py_XDECREF(args);
@@ -160,7 +160,7 @@ static px_status run_backward(px_tensor **grad_inputs, int input_count,
   return status;
 }
 
-// After a backward that does not retain the graph. px_release needs no GIL.
+// Called after a backward that does not retain the graph. px_release needs no GIL.
 static void drop_saved(void *context) {
   ctx_object *self = context;
   for (int i = 0; i < self->saved_count; i++) {
@@ -184,17 +184,17 @@ static int save_tensors(ctx_object *self, PyObject *outputs) {
       EXT_FAIL_INT(PyExc_TypeError,
                    "save_for_backward can only save variables, but argument %zd is of type %s", i,
                    ext_type_name(item));
-    EXT_TRY_INT(px_saved_new(&self->saved[i], ext_tensor(item), holds(outputs, item)));
+    EXT_TRY_INT(px_saved_new(&self->saved[i], ext_tensor(item), contains_object(outputs, item)));
   }
   Py_CLEAR(self->to_save);
   return 0;
 }
 
-// An output that is an input, and not marked dirty, becomes a tensor of its own: a view, unless it
-// has no gradient.
-static px_tensor *own_output(const ctx_object *self, PyObject *item) {
+// Replaces an output that is an input and not marked dirty by a new tensor: a view, or a detached
+// tensor if it is non-differentiable.
+static px_tensor *alias_output(const ctx_object *self, PyObject *item) {
   px_tensor *alias = NULL;
-  if (!holds(self->constant, item))
+  if (!contains_object(self->constant, item))
     return ext_op_tensor(EXT_OP("alias"), PX_CALL_NEW, 1,
                          (ext_named[]){{"self", PX_T(ext_tensor(item))}});
   return px_tensor_detach(&alias, ext_tensor(item)) == PX_OK ? alias : ext_raise();
@@ -209,11 +209,13 @@ static void replace(PyObject *tuple, const PyObject *item, PyObject *other) {
   }
 }
 
-static int separate(const ctx_object *self, PyObject *inputs, PyObject *outputs) {
+static int alias_input_outputs(const ctx_object *self, PyObject *inputs, PyObject *outputs) {
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(outputs); i++) {
     PyObject *item = PyTuple_GET_ITEM(outputs, i);
-    if (!ext_is_tensor(item) || !holds(inputs, item) || holds(self->dirty, item)) continue;
-    px_tensor *alias = own_output(self, item);
+    if (!ext_is_tensor(item) || !contains_object(inputs, item) ||
+        contains_object(self->dirty, item))
+      continue;
+    px_tensor *alias = alias_output(self, item);
     PyObject *fresh = alias ? ext_wrap_as(ext_TensorType, alias) : NULL;
     if (!fresh) return -1;
     PyTuple_SET_ITEM(outputs, i, fresh);
@@ -225,7 +227,7 @@ static int separate(const ctx_object *self, PyObject *inputs, PyObject *outputs)
 
 static int check_dirty(const ctx_object *self, PyObject *outputs) {
   for (Py_ssize_t i = 0; self->dirty && i < PyTuple_GET_SIZE(self->dirty); i++)
-    if (!holds(outputs, PyTuple_GET_ITEM(self->dirty, i)))
+    if (!contains_object(outputs, PyTuple_GET_ITEM(self->dirty, i)))
       EXT_FAIL_INT(PyExc_RuntimeError,
                    "Some elements marked as dirty during the forward method were not returned as "
                    "output. The inputs that are modified inplace must all be outputs of the "
@@ -238,7 +240,8 @@ static int record(ctx_object *self, PyObject *inputs, PyObject *outputs) {
   Py_ssize_t n = PyTuple_GET_SIZE(inputs), m = PyTuple_GET_SIZE(outputs);
   bool wanted = false;
   if (n > MAX_VALUES || m > MAX_VALUES)
-    EXT_FAIL_INT(PyExc_RuntimeError, "a Function takes and gives at most %d values", MAX_VALUES);
+    EXT_FAIL_INT(PyExc_RuntimeError, "a Function supports at most %d inputs and outputs",
+                 MAX_VALUES);
   for (Py_ssize_t i = 0; i < n; i++) {
     PyObject *item = PyTuple_GET_ITEM(inputs, i);
     ins[i] = ext_is_tensor(item) ? ext_tensor(item) : NULL;
@@ -249,8 +252,8 @@ static int record(ctx_object *self, PyObject *inputs, PyObject *outputs) {
   for (Py_ssize_t i = 0; i < m; i++) {
     PyObject *item = PyTuple_GET_ITEM(outputs, i);
     if (!ext_is_tensor(item)) continue;
-    EXT_TRY_INT(px_tensor_outline(&self->outlines[i], ext_tensor(item)));
-    if (holds(self->constant, item)) continue;
+    EXT_TRY_INT(px_tensor_outline(&self->output_shapes[i], ext_tensor(item)));
+    if (contains_object(self->constant, item)) continue;
     int at = self->output_count++;
     outs[at] = ext_tensor(item);
     self->position[at] = (int8_t)i;
@@ -286,8 +289,8 @@ static PyObject *needs_of(PyObject *args) {
   return needs;
 }
 
-// forward runs before the node is made, so an exception leaves nothing behind; tensors are saved
-// after it, since a result is saved as one of this node's.
+// forward runs before the node is created, so an exception leaves no trace. Tensors are saved after
+// it: a saved result belongs to the node.
 static PyObject *apply(PyObject *cls, PyObject *args) {
   EXT_OWNED *object = ext_new(&ctx_type);
   if (!object) return NULL;
@@ -304,7 +307,8 @@ static PyObject *apply(PyObject *cls, PyObject *args) {
   EXT_OWNED *result = call_forward(self, cls, args);
   EXT_OWNED *list = result && PyTuple_Check(result) ? PySequence_List(result) : NULL;
   EXT_OWNED *outputs = list ? PyList_AsTuple(list) : result ? PyTuple_Pack(1, result) : NULL;
-  int failed = !outputs || check_dirty(self, outputs) < 0 || separate(self, args, outputs) < 0;
+  int failed =
+      !outputs || check_dirty(self, outputs) < 0 || alias_input_outputs(self, args, outputs) < 0;
   px_modes_set(before);
   if (failed || record(self, args, outputs) < 0 || save_tensors(self, outputs) < 0) return NULL;
   return PyTuple_Check(result) ? ext_moved(&outputs) : Py_NewRef(PyTuple_GET_ITEM(outputs, 0));
@@ -313,51 +317,52 @@ static PyObject *apply(PyObject *cls, PyObject *args) {
 typedef struct function_object {
   PyObject_HEAD
 } function_object;
-EXT_TYPE(function, "torch.autograd.Function", "autograd.Function autograd.function.Function",
-         function_object, EXT_OPEN,
-         "Function()\n--\n\n"
-         "An operation with a gradient of its own: a class derived from it has two static methods, "
-         "forward\nand backward, and is used by `apply`.\n\n"
-         ">>> class Double(torch.autograd.Function):\n"
-         "...     @staticmethod\n"
-         "...     def forward(ctx, x):\n"
-         "...         return x * 2\n"
-         "...     @staticmethod\n"
-         "...     def backward(ctx, grad):\n"
-         "...         return grad * 2\n"
-         ">>> x = torch.ones(1, requires_grad=True)\n"
-         ">>> Double.apply(x).backward(); x.grad\n"
-         "tensor([2.])\n",
-         .tp_new = PyType_GenericNew);
+EXT_TYPE(
+    function, "torch.autograd.Function", "autograd.Function autograd.function.Function",
+    function_object, EXT_BASETYPE,
+    "Function()\n--\n\n"
+    "Base class to create custom autograd operations: a subclass implements the static methods "
+    "forward\nand backward and is used by `apply`.\n\n"
+    ">>> class Double(torch.autograd.Function):\n"
+    "...     @staticmethod\n"
+    "...     def forward(ctx, x):\n"
+    "...         return x * 2\n"
+    "...     @staticmethod\n"
+    "...     def backward(ctx, grad):\n"
+    "...         return grad * 2\n"
+    ">>> x = torch.ones(1, requires_grad=True)\n"
+    ">>> Double.apply(x).backward(); x.grad\n"
+    "tensor([2.])\n",
+    .tp_new = PyType_GenericNew);
 
 EXT_CLASS_METHOD(function, apply, "(*args: object) -> object",
-                 "Runs forward without recording, and records backward as one operation.") {
-  EXT_ARGS(ext_rest, args);
+                 "Runs forward without recording and records backward as one operation.") {
+  EXT_ARGS(ext_varargs, args);
   EXT_OWNED *tuple = ext_tuple_of(args);
   return tuple ? apply(self, tuple) : NULL;
 }
 EXT_STATIC_METHOD(
     function, forward, "(*args: object) -> object",
-    "To be given: the results from ctx and the arguments of apply; or from the arguments "
-    "alone, where\nsetup_context(ctx, inputs, output) is given too.") {
+    "Defines the forward of the operation, with ctx and the arguments of apply; or with the "
+    "arguments\nalone if setup_context(ctx, inputs, output) is defined. Must be overridden.") {
   EXT_FAIL(PyExc_NotImplementedError,
            "You must implement the forward function for custom autograd.Function.");
 }
 EXT_STATIC_METHOD(
     function, backward, "(*args: object) -> object",
-    "To be given: the gradients of the arguments, from ctx and those of the results.") {
+    "Defines the gradient formula, with ctx and the gradients of outputs. Must be overridden.") {
   EXT_FAIL(PyExc_NotImplementedError,
            "You must implement either the backward or vjp method for your custom "
            "autograd.Function to use it with backward mode AD.");
 }
-// None stands for what a class need not give.
+// None means not defined by the class.
 static int add_setup_context(PyObject *torch) {
   return PyDict_SetItemString(function_type.tp_dict, "setup_context", Py_None);
 }
 EXT_START(EXT_VALUES, add_setup_context);
 
 // ---- once_differentiable
-EXT_MODULE(autograd_function, "autograd.function", "Operations with gradients of their own.");
+EXT_MODULE(autograd_function, "autograd.function", "Custom autograd operations.");
 static PyObject *run_once(PyObject *function, PyObject *args, PyObject *kwargs) {
   bool grad = px_grad_enabled();
   if (px_modes_get().forward)
@@ -370,8 +375,9 @@ static PyObject *run_once(PyObject *function, PyObject *args, PyObject *kwargs) 
 }
 static PyMethodDef run_once_def = {"once_differentiable", (PyCFunction)(void (*)(void))run_once,
                                    METH_VARARGS | METH_KEYWORDS, NULL};
-EXT_FUNCTION(autograd_function, once_differentiable, "(fn: Callable) -> Callable",
-             "For backward, as a decorator: it runs without recording.") {
+EXT_FUNCTION(
+    autograd_function, once_differentiable, "(fn: Callable) -> Callable",
+    "Decorator for a backward that is not itself differentiable: runs it without recording.") {
   EXT_ARGS(PyObject *, fn);
   return PyCFunction_New(&run_once_def, fn);
 }

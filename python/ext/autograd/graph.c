@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// The graph in Python's eyes: grad_fn nodes, hooks and their handles, backward and grad. A node's
-// object is made when it is asked for and holds a reference to the node; two of one node are equal.
-// Hooks run with the GIL, on whichever thread the engine runs the node.
+// Autograd graph in Python: grad_fn nodes, hooks and their handles, backward and grad. A node's
+// object is created on access and owns a reference to the node; objects of the same node compare
+// equal. Hooks run with the GIL, on the thread on which the engine runs the node.
 #include "bind/ext.h"
 
 #include <string.h>
 
-// ---- nodes: two objects of one node are equal
+// ---- nodes
 typedef struct node_object {
   PyObject_HEAD px_node *node;
 } node_object;
 static PyTypeObject node_type;
 static px_node *node_of(PyObject *self) { return ((node_object *)self)->node; }
 
-// type(y.grad_fn).__name__ is what scripts print: each name has a type of its own, made when it is
-// first seen.
+// Scripts print type(y.grad_fn).__name__: each node name has its own type, created on first use.
 static PyTypeObject *type_of(const char *name) {
   static PyObject *types;
   if (!types && !(types = PyDict_New())) return NULL;
@@ -26,14 +25,14 @@ static PyTypeObject *type_of(const char *name) {
   return (PyTypeObject *)type;
 }
 
-// Anew at each call: two objects of one node are equal, and hash alike.
+// A new object per call; objects of the same node are equal and hash alike.
 PyObject *ext_node(px_node *node) {
   if (!node) Py_RETURN_NONE;
   PyTypeObject *type = type_of(px_node_name(node));
-  return type ? ext_over(type, px_retain(node)) : NULL;
+  return type ? ext_wrap_core(type, px_retain(node)) : NULL;
 }
 EXT_OWNS(node, EXT_CORE(node_object, node));
-// The ctx of a Function's node, borrowed, or NULL.
+// The ctx of a Function's node, borrowed; NULL for other nodes.
 static PyObject *ctx_of(PyObject *self) {
   px_context context;
   bool own = px_node_context(node_of(self), &context) && context.release == ext_release;
@@ -45,7 +44,7 @@ static PyObject *node_repr(PyObject *self) {
                               px_node_name(node_of(self)), node_of(self));
 }
 
-// A Function's node has what its ctx has: saved_tensors, and what forward left there.
+// A Function's node has the attributes of its ctx: saved_tensors, and those set by forward.
 static PyObject *node_getattr(PyObject *self, PyObject *name) {
   PyObject *found = PyObject_GenericGetAttr(self, name), *ctx = ctx_of(self);
   if (found || !ctx || !PyErr_ExceptionMatches(PyExc_AttributeError)) return found;
@@ -53,7 +52,7 @@ static PyObject *node_getattr(PyObject *self, PyObject *name) {
   found = PyObject_GetAttr(ctx, name);
   if (found || !PyErr_ExceptionMatches(PyExc_AttributeError)) return found;
   PyErr_Clear();
-  ext_exception_give(ext_moved(&first));
+  ext_exception_set(ext_moved(&first));
   return NULL;
 }
 static Py_hash_t node_hash(PyObject *self) { return _Py_HashPointer(node_of(self)); }
@@ -61,23 +60,23 @@ static PyObject *node_compare(PyObject *a, PyObject *b, int op) {
   if (!PyObject_TypeCheck(b, &node_type) || (op != Py_EQ && op != Py_NE)) Py_RETURN_NOTIMPLEMENTED;
   return PyBool_FromLong((node_of(a) == node_of(b)) == (op == Py_EQ));
 }
-EXT_TYPE(node, "torch.autograd.graph.Node", "autograd.graph.Node", node_object, EXT_OPEN,
-         "An operation that was recorded: the grad_fn of its results.", EXT_LIFE(node),
+EXT_TYPE(node, "torch.autograd.graph.Node", "autograd.graph.Node", node_object, EXT_BASETYPE,
+         "A recorded operation: the grad_fn of its results.", EXT_LIFETIME_SLOTS(node),
          .tp_repr = node_repr, .tp_getattro = node_getattr, .tp_hash = node_hash,
          .tp_richcompare = node_compare);
 
-// Those of ops end in a number. Others that are no program's are of the engine itself.
-EXT_METHOD0(node, name, "str", "The name, as AddBackward0.") {
+// Names of ops end in a digit. Other nodes without a ctx belong to the engine itself.
+EXT_METHOD0(node, name, "str", "Returns the name, such as AddBackward0.") {
   const char *name = px_node_name(node_of(self));
   char last = *name ? name[strlen(name) - 1] : '0';
   bool inner = !ctx_of(self) && !(last >= '0' && last <= '9');
   return PyUnicode_FromFormat("%s%s", inner ? "torch::autograd::" : "", name);
 }
-EXT_GIVES(node, _address, "int", (void *)node_of(self), "Where it is in memory.");
-EXT_GIVES(node, _sequence_nr, "int", px_node_sequence(node_of(self)),
-          "When it was recorded: later nodes have higher numbers.");
+EXT_RETURNS(node, _address, "int", (void *)node_of(self), "Returns the address of the node.");
+EXT_RETURNS(node, _sequence_nr, "int", px_node_sequence(node_of(self)),
+            "Returns the sequence number: later nodes have higher numbers.");
 EXT_GETTER(node, next_functions, "tuple[tuple[Node | None, int], ...]",
-           "The nodes of its inputs, each with the number of the result that it was.") {
+           "The nodes of the inputs, each with its output number.") {
   int count = px_node_edge_count(node_of(self));
   PyObject *tuple = PyTuple_New(count);
   for (int i = 0; tuple && i < count; i++) {
@@ -89,25 +88,25 @@ EXT_GETTER(node, next_functions, "tuple[tuple[Node | None, int], ...]",
   }
   return tuple;
 }
-EXT_GETTER(node, variable, "Tensor", "The leaf of a node that adds up its gradient.") {
+EXT_GETTER(node, variable, "Tensor", "The leaf tensor whose gradient this node accumulates.") {
   px_tensor *variable = px_node_variable(node_of(self));
   if (!variable)
     EXT_FAIL(PyExc_AttributeError, "'%s' object has no attribute 'variable'",
              px_node_name(node_of(self)));
   return ext_wrap_borrowed(variable);
 }
-EXT_GETTER(node, metadata, "dict", "A dict for the program's own use.") {
+EXT_GETTER(node, metadata, "dict", "A dict for user-defined metadata.") {
   PyObject *known = px_node_user(node_of(self));
   if (known) return Py_NewRef(known);
   EXT_OWNED *dict = PyDict_New();
   if (!dict) return NULL;
   EXT_TRY(px_node_set_user(node_of(self), dict, ext_release));
-  Py_INCREF(dict);  // the node's reference
+  Py_INCREF(dict);  // owned by the node
   return ext_moved(&dict);
 }
 
 // ---- hooks
-// What a hook makes of a tensor; new reference.
+// Result of a hook for a tensor; new reference.
 static PyObject *call_hook(void *hook, px_tensor *tensor) {
   EXT_OWNED *argument = ext_wrap_borrowed(tensor);
   return argument ? PyObject_CallOneArg(hook, argument) : NULL;
@@ -122,7 +121,7 @@ static px_status run_hook(px_tensor **out, px_tensor *grad, void *context) {
                  ext_type_name(result));
   else if (result && result != Py_None)
     *out = px_retain(ext_tensor(result));
-  px_status status = PyErr_Occurred() ? ext_foreign() : PX_OK;
+  px_status status = PyErr_Occurred() ? ext_error_from_python() : PX_OK;
   Py_XDECREF(result);
   PyGILState_Release(state);
   return status;
@@ -131,7 +130,7 @@ static px_status run_hook(px_tensor **out, px_tensor *grad, void *context) {
 static px_status run_accumulated_hook(px_tensor *self, void *context) {
   PyGILState_STATE state = PyGILState_Ensure();
   PyObject *result = call_hook(context, self);
-  px_status status = result ? PX_OK : ext_foreign();
+  px_status status = result ? PX_OK : ext_error_from_python();
   Py_XDECREF(result);
   PyGILState_Release(state);
   return status;
@@ -147,7 +146,7 @@ static PyObject *tuple_of_borrowed(px_tensor *const *grads, int count) {
   return tuple && PyErr_Occurred() ? Py_DECREF(tuple), NULL : tuple;
 }
 
-// Puts what a hook gave in the place of gradients; a single tensor will do for a single one.
+// Replaces gradients by a hook's result; a single tensor is accepted for a single gradient.
 static int replace_gradients(px_tensor **grads, int count, PyObject *hook, PyObject *given) {
   if (given == Py_None) return 0;
   EXT_OWNED *tuple = ext_is_tensor(given) ? PyTuple_Pack(1, given) : Py_NewRef(given);
@@ -175,8 +174,8 @@ static int replace_gradients(px_tensor **grads, int count, PyObject *hook, PyObj
   return 0;
 }
 
-// Before the node the hook gets the gradients of its results; after it those of its inputs, and
-// then these.
+// A prehook gets the gradients of the node's results. A posthook gets those of the inputs and then
+// those of the results.
 static px_status run_node_hook(px_tensor **grads, int count, px_tensor *const *others,
                                int other_count, void *hook) {
   PyGILState_STATE state = PyGILState_Ensure();
@@ -185,7 +184,7 @@ static px_status run_node_hook(px_tensor **grads, int count, px_tensor *const *o
   PyObject *given =
       PyErr_Occurred() ? NULL : PyObject_CallFunctionObjArgs(hook, first, second, NULL);
   bool good = given && replace_gradients(grads, count, hook, given) == 0;
-  px_status status = good ? PX_OK : ext_foreign();
+  px_status status = good ? PX_OK : ext_error_from_python();
   Py_XDECREF(given);
   Py_XDECREF(second);
   Py_XDECREF(first);
@@ -202,8 +201,8 @@ static PyObject *add_node_hook(PyObject *self, PyObject *hook, bool after) {
   return ext_raise();
 }
 EXT_METHOD(node, register_hook, "(fn: Callable) -> RemovableHandle",
-           "Calls fn(grad_inputs, grad_outputs), tuples of gradients, after each run of the node; "
-           "it may give\nother grad_inputs.\n\n"
+           "Registers a backward hook: fn(grad_inputs, grad_outputs) is called with tuples of "
+           "gradients\nafter each run of the node. It may return new grad_inputs.\n\n"
            ">>> x = torch.ones(1, requires_grad=True)\n"
            ">>> y = x * 2\n"
            ">>> handle = y.grad_fn.register_hook(lambda inputs, outputs: (inputs[0] * 5, None))\n"
@@ -213,12 +212,12 @@ EXT_METHOD(node, register_hook, "(fn: Callable) -> RemovableHandle",
   return add_node_hook(self, fn, true);
 }
 EXT_METHOD(node, register_prehook, "(fn: Callable) -> RemovableHandle",
-           "Calls fn(grad_outputs), a tuple of gradients, before each run of the node; it may give "
-           "others.") {
+           "Registers a backward pre-hook: fn(grad_outputs) is called with a tuple of gradients "
+           "before each run of the node. It may return new ones.") {
   EXT_ARGS(PyObject *, fn);
   return add_node_hook(self, fn, false);
 }
-EXT_GET(node, requires_grad, "bool", (bool)true, "True: it was recorded.");
+EXT_GET(node, requires_grad, "bool", (bool)true, "Always True: the operation was recorded.");
 
 PyObject *ext_tensor_register_hook(PyObject *self, PyObject *hook, bool accumulated) {
   px_tensor *tensor = ext_tensor(self);
@@ -236,11 +235,11 @@ PyObject *ext_tensor_register_hook(PyObject *self, PyObject *hook, bool accumula
   return ext_raise();
 }
 
-// ---- hooks for saved tensors: the context is the tuple of both
+// ---- hooks for saved tensors; the context is the tuple (pack, unpack)
 static px_status run_pack(void **out, px_tensor *tensor, void *context) {
   PyGILState_STATE state = PyGILState_Ensure();
   *out = call_hook(PyTuple_GET_ITEM((PyObject *)context, 0), tensor);
-  px_status status = *out ? PX_OK : ext_foreign();
+  px_status status = *out ? PX_OK : ext_error_from_python();
   PyGILState_Release(state);
   return status;
 }
@@ -255,14 +254,14 @@ static px_status run_unpack(px_tensor **out, void *packed, void *context) {
                  ext_type_name(result));
   else if (result)
     *out = px_retain(ext_tensor(result));
-  px_status status = PyErr_Occurred() ? ext_foreign() : PX_OK;
+  px_status status = PyErr_Occurred() ? ext_error_from_python() : PX_OK;
   Py_XDECREF(result);
   PyGILState_Release(state);
   return status;
 }
 
 EXT_FUNCTION(torch, _push_saved_hooks, "(pack: Callable, unpack: Callable) -> None",
-             "Lets hooks have the tensors that are saved for backward, until they are popped.") {
+             "Pushes hooks for tensors saved for backward.") {
   EXT_ARGS(PyObject *, pack, unpack);
   static const px_saved_hooks hooks = {run_pack, run_unpack, ext_release, ext_release};
   PyObject *pair = PyTuple_Pack(2, pack, unpack);
@@ -271,13 +270,14 @@ EXT_FUNCTION(torch, _push_saved_hooks, "(pack: Callable, unpack: Callable) -> No
   if (status != PX_OK) Py_DECREF(pair);
   return ext_none(status);
 }
-EXT_FUNCTION0(torch, _pop_saved_hooks, "None", "Takes the hooks away that were pushed last.") {
+EXT_FUNCTION0(torch, _pop_saved_hooks, "None", "Pops the hooks pushed last.") {
   px_saved_hooks_pop();
   Py_RETURN_NONE;
 }
 EXT_FUNCTION(
     torch, _disable_saved_hooks, "(message: str | None) -> str | None",
-    "Lets hooks be refused with a text, or with None no more; gives what was said before.") {
+    "Disables saved tensor hooks with an error message, or enables them for None. Returns the "
+    "previous message.") {
   EXT_ARGS(PyObject *, message);
   if (message && !PyUnicode_Check(message))
     EXT_FAIL(PyExc_TypeError, "error_message must be str, not %s", ext_type_name(message));
@@ -290,21 +290,21 @@ EXT_FUNCTION(
   return ext_moved(&was);
 }
 EXT_FUNCTION(torch, _mutable_saved, "(on: bool) -> None",
-             "Begins or ends what allow_mutation_on_saved_tensors says.") {
+             "Enters or exits allow_mutation_on_saved_tensors.") {
   EXT_ARGS(PyObject *, on);
   if (on == Py_True) return ext_none(px_saved_mutable_begin());
   px_saved_mutable_end();
   Py_RETURN_NONE;
 }
 EXT_FUNCTION(torch, _mutable_saved_list, "(copies: bool) -> tuple[Tensor, ...]",
-             "The tensors that are saved so, or the copies of those that changed.") {
+             "Returns the tensors saved in this mode, or the copies of those modified.") {
   EXT_ARGS(PyObject *, copies);
   px_list *list = NULL;
   EXT_TRY(px_saved_mutable_list(&list, copies == Py_True));
   return ext_wrap_list(list);
 }
 
-// ---- edges: a node and the number of one of its results, in the place of that
+// ---- gradient edges: a node and the number of one of its results, in place of the tensor
 // (phlox.autograd._edges)
 
 static bool is_edge(PyObject *object) {
@@ -323,8 +323,8 @@ static PyObject *tensor_of_edge(PyObject *edge) {
   return ext_result(px_node_result(&result, node_of(node), nr < 0 || nr > INT32_MAX ? -1 : (int)nr),
                     &result);
 }
-// Tensors as a program gave them, with tensors in the place of edges.
-static PyObject *without_edges(PyObject *given) {
+// Replaces gradient edges among user-supplied tensors by tensors.
+static PyObject *replace_edges(PyObject *given) {
   if (!given || ext_is_tensor(given)) return Py_XNewRef(given);
   if (is_edge(given)) return tensor_of_edge(given);
   if (!PyTuple_Check(given) && !PyList_Check(given)) return Py_NewRef(given);
@@ -340,10 +340,10 @@ static PyObject *without_edges(PyObject *given) {
 
 EXT_FUNCTION(
     torch, _backward_call, "(nodes: list) -> tuple[int, int]",
-    "Within a hook: the number of the backward call, and to how many nodes, or addresses of "
-    "nodes, it comes.") {
+    "Returns, inside a hook, the number of the backward call and how many of the nodes (or node "
+    "addresses) it reaches.") {
   EXT_ARGS(PyObject *, nodes);
-  EXT_OWNED *list = ext_items(nodes, "nodes is no sequence");
+  EXT_OWNED *list = ext_items(nodes, "nodes must be a sequence");
   Py_ssize_t reached = 0;
   for (Py_ssize_t i = 0; list && i < PySequence_Fast_GET_SIZE(list); i++) {
     PyObject *node = PySequence_Fast_GET_ITEM(list, i);
@@ -356,13 +356,14 @@ EXT_FUNCTION(
 }
 
 EXT_FUNCTION(autograd_graph, increment_version, "(tensor: Tensor | Iterable[Tensor]) -> None",
-             "Says that tensors were changed in place, by what autograd has not seen.\n\n"
+             "Increments the version counters of tensors modified in-place outside of autograd.\n\n"
              ">>> x = torch.ones(2)\n"
              ">>> torch.autograd.graph.increment_version(x); x._version\n"
              "1\n") {
   EXT_ARGS(PyObject *, tensor);
-  EXT_OWNED *list =
-      ext_is_tensor(tensor) ? PyTuple_Pack(1, tensor) : ext_items(tensor, "tensor is no sequence");
+  EXT_OWNED *list = ext_is_tensor(tensor)
+                        ? PyTuple_Pack(1, tensor)
+                        : ext_items(tensor, "tensor must be a Tensor or a sequence");
   if (!list) return NULL;
   for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(list); i++)
     if (!ext_need_tensor(PySequence_Fast_GET_ITEM(list, i), "increment_version", "tensor"))
@@ -375,7 +376,7 @@ EXT_FUNCTION(autograd_graph, increment_version, "(tensor: Tensor | Iterable[Tens
 // ---- backward and grad
 enum { MAX_TENSORS = 512 };
 
-// Adds what px_grad gives to the gradients of `inputs`: backward(inputs=...).
+// Accumulates the gradients of px_grad in the grad of `inputs`: backward(inputs=...).
 static PyObject *accumulate(int count, px_tensor *const *inputs, px_tensor **grads) {
   PyObject *failed = NULL;
   for (int i = 0; i < count; i++) {
@@ -404,14 +405,14 @@ static PyObject *backward_inputs(int count, px_tensor *const *outputs, px_tensor
 }
 
 PyObject *ext_backward(int count, px_tensor *const *outputs, px_tensor *const *gradients,
-                       ext_maybe retain_graph, bool create_graph, PyObject *inputs) {
+                       ext_optional_bool retain_graph, bool create_graph, PyObject *inputs) {
   bool retain = retain_graph < 0 ? create_graph : retain_graph;
   if (!ext_is_none(inputs))
     return backward_inputs(count, outputs, gradients, retain, create_graph, inputs);
   return ext_none(EXT_NOGIL(px_backward(count, outputs, gradients, retain, create_graph)));
 }
 
-// outputs and their gradients out of the arguments; the count or -1.
+// Reads outputs and their gradients; returns the count or -1.
 static int read_outputs(PyObject *outputs, PyObject *gradients, px_tensor **outs, px_tensor **grads,
                         PyObject **keep_outs, PyObject **keep_grads, const char *function) {
   int n = ext_to_tensors(outputs, outs, MAX_TENSORS, function, keep_outs);
@@ -428,40 +429,40 @@ EXT_FUNCTION(
     "None = None, retain_graph: bool | None = None, create_graph: bool = False, "
     "grad_variables: Tensor | Sequence[Tensor | None] | None = None, inputs: Tensor | "
     "Sequence[Tensor] | None = None) -> None",
-    "Tensor.backward of several tensors at once.\n\n"
+    "Computes the sum of gradients of given tensors with respect to graph leaves.\n\n"
     "Args:\n"
-    "    tensors (Tensor or sequence): what is derived\n"
-    "    grad_tensors (Tensor, sequence or None): what flows into each of them\n"
+    "    tensors (Tensor or sequence): tensors to be differentiated\n"
+    "    grad_tensors (Tensor, sequence or None): gradient of each of the tensors\n"
     "    retain_graph, create_graph, inputs: as in Tensor.backward\n"
-    "    grad_variables: the older name of grad_tensors\n") {
+    "    grad_variables: deprecated name of grad_tensors\n") {
   PyObject *tensors, *grad_tensors, *grad_variables, *inputs;
-  ext_maybe retain_graph;
+  ext_optional_bool retain_graph;
   bool create_graph;
   EXT_BIND(tensors, grad_tensors, retain_graph, create_graph, grad_variables, inputs);
   px_tensor *outs[MAX_TENSORS], *grads[MAX_TENSORS] = {NULL};
   EXT_OWNED *keep_outs = NULL, *keep_grads = NULL;
-  EXT_OWNED *plain = without_edges(tensors);
-  EXT_OWNED *leaves = without_edges(inputs);
+  EXT_OWNED *plain = replace_edges(tensors);
+  EXT_OWNED *leaves = replace_edges(inputs);
   if (PyErr_Occurred()) return NULL;
   int n = read_outputs(plain, grad_tensors ? grad_tensors : grad_variables, outs, grads, &keep_outs,
                        &keep_grads, "backward");
   return n < 0 ? NULL : ext_backward(n, outs, grads, retain_graph, create_graph, leaves);
 }
 
-// Zeros for an input that outputs do not depend on; with create_graph a leaf that can be derived.
-static px_tensor *zeros_of(px_tensor *input, bool create) {
+// Zero gradient for an unused input. With create_graph it is a leaf that requires grad.
+static px_tensor *zeros_for(px_tensor *input, bool create) {
   PX_SCOPED(px_tensor)
   zeros = ext_op_tensor(EXT_OP("zeros_like"), PX_CALL_NEW, 1, (ext_named[]){{"self", PX_T(input)}});
   if (zeros && create) EXT_TRY(px_tensor_set_requires_grad(zeros, true));
   return PX_MOVE(zeros);
 }
 
-// A tuple of the gradients, which it takes; zeros for those that are not there, where asked for.
+// A tuple of the gradients, whose references it takes. Missing ones become zeros if requested.
 static PyObject *tuple_of(int count, px_tensor **grads_take, px_tensor *const *inputs, bool zeros,
                           bool create) {
   PyObject *tuple = PyTuple_New(count);
   for (int i = 0; i < count; i++) {
-    if (!grads_take[i] && zeros) grads_take[i] = zeros_of(inputs[i], create);
+    if (!grads_take[i] && zeros) grads_take[i] = zeros_for(inputs[i], create);
     PyObject *item = ext_wrap(grads_take[i]);
     if (tuple && item)
       PyTuple_SET_ITEM(tuple, i, item);
@@ -477,29 +478,30 @@ EXT_FUNCTION(
     "Tensor | Sequence[Tensor | None] | None = None, retain_graph: bool | None = None, "
     "create_graph: bool = False, only_inputs: bool = True, allow_unused: bool | None = None, "
     "is_grads_batched: bool = False, materialize_grads: bool = False) -> tuple[Tensor, ...]",
-    "The gradients of `inputs`, and nothing added to any grad.\n\n"
+    "Computes and returns the sum of gradients of outputs with respect to the inputs.\n\n"
     "Args:\n"
-    "    outputs (Tensor or sequence): what is derived\n"
-    "    inputs (Tensor or sequence): by what\n"
-    "    grad_outputs (Tensor, sequence or None): what flows into each of outputs\n"
-    "    retain_graph (bool or None): keeps what was saved; by default as create_graph\n"
-    "    create_graph (bool): records the computation of the gradients too\n"
-    "    allow_unused (bool): an input that outputs do not depend on gets None, and is no "
+    "    outputs (Tensor or sequence): outputs of the differentiated function\n"
+    "    inputs (Tensor or sequence): inputs to differentiate with respect to\n"
+    "    grad_outputs (Tensor, sequence or None): gradient of each of the outputs\n"
+    "    retain_graph (bool or None): keeps the graph for another call; default: create_graph\n"
+    "    create_graph (bool): records the computation of the gradients, too\n"
+    "    allow_unused (bool): returns None for an input unused by the outputs instead of raising "
+    "an "
     "error\n"
     "    materialize_grads (bool): ... gets zeros\n\n"
     ">>> x = torch.tensor([3.], requires_grad=True)\n"
     ">>> torch.autograd.grad(x * x, x)\n"
     "(tensor([6.]),)\n") {
   PyObject *outputs, *inputs, *grad_outputs;
-  ext_maybe retain_graph, allow_unused;
+  ext_optional_bool retain_graph, allow_unused;
   bool create_graph, only_inputs, is_grads_batched, materialize_grads;
   EXT_BIND(outputs, inputs, grad_outputs, retain_graph, create_graph, only_inputs, allow_unused,
            is_grads_batched, materialize_grads);
   px_tensor *outs[MAX_TENSORS], *grads[MAX_TENSORS] = {NULL}, *ins[MAX_TENSORS];
   px_tensor *results[MAX_TENSORS] = {NULL};
   EXT_OWNED *keep_outs = NULL, *keep_grads = NULL, *keep_ins = NULL;
-  EXT_OWNED *from = without_edges(outputs);
-  EXT_OWNED *by = from ? without_edges(inputs) : NULL;
+  EXT_OWNED *from = replace_edges(outputs);
+  EXT_OWNED *by = from ? replace_edges(inputs) : NULL;
   if (!by) return NULL;
   if (is_grads_batched)
     EXT_FAIL(PyExc_NotImplementedError, "grad with is_grads_batched=True is not implemented");
@@ -517,11 +519,12 @@ EXT_FUNCTION(
   return tuple_of(m, results, ins, materialize_grads, create_graph);
 }
 
-EXT_FUNCTION(torch, _jvp,
-             "(outputs: Sequence[Tensor], inputs: Sequence[Tensor], tangents: Sequence[Tensor], "
-             "create_graph: bool) -> tuple[Tensor | None, ...]",
-             "The tangents of outputs, where inputs change by theirs; None for an output that "
-             "depends on none.") {
+EXT_FUNCTION(
+    torch, _jvp,
+    "(outputs: Sequence[Tensor], inputs: Sequence[Tensor], tangents: Sequence[Tensor], "
+    "create_graph: bool) -> tuple[Tensor | None, ...]",
+    "Returns the tangents of outputs for given tangents of inputs; None for an output that "
+    "depends on no input.") {
   PyObject *outputs, *inputs, *tangents;
   bool create_graph;
   EXT_BIND(outputs, inputs, tangents, create_graph);
@@ -557,7 +560,7 @@ static px_status call_checked(px_tensor **out, px_tensor *const *inputs, void *a
                         ? PyTuple_GET_ITEM(result, 0)
                         : result;
   px_tensor *tensor = first ? ext_need_tensor(first, "gradcheck", "output") : NULL;
-  px_status status = tensor ? PX_OK : ext_foreign();
+  px_status status = tensor ? PX_OK : ext_error_from_python();
   *out = px_retain(tensor);
   Py_CLEAR(args);
   Py_CLEAR(result);
@@ -565,9 +568,10 @@ static px_status call_checked(px_tensor **out, px_tensor *const *inputs, void *a
   return status;
 }
 
-EXT_FUNCTION(autograd, _gradcheck,
-             "(func: Callable, inputs: tuple, eps: float, atol: float, rtol: float) -> None",
-             "For torch.autograd.gradcheck: an error where gradients and differences part.") {
+EXT_FUNCTION(
+    autograd, _gradcheck,
+    "(func: Callable, inputs: tuple, eps: float, atol: float, rtol: float) -> None",
+    "Implements torch.autograd.gradcheck: fails if analytical and numerical gradients differ.") {
   PyObject *func, *inputs;
   double eps, atol, rtol;
   EXT_BIND(func, inputs, eps, atol, rtol);
@@ -584,6 +588,6 @@ EXT_FUNCTION(autograd, _gradcheck,
 }
 
 EXT_MODULE(autograd, "autograd", "Automatic differentiation.");
-EXT_MODULE(autograd_graph, "autograd.graph", "The nodes of the graph.");
-EXT_MODULE(utils, "utils", "What belongs to no other module.");
+EXT_MODULE(autograd_graph, "autograd.graph", "Nodes of the autograd graph.");
+EXT_MODULE(utils, "utils", "Utilities.");
 EXT_MODULE(utils_hooks, "utils.hooks", "Handles of hooks.");

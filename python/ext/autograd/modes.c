@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// no_grad, enable_grad, set_grad_enabled, inference_mode, detect_anomaly: context managers over the
-// modes of the calling thread, and decorators by phlox/_modes.py. An entry remembers all modes at
-// once, so that exits restore them whatever happened in between.
+// no_grad, enable_grad, set_grad_enabled, inference_mode, detect_anomaly: context managers over
+// modes of the calling thread, and decorators (phlox/_modes.py). Each entry saves all modes, and
+// its exit restores them regardless of changes in between.
 #include "bind/ext.h"
 
 typedef enum mode_kind { NO_GRAD, ENABLE_GRAD, SET_GRAD, INFERENCE, ANOMALY } mode_kind;
@@ -10,9 +10,9 @@ typedef struct mode_object {
   PyObject_HEAD mode_kind kind;
   bool value, check_nan;
   int depth;
-  bool at_once;          // set_grad_enabled, set_detect_anomaly: acts when it is made
-  uint8_t saved[DEPTH];  // grad, inference, anomaly of the thread before each entry, as bits
-  uint8_t first;         // the same at construction
+  bool immediate;        // set_grad_enabled, set_detect_anomaly: takes effect on construction
+  uint8_t saved[DEPTH];  // bits of grad, inference, anomaly before each entry
+  uint8_t initial;       // the same at construction
 } mode_object;
 
 static uint8_t state_now(void) {
@@ -40,8 +40,8 @@ static void state_apply(const mode_object *self) {
 
 static PyObject *mode_enter(PyObject *object, PyObject *unused) {
   mode_object *self = (mode_object *)object;
-  if (self->depth == DEPTH) EXT_FAIL(PyExc_RuntimeError, "the mode is entered too often");
-  self->saved[self->depth++] = self->at_once ? self->first : state_now();
+  if (self->depth == DEPTH) EXT_FAIL(PyExc_RuntimeError, "too many nested entries of the mode");
+  self->saved[self->depth++] = self->immediate ? self->initial : state_now();
   state_apply(self);
   return Py_NewRef(object);
 }
@@ -51,13 +51,13 @@ static PyObject *mode_exit(PyObject *object, PyObject *unused) {
   state_restore(self->kind, self->saved[--self->depth]);
   Py_RETURN_NONE;
 }
-// _run(function, args, kwargs): the call within the mode. It keeps nothing in the object, since the
-// function may be called again, or on another thread, before it returns.
+// _run(function, args, kwargs): calls the function in the mode. Keeps no state in the object: the
+// function may be re-entered, or run on another thread.
 static PyObject *mode_run(PyObject *object, PyObject *const *args, Py_ssize_t nargs) {
   const mode_object *self = (mode_object *)object;
   PyObject *function, *given, *kwargs;
-  if (!EXT_PLACES(args, nargs, &function, &given, &kwargs))
-    EXT_FAIL(PyExc_TypeError, "_run() takes a function, a tuple and a dict");
+  if (!EXT_UNPACK_ARGS(args, nargs, &function, &given, &kwargs))
+    EXT_FAIL(PyExc_TypeError, "_run() expects a function, a tuple and a dict");
   uint8_t before = state_now();
   state_apply(self);
   PyObject *result = ext_apply(function, given, kwargs);
@@ -65,34 +65,34 @@ static PyObject *mode_run(PyObject *object, PyObject *const *args, Py_ssize_t na
   return result;
 }
 
-// As a decorator.
-static PyObject *under(PyObject *mode, PyObject *function) {
+// Decorates a function.
+static PyObject *decorate(PyObject *mode, PyObject *function) {
   return ext_call_from("phlox._modes", "under", "(OO)", mode, function);
 }
 static PyObject *mode_call(PyObject *object, PyObject *args, PyObject *kwargs) {
   const mode_object *self = (mode_object *)object;
   PyObject *function;
   if (!PyArg_ParseTuple(args, "O", &function)) return NULL;
-  if (self->at_once) state_restore(self->kind, self->first);
-  return under(object, function);
+  if (self->immediate) state_restore(self->kind, self->initial);
+  return decorate(object, function);
 }
 
-static PyObject *make_mode(PyTypeObject *type, mode_kind kind, bool at_once, bool value,
+static PyObject *make_mode(PyTypeObject *type, mode_kind kind, bool immediate, bool value,
                            bool check) {
   mode_object *self = ext_new(type);
   if (!self) return NULL;
   self->kind = kind, self->value = value, self->check_nan = check;
-  self->first = state_now();
-  self->at_once = at_once;
-  if (at_once) state_apply(self);
+  self->initial = state_now();
+  self->immediate = immediate;
+  if (immediate) state_apply(self);
   return (PyObject *)self;
 }
-// no_grad(function) and the like decorate at once.
+// no_grad(function) and the like decorate directly.
 static PyObject *mode_or_decorated(PyTypeObject *type, mode_kind kind, bool value,
                                    PyObject *given) {
   EXT_OWNED *mode = make_mode(type, kind, false, value, true);
   bool function = given && PyCallable_Check(given) && !PyBool_Check(given);
-  return mode && function ? under(mode, given) : ext_moved(&mode);
+  return mode && function ? decorate(mode, given) : ext_moved(&mode);
 }
 
 // ---- the types
@@ -102,7 +102,7 @@ static PyMethodDef mode_methods[] = {
     {"_run", (PyCFunction)(void (*)(void))mode_run, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL}};
 #define MODE_TYPE(word, name, paths, text) \
-  EXT_TYPE(word, "torch." name, paths, mode_object, EXT_OPEN | EXT_CLASS, text, \
+  EXT_TYPE(word, "torch." name, paths, mode_object, EXT_BASETYPE | EXT_SHORT_NAME, text, \
            .tp_new = word##_new, .tp_call = mode_call, .tp_methods = mode_methods)
 
 EXT_NEW(no_grad, "(function: Callable | None = None)") {
@@ -110,7 +110,7 @@ EXT_NEW(no_grad, "(function: Callable | None = None)") {
   return mode_or_decorated(type, NO_GRAD, false, function);
 }
 MODE_TYPE(no_grad, "no_grad", "no_grad autograd.no_grad autograd.grad_mode.no_grad",
-          "Within it nothing is recorded for gradients. A context manager and a decorator.\n\n"
+          "Context manager and decorator that disables gradient calculation.\n\n"
           ">>> x = torch.ones(2, requires_grad=True)\n"
           ">>> with torch.no_grad():\n"
           "...     y = x * 2\n"
@@ -121,10 +121,9 @@ EXT_NEW(enable_grad, "(function: Callable | None = None)") {
   EXT_ARGS(PyObject *, function);
   return mode_or_decorated(type, ENABLE_GRAD, true, function);
 }
-MODE_TYPE(
-    enable_grad, "enable_grad", "enable_grad autograd.enable_grad autograd.grad_mode.enable_grad",
-    "Within it operations are recorded for gradients, also inside of no_grad. A context manager "
-    "and a\ndecorator.");
+MODE_TYPE(enable_grad, "enable_grad",
+          "enable_grad autograd.enable_grad autograd.grad_mode.enable_grad",
+          "Context manager and decorator that enables gradient calculation, also inside no_grad.");
 
 EXT_NEW(inference_mode, "(mode: bool | Callable = True)") {
   EXT_ARGS(PyObject *, mode);
@@ -132,12 +131,13 @@ EXT_NEW(inference_mode, "(mode: bool | Callable = True)") {
   int value = function ? 1 : ext_to_bool(mode, true);
   return value < 0 ? NULL : mode_or_decorated(type, INFERENCE, value, mode);
 }
-MODE_TYPE(inference_mode, "inference_mode",
-          "inference_mode autograd.inference_mode autograd.grad_mode.inference_mode",
-          "Like no_grad, and what is made in it can never be part of a graph, nor counts its "
-          "versions.\n\n"
-          "Args:\n"
-          "    mode (bool): whether it is on\n");
+MODE_TYPE(
+    inference_mode, "inference_mode",
+    "inference_mode autograd.inference_mode autograd.grad_mode.inference_mode",
+    "Context manager and decorator that enables inference mode: like no_grad, and new tensors "
+    "can never\nrequire gradients and do not track versions.\n\n"
+    "Args:\n"
+    "    mode (bool): whether to enable or disable inference mode\n");
 
 EXT_NEW(set_grad_enabled, "(mode: bool = True)") {
   EXT_ARGS(bool, mode);
@@ -145,10 +145,9 @@ EXT_NEW(set_grad_enabled, "(mode: bool = True)") {
 }
 MODE_TYPE(set_grad_enabled, "set_grad_enabled",
           "set_grad_enabled autograd.set_grad_enabled autograd.grad_mode.set_grad_enabled",
-          "Says whether operations are recorded: from the call on, or within it as a context "
-          "manager.\n\n"
+          "Sets gradient calculation on or off: from the call on, or as a context manager.\n\n"
           "Args:\n"
-          "    mode (bool): whether they are\n");
+          "    mode (bool): whether to enable or disable gradients\n");
 
 EXT_NEW(detect_anomaly, "(check_nan: bool = True)") {
   EXT_ARGS(bool, check_nan);
@@ -160,26 +159,27 @@ EXT_NEW(detect_anomaly, "(check_nan: bool = True)") {
   return make_mode(type, ANOMALY, false, true, check_nan);
 }
 MODE_TYPE(detect_anomaly, "autograd.detect_anomaly", "autograd.detect_anomaly",
-          "Within it an error of a backward pass tells which operation was recorded where.\n\n"
+          "Context manager that enables anomaly detection: errors in backward report the forward "
+          "operation and its line.\n\n"
           "Args:\n"
-          "    check_nan (bool): a gradient that is NaN is an error\n");
+          "    check_nan (bool): whether to raise an error when backward computes NaN\n");
 
 EXT_NEW(set_detect_anomaly, "(mode: bool = True, check_nan: bool = True)") {
   EXT_ARGS(bool, mode, check_nan);
   return make_mode(type, ANOMALY, true, mode, check_nan);
 }
 MODE_TYPE(set_detect_anomaly, "autograd.set_detect_anomaly", "autograd.set_detect_anomaly",
-          "detect_anomaly from the call on, or within it as a context manager.\n\n"
+          "Sets anomaly detection on or off: from the call on, or as a context manager.\n\n"
           "Args:\n"
-          "    mode (bool): whether it is on\n"
-          "    check_nan (bool): a gradient that is NaN is an error\n");
+          "    mode (bool): whether to enable or disable anomaly detection\n"
+          "    check_nan (bool): whether to raise an error when backward computes NaN\n");
 
-EXT_GIVES(torch, is_grad_enabled, "bool", px_grad_enabled(),
-          "Whether this thread records operations for gradients.");
-EXT_GIVES(torch, is_inference_mode_enabled, "bool", px_inference_enabled(),
-          "Whether this thread is in inference mode.");
-EXT_GIVES(torch, is_anomaly_enabled, "bool", px_anomaly_enabled(),
-          "Whether anomaly detection is on.");
-EXT_GIVES(torch, is_anomaly_check_nan_enabled, "bool", px_anomaly_checks_nan(),
-          "Whether anomaly detection looks for NaN.");
-EXT_MODULE(grad_mode, "autograd.grad_mode", "The modes of recording.");
+EXT_RETURNS(torch, is_grad_enabled, "bool", px_grad_enabled(),
+            "Returns True if gradients are currently enabled in this thread.");
+EXT_RETURNS(torch, is_inference_mode_enabled, "bool", px_inference_enabled(),
+            "Returns True if inference mode is currently enabled in this thread.");
+EXT_RETURNS(torch, is_anomaly_enabled, "bool", px_anomaly_enabled(),
+            "Returns True if anomaly detection is enabled.");
+EXT_RETURNS(torch, is_anomaly_check_nan_enabled, "bool", px_anomaly_checks_nan(),
+            "Returns True if anomaly detection checks for NaN.");
+EXT_MODULE(grad_mode, "autograd.grad_mode", "Context managers that control gradient recording.");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Conversions of Python's values to C's. They fail with Python's own exceptions, and where a value
-// is of another type with TypeError "must be int, not str", to which the binder of arguments
-// (signature.c) adds the names of function and argument.
+// Conversions of Python values to C values. They raise Python's own exceptions, or TypeError "must
+// be int, not str" for a wrong type. The argument binder (signature.c) adds the names of function
+// and argument.
 #include "bind/ext.h"
 
 #include <string.h>
@@ -13,7 +13,7 @@ PyObject *ext_tuple(int count, const int64_t *values, int64_t factor) {
   return tuple;
 }
 
-PyObject *ext_tuple_of(ext_rest rest) {
+PyObject *ext_tuple_of(ext_varargs rest) {
   PyObject *tuple = PyTuple_New(rest.count);
   for (Py_ssize_t i = 0; tuple && i < rest.count; i++)
     PyTuple_SET_ITEM(tuple, i, Py_NewRef(rest.items[i]));
@@ -27,8 +27,8 @@ PyObject *ext_kwargs_of(PyObject *const *args, Py_ssize_t nargs, PyObject *kwnam
   return ext_moved(&dict);
 }
 
-// The names of a mapping that is no dict.
-static PyObject *dict_of(PyObject *function, PyObject *mapping) {
+// Keyword arguments of a mapping other than a dict.
+static PyObject *dict_of_mapping(PyObject *function, PyObject *mapping) {
   PyObject *dict = PyDict_New();
   if (!dict || PyDict_Update(dict, mapping) == 0) return dict;
   Py_DECREF(dict);
@@ -45,10 +45,10 @@ PyObject *ext_call_from(const char *module, const char *name, const char *format
   va_start(list, format);
   EXT_OWNED *args = Py_VaBuildValue(format, list);
   va_end(list);
-  EXT_OWNED *function = args ? ext_from(module, name) : NULL;
+  EXT_OWNED *function = args ? ext_import(module, name) : NULL;
   return function ? PyObject_CallObject(function, args) : NULL;
 }
-int ext_keep(PyObject *object, const char *name, PyObject *value_take) {
+int ext_setattr_new(PyObject *object, const char *name, PyObject *value_take) {
   EXT_OWNED *value = value_take;
   return value ? PyObject_SetAttrString(object, name, value) : -1;
 }
@@ -57,7 +57,7 @@ PyObject *ext_apply(PyObject *function, PyObject *args, PyObject *kwargs) {
   EXT_OWNED *list = args ? PySequence_Tuple(args) : PyTuple_New(0);
   if (!list || ext_is_none(kwargs)) return list ? PyObject_Call(function, list, NULL) : NULL;
   if (PyDict_Check(kwargs)) return PyObject_Call(function, list, kwargs);
-  EXT_OWNED *dict = dict_of(function, kwargs);
+  EXT_OWNED *dict = dict_of_mapping(function, kwargs);
   return dict ? PyObject_Call(function, list, dict) : NULL;
 }
 
@@ -151,13 +151,13 @@ px_tensor *ext_need_tensor(PyObject *object, const char *function, const char *a
   return NULL;
 }
 
-int ext_to_tensors(PyObject *object, px_tensor **items, int room, const char *function,
+int ext_to_tensors(PyObject *object, px_tensor **items, int capacity, const char *function,
                    PyObject **keep) {
   *keep = ext_is_tensor(object) ? PyTuple_Pack(1, object)
                                 : ext_items(object, "expected a sequence of Tensors");
   if (!*keep) return -1;
   Py_ssize_t count = PySequence_Fast_GET_SIZE(*keep);
-  if (count > room) {
+  if (count > capacity) {
     PyErr_Format(PyExc_ValueError, "%s(): too many tensors: %zd", function, count);
     return -1;
   }

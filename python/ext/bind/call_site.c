@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Python line on whose behalf the core works: the innermost one that is not of the package.
+// Source line attributed to work of the core: the innermost Python frame outside the package.
 //
-// The core asks when it issues work for a device. Then the GIL is held, and the frames tell; or it
-// was released by EXT_NOGIL, which lends the core the line before. It does so only once the core
-// has asked for the first time: a program without devices does not pay for it.
+// The core requests it when it issues device work. With the GIL held, the frames are read directly.
+// EXT_NOGIL instead lends the core the line before it releases the GIL, but only after a first
+// request: programs without devices pay nothing.
 #include "declare/declare.h"
 
-bool ext_sites_asked;  // guarded by the GIL; also written once without it
+bool ext_sites_enabled;  // guarded by the GIL, except for one write
 
-// Names of source files and functions that were handed to the core, by themselves: they live as
-// long as the process. Equal names are one, since code that is made anew brings a name of its own.
+// File and function names returned to the core, keyed by themselves: they live as long as the
+// process. Equal names are shared, since recompiled code has its own copies.
 static PyObject *site_names;
-// "FOLDER/" of the package, found when it is first needed.
+// "FOLDER/" of the package, computed on first use.
 static PyObject *package;
 
-// A line is found by a walk over its function's table, which takes longer than a small launch: what
-// was found is kept, by instruction.
+// Cache by instruction: resolving a line walks the function's line table, which takes longer than
+// a small launch.
 typedef struct known_site {
   PyCodeObject *code;  // owned
   int instruction;
@@ -35,7 +35,7 @@ static int instruction_of(PyFrameObject *frame) {
 }
 
 static PyObject *find_package(void) {
-  EXT_OWNED *path = ext_from("phlox", "__path__");
+  EXT_OWNED *path = ext_import("phlox", "__path__");
   EXT_OWNED *first = path ? PySequence_GetItem(path, 0) : NULL;
   return first ? PyUnicode_FromFormat("%U/", first) : NULL;
 }
@@ -47,15 +47,15 @@ static bool is_inside(PyObject *file) {
   return inside;
 }
 
-static const char *lasting(PyObject *name) {
+static const char *intern_name(PyObject *name) {
   PyObject *kept = PyDict_SetDefault(site_names, name, name);
   return kept ? PyUnicode_AsUTF8(kept) : NULL;
 }
 
-static void learn(known_site *known, PyFrameObject *frame, PyCodeObject *code, int at) {
+static void remember_site(known_site *known, PyFrameObject *frame, PyCodeObject *code, int at) {
   PyCodeObject *old = known->code;
-  px_site site = {.file = lasting(code->co_filename), .line = PyFrame_GetLineNumber(frame)};
-  const char *function = lasting(code->co_name);
+  px_site site = {.file = intern_name(code->co_filename), .line = PyFrame_GetLineNumber(frame)};
+  const char *function = intern_name(code->co_name);
   PyErr_Clear();
   *known = (known_site){(PyCodeObject *)Py_NewRef(code), at, is_inside(code->co_filename), site,
                         function};
@@ -66,12 +66,12 @@ static inline const known_site *look_up(PyFrameObject *frame) {
   PyCodeObject *code = PyFrame_GetCode(frame);
   int at = instruction_of(frame);
   known_site *known = &known_sites[((uintptr_t)code / 64 + (unsigned)at / 2) % KNOWN_SITES];
-  if (known->code != code || known->instruction != at) learn(known, frame, code, at);
+  if (known->code != code || known->instruction != at) remember_site(known, frame, code, at);
   Py_DECREF(code);
   return known;
 }
 
-// What called a frame of the package, from outside of it.
+// The first caller outside the package.
 static const known_site *find_outside(PyFrameObject *frame) {
   const known_site *known = NULL;
   Py_INCREF(frame);
@@ -85,7 +85,7 @@ static const known_site *find_outside(PyFrameObject *frame) {
   return known;
 }
 
-// With the GIL.
+// Caller holds the GIL.
 static inline px_site find_site(void) {
   PyFrameObject *frame = PyEval_GetFrame();
   const known_site *known = frame ? look_up(frame) : NULL;
@@ -93,35 +93,36 @@ static inline px_site find_site(void) {
   return known ? known->site : (px_site){0};
 }
 
-// The first question, in a call that has released the GIL: the rest of the call is told as well.
+// The first request in a call without the GIL. Also lends the line to the rest of the call.
 static px_site find_first(void) {
-  if (ext_sites_asked || !PyGILState_GetThisThreadState()) return (px_site){0};
+  if (ext_sites_enabled || !PyGILState_GetThisThreadState()) return (px_site){0};
   PyGILState_STATE gil = PyGILState_Ensure();
-  ext_sites_asked = true;
+  ext_sites_enabled = true;
   px_site found = find_site();
   PyGILState_Release(gil);
   (void)px_site_lend(found);
   return found;
 }
 
-static void tell(const char **file, int *line) {
+static void report_site(const char **file, int *line) {
   bool held = PyGILState_Check();
-  if (held) ext_sites_asked = true;
+  if (held) ext_sites_enabled = true;
   px_site found = held ? find_site() : find_first();
   *file = found.file, *line = found.line;
 }
 
 px_site ext_site_lend(void) { return px_site_lend(px_site_here()); }
 
-// All lines that run, for the history of memory. A block may be freed while an exception is raised.
-static int tell_frames(px_frame *frames, int room) {
+// All Python frames, for the memory history. Preserves a pending exception: memory may be freed
+// while one is raised.
+static int report_frames(px_frame *frames, int capacity) {
   PyObject *type, *value, *traceback;
   int count = 0;
   if (!PyGILState_Check()) return 0;
   PyErr_Fetch(&type, &value, &traceback);
   PyFrameObject *frame = PyEval_GetFrame();
   Py_XINCREF(frame);
-  while (frame && count < room) {
+  while (frame && count < capacity) {
     const known_site *known = look_up(frame);
     const char *file = known->site.file, *function = known->function;
     frames[count++] =
@@ -138,8 +139,8 @@ static int tell_frames(px_frame *frames, int room) {
 static int make_sites(PyObject *torch) {
   site_names = PyDict_New();
   if (!site_names) return -1;
-  px_site_set_source(tell);
-  px_site_set_frames(tell_frames);
+  px_site_set_source(report_site);
+  px_site_set_frames(report_frames);
   return 0;
 }
 EXT_START(EXT_ERRORS, make_sites);

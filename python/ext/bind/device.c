@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// torch.device: an immutable (type, index). The common ones are made once and shared, so that
-// x.device costs a reference. As a context manager it is the default device of factories.
+// torch.device: an immutable (type, index). Common devices are shared singletons: x.device costs
+// one reference. As a context manager it sets the default device of factories.
 #include "bind/ext.h"
 
 #include <string.h>
 
 typedef struct device_object {
   PyObject_HEAD px_device device;
-  PyObject *saved;  // list of the defaults to go back to, while entered
+  PyObject *saved;  // list of defaults to restore on exit
 } device_object;
 
-// Never freed: a borrowed pointer to one is always good.
-enum { SHARED = 17 };  // no index, and 0 to 15
+// Immortal: borrowed pointers stay valid.
+enum { SHARED = 17 };  // no index, and indexes 0 to 15
 static PyObject *shared[PX_DEVICE_TYPES][SHARED];
 
 bool ext_is_device(PyObject *object) { return Py_IS_TYPE(object, &ext_DeviceType); }
@@ -61,7 +61,7 @@ int ext_to_scope_index(PyObject *object, int *out) {
   int64_t index;
   char text[PX_DEVICE_TEXT];
   if (PyLong_Check(object))
-    return ext_to_int(object, &index) < 0 ? -1 : (*out = ext_narrow(index), 0);
+    return ext_to_int(object, &index) < 0 ? -1 : (*out = ext_clamp_device_index(index), 0);
   if (ext_to_device(object, &device) < 0) return -1;
   if (device.type != PX_CUDA)
     EXT_FAIL_INT(PyExc_ValueError, "Expected a cuda device, but got: %s",
@@ -78,7 +78,7 @@ int ext_to_cuda_index(PyObject *object, int *out) {
   return 0;
 }
 
-static PyObject *bad_arguments(PyObject *object) {
+static PyObject *fail_arguments(PyObject *object) {
   EXT_FAIL(PyExc_TypeError,
            "device() received an invalid combination of arguments - got (%s), but expected one "
            "of:\n * (torch.device device)\n      didn't match because some of the arguments have "
@@ -89,7 +89,7 @@ static PyObject *bad_arguments(PyObject *object) {
 static PyObject *device_with_index(PyObject *type, PyObject *index) {
   px_device device;
   int64_t number;
-  if (!PyUnicode_Check(type)) return bad_arguments(type);
+  if (!PyUnicode_Check(type)) return fail_arguments(type);
   if (!PyLong_Check(index))
     EXT_FAIL(PyExc_TypeError, "device(): argument 'index' must be int, not %s",
              ext_type_name(index));
@@ -115,7 +115,7 @@ EXT_NEW(device, "(type: Device, index: int = -1)") {
   if (index) return device_with_index(type_, index);
   if (!ext_is_device(type_) && !PyUnicode_Check(type_) &&
       (!PyLong_Check(type_) || PyBool_Check(type_)))
-    return bad_arguments(type_);
+    return fail_arguments(type_);
   return ext_to_device(type_, &device) < 0 ? NULL : ext_device(device);
 }
 
@@ -139,41 +139,41 @@ static PyObject *device_compare(PyObject *a, PyObject *b, int op) {
 EXT_OWNS(device, EXT_OBJECT(device_object, saved));
 EXT_SHARED_TYPE(
     device, ext_DeviceType, "torch.device", "device", device_object, EXT_FINAL,
-    "Where a tensor is: a type, \"cpu\" or \"cuda\", and an index. Without an index a device of "
-    "type\ncuda means the current one.\n\n"
+    "The device of a tensor: a type, \"cpu\" or \"cuda\", and an optional index. A device of type "
+    "cuda\nwithout an index is the current one.\n\n"
     "Args:\n"
-    "    type (str, int or torch.device): \"cuda:1\", \"cuda\", \"cpu\", or the index of a device "
-    "of type cuda\n"
-    "    index (int): the index, where type has none\n\n"
-    "As a context manager, or by torch.set_default_device, it is where factories put what they "
-    "make.\n\n"
+    "    type (str, int or torch.device): \"cuda:1\", \"cuda\", \"cpu\", or the index of a CUDA "
+    "device\n"
+    "    index (int): the index, if type has none\n\n"
+    "Can be used as a context manager that sets the default device of factories, like\n"
+    "torch.set_default_device.\n\n"
     ">>> torch.device('cuda', 1)\n"
     "device(type='cuda', index=1)\n"
     ">>> str(torch.device('cuda:1')), torch.device('cpu').type\n"
     "('cuda:1', 'cpu')\n",
-    EXT_LIFE(device), .tp_new = device_new, .tp_repr = device_repr, .tp_str = device_str,
+    EXT_LIFETIME_SLOTS(device), .tp_new = device_new, .tp_repr = device_repr, .tp_str = device_str,
     .tp_hash = device_hash, .tp_richcompare = device_compare);
 
-// Assigning is refused in PyTorch's words, not in those that CPython has for a missing setter.
-static int refuse(const char *name) {
+// Rejects assignment with PyTorch's message instead of CPython's for missing setters.
+static int fail_assign(const char *name) {
   EXT_FAIL_INT(PyExc_AttributeError, "attribute '%s' of 'torch.device' objects is not writable",
                name);
 }
-EXT_GETTER_AND_SETTER(device, type, "str", "\"cpu\" or \"cuda\".") {
+EXT_GETTER_AND_SETTER(device, type, "str", "The device type: \"cpu\" or \"cuda\".") {
   return PyUnicode_InternFromString(px_device_type_name(device_of(self).type));
 }
-EXT_SETTER(device, type) { return refuse("type"); }
-EXT_GETTER_AND_SETTER(device, index, "int | None", "The index, or None.") {
+EXT_SETTER(device, type) { return fail_assign("type"); }
+EXT_GETTER_AND_SETTER(device, index, "int | None", "The device index, or None.") {
   if (device_of(self).index < 0) Py_RETURN_NONE;
   return PyLong_FromLong(device_of(self).index);
 }
-EXT_SETTER(device, index) { return refuse("index"); }
+EXT_SETTER(device, index) { return fail_assign("index"); }
 
-// Pickles go through functions of phlox._C, so that they load whether or not `torch` is bound.
+// Pickles refer to functions of phlox._C: they load even if `torch` is not bound to Phlox.
 EXT_METHOD0(device, __reduce__, "tuple", NULL) {
-  return Py_BuildValue("N(N)", ext_from_module("_device_of"), device_str(self));
+  return Py_BuildValue("N(N)", ext_extension_attr("_device_of"), device_str(self));
 }
-EXT_FUNCTION(torch, _device_of, "(device: Device) -> device", "The device of a pickle.") {
+EXT_FUNCTION(torch, _device_of, "(device: Device) -> device", "Rebuilds a pickled device.") {
   EXT_ARGS(px_device, device);
   return ext_device(device);
 }
@@ -189,7 +189,7 @@ EXT_METHOD0(device, __enter__, "device", NULL) {
 EXT_METHOD(device, __exit__, "(*exc: object) -> None", NULL) {
   PyObject *saved = ((device_object *)self)->saved;
   Py_ssize_t depth = saved ? PyList_GET_SIZE(saved) : 0;
-  if (!depth) EXT_FAIL(PyExc_RuntimeError, "device was not entered");
+  if (!depth) EXT_FAIL(PyExc_RuntimeError, "the device was not entered");
   PyObject *last = PyList_GET_ITEM(saved, depth - 1);
   px_device before = last == Py_None ? PX_DEVICE_NONE : device_of(last);
   if (PyList_SetSlice(saved, depth - 1, depth, NULL) < 0) return NULL;
@@ -197,15 +197,15 @@ EXT_METHOD(device, __exit__, "(*exc: object) -> None", NULL) {
 }
 
 EXT_FUNCTION(torch, set_default_device, "(device: Device | None) -> None",
-             "Sets where factories of this thread put what they make.\n\n"
+             "Sets the default device of factories in this thread.\n\n"
              "Args:\n"
-             "    device (torch.device, str, int or None): None is none\n\n"
+             "    device (torch.device, str, int or None): the default device; None resets it\n\n"
              ">>> torch.set_default_device('cpu')\n") {
   EXT_ARGS(px_device, device);
   return ext_none(px_device_set_default(device));
 }
 EXT_FUNCTION0(torch, get_default_device, "device",
-              "The device where factories of this thread put what they make.\n\n"
+              "Returns the default device of factories in this thread.\n\n"
               ">>> torch.get_default_device()\n"
               "device(type='cpu')\n") {
   px_device device = px_device_default();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// torch.dtype, torch.layout, torch.memory_format: small constant objects, one each, compared by
-// identity; so copies of one are itself, and a pickle names it.
+// torch.dtype, torch.layout, torch.memory_format: constant singletons compared by identity. Copies
+// return the object itself; pickles store its name.
 #include "bind/ext.h"
 
 #include <string.h>
@@ -8,7 +8,7 @@
 typedef struct dtype_object {
   PyObject_HEAD px_dtype dtype;
 } dtype_object;
-static PyObject *dtypes[PX_DTYPE_COUNT];  // one object each, for good
+static PyObject *dtypes[PX_DTYPE_COUNT];  // immortal singletons
 
 bool ext_is_dtype(PyObject *object) { return Py_IS_TYPE(object, &ext_DtypeType); }
 static px_dtype dtype_of(PyObject *self) { return ((dtype_object *)self)->dtype; }
@@ -39,33 +39,32 @@ static PyObject *dtype_repr(PyObject *self) {
   return PyUnicode_FromFormat("torch.%s", px_dtype_name(dtype_of(self)));
 }
 EXT_SHARED_TYPE(dtype, ext_DtypeType, "torch.dtype", "dtype", dtype_object, EXT_FINAL,
-                "The type of a tensor's elements: torch.float32, torch.int64, ...\n\n"
+                "The data type of a tensor's elements: torch.float32, torch.int64, ...\n\n"
                 ">>> torch.ones(2).dtype, torch.float16.itemsize\n"
                 "(torch.float32, 2)\n",
                 .tp_repr = dtype_repr);
 EXT_GET(dtype, is_floating_point, "bool", px_dtype_is_float(dtype_of(self)),
-        "Whether it is floating point.");
-EXT_GET(dtype, is_complex, "bool", px_dtype_is_complex(dtype_of(self)), "Whether it is complex.");
-EXT_GET(dtype, is_signed, "bool", px_dtype_is_signed(dtype_of(self)),
-        "Whether it has negative values.");
-EXT_GET(dtype, itemsize, "int", px_dtype_size(dtype_of(self)), "Bytes of an element.");
-EXT_GIVES(dtype, to_real, "dtype", ext_dtype(px_dtype_to_real(dtype_of(self))),
-          "The dtype of a complex one's parts; a real one itself.");
+        "True for a floating point type.");
+EXT_GET(dtype, is_complex, "bool", px_dtype_is_complex(dtype_of(self)), "True for a complex type.");
+EXT_GET(dtype, is_signed, "bool", px_dtype_is_signed(dtype_of(self)), "True for a signed type.");
+EXT_GET(dtype, itemsize, "int", px_dtype_size(dtype_of(self)), "The size of an element in bytes.");
+EXT_RETURNS(dtype, to_real, "dtype", ext_dtype(px_dtype_to_real(dtype_of(self))),
+            "Returns the dtype of the real part; the dtype itself if it is real.");
 EXT_METHOD0(dtype, to_complex, "dtype",
-            "The complex dtype that has parts of this one.\n\n"
-            "Raises RuntimeError where there is none.") {
+            "Returns the complex dtype whose parts have this dtype.\n\n"
+            "Raises RuntimeError if there is none.") {
   px_dtype made = px_dtype_to_complex(dtype_of(self));
   if (made == PX_DTYPE_NONE)
     EXT_FAIL(PyExc_RuntimeError, "Unknown Complex ScalarType for %s",
              px_dtype_class(dtype_of(self)));
   return ext_dtype(made);
 }
-EXT_GIVES(dtype, __copy__, "dtype", Py_NewRef(self), NULL);
+EXT_RETURNS(dtype, __copy__, "dtype", Py_NewRef(self), NULL);
 EXT_METHOD(dtype, __deepcopy__, "(memo: dict) -> dtype", NULL) { return Py_NewRef(self); }
 EXT_METHOD0(dtype, __reduce__, "tuple", NULL) {
-  return Py_BuildValue("N(s)", ext_from_module("_dtype_of_name"), px_dtype_name(dtype_of(self)));
+  return Py_BuildValue("N(s)", ext_extension_attr("_dtype_of_name"), px_dtype_name(dtype_of(self)));
 }
-EXT_FUNCTION(torch, _dtype_of_name, "(name: str) -> dtype", "The dtype of a pickle.") {
+EXT_FUNCTION(torch, _dtype_of_name, "(name: str) -> dtype", "Rebuilds a pickled dtype.") {
   px_dtype dtype;
   EXT_ARGS(const char *, name);
   EXT_TRY(px_dtype_parse(&dtype, name));
@@ -73,7 +72,7 @@ EXT_FUNCTION(torch, _dtype_of_name, "(name: str) -> dtype", "The dtype of a pick
 }
 
 EXT_FUNCTION(torch, _limits, "(dtype: dtype) -> tuple[float, float, float, float, float]",
-             "Of torch.finfo: resolution, min, max, eps, tiny.") {
+             "Returns the values of torch.finfo: resolution, min, max, eps, tiny.") {
   EXT_ARGS(px_dtype, dtype);
   const px_dtype_info *about = px_dtype_about(dtype);
   return Py_BuildValue("ddddd", about->resolution, about->min, about->max, about->eps, about->tiny);
@@ -87,18 +86,19 @@ static PyObject *name_repr(PyObject *self) {
   return PyUnicode_FromString(((name_object *)self)->name);
 }
 EXT_SHARED_TYPE(layout, ext_LayoutType, "torch.layout", "layout", name_object, EXT_FINAL,
-                "How elements are kept; torch.strided is the only one.", .tp_repr = name_repr);
-EXT_SHARED_TYPE(memory_format, ext_MemoryFormatType, "torch.memory_format", "memory_format",
-                name_object, EXT_FINAL, "In which order dimensions lie in memory.",
+                "The memory layout of a tensor; torch.strided is the only one supported.",
                 .tp_repr = name_repr);
-EXT_GIVES(layout, __copy__, "layout", Py_NewRef(self), NULL);
+EXT_SHARED_TYPE(memory_format, ext_MemoryFormatType, "torch.memory_format", "memory_format",
+                name_object, EXT_FINAL, "The order of dimensions in memory.", .tp_repr = name_repr);
+EXT_RETURNS(layout, __copy__, "layout", Py_NewRef(self), NULL);
 EXT_METHOD(layout, __deepcopy__, "(memo: dict) -> layout", NULL) { return Py_NewRef(self); }
 EXT_METHOD0(layout, __reduce__, "tuple", NULL) {
   const char *name = strchr(((name_object *)self)->name, '.') + 1;
-  return Py_BuildValue("N(s)", ext_from_module("_name_of"), name);
+  return Py_BuildValue("N(s)", ext_extension_attr("_name_of"), name);
 }
-EXT_SHARES(memory_format, layout, __copy__, __deepcopy__, __reduce__);
-EXT_FUNCTION(torch, _name_of, "(name: str) -> object", "The layout or memory format of a pickle.") {
+EXT_SAME_MEMBERS(memory_format, layout, __copy__, __deepcopy__, __reduce__);
+EXT_FUNCTION(torch, _name_of, "(name: str) -> object",
+             "Rebuilds a pickled layout or memory format.") {
   EXT_ARGS(PyObject *, name);
   return PyObject_GetAttr(self, name);
 }
@@ -108,7 +108,7 @@ int ext_to_format(PyObject *object, void *out) {
   ((ext_format *)out)->name = strchr(((name_object *)object)->name, '.') + 1;
   return 0;
 }
-// Refuses what Phlox lacks by its name.
+// Rejects unsupported layouts by name.
 int ext_to_layout(PyObject *object, void *out) {
   if (!Py_IS_TYPE(object, &ext_LayoutType))
     EXT_FAIL_INT(PyExc_TypeError, "must be torch.layout, not %s", ext_type_name(object));
@@ -137,9 +137,9 @@ static const struct {
 
 // ---- defaults and promotion
 EXT_FUNCTION(torch, set_default_dtype, "(d: dtype) -> None",
-             "Sets the dtype of factories and of Python's floats.\n\n"
+             "Sets the default floating point dtype, used by factories and for Python floats.\n\n"
              "Args:\n"
-             "    d (torch.dtype): of floating point; TypeError for others\n") {
+             "    d (torch.dtype): a floating point dtype; TypeError for others\n") {
   px_dtype dtype;
   EXT_ARGS(PyObject *, d);
   if (!ext_is_dtype(d))
@@ -149,12 +149,12 @@ EXT_FUNCTION(torch, set_default_dtype, "(d: dtype) -> None",
   if (ext_to_dtype(d, &dtype) < 0) return NULL;
   return ext_none(px_dtype_set_default(dtype));
 }
-EXT_GIVES(torch, get_default_dtype, "dtype", ext_dtype(px_dtype_default()),
-          "The dtype of factories and of Python's floats.\n\n"
-          ">>> torch.get_default_dtype()\n"
-          "torch.float32\n");
+EXT_RETURNS(torch, get_default_dtype, "dtype", ext_dtype(px_dtype_default()),
+            "Returns the current default floating point dtype.\n\n"
+            ">>> torch.get_default_dtype()\n"
+            "torch.float32\n");
 EXT_FUNCTION(torch, promote_types, "(type1: dtype, type2: dtype) -> dtype",
-             "The smallest dtype that holds the values of both.\n\n"
+             "Returns the smallest dtype to which both can be promoted.\n\n"
              ">>> torch.promote_types(torch.int32, torch.float32)\n"
              "torch.float32\n") {
   px_dtype made;
@@ -163,15 +163,15 @@ EXT_FUNCTION(torch, promote_types, "(type1: dtype, type2: dtype) -> dtype",
   return ext_dtype(made);
 }
 EXT_FUNCTION(torch, can_cast, "(from_: dtype, to: dtype) -> bool",
-             "Whether values of a dtype may be put into a tensor of another.\n\n"
+             "Returns True if a type conversion is allowed under PyTorch casting rules.\n\n"
              ">>> torch.can_cast(torch.float32, torch.int32)\n"
              "False\n") {
   EXT_ARGS(px_dtype, from_, to);
   return PyBool_FromLong(px_dtype_can_cast(from_, to));
 }
 
-// ---- the objects
-// torch.char and torch.byte are no dtypes, and bool and bfloat16 have no older name.
+// ---- construction
+// torch.char and torch.byte do not exist; bool and bfloat16 have no alias.
 static bool has_alias(const px_dtype_info *about) {
   return about->size > 1 && strcmp(about->alias, about->name) != 0;
 }

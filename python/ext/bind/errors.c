@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Errors and warnings across the border: the core's record becomes a Python exception, a Python
-// exception in a callback becomes the core's record and is restored as the same object later.
+// Errors and warnings between core and Python. A core error record becomes a Python exception. A
+// Python exception in a callback becomes a core record and is later restored as the same object.
 #include "bind/ext.h"
 
 #include <frameobject.h>
 #include <string.h>
 
 PyObject *ext_AcceleratorError, *ext_OutOfMemoryError, *ext_LinAlgError;
-// Of torch.distributed: "DistError" and what derives from it, by the name of a status.
+// Maps a status name to a class of torch.distributed: "DistError" and its subclasses.
 static PyObject *dist_errors;
 
 const char *ext_type_name(PyObject *object) {
@@ -17,7 +17,7 @@ const char *ext_type_name(PyObject *object) {
 
 #if PY_VERSION_HEX >= 0x030C0000
 PyObject *ext_exception_take(void) { return PyErr_GetRaisedException(); }
-void ext_exception_give(PyObject *exception) { PyErr_SetRaisedException(exception); }
+void ext_exception_set(PyObject *exception) { PyErr_SetRaisedException(exception); }
 #else
 PyObject *ext_exception_take(void) {
   PyObject *type, *value, *trace;
@@ -29,13 +29,13 @@ PyObject *ext_exception_take(void) {
   Py_DECREF(type);
   return value;
 }
-void ext_exception_give(PyObject *exception) {
+void ext_exception_set(PyObject *exception) {
   PyErr_Restore(Py_NewRef((PyObject *)Py_TYPE(exception)), exception,
                 PyException_GetTraceback(exception));
 }
 #endif
 
-// The Python class of a status: a builtin by name, or one of ours.
+// Python class of a status: a builtin by name, or one defined here.
 static PyObject *exception_class(px_status code) {
   const char *name = px_status_exception(code);
   if (code == PX_OUT_OF_MEMORY) return ext_OutOfMemoryError;
@@ -53,11 +53,11 @@ static PyObject *raise_accelerator(const px_error *error) {
   PyObject *code = PyLong_FromLong(error->detail);
   if (code) PyObject_SetAttrString(exception, "error_code", code);
   Py_XDECREF(code);
-  ext_exception_give(exception);
+  ext_exception_set(exception);
   return NULL;
 }
 
-// Errors of files carry errno, as Python's own do.
+// File errors carry errno, like Python's own.
 static void *raise_os(const px_error *error) {
   EXT_OWNED *exception = PyObject_CallFunction(exception_class(error->code), "s", error->message);
   EXT_OWNED *code = exception ? PyLong_FromLong(error->detail) : NULL;
@@ -70,7 +70,7 @@ void *ext_raise(void) {
   px_error error;
   px_error_take(&error);
   if (error.code == PX_FOREIGN && error.foreign) {
-    ext_exception_give((PyObject *)error.foreign);
+    ext_exception_set((PyObject *)error.foreign);
     return NULL;
   }
   if (PyErr_Occurred()) return NULL;
@@ -87,7 +87,7 @@ void ext_release(void *object) {
   PyGILState_Release(state);
 }
 
-px_status ext_foreign(void) {
+px_status ext_error_from_python(void) {
   PyObject *exception = ext_exception_take();
   if (!exception)
     return px_error_set(PX_BUG, 0, __FILE__, __LINE__, __func__, "no exception is set");
@@ -99,24 +99,24 @@ px_status ext_foreign(void) {
   return status;
 }
 
-// A warning that the program turned into an exception fails the call that gave it.
+// A warning turned into an exception fails the call issuing it.
 static px_status warn(px_warning category, const char *text) {
   PyObject *const classes[] = {PyExc_UserWarning, PyExc_FutureWarning, PyExc_DeprecationWarning};
   PyGILState_STATE state = PyGILState_Ensure();
   px_status status = PX_OK;
-  if (PyErr_WarnEx(classes[category], text, 1) < 0) status = ext_foreign();
+  if (PyErr_WarnEx(classes[category], text, 1) < 0) status = ext_error_from_python();
   PyGILState_Release(state);
   return status;
 }
 
 // ---- signals
 
-// Asked by long calls of the main thread, the one in which Python runs its handlers of signals:
-// what a handler raises ends the call.
+// Called by long operations of the main thread, which runs Python's signal handlers. An exception
+// of a handler ends the operation.
 px_status ext_run_handlers(void) {
   PyGILState_STATE state = PyGILState_Ensure();
   px_status status = PX_OK;
-  if (!PyErr_Occurred() && PyErr_CheckSignals() < 0) status = ext_foreign();
+  if (!PyErr_Occurred() && PyErr_CheckSignals() < 0) status = ext_error_from_python();
   PyGILState_Release(state);
   return status;
 }
@@ -134,9 +134,9 @@ static int make_dist_errors(PyObject *torch) {
   dist_errors = PyDict_New();
   for (int i = 0; dist_errors && i < EXT_LENGTH(names); i++) {
     PyObject *base = PyDict_GetItemString(dist_errors, names[i][1]);
-    EXT_OWNED *made = PyErr_NewExceptionWithDoc(
-        names[i][0], "Raised where processes that work together cannot go on.",
-        base ? base : PyExc_RuntimeError, NULL);
+    EXT_OWNED *made =
+        PyErr_NewExceptionWithDoc(names[i][0], "Raised when an error occurs in torch.distributed.",
+                                  base ? base : PyExc_RuntimeError, NULL);
     if (!made || PyDict_SetItemString(dist_errors, strrchr(names[i][0], '.') + 1, made) < 0)
       return -1;
   }
@@ -150,12 +150,12 @@ static int make_errors(PyObject *torch) {
   ext_OutOfMemoryError = PyErr_NewExceptionWithDoc(
       "torch.OutOfMemoryError", "Raised when a device is out of memory.", PyExc_RuntimeError, NULL);
   ext_LinAlgError = PyErr_NewExceptionWithDoc(
-      "torch._C._LinAlgError", "Raised where a matrix has no such inverse or decomposition.",
+      "torch._C._LinAlgError", "Raised when a matrix has no such inverse or decomposition.",
       PyExc_RuntimeError, NULL);
   if (!ext_AcceleratorError || !ext_OutOfMemoryError || !ext_LinAlgError) return -1;
   PyObject_SetAttrString(ext_AcceleratorError, "error_code", Py_None);
   px_warning_set_sink(warn);
-  if (Py_AddPendingCall(watch_signals, NULL) < 0) return -1;  // in the main thread
+  if (Py_AddPendingCall(watch_signals, NULL) < 0) return -1;  // runs in the main thread
   EXT_OWNED *cuda = PyObject_GetAttrString(torch, "cuda");
   if (!cuda || PyModule_AddObjectRef(cuda, "OutOfMemoryError", ext_OutOfMemoryError) < 0) return -1;
   if (PyModule_AddObjectRef(torch, "AcceleratorError", ext_AcceleratorError) < 0) return -1;

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Python extension's own header: what its files share, and what bindings of further layers
-// (nn, optim, data, parallel) build on.
+// Shared header of the Python extension: used by its own files and by the bindings of further
+// layers (nn, optim, data, parallel).
 //
-// Conventions. Functions that give a PyObject * give a new reference, or NULL with an exception
-// set. `int` results are 0, or -1 with an exception set. ext_wrap takes the tensor's reference. The
-// GIL is held everywhere but inside EXT_NOGIL(...), and callbacks from the core take it with
-// EXT_GIL_ENSURE.
+// Conventions:
+// - Functions returning PyObject * return a new reference, or NULL with an exception set.
+// - `int` results are 0, or -1 with an exception set.
+// - ext_wrap takes ownership of the tensor reference.
+// - The GIL is held everywhere except inside EXT_NOGIL(...). Callbacks from the core acquire it.
 #pragma once
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -18,26 +19,27 @@
 #include "phlox/vmap.h"
 
 // ---- errors
-// Raises what the calling thread's px_error record holds; always NULL (of any pointer type).
+// Raises the error in the calling thread's px_error record. Always NULL (of any pointer type).
 PX_COLD void *ext_raise(void);
-// What raises is cold (PX_COLD), which CPython's headers do not say.
+// Marks the raising functions cold (PX_COLD): CPython's headers do not.
 __typeof__(PyErr_Format) PyErr_Format __attribute__((cold));
 __typeof__(PyErr_SetString) PyErr_SetString __attribute__((cold));
 __typeof__(PyErr_NoMemory) PyErr_NoMemory __attribute__((cold));
-// Turns the pending Python exception into the core's record (in callbacks from the core).
-px_status ext_foreign(void);
-// The check of the main thread: what a handler of a signal raises is such an error.
+// Moves the pending Python exception into the core's error record (in callbacks from the core).
+px_status ext_error_from_python(void);
+// Interrupt check of the main thread: runs Python's signal handlers and returns their exception as
+// such an error.
 px_status ext_run_handlers(void);
-// Takes the pending exception as one normalized object, or sets one (both versions of CPython).
+// Takes the pending exception as one normalized object, or sets one (all CPython versions).
 PyObject *ext_exception_take(void);
-void ext_exception_give(PyObject *exception_take);
-// Drops a reference to a Python object that the core held: on any thread, with or without the GIL.
+void ext_exception_set(PyObject *exception_take);
+// Drops a Python reference held by the core. Callable on any thread, with or without the GIL.
 void ext_release(void *object_take);
 extern PyObject *ext_AcceleratorError, *ext_OutOfMemoryError, *ext_LinAlgError;
 
-// Whether the core has ever asked for the line that runs; lends it the line, and gives what was
-// lent before.
-extern bool ext_sites_asked;
+// True once the core has requested a source line. ext_site_lend lends it the current line and
+// returns the line lent before.
+extern bool ext_sites_enabled;
 px_site ext_site_lend(void);
 
 #define EXT_TRY(call) \
@@ -48,64 +50,64 @@ px_site ext_site_lend(void);
   do { \
     if ((call) != PX_OK) return ext_raise(), -1; \
   } while (0)
-// How many steps a long loop makes between two looks for signals.
-enum { EXT_LOOK = 1 << 16 };
-// Runs an expression of type px_status without the GIL: whatever can block. If reports may name
-// lines, the core is lent the line for that time, since Python cannot be asked then (site.c).
+// Iterations of a long loop between two checks for signals.
+enum { EXT_SIGNAL_CHECK_INTERVAL = 1 << 16 };
+// Runs a px_status expression without the GIL; use it for every call that can block. If reports
+// name source lines, the core is lent the current line for the duration (site.c).
 #define EXT_NOGIL(call) \
   __extension__({ \
-    bool ext_told_ = ext_sites_asked; \
+    bool ext_lend_ = ext_sites_enabled; \
     px_site ext_site_ = {0}; \
-    if (__builtin_expect(ext_told_, 0)) ext_site_ = ext_site_lend(); \
+    if (__builtin_expect(ext_lend_, 0)) ext_site_ = ext_site_lend(); \
     PyThreadState *ext_state_ = PyEval_SaveThread(); \
     px_status ext_status_ = (call); \
     PyEval_RestoreThread(ext_state_); \
-    if (__builtin_expect(ext_told_, 0)) (void)px_site_lend(ext_site_); \
+    if (__builtin_expect(ext_lend_, 0)) (void)px_site_lend(ext_site_); \
     ext_status_; \
   })
-// Checks a px_status expression that can block.
+// Runs a px_status expression that can block, and raises on failure.
 #define EXT_WAIT(call) EXT_TRY(EXT_NOGIL(call))
-// None, or the error: the last line of what has no result.
+// None, or raises: ends a function without a result.
 static inline PyObject *ext_none(px_status status) {
   return status == PX_OK ? Py_NewRef(Py_None) : ext_raise();
 }
-// 0, or -1 with the error: of what gives no object.
+// 0, or -1 after raising: ends an `int` function.
 static inline int ext_zero(px_status status) { return status == PX_OK ? 0 : (ext_raise(), -1); }
-// None, or NULL where what raises has failed.
+// None, or NULL if a call that sets the exception has failed.
 static inline PyObject *ext_none_unless(bool failed) { return failed ? NULL : Py_NewRef(Py_None); }
 #define EXT_FAIL(exception, ...) return (void *)PyErr_Format(exception, __VA_ARGS__)
 #define EXT_FAIL_INT(exception, ...) return PyErr_Format(exception, __VA_ARGS__), -1
 #define EXT_LENGTH(array) ((int)(sizeof(array) / sizeof((array)[0])))
-// Whether a text of words, with a space, "; " or "=" behind them, has a word.
+// True if `words` contains `word` followed by a space, "; " or "=".
 bool ext_has_word(const char *words, const char *word);
 
-// An owned Python reference that is dropped at the end of the scope.
-static inline void ext_drop_at(PyObject **place) { Py_XDECREF(*place); }
-#define EXT_OWNED __attribute__((cleanup(ext_drop_at), unused)) PyObject
+// An owned Python reference, dropped at the end of the scope.
+static inline void ext_decref_at(PyObject **place) { Py_XDECREF(*place); }
+#define EXT_OWNED __attribute__((cleanup(ext_decref_at), unused)) PyObject
 static inline PyObject *ext_moved(PyObject **place) {
   PyObject *object = *place;
   *place = NULL;
   return object;
 }
 
-// ---- conversions from Python. The _given forms: None and NULL mean "not given".
+// ---- conversions from Python. In the _given forms None and NULL mean "not given".
 typedef struct ext_ints {
   int64_t items[PX_MAX_DIMS * 2];
   int count;
 } ext_ints;
-// The index of a device as the core takes it; what is out of range stays so.
-static inline int ext_narrow(int64_t index) {
+// Narrows a device index to the core's range; out-of-range indexes stay out of range.
+static inline int ext_clamp_device_index(int64_t index) {
   return index < 0 ? -1 : index > INT16_MAX ? INT16_MAX : (int)index;
 }
 int ext_to_bool(PyObject *object, bool fallback);  // 0, 1, or -1
-int ext_to_int(PyObject *object, int64_t *out);    // an int, or what has __index__
+int ext_to_int(PyObject *object, int64_t *out);    // an int or an object with __index__
 int ext_to_double(PyObject *object, double *out);
 int ext_to_scalar(PyObject *object, px_scalar *out);
 int ext_to_ints(PyObject *object, ext_ints *out);  // an int or a sequence of them
 int ext_to_dtype(PyObject *object, px_dtype *out);
-// A memory format, and a layout that Phlox has; NotImplementedError for others.
+// A supported memory format or layout; NotImplementedError for others.
 typedef struct ext_format {
-  const char *name;  // as ops take it; NULL: none was given
+  const char *name;  // as ops expect it; NULL: not given
 } ext_format;
 typedef struct ext_layout {
   bool strided;
@@ -114,24 +116,25 @@ int ext_to_format(PyObject *object, void *out);
 int ext_to_layout(PyObject *object, void *out);
 int ext_no_names(PyObject *names);  // NotImplementedError unless it is None
 int ext_to_device(PyObject *object, px_device *out);
-// What torch.cuda functions take: None (the current device), int, str, device; gives the index.
+// Device index of an argument of torch.cuda functions: None (the current device), int, str or
+// device.
 int ext_to_cuda_index(PyObject *object, int *out);
-// What torch.cuda.device takes; -1 where it names a device without an index.
+// Device index of an argument of torch.cuda.device; -1 for a device without an index.
 int ext_to_scope_index(PyObject *object, int *out);
 bool ext_is_number(PyObject *object);  // bool, int, float or a NumPy scalar
 bool ext_is_storage(PyObject *object);
 static inline bool ext_is_none(PyObject *object) { return !object || object == Py_None; }
-// The name of an object's type for messages.
+// Name of an object's type for messages.
 const char *ext_type_name(PyObject *object);
 
 // ---- tensors
 typedef struct ext_tensor_object {
   PyObject_HEAD px_tensor *tensor;
   PyObject *dict, *weak;
-  int32_t kept;  // how often modules that keep this object have the tensor
+  int32_t kept;  // number of module entries holding this object's tensor
   signed char sole;
 } ext_tensor_object;
-// The base has the operators and attributes; the classes over it are made at start.
+// The base type has the operators and attributes; its two subclasses are created at start-up.
 extern PyTypeObject ext_TensorBaseType, *ext_TensorType, *ext_ParameterType;
 static inline bool ext_is_tensor(PyObject *object) {
   return Py_IS_TYPE(object, ext_TensorType) || Py_IS_TYPE(object, ext_ParameterType) ||
@@ -140,36 +143,36 @@ static inline bool ext_is_tensor(PyObject *object) {
 static inline px_tensor *ext_tensor(PyObject *object) {
   return ((ext_tensor_object *)object)->tensor;
 }
-// Whether it is of no class of a program's own.
+// True if the object's class is Tensor or Parameter itself, not a user-defined subclass.
 static inline bool ext_is_plain(PyObject *object) {
   return Py_IS_TYPE(object, ext_TensorType) || Py_IS_TYPE(object, ext_ParameterType);
 }
-// The tensor of an object as one of another class: a view, or, of an object that nobody else has
-// and that is about to end (`spent`), the tensor itself.
+// The tensor of an object as an object of another class: a view, or the tensor itself if `spent`
+// (the object has no other owner and is about to be destroyed).
 PyObject *ext_as_class(PyObject *object, PyTypeObject *cls, bool spent);
-PyObject *ext_tensor_text(PyObject *self, const char *prefix);  // "tensor(" is the usual one
-// The Python object of a tensor: the one it has, or a new one. NULL gives None.
+PyObject *ext_tensor_text(PyObject *self, const char *prefix);  // usual prefix: "tensor("
+// The tensor's existing Python object, or a new one. None for NULL.
 PyObject *ext_wrap(px_tensor *tensor_take);
-// The tensor that a call has made, or its error: ext_result(px_batch(&made, x, 0), &made).
+// The tensor returned by a call, or its error: ext_result(px_batch(&made, x, 0), &made).
 static inline PyObject *ext_result(px_status status, px_tensor **made) {
   return status == PX_OK ? ext_wrap(*made) : ext_raise();
 }
-// A complex number as a tensor that promotes like one.
+// A complex number as a tensor with the type promotion of a Python number.
 PyObject *ext_complex(PyObject *number);
 PyObject *ext_wrap_as(PyTypeObject *type, px_tensor *tensor_take);
 PyObject *ext_wrap_borrowed(const px_tensor *tensor);
 PyObject *ext_wrap_list(px_list *list_take);  // a tuple
-// A borrowed tensor out of an argument; TypeError "NAME(): argument 'arg' must be Tensor, not str".
+// Borrows the tensor of an argument; TypeError "NAME(): argument 'arg' must be Tensor, not str".
 px_tensor *ext_need_tensor(PyObject *object, const char *function, const char *argument);
-// A tensor from anything that torch.tensor takes. New reference.
+// A tensor from any data accepted by torch.tensor. New reference.
 px_tensor *ext_tensor_from(PyObject *data, px_dtype dtype, px_device device);
-// The items of a sequence as a list or tuple that nobody else can change: a list of the program's
-// may be changed by its own items, while they are converted, or by another thread.
+// The items of a sequence as a list or tuple safe from concurrent changes: a user's list can be
+// modified by its own items during conversion, or by another thread.
 PyObject *ext_items(PyObject *object, const char *text);
-// The tensors of a sequence (or of one tensor): `keep` owns the sequence; at most `room` of them.
-int ext_to_tensors(PyObject *object, px_tensor **items, int room, const char *function,
+// Tensors of a sequence (or of one tensor), at most `capacity`; `keep` owns the sequence.
+int ext_to_tensors(PyObject *object, px_tensor **items, int capacity, const char *function,
                    PyObject **keep);
-// As many tensors as a sequence has, which ext_items gave (NULL: it failed) and which owns them.
+// All tensors of a sequence returned by ext_items (NULL: it failed). Takes ownership of it.
 typedef struct ext_tensors {
   PyObject *owner;
   px_tensor **items;
@@ -181,83 +184,88 @@ int ext_take_tensors(ext_tensors *out, PyObject *sequence_take, const char *func
 void ext_tensors_end(ext_tensors *tensors);
 
 // ---- sharded tensors (dtensor.c)
-extern PyTypeObject *ext_ShardedParameterType;  // of parameters; NULL: there are none
+extern PyTypeObject *ext_ShardedParameterType;  // class of sharded parameters; NULL: none yet
 bool ext_is_sharded(PyObject *object);
-// The object of a tensor that belongs to `like`: of its class, if that is sharded and of its sizes.
-PyObject *ext_wrap_beside(PyObject *like, px_tensor *tensor);
-// Makes the parameter of a leaf over `data`, whose class may have one of its own; NULL: none has.
+// Wraps a tensor belonging to `like`: as a sharded tensor if `like` is one of the same sizes.
+PyObject *ext_wrap_like(PyObject *like, px_tensor *tensor);
+// Makes the parameter of a leaf over `data`, of the class registered for data's class. NULL before
+// any class is registered.
 extern PyObject *(*ext_parameter_like)(PyObject *data, px_tensor *leaf_take);
-// The norm over all ranks, of tensors or of their gradients; *out is NULL if none is sharded.
+// Norm over all ranks of tensors, or of their gradients. *out is NULL if none is sharded.
 int ext_sharded_norm(px_tensor **out, const ext_tensors *g, bool gradients, double norm_type,
                      bool error_if_nonfinite);
-// What was found not to be finite in gradients, by device: that of any rank counts for all.
+// Combines the inf/NaN flags of gradients (by device) over all ranks: a flag on any rank counts.
 int ext_sharded_found(PyObject *grads, PyObject *found);
 
 // ---- tensors within lists, tuples and dicts (within.c)
-// The value with fn(tensor, context), a new reference, in the place of each tensor.
+// Returns `value` with each tensor replaced by fn(tensor, context), which is a new reference.
 typedef PyObject *ext_mapping(PyObject *tensor, void *context);
 PyObject *ext_map_tensors(PyObject *value, ext_mapping *fn, void *context);
-// With its floating-point tensors in a dtype.
-PyObject *ext_cast_within(PyObject *value, px_dtype dtype);
-// All of them, of dataclasses too: a new list.
-PyObject *ext_tensors_within(PyObject *values);
-// A list of items as an object of a sequence's type, which may have named fields.
-PyObject *ext_alike(PyObject *model, PyObject *items);
+// Casts the floating-point tensors to a dtype.
+PyObject *ext_cast_tensors(PyObject *value, px_dtype dtype);
+// All tensors, including those in dataclasses, in a new list.
+PyObject *ext_collect_tensors(PyObject *values);
+// Items as an object of the type of sequence `model`, which may be a named tuple.
+PyObject *ext_sequence_like(PyObject *model, PyObject *items);
 
-// function(*args, **kwargs), for arguments that a program gave: NULL and, of kwargs, None are none.
+// function(*args, **kwargs) for user-supplied arguments. NULL means none; for kwargs None does too.
 PyObject *ext_apply(PyObject *function, PyObject *args, PyObject *kwargs);
 
 // ---- __torch_function__ (override.c)
-extern int ext_mode_count;  // modes that are entered, of all threads
+extern int ext_mode_count;  // active modes of all threads
 bool ext_mode_active(void);
 int ext_mode_push(PyObject *mode);
 PyObject *ext_mode_pop(void);
-// Counts up and down how often this thread has switched off what classes take over, and modes.
+// Adjusts the calling thread's disable counts of subclass overrides and of modes.
 void ext_overrides_off(int classes, int modes);
-extern PyObject *ext_disabled_function;  // the __torch_function__ of classes that take over nothing
-// Whether an object, or one of several or in lists among them, takes calls over.
+extern PyObject *ext_disabled_function;  // __torch_function__ of classes without overrides
+// True if an object has a __torch_function__ override; for several, also if an item of a list does.
 bool ext_overrides(PyObject *object);
 bool ext_any_overrides(PyObject *const *args, Py_ssize_t count);
-// Whether a call of a tensor's is taken over.
-static inline bool ext_is_taken(PyObject *self) {
+// True if a tensor's call is overridden by its class or by a mode.
+static inline bool ext_is_overridden(PyObject *self) {
   return __builtin_expect(!ext_is_plain(self) || ext_mode_count, 0) &&
          (ext_mode_active() || ext_overrides(self));
 }
-// A call as those answer who take it over. The slot's further arguments may be NULL.
-PyObject *ext_ask(PyObject *function, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
-PyObject *ext_ask_slot(const char *name, PyObject *self, PyObject *other, PyObject *third);
+// Calls the overrides. Further arguments of a slot may be NULL.
+PyObject *ext_call_override(PyObject *function, PyObject *const *args, Py_ssize_t nargs,
+                            PyObject *kwnames);
+PyObject *ext_call_slot_override(const char *name, PyObject *self, PyObject *other,
+                                 PyObject *third);
 
 // ---- other values
 PyObject *ext_device(px_device device);
-PyObject *ext_dtype(px_dtype dtype);  // PX_DTYPE_NONE gives None
+PyObject *ext_dtype(px_dtype dtype);  // None for PX_DTYPE_NONE
 PyObject *ext_size(int ndim, const int64_t *sizes);
 PyObject *ext_tuple(int count, const int64_t *values, int64_t factor);  // of values[i] * factor
 PyObject *ext_scalar(px_scalar scalar);
-// px_tensor_item, without the GIL where it may wait.
+// px_tensor_item; releases the GIL if the call can block.
 __attribute__((warn_unused_result)) px_status ext_item(px_scalar *out, const px_tensor *t);
 bool ext_is_device(PyObject *object);
 bool ext_is_dtype(PyObject *object);
 PyObject *ext_generator(px_generator *generator_take);
-// NULL and None give *out = NULL (borrowed otherwise).
+// Sets *out to NULL for NULL and None, else to a borrowed generator.
 int ext_to_generator(PyObject *object, px_generator **out);
 PyObject *ext_stream(px_stream *stream_take);
-// The functions of a CUDAPluggableAllocator; NULL of None. `who` is for the message.
-int ext_plugged(PyObject *allocator, const char *who, const px_memory_allocator **out);
-PyObject *ext_graph_pool(px_graph_pool pool);          // graphs.c: as a tuple
+// Functions of a CUDAPluggableAllocator; NULL for None. `who` names the caller in messages.
+int ext_pluggable_allocator(PyObject *allocator, const char *who, const px_memory_allocator **out);
+PyObject *ext_graph_pool(px_graph_pool pool);          // a tuple (graphs.c)
 int ext_to_stream(PyObject *object, px_stream **out);  // borrowed
 extern PyTypeObject ext_DeviceType, ext_DtypeType, ext_SizeType, ext_LayoutType,
     ext_MemoryFormatType, ext_GeneratorType, ext_StreamType, ext_EventType;
 
 PyObject *ext_node(px_node *node);  // borrowed node; None for NULL
-// self moved and converted, or self itself where nothing changes (and no copy was asked for).
+// Moves and converts self. Returns self if nothing changes and no copy was requested.
 PyObject *ext_convert(PyObject *self, px_device device, px_dtype dtype, bool non_blocking,
                       bool copy);
-// What removes a hook of that id: `remove` is called with the target, and `end` lets go of it.
+// Handle of a hook: calling remove() on it calls `remove` with the target; `end` releases the
+// target.
 PyObject *ext_handle(void *target_take, int64_t id, void (*remove)(void *target, int64_t id),
                      void (*end)(void *target));
-// That of a hook in a dict, which its new id is also in `more` dicts of: it refers to them weakly.
+// Handle of a hook in a dict. Its new id is also a key of `more` dicts. References all dicts
+// weakly.
 PyObject *ext_hook_handle(PyObject *dict, PyObject *const *more, Py_ssize_t count, int64_t *id);
-// Adds a hook of Python's to a tensor, and gives its handle.
+// Adds a Python hook to a tensor and returns its handle.
 PyObject *ext_tensor_register_hook(PyObject *self, PyObject *hook, bool accumulated);
 // torch.autograd.backward for tensors already in arrays.
 PyObject *ext_backward(int count, px_tensor *const *outputs, px_tensor *const *gradients,
@@ -267,71 +275,71 @@ bool ext_is_type_object(PyObject *object);  // torch.FloatTensor and the like
 void ext_type_object(PyObject *object, px_dtype *dtype, px_device *device);
 
 // ---- calling ops by name
-// EXT_OP("add"): the descriptor, looked up once. NULL (with NotImplementedError) if there is none.
-const px_op *ext_op_need(const char *name);
+// EXT_OP("add"): the op's descriptor, looked up once. NULL with NotImplementedError if missing.
+const px_op *ext_op_lookup(const char *name);
 #define EXT_OP(op_name) \
   __extension__({ \
     static const px_op *ext_op_; \
-    if (!ext_op_) ext_op_ = ext_op_need(op_name); \
+    if (!ext_op_) ext_op_ = ext_op_lookup(op_name); \
     ext_op_; \
   })
-// One argument by name. Calls set what is not named to its default.
+// A named argument. Calls set all others to their defaults.
 typedef struct ext_named {
   const char *name;
   px_value value;
 } ext_named;
 PyObject *ext_op_named(const px_op *op, px_call_mode mode, int count, const ext_named *named);
-// The first result of op as a tensor: new reference, NULL with an exception.
+// First result of the op as a tensor. New reference.
 px_tensor *ext_op_tensor(const px_op *op, px_call_mode mode, int count, const ext_named *named);
-// Calls a Python-level op (with its overloads) of a namespace by name: 'm' method, 'f' function,
-// 'n' nn.functional. Borrowed; NULL without an exception if there is none.
+// Python-level op (with its overloads) by namespace and name: 'm' method, 'f' function, 'n'
+// nn.functional. Borrowed; NULL without an exception if missing.
 PyObject *ext_op_object(char space, const char *name);
-// The callable of a registered op ("toys::squareplus", or "toys::squareplus_" in place), borrowed;
-// NULL, perhaps without an exception, if there is none.
+// Callable of a registered op ("toys::squareplus", or "toys::squareplus_" for in-place). Borrowed;
+// NULL if missing, with or without an exception.
 PyObject *ext_op_registered(const char *name);
-// The arguments of a call as Python's: a tuple, and a dict of those that are given by name.
+// Arguments of a call as Python objects: a tuple, and a dict of the keyword arguments.
 int ext_objects_of(const px_op *op, const px_value *args, PyObject **tuple, PyObject **options);
-// torch.ops.aten.NAME; NULL, perhaps without an exception, if there is no such op.
+// torch.ops.aten.NAME; NULL if missing, with or without an exception.
 PyObject *ext_aten_packet(PyObject *name);
-PyObject *ext_aten_counted(const char *name);  // of an op by which operations are counted
-// Makes methods and functions of ops that were registered since the last time and ask for it.
+PyObject *ext_aten_counted(const char *name);  // of an op with a FLOP count
+// Makes the requested methods and functions of ops registered since the last call.
 int ext_ops_update(void);
 
 // ---- the module
-// Makes all that was declared (declare.h) in the module.
+// Creates everything declared with declare.h in the module.
 int ext_declare_all(PyObject *module);
-// The module below another, which is made where it is not there: "cuda" below torch. Borrowed.
+// Submodule of a module, created if missing: "cuda" of torch. Borrowed.
 PyObject *ext_submodule(PyObject *parent, const char *name);
 int ext_add(PyObject *module, const char *name, PyObject *object_take);
 int ext_add_type(PyObject *module, const char *name, PyTypeObject *type);
-PyObject *ext_from_module(const char *name);  // what phlox._C has by this name
-// cuda.c: the bytes of a device that are free, and all, as a tuple.
+PyObject *ext_extension_attr(const char *name);  // attribute of phlox._C
+// Free and total bytes of a device, as a tuple (cuda.c).
 PyObject *ext_memory_of(int index);
-// What a module has by a name, and a call of it: ext_call_from("copy", "copy", "(O)", object).
-PyObject *ext_from(const char *module, const char *name);
+// Imports an attribute of a module, or calls it: ext_call_from("copy", "copy", "(O)", object).
+PyObject *ext_import(const char *module, const char *name);
 PyObject *ext_call_from(const char *module, const char *name, const char *format, ...);
-// Sets an attribute to what was just made; -1 if that is NULL.
-int ext_keep(PyObject *object, const char *name, PyObject *value_take);
-// Lets messages name a heap type without its module, as PyTorch's do for classes of Python.
+// Sets an attribute to a new value. Takes ownership; -1 if the value is NULL.
+int ext_setattr_new(PyObject *object, const char *name, PyObject *value_take);
+// Makes messages name a heap type without its module, like PyTorch's for Python classes.
 void ext_short_name(PyTypeObject *heap_type);
 
-// The communicator of a process group, borrowed, or TypeError (group.c).
+// Communicator of a process group, borrowed, or TypeError (group.c).
 struct px_comm *ext_comm(PyObject *object);
-// Drops a reference of the core's without the GIL: its end waits for threads that may want it.
-void ext_release_waiting(void *core_take);
+// Drops a core reference without the GIL: the destructor joins threads that may need the GIL.
+void ext_release_nogil(void *core_take);
 
-// The event of a torch.cuda.Event; borrowed.
+// Event of a torch.cuda.Event, borrowed.
 int ext_to_event(PyObject *object, px_event **out);
 
 // ---- futures (futures.c)
 PyObject *ext_future_new(void);
-// Gives the value, or, where it has failed, the exception.
+// Sets the value, or the exception if `failed`.
 int ext_future_complete(PyObject *future, PyObject *value, bool failed);
-// Who waits for the future has its current stream wait for an event.
-void ext_future_behind(PyObject *future, px_event *event_take, px_device device);
+// Makes the current stream of each waiter wait for an event.
+void ext_future_set_event(PyObject *future, px_event *event_take, px_device device);
 
-// ---- methods of Tensor that others call
-// The tensor in pinned memory; new reference.
+// ---- methods of Tensor used by other files
+// Copies the tensor to pinned memory. New reference.
 px_tensor *ext_pin(px_tensor *tensor);
 // Indexing (index.c); the slots of Tensor.
 PyObject *ext_getitem(PyObject *self, PyObject *index);
@@ -339,7 +347,7 @@ int ext_setitem(PyObject *self, PyObject *index, PyObject *value);
 // Comparison (number.c).
 PyObject *ext_richcompare(PyObject *self, PyObject *other, int op);
 
-// ---- arrays of NumPy and the like, by __array_interface__ (numpy.c)
+// ---- NumPy-like arrays, by __array_interface__ (numpy.c)
 typedef struct ext_array {
   void *data;
   px_dtype dtype;

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// torch.utils.hooks.RemovableHandle: what removes a hook of a tensor or a module.
+// torch.utils.hooks.RemovableHandle: removes a hook of a tensor or a module.
 #include "bind/ext.h"
 
 typedef struct handle_object {
-  PyObject_HEAD void *target;  // what has the hook; NULL once it is removed
+  PyObject_HEAD void *target;  // owner of the hook; NULL once it is removed
   int64_t id;
   void (*remove)(void *target, int64_t id);
   void (*end)(void *target);
 } handle_object;
 
-static void let_go(PyObject *self) {
+static void release_target(PyObject *self) {
   handle_object *handle = (handle_object *)self;
   void *target = handle->target;
   handle->target = NULL;
@@ -18,16 +18,16 @@ static void let_go(PyObject *self) {
 static void remove_hook(PyObject *self) {
   handle_object *handle = (handle_object *)self;
   if (handle->target) handle->remove(handle->target, handle->id);
-  let_go(self);
+  release_target(self);
 }
 
-EXT_OWNS(handle, EXT_ENDS(let_go));
+EXT_OWNS(handle, EXT_FINALIZER(release_target));
 
-// ---- handles of dicts of hooks, which are referred to weakly: a hook does not keep its module
+// ---- handles of hook dicts, referenced weakly: a hook does not keep its module alive
 
 static void drop_object(void *object) { Py_DECREF((PyObject *)object); }
 
-// Takes the id out of each dict that is still there.
+// Removes the id from each dict that still exists.
 static void remove_from_dicts(void *weak_dicts, int64_t id) {
   EXT_OWNED *key = PyLong_FromLongLong(id);
   for (Py_ssize_t i = 0; key && i < PyTuple_GET_SIZE(weak_dicts); i++) {
@@ -62,22 +62,22 @@ EXT_NEW(handle, "(hooks_dict: Any, *, extra_dict: Any = None)") {
 }
 
 EXT_TYPE(handle, "torch.utils.hooks.RemovableHandle", "utils.hooks.RemovableHandle", handle_object,
-         EXT_CLASS, "What removes a hook: remove(), or leaving a with statement.", EXT_LIFE(handle),
-         .tp_new = handle_new);
+         EXT_SHORT_NAME, "A handle which provides the capability to remove a hook.",
+         EXT_LIFETIME_SLOTS(handle), .tp_new = handle_new);
 
-EXT_GET(handle, id, "int", ((handle_object *)self)->id, "The number of the hook.");
-EXT_METHOD0(handle, remove, "None", "Removes the hook, if it is still there.") {
+EXT_GET(handle, id, "int", ((handle_object *)self)->id, "The ID of the hook.");
+EXT_METHOD0(handle, remove, "None", "Removes the hook if it still exists.") {
   remove_hook(self);
   Py_RETURN_NONE;
 }
-EXT_GIVES(handle, __enter__, "RemovableHandle", Py_NewRef(self), NULL);
+EXT_RETURNS(handle, __enter__, "RemovableHandle", Py_NewRef(self), NULL);
 EXT_METHOD(handle, __exit__, "(*exc: object) -> None", NULL) {
   remove_hook(self);
   Py_RETURN_NONE;
 }
 
-// The dicts that are still there; an empty one in the place of others.
-EXT_METHOD0(handle, __reduce__, "tuple", "The parts that a pickle or a copy of it is made of.") {
+// Existing dicts; an empty one replaces destroyed ones.
+EXT_METHOD0(handle, __reduce__, "tuple", "Returns the parts for pickling and copying.") {
   const handle_object *handle = (handle_object *)self;
   if (handle->target && handle->remove != remove_from_dicts)
     EXT_FAIL(PyExc_TypeError, "cannot pickle the handle of a hook of a tensor");
@@ -87,11 +87,11 @@ EXT_METHOD0(handle, __reduce__, "tuple", "The parts that a pickle or a copy of i
     EXT_OWNED *dict = Py_NewRef(PyWeakref_GetObject(PyTuple_GET_ITEM(handle->target, i)));
     if (dict != Py_None && PyList_Append(dicts, dict) < 0) return NULL;
   }
-  EXT_OWNED *maker = ext_from_module("_rebuild_handle");
+  EXT_OWNED *maker = ext_extension_attr("_rebuild_handle");
   return maker && dicts ? Py_BuildValue("O(LO)", maker, (long long)handle->id, dicts) : NULL;
 }
 EXT_FUNCTION(torch, _rebuild_handle, "(id: int, dicts: list) -> RemovableHandle",
-             "The handle of a hook that is in dicts under a number.") {
+             "Rebuilds the handle of a hook stored in dicts under an ID.") {
   int64_t id;
   PyObject *dicts;
   EXT_BIND(id, dicts);

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// __torch_function__: how a call finds the classes, and the modes that its thread has entered, that
-// take it over, and asks them. What Tensor's own does is in subclass.c, what programs use in
+// __torch_function__ dispatch: finds the classes and active modes of the thread that override a
+// call, and calls them. Tensor's own __torch_function__ is in subclass.c, the user API in
 // phlox/overrides.py.
 #include "bind/ext.h"
 
 #include <string.h>
 
-// ---- what a thread has entered
+// ---- active modes of a thread
 int ext_mode_count;
 static _Thread_local struct {
-  PyObject *modes;  // a list, the innermost last; NULL if there is none
+  PyObject *modes;  // a list, innermost last; NULL if none
   int classes_off, modes_off;
 } here;
 
@@ -21,7 +21,7 @@ int ext_mode_push(PyObject *mode) {
 }
 PyObject *ext_mode_pop(void) {
   Py_ssize_t last = here.modes ? PyList_GET_SIZE(here.modes) - 1 : -1;
-  if (last < 0) EXT_FAIL(PyExc_RuntimeError, "no mode is entered");
+  if (last < 0) EXT_FAIL(PyExc_RuntimeError, "no mode is active");
   PyObject *mode = Py_NewRef(PyList_GET_ITEM(here.modes, last));
   if (PyList_SetSlice(here.modes, last, last + 1, NULL) < 0) PyErr_Clear();
   if (!last) Py_CLEAR(here.modes);
@@ -31,19 +31,19 @@ void ext_overrides_off(int classes, int modes) {
   here.classes_off += classes;
   here.modes_off += modes;
 }
-EXT_FUNCTION0(torch, _modes, "list", "The modes of this thread, the innermost last.") {
+EXT_FUNCTION0(torch, _modes, "list", "Returns the active modes of this thread, innermost last.") {
   return here.modes ? PySequence_List(here.modes) : PyList_New(0);
 }
 
-// ---- who takes a call over
+// ---- overriding classes
 PyObject *ext_disabled_function;
 
-// Most objects are of no type that was made by a class statement.
+// Quick test: classes made by a class statement only.
 static inline bool may_override(PyObject *object) {
   return PyType_HasFeature(Py_TYPE(object), Py_TPFLAGS_HEAPTYPE) && !ext_is_plain(object);
 }
-// The __torch_function__ of an object that takes calls over: new reference, NULL without an
-// exception if it does not. Mostly the type has no such name, which CPython keeps in a cache.
+// __torch_function__ of an object with an override, a new reference; NULL without an exception if
+// it has none. Most types lack the name, a lookup cached by CPython.
 static PyObject *function_of(PyObject *object) {
   static PyObject *word;
   if (!word && !(word = PyUnicode_InternFromString("__torch_function__"))) return NULL;
@@ -59,28 +59,28 @@ bool ext_overrides(PyObject *object) {
   return function != NULL;
 }
 
-// What is behind an argument: the items of a list or tuple, or the argument itself.
-typedef struct behind {
+// Objects checked for an argument: the items of a list or tuple, or the argument itself.
+typedef struct arg_objects {
   PyObject *const *items;
   Py_ssize_t count;
-} behind;
-static behind look_behind(PyObject *const *arg) {
-  if (!PyList_Check(*arg) && !PyTuple_Check(*arg)) return (behind){arg, 1};
-  return (behind){PySequence_Fast_ITEMS(*arg), PySequence_Fast_GET_SIZE(*arg)};
+} arg_objects;
+static arg_objects objects_of_arg(PyObject *const *arg) {
+  if (!PyList_Check(*arg) && !PyTuple_Check(*arg)) return (arg_objects){arg, 1};
+  return (arg_objects){PySequence_Fast_ITEMS(*arg), PySequence_Fast_GET_SIZE(*arg)};
 }
 
 bool ext_any_overrides(PyObject *const *args, Py_ssize_t count) {
   for (Py_ssize_t i = 0; i < count; i++) {
-    behind of = look_behind(&args[i]);
+    arg_objects of = objects_of_arg(&args[i]);
     for (Py_ssize_t k = 0; k < of.count; k++)
       if (may_override(of.items[k]) && ext_overrides(of.items[k])) return true;
   }
   return false;
 }
 
-// Puts an object into the list of those that take the call over: one of each type, in the order of
-// the arguments, but a class before those that it is derived from.
-static int enlist(PyObject *list, PyObject *object) {
+// Adds an object to the overriding ones: one of each type, in argument order, but subclasses before
+// their base classes.
+static int add_overrider(PyObject *list, PyObject *object) {
   Py_ssize_t at = PyList_GET_SIZE(list);
   for (Py_ssize_t i = PyList_GET_SIZE(list); i-- > 0;) {
     PyTypeObject *type = Py_TYPE(PyList_GET_ITEM(list, i));
@@ -89,11 +89,11 @@ static int enlist(PyObject *list, PyObject *object) {
   }
   return PyList_Insert(list, at, object);
 }
-static int enlist_all(PyObject *list, PyObject *const *args, Py_ssize_t count) {
+static int add_overriders(PyObject *list, PyObject *const *args, Py_ssize_t count) {
   for (Py_ssize_t i = 0; i < count; i++) {
-    behind of = look_behind(&args[i]);
+    arg_objects of = objects_of_arg(&args[i]);
     for (Py_ssize_t k = 0; k < of.count; k++)
-      if (ext_overrides(of.items[k]) && enlist(list, of.items[k]) < 0) return -1;
+      if (ext_overrides(of.items[k]) && add_overrider(list, of.items[k]) < 0) return -1;
   }
   return 0;
 }
@@ -105,9 +105,9 @@ static PyObject *types_of(PyObject *list) {
   return types;
 }
 
-// ---- asking them
-// The innermost mode is left while it answers, so that what it calls goes to the next one.
-static PyObject *ask_mode(PyObject *function, PyObject *types, PyObject *args, PyObject *kwargs) {
+// ---- calls of overrides
+// Leaves the innermost mode for the call: calls within it go to the next mode.
+static PyObject *call_mode(PyObject *function, PyObject *types, PyObject *args, PyObject *kwargs) {
   EXT_OWNED *mode = ext_mode_pop();
   if (!mode) return NULL;
   PyObject *result = PyObject_CallMethod(mode, "__torch_function__", "OOOO", function, types, args,
@@ -121,7 +121,7 @@ static PyObject *name_of(PyObject *function) {
   PyErr_Clear();
   return name ? name : PyObject_Str(function);
 }
-static PyObject *nobody(PyObject *function, PyObject *mode, PyObject *list) {
+static PyObject *fail_not_implemented(PyObject *function, PyObject *mode, PyObject *list) {
   EXT_OWNED *name = name_of(function);
   EXT_OWNED *text = name ? PyUnicode_FromFormat(
                                "Multiple dispatch failed for 'torch.%U'; all __torch_function__ "
@@ -136,13 +136,13 @@ static PyObject *nobody(PyObject *function, PyObject *mode, PyObject *list) {
   return NULL;
 }
 
-static PyObject *ask_all(PyObject *function, PyObject *list, PyObject *args, PyObject *kwargs) {
+static PyObject *call_all(PyObject *function, PyObject *list, PyObject *args, PyObject *kwargs) {
   EXT_OWNED *types = types_of(list);
   if (!types) return NULL;
   PyObject *mode = NULL;  // borrowed
   if (ext_mode_active()) {
     mode = PyList_GET_ITEM(here.modes, PyList_GET_SIZE(here.modes) - 1);
-    PyObject *result = ask_mode(function, types, args, kwargs);
+    PyObject *result = call_mode(function, types, args, kwargs);
     if (result != Py_NotImplemented) return result;
     Py_DECREF(result);
   }
@@ -154,52 +154,54 @@ static PyObject *ask_all(PyObject *function, PyObject *list, PyObject *args, PyO
     if (result != Py_NotImplemented) return result;
     Py_DECREF(result);
   }
-  return nobody(function, mode, list);
+  return fail_not_implemented(function, mode, list);
 }
 
-PyObject *ext_ask(PyObject *function, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
+PyObject *ext_call_override(PyObject *function, PyObject *const *args, Py_ssize_t nargs,
+                            PyObject *kwnames) {
   Py_ssize_t named = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
   EXT_OWNED *list = PyList_New(0);
-  EXT_OWNED *tuple = ext_tuple_of((ext_rest){args, nargs});
+  EXT_OWNED *tuple = ext_tuple_of((ext_varargs){args, nargs});
   EXT_OWNED *kwargs = ext_kwargs_of(args, nargs, kwnames);
-  if (!list || !tuple || !kwargs || enlist_all(list, args, nargs + named) < 0) return NULL;
-  return ask_all(function, list, tuple, kwargs);
+  if (!list || !tuple || !kwargs || add_overriders(list, args, nargs + named) < 0) return NULL;
+  return call_all(function, list, tuple, kwargs);
 }
 
-PyObject *ext_ask_slot(const char *name, PyObject *self, PyObject *other, PyObject *third) {
+PyObject *ext_call_slot_override(const char *name, PyObject *self, PyObject *other,
+                                 PyObject *third) {
   EXT_OWNED *function = PyObject_GetAttrString((PyObject *)ext_TensorType, name);
-  return function
-             ? ext_ask(function, (PyObject *[]){self, other, third}, 1 + !!other + !!third, NULL)
-             : NULL;
+  return function ? ext_call_override(function, (PyObject *[]){self, other, third},
+                                      1 + !!other + !!third, NULL)
+                  : NULL;
 }
 
-bool ext_modes_take(PyObject *self, const ext_call *call, PyObject **result) {
+bool ext_dispatch_to_modes(PyObject *self, const ext_call *call, PyObject **result) {
   const ext_row *row = call->row;
   if (!ext_mode_active() || strcmp(row->owner, "torch") || row->name[0] == '_') return false;
   EXT_OWNED *known = PyObject_GetAttrString(self, row->name);
-  *result = known ? ext_ask(known, call->args, call->nargs, call->kwnames) : NULL;
+  *result = known ? ext_call_override(known, call->args, call->nargs, call->kwnames) : NULL;
   return true;
 }
 
-bool ext_classes_take(const ext_call *call, PyObject **result) {
+bool ext_dispatch_to_classes(const ext_call *call, PyObject **result) {
   Py_ssize_t named = call->kwnames ? PyTuple_GET_SIZE(call->kwnames) : 0;
   if (call->first || !ext_any_overrides(call->args, call->nargs + named)) return false;
-  EXT_OWNED *known = ext_from_module(call->row->name);
-  *result = known ? ext_ask(known, call->args, call->nargs, call->kwnames) : NULL;
+  EXT_OWNED *known = ext_extension_attr(call->row->name);
+  *result = known ? ext_call_override(known, call->args, call->nargs, call->kwnames) : NULL;
   return true;
 }
 
 EXT_FUNCTION(torch, _ask,
              "(function: Callable, relevant: tuple, args: tuple, kwargs: dict) -> object",
-             "What those among the relevant arguments that take over calls make of one.") {
+             "Calls the __torch_function__ overrides of the relevant arguments.") {
   PyObject *function, *relevant, *args_, *kwargs;
   EXT_BIND(function, relevant, args_, kwargs);
   EXT_OWNED *list = PyList_New(0);
-  if (!list || enlist_all(list, &relevant, 1) < 0) return NULL;
-  return ask_all(function, list, args_, kwargs);
+  if (!list || add_overriders(list, &relevant, 1) < 0) return NULL;
+  return call_all(function, list, args_, kwargs);
 }
 EXT_FUNCTION(torch, _overrides, "(objects: tuple) -> bool",
-             "Whether one of the objects, or a mode, takes calls over.") {
+             "Returns True if a mode is active or one of the objects overrides calls.") {
   PyObject *objects;
   EXT_BIND(objects);
   return PyBool_FromLong(ext_mode_active() || ext_any_overrides(&objects, 1));

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Signatures of hand-written functions, as stub files have them: "(a: int, *, b: str | None = None)
-// -> Tensor". Reading one, telling it without its annotations (as CPython wants it in a docstring),
-// and binding a call's arguments to C variables.
+// Signatures of hand-written functions in the syntax of stub files: "(a: int, *, b: str | None =
+// None) -> Tensor". Parses them, formats them without annotations (CPython's docstring format), and
+// binds arguments of calls to C variables.
 #include "declare/declare.h"
 
 #include <math.h>
 #include <string.h>
 
-// ---- reading
-typedef struct piece {
-  const char *name, *type, *value;  // type and value: NULL where there is none
+// ---- parsing
+typedef struct parsed_param {
+  const char *name, *type, *value;  // type and value: NULL if missing
   int name_length, type_length, value_length;
-} piece;
+} parsed_param;
 
-// The end of an annotation or a default: what stands outside of brackets and quotes.
-static const char *end_of(const char *at, const char *ends) {
+// End of an annotation or a default: the first of `ends` outside brackets and quotes.
+static const char *find_end(const char *at, const char *ends) {
   int depth = 0;
   for (char quote = 0; *at; at++) {
     if (quote) {
@@ -33,46 +33,46 @@ static int trimmed(const char *start, const char *end) {
   return (int)(end - start);
 }
 
-// Reads the parameter at `at`, which is behind the bracket or a comma; gives the place behind it,
-// or NULL after the last. "*" and "/" alone come as names.
-static const char *next_piece(const char *at, piece *p) {
+// Parses the parameter at `at`, after the bracket or a comma. Returns the position after it, or
+// NULL at the end. A lone "*" or "/" is returned as a name.
+static const char *next_param(const char *at, parsed_param *p) {
   at += strspn(at, " ,");
   if (!*at || *at == ')') return NULL;
-  *p = (piece){.name = at};
+  *p = (parsed_param){.name = at};
   p->name_length = (int)strcspn(at, ":=,) ");
   at += p->name_length;
   at += strspn(at, " ");
   if (*at == ':') {
     p->type = at + 1 + strspn(at + 1, " ");
-    at = end_of(p->type, "=,)");
+    at = find_end(p->type, "=,)");
     p->type_length = trimmed(p->type, at);
   }
   if (*at == '=') {
     p->value = at + 1 + strspn(at + 1, " ");
-    at = end_of(p->value, ",)");
+    at = find_end(p->value, ",)");
     p->value_length = trimmed(p->value, at);
   }
   return at;
 }
 
-// "name(first, /, a, b=1)\n--\n\ndoc": the form that CPython takes apart again. `skip` parameters
-// are left out.
+// "name(first, /, a, b=1)\n--\n\ndoc", the format parsed by CPython. Omits the first `skip`
+// parameters.
 static char *text_of(const char *name, const char *signature, const char *doc, const char *first,
                      int skip) {
-  size_t room = strlen(name) + strlen(signature) + (doc ? strlen(doc) : 0) + 32;
-  char *text = PyMem_Malloc(room), *to = text;
+  size_t size = strlen(name) + strlen(signature) + (doc ? strlen(doc) : 0) + 32;
+  char *text = PyMem_Malloc(size), *to = text;
   if (!text) return (char *)PyErr_NoMemory();
   const char *comma = first ? ", " : "";
-  to += snprintf(to, room, "%s(%s%s", name, first ? first : "", first ? ", /" : "");
-  piece p;
-  for (const char *at = signature + 1; (at = next_piece(at, &p));) {
+  to += snprintf(to, size, "%s(%s%s", name, first ? first : "", first ? ", /" : "");
+  parsed_param p;
+  for (const char *at = signature + 1; (at = next_param(at, &p));) {
     if (skip-- > 0) continue;
     if (*p.name == '/' && first) continue;
-    to += snprintf(to, room - (size_t)(to - text), "%s%.*s", comma, p.name_length, p.name);
-    if (p.value) to += snprintf(to, room - (size_t)(to - text), "=%.*s", p.value_length, p.value);
+    to += snprintf(to, size - (size_t)(to - text), "%s%.*s", comma, p.name_length, p.name);
+    if (p.value) to += snprintf(to, size - (size_t)(to - text), "=%.*s", p.value_length, p.value);
     comma = ", ";
   }
-  snprintf(to, room - (size_t)(to - text), ")\n--\n\n%s", doc ? doc : "");
+  snprintf(to, size - (size_t)(to - text), ")\n--\n\n%s", doc ? doc : "");
   return text;
 }
 char *ext_text_signature(const char *name, const char *signature, const char *doc,
@@ -88,13 +88,13 @@ static int to_object(PyObject *object, void *out) {
   *(PyObject **)out = object;
   return 0;
 }
-static int to_maybe(PyObject *object, void *out) {
-  *(ext_maybe *)out = (ext_maybe)PyObject_IsTrue(object);
-  return *(ext_maybe *)out < 0 ? -1 : 0;
+static int to_optional_bool(PyObject *object, void *out) {
+  *(ext_optional_bool *)out = (ext_optional_bool)PyObject_IsTrue(object);
+  return *(ext_optional_bool *)out < 0 ? -1 : 0;
 }
 static int to_bool(PyObject *object, void *out) {
-  ext_maybe truth = 0;
-  if (to_maybe(object, &truth) < 0) return -1;
+  ext_optional_bool truth = 0;
+  if (to_optional_bool(object, &truth) < 0) return -1;
   *(bool *)out = truth;
   return 0;
 }
@@ -121,15 +121,15 @@ static int to_text(PyObject *object, void *out) {
   return *(const char **)out ? 0 : -1;
 }
 
-// What an annotation has to say of a kind, how a value is converted, and the bytes of a default: 1,
-// 4 or 8; 0 where it is made at each call.
+// For each kind: a word required in the annotation, the conversion, and the size of the default in
+// bytes: 1, 4 or 8; 0 if the default is computed at each call.
 static struct {
   const char *word;
   int (*convert)(PyObject *object, void *out);
   unsigned char bytes;
 } kinds[] = {[EXT_KIND_OBJECT] = {"", to_object, sizeof(PyObject *)},
              [EXT_KIND_BOOL] = {"bool", to_bool, sizeof(bool)},
-             [EXT_KIND_MAYBE] = {"bool", to_maybe, sizeof(ext_maybe)},
+             [EXT_KIND_OPTIONAL_BOOL] = {"bool", to_optional_bool, sizeof(ext_optional_bool)},
              [EXT_KIND_INT] = {"int", to_int, sizeof(int64_t)},
              [EXT_KIND_FLOAT] = {"float", to_float, sizeof(double)},
              [EXT_KIND_TEXT] = {"str", to_text, sizeof(const char *)},
@@ -144,31 +144,32 @@ static struct {
              [EXT_KIND_FORMAT] = {"memory_format", NULL, sizeof(ext_format)},
              [EXT_KIND_LAYOUT] = {"layout", NULL, sizeof(ext_layout)},
              [EXT_KIND_MODULE] = {"Module", NULL, sizeof(struct px_module *)},
-             [EXT_KIND_REST] = {"", NULL, 0}};
+             [EXT_KIND_VARARGS] = {"", NULL, 0}};
 void ext_set_converter(ext_kind kind, int (*convert)(PyObject *object, void *out)) {
   kinds[kind].convert = convert;
 }
 
-// ---- parameters, read from a signature at its first call
+// ---- parameters, parsed at the first call
 struct ext_param {
-  PyObject *name;  // interned, so that keywords compare by address
-  char *value;     // the default, where it is no None
-  double number;   // of a default that is a number or a truth
+  PyObject *name;  // interned: keywords compare by address
+  char *value;     // the default, unless it is None
+  double number;   // value of a numeric or boolean default
   int (*convert)(PyObject *object, void *out);
   ext_kind kind;
-  bool required, takes_none, by_name;  // None stands for the default; by keyword only
-  unsigned char bytes;                 // of the default as it is in C; 0 if a call has to make it
+  bool required, none_is_default, by_name;  // by_name: keyword-only
+  unsigned char bytes;  // size of `image`; 0 if the default is computed per call
   _Alignas(8) char image[8];
 };
 
-// Makes what stands for None, or for an argument that is not given.
+// Computes the value for None or a missing argument.
 __attribute__((noinline)) static int make_default(const struct ext_param *param, void *out) {
   switch (param->kind) {
     case EXT_KIND_BOOL:
       *(bool *)out = param->number != 0;
       break;
-    case EXT_KIND_MAYBE:
-      *(ext_maybe *)out = (ext_maybe)(isnan(param->number) ? -1 : param->number != 0);
+    case EXT_KIND_OPTIONAL_BOOL:
+      *(ext_optional_bool *)out =
+          (ext_optional_bool)(isnan(param->number) ? -1 : param->number != 0);
       break;
     case EXT_KIND_INT:
       *(int64_t *)out = isnan(param->number) ? EXT_NO_INT : (int64_t)param->number;
@@ -206,7 +207,7 @@ __attribute__((noinline)) static int make_default(const struct ext_param *param,
   }
   return 0;
 }
-// The same by its bytes, which is less to do at each call: pointers and truths are the most.
+// Copies the precomputed bytes, which is faster. Pointers and bools are the most frequent.
 static inline int set_default(const struct ext_param *param, void *out) {
   if (param->bytes == 8)
     memcpy(out, param->image, 8);
@@ -223,13 +224,13 @@ static int bad_signature(const ext_row *row, const char *why) {
   EXT_FAIL_INT(PyExc_SystemError, "%s.%s%s: %s", row->owner, row->name, row->signature, why);
 }
 
-static bool says(const char *text, int length, const char *word) {
+static bool contains_word(const char *text, int length, const char *word) {
   const char *found = text ? strstr(text, word) : NULL;
   return found && found + strlen(word) <= text + length;
 }
 
-// Whether None is one of the types; one within brackets is that of an element.
-static bool says_none(const char *type, int length) {
+// True if None is one of the types; a None in brackets is an element type.
+static bool allows_none(const char *type, int length) {
   int depth = 0;
   for (int i = 0; type && i + 4 <= length; i++) {
     depth += (type[i] == '[') - (type[i] == ']');
@@ -238,7 +239,7 @@ static bool says_none(const char *type, int length) {
   return false;
 }
 
-static int read_default(struct ext_param *param, const piece *p) {
+static int read_default(struct ext_param *param, const parsed_param *p) {
   if (!p->value || !strncmp(p->value, "None", 4)) return 0;
   bool quoted = *p->value == '\'';
   param->value = strndup(p->value + quoted, (size_t)(p->value_length - 2 * quoted));
@@ -247,7 +248,7 @@ static int read_default(struct ext_param *param, const piece *p) {
   param->number = word ? !strcmp(param->value, "True") : strtod(param->value, NULL);
   return 0;
 }
-static int read_param(struct ext_param *param, const piece *p, ext_kind kind) {
+static int read_param(struct ext_param *param, const parsed_param *p, ext_kind kind) {
   PyObject *name = PyUnicode_FromStringAndSize(p->name, p->name_length);
   if (!name) return -1;
   PyUnicode_InternInPlace(&name);
@@ -256,14 +257,15 @@ static int read_param(struct ext_param *param, const piece *p, ext_kind kind) {
                               .convert = kinds[kind].convert,
                               .required = !p->value,
                               .number = NAN};
-  param->takes_none = says_none(p->type, p->type_length) || (p->value && kind != EXT_KIND_OBJECT);
+  param->none_is_default =
+      allows_none(p->type, p->type_length) || (p->value && kind != EXT_KIND_OBJECT);
   if (read_default(param, p) < 0) return -1;
   param->bytes = kinds[kind].bytes;
   return param->bytes ? make_default(param, param->image) : 0;
 }
 
-// The C variables have the names of the parameters, or those with "_" behind.
-static bool named_alike(const char **variables, const piece *p) {
+// C variables must be named like the parameters, optionally with a trailing "_".
+static bool names_match(const char **variables, const parsed_param *p) {
   const char *at = *variables + strspn(*variables, " ,");
   int length = (int)strcspn(at, " ,"), extra = length - p->name_length;
   *variables = at + length;
@@ -271,33 +273,33 @@ static bool named_alike(const char **variables, const piece *p) {
          (extra == 0 || (extra == 1 && at[length - 1] == '_'));
 }
 
-// At the first call, under the GIL: `params` is set last, so that a failure leaves the row as it
-// was.
-__attribute__((noinline, cold)) static int prepare(ext_row *row, const ext_variables *variables) {
+// Runs at the first call, under the GIL. Sets `params` last: a failure leaves the row unchanged.
+__attribute__((noinline, cold)) static int parse_signature(ext_row *row,
+                                                           const ext_variables *variables) {
   struct ext_param *params = PyMem_Calloc((size_t)variables->count, sizeof *params);
   const char *names = variables->names;
   bool by_name = false;
-  piece p;
+  parsed_param p;
   int n = 0;
   if (!params) return PyErr_NoMemory(), -1;
   row->positional = row->required = 0;
-  for (const char *at = row->signature + 1; (at = next_piece(at, &p));) {
+  for (const char *at = row->signature + 1; (at = next_param(at, &p));) {
     if (*p.name == '/') continue;
     bool rest = *p.name == '*';
     by_name |= rest;
     if (rest && p.name_length == 1) continue;
     if (rest) p.name++, p.name_length--;
-    if (n == variables->count || !named_alike(&names, &p))
-      return bad_signature(row, "the variables bound are others");
-    if (!says(p.type, p.type_length, kinds[variables->kinds[n]].word))
-      return bad_signature(row, "a variable is of another kind");
+    if (n == variables->count || !names_match(&names, &p))
+      return bad_signature(row, "names of the C variables do not match");
+    if (!contains_word(p.type, p.type_length, kinds[variables->kinds[n]].word))
+      return bad_signature(row, "the type of a C variable does not match");
     if (read_param(&params[n], &p, variables->kinds[n]) < 0) return -1;
     params[n].by_name = by_name;
     if (!by_name) row->positional++;
     n++;
     if (params[n - 1].required) row->required = n;
   }
-  if (n != variables->count) return bad_signature(row, "there are more variables");
+  if (n != variables->count) return bad_signature(row, "more C variables than parameters");
   row->param_count = n;
   row->one_object = n == 1 && row->positional == 1 && variables->kinds[0] == EXT_KIND_OBJECT;
   row->params = params;
@@ -305,14 +307,16 @@ __attribute__((noinline, cold)) static int prepare(ext_row *row, const ext_varia
 }
 
 // ---- binding
-static const char *said(const ext_row *row) { return row->said ? row->said : row->name; }
+static const char *display_name(const ext_row *row) {
+  return row->display_name ? row->display_name : row->name;
+}
 
 static int name_index(const ext_row *row, PyObject *name) {
   for (int i = 0; i < row->param_count; i++)
     if (row->params[i].name == name) return i;
   for (int i = 0; i < row->param_count; i++)
     if (PyUnicode_Compare(row->params[i].name, name) == 0) return i;
-  // "async" is a parameter of PyTorch's that a signature can only show as "async_".
+  // PyTorch's parameter "async" is spelled "async_" in signatures: it is a Python keyword.
   for (int i = 0; i < row->param_count; i++)
     if (!PyUnicode_CompareWithASCIIString(row->params[i].name, "async_") &&
         !PyUnicode_CompareWithASCIIString(name, "async"))
@@ -322,11 +326,13 @@ static int name_index(const ext_row *row, PyObject *name) {
 
 static int bind_name(const ext_row *row, PyObject *name, PyObject *value, PyObject **given) {
   int i = name_index(row, name);
-  if (i < 0 || row->params[i].kind == EXT_KIND_REST)
-    EXT_FAIL_INT(PyExc_TypeError, "%s() got an unexpected keyword argument '%U'", said(row), name);
+  if (i < 0 || row->params[i].kind == EXT_KIND_VARARGS)
+    EXT_FAIL_INT(PyExc_TypeError, "%s() got an unexpected keyword argument '%U'", display_name(row),
+                 name);
   // NOLINTNEXTLINE(clang-analyzer-core.uninitialized.Branch): the row has no other parameters
   if (given[i])
-    EXT_FAIL_INT(PyExc_TypeError, "%s() got multiple values for argument '%U'", said(row), name);
+    EXT_FAIL_INT(PyExc_TypeError, "%s() got multiple values for argument '%U'", display_name(row),
+                 name);
   given[i] = value;
   return 0;
 }
@@ -343,49 +349,52 @@ static int bind_names(const ext_call *call, PyObject **given) {
   return 0;
 }
 
-// "must be int, not str" as "size(): argument 'dim' (position 1) must be int, not str".
-__attribute__((noinline, cold)) static int explain(const ext_row *row, int i, Py_ssize_t nargs,
-                                                   int first) {
+// Prefixes an error "must be int, not str": "size(): argument 'dim' (position 1) must be int, not
+// str".
+__attribute__((noinline, cold)) static int add_argument_name(const ext_row *row, int i,
+                                                             Py_ssize_t nargs, int first) {
   if (!PyErr_ExceptionMatches(PyExc_TypeError)) return -1;
   PyObject *exception = ext_exception_take();
   EXT_OWNED *text = PyObject_Str(exception);
   const char *why = text ? PyUnicode_AsUTF8(text) : NULL;
-  if (!why || strncmp(why, "must be ", 8)) return ext_exception_give(exception), -1;
+  if (!why || strncmp(why, "must be ", 8)) return ext_exception_set(exception), -1;
   Py_DECREF(exception);
   if (i < nargs)
-    EXT_FAIL_INT(PyExc_TypeError, "%s(): argument '%U' (position %d) %s", said(row),
+    EXT_FAIL_INT(PyExc_TypeError, "%s(): argument '%U' (position %d) %s", display_name(row),
                  row->params[i].name, i + 1 - first, why);
-  EXT_FAIL_INT(PyExc_TypeError, "%s(): argument '%U' %s", said(row), row->params[i].name, why);
+  EXT_FAIL_INT(PyExc_TypeError, "%s(): argument '%U' %s", display_name(row), row->params[i].name,
+               why);
 }
 
 static int missing(const ext_row *row, int i) {
-  EXT_FAIL_INT(PyExc_TypeError, "%s() missing 1 required %s argument: '%U'", said(row),
+  EXT_FAIL_INT(PyExc_TypeError, "%s() missing 1 required %s argument: '%U'", display_name(row),
                row->params[i].by_name ? "keyword-only" : "positional", row->params[i].name);
 }
 
 static int too_many(const ext_call *call, int positional) {
   EXT_FAIL_INT(PyExc_TypeError, "%s() takes %d positional argument%s but %zd were given",
-               said(call->row), positional, positional == 1 ? "" : "s", call->nargs);
+               display_name(call->row), positional, positional == 1 ? "" : "s", call->nargs);
 }
 
-// What is not given: what is left of the positional arguments, or the default.
-__attribute__((noinline)) static int bind_nothing(const ext_call *call, int i, void *out) {
+// A missing argument: *args receives the remaining positional arguments, others their default.
+__attribute__((noinline)) static int bind_absent(const ext_call *call, int i, void *out) {
   const ext_row *row = call->row;
   const struct ext_param *param = &row->params[i];
   if (!param->required) return set_default(param, out);
-  if (param->kind != EXT_KIND_REST) return missing(row, i);
+  if (param->kind != EXT_KIND_VARARGS) return missing(row, i);
   Py_ssize_t bound = row->positional - (call->first != NULL);
   if (bound > call->nargs) bound = call->nargs;
-  *(ext_rest *)out = (ext_rest){call->args + bound, call->nargs - bound};
+  *(ext_varargs *)out = (ext_varargs){call->args + bound, call->nargs - bound};
   return 0;
 }
 
 static inline int bind_value(const ext_call *call, int i, PyObject *value, void *out) {
   const struct ext_param *param = &call->row->params[i];
-  if (value == Py_None && param->takes_none) return set_default(param, out);
+  if (value == Py_None && param->none_is_default) return set_default(param, out);
   if (param->kind == EXT_KIND_OBJECT) return to_object(value, out);
   if (__builtin_expect(param->convert(value, out) < 0, 0))
-    return explain(call->row, i, call->nargs + (call->first != NULL), call->first != NULL);
+    return add_argument_name(call->row, i, call->nargs + (call->first != NULL),
+                             call->first != NULL);
   return 0;
 }
 
@@ -395,32 +404,32 @@ static int bind_named(const ext_call *call, Py_ssize_t direct, void *const *plac
   for (Py_ssize_t i = first; i < direct; i++) given[i] = call->args[i - first];
   if (bind_names(call, given) < 0) return -1;
   for (int i = 0; i < call->row->param_count; i++)
-    if ((given[i] ? bind_value(call, i, given[i], places[i]) : bind_nothing(call, i, places[i])) <
-        0)
+    if ((given[i] ? bind_value(call, i, given[i], places[i]) : bind_absent(call, i, places[i])) < 0)
       return -1;
   return 0;
 }
 
-// Any call. The first of a row reads its signature.
+// General case. The first call of a row parses its signature.
 __attribute__((noinline)) static int bind_any(const ext_call *call, const ext_variables *variables,
                                               void *const *places) {
   ext_row *row = call->row;
-  if (!row->params && prepare(row, variables) < 0) return -1;
+  if (!row->params && parse_signature(row, variables) < 0) return -1;
   int first = call->first != NULL, positional = row->positional, count = row->param_count, i = 0;
   Py_ssize_t nargs = call->nargs + first, direct = nargs < positional ? nargs : positional;
-  if (nargs > positional && (positional == count || row->params[positional].kind != EXT_KIND_REST))
+  if (nargs > positional &&
+      (positional == count || row->params[positional].kind != EXT_KIND_VARARGS))
     return too_many(call, positional - first);
   if (call->kwnames || call->kwargs) return bind_named(call, direct, places);
   if (first && bind_value(call, i++, call->first, places[0]) < 0) return -1;
   for (; i < direct; i++)
     if (bind_value(call, i, call->args[i - first], places[i]) < 0) return -1;
   for (; i < count; i++)
-    if (bind_nothing(call, i, places[i]) < 0) return -1;
+    if (bind_absent(call, i, places[i]) < 0) return -1;
   return 0;
 }
 
-// Most calls have no keywords and few arguments. What they need is all here; what they might need
-// is elsewhere, so that it takes no registers.
+// Fast path: no keywords and few arguments. Rare cases are in separate functions, which saves
+// registers.
 int ext_bind_call(const ext_call *call, const ext_variables *variables, void *const *places) {
   const ext_row *row = call->row;
   Py_ssize_t nargs = call->nargs;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// torch.Size: a tuple of ints that prints as torch.Size([2, 3]). Slices and sums are Sizes too. The
-// objects are tuples in memory, so what CPython does with exact tuples (unpacking, hashing) is as
-// fast; only what makes a new one has a slot of its own.
+// torch.Size: a tuple of ints printed as torch.Size([2, 3]). Slices, sums and products are Sizes,
+// too. Objects have the memory layout of tuples, so operations CPython optimizes for tuples
+// (unpacking, hashing) stay fast; only operations creating a tuple have their own slots.
 #include "bind/ext.h"
 
 PyObject *ext_size(int ndim, const int64_t *sizes) {
@@ -28,8 +28,8 @@ static PyObject *size_from_tuple(PyObject *tuple_take) {
   return size;
 }
 
-// Tensors and NumPy's integers among the items become ints: later code may take them for such. The
-// tuple is new and nobody else's, so its items may be replaced.
+// Converts tensors and NumPy integers to ints: other code relies on exact ints. The tuple has just
+// been created, so its items may be replaced.
 static PyObject *size_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
   PyObject *self = PyTuple_Type.tp_new(type, args, kwargs);
   if (!self) return NULL;
@@ -71,8 +71,8 @@ static PyObject *size_subscript(PyObject *self, PyObject *index) {
 static PySequenceMethods sequence = {.sq_concat = size_concat, .sq_repeat = size_repeat};
 static PyMappingMethods mapping = {.mp_subscript = size_subscript};
 EXT_SHARED_TYPE(
-    size, ext_SizeType, "torch.Size", "Size", ext_inherited, EXT_OPEN,
-    "The sizes of a tensor: a tuple of ints. Its slices, sums and products are Sizes too.\n\n"
+    size, ext_SizeType, "torch.Size", "Size", ext_inherited, EXT_BASETYPE,
+    "The size of a tensor: a tuple of ints. Slices, sums and products are Sizes, too.\n\n"
     ">>> torch.zeros(2, 3).shape\n"
     "torch.Size([2, 3])\n"
     ">>> torch.zeros(2, 3).shape[1:] + (4,)\n"
@@ -80,16 +80,16 @@ EXT_SHARED_TYPE(
     .tp_base = &PyTuple_Type, .tp_new = size_new, .tp_repr = size_repr, .tp_as_sequence = &sequence,
     .tp_as_mapping = &mapping);
 
-EXT_METHOD0(size, numel, "int", "Number of elements of a tensor of this size.") {
+EXT_METHOD0(size, numel, "int", "Returns the number of elements of a tensor of this size.") {
   long long n = 1;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(self); i++)
     n *= PyLong_AsLongLong(PyTuple_GET_ITEM(self, i));
   return PyErr_Occurred() ? NULL : PyLong_FromLongLong(n);
 }
 EXT_METHOD0(size, __reduce__, "tuple", NULL) {
-  return Py_BuildValue("N(N)", ext_from_module("_size_of"), PySequence_List(self));
+  return Py_BuildValue("N(N)", ext_extension_attr("_size_of"), PySequence_List(self));
 }
-EXT_FUNCTION(torch, _size_of, "(sizes: list[int]) -> Size", "The Size of a pickle.") {
+EXT_FUNCTION(torch, _size_of, "(sizes: list[int]) -> Size", "Rebuilds a pickled Size.") {
   EXT_ARGS(PyObject *, sizes);
   return PyObject_CallOneArg((PyObject *)&ext_SizeType, sizes);
 }

@@ -1,34 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Tensor type: one Python object per px_tensor. The object owns a reference to the tensor; the
-// tensor knows its object (px_tensor_user, borrowed), so that a tensor that comes back from the
-// core is the same Python object as long as that lives. An object that has attributes or a class of
-// its own and ends before its tensor leaves them with the tensor (px_tensor_set_kept): the next
-// object takes them. Modules keep the objects of their tensors. Plain objects are recycled through
-// a free list.
+// The Tensor type: one Python object per px_tensor. The object owns a reference to the tensor. The
+// tensor has a borrowed pointer to its object (px_tensor_user): a tensor returned by the core maps
+// to the same Python object while that lives. If an object with attributes or a user-defined class
+// ends before its tensor, they are stored with the tensor (px_tensor_set_kept) for the next object.
+// Modules keep the objects of their tensors alive. Plain objects are recycled through a free list.
 #include "bind/ext.h"
 
 enum { FREE_MAX = 128 };
 static ext_tensor_object *free_list[FREE_MAX];
 static int free_count;
 
-// ---- what a tensor keeps of an object that ended
-typedef struct kept_object {
-  struct kept_object *next;  // in `dropped`
+// ---- attributes and class of a destroyed object, stored with its tensor
+typedef struct stored_object {
+  struct stored_object *next;  // in `dropped`
   PyObject *type, *dict;
-} kept_object;
+} stored_object;
 
-// Of tensors that ended: perhaps on a thread without the GIL, or under a lock of the library's, so
-// their objects wait here until an object of a tensor begins or ends.
-static kept_object *dropped;  // atomic
+// Stored objects of destroyed tensors. Tensors may be destroyed without the GIL or under a core
+// lock, so these are released when the next tensor object is created or destroyed.
+static stored_object *dropped;  // atomic
 
-static void kept_end(kept_object *kept) {
+static void stored_free(stored_object *kept) {
   Py_XDECREF(kept->dict);
   Py_XDECREF(kept->type);
   PyMem_RawFree(kept);
 }
 
-static void kept_drop(void *object) {
-  kept_object *kept = object;
+static void stored_release(void *object) {
+  stored_object *kept = object;
   kept->next = __atomic_load_n(&dropped, __ATOMIC_RELAXED);
   while (!__atomic_compare_exchange_n(&dropped, &kept->next, kept, true, __ATOMIC_RELEASE,
                                       __ATOMIC_RELAXED))
@@ -37,22 +36,22 @@ static void kept_drop(void *object) {
 
 static void drain_dropped(void) {
   if (__builtin_expect(!__atomic_load_n(&dropped, __ATOMIC_RELAXED), 1)) return;
-  kept_object *kept = __atomic_exchange_n(&dropped, NULL, __ATOMIC_ACQUIRE);
-  for (kept_object *next; kept; kept = next) {
+  stored_object *kept = __atomic_exchange_n(&dropped, NULL, __ATOMIC_ACQUIRE);
+  for (stored_object *next; kept; kept = next) {
     next = kept->next;
-    kept_end(kept);
+    stored_free(kept);
   }
 }
 
-// Leaves with the tensor what the object has beside it; without memory it is lost.
-static void keep(ext_tensor_object *self) {
+// Stores attributes and class with the tensor. They are lost if memory runs out.
+static void store_attributes(ext_tensor_object *self) {
   PyTypeObject *type = Py_TYPE(self);
   bool plain = type == ext_TensorType || type == ext_ParameterType;
   bool empty = !self->dict || !PyDict_GET_SIZE(self->dict);
   if ((plain && empty) || px_refs(self->tensor) < 2) return;
-  kept_object *kept = PyMem_RawMalloc(sizeof *kept);
+  stored_object *kept = PyMem_RawMalloc(sizeof *kept);
   if (!kept) return;
-  *kept = (kept_object){NULL, Py_NewRef(type), self->dict};
+  *kept = (stored_object){NULL, Py_NewRef(type), self->dict};
   self->dict = NULL;
   px_tensor_set_kept(self->tensor, kept);
 }
@@ -60,7 +59,7 @@ static void keep(ext_tensor_object *self) {
 static ext_tensor_object *tensor_alloc(PyTypeObject *type) {
   if (type != ext_TensorType || !free_count) return (ext_tensor_object *)type->tp_alloc(type, 0);
   ext_tensor_object *self = free_list[--free_count];
-  _Py_NewReference((PyObject *)self);  // it kept its type, and the reference to it
+  _Py_NewReference((PyObject *)self);  // type and type reference are still set
   PyObject_GC_Track(self);
   return self;
 }
@@ -77,13 +76,13 @@ PyObject *ext_wrap_as(PyTypeObject *type, px_tensor *tensor) {
   return (PyObject *)self;
 }
 
-// The object of a tensor that keeps what an earlier one had.
-static PyObject *wrap_again(kept_object *kept, px_tensor *tensor) {
+// New object of a tensor with stored attributes and class.
+static PyObject *wrap_stored(stored_object *kept, px_tensor *tensor) {
   ext_tensor_object *self = (ext_tensor_object *)ext_wrap_as((PyTypeObject *)kept->type, tensor);
   if (!self) return NULL;
   self->dict = kept->dict;
   kept->dict = NULL;
-  kept_end(kept);
+  stored_free(kept);
   return (PyObject *)self;
 }
 
@@ -95,8 +94,8 @@ PyObject *ext_wrap(px_tensor *tensor) {
     px_release(tensor);
     return known;
   }
-  kept_object *kept = px_tensor_kept(tensor);
-  if (__builtin_expect(kept != NULL, 0)) return wrap_again(kept, tensor);
+  stored_object *kept = px_tensor_kept(tensor);
+  if (__builtin_expect(kept != NULL, 0)) return wrap_stored(kept, tensor);
   return ext_wrap_as(px_tensor_is_parameter(tensor) ? ext_ParameterType : ext_TensorType, tensor);
 }
 
@@ -122,12 +121,12 @@ PyObject *ext_wrap_list(px_list *list) {
   return tuple;
 }
 
-// What the tensor holds of Python's (hooks, the ctx of a Function) and the object's attributes are
-// the object's where nothing but it and modules that keep it have the tensor. Else they may be
-// needed when the object has ended, and the collector is to believe that somebody else has them.
-// It asks several times, and must be told the same: meanwhile a thread without the GIL may use the
-// tensor of an object that is in use. The first question of a collection, that for references to be
-// counted off, comes with the object itself.
+// True if the object owns the Python references in the tensor (hooks, the ctx of a Function) and
+// its attributes: only the object and modules keeping it refer to the tensor. Otherwise they may
+// outlive the object, and the collector must assume external references. A collection traverses
+// several times and needs the same answer each time, although a thread without the GIL may be using
+// the tensor of a live object. The first traversal of a collection (subtract_refs) passes the
+// object itself as `arg`: the answer is computed then and cached in `sole`.
 static bool is_sole(ext_tensor_object *self, const void *arg) {
   if (arg == self || !self->sole)
     self->sole = self->tensor && px_tensor_is_sole(self->tensor, 1 + self->kept) ? 1 : -1;
@@ -157,8 +156,8 @@ static int tensor_clear(PyObject *object) {
   return 0;
 }
 
-// By hand, unlike other types: it runs at the end of every temporary. The object is off the
-// collector's list before anything else runs, and the tensor forgets it before it can be asked for.
+// Hand-written: it runs for every temporary. The object leaves the collector's list before other
+// code runs, and the tensor drops its pointer before anyone can look it up.
 static void tensor_dealloc(PyObject *object) {
   ext_tensor_object *self = (ext_tensor_object *)object;
   PyObject_GC_UnTrack(self);
@@ -166,7 +165,7 @@ static void tensor_dealloc(PyObject *object) {
   px_tensor *tensor = self->tensor;
   if (tensor) px_tensor_set_user(tensor, NULL);
   bool plain = Py_IS_TYPE(object, ext_TensorType) && !self->dict;
-  if (!plain && tensor) keep(self);
+  if (!plain && tensor) store_attributes(self);
   Py_CLEAR(self->dict);
   self->tensor = NULL;
   self->sole = 0;
@@ -194,19 +193,19 @@ static PyObject *parameter_repr(PyObject *self) {
   return text ? PyUnicode_FromFormat("Parameter containing:\n%U", text) : NULL;
 }
 
-// That of id(self): an address is its own hash, as an int.
+// Hash of id(self): a positive int below the hash modulus hashes to itself.
 static Py_hash_t tensor_hash(PyObject *self) { return (Py_hash_t)(uintptr_t)self; }
 
 #define TENSOR_DOC \
   "Tensor(*data, device=None)\n--\n\n" \
-  "A multi-dimensional array of one dtype on one device."
+  "A multi-dimensional array with elements of a single dtype, on one device."
 EXT_SHARED_TYPE(tensor_base, ext_TensorBaseType, "torch._C.TensorBase", "_TensorBase",
-                ext_tensor_object, EXT_OPEN | EXT_CYCLES, TENSOR_DOC, .tp_dealloc = tensor_dealloc,
+                ext_tensor_object, EXT_BASETYPE | EXT_GC, TENSOR_DOC, .tp_dealloc = tensor_dealloc,
                 .tp_traverse = tensor_traverse, .tp_clear = tensor_clear, .tp_hash = tensor_hash,
                 .tp_dictoffset = offsetof(ext_tensor_object, dict),
                 .tp_weaklistoffset = offsetof(ext_tensor_object, weak));
 
-// ---- Parameter: a leaf tensor that a module registers
+// ---- Parameter: a leaf tensor registered by modules
 PyObject *(*ext_parameter_like)(PyObject *data, px_tensor *leaf_take);
 static PyObject *parameter_of(PyTypeObject *type, px_tensor *data, bool requires_grad) {
   if (requires_grad) EXT_TRY(px_dtype_check_grad(px_tensor_dtype(data)));
@@ -232,8 +231,8 @@ EXT_NEW(parameter, "(data: Tensor | None = None, requires_grad: bool = True)") {
 
 static int parameter_init(PyObject *self, PyObject *args, PyObject *kwargs) { return 0; }
 
-// ---- the classes: heap types, as classes of Python's are, so that messages have their short names
-// and programs may add to them
+// ---- the classes: heap types, like Python classes. Messages use their short names, and user code
+// may add attributes.
 PyTypeObject *ext_TensorType, *ext_ParameterType;
 
 static PyTypeObject *make_class(const char *name, PyTypeObject *base, PyType_Slot *slots) {
@@ -252,10 +251,11 @@ static PyType_Slot parameter_slots[] = {
     TENSOR_SLOTS,
     {Py_tp_doc,
      "Parameter(data=None, requires_grad=True)\n--\n\n"
-     "A tensor that a module registers as its parameter when it is assigned to it.\n\n"
+     "A tensor that is registered as a module parameter when assigned as a module attribute.\n\n"
      "Args:\n"
-     "    data (Tensor or None): the values, whose memory it shares; none are an empty tensor\n"
-     "    requires_grad (bool): whether it gets a gradient\n\n"
+     "    data (Tensor or None): parameter tensor, whose memory is shared; an empty tensor if "
+     "None\n"
+     "    requires_grad (bool): whether the parameter requires gradient\n\n"
      ">>> torch.nn.Parameter(torch.ones(2))\n"
      "Parameter containing:\n"
      "tensor([1., 1.], requires_grad=True)\n"},
@@ -265,12 +265,13 @@ static PyType_Slot parameter_slots[] = {
     {0, NULL}};
 
 static int make_tensor_types(PyObject *torch) {
-  px_tensor_set_kept_release(kept_drop);
+  px_tensor_set_kept_release(stored_release);
   ext_TensorType = make_class("torch.Tensor", &ext_TensorBaseType, tensor_slots);
   if (!ext_TensorType) return -1;
   ext_ParameterType = make_class("torch.nn.parameter.Parameter", ext_TensorType, parameter_slots);
   if (!ext_ParameterType) return -1;
-  if (ext_own("tensor", ext_TensorType) < 0 || ext_own("parameter", ext_ParameterType) < 0)
+  if (ext_register_owner("tensor", ext_TensorType) < 0 ||
+      ext_register_owner("parameter", ext_ParameterType) < 0)
     return -1;
   if (ext_add_type(torch, "Tensor", ext_TensorType) < 0) return -1;
   return ext_add_type(torch, "_Parameter", ext_ParameterType);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values of the core, which attributes and arguments of modules are, as Python has them, and back.
+// Conversion of core values, used for attributes and arguments of modules, to Python and back.
 #include "nn/nn.h"
 
 PyObject *ext_from_value(px_value value) {
@@ -47,7 +47,7 @@ static int value_of_text(PyObject *object, px_value *out) {
   return text ? 1 : -1;
 }
 
-int ext_to_value(PyObject *object, uint8_t kind, px_value *out, ext_ints *room) {
+int ext_to_value(PyObject *object, uint8_t kind, px_value *out, ext_ints *ints) {
   px_dtype dtype;
   px_device device;
   int truth;
@@ -63,8 +63,8 @@ int ext_to_value(PyObject *object, uint8_t kind, px_value *out, ext_ints *room) 
       return value_of_number(object, kind, out);
     case PX_ARG_INTS:
       if (PyUnicode_Check(object)) return value_of_text(object, out);
-      if (ext_to_ints(object, room) < 0) return -1;
-      *out = PX_IS(room->items, room->count);
+      if (ext_to_ints(object, ints) < 0) return -1;
+      *out = PX_IS(ints->items, ints->count);
       if (PyLong_Check(object)) out->category = 'i';
       return 1;
     case PX_ARG_TEXT:

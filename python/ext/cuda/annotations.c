@@ -36,7 +36,7 @@ static PyObject *mark_call(PyObject *self, PyObject *args, PyObject *kwargs) {
   if (!PyArg_ParseTuple(args, "O", &func)) return NULL;
   if (!PyCallable_Check(func))
     EXT_FAIL(PyExc_TypeError, "expected a function, not %s", ext_type_name(func));
-  EXT_OWNED *way = ext_from("contextlib", "ContextDecorator");
+  EXT_OWNED *way = ext_import("contextlib", "ContextDecorator");
   EXT_OWNED *decorate = way ? PyObject_GetAttrString(way, "__call__") : NULL;
   return decorate ? PyObject_CallFunctionObjArgs(decorate, self, func, NULL) : NULL;
 }
@@ -47,11 +47,11 @@ EXT_METHOD0(mark, _recreate_cm, "Any",
                                       args ? args : Py_None, NULL);
 }
 EXT_TYPE(mark, "torch.autograd.profiler.record_function", "autograd.profiler.record_function",
-         mark_object, EXT_OPEN,
+         mark_object, EXT_BASETYPE,
          "A part of the program with a name, for profilers: a context manager, or a decorator.\n\n"
          ">>> with torch.autograd.profiler.record_function(\"forward\"):\n"
          "...     x = torch.ones(1)\n",
-         EXT_LIFE(mark), .tp_new = mark_new, .tp_call = mark_call);
+         EXT_LIFETIME_SLOTS(mark), .tp_new = mark_new, .tp_call = mark_call);
 EXT_GET(mark, name, "str", Py_NewRef(mark_of(self)->name), "What it is called.");
 EXT_GET(mark, args, "str | None", Py_NewRef(mark_of(self)->args ? mark_of(self)->args : Py_None),
         "What it was given.");
@@ -64,14 +64,14 @@ EXT_METHOD0(mark, __enter__, "Any", NULL) {
   return Py_NewRef(self);
 }
 EXT_METHOD(mark, __exit__, "(*exc: object) -> None", NULL) {
-  EXT_ARGS(ext_rest, exc);
+  EXT_ARGS(ext_varargs, exc);
   px_profile_leave(mark_of(self)->part);
   mark_of(self)->part = 0;
   Py_RETURN_NONE;
 }
 EXT_NEW(range, "(msg: str, *args: Any)") {
   PyObject *msg;
-  ext_rest args;
+  ext_varargs args;
   EXT_BIND(msg, args);
   PyObject *self = ext_new(type);
   EXT_OWNED *rest = self ? ext_tuple_of(args) : NULL;
@@ -81,9 +81,9 @@ EXT_NEW(range, "(msg: str, *args: Any)") {
   return self;
 }
 EXT_TYPE(
-    range, "torch.cuda.nvtx.range", "cuda.nvtx.range", mark_object, EXT_OPEN,
+    range, "torch.cuda.nvtx.range", "cuda.nvtx.range", mark_object, EXT_BASETYPE,
     "A part of the program with a name, for NVIDIA's tools: a context manager, or a decorator.",
-    EXT_LIFE(mark), .tp_new = range_new, .tp_call = mark_call);
+    EXT_LIFETIME_SLOTS(mark), .tp_new = range_new, .tp_call = mark_call);
 EXT_METHOD0(range, _recreate_cm, "Any", "It may be entered again.") { return Py_NewRef(self); }
 EXT_METHOD0(range, __enter__, "Any", NULL) {
   const char *text = PyUnicode_AsUTF8(mark_of(self)->name);
@@ -92,7 +92,7 @@ EXT_METHOD0(range, __enter__, "Any", NULL) {
   return Py_NewRef(self);
 }
 EXT_METHOD(range, __exit__, "(*exc: object) -> None", NULL) {
-  EXT_ARGS(ext_rest, exc);
+  EXT_ARGS(ext_varargs, exc);
   px_nvtx_pop();
   Py_RETURN_NONE;
 }
@@ -104,8 +104,8 @@ EXT_FUNCTION(nvtx, range_push, "(msg: str) -> int",
   EXT_ARGS(const char *, msg);
   return PyLong_FromLong(px_nvtx_push(msg));
 }
-EXT_GIVES(nvtx, range_pop, "int", px_nvtx_pop(),
-          "Ends the range; how many are around it, or -2 where no tool listens.");
+EXT_RETURNS(nvtx, range_pop, "int", px_nvtx_pop(),
+            "Ends the range; how many are around it, or -2 where no tool listens.");
 EXT_FUNCTION(nvtx, range_start, "(msg: str) -> int",
              "Begins a range that may end on another thread.") {
   EXT_ARGS(const char *, msg);
@@ -263,7 +263,8 @@ EXT_FUNCTION(autograd_profiler, _trace, "(events: list[Any], members: str) -> st
   px_free(text);
   return trace;
 }
-EXT_GIVES(autograd_profiler, _enabled, "bool", px_profile_running(), "Whether it notes what runs.");
+EXT_RETURNS(autograd_profiler, _enabled, "bool", px_profile_running(),
+            "Whether it notes what runs.");
 
 // A figure of events by an older name, in which devices are called cuda.
 typedef struct older_object {
@@ -288,8 +289,8 @@ EXT_NEW(older, "(name: str)") {
 }
 EXT_OWNS(older, EXT_OBJECT(older_object, name));
 EXT_TYPE(older, "torch.autograd.profiler._older", "autograd.profiler._older", older_object,
-         EXT_FINAL, "A figure of events by an older name, which says so.", EXT_LIFE(older),
-         .tp_new = older_new, .tp_descr_get = older_get);
+         EXT_FINAL, "A figure of events by an older name, which says so.",
+         EXT_LIFETIME_SLOTS(older), .tp_new = older_new, .tp_descr_get = older_get);
 
 // A line of a file that flame graphs are made of; none where nothing was measured.
 static int write_stack(FILE *to, PyObject *event, const char *figure) {
@@ -360,7 +361,7 @@ EXT_METHOD0(emit, __enter__, "Any", NULL) {
   return Py_NewRef(self);
 }
 EXT_METHOD(emit, __exit__, "(*exc: object) -> None", NULL) {
-  EXT_ARGS(ext_rest, exc);
+  EXT_ARGS(ext_varargs, exc);
   if (emit_of(self)->enabled) px_nvtx_emit(false, false);
   Py_RETURN_NONE;
 }
@@ -368,8 +369,9 @@ EXT_METHOD(emit, __exit__, "(*exc: object) -> None", NULL) {
 // ---- torch.cuda.profiler
 
 EXT_MODULE(cuda_profiler, "cuda.profiler", "When NVIDIA's tools collect.");
-EXT_DOES(cuda_profiler, start, px_tool_start(), "Tells the driver to begin to collect for tools.");
-EXT_DOES(cuda_profiler, stop, px_tool_stop(), "Tells the driver to end it.");
+EXT_RETURNS_NONE(cuda_profiler, start, px_tool_start(),
+                 "Tells the driver to begin to collect for tools.");
+EXT_RETURNS_NONE(cuda_profiler, stop, px_tool_stop(), "Tells the driver to end it.");
 EXT_FUNCTION(cuda_profiler, init,
              "(output_file: str, flags: list[str] | None = None, output_mode: str = 'key_value') "
              "-> None",
@@ -383,7 +385,7 @@ EXT_TYPE(collect, "torch.cuda.profiler.profile", "cuda.profiler.profile", PyObje
          .tp_new = collect_new);
 EXT_METHOD0(collect, __enter__, "None", NULL) { return ext_none(px_tool_start()); }
 EXT_METHOD(collect, __exit__, "(*exc: object) -> None", NULL) {
-  EXT_ARGS(ext_rest, exc);
+  EXT_ARGS(ext_varargs, exc);
   return ext_none(px_tool_stop());
 }
 

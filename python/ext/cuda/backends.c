@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The settings of PX_SETTING_MAP for torch.backends (phlox/backends.py), whose modules have them as
-// attributes: values are kept in the library alone.
+// Settings of PX_SETTING_MAP as attributes of torch.backends modules (phlox/backends.py). Values
+// are stored only in the library.
 #include "bind/ext.h"
 #include "phlox/attention.h"
 #include "phlox/lapack.h"
 
 EXT_METHOD0(torch, _settings, "list[tuple[str, str]]",
-            "The settings by number: a module below torch.backends, and its attribute.") {
+            "Returns the settings by number: a module below torch.backends, and its attribute.") {
   static const struct {
     const char *module, *name;
   } settings[] = {
@@ -22,7 +22,7 @@ EXT_METHOD0(torch, _settings, "list[tuple[str, str]]",
   return list;
 }
 EXT_FUNCTION(torch, _setting, "(number: int, value: int | None = None) -> int",
-             "The value of a setting, which is set before where a value is given.") {
+             "Returns the value of a setting, after setting it if a value is given.") {
   EXT_ARGS(int64_t, number, value);
   if (value != EXT_NO_INT) px_setting_set((px_setting)number, (int)value);
   return PyLong_FromLong(px_setting_get((px_setting)number));
@@ -31,7 +31,7 @@ EXT_FUNCTION(torch, _can_use_sdp,
              "(number: int, on_cpu: bool, query: Tensor, key: Tensor, value: Tensor, "
              "attn_mask: Tensor | None, dropout: float, is_causal: bool, enable_gqa: bool, "
              "debug: bool) -> bool",
-             "Whether a setting allows attention in tiles, and the arguments can be computed so.") {
+             "Returns True if a setting enables tiled attention and the arguments support it.") {
   int64_t number;
   double dropout;
   bool on_cpu, is_causal, enable_gqa, debug;
@@ -46,14 +46,14 @@ EXT_FUNCTION(torch, _can_use_sdp,
   return PyBool_FromLong(!why);
 }
 EXT_FUNCTION(torch, _library_version, "(name: str) -> int",
-             "The version of a library that kernels are taken from, as \"cudnn\"; 0: not there.") {
+             "Returns the version of a kernel library such as \"cudnn\"; 0 if not available.") {
   EXT_ARGS(const char *, name);
   return PyLong_FromLongLong(px_device_library(name));
 }
-EXT_GIVES(torch, _cpu_capability, "str", PyUnicode_FromString(px_cpu_capability()),
-          "Which instructions of the processor the kernels use at most: DEFAULT, AVX2 or AVX512.");
+EXT_RETURNS(torch, _cpu_capability, "str", PyUnicode_FromString(px_cpu_capability()),
+            "Returns the highest instruction set used by kernels: DEFAULT, AVX2 or AVX512.");
 EXT_METHOD0(torch, _cpu_lapack, "str",
-            "The path of the LAPACK that linear algebra on the CPU calls; raises where none is.") {
+            "Returns the path of the LAPACK library used on the CPU; raises if there is none.") {
   const char *path;
   EXT_TRY(px_cpu_lapack(&path));
   return PyUnicode_DecodeFSDefault(path);

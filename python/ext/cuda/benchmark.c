@@ -144,7 +144,7 @@ static PyObject *measurement_repr(PyObject *object) {
           : "");
 }
 EXT_TYPE(measurement, "torch.utils.benchmark.Measurement", "utils.benchmark.Measurement",
-         measurement_object, EXT_FINAL, "What a Timer measured.", EXT_LIFE(measurement),
+         measurement_object, EXT_FINAL, "What a Timer measured.", EXT_LIFETIME_SLOTS(measurement),
          .tp_repr = measurement_repr);
 EXT_GET(measurement, number_per_run, "int", measurement_of(self)->number,
         "How often the statement ran for each time.");
@@ -301,7 +301,7 @@ EXT_NEW(timer,
   if (check_language(language ? language : "python", global_setup ? global_setup : "") < 0)
     return NULL;
   EXT_OWNED *pass = PyUnicode_FromString("pass");
-  EXT_OWNED *utils = pass ? ext_from_module("utils") : NULL;
+  EXT_OWNED *utils = pass ? ext_extension_attr("utils") : NULL;
   EXT_OWNED *module = utils ? PyObject_GetAttrString(utils, "benchmark") : NULL;
   EXT_OWNED *clock = module ? PyObject_GetAttrString(module, "timer") : NULL;
   EXT_OWNED *statement = clock ? dedented(stmt ? stmt : pass) : NULL;
@@ -318,12 +318,12 @@ EXT_NEW(timer,
   self->inner = make_inner(&self->task, timer ? timer : clock, globals);
   return self->inner ? ext_moved(&object) : NULL;
 }
-EXT_TYPE(timer, "torch.utils.benchmark.Timer", "utils.benchmark.Timer", timer_object, EXT_CYCLES,
+EXT_TYPE(timer, "torch.utils.benchmark.Timer", "utils.benchmark.Timer", timer_object, EXT_GC,
          "Measures how long a statement takes, which sees torch and the names of globals.\n\n"
          ">>> timer = torch.utils.benchmark.Timer(\"x + x\", globals={\"x\": torch.ones(3)})\n"
          ">>> timer.timeit(10).number_per_run\n"
          "10\n",
-         EXT_LIFE(timer), .tp_new = timer_new);
+         EXT_LIFETIME_SLOTS(timer), .tp_new = timer_new);
 EXT_METHOD(timer, timeit, "(number: int = 1000000) -> Measurement",
            "The time of so many runs, after some that are not measured.") {
   EXT_ARGS(int64_t, number);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// torch.cuda: devices. Selection, properties, synchronisation; torch.accelerator, which is the same
-// under the names for any accelerator. The scopes (torch.cuda.device) are in stream.c.
+// torch.cuda: device selection, properties and synchronization. Also torch.accelerator, the same
+// under generic names. The scopes (torch.cuda.device) are in stream.c.
 #include "bind/ext.h"
 
 #include <time.h>
@@ -8,26 +8,27 @@
 #include "phlox/profile.h"
 
 EXT_MODULE(cuda, "cuda", "Devices of type cuda: selection, properties, streams, memory.");
-EXT_MODULE(accelerator, "accelerator", "What torch.cuda has, for whatever accelerator there is.");
+EXT_MODULE(accelerator, "accelerator", "Device functions independent of the accelerator type.");
 
-EXT_GIVES(cuda, is_available, "bool", (bool)(px_device_count(PX_CUDA) > 0),
-          "Whether there is a device of type cuda.");
-EXT_GIVES(cuda, device_count, "int", px_device_count(PX_CUDA),
-          "Number of devices of type cuda that are visible.");
-EXT_METHOD0(cuda, current_device, "int", "The index of this thread's current device.") {
+EXT_RETURNS(cuda, is_available, "bool", (bool)(px_device_count(PX_CUDA) > 0),
+            "Returns True if a CUDA device is available.");
+EXT_RETURNS(cuda, device_count, "int", px_device_count(PX_CUDA),
+            "Returns the number of visible CUDA devices.");
+EXT_METHOD0(cuda, current_device, "int", "Returns the index of this thread's current device.") {
   int index;
   EXT_TRY(px_device_current(&index));
   return PyLong_FromLong(index);
 }
-EXT_GIVES(cuda, is_initialized, "bool", px_device_initialized(),
-          "Whether the devices were used: they open at their first use.");
-EXT_DOES(cuda, init, px_device_init(), "Opens the devices now, rather than at their first use.");
-EXT_ALSO(cuda, cuda_init, _lazy_init);
+EXT_RETURNS(cuda, is_initialized, "bool", px_device_initialized(),
+            "Returns True if the devices have been initialized, which happens at first use.");
+EXT_RETURNS_NONE(cuda, init, px_device_init(),
+                 "Initializes the devices now instead of at first use.");
+EXT_ALIASES(cuda, cuda_init, _lazy_init);
 
 EXT_FUNCTION(cuda, set_device, "(device: Device) -> None",
-             "Makes a device current for this thread.\n\n"
+             "Sets the current device of this thread.\n\n"
              "Args:\n"
-             "    device (torch.device, str or int): with an index\n") {
+             "    device (torch.device, str or int): the selected device, with an index\n") {
   int index = -1;
   EXT_ARGS(PyObject *, device);
   bool number = PyLong_Check(device);
@@ -39,7 +40,7 @@ EXT_FUNCTION(cuda, set_device, "(device: Device) -> None",
   return ext_none(px_device_set(index));
 }
 EXT_FUNCTION(cuda, synchronize, "(device: Device | None = None) -> None",
-             "Waits for all work of a device, the current one by default.") {
+             "Waits for all work on a device to complete; default: the current device.") {
   EXT_ARGS(ext_cuda, device);
   return ext_none(EXT_NOGIL(px_device_synchronize(device.index)));
 }
@@ -47,12 +48,13 @@ EXT_FUNCTION(cuda, synchronize, "(device: Device | None = None) -> None",
 static px_status time_of(int64_t *out, px_stream *stream, int device) {
   return stream ? px_time_stream(out, stream) : px_time_device(out, px_cuda(device));
 }
-EXT_FUNCTION(cuda, virtual_time, "(of: Stream | Device | None = None) -> int",
-             "The virtual time of simulated devices with PHLOX_SIM_MODE=schedule, in nanoseconds: "
-             "of the\nhost, or when a stream or a device has done what it was given, for which it "
-             "waits.\nRuntimeError where time is real. Not in PyTorch.\n\n"
-             "Args:\n"
-             "    of (torch.cuda.Stream, torch.device, str or int): the host's by default\n") {
+EXT_FUNCTION(
+    cuda, virtual_time, "(of: Stream | Device | None = None) -> int",
+    "Returns the virtual time of simulated devices (PHLOX_SIM_MODE=schedule) in "
+    "nanoseconds: of\nthe host, or the completion time of a stream or device, after waiting "
+    "for it.\nRuntimeError if time is real. Not in PyTorch.\n\n"
+    "Args:\n"
+    "    of (torch.cuda.Stream, torch.device, str or int): default: the host\n") {
   int64_t time;
   int device = -1;
   px_stream *stream = NULL;
@@ -67,8 +69,9 @@ EXT_FUNCTION(cuda, virtual_time, "(of: Stream | Device | None = None) -> int",
   return PyLong_FromLongLong(time);
 }
 
-EXT_FUNCTION(cuda, _index_of, "(device: Device | None) -> int",
-             "The index of a device, negative for what names none; of the current one for None.") {
+EXT_FUNCTION(
+    cuda, _index_of, "(device: Device | None) -> int",
+    "Returns the index of a device: negative without an index, the current one for None.") {
   EXT_ARGS(PyObject *, device);
   int index = px_device_peek();
   return device && ext_to_scope_index(device, &index) < 0 ? NULL : PyLong_FromLong(index);
@@ -85,7 +88,7 @@ static PyObject *uuid_text(const unsigned char *u) {
 }
 
 EXT_FUNCTION(cuda, _device_properties, "(device: Device | None) -> tuple",
-             "What a device is, in the order of get_device_properties.") {
+             "Returns the properties of a device, in the order of get_device_properties.") {
   px_device_properties p;
   EXT_ARGS(ext_cuda, device);
   EXT_TRY(px_device_get_properties(&p, device.index));
@@ -95,30 +98,31 @@ EXT_FUNCTION(cuda, _device_properties, "(device: Device | None) -> tuple",
                        p.max_threads_per_multi_processor, p.simulated ? Py_True : Py_False);
 }
 EXT_FUNCTION(cuda, get_device_name, "(device: Device | None = None) -> str",
-             "The name of a device's model; the current device by default.") {
+             "Returns the model name of a device; default: the current device.") {
   px_device_properties p;
   EXT_ARGS(ext_cuda, device);
   EXT_TRY(px_device_get_properties(&p, device.index));
   return PyUnicode_FromString(p.name);
 }
 EXT_FUNCTION(cuda, get_device_capability, "(device: Device | None = None) -> tuple[int, int]",
-             "Major and minor number of a device's capability; the current device by default.") {
+             "Returns the major and minor capability of a device; default: the current device.") {
   px_device_properties p;
   EXT_ARGS(ext_cuda, device);
   EXT_TRY(px_device_get_properties(&p, device.index));
   return Py_BuildValue("(ii)", p.major, p.minor);
 }
 EXT_FUNCTION(cuda, can_device_access_peer, "(device: Device, peer_device: Device) -> bool",
-             "Whether kernels on `device` can use memory of `peer_device`.") {
+             "Returns True if kernels on `device` can access memory of `peer_device`.") {
   bool can;
   EXT_ARGS(ext_cuda, device, peer_device);
   EXT_TRY(px_device_can_access_peer(&can, device.index, peer_device.index));
   return PyBool_FromLong(can);
 }
-EXT_FUNCTION(cuda, enable_peer_access, "(device: Device, peer_device: Device) -> None",
-             "Lets kernels on `device` use memory of `peer_device`. With both directions, an op "
-             "may have operands on both: the current streams of both devices wait for it. Not "
-             "in PyTorch.") {
+EXT_FUNCTION(
+    cuda, enable_peer_access, "(device: Device, peer_device: Device) -> None",
+    "Enables access to memory of `peer_device` from kernels on `device`. With access in both "
+    "directions, an op can have operands on both devices: their current streams wait for "
+    "it. Not in PyTorch.") {
   EXT_ARGS(ext_cuda, device, peer_device);
   return ext_none(EXT_NOGIL(px_device_enable_peer(device.index, peer_device.index)));
 }
@@ -128,30 +132,30 @@ PyObject *ext_memory_of(int index) {
   return Py_BuildValue("(nn)", (Py_ssize_t)free_bytes, (Py_ssize_t)total);
 }
 EXT_FUNCTION(cuda, mem_get_info, "(device: Device | None = None) -> tuple[int, int]",
-             "The bytes of a device that are free, and all.") {
+             "Returns the free and total memory of a device in bytes.") {
   EXT_ARGS(ext_cuda, device);
   return ext_memory_of(device.index);
 }
 EXT_FUNCTION(cuda, _fft_plans, "(device: Device | None) -> tuple[int, int]",
-             "How many plans of Fourier transforms a device keeps, and how many it may.") {
+             "Returns the number of cached FFT plans of a device and its limit.") {
   int64_t count, most;
   EXT_ARGS(ext_cuda, device);
   EXT_TRY(px_device_fft_plans(&count, &most, device.index));
   return Py_BuildValue("(LL)", (long long)count, (long long)most);
 }
 EXT_FUNCTION(cuda, _keep_fft_plans, "(device: Device | None, most: int) -> None",
-             "Lets a device keep so many plans of Fourier transforms, and no more.") {
+             "Sets the limit of cached FFT plans of a device.") {
   ext_cuda device;
   int64_t most;
   EXT_BIND(device, most);
   return ext_none(EXT_NOGIL(px_device_set_fft_plans(device.index, most)));
 }
 EXT_FUNCTION(cuda, _clear_fft_plans, "(device: Device | None) -> None",
-             "Lets go of the plans of Fourier transforms that a device keeps.") {
+             "Clears the FFT plan cache of a device.") {
   EXT_ARGS(ext_cuda, device);
   return ext_none(EXT_NOGIL(px_device_clear_fft_plans(device.index)));
 }
-// utilization, temperature, ...: what nvidia-smi shows.
+// utilization, temperature, ...: values shown by nvidia-smi.
 #define XX(figure, python, text) \
   EXT_FUNCTION(cuda, python, "(device: Device | None = None) -> int", text) { \
     int64_t value; \
@@ -162,51 +166,54 @@ EXT_FUNCTION(cuda, _clear_fft_plans, "(device: Device | None) -> None",
 PX_METRIC_MAP(XX)
 #undef XX
 EXT_FUNCTION(cuda, is_bf16_supported, "(including_emulation: bool = True) -> bool",
-             "Whether bfloat16 works on the devices: it does wherever there is one.") {
+             "Returns True if bfloat16 is supported, as on every device.") {
   EXT_ARGS(bool, including_emulation);
   return PyBool_FromLong(px_device_count(PX_CUDA) > 0);
 }
 
 // ---- others
 
-static void nap(void *nanoseconds) {
+static void sleep_callback(void *nanoseconds) {
   int64_t left = (int64_t)(intptr_t)nanoseconds;
   struct timespec span = {left / 1000000000, left % 1000000000};
   nanosleep(&span, NULL);
 }
 EXT_FUNCTION(cuda, _sleep, "(cycles: int) -> None",
-             "Keeps the current stream busy, for tests: for so many cycles of a clock of 1 GHz.") {
+             "Keeps the current stream busy for a number of cycles at 1 GHz, for tests.") {
   EXT_ARGS(int64_t, cycles);
   px_stream *stream;
   if (cycles < 0) EXT_FAIL(PyExc_ValueError, "cycles must not be negative, but got %lld", cycles);
   EXT_TRY(px_stream_current(&stream, px_cuda(-1)));
-  return ext_none(EXT_NOGIL(px_stream_host_call(stream, nap, (void *)(intptr_t)cycles)));
+  return ext_none(EXT_NOGIL(px_stream_host_call(stream, sleep_callback, (void *)(intptr_t)cycles)));
 }
-EXT_FUNCTION(cuda, _sync_debug_mode, "(mode: int | None) -> int",
-             "What calls that wait for a device do; set before where a mode is given.") {
+EXT_FUNCTION(
+    cuda, _sync_debug_mode, "(mode: int | None) -> int",
+    "Returns the debug mode of synchronizing calls, after setting it unless mode is None.") {
   EXT_ARGS(int64_t, mode);
   EXT_TRY(px_device_init());
   if (mode != EXT_NO_INT)
     EXT_TRY(px_sync_debug_set(mode < 0 || mode > 2 ? (px_sync_debug)3 : (px_sync_debug)mode));
   return PyLong_FromLong(px_sync_debug_get());
 }
-EXT_METHOD0(cuda, ipc_collect, "None",
-            "Frees memory that this process kept for others, and that they have let go of. That "
-            "also happens now\nand then when tensors are sent, and before memory runs out.") {
+EXT_METHOD0(
+    cuda, ipc_collect, "None",
+    "Frees memory kept for other processes that have released it. Also happens occasionally "
+    "when tensors\nare sent, and before out-of-memory errors.") {
   int64_t left;
   return ext_none(EXT_NOGIL(px_storage_ipc_collect(&left)));
 }
-EXT_GIVES(cuda, get_arch_list, "list[str]", PyList_New(0),
-          "Empty: kernels are compiled for the device when they are loaded.");
-EXT_GIVES(cuda, _backend_name, "str", px_device_backend(), "The backend that serves type cuda.");
+EXT_RETURNS(cuda, get_arch_list, "list[str]", PyList_New(0),
+            "Returns an empty list: kernels are compiled for the device when they are loaded.");
+EXT_RETURNS(cuda, _backend_name, "str", px_device_backend(),
+            "Returns the name of the backend of device type cuda.");
 
 // ---- torch.accelerator
 EXT_FUNCTION(accelerator, current_accelerator, "(check_available: bool = False) -> device | None",
-             "device('cuda') where there is one, or None.") {
+             "Returns device('cuda') if there is one, else None.") {
   EXT_ARGS(bool, check_available);
   if (px_device_count(PX_CUDA) == 0) Py_RETURN_NONE;
   return ext_device(px_cuda(-1));
 }
-EXT_SHARES(accelerator, cuda, is_available, device_count, synchronize);
-EXT_ALSO(accelerator, cuda_current_device, current_device_index, current_device_idx);
-EXT_ALSO(accelerator, cuda_set_device, set_device_index, set_device_idx);
+EXT_SAME_MEMBERS(accelerator, cuda, is_available, device_count, synchronize);
+EXT_ALIASES(accelerator, cuda_current_device, current_device_index, current_device_idx);
+EXT_ALIASES(accelerator, cuda_set_device, set_device_index, set_device_idx);

@@ -1,37 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
-// torch.cuda's figures of memory: statistics, blocks, limits. What is told of them in words, and
-// the older names, are phlox/cuda/memory.py.
+// Memory management of torch.cuda: statistics, blocks, limits. Text reports and deprecated names
+// are in phlox/cuda/memory.py.
 #include "bind/ext.h"
 
 #include <string.h>
 
-EXT_MODULE(sanitizer, "cuda._sanitizer", "The race checker under PyTorch's name.");
+EXT_MODULE(sanitizer, "cuda._sanitizer", "The race checker, under PyTorch's name.");
 
-// The device of an argument without initialising anything.
+// Resolves a device argument without initializing devices.
 static int index_of(PyObject *device, int *out) {
   *out = px_device_peek();
   return ext_is_none(device) ? 0 : ext_to_cuda_index(device, out);
 }
 
-// Zeros before anything is initialised, whatever the index.
-static int figure_index(PyObject *device, int *out) {
+// Before initialization, statistics are 0 for any index.
+static int statistics_index(PyObject *device, int *out) {
   if (index_of(device, out) < 0) return -1;
   if (px_device_initialized() && (*out < 0 || *out >= px_device_count(PX_CUDA)))
     EXT_FAIL_INT(PyExc_RuntimeError, "Invalid device argument %d: did you call init?", *out);
   return 0;
 }
 
-#define FIGURE(name, function, text) \
+#define STATISTIC(name, function, text) \
   EXT_FUNCTION(cuda, name, "(device: Device | None = None) -> int", text) { \
     PyObject *device; \
     int index; \
     EXT_BIND(device); \
-    return figure_index(device, &index) < 0 ? NULL : PyLong_FromLongLong(function(index)); \
+    return statistics_index(device, &index) < 0 ? NULL : PyLong_FromLongLong(function(index)); \
   }
-FIGURE(memory_allocated, px_memory_allocated, "Bytes of a device that tensors hold now.")
-FIGURE(max_memory_allocated, px_memory_allocated_peak, "The most bytes that tensors held at once.")
-FIGURE(memory_reserved, px_memory_reserved, "Bytes of a device that the allocator holds now.")
-FIGURE(max_memory_reserved, px_memory_reserved_peak, "The most bytes that the allocator held.")
+STATISTIC(memory_allocated, px_memory_allocated,
+          "Returns the memory currently occupied by tensors in bytes, for a given device.")
+STATISTIC(max_memory_allocated, px_memory_allocated_peak,
+          "Returns the maximum memory occupied by tensors in bytes, for a given device.")
+STATISTIC(memory_reserved, px_memory_reserved,
+          "Returns the memory currently managed by the caching allocator in bytes.")
+STATISTIC(max_memory_reserved, px_memory_reserved_peak,
+          "Returns the maximum memory managed by the caching allocator in bytes.")
 
 static PyObject *reset(const ext_call *call, px_status (*function)(int device)) {
   int index;
@@ -40,23 +44,23 @@ static PyObject *reset(const ext_call *call, px_status (*function)(int device)) 
   return ext_none(function(index));
 }
 EXT_FUNCTION(cuda, reset_peak_memory_stats, "(device: Device | None = None) -> None",
-             "Lets the peaks of a device begin again from what is used now.") {
+             "Resets the peak statistics of a device to the current values.") {
   return reset(call, px_memory_reset_peak);
 }
 EXT_FUNCTION(cuda, reset_accumulated_memory_stats, "(device: Device | None = None) -> None",
-             "Sets the sums of a device, of what was allocated and freed, to 0.") {
+             "Resets the accumulated statistics of a device.") {
   return reset(call, px_memory_reset_accumulated);
 }
-EXT_DOES(cuda, empty_cache, px_memory_empty_cache(),
-         "Gives memory that no tensor holds back to the devices.");
-EXT_DOES(cuda, _empty_host_cache, px_memory_empty_host_cache(),
-         "Gives page-locked memory that no tensor holds back to the system.");
+EXT_RETURNS_NONE(cuda, empty_cache, px_memory_empty_cache(),
+                 "Releases all unoccupied cached memory to the devices.");
+EXT_RETURNS_NONE(cuda, _empty_host_cache, px_memory_empty_host_cache(),
+                 "Releases all unoccupied cached pinned memory to the system.");
 EXT_FUNCTION(cuda, set_per_process_memory_fraction,
              "(fraction: float, device: Device | None = None) -> None",
-             "Limits what the allocator takes of a device.\n\n"
+             "Sets the memory fraction of a device for this process.\n\n"
              "Args:\n"
-             "    fraction (float): of all its memory, 0 to 1\n"
-             "    device (torch.device, str, int or None): the current one by default\n") {
+             "    fraction (float): fraction of the total memory, 0 to 1\n"
+             "    device (torch.device, str, int or None): default: the current device\n") {
   PyObject *fraction;
   ext_cuda device;
   EXT_BIND(fraction, device);
@@ -65,24 +69,24 @@ EXT_FUNCTION(cuda, set_per_process_memory_fraction,
   return ext_none(px_memory_set_fraction(PyFloat_AS_DOUBLE(fraction), device.index));
 }
 EXT_FUNCTION(cuda, get_per_process_memory_fraction, "(device: Device | None = None) -> float",
-             "The limit that set_per_process_memory_fraction has set; 1.0 by default.") {
+             "Returns the memory fraction of a device; 1.0 by default.") {
   ext_cuda device;
   double fraction;
   EXT_BIND(device);
   EXT_TRY(px_memory_fraction(&fraction, device.index));
   return PyFloat_FromDouble(fraction);
 }
-EXT_DOES(cuda, reset_peak_host_memory_stats, px_memory_host_reset_peak(),
-         "Lets the peaks of pinned memory begin again from what is used now.");
-EXT_DOES(cuda, reset_accumulated_host_memory_stats, px_memory_host_reset_accumulated(),
-         "Sets the sums of pinned memory, of what was allocated and freed, to 0.");
+EXT_RETURNS_NONE(cuda, reset_peak_host_memory_stats, px_memory_host_reset_peak(),
+                 "Resets the peak statistics of pinned memory to the current values.");
+EXT_RETURNS_NONE(cuda, reset_accumulated_host_memory_stats, px_memory_host_reset_accumulated(),
+                 "Resets the accumulated statistics of pinned memory.");
 EXT_FUNCTION(cuda, _set_allocator_settings, "(env: str) -> None",
-             "The settings of PYTORCH_CUDA_ALLOC_CONF from here on.") {
+             "Changes the settings of PYTORCH_CUDA_ALLOC_CONF.") {
   EXT_ARGS(const char *, env);
   return ext_none(px_memory_configure(env));
 }
 EXT_FUNCTION(cuda, _caching_allocator_enable, "(value: bool) -> None",
-             "Whether memory of devices is cached.") {
+             "Enables or disables caching of device memory.") {
   EXT_ARGS(bool, value);
   px_memory_set_caching(value);
   Py_RETURN_NONE;
@@ -95,8 +99,9 @@ static void add_stat(const px_memory_stat *stat, void *context) {
   Py_XDECREF(value);
 }
 static PyObject *ordered_dict(void) { return ext_call_from("collections", "OrderedDict", "()"); }
-EXT_FUNCTION(cuda, memory_stats, "(device: Device | None = None) -> OrderedDict[str, int]",
-             "All figures of a device, with PyTorch's keys, as \"allocated_bytes.all.peak\".") {
+EXT_FUNCTION(
+    cuda, memory_stats, "(device: Device | None = None) -> OrderedDict[str, int]",
+    "Returns allocator statistics of a device, with keys like \"allocated_bytes.all.peak\".") {
   int index;
   EXT_ARGS(PyObject *, device);
   EXT_OWNED *stats = ordered_dict();
@@ -104,25 +109,26 @@ EXT_FUNCTION(cuda, memory_stats, "(device: Device | None = None) -> OrderedDict[
   EXT_TRY(px_memory_stats(index, add_stat, stats));
   return PyErr_Occurred() ? NULL : ext_moved(&stats);
 }
-EXT_METHOD0(cuda, host_memory_stats, "OrderedDict[str, int]", "The same of pinned memory.") {
+EXT_METHOD0(cuda, host_memory_stats, "OrderedDict[str, int]",
+            "Returns allocator statistics of pinned memory.") {
   EXT_OWNED *stats = ordered_dict();
   if (!stats) return NULL;
   EXT_TRY(px_memory_host_stats(add_stat, stats));
   return PyErr_Occurred() ? NULL : ext_moved(&stats);
 }
 
-// ---- the snapshot, and the history of what happened
-// Lists of frames are made once for a stack: `known` has them by its address.
-typedef struct listing {
+// ---- snapshot and history
+// Frame lists are created once per stack and cached in `known` by the stack's address.
+typedef struct event_list {
   PyObject *list, *known;
-} listing;
+} event_list;
 
 static void add_frame(PyObject *list, const char *file, int line, const char *function) {
   EXT_OWNED *frame =
       Py_BuildValue("{s:s,s:i,s:s}", "filename", file, "line", line, "name", function);
   if (frame) PyList_Append(list, frame);
 }
-// The op is a frame too, as a function of the library's is in PyTorch's lists.
+// The op is also a frame, like library functions in PyTorch's stacks.
 static PyObject *list_frames(const px_traceback *stack) {
   PyObject *list = PyList_New(0);
   if (list && stack && stack->op) add_frame(list, "libphlox", 0, stack->op);
@@ -140,7 +146,7 @@ static PyObject *frames_of(const px_traceback *stack, PyObject *known) {
 }
 
 static void add_block(const px_memory_block *b, void *context) {
-  const listing *to = context;
+  const event_list *to = context;
   if (PyErr_Occurred()) return;
   EXT_OWNED *block = Py_BuildValue(
       "{s:L,s:L,s:N,s:N,s:L,s:O,s:O,s:L,s:L,s:L,s:s,s:N}", "segment_address",
@@ -152,19 +158,21 @@ static void add_block(const px_memory_block *b, void *context) {
       frames_of(b->stack, to->known));
   if (block) PyList_Append(to->list, block);
 }
-EXT_FUNCTION(cuda, _memory_blocks, "(device: int, known: dict) -> list[dict]",
-             "The blocks of a device, by segment and address; lists of frames go to `known`.") {
+EXT_FUNCTION(
+    cuda, _memory_blocks, "(device: int, known: dict) -> list[dict]",
+    "Returns the blocks of a device, by segment and address. Caches frame lists in `known`.") {
   int64_t device;
   PyObject *known;
   EXT_BIND(device, known);
   EXT_OWNED *list = PyList_New(0);
   if (!list) return NULL;
-  EXT_TRY(px_memory_snapshot(ext_narrow(device), add_block, &(listing){list, known}));
+  EXT_TRY(
+      px_memory_snapshot(ext_clamp_device_index(device), add_block, &(event_list){list, known}));
   return PyErr_Occurred() ? NULL : ext_moved(&list);
 }
 
 static void add_event(const px_memory_event *e, void *context) {
-  const listing *to = context;
+  const event_list *to = context;
   if (PyErr_Occurred()) return;
   EXT_OWNED *event = Py_BuildValue(
       "{s:s,s:L,s:L,s:N,s:L,s:N}", "action", px_memory_action_name(e->action), "size",
@@ -176,18 +184,18 @@ static void add_event(const px_memory_event *e, void *context) {
     PyList_Append(to->list, event);
 }
 EXT_FUNCTION(cuda, _memory_events, "(device: int, known: dict) -> list[dict]",
-             "The recorded history of a device; lists of frames go to `known`.") {
+             "Returns the recorded history of a device. Caches frame lists in `known`.") {
   int64_t device;
   PyObject *known;
   EXT_BIND(device, known);
   EXT_OWNED *list = PyList_New(0);
   if (!list) return NULL;
-  EXT_TRY(px_memory_events(ext_narrow(device), add_event, &(listing){list, known}));
+  EXT_TRY(px_memory_events(ext_clamp_device_index(device), add_event, &(event_list){list, known}));
   return PyErr_Occurred() ? NULL : ext_moved(&list);
 }
 
 static const char *const contexts[] = {"", "state", "alloc", "all"};
-static int skip(PyObject *actions, unsigned *out) {
+static int read_skipped(PyObject *actions, unsigned *out) {
   EXT_OWNED *list = PySequence_Fast(actions, "skip_actions must be a list of str");
   for (Py_ssize_t i = 0; list && i < PySequence_Fast_GET_SIZE(list); i++) {
     const char *name = PyUnicode_AsUTF8(PySequence_Fast_GET_ITEM(list, i));
@@ -203,16 +211,16 @@ static int skip(PyObject *actions, unsigned *out) {
 EXT_FUNCTION(cuda, _record_memory,
              "(max_entries: int | None, context: str, ops: bool, skip_actions: Any, clear: bool) "
              "-> None",
-             "Records the history of memory; nothing any more where max_entries is None.") {
+             "Enables recording of memory history, or disables it if max_entries is None.") {
   px_memory_history history = {0};
   int64_t max_entries;
   const char *context;
   PyObject *skip_actions;
   bool ops, clear;
   EXT_BIND(max_entries, context, ops, skip_actions, clear);
-  if (skip(skip_actions, &history.skipped) < 0) return NULL;
+  if (read_skipped(skip_actions, &history.skipped) < 0) return NULL;
   while (strcmp(contexts[history.stacks], context)) history.stacks++;
-  ext_sites_asked = true;  // so that the first call that releases the GIL lends its lines too
+  ext_sites_enabled = true;  // the next call without the GIL lends its lines, too
   history.max_entries = max_entries, history.clear = clear, history.lines_only = !ops;
   return ext_none(px_memory_record(max_entries == EXT_NO_INT ? NULL : &history));
 }
@@ -233,60 +241,57 @@ EXT_NEW(mem_pool,
   PyObject *allocator;
   bool use_on_oom, no_split;
   EXT_BIND(allocator, use_on_oom, no_split);
-  if (ext_plugged(allocator, "MemPool()", &functions) < 0) return NULL;
+  if (ext_pluggable_allocator(allocator, "MemPool()", &functions) < 0) return NULL;
   EXT_TRY(px_memory_pool_new_over(&made, -1, functions));
   EXT_TRY(px_memory_pool_set(made, use_on_oom, no_split));
-  PyObject *self = ext_over(type, made);
+  PyObject *self = ext_wrap_core(type, made);
   if (self && functions) ((pool_object *)self)->allocator = Py_NewRef(allocator);
   return self;
 }
-EXT_TYPE(
-    mem_pool, "torch.cuda.MemPool", "cuda.MemPool", pool_object, EXT_OPEN,
-    "A pool of memory of the current device: what is allocated within\n"
-    "`with torch.cuda.use_mem_pool(pool)` comes from segments that nothing else is given while "
-    "the pool lives.\n"
-    "Graphs can share it: `torch.cuda.graph(g, pool=pool.id)`.\n\n"
-    "Args:\n"
-    "    allocator (CUDAPluggableAllocator or None): where its segments come from; None: from the "
-    "device\n"
-    "    use_on_oom (bool): what is free in the pool serves requests from outside of it before "
-    "they "
-    "fail\n"
-    "    no_split (bool): a block has a segment by itself\n",
-    EXT_LIFE(mem_pool), .tp_new = mem_pool_new);
+EXT_TYPE(mem_pool, "torch.cuda.MemPool", "cuda.MemPool", pool_object, EXT_BASETYPE,
+         "A memory pool of the current device. Allocations within\n"
+         "`with torch.cuda.use_mem_pool(pool)` use segments reserved for the pool while it lives.\n"
+         "Graphs can share it: `torch.cuda.graph(g, pool=pool.id)`.\n\n"
+         "Args:\n"
+         "    allocator (CUDAPluggableAllocator or None): allocator of its segments; None: the "
+         "device's\n"
+         "    use_on_oom (bool): whether free memory of the pool serves other requests before they "
+         "fail\n"
+         "    no_split (bool): whether each block has its own segment\n",
+         EXT_LIFETIME_SLOTS(mem_pool), .tp_new = mem_pool_new);
 EXT_GET(mem_pool, id, "tuple[int, int]", ext_graph_pool(px_memory_pool_name(pool_of(self))),
-        "Its name, as graphs take it.");
+        "The ID of the pool, accepted by graphs.");
 EXT_GETTER(mem_pool, allocator, "CUDAPluggableAllocator | None",
-           "Where its segments come from; None: from the device.") {
+           "The allocator of its segments; None: the device's.") {
   PyObject *allocator = ((pool_object *)self)->allocator;
   return Py_NewRef(allocator ? allocator : Py_None);
 }
 EXT_METHOD0(mem_pool, use_count, "int",
-            "How often it is held: by itself, where it is in use, and by graphs.") {
+            "Returns the reference count of the pool: itself, active uses, and graphs.") {
   int uses;
   EXT_TRY(px_memory_pool_uses(&uses, pool_of(self)));
   return PyLong_FromLong(uses);
 }
 EXT_METHOD(mem_pool, snapshot, "(include_traces: bool = True) -> list[dict[str, Any]]",
-           "The pool's segments, as memory_snapshot gives them; there are no traces in them.") {
+           "Returns the pool's segments in the format of memory_snapshot, without traces.") {
   bool include_traces;
   EXT_BIND(include_traces);
   return ext_call_from("phlox.cuda.memory", "memory_snapshot", "(N)",
                        ext_graph_pool(px_memory_pool_name(pool_of(self))));
 }
-EXT_METHOD(mem_pool, _begin, "(device: int) -> None", "Begins use_mem_pool.") {
+EXT_METHOD(mem_pool, _begin, "(device: int) -> None", "Enters use_mem_pool.") {
   EXT_ARGS(int64_t, device);
-  return ext_none(px_memory_pool_begin(pool_of(self), ext_narrow(device)));
+  return ext_none(px_memory_pool_begin(pool_of(self), ext_clamp_device_index(device)));
 }
-EXT_METHOD(mem_pool, _end, "(device: int) -> None", "Ends it.") {
+EXT_METHOD(mem_pool, _end, "(device: int) -> None", "Exits use_mem_pool.") {
   EXT_ARGS(int64_t, device);
-  EXT_WAIT(px_memory_pool_end(pool_of(self), ext_narrow(device)));
+  EXT_WAIT(px_memory_pool_end(pool_of(self), ext_clamp_device_index(device)));
   Py_RETURN_NONE;
 }
 
 // ---- the race checker
 EXT_METHOD0(sanitizer, enable_cuda_sanitizer, "None",
-            "Checks every launch for races from here on.") {
+            "Enables the race checker for all later launches.") {
   px_race_enable(1, true);
   Py_RETURN_NONE;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// torch.cuda.CUDAPluggableAllocator: allocators of the program's own, from shared objects, which
-// stay loaded. What they do is px_memory_set_allocator's and px_memory_pool_new_over's.
+// torch.cuda.CUDAPluggableAllocator: user-defined allocators from shared objects, which stay
+// loaded. See px_memory_set_allocator and px_memory_pool_new_over for their contract.
 #include "bind/ext.h"
 
 #include <dlfcn.h>
@@ -29,23 +29,23 @@ EXT_NEW(plugged, "(path_to_so_file: str, alloc_fn_name: str, free_fn_name: str)"
   return self;
 }
 EXT_TYPE(plugged, "torch.cuda.memory.CUDAPluggableAllocator", "cuda.CUDAPluggableAllocator",
-         plugged_object, EXT_OPEN,
+         plugged_object, EXT_BASETYPE,
          "An allocator of device memory from a shared object.\n\n"
-         "Its functions are void *alloc(ssize_t size, int device, cudaStream_t stream) and void "
-         "free(void *ptr, ssize_t size, int device, cudaStream_t stream); free gets memory back "
-         "when no work uses it any more. OSError if the object cannot be loaded, AttributeError "
-         "if it has no such function.\n\n"
+         "Functions: void *alloc(ssize_t size, int device, cudaStream_t stream) and void "
+         "free(void *ptr, ssize_t size, int device, cudaStream_t stream). free is called after the "
+         "last work using the memory has completed. OSError if the shared object cannot be loaded, "
+         "AttributeError if it lacks a function.\n\n"
          "Args:\n"
-         "    path_to_so_file (str): the shared object\n"
-         "    alloc_fn_name (str): the name of its function that allocates\n"
-         "    free_fn_name (str): ... of the one that frees\n",
+         "    path_to_so_file (str): path of the shared object\n"
+         "    alloc_fn_name (str): name of the alloc function\n"
+         "    free_fn_name (str): name of the free function\n",
          .tp_new = plugged_new);
 EXT_METHOD0(plugged, allocator, "CUDAPluggableAllocator",
-            "What MemPool takes: the allocator itself.") {
+            "Returns the allocator itself, as MemPool expects it.") {
   return Py_NewRef(self);
 }
 
-int ext_plugged(PyObject *allocator, const char *who, const px_memory_allocator **out) {
+int ext_pluggable_allocator(PyObject *allocator, const char *who, const px_memory_allocator **out) {
   *out = NULL;
   if (ext_is_none(allocator)) return 0;
   if (!PyObject_TypeCheck(allocator, &plugged_type))
@@ -56,17 +56,18 @@ int ext_plugged(PyObject *allocator, const char *who, const px_memory_allocator 
 }
 
 EXT_FUNCTION(cuda, change_current_allocator, "(allocator: CUDAPluggableAllocator) -> None",
-             "Lets an allocator serve all requests for device memory, instead of the cache. "
-             "RuntimeError once a device has been used.\n\n"
+             "Makes an allocator serve all requests for device memory, instead of the caching "
+             "allocator. RuntimeError once a device has been used.\n\n"
              "Args:\n"
-             "    allocator (CUDAPluggableAllocator): it serves until the process ends\n") {
+             "    allocator (CUDAPluggableAllocator): used until the process ends\n") {
   PyObject *allocator;
   const px_memory_allocator *functions;
   EXT_BIND(allocator);
   EXT_OWNED *inner = PyObject_CallMethod(allocator, "allocator", NULL);
-  if (!inner || ext_plugged(inner, "change_current_allocator()", &functions) < 0) return NULL;
+  if (!inner || ext_pluggable_allocator(inner, "change_current_allocator()", &functions) < 0)
+    return NULL;
   return ext_none(px_memory_set_allocator(functions));
 }
-EXT_GIVES(cuda, get_allocator_backend, "str",
-          (const char *)(px_memory_is_plugged() ? "pluggable" : "native"),
-          "\"native\", or \"pluggable\" where change_current_allocator has chosen another one.");
+EXT_RETURNS(cuda, get_allocator_backend, "str",
+            (const char *)(px_memory_is_plugged() ? "pluggable" : "native"),
+            "Returns \"native\", or \"pluggable\" after change_current_allocator.");

@@ -1,34 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
-// The picture of a snapshot of memory, as torch.cuda.memory._snapshot gives it, PyTorch's too: what
-// C draws from is read out of its dicts, which keep the texts.
+// Plots a memory snapshot of torch.cuda.memory._snapshot, also PyTorch's. Converts its dicts to the
+// structs the core draws from; texts stay owned by the dicts.
 #include "bind/ext.h"
 
 #include <string.h>
 
-// The stack of an event, as far as its owner's name needs it.
+// Stack of an event, reduced to the frame that names its owner.
 typedef struct stack {
   px_traceback traceback;
   px_frame frame;
 } stack;
-// A device's part of the snapshot.
-typedef struct past {
+// Snapshot of one device.
+typedef struct device_snapshot {
   px_memory_trace pub;
   px_memory_block *blocks;
   px_memory_event *events;
   stack *stacks;  // by event
-} past;
+} device_snapshot;
 
-// ---- entries of dicts, borrowed; ValueError where one is missing
+// ---- dict entries, borrowed; ValueError if missing
 static PyObject *entry(PyObject *dict, const char *key) {
   PyObject *value = PyDict_Check(dict) ? PyDict_GetItemString(dict, key) : NULL;
-  if (!value)
-    EXT_FAIL(PyExc_ValueError, "the file is no snapshot of memory: a part of it has no '%s'", key);
+  if (!value) EXT_FAIL(PyExc_ValueError, "the file is no snapshot of memory: missing '%s'", key);
   return value;
 }
 static PyObject *list_in(PyObject *dict, const char *key) {
   PyObject *value = entry(dict, key);
   if (value && !PyList_Check(value))
-    EXT_FAIL(PyExc_ValueError, "the file is no snapshot of memory: its '%s' is no list", key);
+    EXT_FAIL(PyExc_ValueError, "the file is no snapshot of memory: '%s' must be a list", key);
   return value;
 }
 static int64_t number_in(PyObject *dict, const char *key) {
@@ -39,39 +38,39 @@ static const char *text_in(PyObject *dict, const char *key) {
   PyObject *value = entry(dict, key);
   return value ? PyUnicode_AsUTF8(value) : NULL;
 }
-static bool has(PyObject *dict, const char *key) {
+static bool has_entry(PyObject *dict, const char *key) {
   return PyDict_Check(dict) && PyDict_GetItemString(dict, key);
 }
 
 // ---- stacks
-// Whether the file lies in a folder of that name.
-static bool lies_in(const char *file, const char *folder) {
+// True if the file is inside a folder of that name.
+static bool is_inside(const char *file, const char *folder) {
   size_t length = strlen(folder);
   for (const char *at = file; (at = strstr(at, folder)); at++)
     if (at[length] == '/' && (at == file || at[-1] == '/')) return true;
   return false;
 }
-// 1 if the frame is a line of the program, which the stack then has.
-static int take_line(PyObject *frame, stack *out) {
+// 1 if the frame is user code, which it then stores in the stack.
+static int read_frame(PyObject *frame, stack *out) {
   px_frame *f = &out->frame;
   f->line = (int)number_in(frame, "line");
   if (PyErr_Occurred() || !(f->file = text_in(frame, "filename"))) return -1;
-  out->traceback.count = f->line && !lies_in(f->file, "phlox") && !lies_in(f->file, "torch");
+  out->traceback.count = f->line && !is_inside(f->file, "phlox") && !is_inside(f->file, "torch");
   return out->traceback.count;
 }
 static int read_stack(PyObject *event, stack *out) {
-  PyObject *frames = has(event, "frames") ? list_in(event, "frames") : NULL;
+  PyObject *frames = has_entry(event, "frames") ? list_in(event, "frames") : NULL;
   if (!frames || !PyList_GET_SIZE(frames)) return PyErr_Occurred() ? -1 : 0;
   out->traceback.frames = &out->frame;
   out->frame.function = out->traceback.op = text_in(PyList_GET_ITEM(frames, 0), "name");
   int found = out->traceback.op ? 0 : -1;
   for (Py_ssize_t i = 0; !found && i < PyList_GET_SIZE(frames); i++)
-    found = take_line(PyList_GET_ITEM(frames, i), out);
+    found = read_frame(PyList_GET_ITEM(frames, i), out);
   return found < 0 ? -1 : 0;
 }
 
 // ---- events and blocks
-// An action that is not known, which a later PyTorch may have, changes nothing.
+// Unknown actions, possibly of a later PyTorch, are ignored.
 static px_memory_action action_of(const char *name) {
   int action = 0;
   while (action < PX_MEMORY_ACTIONS && strcmp(name, px_memory_action_name(action))) action++;
@@ -82,7 +81,7 @@ static int read_event(PyObject *from, px_memory_event *e, stack *s) {
   if (!action) return -1;
   e->action = action_of(action);
   e->size = number_in(from, "size");
-  if (has(from, "time_us")) e->time = number_in(from, "time_us");
+  if (has_entry(from, "time_us")) e->time = number_in(from, "time_us");
   if (e->action == PX_MEMORY_ALLOC || e->action == PX_MEMORY_FREE_REQUESTED)
     e->address = number_in(from, "addr");
   e->stack = &s->traceback;
@@ -92,11 +91,11 @@ static int read_block(PyObject *from, px_memory_block *b) {
   if (!(b->state = text_in(from, "state"))) return -1;
   b->address = number_in(from, "address");
   b->size = number_in(from, "size");
-  if (has(from, "requested_size")) b->requested = number_in(from, "requested_size");
+  if (has_entry(from, "requested_size")) b->requested = number_in(from, "requested_size");
   return PyErr_Occurred() ? -1 : 0;
 }
-// A segment is known by its number; one without blocks has an empty one.
-static int read_segment(PyObject *segment, int64_t number, past *p) {
+// Segments are identified by number; a segment without blocks gets an empty one.
+static int read_segment(PyObject *segment, int64_t number, device_snapshot *p) {
   px_memory_block all = {.segment_address = number, .state = "inactive"};
   PyObject *blocks = list_in(segment, "blocks");
   all.segment_size = number_in(segment, "total_size");
@@ -111,7 +110,7 @@ static int read_segment(PyObject *segment, int64_t number, past *p) {
 }
 
 // ---- a device
-// How many blocks it has at most; negative with an error.
+// Upper bound of the number of blocks; negative on error.
 static int64_t count_blocks(PyObject *segments, int64_t device) {
   int64_t count = 0;
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(segments); i++) {
@@ -123,7 +122,7 @@ static int64_t count_blocks(PyObject *segments, int64_t device) {
   }
   return count;
 }
-static int make_room(past *p, int64_t blocks, int64_t events) {
+static int allocate(device_snapshot *p, int64_t blocks, int64_t events) {
   p->blocks = PyMem_Calloc((size_t)blocks + 1, sizeof *p->blocks);
   p->events = PyMem_Calloc((size_t)events + 1, sizeof *p->events);
   p->stacks = PyMem_Calloc((size_t)events + 1, sizeof *p->stacks);
@@ -131,11 +130,11 @@ static int make_room(past *p, int64_t blocks, int64_t events) {
   p->pub.blocks = p->blocks, p->pub.events = p->events, p->pub.event_count = events;
   return 0;
 }
-static int read_device(PyObject *segments, PyObject *events, past *p) {
+static int read_device(PyObject *segments, PyObject *events, device_snapshot *p) {
   if (!PyList_Check(events))
-    EXT_FAIL_INT(PyExc_ValueError, "the file is no snapshot of memory: a trace is no list");
+    EXT_FAIL_INT(PyExc_ValueError, "the file is no snapshot of memory: a trace must be a list");
   int64_t blocks = count_blocks(segments, p->pub.device), count = PyList_GET_SIZE(events);
-  if (blocks < 0 || make_room(p, blocks, count) < 0) return -1;
+  if (blocks < 0 || allocate(p, blocks, count) < 0) return -1;
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(segments); i++) {
     PyObject *segment = PyList_GET_ITEM(segments, i);
     if (number_in(segment, "device") == p->pub.device && read_segment(segment, i, p) < 0) return -1;
@@ -145,8 +144,8 @@ static int read_device(PyObject *segments, PyObject *events, past *p) {
   return 0;
 }
 
-// ---- all of them
-static void drop(past *devices, px_memory_trace *all, Py_ssize_t count) {
+// ---- all devices
+static void free_snapshots(device_snapshot *devices, px_memory_trace *all, Py_ssize_t count) {
   for (Py_ssize_t i = 0; devices && i < count; i++) {
     PyMem_Free(devices[i].blocks);
     PyMem_Free(devices[i].events);
@@ -155,8 +154,8 @@ static void drop(past *devices, px_memory_trace *all, Py_ssize_t count) {
   PyMem_Free(devices);
   PyMem_Free(all);
 }
-static PyObject *draw(PyObject *segments, PyObject *traces, past *devices, px_memory_trace *all,
-                      int owners) {
+static PyObject *draw(PyObject *segments, PyObject *traces, device_snapshot *devices,
+                      px_memory_trace *all, int owners) {
   Py_ssize_t count = PyList_GET_SIZE(traces);
   char *text;
   if (!devices || !all) return PyErr_NoMemory();
@@ -171,10 +170,10 @@ static PyObject *draw(PyObject *segments, PyObject *traces, past *devices, px_me
   return drawn;
 }
 EXT_FUNCTION(cuda, _draw_memory, "(snapshot: dict, owners: int = 12) -> str",
-             "The picture of a snapshot, as the text of an SVG.\n\n"
+             "Plots a memory snapshot as SVG.\n\n"
              "Args:\n"
-             "    snapshot (dict): what torch.cuda.memory._snapshot gives\n"
-             "    owners (int): how many owners have a colour of their own\n") {
+             "    snapshot (dict): a snapshot of torch.cuda.memory._snapshot\n"
+             "    owners (int): number of owners with a color of their own\n") {
   PyObject *snapshot;
   int64_t owners;
   EXT_BIND(snapshot, owners);
@@ -182,9 +181,9 @@ EXT_FUNCTION(cuda, _draw_memory, "(snapshot: dict, owners: int = 12) -> str",
   PyObject *traces = segments ? list_in(snapshot, "device_traces") : NULL;
   if (!traces) return NULL;
   Py_ssize_t count = PyList_GET_SIZE(traces);
-  past *devices = PyMem_Calloc((size_t)count + 1, sizeof *devices);
+  device_snapshot *devices = PyMem_Calloc((size_t)count + 1, sizeof *devices);
   px_memory_trace *all = PyMem_Calloc((size_t)count + 1, sizeof *all);
-  PyObject *drawn = draw(segments, traces, devices, all, ext_narrow(owners));
-  drop(devices, all, count);
+  PyObject *drawn = draw(segments, traces, devices, all, ext_clamp_device_index(owners));
+  free_snapshots(devices, all, count);
   return drawn;
 }

@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// torch.cuda.Stream and Event: queues of work, and marks in them. An object holds a reference to
-// the core's stream or event; two objects of one stream are equal. The scopes of torch.cuda, and a
-// stream that is entered, keep what was current before, the device and perhaps a stream of the one
-// that they make current, and go back to it.
+// torch.cuda.Stream and Event. An object owns a reference to the core's stream or event; objects of
+// the same stream are equal. The scopes of torch.cuda and an entered stream save the current
+// device, and the current stream of the device they make current, and restore them on exit.
 #include "bind/ext.h"
 
-// What is gone back to when a scope is left.
-typedef struct before {
+// State restored on exit.
+typedef struct saved_state {
   int device;
-  px_stream *stream;  // owned; NULL where no stream was entered
-} before;
-// One for each time that the scope is entered: mostly there is one.
+  px_stream *stream;  // owned; NULL if no stream was entered
+} saved_state;
+// One saved state per entry; usually there is one.
 typedef struct scope {
   int depth;
-  before first, *more;
+  saved_state first, *more;
 } scope;
 typedef struct stream_object {
   PyObject_HEAD px_stream *stream;
@@ -25,7 +24,7 @@ typedef struct event_object {
 static px_stream *stream_of(PyObject *self) { return ((stream_object *)self)->stream; }
 static px_event *event_of(PyObject *self) { return ((event_object *)self)->event; }
 
-PyObject *ext_stream(px_stream *stream_take) { return ext_over(&ext_StreamType, stream_take); }
+PyObject *ext_stream(px_stream *stream_take) { return ext_wrap_core(&ext_StreamType, stream_take); }
 int ext_to_stream(PyObject *object, px_stream **out) {
   *out = NULL;
   if (ext_is_none(object)) return 0;
@@ -35,59 +34,61 @@ int ext_to_stream(PyObject *object, px_stream **out) {
   return 0;
 }
 
-// ---- making current
-static before *latest(scope *s) { return s->depth > 1 ? &s->more[s->depth - 2] : &s->first; }
-static void scope_drop(scope *s) {
-  px_release(latest(s)->stream);
+// ---- scopes
+static saved_state *innermost(scope *s) {
+  return s->depth > 1 ? &s->more[s->depth - 2] : &s->first;
+}
+static void scope_pop(scope *s) {
+  px_release(innermost(s)->stream);
   s->depth--;
 }
 static void scope_end(scope *s) {
-  while (s->depth > 0) scope_drop(s);
+  while (s->depth > 0) scope_pop(s);
   PyMem_Free(s->more);
 }
-static int scope_keep(scope *s, int device, px_stream *stream) {
+static int scope_push(scope *s, int device, px_stream *stream) {
   if (s->depth) {
-    before *more = PyMem_Realloc(s->more, (size_t)s->depth * sizeof *more);
+    saved_state *more = PyMem_Realloc(s->more, (size_t)s->depth * sizeof *more);
     if (!more) return PyErr_NoMemory(), -1;
     s->more = more;
   }
   s->depth++;
-  *latest(s) = (before){device, px_retain(stream)};
+  *innermost(s) = (saved_state){device, px_retain(stream)};
   return 0;
 }
 
-// Fails with nothing changed.
+// On failure nothing is changed.
 static int enter_stream(scope *s, px_stream *stream) {
   px_device device = px_stream_device(stream);
   px_stream *current;
   int index = px_device_peek();
   EXT_TRY_INT(px_stream_current(&current, device));
-  if (scope_keep(s, index, current) < 0) return -1;
+  if (scope_push(s, index, current) < 0) return -1;
   px_status status = px_device_set(device.index);
   if (status == PX_OK) status = px_stream_set_current(stream);
   if (status == PX_OK) return 0;
-  scope_drop(s);
+  scope_pop(s);
   return ext_raise(), -1;
 }
 static int enter_device(scope *s, int index) {
   int now = px_device_peek();
   if (index >= 0 && index != now) EXT_TRY_INT(px_device_set(index));
-  return scope_keep(s, now, NULL);
+  return scope_push(s, now, NULL);
 }
-static int leave(scope *s, const char *what, bool restores) {
+static int exit_scope(scope *s, const char *what, bool restores) {
   if (!s->depth) EXT_FAIL_INT(PyExc_RuntimeError, "the %s was not entered", what);
   px_status status = PX_OK;
-  before b = *latest(s);
+  saved_state b = *innermost(s);
   if (b.stream) status = px_stream_set_current(b.stream);
   if (status == PX_OK && restores && b.device != px_device_peek()) status = px_device_set(b.device);
-  scope_drop(s);
+  scope_pop(s);
   if (status != PX_OK) return ext_raise(), -1;
   return 0;
 }
 
 // ---- streams
 static void stream_end(PyObject *self) { scope_end(&((stream_object *)self)->scope); }
-EXT_OWNS(stream, EXT_ENDS(stream_end), EXT_CORE(stream_object, stream));
+EXT_OWNS(stream, EXT_FINALIZER(stream_end), EXT_CORE(stream_object, stream));
 
 EXT_NEW(stream,
         "(device: Device | None = None, priority: int = 0, *, stream_id: int | None = None, "
@@ -99,10 +100,10 @@ EXT_NEW(stream,
   EXT_BIND(device, priority, stream_id, device_index, device_type);
   if (stream_id || device_index || device_type)
     EXT_FAIL(PyExc_NotImplementedError,
-             "Stream(): making the object of a stream by its stream_id is not implemented in "
+             "Stream(): creating a stream from its stream_id is not implemented in "
              "Phlox");
   EXT_TRY(px_stream_new(&made, px_cuda(device.index), (int)priority));
-  return ext_over(type, made);
+  return ext_wrap_core(type, made);
 }
 static PyObject *stream_repr(PyObject *self) {
   char device[PX_DEVICE_TEXT], text[96];
@@ -120,20 +121,20 @@ static PyObject *stream_compare(PyObject *a, PyObject *b, int op) {
 }
 EXT_SHARED_TYPE(
     stream, ext_StreamType, "torch.cuda.Stream", "cuda.Stream Stream", stream_object,
-    EXT_OPEN | EXT_CLASS,
-    "A queue of work of one device. Work of one stream runs in its order; streams run beside "
-    "each\nother, and beside the host.\n\n"
+    EXT_BASETYPE | EXT_SHORT_NAME,
+    "A CUDA stream: a queue of work of one device. Work in a stream runs in order; streams run "
+    "concurrently\nwith each other and with the host.\n\n"
     "Args:\n"
-    "    device (torch.device, str or int): the device; the current one by default\n"
-    "    priority (int): lower numbers go first\n\n"
+    "    device (torch.device, str or int): the device; default: the current one\n"
+    "    priority (int): lower numbers have higher priority\n\n"
     ">>> s = torch.cuda.Stream()\n"
     ">>> with torch.cuda.stream(s):\n"
     "...     x = torch.zeros(3, device='cuda')\n"
     ">>> s.synchronize()\n"
     ">>> s.query()\n"
     "True\n",
-    EXT_LIFE(stream), .tp_new = stream_new, .tp_repr = stream_repr, .tp_hash = stream_hash,
-    .tp_richcompare = stream_compare);
+    EXT_LIFETIME_SLOTS(stream), .tp_new = stream_new, .tp_repr = stream_repr,
+    .tp_hash = stream_hash, .tp_richcompare = stream_compare);
 
 static int stream_from(px_stream **out, PyObject *number, int device) {
   void *native = PyLong_AsVoidPtr(number);
@@ -145,76 +146,79 @@ EXT_NEW(external, "(stream_ptr: int, device: Device | None = None)") {
   ext_cuda device;
   px_stream *found = NULL;
   EXT_BIND(stream_ptr, device);
-  return stream_from(&found, stream_ptr, device.index) < 0 ? NULL : ext_over(type, found);
+  return stream_from(&found, stream_ptr, device.index) < 0 ? NULL : ext_wrap_core(type, found);
 }
 EXT_TYPE(external, "torch.cuda.ExternalStream", "cuda.ExternalStream", stream_object,
-         EXT_OPEN | EXT_CLASS,
-         "A stream that another library has made. It must live until the work that is queued in it "
-         "here is done\nand was waited for.\n\n"
+         EXT_BASETYPE | EXT_SHORT_NAME,
+         "A stream created by another library. It must stay alive until work queued on it here has "
+         "completed\nand was waited for.\n\n"
          "Args:\n"
          "    stream_ptr (int): the other library's handle, a cudaStream_t\n"
-         "    device (torch.device, str or int): its device; the current one by default\n\n"
+         "    device (torch.device, str or int): its device; default: the current one\n\n"
          ">>> s = torch.cuda.Stream()\n"
          ">>> torch.cuda.ExternalStream(s.cuda_stream) == s\n"
          "True\n",
-         EXT_LIFE(stream), .tp_base = &ext_StreamType, .tp_new = external_new);
+         EXT_LIFETIME_SLOTS(stream), .tp_base = &ext_StreamType, .tp_new = external_new);
 
-EXT_GET(stream, device, "device", px_stream_device(stream_of(self)), "The stream's device.");
+EXT_GET(stream, device, "device", px_stream_device(stream_of(self)), "The device of the stream.");
 EXT_GET(stream, device_index, "int", (int)px_stream_device(stream_of(self)).index,
-        "The index of the stream's device.");
+        "The device index of the stream.");
 EXT_GET(stream, stream_id, "int", px_stream_id(stream_of(self)),
-        "The stream's number on its device; 0 is the default stream.");
-EXT_STATIC_METHOD(stream, priority_range, "() -> tuple[int, int]",
-                  "The lowest priority and the highest, which is a number below it.\n\n"
-                  ">>> torch.cuda.Stream.priority_range()[0]\n"
-                  "0\n") {
-  int least, greatest;
+        "The number of the stream on its device; 0 is the default stream.");
+EXT_STATIC_METHOD(
+    stream, priority_range, "() -> tuple[int, int]",
+    "Returns the lowest and the highest priority; higher priorities are lower numbers.\n\n"
+    ">>> torch.cuda.Stream.priority_range()[0]\n"
+    "0\n") {
+  int lowest, highest;
   if (call->nargs || call->kwnames)
     EXT_FAIL(PyExc_TypeError, "priority_range() takes no arguments");
-  EXT_TRY(px_stream_priority_range(&least, &greatest));
-  return Py_BuildValue("(ii)", least, greatest);
+  EXT_TRY(px_stream_priority_range(&lowest, &highest));
+  return Py_BuildValue("(ii)", lowest, highest);
 }
-enum { OF_CUDA = 1 };  // PyTorch's number of the device type
-EXT_GET(stream, device_type, "int", (int)OF_CUDA, "The number of the device type: 1, for cuda.");
-EXT_GET(stream, priority, "int", px_stream_priority(stream_of(self)), "Lower numbers go first.");
+enum { OF_CUDA = 1 };  // PyTorch's number of device type cuda
+EXT_GET(stream, device_type, "int", (int)OF_CUDA, "The number of the device type: 1 for cuda.");
+EXT_GET(stream, priority, "int", px_stream_priority(stream_of(self)),
+        "The priority; lower numbers have higher priority.");
 EXT_GETTER(stream, cuda_stream, "int", "The backend's handle as a number.") {
   if (!px_stream_id(stream_of(self))) return PyLong_FromLong(0);
   return PyLong_FromVoidPtr(px_stream_native(stream_of(self)));
 }
 
-#define WAITED_FOR(word, work) \
+#define SYNCHRONIZE(word, work) \
   EXT_METHOD0(word, query, "bool", "Whether " work " is done.") { \
     bool done; \
     EXT_TRY(px_##word##_query(&done, word##_of(self))); \
     return PyBool_FromLong(done); \
   } \
-  EXT_DOES(word, synchronize, px_##word##_synchronize(word##_of(self)), \
-           "Waits until " work " is done.")
-WAITED_FOR(stream, "all work so far");
+  EXT_RETURNS_NONE(word, synchronize, px_##word##_synchronize(word##_of(self)), \
+                   "Waits for " work " to complete.")
+SYNCHRONIZE(stream, "all the work submitted so far");
 
-// What PyTorch says of another object: that it lacks the method that would be called.
-static int need(PyObject *object, PyTypeObject *type, const char *method) {
+// Rejects other objects with PyTorch's message: the missing method it would call.
+static int check_type(PyObject *object, PyTypeObject *type, const char *method) {
   if (PyObject_TypeCheck(object, type)) return 0;
   EXT_FAIL_INT(PyExc_AttributeError, "'%s' object has no attribute '%s'", ext_type_name(object),
                method);
 }
 EXT_METHOD(stream, wait_stream, "(stream: Stream) -> None",
-           "Work queued from now on waits for all work that `stream` has so far.") {
+           "Makes all future work submitted to this stream wait for all work submitted to `stream` "
+           "so far.") {
   EXT_ARGS(PyObject *, stream);
-  if (need(stream, &ext_StreamType, "record_event") < 0) return NULL;
+  if (check_type(stream, &ext_StreamType, "record_event") < 0) return NULL;
   return ext_none(px_stream_wait_stream(stream_of(self), stream_of(stream)));
 }
 EXT_METHOD(stream, wait_event, "(event: Event) -> None",
-           "Work queued from now on waits for the latest record of `event`.") {
+           "Makes all future work submitted to this stream wait for the last record of `event`.") {
   EXT_ARGS(PyObject *, event);
-  if (need(event, &ext_EventType, "wait") < 0) return NULL;
+  if (check_type(event, &ext_EventType, "wait") < 0) return NULL;
   return ext_none(px_stream_wait_event(stream_of(self), event_of(event)));
 }
 EXT_METHOD(stream, record_event, "(event: Event | None = None) -> Event",
-           "Records `event`, or a new one, after all work so far, and gives it.") {
+           "Records an event, by default a new one, and returns it.") {
   EXT_ARGS(PyObject *, event);
   EXT_OWNED *used = event ? Py_NewRef(event) : PyObject_CallNoArgs((PyObject *)&ext_EventType);
-  if (!used || need(used, &ext_EventType, "record") < 0) return NULL;
+  if (!used || check_type(used, &ext_EventType, "record") < 0) return NULL;
   EXT_TRY(px_event_record(event_of(used), stream_of(self)));
   return ext_moved(&used);
 }
@@ -223,7 +227,8 @@ EXT_METHOD0(stream, __enter__, "Stream", NULL) {
                                                                             : Py_NewRef(self);
 }
 EXT_METHOD(stream, __exit__, "(*exc: object) -> None", NULL) {
-  return leave(&((stream_object *)self)->scope, "stream", true) < 0 ? NULL : Py_NewRef(Py_None);
+  return exit_scope(&((stream_object *)self)->scope, "stream", true) < 0 ? NULL
+                                                                         : Py_NewRef(Py_None);
 }
 
 // ---- with torch.cuda.stream(s)
@@ -232,7 +237,7 @@ typedef struct context_object {
   scope scope;
 } context_object;
 static void context_end(PyObject *self) { scope_end(&((context_object *)self)->scope); }
-EXT_OWNS(context, EXT_OBJECT(context_object, stream), EXT_ENDS(context_end));
+EXT_OWNS(context, EXT_OBJECT(context_object, stream), EXT_FINALIZER(context_end));
 EXT_NEW(context, "(stream: Stream | None)") {
   if (!call->nargs && !(call->kwargs && PyDict_GET_SIZE(call->kwargs)))
     EXT_FAIL(PyExc_TypeError,
@@ -244,14 +249,13 @@ EXT_NEW(context, "(stream: Stream | None)") {
   return (PyObject *)self;
 }
 EXT_TYPE(context, "torch.cuda.StreamContext", "cuda.StreamContext cuda.stream", context_object,
-         EXT_OPEN | EXT_CLASS,
-         "Makes a stream, and its device, current within a with statement. None changes "
-         "nothing.\n\n"
+         EXT_BASETYPE | EXT_SHORT_NAME,
+         "Context manager that selects a given stream and its device. None is a no-op.\n\n"
          "Args:\n"
          "    stream (Stream or None)\n\n"
          ">>> with torch.cuda.stream(torch.cuda.Stream()):\n"
          "...     x = torch.zeros(2, device='cuda')\n",
-         EXT_LIFE(context), .tp_new = context_new);
+         EXT_LIFETIME_SLOTS(context), .tp_new = context_new);
 EXT_GET(context, stream, "Stream | None", Py_NewRef(((context_object *)self)->stream),
         "The stream.");
 EXT_METHOD0(context, __enter__, "None", NULL) {
@@ -263,59 +267,63 @@ EXT_METHOD0(context, __enter__, "None", NULL) {
 EXT_METHOD(context, __exit__, "(*exc: object) -> None", NULL) {
   context_object *object = (context_object *)self;
   if (object->stream == Py_None) Py_RETURN_NONE;
-  return leave(&object->scope, "stream", true) < 0 ? NULL : Py_NewRef(Py_None);
+  return exit_scope(&object->scope, "stream", true) < 0 ? NULL : Py_NewRef(Py_None);
 }
 
 // ---- with torch.cuda.device(i)
-typedef struct place_object {
+typedef struct device_scope_object {
   PyObject_HEAD int index;  // -1: none
-  bool restores;            // what its block does to the current device
+  bool restores;            // the block changed the current device
   scope scope;
-} place_object;
-static void place_end(PyObject *self) { scope_end(&((place_object *)self)->scope); }
-EXT_OWNS(place, EXT_ENDS(place_end));
-EXT_NEW(place, "(device: Device | None)") {
+} device_scope_object;
+static void device_scope_end(PyObject *self) { scope_end(&((device_scope_object *)self)->scope); }
+EXT_OWNS(device_scope, EXT_FINALIZER(device_scope_end));
+EXT_NEW(device_scope, "(device: Device | None)") {
   EXT_ARGS(PyObject *, device);
   int index = -1;
   if (device && ext_to_scope_index(device, &index) < 0) return NULL;
-  place_object *self = ext_new(type);
+  device_scope_object *self = ext_new(type);
   if (self) self->index = index, self->restores = index >= 0 || !device || !PyLong_Check(device);
   return (PyObject *)self;
 }
-EXT_TYPE(place, "torch.cuda.device", "cuda.device", place_object, EXT_OPEN | EXT_CLASS,
-         "Makes a device current within a with statement.\n\n"
-         "Args:\n"
-         "    device (torch.device, str, int or None): None, and a negative index, change "
-         "nothing\n\n"
-         ">>> with torch.cuda.device(0):\n"
-         "...     x = torch.zeros(2, device='cuda')\n",
-         EXT_LIFE(place), .tp_new = place_new);
-EXT_GET(place, idx, "int", ((place_object *)self)->index, "The index; -1 for none.");
-EXT_METHOD0(place, __enter__, "device", NULL) {
-  place_object *object = (place_object *)self;
+EXT_TYPE(
+    device_scope, "torch.cuda.device", "cuda.device", device_scope_object,
+    EXT_BASETYPE | EXT_SHORT_NAME,
+    "Context manager that changes the selected device.\n\n"
+    "Args:\n"
+    "    device (torch.device, str or int): device index to select; a negative index or None is "
+    "a no-op\n\n"
+    ">>> with torch.cuda.device(0):\n"
+    "...     x = torch.zeros(2, device='cuda')\n",
+    EXT_LIFETIME_SLOTS(device_scope), .tp_new = device_scope_new);
+EXT_GET(device_scope, idx, "int", ((device_scope_object *)self)->index, "The index; -1 for none.");
+EXT_METHOD0(device_scope, __enter__, "device", NULL) {
+  device_scope_object *object = (device_scope_object *)self;
   return enter_device(&object->scope, object->index) < 0 ? NULL : Py_NewRef(self);
 }
-EXT_METHOD(place, __exit__, "(*exc: object) -> Literal[False]", NULL) {
-  place_object *object = (place_object *)self;
-  return leave(&object->scope, "device scope", object->restores) < 0 ? NULL : Py_NewRef(Py_False);
+EXT_METHOD(device_scope, __exit__, "(*exc: object) -> Literal[False]", NULL) {
+  device_scope_object *object = (device_scope_object *)self;
+  return exit_scope(&object->scope, "device scope", object->restores) < 0 ? NULL
+                                                                          : Py_NewRef(Py_False);
 }
 
-EXT_NEW(place_of, "(obj: Any)") {
+EXT_NEW(device_of_scope, "(obj: Any)") {
   EXT_ARGS(PyObject *, obj);
   EXT_OWNED *is_cuda = PyObject_GetAttrString(obj ? obj : Py_None, "is_cuda");
   int on_device = is_cuda ? PyObject_IsTrue(is_cuda) : -1;
   EXT_OWNED *index = on_device > 0    ? PyObject_CallMethod(obj, "get_device", NULL)
                      : on_device == 0 ? PyLong_FromLong(-1)
                                       : NULL;
-  const ext_call of_index = {&place_construct_row, NULL, &index, 1, NULL, NULL};
-  return index ? place_construct(type, &of_index) : NULL;
+  const ext_call of_index = {&device_scope_construct_row, NULL, &index, 1, NULL, NULL};
+  return index ? device_scope_construct(type, &of_index) : NULL;
 }
-EXT_TYPE(place_of, "torch.cuda.device_of", "cuda.device_of", place_object, EXT_OPEN | EXT_CLASS,
-         "Makes the device of a tensor current within a with statement; of one on the CPU, changes "
-         "nothing.\n\n"
+EXT_TYPE(device_of_scope, "torch.cuda.device_of", "cuda.device_of", device_scope_object,
+         EXT_BASETYPE | EXT_SHORT_NAME,
+         "Context manager that selects the device of a tensor; a no-op for CPU tensors.\n\n"
          "Args:\n"
-         "    obj (Tensor): or what else has is_cuda and get_device\n",
-         EXT_LIFE(place), .tp_base = &place_type, .tp_new = place_of_new);
+         "    obj (Tensor): a tensor, or another object with is_cuda and get_device\n",
+         EXT_LIFETIME_SLOTS(device_scope), .tp_base = &device_scope_type,
+         .tp_new = device_of_scope_new);
 
 // ---- events
 EXT_OWNS(event, EXT_CORE(event_object, event));
@@ -330,27 +338,28 @@ EXT_NEW(event,
                    (interprocess ? PX_EVENT_INTERPROCESS : 0);
   px_event *made = NULL;
   EXT_TRY(px_event_new(&made, flags));
-  return ext_over(type, made);
+  return ext_wrap_core(type, made);
 }
 static PyObject *event_repr(PyObject *self) {
   if (!px_event_native(event_of(self)))
     return PyUnicode_FromString("<torch.cuda.Event uninitialized>");
   return PyUnicode_FromFormat("<torch.cuda.Event %p>", px_event_native(event_of(self)));
 }
-EXT_SHARED_TYPE(event, ext_EventType, "torch.cuda.Event", "cuda.Event Event", event_object,
-                EXT_OPEN | EXT_CLASS,
-                "A mark in a stream, to wait for and to measure time between.\n\n"
-                "Args:\n"
-                "    enable_timing (bool): elapsed_time may ask it\n"
-                "    blocking (bool): synchronize sleeps rather than spins\n"
-                "    interprocess (bool): other processes may have it (ipc_handle)\n"
-                "    device (torch.device, str or int): the event is of the device that first "
-                "records it, so\n        this is only checked\n\n"
-                ">>> a, b = (torch.cuda.Event(enable_timing=True) for _ in range(2))\n"
-                ">>> a.record(); b.record(); b.synchronize()\n"
-                ">>> a.elapsed_time(b) >= 0\n"
-                "True\n",
-                EXT_LIFE(event), .tp_new = event_new, .tp_repr = event_repr);
+EXT_SHARED_TYPE(
+    event, ext_EventType, "torch.cuda.Event", "cuda.Event Event", event_object,
+    EXT_BASETYPE | EXT_SHORT_NAME,
+    "A marker in a stream, used to wait for its work and to measure time.\n\n"
+    "Args:\n"
+    "    enable_timing (bool): whether the event should measure time\n"
+    "    blocking (bool): whether synchronize blocks the thread instead of spinning\n"
+    "    interprocess (bool): whether the event can be shared between processes\n"
+    "    device (torch.device, str or int): only checked; the event belongs to the device\n"
+    "        that first records it\n\n"
+    ">>> a, b = (torch.cuda.Event(enable_timing=True) for _ in range(2))\n"
+    ">>> a.record(); b.record(); b.synchronize()\n"
+    ">>> a.elapsed_time(b) >= 0\n"
+    "True\n",
+    EXT_LIFETIME_SLOTS(event), .tp_new = event_new, .tp_repr = event_repr);
 
 int ext_to_event(PyObject *object, px_event **out) {
   if (!PyObject_TypeCheck(object, &ext_EventType))
@@ -360,31 +369,32 @@ int ext_to_event(PyObject *object, px_event **out) {
 }
 
 EXT_GET(event, device, "device | None", px_event_device(event_of(self)),
-        "The device of the stream that recorded it; None before that.");
+        "The device of the recording stream; None before the first record.");
 EXT_GET(event, cuda_event, "int", px_event_native(event_of(self)),
         "The backend's handle as a number.");
 
-// None is the current stream.
+// None means the current stream.
 static int stream_or_current(px_stream **stream) {
   if (!*stream) EXT_TRY_INT(px_stream_current(stream, px_cuda(-1)));
   return 0;
 }
 EXT_METHOD(event, record, "(stream: Stream | None = None) -> None",
-           "Marks the place after all work that the stream (the current one) has so far.") {
+           "Records the event in a given stream; default: the current stream.") {
   EXT_ARGS(px_stream *, stream);
   if (stream_or_current(&stream) < 0) return NULL;
   return ext_none(px_event_record(event_of(self), stream));
 }
 EXT_METHOD(event, wait, "(stream: Stream | None = None) -> None",
-           "Work that the stream (the current one) gets from now on waits for the mark.") {
+           "Makes all future work submitted to the stream (default: the current one) wait for this "
+           "event.") {
   EXT_ARGS(px_stream *, stream);
   if (stream_or_current(&stream) < 0) return NULL;
   return ext_none(px_stream_wait_event(stream, event_of(self)));
 }
-WAITED_FOR(event, "the work before the mark");
+SYNCHRONIZE(event, "all work captured by the event");
 EXT_METHOD(event, elapsed_time, "(end_event: Event) -> float",
-           "Milliseconds from this mark to that of `end_event`. Both must be made with "
-           "enable_timing=True,\nand their work be done.") {
+           "Returns the milliseconds between this event and `end_event`. Both must be created with "
+           "enable_timing=True\nand completed.") {
   float milliseconds;
   EXT_ARGS(PyObject *, end_event);
   px_event *end;
@@ -392,16 +402,17 @@ EXT_METHOD(event, elapsed_time, "(end_event: Event) -> float",
   EXT_TRY(px_event_elapsed(&milliseconds, event_of(self), end));
   return PyFloat_FromDouble((double)milliseconds);
 }
-EXT_METHOD0(event, ipc_handle, "bytes",
-            "What another process needs to have the event, which must be made with "
-            "interprocess=True and be kept as\nlong as it is used there. An event that was not "
-            "recorded is the current device's from then on.") {
+EXT_METHOD0(
+    event, ipc_handle, "bytes",
+    "Returns an IPC handle of this event, which must be created with interprocess=True and "
+    "kept alive while\nother processes use it. An event not recorded yet becomes one of the "
+    "current device.") {
   px_ipc_handle handle;
   EXT_TRY(px_event_ipc_handle(&handle, event_of(self)));
   return PyBytes_FromStringAndSize((char *)handle.bytes, sizeof handle.bytes);
 }
 EXT_CLASS_METHOD(event, from_ipc_handle, "(device: Device, handle: bytes) -> Event",
-                 "The event of another process that the handle is of, on a device.") {
+                 "Reconstructs an event from an IPC handle on the given device.") {
   ext_cuda device;
   PyObject *handle;
   px_ipc_handle bytes;
@@ -416,12 +427,12 @@ EXT_CLASS_METHOD(event, from_ipc_handle, "(device: Device, handle: bytes) -> Eve
              PyBytes_GET_SIZE(handle));
   memcpy(bytes.bytes, PyBytes_AS_STRING(handle), sizeof bytes);
   EXT_TRY(px_event_from_ipc_handle(&made, px_cuda(device.index), &bytes));
-  return ext_over((PyTypeObject *)self, made);
+  return ext_wrap_core((PyTypeObject *)self, made);
 }
 
 // ---- functions
-// A stream of the device in a call's argument; of the current one, which is not asked for before it
-// is needed, where there is none.
+// Finds a stream of the device argument, by default of the current device. Looks up the current
+// device only if needed.
 static PyObject *stream_at(const ext_call *call, px_status (*find)(px_stream **, px_device)) {
   PyObject *device;
   int index = -1;
@@ -432,17 +443,17 @@ static PyObject *stream_at(const ext_call *call, px_status (*find)(px_stream **,
   return ext_stream(px_retain(stream));
 }
 EXT_FUNCTION(cuda, current_stream, "(device: Device | None = None) -> Stream",
-             "The stream that calls of this thread queue their work in, for a device.") {
+             "Returns this thread's currently selected stream for a device.") {
   return stream_at(call, px_stream_current);
 }
 EXT_FUNCTION(cuda, default_stream, "(device: Device | None = None) -> Stream",
-             "The stream of a device that is current where no other was chosen.") {
+             "Returns the default stream of a device.") {
   return stream_at(call, px_stream_default);
 }
 EXT_FUNCTION(cuda, get_stream_from_external,
              "(data_ptr: int, device: Device | None = None) -> Stream",
-             "The stream of another library that a handle, a cudaStream_t, is of; it must live as "
-             "one of\n:class:`ExternalStream` must.") {
+             "Returns a stream from an external handle, a cudaStream_t. The same lifetime rules as "
+             "for\n:class:`ExternalStream` apply.") {
   PyObject *data_ptr;
   ext_cuda device;
   px_stream *found = NULL;
@@ -450,13 +461,13 @@ EXT_FUNCTION(cuda, get_stream_from_external,
   return stream_from(&found, data_ptr, device.index) < 0 ? NULL : ext_stream(found);
 }
 EXT_FUNCTION(cuda, set_stream, "(stream: Stream | None) -> None",
-             "Makes a stream, and its device, current for this thread. None changes nothing.") {
+             "Sets the current stream and its device for this thread. None is a no-op.") {
   EXT_ARGS(px_stream *, stream);
   if (!stream) Py_RETURN_NONE;
   EXT_TRY(px_device_set(px_stream_device(stream).index));
   return ext_none(px_stream_set_current(stream));
 }
-EXT_SHARES(accelerator, cuda, current_stream, set_stream);
+EXT_SAME_MEMBERS(accelerator, cuda, current_stream, set_stream);
 
 static int to_stream(PyObject *object, void *out) { return ext_to_stream(object, out); }
 EXT_CONVERTS(EXT_KIND_STREAM, to_stream);

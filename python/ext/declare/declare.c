@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes what was declared (declare.h): reads the rows that the linker put together, in parts that
-// come one after another. Types and modules are found by their words only here.
+// Creates the declared objects (declare.h): reads the rows of the linker section in stages. Owner
+// words are resolved to types and modules only here.
 #include "declare/declare.h"
 
 #include <string.h>
@@ -9,7 +9,7 @@ extern ext_row *__start_ext_rows[] __attribute__((visibility("hidden")));
 extern ext_row *__stop_ext_rows[] __attribute__((visibility("hidden")));
 #define EACH_ROW(at) for (ext_row **at = __start_ext_rows; at != __stop_ext_rows; at++)
 
-// Word to a type, or to a list of modules.
+// Maps a word to a type, or to a list of modules.
 static PyObject *owners;
 
 // ---- modules
@@ -20,7 +20,7 @@ int ext_add(PyObject *module, const char *name, PyObject *object) {
   return failed;
 }
 
-// "phlox._C" is the root and stands for "phlox" in the names of submodules.
+// Full name of a submodule. The root "phlox._C" is called "phlox" in it.
 static PyObject *full_name(PyObject *parent, const char *name) {
   const char *above = PyModule_GetName(parent);
   if (!above) return NULL;
@@ -40,9 +40,9 @@ PyObject *ext_submodule(PyObject *parent, const char *name) {
   return PyDict_GetItemString(PyModule_GetDict(parent), name);
 }
 
-// The next of the paths in `at`: its module, which is made where it is not there; the last part of
-// a type's path is the type's name, which *name then receives.
-static PyObject *module_at(PyObject *root, const char **at, char *name, size_t room) {
+// Consumes the next path in `at` and returns its module, created if missing. If `name` is given,
+// the last part of the path is the name of a type and goes there.
+static PyObject *module_at(PyObject *root, const char **at, char *name, size_t size) {
   PyObject *module = root;
   char part[64];
   if (name) *name = 0;
@@ -52,7 +52,7 @@ static PyObject *module_at(PyObject *root, const char **at, char *name, size_t r
     char end = (*at)[length];
     *at += length + (end != 0);
     if (name && end != '.') {
-      snprintf(name, room, "%s", part);
+      snprintf(name, size, "%s", part);
       break;
     }
     if (*part) module = ext_submodule(module, part);
@@ -73,11 +73,11 @@ static int make_module(PyObject *root, const ext_row *row) {
   return modules ? PyDict_SetItemString(owners, row->owner, modules) : -1;
 }
 
-PyObject *ext_from(const char *module, const char *name) {
+PyObject *ext_import(const char *module, const char *name) {
   EXT_OWNED *from = PyImport_ImportModule(module);
   return from ? PyObject_GetAttrString(from, name) : NULL;
 }
-PyObject *ext_from_module(const char *name) { return ext_from("phlox._C", name); }
+PyObject *ext_extension_attr(const char *name) { return ext_import("phlox._C", name); }
 
 // ---- types
 int ext_traverse(PyObject *self, const ext_owned *owned, visitproc visit, void *arg) {
@@ -90,9 +90,9 @@ int ext_clear(PyObject *self, const ext_owned *owned) {
     if (owned->kind == EXT_OWNS_OBJECT) Py_CLEAR(*(PyObject **)((char *)self + owned->offset));
   return 0;
 }
-// Also for objects of classes derived in Python: CPython's subtype_dealloc calls it for what the
-// base owns, and drops the reference to the class itself. Weak references end first, while the
-// object is whole; objects go before what the core owns, whose end may run code of Python's.
+// Also runs for objects of Python subclasses: CPython's subtype_dealloc calls it for the base and
+// drops the class reference itself. Weak references are cleared first, while the object is intact.
+// Python objects are dropped before core objects, whose destructors may run Python code.
 void ext_dealloc(PyObject *self, const ext_owned *owned) {
   PyTypeObject *type = Py_TYPE(self);
   if (PyType_IS_GC(type)) PyObject_GC_UnTrack(self);
@@ -102,21 +102,21 @@ void ext_dealloc(PyObject *self, const ext_owned *owned) {
     void **field = (void **)((char *)self + owned->offset);
     if (owned->kind == EXT_OWNS_CORE) px_release(*field);
     if (owned->kind == EXT_OWNS_MEMORY) PyMem_Free(*field);
-    if (owned->kind == EXT_OWNS_REST) owned->end(self);
+    if (owned->kind == EXT_OWNS_CUSTOM) owned->end(self);
   }
   type->tp_free(self);
 }
 
-PyObject *ext_over(PyTypeObject *type, void *core_take) {
+PyObject *ext_wrap_core(PyTypeObject *type, void *core_take) {
   PyObject *self = ext_new(type);
   if (self)
-    *(void **)(self + 1) = core_take;  // behind the head
+    *(void **)(self + 1) = core_take;  // first field after the header
   else
     px_release(core_take);
   return self;
 }
 
-int ext_own(const char *word, PyTypeObject *type) {
+int ext_register_owner(const char *word, PyTypeObject *type) {
   return PyDict_SetItemString(owners, word, (PyObject *)type);
 }
 
@@ -126,10 +126,10 @@ static const char *short_name(const char *full) {
 }
 void ext_short_name(PyTypeObject *type) { type->tp_name = short_name(type->tp_name); }
 
-// A static type's name in messages has its module in front; that of a class of Python's has not.
-// Writes the short name into "'torch.cuda.Stream' object has no attribute 'x'". What a getter
-// raised, and what names a class over the type, stays.
-static void shorten(PyObject *object) {
+// Static types are named with their module in messages, Python classes without. Rewrites
+// "'torch.cuda.Stream' object has no attribute 'x'" with the short name. Exceptions of getters and
+// messages naming a subclass are unchanged.
+static void shorten_attribute_error(PyObject *object) {
   const char *full = Py_TYPE(object)->tp_name;
   if (short_name(full) == full || !PyErr_ExceptionMatches(PyExc_AttributeError)) return;
   PyObject *exception = ext_exception_take();
@@ -144,16 +144,16 @@ static void shorten(PyObject *object) {
     if (args) PyObject_SetAttrString(exception, "args", args);
   }
   PyErr_Clear();
-  ext_exception_give(exception);
+  ext_exception_set(exception);
 }
 static PyObject *class_getattro(PyObject *object, PyObject *name) {
   PyObject *value = PyObject_GenericGetAttr(object, name);
-  if (!value) shorten(object);
+  if (!value) shorten_attribute_error(object);
   return value;
 }
 static int class_setattro(PyObject *object, PyObject *name, PyObject *value) {
   int failed = PyObject_GenericSetAttr(object, name, value);
-  if (failed) shorten(object);
+  if (failed) shorten_attribute_error(object);
   return failed;
 }
 
@@ -161,29 +161,29 @@ int ext_add_type(PyObject *module, const char *name, PyTypeObject *type) {
   if (PyType_Ready(type) < 0) return -1;
   return PyModule_AddObjectRef(module, name, (PyObject *)type);
 }
-static void make_class(PyTypeObject *type) {
+static void use_short_name_in_errors(PyTypeObject *type) {
   if (!type->tp_getattro) type->tp_getattro = class_getattro;
   if (!type->tp_setattro) type->tp_setattro = class_setattro;
 }
 static void fill_slots(PyTypeObject *type, const char *word) {
   EACH_ROW(at)
-  if ((*at)->what == EXT_ROW_SLOT && !strcmp((*at)->owner, word))
+  if ((*at)->row_kind == EXT_ROW_SLOT && !strcmp((*at)->owner, word))
     memcpy((char *)type + (*at)->offset, &(*at)->slot, sizeof(void *));
 }
 
-// All types have their slots before one is ready: it may be the base of another.
-static void dress_types(void) {
+// Fills the slots of all types before the first PyType_Ready: any type may be a base of another.
+static void fill_all_slots(void) {
   EACH_ROW(at) {
-    if ((*at)->what != EXT_ROW_TYPE) continue;
+    if ((*at)->row_kind != EXT_ROW_TYPE) continue;
     fill_slots((*at)->type, (*at)->owner);
-    if ((*at)->flags & EXT_CLASS) make_class((*at)->type);
+    if ((*at)->flags & EXT_SHORT_NAME) use_short_name_in_errors((*at)->type);
   }
 }
 
 static int make_type(PyObject *root, const ext_row *row) {
   char name[64];
-  if (PyType_Ready(row->type) < 0 || ext_own(row->owner, row->type) < 0) return -1;
-  if (row->flags & EXT_PATCHED) row->type->tp_flags &= ~Py_TPFLAGS_IMMUTABLETYPE;
+  if (PyType_Ready(row->type) < 0 || ext_register_owner(row->owner, row->type) < 0) return -1;
+  if (row->flags & EXT_MUTABLE) row->type->tp_flags &= ~Py_TPFLAGS_IMMUTABLETYPE;
   for (const char *at = row->name; *at;) {
     PyObject *module = module_at(root, &at, name, sizeof name);
     if (!module || PyModule_AddObjectRef(module, name, (PyObject *)row->type) < 0) return -1;
@@ -191,16 +191,16 @@ static int make_type(PyObject *root, const ext_row *row) {
   return 0;
 }
 
-// The row of the type of a word; NULL for types that are made at run time.
+// Row of a word's type; NULL for run-time types.
 static ext_row *type_row(const char *word) {
   EACH_ROW(at)
-  if ((*at)->what == EXT_ROW_TYPE && !strcmp((*at)->owner, word)) return *at;
+  if ((*at)->row_kind == EXT_ROW_TYPE && !strcmp((*at)->owner, word)) return *at;
   return NULL;
 }
 
-// The text has to be there before PyType_Ready, which cuts the signature off for __doc__. The
-// signature of a constructor stands in the text of its type, where inspect looks for it.
-static int tell_constructor(const ext_row *row) {
+// Must run before PyType_Ready, which splits the signature off the docstring. inspect reads the
+// signature of a constructor from its type's docstring.
+static int set_constructor_doc(const ext_row *row) {
   const ext_row *type = type_row(row->owner);
   if (!type) return 0;
   ((ext_row *)row)->name = short_name(type->type->tp_name);
@@ -209,18 +209,18 @@ static int tell_constructor(const ext_row *row) {
 }
 
 // ---- members
-// Into the dict of a type that is ready, which setattr refuses for static types: its caches of
-// attributes are then told. No member is a slot, so slots of derived types need no update.
+// Adds to the dict of a ready type; setattr rejects static types. PyType_Modified invalidates the
+// attribute caches. Members are never slots, so slots of subclasses need no update.
 static int add_to_type(ext_row *row, PyTypeObject *type) {
   PyObject *made;
-  if (row->what == EXT_ROW_ATTRIBUTE) {
+  if (row->row_kind == EXT_ROW_ATTRIBUTE) {
     made = PyDescr_NewGetSet(type, &row->attribute);
   } else if (row->method.ml_flags & METH_CLASS) {
     made = PyDescr_NewClassMethod(type, &row->method);
   } else {
     made = PyDescr_NewMethod(type, &row->method);
   }
-  if (made && row->what == EXT_ROW_MEMBER && row->method.ml_flags & METH_STATIC) {
+  if (made && row->row_kind == EXT_ROW_MEMBER && row->method.ml_flags & METH_STATIC) {
     PyObject *function = PyCFunction_New(&row->method, NULL);
     Py_SETREF(made, function ? PyStaticMethod_New(function) : NULL);
     Py_XDECREF(function);
@@ -237,13 +237,13 @@ static int add_to_module(ext_row *row, PyObject *module) {
   return function ? PyModule_AddObjectRef(module, row->name, function) : -1;
 }
 
-// What another row is, under this row's name and owner.
-static void take_after(ext_row *row) {
+// Copies the aliased row, except name and owner.
+static void resolve_alias(ext_row *row) {
   const ext_row *same = row->same;
-  row->what = same->what;
+  row->row_kind = same->row_kind;
   if (!row->doc) row->doc = same->doc;
   if (!row->signature) row->signature = same->signature;
-  if (row->what == EXT_ROW_ATTRIBUTE) {
+  if (row->row_kind == EXT_ROW_ATTRIBUTE) {
     row->attribute = same->attribute;
     row->attribute.name = row->name;
     return;
@@ -252,25 +252,26 @@ static void take_after(ext_row *row) {
   row->method.ml_name = row->name;
 }
 
-// "Module.to" as what messages say of a method.
-static int prefix(ext_row *row) {
+// Sets "Module.to" as a method's name in argument errors.
+static int set_qualified_name(ext_row *row) {
   const ext_row *type = type_row(row->owner);
-  if (!type || !(type->flags & EXT_PREFIXED)) return 0;
+  if (!type || !(type->flags & EXT_QUALIFIED)) return 0;
   const char *class = short_name(type->type->tp_name);
-  size_t room = strlen(class) + strlen(row->name) + 2;
-  char *text = PyMem_Malloc(room);  // kept, as the row is
+  size_t size = strlen(class) + strlen(row->name) + 2;
+  char *text = PyMem_Malloc(size);  // lives as long as the row
   if (!text) return PyErr_NoMemory(), -1;
-  snprintf(text, room, "%s.%s", class, row->name);
-  row->said = text;
+  snprintf(text, size, "%s.%s", class, row->name);
+  row->display_name = text;
   return 0;
 }
 
 static int add_member(ext_row *row) {
   PyObject *owner = PyDict_GetItemString(owners, row->owner);
   if (!owner)
-    EXT_FAIL_INT(PyExc_SystemError, "%s.%s: nothing has this word", row->owner, row->name);
-  if (row->same) take_after(row);
-  bool of_type = PyType_Check(owner), attribute = row->what == EXT_ROW_ATTRIBUTE,
+    EXT_FAIL_INT(PyExc_SystemError, "%s.%s: no type or module has this word", row->owner,
+                 row->name);
+  if (row->same) resolve_alias(row);
+  bool of_type = PyType_Check(owner), attribute = row->row_kind == EXT_ROW_ATTRIBUTE,
        bound = !attribute && row->same && row->method.ml_meth != row->same->method.ml_meth;
   if (attribute) {
     row->attribute.doc = row->doc;
@@ -283,23 +284,23 @@ static int add_member(ext_row *row) {
                                : ext_text_signature(row->name, row->signature, row->doc, first);
     if (!row->method.ml_doc) return -1;
   }
-  if (of_type) return prefix(row) < 0 ? -1 : add_to_type(row, (PyTypeObject *)owner);
+  if (of_type) return set_qualified_name(row) < 0 ? -1 : add_to_type(row, (PyTypeObject *)owner);
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(owner); i++)
     if (add_to_module(row, PyList_GET_ITEM(owner, i)) < 0) return -1;
   return 0;
 }
 
-// ---- all of it
-static int make_all(PyObject *root, ext_what what) {
+// ---- start-up
+static int make_all(PyObject *root, ext_row_kind what) {
   EACH_ROW(at) {
     ext_row *row = *at;
-    bool member = row->what == EXT_ROW_MEMBER || row->what == EXT_ROW_ATTRIBUTE;
+    bool member = row->row_kind == EXT_ROW_MEMBER || row->row_kind == EXT_ROW_ATTRIBUTE;
     int failed = what == EXT_ROW_MEMBER && member ? add_member(row)
-                 : row->what != what              ? 0
+                 : row->row_kind != what          ? 0
                  : what == EXT_ROW_MODULE         ? make_module(root, row)
                  : what == EXT_ROW_TYPE           ? make_type(root, row)
                  : what == EXT_ROW_CONVERTER      ? (ext_set_converter(row->kind, row->convert), 0)
-                 : what == EXT_ROW_NEW            ? tell_constructor(row)
+                 : what == EXT_ROW_NEW            ? set_constructor_doc(row)
                                                   : 0;
     if (failed) return -1;
   }
@@ -309,7 +310,7 @@ static int make_all(PyObject *root, ext_what what) {
 static int start_all(PyObject *root, ext_stage stage) {
   EACH_ROW(at) {
     const ext_row *row = *at;
-    if (row->what != EXT_ROW_START || row->stage != stage || row->start(root) == 0) continue;
+    if (row->row_kind != EXT_ROW_START || row->stage != stage || row->start(root) == 0) continue;
     if (!PyErr_Occurred()) PyErr_Format(PyExc_ImportError, "%s failed", row->name);
     return -1;
   }
@@ -320,7 +321,7 @@ int ext_declare_all(PyObject *root) {
   owners = PyDict_New();
   if (!owners || make_all(root, EXT_ROW_MODULE) < 0 || start_all(root, EXT_ERRORS) < 0) return -1;
   make_all(root, EXT_ROW_CONVERTER);
-  dress_types();
+  fill_all_slots();
   if (make_all(root, EXT_ROW_NEW) < 0 || make_all(root, EXT_ROW_TYPE) < 0) return -1;
   if (start_all(root, EXT_TYPES) < 0 || start_all(root, EXT_OPS) < 0) return -1;
   if (make_all(root, EXT_ROW_MEMBER) < 0) return -1;
@@ -329,17 +330,17 @@ int ext_declare_all(PyObject *root) {
   return 0;
 }
 
-// The rows, for what writes stubs and pages: (what, owner's word, name, signature, doc); what
-// can be set is a variable.
+// The rows for generators of stubs and pages: (kind, owner's word, name, signature, doc). Settable
+// attributes have the kind "variable".
 EXT_MODULE(torch, ".", "Tensors, devices, streams and automatic differentiation.");
-EXT_FUNCTION0(torch, _declared, "list[tuple]", "Everything that was declared, for tools.") {
-  static const char *const whats[] = {"module", "type", "new", "member", "attribute"};
+EXT_FUNCTION0(torch, _declared, "list[tuple]", "Returns all declarations, for tools.") {
+  static const char *const kind_names[] = {"module", "type", "new", "member", "attribute"};
   PyObject *list = PyList_New(0);
   EACH_ROW(at) {
     const ext_row *row = *at;
-    if (!list || row->what >= EXT_ROW_SLOT) continue;
-    bool variable = row->what == EXT_ROW_ATTRIBUTE && row->attribute.set;
-    const char *what = variable ? "variable" : whats[row->what];
+    if (!list || row->row_kind >= EXT_ROW_SLOT) continue;
+    bool variable = row->row_kind == EXT_ROW_ATTRIBUTE && row->attribute.set;
+    const char *what = variable ? "variable" : kind_names[row->row_kind];
     EXT_OWNED *item =
         Py_BuildValue("(sszzz)", what, row->owner, row->name, row->signature, row->doc);
     if (!item || PyList_Append(list, item) < 0) Py_CLEAR(list);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is Python, a data table: of each module and type that C makes, the files, and the names that
-// a file gives to it. phlox/__init__.py has them imported when they are asked for.
+// Names implemented in Python, a data table: for each module and type created in C, the Python
+// files and the names they define. phlox/__init__.py imports a file on first access of a name.
 #include "bind/ext.h"
 
-// A file is beside its module's others, unless it begins with "phlox."; one with its own name among
-// the names is a submodule. Of a type, the names are methods of the file's class of the same name.
+// A file is relative to its module unless it begins with "phlox.". A file listing its own name is a
+// submodule. Names of a type are methods of the class of the same name in the file.
 static const struct {
   const char *owner, *file, *names;
 } in_python[] = {
@@ -136,7 +136,7 @@ static const struct {
 };
 
 EXT_FUNCTION0(torch, _in_python, "list[tuple[str, str, str]]",
-              "The table of what is Python: a module or type, a file, its names.") {
+              "Returns the table of names implemented in Python: module or type, file, names.") {
   EXT_OWNED *rows = PyList_New(0);
   for (int i = 0; rows && i < EXT_LENGTH(in_python); i++) {
     EXT_OWNED *row =

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What PyTorch has and Phlox lacks: an attribute that does not exist, as hasattr sees it, and whose
-// AttributeError says that Phlox lacks it.
+// Attributes that PyTorch has and Phlox lacks: absent for hasattr, with an AttributeError naming
+// Phlox.
 #include "bind/ext.h"
 #include "declare/missing.h"
 #include "declare/paths.h"
@@ -8,7 +8,7 @@
 #include <string.h>
 
 // ---- methods of classes
-// A descriptor that refuses: looking up what is there takes no longer for it.
+// A descriptor that raises. It does not slow down lookups of existing attributes.
 typedef struct missing_object {
   PyObject_HEAD PyObject *name;
   const char *path;  // of the class
@@ -26,9 +26,10 @@ static PyObject *missing_get(PyObject *self, PyObject *instance, PyObject *owner
 }
 EXT_OWNS(missing, EXT_OBJECT(missing_object, name));
 EXT_TYPE(missing, "torch.missing", "", missing_object, EXT_FINAL,
-         "A method of PyTorch that Phlox lacks.", EXT_LIFE(missing), .tp_descr_get = missing_get);
+         "A method of PyTorch that Phlox lacks.", EXT_LIFETIME_SLOTS(missing),
+         .tp_descr_get = missing_get);
 
-// Binds the names, which are separated by spaces, where there is nothing else of that name.
+// Adds descriptors for space-separated names that the type does not define.
 static int fill(PyTypeObject *type, const char *path, const char *names) {
   PyObject *dict = type->tp_dict;
   while (*names) {
@@ -48,18 +49,18 @@ static int fill(PyTypeObject *type, const char *path, const char *names) {
 }
 
 // ---- modules of the table
-// What a path has behind `above` and a dot, or NULL where it does not begin so; "" is the root.
-static const char *below(const char *path, const char *above) {
+// Remainder of a path after `above` and a dot; NULL if it does not start so. "" is the root.
+static const char *path_after(const char *path, const char *above) {
   size_t length = strlen(above);
   if (!length) return path;
   return !strncmp(path, above, length) && path[length] == '.' ? path + length + 1 : NULL;
 }
 
-// The next parts of all paths that begin with one.
-static PyObject *modules_below(const char *path) {
+// Next components of all paths below a path.
+static PyObject *submodules_of(const char *path) {
   EXT_OWNED *names = PyList_New(0);
   for (int i = 0; names && i < EXT_LENGTH(paths); i++) {
-    const char *rest = below(paths[i].path, path);
+    const char *rest = path_after(paths[i].path, path);
     if (!rest || !*rest) continue;
     EXT_OWNED *name = PyUnicode_FromStringAndSize(rest, (Py_ssize_t)strcspn(rest, "."));
     int known = name ? PySequence_Contains(names, name) : -1;
@@ -68,7 +69,7 @@ static PyObject *modules_below(const char *path) {
   return ext_moved(&names);
 }
 
-// The names that the table has for a path below torch, or NULL.
+// Names in the table for a path below torch, or NULL.
 static const char *names_of(const char *path) {
   for (int i = 0; i < EXT_LENGTH(paths); i++)
     if (!strcmp(paths[i].path, path)) return paths[i].names;
@@ -76,28 +77,28 @@ static const char *names_of(const char *path) {
 }
 
 EXT_FUNCTION(torch, _path, "(path: str) -> str | None",
-             "The names that the table of modules has for a path below torch.") {
+             "Returns the names in the module table for a path below torch.") {
   EXT_ARGS(const char *, path);
   const char *names = names_of(path);
   return names ? PyUnicode_FromString(names) : Py_NewRef(Py_None);
 }
 EXT_FUNCTION(torch, _path_below, "(path: str) -> list[str]",
-             "The modules directly below a path, of which the table has some part.") {
+             "Returns the direct submodules of a path in the module table.") {
   EXT_ARGS(const char *, path);
-  return modules_below(path);
+  return submodules_of(path);
 }
 
-// Whether a name of a module is one that PyTorch has and Phlox lacks.
-static bool is_lacking(const char *path, const char *name) {
+// True if PyTorch's module has the name and Phlox lacks it.
+static bool is_missing(const char *path, const char *name) {
   for (int i = 0; i < EXT_LENGTH(lacking); i++)
     if (!strcmp(lacking[i].path, path)) return ext_has_word(lacking[i].names, name);
   return false;
 }
 
 EXT_FUNCTION(torch, _lacks, "(path: str, name: str) -> bool",
-             "Whether PyTorch has a name in a module below torch and Phlox lacks it.") {
+             "Returns True if PyTorch's module has the name and Phlox lacks it.") {
   EXT_ARGS(const char *, path, name);
-  return PyBool_FromLong(is_lacking(path, name));
+  return PyBool_FromLong(is_missing(path, name));
 }
 
 bool ext_has_word(const char *words, const char *word) {
@@ -108,50 +109,49 @@ bool ext_has_word(const char *words, const char *word) {
 }
 
 // ---- modules' __getattr__
-// "phlox.nn" as "torch.nn", which it is called under -m phlox; the root is "phlox._C".
+// Name of a module in messages: "phlox.nn" as "torch.nn"; the root is "phlox._C".
 static PyObject *torch_name(PyObject *module) {
-  const char *name = PyModule_GetName(module), *below = name ? strchr(name, '.') : NULL;
+  const char *name = PyModule_GetName(module), *path_after = name ? strchr(name, '.') : NULL;
   if (!name) return NULL;
-  return PyUnicode_FromFormat("torch%s", below && strcmp(below, "._C") ? below : "");
+  return PyUnicode_FromFormat("torch%s", path_after && strcmp(path_after, "._C") ? path_after : "");
 }
 
-// What the table has for an attribute of the module at a path: a module, which is imported under
-// the package's name of now, or a name beside those that the module has itself. NULL, perhaps with
-// an exception.
-static PyObject *of_table(PyObject *module, const char *path, const char *name) {
+// Looks up an attribute of the module at a path in the table: a submodule, imported under the
+// package's current name, or an additional name. NULL if missing, with or without an exception.
+static PyObject *table_attribute(PyObject *module, const char *path, const char *name) {
   const char *package = PyModule_GetName(module), *names = names_of(path);
-  EXT_OWNED *below = PyUnicode_FromFormat("%s%s%s", path, *path ? "." : "", name);
-  if (!package || !below || !*name) return NULL;
-  if (names_of(PyUnicode_AsUTF8(below))) {
+  EXT_OWNED *path_after = PyUnicode_FromFormat("%s%s%s", path, *path ? "." : "", name);
+  if (!package || !path_after || !*name) return NULL;
+  if (names_of(PyUnicode_AsUTF8(path_after))) {
     EXT_OWNED *first = PyUnicode_FromStringAndSize(package, (Py_ssize_t)strcspn(package, "."));
-    EXT_OWNED *real = first ? PyUnicode_FromFormat("%U.%U", first, below) : NULL;
+    EXT_OWNED *real = first ? PyUnicode_FromFormat("%U.%U", first, path_after) : NULL;
     return real ? PyImport_Import(real) : NULL;
   }
   if (!names || !ext_has_word(names, name)) return NULL;
   return ext_call_from("phlox._paths", "lend", "(Oss)", module, path, name);
 }
 
-static PyObject *absent(PyObject *module, PyObject *name) {
+static PyObject *module_getattr(PyObject *module, PyObject *name) {
   EXT_OWNED *space = torch_name(module);
   const char *word = PyUnicode_AsUTF8(name), *full = space ? PyUnicode_AsUTF8(space) : NULL;
   if (!full || !word) return NULL;
   const char *path = full[strlen("torch")] ? full + strlen("torch.") : "";
-  PyObject *found = of_table(module, path, word);
+  PyObject *found = table_attribute(module, path, word);
   if (found || PyErr_Occurred()) return found;
-  if (is_lacking(path, word))
+  if (is_missing(path, word))
     EXT_FAIL(PyExc_AttributeError,
              "module '%U' has no attribute '%U': %U.%U is not implemented in Phlox", space, name,
              space, name);
   EXT_FAIL(PyExc_AttributeError, "module '%U' has no attribute '%U'", space, name);
 }
-static PyMethodDef absent_def = {"__getattr__", absent, METH_O, NULL};
+static PyMethodDef module_getattr_def = {"__getattr__", module_getattr, METH_O, NULL};
 
-// The classes that a module has itself.
+// Fills the classes defined by the module itself.
 static int fill_classes(PyObject *module) {
   const char *name = PyModule_GetName(module);
   for (int i = 0; i < EXT_LENGTH(class_names); i++) {
-    const char *class = name ? below(name, "phlox") : NULL;
-    class = class ? below(class_names[i].path, class) : NULL;
+    const char *class = name ? path_after(name, "phlox") : NULL;
+    class = class ? path_after(class_names[i].path, class) : NULL;
     PyObject *found = class ? PyDict_GetItemString(PyModule_GetDict(module), class) : NULL;
     if (!found || !PyType_Check(found)) continue;
     if (fill((PyTypeObject *)found, class_names[i].path, class_names[i].names) < 0) return -1;
@@ -159,8 +159,8 @@ static int fill_classes(PyObject *module) {
   return 0;
 }
 
-// Makes the module a package, too: the table may have modules below it.
-static int give_getattr(PyObject *module) {
+// Also makes the module a package: the table may have submodules.
+static int install_getattr(PyObject *module) {
   PyObject *space = PyModule_GetDict(module);
   EXT_OWNED *path = PyList_New(0);
   if (!path || fill_classes(module) < 0 ||
@@ -168,31 +168,32 @@ static int give_getattr(PyObject *module) {
        PyDict_SetItemString(space, "__path__", path) < 0))
     return -1;
   if (PyDict_GetItemString(space, "__getattr__")) return 0;
-  EXT_OWNED *function = PyCFunction_New(&absent_def, module);
+  EXT_OWNED *function = PyCFunction_New(&module_getattr_def, module);
   return function ? PyDict_SetItemString(space, "__getattr__", function) : -1;
 }
 
-EXT_FUNCTION(torch, _name_missing, "(name: str) -> None",
-             "Lets a module in Python, which is being imported, say what it lacks.") {
+EXT_FUNCTION(
+    torch, _name_missing, "(name: str) -> None",
+    "Installs __getattr__ in a Python module being imported, which reports missing names.") {
   EXT_ARGS(PyObject *, name);
   PyObject *module = PyDict_GetItemWithError(PyImport_GetModuleDict(), name);
   if (!module) return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_KeyError, "%R", name);
-  return ext_none_unless(give_getattr(module) < 0);
+  return ext_none_unless(install_getattr(module) < 0);
 }
 
 static int give_all_getattr(PyObject *root) {
   EXT_OWNED *names = PyDict_Keys(PyImport_GetModuleDict());
-  if (!names || give_getattr(root) < 0) return -1;
+  if (!names || install_getattr(root) < 0) return -1;
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(names); i++) {
     const char *name = PyUnicode_AsUTF8(PyList_GET_ITEM(names, i));
     if (!name || strncmp(name, "phlox.", 6)) continue;
     PyObject *module = PyDict_GetItem(PyImport_GetModuleDict(), PyList_GET_ITEM(names, i));
-    if (PyModule_CheckExact(module) && give_getattr(module) < 0) return -1;
+    if (PyModule_CheckExact(module) && install_getattr(module) < 0) return -1;
   }
   return 0;
 }
 
-// The last part of the start: it fills what the others left.
+// Runs at the last stage, after all attributes have been created.
 static int fill_missing(PyObject *torch) {
   return fill(ext_TensorType, "Tensor", tensor_names) < 0 ? -1 : give_all_getattr(torch);
 }

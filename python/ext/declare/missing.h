@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Methods of PyTorch's Tensor that Phlox lacks, and those of other classes, data tables. What else
-// it lacks is in paths.h.
+// Methods of PyTorch's Tensor and other classes that Phlox lacks, as data tables. Missing module
+// attributes are in paths.h.
 #pragma once
 
 static const char tensor_names[] =
@@ -18,7 +18,7 @@ static const char tensor_names[] =
     "to_sparse_csc triangular_solve "
     "unsafe_split_with_sizes values xpu";
 
-// Of classes, by the module and the name that programs find them by.
+// Missing methods of classes, by module and public name.
 static const struct {
   const char *path, *names;
 } class_names[] = {

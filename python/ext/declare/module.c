@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The module phlox._C: constants, and all that the other files declare (declare.h). Submodules
-// (phlox.cuda, phlox.nn.functional, ...) are entered in sys.modules, so that `import phlox.cuda`
-// works.
+// The module phlox._C: constants, and everything declared by other files (declare.h). Submodules
+// (phlox.cuda, phlox.nn.functional, ...) are registered in sys.modules, which makes `import
+// phlox.cuda` work.
 #include "bind/ext.h"
 
 static int add_constants(PyObject *m) {

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Modules of PyTorch that are no files of Phlox, a data table: what phlox/_paths.py makes when a
-// program imports one. A row's names follow the module that Phlox has them in, and a colon; "torch"
-// is the root, "*" means all names. Names behind "!:" can be imported and derived from, and refuse
-// to be called; functions behind "no:" answer False, those behind "nothing:" None, those behind
-// "same:" give back what they get, and those behind "marks:" are decorators with a name. "a=b":
-// what the other module calls b. What the other module lacks is missing here too. A module that is
-// there, of C or a file, gets a row's names beside its own.
+// PyTorch modules without a file in Phlox, a data table. phlox/_paths.py creates one when it is
+// imported. A row lists sources and names:
+// - "module: names" re-exports names of a Phlox module; "torch" is the root and "*" all names.
+// - "a=b" exports b under the name a.
+// - "!:" names can be imported and subclassed but refuse calls.
+// - "no:" functions return False, "nothing:" None and "same:" their argument.
+// - "marks:" names are decorators taking a name.
+// Names missing in the Phlox module are missing here, too. For an existing module, the names of its
+// row are added.
 #pragma once
 
 static const struct {
@@ -347,7 +349,7 @@ static const struct {
      "get_default_static_quant_module_mappings get_fuser_method get_quantized_operator "
      "get_static_quant_module_class prepare prepare_qat propagate_qconfig_ quantize "
      "quantize_dynamic quantize_dynamic_jit quantize_jit quantize_qat swap_module"},
-    // ---- several processes
+    // ---- distributed training
     {"distributed",
      "no: is_ucc_available is_xccl_available; !: AllToAllOptions "
      "AllreduceCoalescedOptions AllreduceOptions BackendConfig BarrierOptions "
@@ -514,7 +516,7 @@ static const struct {
     {"backends.mha", "no: get_fastpath_enabled; !: set_fastpath_enabled"},
     {"backends.quantized", ""},
     {"backends.xnnpack", ""},
-    // ---- inner names that libraries use
+    // ---- internal names used by libraries
     {"",
      "nothing: _log_api_usage_once _get_tracing_state; _dispatch: DispatchKey DispatchKeySet; "
      "_checks: _assert _check _check_index _check_value _check_type _check_not_implemented "
@@ -541,8 +543,7 @@ static const struct {
     {"_VF", "torch: *"},
 };
 
-// What PyTorch has in a module and Phlox lacks: an attribute that does not exist, and whose
-// AttributeError says so.
+// Attributes of PyTorch modules that Phlox lacks. Access raises an AttributeError saying so.
 static const struct {
   const char *path, *names;
 } lacking[] = {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What torch.distributed (phlox/distributed) has of the core beside groups (group.c) and their
+// Core functions of torch.distributed (phlox/distributed) other than groups (group.c) and
 // collectives (collectives.c): stores, torchrun, and bytes of objects.
 #include <signal.h>
 #include <string.h>
@@ -24,7 +24,7 @@ int ext_to_milliseconds(PyObject *object, int64_t *out) {
   return 0;
 }
 
-PyObject *ext_delta(int64_t milliseconds) {
+PyObject *ext_timedelta(int64_t milliseconds) {
   return ext_call_from("datetime", "timedelta", "(iii)", 0, (int)(milliseconds / 1000),
                        (int)(milliseconds % 1000 * 1000));
 }
@@ -41,12 +41,12 @@ EXT_NEW(store, "()") {
            "torch.distributed.Store: no constructor defined; TCPStore, FileStore, HashStore and "
            "PrefixStore have one");
 }
-EXT_TYPE(store, "torch.distributed.Store", "_Store", store_object, EXT_OPEN,
-         "Keys and values that the processes of a job share.", EXT_LIFE(store),
-         .tp_new = store_new);
+EXT_TYPE(store, "torch.distributed.Store", "_Store", store_object, EXT_BASETYPE,
+         "Base class for all store implementations: a key-value store shared by processes.",
+         EXT_LIFETIME_SLOTS(store), .tp_new = store_new);
 
 static PyObject *made(PyTypeObject *type, px_store *store_take) {
-  return ext_over(type, store_take);
+  return ext_wrap_core(type, store_take);
 }
 
 EXT_NEW(tcp_store,
@@ -63,20 +63,22 @@ EXT_NEW(tcp_store,
   if (master_listen_fd != EXT_NO_INT)
     EXT_FAIL(PyExc_NotImplementedError, "TCPStore(master_listen_fd=) is not implemented in Phlox");
   if (ext_to_milliseconds(timeout, &milliseconds) < 0) return NULL;
-  px_store_tcp_options options = {.host = host_name,
-                                  .port = port > 65535 || port < 0 ? -1 : (int)port,
-                                  .serve = is_master,
-                                  .workers = world_size == EXT_NO_INT ? 0 : ext_narrow(world_size),
-                                  .wait = wait_for_workers,
-                                  .timeout_ms = milliseconds};
+  px_store_tcp_options options = {
+      .host = host_name,
+      .port = port > 65535 || port < 0 ? -1 : (int)port,
+      .serve = is_master,
+      .workers = world_size == EXT_NO_INT ? 0 : ext_clamp_device_index(world_size),
+      .wait = wait_for_workers,
+      .timeout_ms = milliseconds};
   EXT_WAIT(px_store_tcp(&store, &options));
   return made(type, store);
 }
-EXT_TYPE(tcp_store, "torch.distributed.TCPStore", "_TCPStore", store_object, EXT_OPEN,
-         "A store over TCP: one process is its server. Where PHLOX_STORE_SECRET is set, a process "
-         "must know it.",
-         EXT_LIFE(store), .tp_base = &store_type, .tp_new = tcp_store_new);
-EXT_GET(tcp_store, port, "int", px_store_port(S(self)), "The port of the server.");
+EXT_TYPE(
+    tcp_store, "torch.distributed.TCPStore", "_TCPStore", store_object, EXT_BASETYPE,
+    "A TCP-based distributed key-value store: one process is the server. If PHLOX_STORE_SECRET "
+    "is set, all processes must know it.",
+    EXT_LIFETIME_SLOTS(store), .tp_base = &store_type, .tp_new = tcp_store_new);
+EXT_GET(tcp_store, port, "int", px_store_port(S(self)), "The port number of the server.");
 
 EXT_NEW(file_store, "(file_name: str, world_size: int = -1)") {
   const char *file_name;
@@ -86,8 +88,8 @@ EXT_NEW(file_store, "(file_name: str, world_size: int = -1)") {
   EXT_WAIT(px_store_file(&store, file_name));
   return made(type, store);
 }
-EXT_TYPE(file_store, "torch.distributed.FileStore", "_FileStore", store_object, EXT_OPEN,
-         "A store in a file, which all processes can open.", EXT_LIFE(store),
+EXT_TYPE(file_store, "torch.distributed.FileStore", "_FileStore", store_object, EXT_BASETYPE,
+         "A store implementation that uses a file.", EXT_LIFETIME_SLOTS(store),
          .tp_base = &store_type, .tp_new = file_store_new);
 
 EXT_NEW(hash_store, "()") {
@@ -95,8 +97,8 @@ EXT_NEW(hash_store, "()") {
   EXT_TRY(px_store_memory(&store));
   return made(type, store);
 }
-EXT_TYPE(hash_store, "torch.distributed.HashStore", "_HashStore", store_object, EXT_OPEN,
-         "A store in memory, for the threads of a process.", EXT_LIFE(store),
+EXT_TYPE(hash_store, "torch.distributed.HashStore", "_HashStore", store_object, EXT_BASETYPE,
+         "A thread-safe store implementation based on a hashmap.", EXT_LIFETIME_SLOTS(store),
          .tp_base = &store_type, .tp_new = hash_store_new);
 
 px_store *ext_store(PyObject *object) {
@@ -114,11 +116,11 @@ EXT_NEW(prefix_store, "(prefix: str, store: Any)") {
   EXT_TRY(px_store_prefix(&out, prefix, beneath));
   return made(type, out);
 }
-EXT_TYPE(prefix_store, "torch.distributed.PrefixStore", "_PrefixStore", store_object, EXT_OPEN,
-         "A store that puts a prefix before each key of another one.", EXT_LIFE(store),
+EXT_TYPE(prefix_store, "torch.distributed.PrefixStore", "_PrefixStore", store_object, EXT_BASETYPE,
+         "A wrapper around a store that adds a prefix to each key.", EXT_LIFETIME_SLOTS(store),
          .tp_base = &store_type, .tp_new = prefix_store_new);
 
-// The bytes of a value, which may be text; borrowed.
+// Bytes of a str or bytes value; borrowed.
 static const char *bytes_of(PyObject *value, Py_ssize_t *size) {
   char *at = NULL;
   if (value && PyUnicode_Check(value)) return PyUnicode_AsUTF8AndSize(value, size);
@@ -133,7 +135,8 @@ static PyObject *as_bytes(void *value_take, size_t size) {
   return bytes;
 }
 
-EXT_METHOD(store, set, "(key: str, value: str | bytes) -> None", "Sets a key's value.") {
+EXT_METHOD(store, set, "(key: str, value: str | bytes) -> None",
+           "Inserts the key-value pair into the store.") {
   const char *key;
   PyObject *value;
   Py_ssize_t size;
@@ -143,7 +146,8 @@ EXT_METHOD(store, set, "(key: str, value: str | bytes) -> None", "Sets a key's v
   EXT_WAIT(px_store_set(S(self), key, at, (size_t)size));
   Py_RETURN_NONE;
 }
-EXT_METHOD(store, get, "(key: str) -> bytes", "The value of a key, which it waits for.") {
+EXT_METHOD(store, get, "(key: str) -> bytes",
+           "Retrieves the value of a key; waits until it is added.") {
   const char *key;
   void *value;
   size_t size;
@@ -151,7 +155,8 @@ EXT_METHOD(store, get, "(key: str) -> bytes", "The value of a key, which it wait
   EXT_WAIT(px_store_get(&value, &size, S(self), key));
   return as_bytes(value, size);
 }
-EXT_METHOD(store, add, "(key: str, amount: int) -> int", "Adds to a number, which begins at 0.") {
+EXT_METHOD(store, add, "(key: str, amount: int) -> int",
+           "Adds to the counter of a key, initially 0, and returns it.") {
   const char *key;
   int64_t amount, sum;
   EXT_BIND(key, amount);
@@ -159,7 +164,7 @@ EXT_METHOD(store, add, "(key: str, amount: int) -> int", "Adds to a number, whic
   return PyLong_FromLongLong(sum);
 }
 EXT_METHOD(store, compare_set, "(key: str, expected_value: str, desired_value: str) -> bytes",
-           "Sets a value if it is the expected one; gives what is there then.") {
+           "Sets a value if the current one equals expected_value; returns the stored value.") {
   const char *key;
   PyObject *expected_value, *desired_value;
   Py_ssize_t expected_size, desired_size;
@@ -173,20 +178,20 @@ EXT_METHOD(store, compare_set, "(key: str, expected_value: str, desired_value: s
                                 desired, (size_t)desired_size));
   return as_bytes(value, size);
 }
-EXT_METHOD(store, delete_key, "(key: str) -> bool", "Removes a key; whether it was there.") {
+EXT_METHOD(store, delete_key, "(key: str) -> bool", "Deletes a key; returns True if it existed.") {
   const char *key;
   bool there;
   EXT_BIND(key);
   EXT_WAIT(px_store_delete(&there, S(self), key));
   return PyBool_FromLong(there);
 }
-EXT_METHOD0(store, num_keys, "int", "How many keys there are.") {
+EXT_METHOD0(store, num_keys, "int", "Returns the number of keys set in the store.") {
   int64_t count;
   EXT_WAIT(px_store_num_keys(&count, S(self)));
   return PyLong_FromLongLong(count);
 }
 
-// The texts of a list, borrowed from it, as an array to be freed.
+// Array of the texts of a list, borrowed from it; freed by the caller.
 static const char **texts_of(PyObject *list, Py_ssize_t *count) {
   *count = PySequence_Fast_GET_SIZE(list);
   const char **texts = PyMem_Malloc(((size_t)*count + 1) * sizeof *texts);
@@ -199,7 +204,7 @@ static const char **texts_of(PyObject *list, Py_ssize_t *count) {
   return texts;
 }
 EXT_METHOD(store, wait, "(keys: Sequence[str], timeout: Any | None = None) -> None",
-           "Waits for keys; DistStoreError if they do not come in time.") {
+           "Waits for each key to be added; DistStoreError on timeout.") {
   PyObject *keys, *timeout;
   int64_t milliseconds;
   Py_ssize_t count;
@@ -212,7 +217,8 @@ EXT_METHOD(store, wait, "(keys: Sequence[str], timeout: Any | None = None) -> No
   PyMem_Free(texts);
   return ext_none(status);
 }
-EXT_METHOD(store, check, "(keys: Sequence[str]) -> bool", "Whether all keys are there.") {
+EXT_METHOD(store, check, "(keys: Sequence[str]) -> bool",
+           "Returns True if all keys are in the store.") {
   PyObject *keys;
   Py_ssize_t count;
   bool there = false;
@@ -225,7 +231,7 @@ EXT_METHOD(store, check, "(keys: Sequence[str]) -> bool", "Whether all keys are 
   EXT_TRY(status);
   return PyBool_FromLong(there);
 }
-EXT_METHOD(store, set_timeout, "(timeout: Any) -> None", "Sets how long calls wait.") {
+EXT_METHOD(store, set_timeout, "(timeout: Any) -> None", "Sets the timeout of calls.") {
   PyObject *timeout;
   int64_t milliseconds;
   EXT_BIND(timeout);
@@ -233,9 +239,10 @@ EXT_METHOD(store, set_timeout, "(timeout: Any) -> None", "Sets how long calls wa
   px_store_set_timeout(S(self), milliseconds);
   Py_RETURN_NONE;
 }
-EXT_GET(store, timeout, "Any", ext_delta(px_store_timeout(S(self))), "How long calls wait.");
+EXT_GET(store, timeout, "Any", ext_timedelta(px_store_timeout(S(self))), "The timeout of calls.");
 
-EXT_FUNCTION(torch, _engine_available, "(name: str) -> bool", "Whether an engine can be loaded.") {
+EXT_FUNCTION(torch, _engine_available, "(name: str) -> bool",
+             "Returns True if a communication backend can be loaded.") {
   const char *name;
   EXT_BIND(name);
   return PyBool_FromLong(px_engine_available(name));
@@ -243,21 +250,21 @@ EXT_FUNCTION(torch, _engine_available, "(name: str) -> bool", "Whether an engine
 
 // ---- simulated clusters
 
-// The threads of ranks that run Python code, by rank; with the GIL.
+// Thread ids of ranks running Python code; guarded by the GIL.
 static unsigned long rank_threads[64];
 
 static px_status call_rank(int rank, int ranks, void *argument) {
   PyGILState_STATE state = PyGILState_Ensure();
   rank_threads[rank] = PyThread_get_thread_ident();
   PyObject *result = PyObject_CallFunction(argument, "i", rank);
-  px_status status = result ? PX_OK : ext_foreign();
+  px_status status = result ? PX_OK : ext_error_from_python();
   Py_XDECREF(result);
   rank_threads[rank] = 0;
   PyGILState_Release(state);
   return status;
 }
-// What a handler of a signal raises in the thread that waits for the ranks ends them: their calls
-// by the core, and what they run by a KeyboardInterrupt, when they next run Python code.
+// An exception of a signal handler in the thread waiting for the ranks stops them: core calls fail,
+// and Python code gets a KeyboardInterrupt.
 static px_status check_signals(void) {
   px_status status = ext_run_handlers();
   if (status == PX_OK) return PX_OK;
@@ -267,31 +274,30 @@ static px_status check_signals(void) {
   PyGILState_Release(state);
   return status;
 }
-// While ranks are threads, one that waits for a device may wait for others, who want the GIL.
-static void *let_go(void) { return PyGILState_Check() ? PyEval_SaveThread() : NULL; }
-static void take_back(void *held) { PyEval_RestoreThread(held); }
+// Releases the GIL while a rank waits for a device: it may depend on other ranks needing the GIL.
+static void *release_gil(void) { return PyGILState_Check() ? PyEval_SaveThread() : NULL; }
+static void acquire_gil(void *held) { PyEval_RestoreThread(held); }
 
 EXT_FUNCTION(torch, _cluster_run, "(function: Any, ranks: int) -> None",
-             "Calls function(rank) in a thread for each rank of a simulated cluster.") {
+             "Calls function(rank) in a thread per rank of a simulated cluster.") {
   PyObject *function;
   int64_t ranks;
   EXT_BIND(function, ranks);
-  if (ext_ranks_run)
-    EXT_FAIL(PyExc_RuntimeError, "a simulated cluster is running: there is one at a time");
-  ext_ranks_run = true;
-  bool asks = px_interrupt_wanted();  // of other threads nobody does
-  px_wait_set_hooks(let_go, take_back);
+  if (ext_sim_ranks_active) EXT_FAIL(PyExc_RuntimeError, "a simulated cluster is already running");
+  ext_sim_ranks_active = true;
+  bool asks = px_interrupt_wanted();  // false on all other threads
+  px_wait_set_hooks(release_gil, acquire_gil);
   if (asks) px_interrupt_set_check(check_signals);
-  px_status status = EXT_NOGIL(px_cluster_run(ext_narrow(ranks), call_rank, function));
+  px_status status = EXT_NOGIL(px_cluster_run(ext_clamp_device_index(ranks), call_rank, function));
   if (asks) px_interrupt_set_check(ext_run_handlers);
   px_wait_set_hooks(NULL, NULL);
-  ext_ranks_run = false;
+  ext_sim_ranks_active = false;
   return ext_none(status);
 }
 EXT_FUNCTION0(
     torch, _cluster, "tuple[Any, int, int] | None",
-    "Of a rank of a simulated cluster: a store for its next group of all, its rank, and how "
-    "many there are.") {
+    "Returns, on a rank of a simulated cluster, a store for its next default group, the rank and "
+    "the number of ranks.") {
   px_store *store;
   int rank;
   if ((rank = px_cluster_rank()) < 0) Py_RETURN_NONE;
@@ -300,12 +306,13 @@ EXT_FUNCTION0(
   return object ? Py_BuildValue("(Oii)", object, rank, px_cluster_size()) : NULL;
 }
 EXT_FUNCTION0(torch, _end_with_parent, "None",
-              "The process gets SIGINT when the one that started it ends.") {
+              "Makes the process receive SIGINT when its parent exits.") {
   (void)prctl(PR_SET_PDEATHSIG, SIGINT);
   Py_RETURN_NONE;
 }
-EXT_FUNCTION(torch, _mpi, "(timeout: Any) -> tuple[Any, int, int]",
-             "The store of the ranks that mpirun has started, this rank, and how many there are.") {
+EXT_FUNCTION(
+    torch, _mpi, "(timeout: Any) -> tuple[Any, int, int]",
+    "Returns a store of the ranks started by mpirun, this rank, and the number of ranks.") {
   PyObject *timeout;
   px_store *store;
   int64_t milliseconds;
@@ -322,7 +329,7 @@ EXT_FUNCTION(torch, _mpi, "(timeout: Any) -> tuple[Any, int, int]",
 EXT_FUNCTION(torch, _job_run,
              "(arguments: Sequence[str], interpreter: Sequence[str], environment: Sequence[str], "
              "local_rank_argument: bool) -> None",
-             "Runs a job as torchrun does.") {
+             "Runs a job like torchrun.") {
   PyObject *arguments, *interpreter, *environment;
   bool local_rank_argument;
   Py_ssize_t count[3] = {0};
@@ -331,7 +338,7 @@ EXT_FUNCTION(torch, _job_run,
   EXT_BIND(arguments, interpreter, environment, local_rank_argument);
   PyObject *lists[3] = {arguments, interpreter, environment};
   for (int i = 0; i < 3; i++) {
-    lists[i] = lists[i] ? PySequence_Fast(lists[i], "lists of str are expected") : NULL;
+    lists[i] = lists[i] ? PySequence_Fast(lists[i], "expected lists of str") : NULL;
     texts[i] = lists[i] ? texts_of(lists[i], &count[i]) : NULL;
     if (texts[i]) texts[i][count[i]] = NULL;
   }
@@ -346,13 +353,14 @@ EXT_FUNCTION(torch, _job_run,
   }
   return PyErr_Occurred() ? NULL : ext_none(status);
 }
-EXT_FUNCTION(torch, _job_usage, "() -> str", "What torchrun takes.") {
+EXT_FUNCTION(torch, _job_usage, "() -> str", "Returns the usage text of torchrun.") {
   return PyUnicode_FromString(px_job_usage());
 }
 
-// ---- bytes of pickles, as tensors on the CPU
+// ---- pickled bytes as CPU tensors
 
-EXT_FUNCTION(torch, _bytes_tensor, "(data: bytes) -> Tensor", "A tensor of uint8, of a copy.") {
+EXT_FUNCTION(torch, _bytes_tensor, "(data: bytes) -> Tensor",
+             "Returns a uint8 tensor with a copy of the bytes.") {
   PyObject *data;
   px_tensor *tensor;
   EXT_BIND(data);
@@ -363,12 +371,13 @@ EXT_FUNCTION(torch, _bytes_tensor, "(data: bytes) -> Tensor", "A tensor of uint8
   return ext_wrap(tensor);
 }
 EXT_FUNCTION(torch, _tensor_bytes, "(tensor: Tensor, size: int) -> bytes",
-             "The first bytes of a contiguous tensor of uint8 on the CPU.") {
+             "Returns the first bytes of a contiguous uint8 CPU tensor.") {
   px_tensor *tensor;
   int64_t size;
   EXT_BIND(tensor, size);
   if (!tensor || px_tensor_dtype(tensor) != PX_UINT8 || !px_tensor_is_contiguous(tensor) ||
       px_tensor_device(tensor).type != PX_CPU || size < 0 || size > px_tensor_numel(tensor))
-    EXT_FAIL(PyExc_ValueError, "no %lld bytes of a tensor", (long long)size);
+    EXT_FAIL(PyExc_ValueError, "expected a contiguous uint8 CPU tensor of at least %lld elements",
+             (long long)size);
   return PyBytes_FromStringAndSize(px_tensor_data(tensor), (Py_ssize_t)size);
 }

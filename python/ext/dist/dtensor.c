@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// torch.distributed.tensor.DTensor: a tensor whose memory is this rank's part, and whose `_spec`
-// says of what (placed.h). It is a class of Python's over Tensor and _Sharded, which is here: calls
-// of ops come to its __torch_function__. And the places where C makes a tensor that belongs to a
-// sharded one.
+// torch.distributed.tensor.DTensor: a tensor with this rank's shard as memory and a `_spec`
+// describing the full tensor (placed.h). It is a Python class over Tensor and _Sharded, defined
+// here; op calls are dispatched to its __torch_function__. Also the hooks by which C creates
+// tensors related to sharded ones.
 #include "phlox/shard.h"
 
 #include <math.h>
@@ -14,7 +14,7 @@
 #include "phlox/ops/copy.h"
 #include "dist/placements.h"
 
-// ---- the classes: of any sharded tensor, and of a parameter
+// ---- classes of sharded tensors and parameters
 
 static PyTypeObject *tensor_class;
 PyTypeObject *ext_ShardedParameterType;
@@ -30,7 +30,7 @@ static PyObject *with_spec(PyTypeObject *type, px_tensor *tensor_take, PyObject 
   return made && PyObject_SetAttr(made, spec_word, spec) == 0 ? ext_moved(&made) : NULL;
 }
 
-PyObject *ext_wrap_beside(PyObject *like, px_tensor *tensor) {
+PyObject *ext_wrap_like(PyObject *like, px_tensor *tensor) {
   bool alike = ext_is_sharded(like) && !px_tensor_user(tensor) && px_tensor_ndim(tensor) > 0 &&
                px_tensor_has_sizes(tensor, px_tensor_ndim(ext_tensor(like)),
                                    px_tensor_sizes(ext_tensor(like)));
@@ -43,7 +43,7 @@ static PyObject *parameter_like(PyObject *data, px_tensor *leaf_take) {
 }
 
 EXT_FUNCTION(torch, _sharded_classes, "(tensor: type, parameter: type) -> None",
-             "Says which the classes of sharded tensors are.") {
+             "Sets the classes of sharded tensors.") {
   EXT_ARGS(PyObject *, tensor, parameter);
   ext_parameter_like = parameter_like;
   Py_XSETREF(tensor_class, (PyTypeObject *)Py_NewRef(tensor));
@@ -51,53 +51,53 @@ EXT_FUNCTION(torch, _sharded_classes, "(tensor: type, parameter: type) -> None",
   return ext_none_unless(!spec_word && !(spec_word = PyUnicode_InternFromString("_spec")));
 }
 
-// ---- ops that work on parts as they do on the whole
+// ---- ops that can be computed on shards
 
-// Not pointwise, but of each element apart, or of no element.
-static const char *const of_parts[] = {"clone",
-                                       "detach",
-                                       "detach_",
-                                       "to",
-                                       "cpu",
-                                       "cuda",
-                                       "float",
-                                       "double",
-                                       "half",
-                                       "bfloat16",
-                                       "type",
-                                       "type_as",
-                                       "contiguous",
-                                       "zero_",
-                                       "fill_",
-                                       "copy_",
-                                       "zeros_like",
-                                       "ones_like",
-                                       "empty_like",
-                                       "full_like",
-                                       "dim",
-                                       "ndimension",
-                                       "is_contiguous",
-                                       "is_floating_point",
-                                       "is_complex",
-                                       "is_signed",
-                                       "element_size",
-                                       "data_ptr",
-                                       "get_device",
-                                       "storage",
-                                       "untyped_storage",
-                                       "requires_grad_",
-                                       "pin_memory",
-                                       "is_pinned",
-                                       "record_stream",
-                                       "register_hook",
-                                       "nan_to_num",
-                                       "retain_grad",
-                                       "__deepcopy__",
-                                       "register_post_accumulate_grad_hook",
-                                       "backward",
-                                       "is_inference",
-                                       "is_same_size",
-                                       "_make_subclass"};
+// Ops that are not pointwise but act on each element separately, or on none.
+static const char *const shard_ops[] = {"clone",
+                                        "detach",
+                                        "detach_",
+                                        "to",
+                                        "cpu",
+                                        "cuda",
+                                        "float",
+                                        "double",
+                                        "half",
+                                        "bfloat16",
+                                        "type",
+                                        "type_as",
+                                        "contiguous",
+                                        "zero_",
+                                        "fill_",
+                                        "copy_",
+                                        "zeros_like",
+                                        "ones_like",
+                                        "empty_like",
+                                        "full_like",
+                                        "dim",
+                                        "ndimension",
+                                        "is_contiguous",
+                                        "is_floating_point",
+                                        "is_complex",
+                                        "is_signed",
+                                        "element_size",
+                                        "data_ptr",
+                                        "get_device",
+                                        "storage",
+                                        "untyped_storage",
+                                        "requires_grad_",
+                                        "pin_memory",
+                                        "is_pinned",
+                                        "record_stream",
+                                        "register_hook",
+                                        "nan_to_num",
+                                        "retain_grad",
+                                        "__deepcopy__",
+                                        "register_post_accumulate_grad_hook",
+                                        "backward",
+                                        "is_inference",
+                                        "is_same_size",
+                                        "_make_subclass"};
 
 static bool is_pointwise(const char *name) {
   char bare[64];
@@ -123,46 +123,50 @@ static bool is_in(const char *name, const char *const *list, int count) {
     if (!strcmp(name, list[i])) return true;
   return false;
 }
-// Of what is still to be reduced only what does nothing with the numbers, or leaves none.
-static bool is_of_parts(const char *name, bool partial) {
+// For partial tensors: only ops that do not depend on the values.
+static bool is_shard_op(const char *name, bool partial) {
   static const char *const numbers[] = {"fill_", "copy_", "ones_like", "full_like", "nan_to_num"};
   if (partial && is_in(name, numbers, EXT_LENGTH(numbers))) return false;
-  return is_in(name, of_parts, EXT_LENGTH(of_parts)) || (!partial && is_pointwise(name));
+  return is_in(name, shard_ops, EXT_LENGTH(shard_ops)) || (!partial && is_pointwise(name));
 }
 
-// ---- what a DTensor says of itself
+// ---- attributes of a DTensor
 
 typedef struct sharded_object {
   PyObject_HEAD
 } sharded_object;
-EXT_TYPE(sharded, "torch.distributed.tensor._Sharded", "_Sharded", sharded_object, EXT_OPEN,
-         "What a DTensor has beside Tensor.");
+EXT_TYPE(sharded, "torch.distributed.tensor._Sharded", "_Sharded", sharded_object, EXT_BASETYPE,
+         "Base of DTensor, next to Tensor.");
 
 // New reference.
-static PyObject *of_spec(PyObject *self, int i) {
+static PyObject *spec_entry(PyObject *self, int i) {
   EXT_OWNED *spec = PyObject_GetAttr(self, spec_word);
   if (spec && PyTuple_Check(spec) && PyTuple_GET_SIZE(spec) > EXT_SPEC_COMM)
     return Py_NewRef(PyTuple_GET_ITEM(spec, i));
-  if (spec) PyErr_SetString(PyExc_RuntimeError, "a DTensor without a mesh: it was not made by one");
+  if (spec)
+    PyErr_SetString(PyExc_RuntimeError,
+                    "the DTensor has no mesh: it was not created by a DTensor function");
   return NULL;
 }
-EXT_GET(sharded, device_mesh, "Any", of_spec(self, EXT_SPEC_MESH), "The mesh of the ranks.");
-EXT_GET(sharded, placements, "tuple[Any, ...]", of_spec(self, EXT_SPEC_PLACEMENTS),
-        "How it lies on the ranks.");
-EXT_GET(sharded, shape, "Size", of_spec(self, EXT_SPEC_SHAPE), "The sizes of the whole.");
-EXT_GET(sharded, _comm, "Any", of_spec(self, EXT_SPEC_COMM), "The communicator, or None.");
+EXT_GET(sharded, device_mesh, "Any", spec_entry(self, EXT_SPEC_MESH),
+        "The DeviceMesh of the DTensor.");
+EXT_GET(sharded, placements, "tuple[Any, ...]", spec_entry(self, EXT_SPEC_PLACEMENTS),
+        "The placements on each mesh dimension.");
+EXT_GET(sharded, shape, "Size", spec_entry(self, EXT_SPEC_SHAPE), "The size of the full tensor.");
+EXT_GET(sharded, _comm, "Any", spec_entry(self, EXT_SPEC_COMM), "The communicator, or None.");
 
-// A number of each dimension, by `dim` one of them.
-static PyObject *one_of(PyObject *numbers_take, PyObject *dim) {
+// All items, or that of a dimension if given.
+static PyObject *item_of_dim(PyObject *numbers_take, PyObject *dim) {
   EXT_OWNED *numbers = numbers_take;
   return !numbers || ext_is_none(dim) ? ext_moved(&numbers) : PyObject_GetItem(numbers, dim);
 }
-EXT_METHOD(sharded, size, "(dim: int | None = None) -> Size | int", "The sizes of the whole.") {
+EXT_METHOD(sharded, size, "(dim: int | None = None) -> Size | int",
+           "Returns the size of the full tensor.") {
   PyObject *dim;
   EXT_BIND(dim);
-  return one_of(of_spec(self, EXT_SPEC_SHAPE), dim);
+  return item_of_dim(spec_entry(self, EXT_SPEC_SHAPE), dim);
 }
-// Of dimensions from one on.
+// Product of the sizes from a dimension on.
 static int64_t product(PyObject *shape, Py_ssize_t from) {
   int64_t n = 1;
   for (Py_ssize_t d = from; d < PyTuple_GET_SIZE(shape); d++)
@@ -170,87 +174,90 @@ static int64_t product(PyObject *shape, Py_ssize_t from) {
   return n;
 }
 EXT_METHOD(sharded, stride, "(dim: int | None = None) -> tuple[int, ...] | int",
-           "The strides of the whole, which is row-major.") {
+           "Returns the strides of the full tensor, which is row-major.") {
   PyObject *dim;
   int64_t strides[PX_MAX_DIMS];
   EXT_BIND(dim);
-  EXT_OWNED *shape = of_spec(self, EXT_SPEC_SHAPE);
+  EXT_OWNED *shape = spec_entry(self, EXT_SPEC_SHAPE);
   if (!shape) return NULL;
   int n = (int)PyTuple_GET_SIZE(shape);
   for (int d = 0; d < n; d++) strides[d] = product(shape, d + 1);
-  return one_of(ext_tuple(n, strides, 1), dim);
+  return item_of_dim(ext_tuple(n, strides, 1), dim);
 }
 static PyObject *count(PyObject *self) {
-  EXT_OWNED *shape = of_spec(self, EXT_SPEC_SHAPE);
+  EXT_OWNED *shape = spec_entry(self, EXT_SPEC_SHAPE);
   return shape ? PyLong_FromLongLong(product(shape, 0)) : NULL;
 }
-EXT_GIVES(sharded, numel, "int", count(self), "How many elements the whole has.");
-EXT_GIVES(sharded, nelement, "int", count(self), "How many elements the whole has.");
-EXT_METHOD0(sharded, __len__, "int", "The rows of the whole.") {
-  EXT_OWNED *shape = of_spec(self, EXT_SPEC_SHAPE);
+EXT_RETURNS(sharded, numel, "int", count(self),
+            "Returns the number of elements of the full tensor.");
+EXT_RETURNS(sharded, nelement, "int", count(self),
+            "Returns the number of elements of the full tensor.");
+EXT_METHOD0(sharded, __len__, "int", "Returns the first size of the full tensor.") {
+  EXT_OWNED *shape = spec_entry(self, EXT_SPEC_SHAPE);
   if (shape && !PyTuple_GET_SIZE(shape)) EXT_FAIL(PyExc_TypeError, "len() of a 0-d tensor");
   return shape ? Py_NewRef(PyTuple_GET_ITEM(shape, 0)) : NULL;
 }
 
-// ---- part and whole
+// ---- shard and full tensor
 
-static PyObject *part_of(PyObject *self) { return ext_as_class(self, ext_TensorType, false); }
+static PyObject *local_tensor(PyObject *self) { return ext_as_class(self, ext_TensorType, false); }
 
-static PyObject *whole_of(PyObject *self) {
-  ext_placed of;
-  px_tensor *whole;
-  EXT_OWNED *spec = ext_placed_of(&of, self);
+static PyObject *full_tensor_of(PyObject *self) {
+  ext_dtensor_spec of;
+  px_tensor *full;
+  EXT_OWNED *spec = ext_spec_of(&of, self);
   if (!spec) return NULL;
-  if (ext_placed_is_whole(&of)) return part_of(self);
-  EXT_WAIT(ext_placed_whole(&whole, &of, ext_tensor(self)));
-  return ext_wrap(whole);
+  if (ext_spec_is_replicated(&of)) return local_tensor(self);
+  EXT_WAIT(ext_full_tensor(&full, &of, ext_tensor(self)));
+  return ext_wrap(full);
 }
-static int refuse(PyObject *grad_placements) {
+static int fail_grad_placements(PyObject *grad_placements) {
   if (ext_is_none(grad_placements)) return 0;
   EXT_FAIL_INT(PyExc_NotImplementedError, "grad_placements= is not implemented in Phlox");
 }
 EXT_METHOD(sharded, to_local, "(*, grad_placements: Any | None = None) -> Tensor",
-           "This rank's part, over the same memory.") {
+           "Returns the local tensor of this DTensor, sharing its memory.") {
   PyObject *grad_placements;
   EXT_BIND(grad_placements);
-  return refuse(grad_placements) < 0 ? NULL : part_of(self);
+  return fail_grad_placements(grad_placements) < 0 ? NULL : local_tensor(self);
 }
 EXT_METHOD(sharded, full_tensor, "(*, grad_placements: Any | None = None) -> Tensor",
-           "The whole; all ranks call it.") {
+           "Returns the full tensor. Called by all ranks.") {
   PyObject *grad_placements;
   EXT_BIND(grad_placements);
-  return refuse(grad_placements) < 0 ? NULL : whole_of(self);
+  return fail_grad_placements(grad_placements) < 0 ? NULL : full_tensor_of(self);
 }
-static PyObject *bare_part(PyObject *self) {
+static PyObject *detached_shard(PyObject *self) {
   px_tensor *bare;
   return ext_result(px_tensor_detach(&bare, ext_tensor(self)), &bare);
 }
-EXT_GET(sharded, _local_tensor, "Tensor", bare_part(self), "This rank's part, without history.");
+EXT_GET(sharded, _local_tensor, "Tensor", detached_shard(self),
+        "Returns this rank's shard without history.");
 
-// A DTensor over a part, with its history.
-static PyObject *over(PyObject *part, PyObject *spec) {
+// A DTensor over a shard, with its history.
+static PyObject *wrap_shard(PyObject *part, PyObject *spec) {
   EXT_OWNED *made = ext_as_class(part, tensor_class, false);
   return made && PyObject_SetAttr(made, spec_word, spec) == 0 ? ext_moved(&made) : NULL;
 }
 EXT_FUNCTION(torch, _sharded_over, "(part: Tensor, spec: tuple) -> Tensor",
-             "A DTensor over this rank's part.") {
+             "Returns a DTensor over this rank's shard.") {
   EXT_ARGS(PyObject *, part, spec);
-  return ext_need_tensor(part, "DTensor", "part") ? over(part, spec) : NULL;
+  return ext_need_tensor(part, "DTensor", "part") ? wrap_shard(part, spec) : NULL;
 }
 
-// The gradient as an object of the class: made once.
+// The gradient as an object of the class, created once.
 static PyObject *gradient(PyObject *self) {
   px_tensor *grad = px_tensor_grad(ext_tensor(self));
-  EXT_OWNED *object = grad ? ext_wrap_beside(self, grad) : Py_NewRef(Py_None);
+  EXT_OWNED *object = grad ? ext_wrap_like(self, grad) : Py_NewRef(Py_None);
   if (!object || object == Py_None || ext_is_sharded(object)) return ext_moved(&object);
-  EXT_OWNED *bare = bare_part(object);
+  EXT_OWNED *bare = detached_shard(object);
   EXT_OWNED *spec = bare ? PyObject_GetAttr(self, spec_word) : NULL;
-  EXT_OWNED *made = spec ? over(bare, spec) : NULL;
+  EXT_OWNED *made = spec ? wrap_shard(bare, spec) : NULL;
   if (!made) return NULL;
   EXT_TRY(px_tensor_set_grad(ext_tensor(self), ext_tensor(made)));
   return ext_moved(&made);
 }
-EXT_GETTER_AND_SETTER(sharded, grad, "Tensor | None", "The gradient, sharded likewise.") {
+EXT_GETTER_AND_SETTER(sharded, grad, "Tensor | None", "The gradient, with the same sharding.") {
   return gradient(self);
 }
 EXT_SETTER(sharded, grad) {
@@ -263,29 +270,31 @@ EXT_SETTER(sharded, grad) {
 }
 
 static PyObject *text_of(PyObject *self) {
-  EXT_OWNED *part = bare_part(self);
-  EXT_OWNED *mesh = part ? of_spec(self, EXT_SPEC_MESH) : NULL;
-  EXT_OWNED *placements = mesh ? of_spec(self, EXT_SPEC_PLACEMENTS) : NULL;
+  EXT_OWNED *part = detached_shard(self);
+  EXT_OWNED *mesh = part ? spec_entry(self, EXT_SPEC_MESH) : NULL;
+  EXT_OWNED *placements = mesh ? spec_entry(self, EXT_SPEC_PLACEMENTS) : NULL;
   return placements
              ? PyUnicode_FromFormat("DTensor(local_tensor=%S, device_mesh=%S, placements=%S)", part,
                                     mesh, placements)
              : NULL;
 }
-EXT_GIVES(sharded, __repr__, "str", text_of(self), "The part, the mesh and the placements.");
-EXT_METHOD(sharded, __reduce_ex__, "(protocol: int) -> tuple", "Refuses: a mesh is no data.") {
+EXT_RETURNS(sharded, __repr__, "str", text_of(self),
+            "Returns a text with shard, mesh and placements.");
+EXT_METHOD(sharded, __reduce_ex__, "(protocol: int) -> tuple",
+           "Raises: a mesh cannot be pickled.") {
   EXT_FAIL(PyExc_NotImplementedError,
-           "a DTensor is not pickled by Phlox: save its full_tensor(), or use "
+           "pickling a DTensor is not implemented in Phlox: save its full_tensor(), or use "
            "torch.distributed.checkpoint");
 }
 
 // ---- calls
 
-typedef struct called {
+typedef struct op_call {
   PyObject *func, *args, *kwargs;
-  PyObject *tensors;  // all among the arguments: a list
+  PyObject *tensors;  // all tensors in the arguments: a list
   PyObject *spec;     // of the first sharded one
   const char *name;
-} called;
+} op_call;
 
 static const char *name_of(PyObject *func, PyObject **keep) {
   *keep = PyObject_GetAttrString(func, "__name__");
@@ -294,7 +303,7 @@ static const char *name_of(PyObject *func, PyObject **keep) {
   return name ? name : (PyErr_Clear(), "");
 }
 
-static int find_spec(called *c) {
+static int find_spec(op_call *c) {
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(c->tensors) && !c->spec; i++) {
     PyObject *one = PyList_GET_ITEM(c->tensors, i);
     if (ext_is_sharded(one) && !(c->spec = PyObject_GetAttr(one, spec_word))) return -1;
@@ -302,8 +311,8 @@ static int find_spec(called *c) {
   return 0;
 }
 
-// Whether all sharded arguments lie alike, and the others, if any, are numbers: 1, 0 or -1.
-static int fit(const called *c) {
+// 1 if all sharded arguments have the same spec and others are numbers, else 0; -1 on error.
+static int same_spec(const op_call *c) {
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(c->tensors); i++) {
     PyObject *one = PyList_GET_ITEM(c->tensors, i);
     if (!ext_is_sharded(one) && px_tensor_ndim(ext_tensor(one))) return 0;
@@ -314,33 +323,33 @@ static int fit(const called *c) {
   return 1;
 }
 
-// A result of the size of a part is a part.
-static PyObject *part_again(PyObject *result, void *context) {
-  const called *c = context;
+// Wraps a result of a shard's size as a shard.
+static PyObject *rewrap_shard(PyObject *result, void *context) {
+  const op_call *c = context;
   px_tensor *t = ext_tensor(result);
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(c->tensors) && !ext_is_sharded(result); i++) {
     PyObject *one = PyList_GET_ITEM(c->tensors, i);
     if (ext_is_sharded(one) &&
         px_tensor_has_sizes(t, px_tensor_ndim(ext_tensor(one)), px_tensor_sizes(ext_tensor(one))))
-      return over(result, c->spec);
+      return wrap_shard(result, c->spec);
   }
   return Py_NewRef(result);
 }
 
-static PyObject *call_on_parts(called *c) {
+static PyObject *call_on_shards(op_call *c) {
   ext_overrides_off(1, 0);
   EXT_OWNED *result = ext_apply(c->func, c->args, c->kwargs);
   ext_overrides_off(-1, 0);
-  return result ? ext_map_tensors(result, part_again, c) : NULL;
+  return result ? ext_map_tensors(result, rewrap_shard, c) : NULL;
 }
 
-static PyObject *to_whole(PyObject *tensor, void *context) {
-  return ext_is_sharded(tensor) ? whole_of(tensor) : Py_NewRef(tensor);
+static PyObject *gather_full(PyObject *tensor, void *context) {
+  return ext_is_sharded(tensor) ? full_tensor_of(tensor) : Py_NewRef(tensor);
 }
 
-// What each rank has computed of whole tensors, it has whole.
-static PyObject *replicated(PyObject *result, void *context) {
-  const called *c = context;
+// Wraps a result computed from full tensors on each rank as replicated.
+static PyObject *wrap_replicated(PyObject *result, void *context) {
+  const op_call *c = context;
   EXT_OWNED *replicate = ext_call_from("phlox.distributed._placements", "Replicate", "()");
   EXT_OWNED *one = replicate ? PyTuple_Pack(1, replicate) : NULL;
   PyObject *mesh = PyTuple_GET_ITEM(c->spec, EXT_SPEC_MESH);
@@ -348,37 +357,37 @@ static PyObject *replicated(PyObject *result, void *context) {
   EXT_OWNED *each = one ? PySequence_Repeat(one, PyObject_Length(before)) : NULL;
   EXT_OWNED *shape = each ? PyObject_GetAttrString(result, "shape") : NULL;
   EXT_OWNED *spec = shape ? PyTuple_Pack(4, mesh, each, shape, Py_None) : NULL;
-  return spec ? over(result, spec) : NULL;
+  return spec ? wrap_shard(result, spec) : NULL;
 }
 
-// This rank's part of a whole tensor, which was changed in place, goes back.
-static PyObject *put_back(const called *c, PyObject *whole) {
+// Copies this rank's shard of a full tensor modified in-place back.
+static PyObject *store_shard(const op_call *c, PyObject *full) {
   PyObject *self = PyTuple_GET_ITEM(c->args, 0);
-  ext_placed of;
+  ext_dtensor_spec of;
   PX_SCOPED(px_tensor) mine = NULL;
   PX_SCOPED(px_tensor) part = NULL;
-  EXT_OWNED *spec = ext_placed_of(&of, self);
+  EXT_OWNED *spec = ext_spec_of(&of, self);
   if (!spec) return NULL;
-  if (ext_placed_is_whole(&of)) return Py_NewRef(self);
-  EXT_TRY(px_layout_extract(&mine, &of.layout, ext_tensor(whole)));
+  if (ext_spec_is_replicated(&of)) return Py_NewRef(self);
+  EXT_TRY(px_layout_extract(&mine, &of.layout, ext_tensor(full)));
   EXT_TRY(px_tensor_detach(&part, ext_tensor(self)));
   EXT_TRY(px_copy_(part, mine, false));
   return Py_NewRef(self);
 }
 
-static bool is_in_place(const called *c) {
+static bool is_in_place(const op_call *c) {
   size_t n = strlen(c->name);
   if (!strcmp(c->name, "__setitem__")) return true;
   return n > 1 && c->name[n - 1] == '_' && c->name[n - 2] != '_' && PyTuple_GET_SIZE(c->args) &&
          ext_is_sharded(PyTuple_GET_ITEM(c->args, 0));
 }
 
-// What is to be reduced is no place to put a whole tensor.
-static int refuse_partial(const called *c) {
-  ext_placed of;
+// Rejects in-place ops on partial tensors: a full result cannot be stored in them.
+static int check_not_partial(const op_call *c) {
+  ext_dtensor_spec of;
   if (!ext_is_sharded(PyTuple_GET_ITEM(c->args, 0))) return 0;
-  EXT_OWNED *spec = ext_placed_of(&of, PyTuple_GET_ITEM(c->args, 0));
-  if (!spec || !ext_placed_is_partial(&of)) return spec ? 0 : -1;
+  EXT_OWNED *spec = ext_spec_of(&of, PyTuple_GET_ITEM(c->args, 0));
+  if (!spec || !ext_spec_is_partial(&of)) return spec ? 0 : -1;
   EXT_FAIL_INT(
       PyExc_RuntimeError,
       "%s: in-place operations that require placement changes are not supported. The input "
@@ -387,22 +396,22 @@ static int refuse_partial(const called *c) {
       c->name, PyTuple_GET_ITEM(spec, EXT_SPEC_PLACEMENTS));
 }
 
-static PyObject *call_on_wholes(called *c) {
-  if (is_in_place(c) && refuse_partial(c) < 0) return NULL;
-  EXT_OWNED *args = ext_map_tensors(c->args, to_whole, NULL);
-  EXT_OWNED *kwargs = args ? ext_map_tensors(c->kwargs, to_whole, NULL) : NULL;
+static PyObject *call_on_full(op_call *c) {
+  if (is_in_place(c) && check_not_partial(c) < 0) return NULL;
+  EXT_OWNED *args = ext_map_tensors(c->args, gather_full, NULL);
+  EXT_OWNED *kwargs = args ? ext_map_tensors(c->kwargs, gather_full, NULL) : NULL;
   EXT_OWNED *result = kwargs ? ext_apply(c->func, args, kwargs) : NULL;
   if (!result) return NULL;
-  if (is_in_place(c)) return put_back(c, PyTuple_GET_ITEM(args, 0));
-  return ext_map_tensors(result, replicated, c);
+  if (is_in_place(c)) return store_shard(c, PyTuple_GET_ITEM(args, 0));
+  return ext_map_tensors(result, wrap_replicated, c);
 }
 
-static PyObject *answer(called *c) {
-  ext_placed of;
-  if (ext_take_placed(&of, c->spec) < 0) return NULL;
+static PyObject *dispatch(op_call *c) {
+  ext_dtensor_spec of;
+  if (ext_read_spec(&of, c->spec) < 0) return NULL;
   bool attribute = !strcmp(c->name, "__get__") || !strcmp(c->name, "__set__");
-  int fits = attribute || is_of_parts(c->name, ext_placed_is_partial(&of)) ? fit(c) : 0;
-  if (fits) return fits < 0 ? NULL : call_on_parts(c);
+  int fits = attribute || is_shard_op(c->name, ext_spec_is_partial(&of)) ? same_spec(c) : 0;
+  if (fits) return fits < 0 ? NULL : call_on_shards(c);
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(c->tensors); i++) {
     PyObject *one = PyList_GET_ITEM(c->tensors, i);
     if (!ext_is_sharded(one) && px_tensor_ndim(ext_tensor(one)))
@@ -411,59 +420,59 @@ static PyObject *answer(called *c) {
                "DTensor before calling distributed operators!",
                c->name);
   }
-  return call_on_wholes(c);
+  return call_on_full(c);
 }
 
 EXT_CLASS_METHOD(sharded, __torch_function__,
                  "(func: Callable, types: Sequence[type], args: tuple = (), kwargs: dict | None = "
                  "None) -> object",
-                 "Calls ops of single elements with the parts, and others with the wholes, which "
-                 "all ranks gather.") {
+                 "Computes elementwise ops on shards, and others on full tensors gathered by all "
+                 "ranks.") {
   PyObject *func, *types, *args_, *kwargs;
   EXT_BIND(func, types, args_, kwargs);
   EXT_OWNED *none = PyTuple_New(0);
   EXT_OWNED *empty = PyDict_New();
   if (!none || !empty) return NULL;
-  called c = {.func = func, .args = args_ ? args_ : none};
+  op_call c = {.func = func, .args = args_ ? args_ : none};
   c.kwargs = ext_is_none(kwargs) ? empty : kwargs;
   EXT_OWNED *both = PyTuple_Pack(2, c.args, c.kwargs);
-  EXT_OWNED *tensors = both ? ext_tensors_within(both) : NULL;
+  EXT_OWNED *tensors = both ? ext_collect_tensors(both) : NULL;
   EXT_OWNED *name = NULL;
   c.name = name_of(func, &name);
   if (!(c.tensors = tensors) || find_spec(&c) < 0) return NULL;
   EXT_OWNED *spec = c.spec;
   if (!spec) return Py_NewRef(Py_NotImplemented);
-  return answer(&c);
+  return dispatch(&c);
 }
 
-// ---- norms of which each rank knows a part
+// ---- norms over ranks
 
-// Sorts the items of a sequence, or their gradients, into parts and others.
-typedef struct kinds {
+// Items of a sequence, or their gradients, sorted into shards and others.
+typedef struct norm_items {
   px_tensor **parts, **own;
   int64_t part_count, own_count;
-  PyObject *wholes;  // keeps those of parts along several dimensions, and of summands
-  PyObject *like;    // the first sharded one; borrowed
+  PyObject *full_tensors;  // owns full tensors of items sharded along several dimensions or partial
+  PyObject *like;          // the first sharded item; borrowed
   PyObject *comm;
-} kinds;
+} norm_items;
 
-// What does not lie along one dimension of its mesh alone is taken whole.
-static int whole_for(kinds *k, PyObject *object, px_tensor **value) {
-  ext_placed of;
-  px_tensor *whole;
-  EXT_OWNED *spec = ext_placed_of(&of, object);
-  if (!spec || ext_placed_is_whole(&of)) return spec ? 0 : -1;
-  EXT_TRY_INT(EXT_NOGIL(ext_placed_whole(&whole, &of, *value)));
-  EXT_OWNED *keeps = ext_wrap(whole);
+// Gathers the full tensor unless it is sharded along exactly one mesh dimension.
+static int replace_by_full(norm_items *k, PyObject *object, px_tensor **value) {
+  ext_dtensor_spec of;
+  px_tensor *full;
+  EXT_OWNED *spec = ext_spec_of(&of, object);
+  if (!spec || ext_spec_is_replicated(&of)) return spec ? 0 : -1;
+  EXT_TRY_INT(EXT_NOGIL(ext_full_tensor(&full, &of, *value)));
+  EXT_OWNED *keeps = ext_wrap(full);
   *value = keeps ? ext_tensor(keeps) : NULL;
-  return keeps ? PyList_Append(k->wholes, keeps) : -1;
+  return keeps ? PyList_Append(k->full_tensors, keeps) : -1;
 }
 
-static int sort_one(kinds *k, PyObject *object, px_tensor *value) {
+static int sort_one(norm_items *k, PyObject *object, px_tensor *value) {
   EXT_OWNED *comm = ext_is_sharded(object) ? PyObject_GetAttrString(object, "_comm") : NULL;
   if (PyErr_Occurred()) return -1;
   bool part = comm && comm != Py_None;
-  if (comm && !part && whole_for(k, object, &value) < 0) return -1;
+  if (comm && !part && replace_by_full(k, object, &value) < 0) return -1;
   if (part && !k->like) k->like = object, k->comm = Py_NewRef(comm);
   if (part && ext_comm(comm) != ext_comm(k->comm))
     EXT_FAIL_INT(PyExc_NotImplementedError,
@@ -476,7 +485,7 @@ static int sort_one(kinds *k, PyObject *object, px_tensor *value) {
   return 0;
 }
 
-static int sort(kinds *k, const ext_tensors *g, bool gradients) {
+static int sort(norm_items *k, const ext_tensors *g, bool gradients) {
   for (Py_ssize_t i = 0; i < g->count; i++) {
     px_tensor *value = gradients ? px_tensor_grad(g->items[i]) : g->items[i];
     if (value && sort_one(k, px_tensor_user(g->items[i]), value) < 0) return -1;
@@ -508,9 +517,9 @@ int ext_sharded_norm(px_tensor **out, const ext_tensors *g, bool gradients, doub
                      bool error_if_nonfinite) {
   *out = NULL;
   if (!any_sharded(g)) return 0;
-  EXT_OWNED *wholes = PyList_New(0);
-  kinds k = {.wholes = wholes};
-  if (!wholes) return -1;
+  EXT_OWNED *full_tensors = PyList_New(0);
+  norm_items k = {.full_tensors = full_tensors};
+  if (!full_tensors) return -1;
   k.parts = PyMem_Calloc(2 * (size_t)g->count, sizeof *k.parts);
   if (!k.parts) return PyErr_NoMemory(), -1;
   k.own = k.parts + g->count;
@@ -528,8 +537,8 @@ int ext_sharded_norm(px_tensor **out, const ext_tensors *g, bool gradients, doub
   return bad;
 }
 
-// Gives all ranks that have parts of a tensor the greatest of their numbers, in place.
-static px_status greatest_of_all(const ext_placed *of, px_tensor *number) {
+// Replaces a number by its maximum over all ranks with shards of a tensor.
+static px_status max_over_ranks(const ext_dtensor_spec *of, px_tensor *number) {
   for (int m = 0; m < px_mesh_ndim(of->layout.mesh); m++)
     if (of->placements[m].kind != PX_PLACEMENT_REPLICATE)
       PX_TRY(px_shard_max(px_mesh_comm(of->layout.mesh, m), number));
@@ -537,20 +546,20 @@ static px_status greatest_of_all(const ext_placed *of, px_tensor *number) {
 }
 
 int ext_sharded_found(PyObject *grads, PyObject *found) {
-  EXT_OWNED *before = NULL;  // the mesh and placements of the last one
+  EXT_OWNED *before = NULL;  // mesh and placements of the previous gradient
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(grads); i++) {
     PyObject *grad = PyList_GET_ITEM(grads, i);
-    ext_placed of;
+    ext_dtensor_spec of;
     if (!ext_is_sharded(grad)) continue;
-    EXT_OWNED *spec = ext_placed_of(&of, grad);
+    EXT_OWNED *spec = ext_spec_of(&of, grad);
     EXT_OWNED *place = spec ? PyTuple_GetSlice(spec, 0, EXT_SPEC_SHAPE) : NULL;
     EXT_OWNED *device = place ? ext_device(px_tensor_device(ext_tensor(grad))) : NULL;
     int again = device && before ? PyObject_RichCompareBool(place, before, Py_EQ) : 0;
     if (!device || again < 0) return -1;
-    if (again || ext_placed_is_whole(&of)) continue;
+    if (again || ext_spec_is_replicated(&of)) continue;
     PyObject *number = PyDict_GetItemWithError(found, device);
     if (!number) return -1;
-    EXT_TRY_INT(EXT_NOGIL(greatest_of_all(&of, ext_tensor(number))));
+    EXT_TRY_INT(EXT_NOGIL(max_over_ranks(&of, ext_tensor(number))));
     Py_XSETREF(before, Py_NewRef(place));
   }
   return 0;
@@ -564,9 +573,9 @@ static px_status put_detached(const char *name, const px_module_entry *entry, px
   PyObject *object = saved ? ext_wrap_borrowed(entry->tensor) : NULL;
   EXT_OWNED *owned = object;
   EXT_OWNED *key = ext_is_sharded(object) ? PyUnicode_FromString(name) : NULL;
-  if (!key) return PyErr_Occurred() ? ext_foreign() : PX_OK;
+  if (!key) return PyErr_Occurred() ? ext_error_from_python() : PX_OK;
   EXT_OWNED *value = PyObject_CallMethod(object, "detach", NULL);
-  return value && PyObject_SetItem(dict, key, value) == 0 ? PX_OK : ext_foreign();
+  return value && PyObject_SetItem(dict, key, value) == 0 ? PX_OK : ext_error_from_python();
 }
 
 px_status ext_sharded_state(PyObject *dict, px_module *module, const char *prefix) {

@@ -27,13 +27,13 @@ EXT_NEW(future, "(*, devices: Sequence[Device] | None = None)") {
              "torch.futures.Future(devices=) is not implemented in Phlox");
   return ext_new(type);
 }
-EXT_TYPE(future, "torch.futures.Future", "futures.Future", future_object, EXT_OPEN | EXT_CYCLES,
+EXT_TYPE(future, "torch.futures.Future", "futures.Future", future_object, EXT_BASETYPE | EXT_GC,
          "A value that is to come.\n\n"
          ">>> future = torch.futures.Future()\n"
          ">>> double = future.then(lambda future: 2 * future.value())\n"
          ">>> future.set_result(21); double.wait()\n"
          "42\n",
-         EXT_LIFE(future), .tp_new = future_new);
+         EXT_LIFETIME_SLOTS(future), .tp_new = future_new);
 
 // ---- when it is done
 
@@ -78,7 +78,7 @@ PyObject *ext_future_new(void) { return ext_new(&future_type); }
 int ext_future_complete(PyObject *future, PyObject *value, bool failed) {
   return complete(future, value, failed);
 }
-void ext_future_behind(PyObject *future, px_event *event_take, px_device device) {
+void ext_future_set_event(PyObject *future, px_event *event_take, px_device device) {
   px_release(future_of(future)->behind);
   future_of(future)->behind = event_take;
   future_of(future)->device = device;
@@ -92,7 +92,8 @@ static PyObject *outcome(const future_object *self) {
   return NULL;
 }
 
-EXT_GIVES(future, done, "bool", (bool)(future_of(self)->value != NULL), "Whether it has a value.");
+EXT_RETURNS(future, done, "bool", (bool)(future_of(self)->value != NULL),
+            "Whether it has a value.");
 EXT_METHOD0(future, value, "Any", "The value of a future that is done; RuntimeError of another.") {
   if (future_of(self)->value) return outcome(future_of(self));
   EXT_FAIL(PyExc_RuntimeError, "the Future is not completed: wait() waits for it");
@@ -158,7 +159,7 @@ static PyObject *call_on_stream(PyObject *child, PyObject *callback, PyObject *p
   EXT_TRY(px_stream_set_current(before));
   if (!result) return NULL;
   EXT_TRY(px_event_record(event, stream));
-  ext_future_behind(child, PX_MOVE(event), device);
+  ext_future_set_event(child, PX_MOVE(event), device);
   return ext_moved(&result);
 }
 

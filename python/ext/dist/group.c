@@ -1,40 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
-// torch.distributed's process groups: who is in them, which there are, and the group of all. What
-// they do together is in collectives.c.
+// Process groups of torch.distributed: membership, registry and the default group. Their
+// collectives are in collectives.c.
 #include "dist/group.h"
 
 EXT_MODULE(dist, "distributed",
-           "Processes that work together: groups of ranks and their collectives, over Gloo on the "
-           "CPU, and on simulated devices as NCCL orders them.");
+           "Distributed training: process groups and their collectives, over Gloo on the CPU, and "
+           "on simulated devices with NCCL's ordering.");
 
-// Guarded by the GIL. What programs have made stays until they destroy it. The ranks of a simulated
-// cluster have theirs each.
-typedef struct world_of {
+// The default group and all user-created groups, which live until they are destroyed. Guarded by
+// the GIL. Each rank of a simulated cluster has its own.
+typedef struct group_registry {
   PyObject *world, *made;
-} world_of;
-static world_of *here(void) {
-  enum { MOST = 64 };
-  static world_of worlds[MOST + 1];
+} group_registry;
+static group_registry *registry(void) {
+  enum { MAX_RANKS = 64 };
+  static group_registry worlds[MAX_RANKS + 1];
   int rank = px_cluster_rank();
-  return &worlds[rank < MOST ? rank + 1 : 0];
+  return &worlds[rank < MAX_RANKS ? rank + 1 : 0];
 }
 enum { NO_MEMBER = -100 };
 
-void ext_release_waiting(void *core_take) {
+void ext_release_nogil(void *core_take) {
   Py_BEGIN_ALLOW_THREADS;
   px_release(core_take);
   Py_END_ALLOW_THREADS;
 }
-static void leave(PyObject *self) { ext_release_waiting(G(self)->comm); }
-EXT_OWNS(group, EXT_ENDS(leave), EXT_OBJECT(group_object, backend), EXT_OBJECT(group_object, store),
-         EXT_OBJECT(group_object, ranks), EXT_OBJECT(group_object, name),
-         EXT_OBJECT(group_object, description), EXT_OBJECT(group_object, device),
-         EXT_OBJECT(group_object, numbers));
+static void group_release(PyObject *self) { ext_release_nogil(G(self)->comm); }
+EXT_OWNS(group, EXT_FINALIZER(group_release), EXT_OBJECT(group_object, backend),
+         EXT_OBJECT(group_object, store), EXT_OBJECT(group_object, ranks),
+         EXT_OBJECT(group_object, name), EXT_OBJECT(group_object, description),
+         EXT_OBJECT(group_object, device), EXT_OBJECT(group_object, numbers));
 
-static PyObject *keep(PyObject *group_take) {
+static PyObject *register_group(PyObject *group_take) {
   EXT_OWNED *group = group_take;
-  if (!group || (!here()->made && !(here()->made = PyDict_New())) ||
-      PyDict_SetItem(here()->made, group, Py_None) < 0)
+  if (!group || (!registry()->made && !(registry()->made = PyDict_New())) ||
+      PyDict_SetItem(registry()->made, group, Py_None) < 0)
     return NULL;
   return ext_moved(&group);
 }
@@ -42,14 +42,14 @@ static PyObject *keep(PyObject *group_take) {
 static PyObject *group_made(PyTypeObject *type, px_comm *comm_take, PyObject *backend,
                             PyObject *store, PyObject *ranks, PyObject *name,
                             PyObject *description) {
-  PyObject *self = ext_over(type, comm_take);
+  PyObject *self = ext_wrap_core(type, comm_take);
   if (!self) return NULL;
   G(self)->backend = Py_NewRef(backend);
   G(self)->store = Py_NewRef(store);
   G(self)->ranks = Py_NewRef(ranks);
   G(self)->name = Py_NewRef(name);
   G(self)->description = Py_NewRef(description);
-  return keep(self);
+  return register_group(self);
 }
 
 EXT_NEW(group,
@@ -66,20 +66,21 @@ EXT_NEW(group,
     if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "ProcessGroup: init_process_group");
     return NULL;
   }
-  px_comm_options options = {engine, shared, ext_narrow(rank), (int)PyTuple_GET_SIZE(all),
-                             milliseconds};
+  px_comm_options options = {engine, shared, ext_clamp_device_index(rank),
+                             (int)PyTuple_GET_SIZE(all), milliseconds};
   EXT_WAIT(px_comm_new(&comm, &options));
   return group_made(type, comm, backend, store, all, name, description ? description : name);
 }
 EXT_SHARED_TYPE(group, ext_group_type, "torch.distributed.ProcessGroup", "distributed.ProcessGroup",
-                group_object, EXT_OPEN,
-                "Some ranks, which call collectives together and in the same order.",
-                EXT_LIFE(group), .tp_new = group_new);
+                group_object, EXT_BASETYPE,
+                "A set of ranks that call collectives in the same order.",
+                EXT_LIFETIME_SLOTS(group), .tp_new = group_new);
 
-PyObject *ext_group_over(px_comm *comm_take, PyObject *like, PyObject *ranks_take,
-                         const char *description) {
+PyObject *ext_group_from_comm(px_comm *comm_take, PyObject *like, PyObject *ranks_take,
+                              const char *description) {
   EXT_OWNED *ranks = ranks_take, *text = PyUnicode_FromString(description);
-  EXT_OWNED *name = PyUnicode_FromFormat("%zd", here()->made ? PyDict_GET_SIZE(here()->made) : 0);
+  EXT_OWNED *name =
+      PyUnicode_FromFormat("%zd", registry()->made ? PyDict_GET_SIZE(registry()->made) : 0);
   if (ranks && text && name)
     return group_made(&ext_group_type, comm_take, G(like)->backend, G(like)->store, ranks, name,
                       text);
@@ -89,21 +90,23 @@ PyObject *ext_group_over(px_comm *comm_take, PyObject *like, PyObject *ranks_tak
 
 px_comm *ext_comm(PyObject *object) {
   if (object && PyObject_TypeCheck(object, &ext_group_type)) return G(object)->comm;
-  EXT_FAIL(PyExc_TypeError, "a process group is wanted, not %s",
+  EXT_FAIL(PyExc_TypeError, "expected a process group, got %s",
            object ? ext_type_name(object) : "None");
 }
 
-EXT_GIVES(group, rank, "int", px_comm_rank(G(self)->comm), "This process's rank in the group.");
-EXT_GIVES(group, size, "int", px_comm_size(G(self)->comm), "How many ranks the group has.");
-EXT_METHOD0(group, name, "str", "The name of the backend.") {
+EXT_RETURNS(group, rank, "int", px_comm_rank(G(self)->comm),
+            "Returns this process's rank in the group.");
+EXT_RETURNS(group, size, "int", px_comm_size(G(self)->comm),
+            "Returns the number of ranks in the group.");
+EXT_METHOD0(group, name, "str", "Returns the name of the backend.") {
   return PyObject_Str(G(self)->backend);
 }
-EXT_METHOD0(group, abort, "None", "Ends what is under way, here and at the other ranks.") {
+EXT_METHOD0(group, abort, "None", "Aborts pending collectives on all ranks.") {
   px_comm_abort(G(self)->comm);
   Py_RETURN_NONE;
 }
 EXT_METHOD(group, _monitored_barrier, "(timeout: Any | None, wait_all: bool) -> None",
-           "Waits for all ranks, or says which did not come.") {
+           "Waits for all ranks; fails listing missing ones.") {
   PyObject *timeout;
   bool wait_all;
   int64_t milliseconds;
@@ -112,17 +115,18 @@ EXT_METHOD(group, _monitored_barrier, "(timeout: Any | None, wait_all: bool) -> 
   EXT_WAIT(px_comm_monitored_barrier(G(self)->comm, milliseconds, wait_all));
   Py_RETURN_NONE;
 }
-EXT_GET(group, group_name, "str", Py_NewRef(G(self)->name), "A name that no other group has.");
-EXT_GET(group, group_desc, "str", Py_NewRef(G(self)->description), "What it is for.");
+EXT_GET(group, group_name, "str", Py_NewRef(G(self)->name), "The unique name of the group.");
+EXT_GET(group, group_desc, "str", Py_NewRef(G(self)->description), "The description of the group.");
 EXT_GET(group, _backend, "str", Py_NewRef(G(self)->backend), "The name of the backend.");
-EXT_GET(group, _store, "Any", Py_NewRef(G(self)->store), "The store by which its ranks met.");
-EXT_GET(group, _timeout, "Any", ext_delta(px_comm_timeout(G(self)->comm)),
-        "How long its calls take at most.");
-EXT_GETTER(group, _numbers, "dict[Any, int]", "How often groups of the same ranks were made.") {
+EXT_GET(group, _store, "Any", Py_NewRef(G(self)->store), "The store used for rendezvous.");
+EXT_GET(group, _timeout, "Any", ext_timedelta(px_comm_timeout(G(self)->comm)),
+        "The timeout of its calls.");
+EXT_GETTER(group, _numbers, "dict[Any, int]", "Numbers of groups created per set of ranks.") {
   if (!G(self)->numbers && !(G(self)->numbers = PyDict_New())) return NULL;
   return Py_NewRef(G(self)->numbers);
 }
-EXT_GETTER_AND_SETTER(group, bound_device_id, "Device | None", "The device it was bound to.") {
+EXT_GETTER_AND_SETTER(group, bound_device_id, "Device | None",
+                      "The device the group is bound to.") {
   return Py_NewRef(G(self)->device ? G(self)->device : Py_None);
 }
 EXT_SETTER(group, bound_device_id) {
@@ -130,23 +134,23 @@ EXT_SETTER(group, bound_device_id) {
   return 0;
 }
 
-// ---- which group is meant
+// ---- resolving group arguments
 
-bool ext_is_no_member(PyObject *group) {
+bool ext_is_non_member(PyObject *group) {
   return group && PyLong_Check(group) && PyLong_AsLong(group) == NO_MEMBER;
 }
 
 PyObject *ext_group(PyObject *given) {
   if (given && given != Py_None) return given;
-  if (here()->world) return here()->world;
+  if (registry()->world) return registry()->world;
   EXT_FAIL(PyExc_ValueError,
            "Default process group has not been initialized, please make sure to call "
            "init_process_group.");
 }
 
-PyObject *ext_own_group(PyObject *given) {
+PyObject *ext_member_group(PyObject *given) {
   PyObject *group = ext_group(given);
-  if (!group || ext_is_no_member(group) || !ext_comm(group)) return NULL;
+  if (!group || ext_is_non_member(group) || !ext_comm(group)) return NULL;
   return group;
 }
 
@@ -159,25 +163,25 @@ int ext_group_rank(PyObject *group, int64_t global_rank) {
 }
 
 EXT_FUNCTION(dist, _group, "(group: Any | None) -> Any",
-             "The group that is meant: for None, that of all.") {
+             "Resolves a group argument; None is the default group.") {
   EXT_ARGS(PyObject *, group);
   return Py_XNewRef(ext_group(group));
 }
-EXT_FUNCTION(dist, _set_world, "(group: Any | None) -> None", "Sets the group of all.") {
+EXT_FUNCTION(dist, _set_world, "(group: Any | None) -> None", "Sets the default group.") {
   EXT_ARGS(PyObject *, group);
-  Py_XSETREF(here()->world, group && group != Py_None ? Py_NewRef(group) : NULL);
+  Py_XSETREF(registry()->world, group && group != Py_None ? Py_NewRef(group) : NULL);
   Py_RETURN_NONE;
 }
-EXT_FUNCTION0(dist, _world, "Any", "The group of all, or None.") {
-  return Py_NewRef(here()->world ? here()->world : Py_None);
+EXT_FUNCTION0(dist, _world, "Any", "Returns the default group, or None.") {
+  return Py_NewRef(registry()->world ? registry()->world : Py_None);
 }
-EXT_GIVES(dist, is_initialized, "bool", (bool)(here()->world != NULL),
-          "Whether this process has joined the group of all.");
-// Waits for the works of a group, and, of all, for those of its parts. A group may be held by
-// others than who destroys it, and end with the process.
-static int await_works(PyObject *meant) {
-  bool all = meant == here()->world && here()->made;
-  EXT_OWNED *made = all ? PySequence_List(here()->made) : Py_BuildValue("[O]", meant);
+EXT_RETURNS(dist, is_initialized, "bool", (bool)(registry()->world != NULL),
+            "Returns True if the default process group has been initialized.");
+// Waits for pending works of a group; for the default group, of all groups. The group may have
+// other owners and then outlive this call, up to process exit.
+static int wait_for_works(PyObject *meant) {
+  bool all = meant == registry()->world && registry()->made;
+  EXT_OWNED *made = all ? PySequence_List(registry()->made) : Py_BuildValue("[O]", meant);
   for (Py_ssize_t i = 0; made && i < PyList_GET_SIZE(made); i++) {
     PyObject *group = PyList_GET_ITEM(made, i);
     bool is = PyObject_TypeCheck(group, &ext_group_type);
@@ -187,85 +191,87 @@ static int await_works(PyObject *meant) {
   return made ? 0 : -1;
 }
 EXT_FUNCTION(dist, destroy_process_group, "(group: Any | None = None) -> None",
-             "Leaves a group, or, without one, all, when what it was given is over.") {
+             "Destroys a given process group, or all of them, after waiting for pending work.") {
   EXT_ARGS(PyObject *, group);
   PyObject *meant = ext_group(group);
-  if (!meant || await_works(meant) < 0) return NULL;
-  if (meant == here()->world) {
-    EXT_OWNED *all = here()->made;
-    here()->made = NULL;
-    Py_CLEAR(here()->world);
-  } else if (here()->made && PyDict_Contains(here()->made, meant) > 0 &&
-             PyDict_DelItem(here()->made, meant) < 0) {
+  if (!meant || wait_for_works(meant) < 0) return NULL;
+  if (meant == registry()->world) {
+    EXT_OWNED *all = registry()->made;
+    registry()->made = NULL;
+    Py_CLEAR(registry()->world);
+  } else if (registry()->made && PyDict_Contains(registry()->made, meant) > 0 &&
+             PyDict_DelItem(registry()->made, meant) < 0) {
     return NULL;
   }
   Py_RETURN_NONE;
 }
 
-// An int of a group that this process is in; -1 of another.
-#define OF_OWN(value) \
-  PyObject *own = ext_own_group(group); \
+// Returns an int of a group that includes this process; -1 otherwise.
+#define RETURN_OF_MEMBER(value) \
+  PyObject *own = ext_member_group(group); \
   if (!own && PyErr_Occurred()) return NULL; \
   return PyLong_FromLong(own ? (value) : -1)
-EXT_FUNCTION(dist, get_rank, "(group: Any | None = None) -> int",
-             "The rank in a group; -1 if this process is not in it.") {
+EXT_FUNCTION(
+    dist, get_rank, "(group: Any | None = None) -> int",
+    "Returns the rank of the current process in the group; -1 if it is not in the group.") {
   EXT_ARGS(PyObject *, group);
-  OF_OWN(px_comm_rank(G(own)->comm));
+  RETURN_OF_MEMBER(px_comm_rank(G(own)->comm));
 }
-EXT_FUNCTION(dist, get_world_size, "(group: Any | None = None) -> int",
-             "How many ranks a group has; -1 if this process is not in it.") {
+EXT_FUNCTION(
+    dist, get_world_size, "(group: Any | None = None) -> int",
+    "Returns the number of processes in the group; -1 if this process is not in the group.") {
   EXT_ARGS(PyObject *, group);
-  OF_OWN(px_comm_size(G(own)->comm));
+  RETURN_OF_MEMBER(px_comm_size(G(own)->comm));
 }
 
-// The group of an argument, or ValueError.
-static PyObject *need_own(PyObject *given) {
-  PyObject *group = ext_own_group(given);
+// Resolves a group that must include this process, or raises ValueError.
+static PyObject *require_member(PyObject *given) {
+  PyObject *group = ext_member_group(given);
   if (!group && !PyErr_Occurred())
     PyErr_SetString(PyExc_ValueError, "Invalid process group specified");
   return group;
 }
 EXT_FUNCTION(dist, get_backend, "(group: Any | None = None) -> str",
-             "The name of a group's backend.") {
+             "Returns the backend of the given process group.") {
   EXT_ARGS(PyObject *, group);
-  PyObject *own = need_own(group);
+  PyObject *own = require_member(group);
   return own ? Py_NewRef(G(own)->backend) : NULL;
 }
 EXT_FUNCTION(dist, get_process_group_ranks, "(group: Any | None) -> list[int]",
-             "The ranks of all that are in a group.") {
+             "Returns the global ranks of the processes in the group.") {
   EXT_ARGS(PyObject *, group);
-  PyObject *own = need_own(group);
+  PyObject *own = require_member(group);
   return own ? PySequence_List(G(own)->ranks) : NULL;
 }
 EXT_FUNCTION(dist, get_group_rank, "(group: Any, global_rank: int) -> int",
-             "The rank in a group of one of all ranks.") {
+             "Translates a global rank into a group rank.") {
   PyObject *group;
   int64_t global_rank;
   EXT_BIND(group, global_rank);
-  PyObject *own = need_own(group);
+  PyObject *own = require_member(group);
   int rank = own ? ext_group_rank(own, global_rank) : -1;
   return rank < 0 ? NULL : PyLong_FromLong(rank);
 }
 EXT_FUNCTION(dist, get_global_rank, "(group: Any, group_rank: int) -> int",
-             "The rank of all of one in a group.") {
+             "Translates a group rank into a global rank.") {
   PyObject *group;
   int64_t group_rank;
   EXT_BIND(group, group_rank);
-  PyObject *own = need_own(group);
+  PyObject *own = require_member(group);
   if (!own) return NULL;
   if (group_rank < 0 || group_rank >= PyTuple_GET_SIZE(G(own)->ranks))
     EXT_FAIL(PyExc_ValueError, "Group rank %lld is not part of group %R", (long long)group_rank,
              own);
   return Py_NewRef(PyTuple_GET_ITEM(G(own)->ranks, (Py_ssize_t)group_rank));
 }
-EXT_FUNCTION0(dist, get_pg_count, "int", "How many groups this process is in.") {
-  return PyLong_FromSsize_t(here()->made ? PyDict_GET_SIZE(here()->made) : 0);
+EXT_FUNCTION0(dist, get_pg_count, "int", "Returns the number of process groups of this process.") {
+  return PyLong_FromSsize_t(registry()->made ? PyDict_GET_SIZE(registry()->made) : 0);
 }
 
-// ---- what programs ask before they begin
+// ---- queries available before initialization
 
 EXT_FUNCTION(dist, get_default_backend_for_device, "(device: Device | str) -> str",
-             "The backend for tensors of a device: gloo for cpu, nccl for cuda.") {
+             "Returns the default backend for a device: gloo for cpu, nccl for cuda.") {
   px_device device;
   EXT_BIND(device);
   if (device.type == PX_CPU) return PyUnicode_FromString("gloo");
@@ -274,15 +280,15 @@ EXT_FUNCTION(dist, get_default_backend_for_device, "(device: Device | str) -> st
            device.type == PX_META ? "meta" : "None");
 }
 EXT_FUNCTION(dist, supports_complex, "(reduceOp: Any) -> bool",
-             "Whether a reduction takes complex numbers.") {
+             "Returns True if the reduction supports complex numbers.") {
   EXT_ARGS(PyObject *, reduceOp);
   int64_t op;
   if (!reduceOp || ext_to_int(reduceOp, &op) < 0) return NULL;
   return PyBool_FromLong(op == PX_REDUCE_SUM || op == PX_REDUCE_AVG);
 }
 EXT_FUNCTION(dist, get_backend_config, "(group: Any | None = None) -> str",
-             "A group's backend for each type of device.") {
+             "Returns a group's backend for each device type.") {
   EXT_ARGS(PyObject *, group);
-  PyObject *own = need_own(group);
+  PyObject *own = require_member(group);
   return own ? PyUnicode_FromFormat("cpu:%U,cuda:%U", G(own)->backend, G(own)->backend) : NULL;
 }

@@ -1,38 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
-// Process groups, for the files that bind what processes do together.
+// Process groups, for the files binding collectives.
 #pragma once
 #include "bind/ext.h"
 #include "phlox/comm.h"
 
-// A time as a number of milliseconds: a timedelta; 0 for None. And a timedelta of them.
+// Milliseconds of a timedelta (0 for None), and the reverse.
 int ext_to_milliseconds(PyObject *object, int64_t *out);
-PyObject *ext_delta(int64_t milliseconds);
-// The store of a torch.distributed.Store, borrowed, or TypeError.
+PyObject *ext_timedelta(int64_t milliseconds);
+// Store of a torch.distributed.Store, borrowed, or TypeError.
 px_store *ext_store(PyObject *object);
-// A collective that has begun, as torch.distributed.Work, and the list of tensors that it writes;
+// Wraps a pending collective as torch.distributed.Work. `outputs` is the list of tensors it writes,
 // NULL for a send or receive.
 PyObject *ext_work(px_work *work_take, PyObject *outputs);
-// Begins to sum a tensor over a group, in place: the work.
-PyObject *ext_begin_sum(PyObject *group, PyObject *tensor);
+// Starts an in-place sum over a group; returns its Work.
+PyObject *ext_all_reduce_async(PyObject *group, PyObject *tensor);
 
 typedef struct group_object {
   PyObject_HEAD px_comm *comm;
-  PyObject *backend, *store, *ranks;  // ranks: of all processes, a tuple
+  PyObject *backend, *store, *ranks;  // ranks: global ranks, a tuple
   PyObject *name, *description;
-  PyObject *device;   // that programs bound it to, or NULL
-  PyObject *numbers;  // of groups made out of it, a dict; NULL until one was
+  PyObject *device;   // bound by init_process_group(device_id=), or NULL
+  PyObject *numbers;  // counters of subgroups, a dict; NULL until one is created
 } group_object;
 #define G(object) ((group_object *)(object))
 extern PyTypeObject ext_group_type;
 
-// The group that an argument means, borrowed: that of all for None. ValueError where there is none.
+// Resolves a group argument, borrowed; the default group for None. ValueError if there is none.
 PyObject *ext_group(PyObject *given);
-// Whether it is what stands for groups that this process is not in.
-bool ext_is_no_member(PyObject *group);
-// The group of an argument, which this process is in; NULL, perhaps without an exception, else.
-PyObject *ext_own_group(PyObject *given);
-// A group over a communicator, with the backend and store of another one; ranks as of that one's.
-PyObject *ext_group_over(px_comm *comm_take, PyObject *like, PyObject *ranks_take,
-                         const char *description);
-// The rank in a group of one of all processes, or -1 with ValueError.
+// True for the placeholder of groups without this process.
+bool ext_is_non_member(PyObject *group);
+// Resolves a group that includes this process; NULL otherwise, with or without an exception.
+PyObject *ext_member_group(PyObject *given);
+// A group over a communicator, with backend and store of `like`. Its ranks refer to `like`.
+PyObject *ext_group_from_comm(px_comm *comm_take, PyObject *like, PyObject *ranks_take,
+                              const char *description);
+// Converts a global rank to a rank in a group; -1 with ValueError.
 int ext_group_rank(PyObject *group, int64_t global_rank);

@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// torch.distributed.device_mesh: the ranks as an array, with a process group for each dimension.
+// torch.distributed.device_mesh: an n-dimensional array of ranks with a process group per
+// dimension.
 #include "phlox/mesh.h"
 
 #include <string.h>
 
 #include "dist/placements.h"
 
-EXT_MODULE(device_mesh, "distributed.device_mesh", "Ranks as an array of several dimensions.");
+EXT_MODULE(device_mesh, "distributed.device_mesh", "n-dimensional arrays of ranks.");
 
 typedef struct mesh_object {
   PyObject_HEAD px_mesh *mesh;
-  PyObject *device_type, *groups;  // groups: a list, of the dimensions; empty where there are none
-  PyObject *root;                  // the mesh that it is a part of, or NULL
-  PyObject *flattened;             // of a root: meshes by name
+  PyObject *device_type, *groups;  // groups: a list by dimension; empty if not initialized
+  PyObject *root;                  // the mesh this is a submesh of, or NULL
+  PyObject *flattened;             // root meshes only: flattened meshes by name
 } mesh_object;
 #define M(object) ((mesh_object *)(object))
-static void leave(PyObject *self) { ext_release_waiting(M(self)->mesh); }
-EXT_OWNS(mesh, EXT_ENDS(leave), EXT_OBJECT(mesh_object, device_type),
+static void leave(PyObject *self) { ext_release_nogil(M(self)->mesh); }
+EXT_OWNS(mesh, EXT_FINALIZER(leave), EXT_OBJECT(mesh_object, device_type),
          EXT_OBJECT(mesh_object, groups), EXT_OBJECT(mesh_object, root),
          EXT_OBJECT(mesh_object, flattened));
 static PyTypeObject mesh_type;
@@ -25,8 +26,8 @@ static PyObject *root_of(PyObject *self) { return M(self)->root ? M(self)->root 
 
 // ---- values
 
-// What a launcher or a program has set in Python's environment.
-static PyObject *variable(const char *name) {
+// A variable of Python's environment, set by a launcher or user code.
+static PyObject *environment_variable(const char *name) {
   return ext_call_from("phlox.distributed._groups", "_variable", "(s)", name);
 }
 
@@ -64,7 +65,7 @@ static PyObject *names_of(const px_mesh *mesh) {
   return ext_moved(&names);
 }
 
-// The ranks as a tensor of int32 of the mesh's shape.
+// The ranks as an int32 tensor of the mesh's shape.
 static PyObject *ranks_tensor(const px_mesh *mesh) {
   int64_t sizes[PX_MESH_DIMS];
   px_tensor *tensor;
@@ -76,7 +77,7 @@ static PyObject *ranks_tensor(const px_mesh *mesh) {
 
 // ---- groups
 
-// The group of one dimension: that of all, where its communicator is.
+// Process group of a dimension; the default group if they share the communicator.
 static PyObject *group_along(const px_mesh *mesh, int dim) {
   PyObject *world = ext_group(NULL);
   px_comm *comm = px_mesh_comm(mesh, dim);
@@ -90,7 +91,7 @@ static PyObject *group_along(const px_mesh *mesh, int dim) {
   EXT_OWNED *ranks = line_ranks(mesh, dim);
   EXT_OWNED *sorted = ranks ? PySequence_List(ranks) : NULL;
   if (!sorted || PyList_Sort(sorted) < 0) return NULL;
-  return ext_group_over(px_retain(comm), world, PyList_AsTuple(sorted), description);
+  return ext_group_from_comm(px_retain(comm), world, PyList_AsTuple(sorted), description);
 }
 
 static int fill_groups(PyObject *self) {
@@ -103,7 +104,7 @@ static int fill_groups(PyObject *self) {
 }
 
 static PyObject *mesh_over(px_mesh *mesh_take, PyObject *device_type, PyObject *root) {
-  EXT_OWNED *self = ext_over(&mesh_type, mesh_take);
+  EXT_OWNED *self = ext_wrap_core(&mesh_type, mesh_take);
   if (!self) return NULL;
   M(self)->device_type = Py_NewRef(device_type);
   M(self)->root = Py_XNewRef(root);
@@ -112,19 +113,19 @@ static PyObject *mesh_over(px_mesh *mesh_take, PyObject *device_type, PyObject *
   return M(self)->groups && M(self)->flattened ? ext_moved(&self) : NULL;
 }
 
-// ---- making
+// ---- construction
 
-// What a mesh is made of: from Python's arguments, which own the texts.
-typedef struct plan {
+// Parsed arguments of a mesh. Texts are owned by the Python arguments.
+typedef struct mesh_args {
   int64_t sizes[PX_MESH_DIMS];
   const char *names[PX_MESH_DIMS];
-  int *ranks;        // to be freed, or NULL: all in turn
-  PyObject *groups;  // of the dimensions, a sequence as ext_items gives it; NULL: they are made
+  int *ranks;        // owned; NULL: all ranks in order
+  PyObject *groups;  // existing groups by dimension, a sequence of ext_items; NULL: created
   int ndim;
-  bool named, apart;
-} plan;
+  bool named, no_groups;
+} mesh_args;
 
-static int take_names(plan *p, PyObject *names) {
+static int read_names(mesh_args *p, PyObject *names) {
   if (!names || names == Py_None) return 0;
   if (!PyTuple_Check(names) || PyTuple_GET_SIZE(names) != p->ndim)
     EXT_FAIL_INT(PyExc_RuntimeError,
@@ -144,16 +145,17 @@ static int take_names(plan *p, PyObject *names) {
   return 0;
 }
 
-static int take_shape(plan *p, int count, const int64_t *sizes) {
+static int read_shape(mesh_args *p, int count, const int64_t *sizes) {
   if (count > PX_MESH_DIMS)
-    EXT_FAIL_INT(PyExc_ValueError, "a mesh has %d dimensions at most, not %d", PX_MESH_DIMS, count);
+    EXT_FAIL_INT(PyExc_ValueError, "expected a mesh of at most %d dimensions, got %d", PX_MESH_DIMS,
+                 count);
   p->ndim = count;
   memcpy(p->sizes, sizes, (size_t)count * sizeof *sizes);
   return 0;
 }
 
-// The ranks out of a tensor, or of nested sequences.
-static int take_ranks(plan *p, PyObject *mesh) {
+// Reads ranks from a tensor or nested sequences.
+static int read_ranks(mesh_args *p, PyObject *mesh) {
   px_tensor *given =
       ext_is_tensor(mesh) ? px_retain(ext_tensor(mesh)) : ext_tensor_from(mesh, PX_INT32, px_cpu());
   px_tensor *plain = NULL;
@@ -164,15 +166,15 @@ static int take_ranks(plan *p, PyObject *mesh) {
   EXT_OWNED *owner = ext_wrap(plain);
   int64_t count = px_tensor_numel(plain);
   EXT_OWNED *flat = PyObject_CallMethod(owner, "flatten", NULL);
-  if (!flat || take_shape(p, px_tensor_ndim(plain), px_tensor_sizes(plain)) < 0) return -1;
+  if (!flat || read_shape(p, px_tensor_ndim(plain), px_tensor_sizes(plain)) < 0) return -1;
   if (!(p->ranks = PyMem_Malloc(((size_t)count + 1) * sizeof *p->ranks)))
     return PyErr_NoMemory(), -1;
   memcpy(p->ranks, px_tensor_data(ext_tensor(flat)), (size_t)count * sizeof *p->ranks);
   return 0;
 }
 
-// The group of all, which is made where there is none.
-static PyObject *need_world(void) {
+// The default group, created if missing.
+static PyObject *require_world(void) {
   EXT_OWNED *world = ext_call_from("phlox.distributed", "_world", "()");
   if (!world) return NULL;
   if (world != Py_None) return ext_group(NULL);
@@ -180,9 +182,9 @@ static PyObject *need_world(void) {
   return made ? ext_group(NULL) : NULL;
 }
 
-// A device that the program has not chosen is the one of its local rank.
+// Selects the device of the local rank unless one is already in use.
 static int choose_device(const char *type) {
-  EXT_OWNED *rank = variable("LOCAL_RANK");
+  EXT_OWNED *rank = environment_variable("LOCAL_RANK");
   if (!rank || !PyUnicode_GetLength(rank) || strcmp(type, "cuda") || px_device_initialized())
     return rank ? 0 : -1;
   EXT_OWNED *number = PyNumber_Long(rank);
@@ -200,10 +202,10 @@ static int check_type(PyObject *type) {
   return PyErr_Occurred() ? -1 : 0;
 }
 
-static PyObject *made_of(const plan *p, PyObject *device_type) {
+static PyObject *create_mesh(const mesh_args *p, PyObject *device_type) {
   px_comm *lines[PX_MESH_DIMS] = {NULL};
   px_mesh *mesh;
-  PyObject *world = need_world();
+  PyObject *world = require_world();
   if (!world || check_type(device_type) < 0 || choose_device(PyUnicode_AsUTF8(device_type)) < 0)
     return NULL;
   for (int d = 0; p->groups && d < p->ndim; d++)
@@ -214,7 +216,7 @@ static PyObject *made_of(const plan *p, PyObject *device_type) {
                              .names = p->named ? p->names : NULL,
                              .ndim = p->ndim,
                              .lines = p->groups ? lines : NULL,
-                             .no_comms = p->apart};
+                             .no_comms = p->no_groups};
   EXT_WAIT(px_mesh_new(&mesh, &options));
   EXT_OWNED *self = mesh_over(mesh, device_type, NULL);
   if (!self) return NULL;
@@ -222,7 +224,7 @@ static PyObject *made_of(const plan *p, PyObject *device_type) {
   return bad < 0 ? NULL : ext_moved(&self);
 }
 
-static int refuse_override(PyObject *backend_override) {
+static int fail_override(PyObject *backend_override) {
   if (!backend_override || backend_override == Py_None) return 0;
   EXT_FAIL_INT(PyExc_NotImplementedError,
                "DeviceMesh(backend_override=) is not implemented in Phlox");
@@ -233,14 +235,14 @@ EXT_NEW(mesh,
         "backend_override: Any | None = None, _init_backend: bool = True)") {
   PyObject *device_type, *mesh, *mesh_dim_names, *backend_override;
   bool _init_backend;
-  plan p = {0};
+  mesh_args p = {0};
   EXT_BIND(device_type, mesh, mesh_dim_names, backend_override, _init_backend);
-  if (refuse_override(backend_override) < 0) return NULL;
+  if (fail_override(backend_override) < 0) return NULL;
   if (!mesh || !device_type || !PyUnicode_Check(device_type))
     EXT_FAIL(PyExc_TypeError, "The mesh argument is required except for PRIVATE USAGE ONLY!");
-  p.apart = !_init_backend;
-  bool good = take_ranks(&p, mesh) == 0 && take_names(&p, mesh_dim_names) == 0;
-  PyObject *self = good ? made_of(&p, device_type) : NULL;
+  p.no_groups = !_init_backend;
+  bool good = read_ranks(&p, mesh) == 0 && read_names(&p, mesh_dim_names) == 0;
+  PyObject *self = good ? create_mesh(&p, device_type) : NULL;
   PyMem_Free(p.ranks);
   return self;
 }
@@ -248,23 +250,23 @@ EXT_NEW(mesh,
 EXT_FUNCTION(device_mesh, init_device_mesh,
              "(device_type: str, mesh_shape: Sequence[int], *, mesh_dim_names: tuple[str, ...] | "
              "None = None, backend_override: Any | None = None) -> DeviceMesh",
-             "Makes a mesh of all ranks in turn, and the group of all where there is none.") {
+             "Initializes a DeviceMesh of all ranks in order, and the default group if missing.") {
   PyObject *device_type, *mesh_dim_names, *backend_override;
   ext_ints mesh_shape;
-  plan p = {0};
+  mesh_args p = {0};
   EXT_BIND(device_type, mesh_shape, mesh_dim_names, backend_override);
-  if (refuse_override(backend_override) < 0) return NULL;
+  if (fail_override(backend_override) < 0) return NULL;
   if (!device_type || !PyUnicode_Check(device_type) || mesh_shape.count < 0)
-    EXT_FAIL(PyExc_TypeError, "init_device_mesh takes the name of a device type and a shape");
-  if (take_shape(&p, mesh_shape.count, mesh_shape.items) < 0 || take_names(&p, mesh_dim_names) < 0)
+    EXT_FAIL(PyExc_TypeError, "init_device_mesh expects the name of a device type and a shape");
+  if (read_shape(&p, mesh_shape.count, mesh_shape.items) < 0 || read_names(&p, mesh_dim_names) < 0)
     return NULL;
-  return made_of(&p, device_type);
+  return create_mesh(&p, device_type);
 }
-EXT_ALSO(dist, device_mesh_init_device_mesh, init_device_mesh);
+EXT_ALIASES(dist, device_mesh_init_device_mesh, init_device_mesh);
 
-// ---- texts
+// ---- printing
 
-// "(dp=2, tp=4)", or the shape alone.
+// "(dp=2, tp=4)", or only the shape.
 static PyObject *shape_text(const px_mesh *mesh) {
   EXT_OWNED *parts = PyList_New(0);
   EXT_OWNED *comma = PyUnicode_FromString(", ");
@@ -280,7 +282,7 @@ static PyObject *shape_text(const px_mesh *mesh) {
   return joined ? PyUnicode_FromFormat("(%U)", joined) : NULL;
 }
 
-// Of each dimension its stride, or a tuple where it has several.
+// The stride of each dimension, or a tuple for a dimension with several.
 static PyObject *strides_of(const px_mesh *mesh) {
   EXT_OWNED *all = PyTuple_New(px_mesh_ndim(mesh));
   for (int d = 0; all && d < px_mesh_ndim(mesh); d++) {
@@ -298,7 +300,7 @@ static PyObject *mesh_repr(PyObject *self) {
   EXT_OWNED *shape = shape_text(M(self)->mesh);
   EXT_OWNED *strides = shape ? strides_of(M(self)->mesh) : NULL;
   if (!strides) return NULL;
-  EXT_OWNED *level = variable("TORCH_DISTRIBUTED_DEBUG");
+  EXT_OWNED *level = environment_variable("TORCH_DISTRIBUTED_DEBUG");
   if (!level) return NULL;
   if (PyUnicode_CompareWithASCIIString(level, "DETAIL"))
     return PyUnicode_FromFormat("DeviceMesh(%U, '%U', stride=%R)", shape, M(self)->device_type,
@@ -322,10 +324,10 @@ static Py_hash_t mesh_hash(PyObject *self) {
   return text ? PyObject_Hash(text) : -1;
 }
 
-// ---- parts
+// ---- submeshes
 
-// A mesh of dimensions of others; their groups go along.
-static PyObject *selected(PyObject *self, PyObject *const *from, const int *dims, int count) {
+// A mesh of selected dimensions of other meshes, sharing their groups.
+static PyObject *select_dims(PyObject *self, PyObject *const *from, const int *dims, int count) {
   px_mesh *meshes[PX_MESH_DIMS], *mesh;
   for (int i = 0; i < count; i++) meshes[i] = M(from[i])->mesh;
   EXT_TRY(px_mesh_select(&mesh, meshes, dims, count));
@@ -337,7 +339,7 @@ static PyObject *selected(PyObject *self, PyObject *const *from, const int *dims
   return part ? ext_moved(&part) : NULL;
 }
 
-static int refuse_names(PyObject *self, PyObject *asked) {
+static int fail_names(PyObject *self, PyObject *asked) {
   EXT_OWNED *own = names_of(M(self)->mesh);
   EXT_OWNED *valid = own ? PySequence_List(own) : NULL;
   EXT_OWNED *flat = valid ? PyDict_Keys(M(self)->flattened) : NULL;
@@ -347,7 +349,7 @@ static int refuse_names(PyObject *self, PyObject *asked) {
                asked, all);
 }
 
-// Where a name is: among the mesh's own dimensions, or, of a root, those that were flattened.
+// Looks up a name among the mesh's dimensions, and a root's flattened meshes.
 static int find_name(PyObject *self, PyObject *asked, PyObject *name, PyObject **from, int *dim) {
   const char *text = PyUnicode_Check(name) ? PyUnicode_AsUTF8(name) : NULL;
   *from = self;
@@ -356,7 +358,7 @@ static int find_name(PyObject *self, PyObject *asked, PyObject *name, PyObject *
   *dim = 0;
   *from = text ? PyDict_GetItemWithError(M(self)->flattened, name) : NULL;
   if (*from) return 0;
-  return PyErr_Occurred() ? -1 : refuse_names(self, asked);
+  return PyErr_Occurred() ? -1 : fail_names(self, asked);
 }
 
 static PyObject *mesh_slice(PyObject *self, PyObject *key) {
@@ -369,10 +371,10 @@ static PyObject *mesh_slice(PyObject *self, PyObject *key) {
     EXT_FAIL(PyExc_RuntimeError, "Cannot slice a DeviceMesh without mesh_dim_names!");
   if (PyObject_RichCompareBool(own, asked, Py_EQ) == 1) return Py_NewRef(self);
   int count = (int)PyTuple_GET_SIZE(asked);
-  if (!count || count > PX_MESH_DIMS) return refuse_names(self, asked), NULL;
+  if (!count || count > PX_MESH_DIMS) return fail_names(self, asked), NULL;
   for (int i = 0; i < count; i++)
     if (find_name(self, asked, PyTuple_GET_ITEM(asked, i), &from[i], &dims[i]) < 0) return NULL;
-  EXT_OWNED *part = selected(self, from, dims, count);
+  EXT_OWNED *part = select_dims(self, from, dims, count);
   if (!part && PyErr_ExceptionMatches(PyExc_KeyError))
     PyErr_Format(PyExc_KeyError,
                  "Invalid mesh_dim_names %R specified. Mesh dim indices should be in ascending "
@@ -385,13 +387,13 @@ static PyMappingMethods mesh_mapping = {NULL, mesh_slice, NULL};
 static PyTypeObject mesh_type;
 EXT_TYPE(mesh, "torch.distributed.device_mesh.DeviceMesh",
          "distributed.device_mesh.DeviceMesh distributed.DeviceMesh", mesh_object,
-         EXT_OPEN | EXT_CYCLES,
-         "The ranks as an array of several dimensions, with a process group along each. All ranks "
-         "make it together.",
-         EXT_LIFE(mesh), .tp_new = mesh_new, .tp_repr = mesh_repr, .tp_hash = mesh_hash,
+         EXT_BASETYPE | EXT_GC,
+         "Represents a mesh of devices: an n-dimensional array of ranks with a process group along "
+         "each dimension. Created by all ranks together.",
+         EXT_LIFETIME_SLOTS(mesh), .tp_new = mesh_new, .tp_repr = mesh_repr, .tp_hash = mesh_hash,
          .tp_richcompare = mesh_compare, .tp_as_mapping = &mesh_mapping);
 
-// The mesh of a name that was flattened before, borrowed; it must have the same ranks.
+// The flattened mesh of a name, borrowed; fails if its ranks differ.
 static PyObject *flattened_before(PyObject *self, PyObject *name, bool *bad) {
   PyObject *before = PyDict_GetItemWithError(M(root_of(self))->flattened, name);
   int dim;
@@ -417,13 +419,13 @@ static PyObject *flattened_before(PyObject *self, PyObject *name, bool *bad) {
 
 EXT_METHOD(mesh, _flatten,
            "(mesh_dim_name: str | None = None, backend_override: Any | None = None) -> DeviceMesh",
-           "A mesh of one dimension, of all its ranks; all ranks call it.") {
+           "Returns a 1D mesh of all its ranks. Called by all ranks.") {
   PyObject *mesh_dim_name, *backend_override;
   px_mesh *flat;
   bool bad;
   EXT_BIND(mesh_dim_name, backend_override);
   EXT_OWNED *own = names_of(M(self)->mesh);
-  if (!own || refuse_override(backend_override) < 0) return NULL;
+  if (!own || fail_override(backend_override) < 0) return NULL;
   if (own == Py_None)
     EXT_FAIL(PyExc_RuntimeError, "Cannot flatten a DeviceMesh without mesh_dim_names!");
   EXT_OWNED *line = PyUnicode_FromString("_");
@@ -443,27 +445,28 @@ EXT_METHOD(mesh, _flatten,
 }
 
 EXT_STATIC_METHOD(mesh, _concatenate, "(device_mesh_list: Sequence[DeviceMesh]) -> DeviceMesh",
-                  "A mesh of the dimensions of several, which are parts of one.") {
+                  "Concatenates the dimensions of submeshes of the same mesh.") {
   EXT_ARGS(PyObject *, device_mesh_list);
-  EXT_OWNED *list = ext_items(device_mesh_list, "meshes are a list");
+  EXT_OWNED *list = ext_items(device_mesh_list, "device_mesh_list must be a list");
   PyObject *from[PX_MESH_DIMS];
   int dims[PX_MESH_DIMS], count = 0;
   if (!list) return NULL;
   for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(list); i++) {
     PyObject *one = PySequence_Fast_GET_ITEM(list, i);
     if (!PyObject_TypeCheck(one, &mesh_type))
-      EXT_FAIL(PyExc_TypeError, "a DeviceMesh is wanted, not %s", ext_type_name(one));
+      EXT_FAIL(PyExc_TypeError, "expected a DeviceMesh, got %s", ext_type_name(one));
     for (int d = 0; d < px_mesh_ndim(M(one)->mesh) && count < PX_MESH_DIMS; d++)
       from[count] = one, dims[count++] = d;
   }
   if (!count) EXT_FAIL(PyExc_ValueError, "no meshes to concatenate");
-  return selected(from[0], from, dims, count);
+  return select_dims(from[0], from, dims, count);
 }
 
-// ---- groups that are there
+// ---- meshes of existing groups
 
-static PyObject *from_one(PyObject *group, PyObject *device_type, PyObject *mesh, PyObject *names) {
-  plan p = {0};
+static PyObject *from_single_group(PyObject *group, PyObject *device_type, PyObject *mesh,
+                                   PyObject *names) {
+  mesh_args p = {0};
   EXT_OWNED *ranks = PySequence_List(G(group)->ranks);
   EXT_OWNED *given = mesh && ext_is_tensor(mesh) ? PyObject_CallMethod(mesh, "tolist", NULL)
                                                  : Py_NewRef(mesh ? mesh : Py_None);
@@ -472,29 +475,29 @@ static PyObject *from_one(PyObject *group, PyObject *device_type, PyObject *mesh
     EXT_FAIL(PyExc_ValueError, "Invalid mesh %S for ProcessGroup with ranks %R", mesh, ranks);
   EXT_OWNED *groups = PyTuple_Pack(1, group);
   p.groups = groups;
-  bool good = groups && take_ranks(&p, ranks) == 0 && take_names(&p, names) == 0;
-  PyObject *self = good ? made_of(&p, device_type) : NULL;
+  bool good = groups && read_ranks(&p, ranks) == 0 && read_names(&p, names) == 0;
+  PyObject *self = good ? create_mesh(&p, device_type) : NULL;
   PyMem_Free(p.ranks);
   return self;
 }
 
-static PyObject *from_several(PyObject *groups, PyObject *device_type, PyObject *mesh,
-                              PyObject *names) {
-  plan p = {.groups = groups};
+static PyObject *from_groups(PyObject *groups, PyObject *device_type, PyObject *mesh,
+                             PyObject *names) {
+  mesh_args p = {.groups = groups};
   Py_ssize_t count = PySequence_Fast_GET_SIZE(groups);
   if (!count) EXT_FAIL(PyExc_ValueError, "Expects at least one ProcessGroup to be passed");
   if (!mesh) EXT_FAIL(PyExc_ValueError, "Must pass mesh if passing multiple ProcessGroups");
   if (!names)
     EXT_FAIL(PyExc_ValueError, "Must pass mesh_dim_names if passing multiple ProcessGroups");
   PyObject *self = NULL;
-  if (take_ranks(&p, mesh) == 0) {
+  if (read_ranks(&p, mesh) == 0) {
     if (p.ndim != count)
       PyErr_Format(PyExc_ValueError,
                    "Expects mesh with ndim equal to number of ProcessGroups but got mesh %S and "
                    "%zd ProcessGroups",
                    mesh, count);
-    else if (take_names(&p, names) == 0)
-      self = made_of(&p, device_type);
+    else if (read_names(&p, names) == 0)
+      self = create_mesh(&p, device_type);
   }
   PyMem_Free(p.ranks);
   return self;
@@ -503,32 +506,33 @@ static PyObject *from_several(PyObject *groups, PyObject *device_type, PyObject 
 EXT_STATIC_METHOD(mesh, from_group,
                   "(group: Any, device_type: str, mesh: Any | None = None, *, mesh_dim_names: "
                   "tuple[str, ...] | None = None) -> DeviceMesh",
-                  "A mesh over groups that are there: one, or one for each dimension.") {
+                  "Constructs a DeviceMesh from existing groups: one, or one per dimension.") {
   PyObject *group, *device_type, *mesh, *mesh_dim_names;
   EXT_BIND(group, device_type, mesh, mesh_dim_names);
   if (!device_type || !PyUnicode_Check(device_type))
-    EXT_FAIL(PyExc_TypeError, "from_group takes the name of a device type");
+    EXT_FAIL(PyExc_TypeError, "from_group expects the name of a device type");
   if (group && PyObject_TypeCheck(group, &ext_group_type))
-    return from_one(group, device_type, mesh, mesh_dim_names);
-  EXT_OWNED *groups = ext_items(group, "groups are a list");
-  return groups ? from_several(groups, device_type, mesh, mesh_dim_names) : NULL;
+    return from_single_group(group, device_type, mesh, mesh_dim_names);
+  EXT_OWNED *groups = ext_items(group, "group must be a ProcessGroup or a list of them");
+  return groups ? from_groups(groups, device_type, mesh, mesh_dim_names) : NULL;
 }
 
-// ---- what it has
+// ---- attributes
 
-EXT_GET(mesh, device_type, "str", Py_NewRef(M(self)->device_type), "The type of its devices.");
-EXT_GET(mesh, ndim, "int", px_mesh_ndim(M(self)->mesh), "How many dimensions it has.");
-EXT_GET(mesh, shape, "tuple[int, ...]", shape_of(M(self)->mesh), "Their sizes.");
-EXT_GET(mesh, mesh_dim_names, "tuple[str, ...] | None", names_of(M(self)->mesh), "Their names.");
+EXT_GET(mesh, device_type, "str", Py_NewRef(M(self)->device_type), "The device type.");
+EXT_GET(mesh, ndim, "int", px_mesh_ndim(M(self)->mesh), "The number of dimensions.");
+EXT_GET(mesh, shape, "tuple[int, ...]", shape_of(M(self)->mesh), "The sizes of the dimensions.");
+EXT_GET(mesh, mesh_dim_names, "tuple[str, ...] | None", names_of(M(self)->mesh),
+        "The names of the dimensions.");
 EXT_GET(mesh, mesh, "Tensor", ranks_tensor(M(self)->mesh),
-        "The ranks; of a part, those of the one that this rank is in.");
+        "The ranks; for a submesh, those of the one that includes this rank.");
 EXT_GET(mesh, _flatten_mapping, "dict[str, DeviceMesh]", Py_NewRef(M(root_of(self))->flattened),
-        "What was flattened, by name.");
-EXT_METHOD0(mesh, _get_root_mesh, "DeviceMesh", "The mesh that it is a part of, or itself.") {
+        "The flattened meshes by name.");
+EXT_METHOD0(mesh, _get_root_mesh, "DeviceMesh", "Returns the mesh of a submesh, or itself.") {
   return Py_NewRef(root_of(self));
 }
 
-// The dimension of an index or a name; -1 with an exception.
+// Index of a dimension given by index or name; -1 with an exception.
 static int to_dim(PyObject *self, PyObject *given) {
   int64_t index;
   int dim, ndim = px_mesh_ndim(M(self)->mesh);
@@ -549,21 +553,22 @@ static int to_dim(PyObject *self, PyObject *given) {
   return (int)(index < 0 ? index + ndim : index);
 }
 
-EXT_METHOD(mesh, _get_mesh_dim_by_name, "(mesh_dim_name: str) -> int", "The dimension of a name.") {
+EXT_METHOD(mesh, _get_mesh_dim_by_name, "(mesh_dim_name: str) -> int",
+           "Returns the index of a named dimension.") {
   EXT_ARGS(PyObject *, mesh_dim_name);
   int dim = to_dim(self, mesh_dim_name ? mesh_dim_name : Py_None);
   return dim < 0 ? NULL : PyLong_FromLong(dim);
 }
 
 EXT_METHOD(mesh, size, "(mesh_dim: int | None = None) -> int",
-           "How many ranks it has, or how many a dimension has.") {
+           "Returns the number of ranks, in total or of a dimension.") {
   EXT_ARGS(PyObject *, mesh_dim);
   int dim = mesh_dim && mesh_dim != Py_None ? to_dim(self, mesh_dim) : -1;
   return PyErr_Occurred() ? NULL : PyLong_FromLongLong(px_mesh_size(M(self)->mesh, dim));
 }
 
-// The dimension that an argument means, which only a mesh of one may leave out.
-static int need_dim(PyObject *self, PyObject *given) {
+// Resolves a dimension argument, which is optional for 1D meshes only.
+static int require_dim(PyObject *self, PyObject *given) {
   if (given && given != Py_None) return to_dim(self, given);
   if (px_mesh_ndim(M(self)->mesh) == 1) return 0;
   EXT_FAIL_INT(PyExc_RuntimeError,
@@ -580,28 +585,28 @@ static PyObject *group_at(PyObject *self, int dim) {
 }
 
 EXT_METHOD(mesh, get_group, "(mesh_dim: int | str | None = None) -> Any",
-           "The process group along a dimension, through this rank.") {
+           "Returns the process group of a dimension that includes this rank.") {
   EXT_ARGS(PyObject *, mesh_dim);
   bool named = mesh_dim && PyUnicode_Check(mesh_dim);
   PyObject *flat = named ? PyDict_GetItemWithError(M(root_of(self))->flattened, mesh_dim) : NULL;
   if (flat) return group_at(flat, 0);
-  return PyErr_Occurred() ? NULL : group_at(self, need_dim(self, mesh_dim));
+  return PyErr_Occurred() ? NULL : group_at(self, require_dim(self, mesh_dim));
 }
-EXT_METHOD0(mesh, get_all_groups, "list[Any]", "The process groups of all dimensions.") {
+EXT_METHOD0(mesh, get_all_groups, "list[Any]", "Returns the process groups of all dimensions.") {
   return PySequence_List(M(self)->groups);
 }
-EXT_METHOD0(mesh, get_rank, "int", "This process's rank among all.") {
+EXT_METHOD0(mesh, get_rank, "int", "Returns the current global rank.") {
   PyObject *world = ext_group(NULL);
   return world ? PyLong_FromLong(px_comm_rank(G(world)->comm)) : NULL;
 }
 EXT_METHOD(mesh, get_local_rank, "(mesh_dim: int | str | None = None) -> int",
-           "This process's rank in the group along a dimension.") {
+           "Returns the local rank in the group of a dimension.") {
   EXT_ARGS(PyObject *, mesh_dim);
-  EXT_OWNED *group = group_at(self, need_dim(self, mesh_dim));
+  EXT_OWNED *group = group_at(self, require_dim(self, mesh_dim));
   return group ? PyLong_FromLong(px_comm_rank(G(group)->comm)) : NULL;
 }
 EXT_METHOD0(mesh, get_coordinate, "tuple[int, ...] | None",
-            "The place of this rank in each dimension; None if it is not in the mesh.") {
+            "Returns the coordinates of this rank; None if it is not in the mesh.") {
   int place[PX_MESH_DIMS], ndim = px_mesh_ndim(M(self)->mesh);
   for (int d = 0; d < ndim; d++) {
     place[d] = (int)px_mesh_coordinate(M(self)->mesh, d);
@@ -616,10 +621,10 @@ px_mesh *ext_mesh(PyObject *object) {
   return NULL;
 }
 
-// A mesh in a with statement is what DTensor's functions would take, which Phlox lacks.
-EXT_METHOD0(mesh, __enter__, "DeviceMesh", "The mesh itself.") { return Py_NewRef(self); }
-EXT_METHOD(mesh, __exit__, "(*exception: Any) -> None", "Does nothing.") {
-  ext_rest exception;
+// In PyTorch a mesh as a context manager is the default of DTensor functions, which Phlox lacks.
+EXT_METHOD0(mesh, __enter__, "DeviceMesh", "Returns the mesh itself.") { return Py_NewRef(self); }
+EXT_METHOD(mesh, __exit__, "(*exception: Any) -> None", "No-op.") {
+  ext_varargs exception;
   EXT_BIND(exception);
   Py_RETURN_NONE;
 }

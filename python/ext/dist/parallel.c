@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What torch.nn.parallel and torch.cuda.comm, which are Python (phlox/nn/parallel.py,
-// phlox/cuda/comm.py), ask of the core: tensors copied, cut, joined and added up over devices,
-// replicas of a module, and a thread for each.
+// Core functions of torch.nn.parallel and torch.cuda.comm (phlox/nn/parallel.py,
+// phlox/cuda/comm.py): broadcast, scatter, gather and sum of tensors over devices, module replicas,
+// and a thread per replica.
 #include "nn/nn.h"
 #include "phlox/parallel.h"
 
@@ -37,7 +37,7 @@ EXT_FUNCTION(torch, _device_indices, "(devices: Sequence[Device]) -> list[int]",
 
 // ---- tensors
 
-// A list of new references, which it takes.
+// A list of tensors, whose references it takes.
 static PyObject *list_of(px_tensor **tensors_take, int count) {
   PyObject *list = PyList_New(count);
   for (int i = 0; i < count; i++) {
@@ -64,7 +64,7 @@ EXT_FUNCTION(torch, _broadcast, "(tensor: Tensor, devices: Sequence[Device]) -> 
 EXT_FUNCTION(torch, _scatter_tensor,
              "(tensor: Tensor, devices: Sequence[Device], dim: int, sizes: Sequence[int] | None = "
              "None) -> list[Tensor]",
-             "The parts, as many as there are devices, or fewer where they come out even.") {
+             "Splits a tensor over the devices; into fewer parts if they come out even.") {
   px_tensor *tensor, *parts[LIMIT] = {NULL};
   PyObject *devices_;
   devices to;
@@ -92,7 +92,7 @@ EXT_FUNCTION(torch, _reduce_add, "(tensors: Sequence[Tensor], device: Device | N
   return ext_result(EXT_NOGIL(px_reduce_add(&sum, items, count, device)), &sum);
 }
 
-// The target of a gather: a device, an index, or -1 for the CPU.
+// Target of a gather: a device, an index, or -1 for the CPU.
 static int to_target(PyObject *object, px_device *out) {
   int64_t index = 0;
   if (PyLong_Check(object) && ext_to_int(object, &index) == 0 && index == -1)
@@ -118,7 +118,7 @@ EXT_FUNCTION(torch, _gather_tensors,
 // ---- replicas
 
 EXT_FUNCTION(torch, _data_parallel_check, "(module: Module, device: Device) -> None",
-             "RuntimeError unless all of the module is on the device.") {
+             "Raises RuntimeError unless all of the module is on the device.") {
   px_module *module;
   ext_cuda device;
   EXT_BIND(module, device);
@@ -151,13 +151,13 @@ EXT_FUNCTION(torch, _replicate, "(module: Module, devices: Sequence[Device]) -> 
 
 // ---- threads
 
-typedef struct application {
+typedef struct parallel_call {
   PyObject *modules, *inputs, *kwargs;  // lists: of callables, tuples, dicts
   PyObject *results[LIMIT];
   const px_device *devices;
-} application;
+} parallel_call;
 
-// Raises the pending exception again with a word about where it was met.
+// Re-raises the pending exception with its location prepended.
 static void rewrap(const char *where) {
   EXT_OWNED *exception = ext_exception_take();
   PyObject *none =
@@ -165,9 +165,9 @@ static void rewrap(const char *where) {
   Py_XDECREF(none);
 }
 
-// Runs on a thread of its own.
+// Runs on a worker thread.
 static px_status apply_one(int i, void *context) {
-  application *a = context;
+  parallel_call *a = context;
   PyGILState_STATE gil = PyGILState_Ensure();
   px_status status = PX_OK;
   a->results[i] = ext_apply(PyList_GET_ITEM(a->modules, i), PyList_GET_ITEM(a->inputs, i),
@@ -176,7 +176,7 @@ static px_status apply_one(int i, void *context) {
     char where[64];
     snprintf(where, sizeof where, "in replica %d on device %d", i, a->devices[i].index);
     rewrap(where);
-    status = ext_foreign();
+    status = ext_error_from_python();
   }
   PyGILState_Release(gil);
   return status;
@@ -184,15 +184,15 @@ static px_status apply_one(int i, void *context) {
 
 EXT_FUNCTION(torch, _parallel_apply,
              "(modules: list, inputs: list, kwargs: list, devices: Sequence[Device]) -> list",
-             "What each module gives, on a thread of its own.") {
+             "Calls each module on its own thread and returns the results.") {
   devices to;
   EXT_ARGS(PyObject *, modules, inputs, kwargs, devices_);
   if (to_devices(devices_, &to) < 0) return NULL;
   PyObject *lists[] = {modules, inputs, kwargs};
   for (int i = 0; i < EXT_LENGTH(lists); i++)
     if (!PyList_Check(lists[i]) || PyList_GET_SIZE(lists[i]) != to.count)
-      EXT_FAIL(PyExc_AssertionError, "there must be a module, inputs and kwargs for each device");
-  application a = {modules, inputs, kwargs, {NULL}, to.at};
+      EXT_FAIL(PyExc_AssertionError, "expected a module, inputs and kwargs for each device");
+  parallel_call a = {modules, inputs, kwargs, {NULL}, to.at};
   px_status status = EXT_NOGIL(px_parallel_apply(to.count, to.at, apply_one, &a));
   PyObject *list = status == PX_OK ? PyList_New(to.count) : ext_raise();
   for (int i = 0; i < to.count; i++) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What nn.parallel.DistributedDataParallel (phlox/nn/parallel.py) has of the core: the reducer,
-// the buckets that communication hooks get, and the tensors in what a forward pass gave; and the
-// communicator of a SyncBatchNorm.
+// Core functions of DistributedDataParallel (phlox/nn/parallel.py): the reducer, the buckets passed
+// to communication hooks, and tensors in forward results. Also the communicator of SyncBatchNorm.
 #include "phlox/distributed.h"
 #include "nn/nn.h"
 
@@ -19,21 +18,23 @@ EXT_NEW(grad_bucket, "()") {
   EXT_FAIL(PyExc_TypeError, "torch._C._distributed_c10d.GradBucket: No constructor defined!");
 }
 EXT_TYPE(grad_bucket, "torch.distributed.GradBucket", "distributed.GradBucket", grad_bucket_object,
-         EXT_FINAL, "Gradients in one piece of memory, as communication hooks get them.",
-         EXT_LIFE(grad_bucket), .tp_new = grad_bucket_new);
-EXT_GIVES(grad_bucket, index, "int", B(self)->index, "The place of the bucket among all.");
-EXT_GIVES(grad_bucket, is_last, "bool", B(self)->last, "Whether it is reduced last.");
-EXT_METHOD0(grad_bucket, buffer, "Tensor", "The gradients, in one dimension.") {
+         EXT_FINAL, "A bucket of gradients in contiguous memory, passed to communication hooks.",
+         EXT_LIFETIME_SLOTS(grad_bucket), .tp_new = grad_bucket_new);
+EXT_RETURNS(grad_bucket, index, "int", B(self)->index, "Returns the index of the bucket.");
+EXT_RETURNS(grad_bucket, is_last, "bool", B(self)->last,
+            "Returns True if this bucket is the last one reduced.");
+EXT_METHOD0(grad_bucket, buffer, "Tensor", "Returns a flattened 1D tensor of the gradients.") {
   return Py_NewRef(B(self)->buffer);
 }
-EXT_METHOD0(grad_bucket, gradients, "list[Tensor]", "The gradients, which are views of it.") {
+EXT_METHOD0(grad_bucket, gradients, "list[Tensor]",
+            "Returns the gradients as views of the buffer.") {
   return Py_NewRef(B(self)->gradients);
 }
-EXT_METHOD0(grad_bucket, parameters, "list[Tensor]", "The parameters that they are of.") {
+EXT_METHOD0(grad_bucket, parameters, "list[Tensor]", "Returns the parameters of the gradients.") {
   return Py_NewRef(B(self)->parameters);
 }
 EXT_METHOD(grad_bucket, set_buffer, "(buffer: Tensor) -> None",
-           "Puts another tensor in the buffer's place.") {
+           "Replaces the tensor in the bucket with the input tensor.") {
   EXT_ARGS(PyObject *, buffer);
   if (!ext_need_tensor(buffer, "set_buffer", "buffer")) return NULL;
   Py_XSETREF(B(self)->buffer, Py_NewRef(buffer));
@@ -61,21 +62,21 @@ static PyObject *bucket_object(const px_bucket *bucket) {
   return B(self)->buffer && B(self)->gradients && B(self)->parameters ? ext_moved(&self) : NULL;
 }
 
-// ---- communication hooks: callables that get a bucket and give what has wait()
+// ---- communication hooks: callables that receive a bucket and return an object with wait()
 
 static px_status hook_begin(void **pending, const px_bucket *bucket, void *context) {
   PyGILState_STATE gil = PyGILState_Ensure();
-  PyObject *told = bucket_object(bucket);
-  PyObject *future = told ? PyObject_CallOneArg(context, told) : NULL;
-  Py_XDECREF(told);
-  px_status status = future ? PX_OK : ext_foreign();
+  PyObject *bucket_arg = bucket_object(bucket);
+  PyObject *future = bucket_arg ? PyObject_CallOneArg(context, bucket_arg) : NULL;
+  Py_XDECREF(bucket_arg);
+  px_status status = future ? PX_OK : ext_error_from_python();
   *pending = future;
   PyGILState_Release(gil);
   return status;
 }
 
-// What was waited for is a tensor, or a list of one.
-static int take_result(PyObject *result, px_tensor **out) {
+// The result of a hook: a tensor, or a list of one.
+static int read_result(PyObject *result, px_tensor **out) {
   if (result && PyList_Check(result) && PyList_GET_SIZE(result) == 1)
     result = PyList_GET_ITEM(result, 0);
   px_tensor *tensor = result ? ext_need_tensor(result, "a communication hook", "result") : NULL;
@@ -86,7 +87,7 @@ static int take_result(PyObject *result, px_tensor **out) {
 static px_status hook_end(px_tensor **out, void *pending_take, void *context) {
   PyGILState_STATE gil = PyGILState_Ensure();
   PyObject *result = PyObject_CallMethod(pending_take, "wait", NULL);
-  px_status status = take_result(result, out) == 0 ? PX_OK : ext_foreign();
+  px_status status = read_result(result, out) == 0 ? PX_OK : ext_error_from_python();
   Py_XDECREF(result);
   Py_DECREF((PyObject *)pending_take);
   PyGILState_Release(gil);
@@ -98,11 +99,11 @@ static px_status hook_end(px_tensor **out, void *pending_take, void *context) {
 typedef struct reducer_object {
   PyObject_HEAD px_reducer *reducer;
   bool casts;
-  px_dtype inputs;  // in mixed precision, what the forward pass is given
+  px_dtype inputs;  // mixed precision: dtype of forward inputs
 } reducer_object;
 #define R(self) (((reducer_object *)(self))->reducer)
-static void leave(PyObject *self) { ext_release_waiting(R(self)); }
-EXT_OWNS(reducer, EXT_ENDS(leave));
+static void reducer_release(PyObject *self) { ext_release_nogil(R(self)); }
+EXT_OWNS(reducer, EXT_FINALIZER(reducer_release));
 EXT_NEW(reducer,
         "(comm: Any, parameters: Sequence[Tensor], bucket_bytes: int, bucket_view: bool, "
         "find_unused: bool, static_graph: bool)") {
@@ -117,42 +118,45 @@ EXT_NEW(reducer,
                                 .bucket_view = bucket_view,
                                 .find_unused = find_unused,
                                 .static_graph = static_graph};
-  if (!options.comm || ext_take_tensors(&items, ext_items(parameters, "parameters are a list"),
+  if (!options.comm || ext_take_tensors(&items, ext_items(parameters, "parameters must be a list"),
                                         "Reducer", "parameters") < 0)
     return NULL;
   options.parameters = items.items;
   options.count = (int)items.count;
   px_reducer *made;
   EXT_WAIT(px_reducer_new(&made, &options));
-  return ext_over(type, made);
+  return ext_wrap_core(type, made);
 }
 EXT_TYPE(reducer, "torch._C._Reducer", "_Reducer", reducer_object, EXT_FINAL,
-         "Averages the gradients of parameters over ranks.", EXT_LIFE(reducer),
+         "Averages the gradients of parameters over ranks.", EXT_LIFETIME_SLOTS(reducer),
          .tp_new = reducer_new);
-EXT_METHOD0(reducer, begin, "None", "Before a forward pass.") {
+EXT_METHOD0(reducer, begin, "None", "Called before a forward pass.") {
   EXT_WAIT(px_reducer_begin(R(self)));
   Py_RETURN_NONE;
 }
-EXT_METHOD0(reducer, bucket_count, "int", "How many buckets there are.") {
+EXT_METHOD0(reducer, bucket_count, "int", "Returns the number of buckets.") {
   return PyLong_FromLong(px_reducer_bucket_count(R(self)));
 }
-EXT_METHOD(reducer, divide_by, "(ranks: int) -> None", "By how many ranks sums are divided.") {
+EXT_METHOD(reducer, divide_by, "(ranks: int) -> None",
+           "Sets the number of ranks by which sums are divided.") {
   EXT_ARGS(int64_t, ranks);
-  EXT_TRY(px_reducer_divide_by(R(self), ext_narrow(ranks)));
+  EXT_TRY(px_reducer_divide_by(R(self), ext_clamp_device_index(ranks)));
   Py_RETURN_NONE;
 }
-EXT_METHOD0(reducer, shadow, "None", "In the place of a step, where there is no batch left.") {
+EXT_METHOD0(reducer, shadow, "None",
+            "Shadows a step of other ranks after local batches are exhausted.") {
   EXT_WAIT(px_reducer_shadow(R(self)));
   Py_RETURN_NONE;
 }
-EXT_METHOD(reducer, set_hook, "(hook: Callable) -> None", "Has a hook reduce the buckets.") {
+EXT_METHOD(reducer, set_hook, "(hook: Callable) -> None", "Sets a hook that reduces the buckets.") {
   static const px_bucket_hook hook_of = {hook_begin, hook_end, ext_release, ext_release};
   EXT_ARGS(PyObject *, hook);
   EXT_TRY(px_reducer_set_hook(R(self), &hook_of, hook));
   Py_INCREF(hook);
   Py_RETURN_NONE;
 }
-EXT_METHOD(reducer, compress, "(dtype: dtype | None) -> None", "Has buckets sent as a dtype.") {
+EXT_METHOD(reducer, compress, "(dtype: dtype | None) -> None",
+           "Sets the dtype in which buckets are communicated.") {
   px_dtype dtype;
   EXT_BIND(dtype);
   EXT_TRY(px_reducer_compress(R(self), dtype));
@@ -165,15 +169,15 @@ static int dtype_in(PyObject *policy, const char *name, px_dtype *out) {
   return !value ? -1 : value == Py_None ? 0 : ext_to_dtype(value, out);
 }
 EXT_METHOD(reducer, mix, "(module: Any, policy: Any, ignored: Sequence[Tensor]) -> None",
-           "Has a module trained in mixed precision.") {
+           "Enables mixed precision training of a module.") {
   EXT_ARGS(PyObject *, module, policy, ignored);
   EXT_TENSORS items = {0};
   px_mixed_precision mixed;
-  if (!ext_is_module(module)) EXT_FAIL(PyExc_TypeError, "mix takes a Module");
+  if (!ext_is_module(module)) EXT_FAIL(PyExc_TypeError, "mix expects a Module");
   if (dtype_in(policy, "param_dtype", &mixed.param_dtype) < 0 ||
       dtype_in(policy, "reduce_dtype", &mixed.reduce_dtype) < 0 ||
       dtype_in(policy, "buffer_dtype", &mixed.buffer_dtype) < 0 ||
-      ext_take_tensors(&items, ext_items(ignored, "tensors are a list"), "mix", "ignored") < 0)
+      ext_take_tensors(&items, ext_items(ignored, "ignored must be a list"), "mix", "ignored") < 0)
     return NULL;
   EXT_TRY(px_reducer_set_mixed_precision(R(self), ext_module(module), &mixed, items.items,
                                          (int)items.count));
@@ -182,30 +186,31 @@ EXT_METHOD(reducer, mix, "(module: Any, policy: Any, ignored: Sequence[Tensor]) 
   Py_RETURN_NONE;
 }
 EXT_METHOD(reducer, lower, "(inputs: Any) -> Any",
-           "Before a forward pass in mixed precision, with what goes in.") {
+           "Called before a forward pass in mixed precision; casts and returns its inputs.") {
   EXT_ARGS(PyObject *, inputs);
   const reducer_object *own = (reducer_object *)self;
   EXT_WAIT(px_reducer_cast_parameters(R(self)));
-  return own->casts ? ext_cast_within(inputs, own->inputs) : Py_NewRef(inputs);
+  return own->casts ? ext_cast_tensors(inputs, own->inputs) : Py_NewRef(inputs);
 }
-EXT_METHOD(reducer, raise_, "() -> None", "After a forward pass in mixed precision.") {
+EXT_METHOD(reducer, raise_, "() -> None", "Called after a forward pass in mixed precision.") {
   EXT_WAIT(px_reducer_restore_parameters(R(self)));
   Py_RETURN_NONE;
 }
 
-EXT_METHOD(reducer, expect, "(output: Any) -> None", "After a forward pass, with what it gave.") {
+EXT_METHOD(reducer, expect, "(output: Any) -> None",
+           "Called after a forward pass with its output.") {
   EXT_ARGS(PyObject *, output);
   EXT_TENSORS items = {0};
-  EXT_OWNED *list = ext_tensors_within(output);
+  EXT_OWNED *list = ext_collect_tensors(output);
   if (!list || ext_take_tensors(&items, Py_NewRef(list), "expect", "output") < 0) return NULL;
   EXT_WAIT(px_reducer_expect(R(self), items.items, (int)items.count));
   Py_RETURN_NONE;
 }
 
-// ---- ranks that have the same
+// ---- consistency of ranks
 
 EXT_FUNCTION(torch, _copy_from, "(comm: Any, tensors: Sequence[Tensor], root: int = 0) -> None",
-             "Copies a rank's tensors to the others.") {
+             "Broadcasts the tensors of a rank.") {
   PyObject *comm, *tensors;
   int64_t root;
   EXT_BIND(comm, tensors, root);
@@ -214,22 +219,22 @@ EXT_FUNCTION(torch, _copy_from, "(comm: Any, tensors: Sequence[Tensor], root: in
   if (!among || ext_take_tensors(&items, ext_items(tensors, "tensors are a list"), "of a module",
                                  "tensors") < 0)
     return NULL;
-  EXT_WAIT(px_comm_copy_from(among, ext_narrow(root), items.items, (int)items.count));
+  EXT_WAIT(px_comm_copy_from(among, ext_clamp_device_index(root), items.items, (int)items.count));
   Py_RETURN_NONE;
 }
 EXT_FUNCTION(torch, _check_alike, "(comm: Any, parameters: Sequence[Tensor]) -> None",
-             "RuntimeError unless all ranks have such parameters.") {
+             "Raises RuntimeError unless all ranks have matching parameters.") {
   EXT_ARGS(PyObject *, comm, parameters);
   EXT_TENSORS items = {0};
   px_comm *among = ext_comm(comm);
-  if (!among || ext_take_tensors(&items, ext_items(parameters, "parameters are a list"),
+  if (!among || ext_take_tensors(&items, ext_items(parameters, "parameters must be a list"),
                                  "of a module", "parameters") < 0)
     return NULL;
   EXT_WAIT(px_comm_check_parameters(among, items.items, (int)items.count));
   Py_RETURN_NONE;
 }
 
-// ---- tensors that belong to one rank each
+// ---- tensors owned by one rank each
 
 static PyObject *owners_list(const int *owners, Py_ssize_t count) {
   EXT_OWNED *list = PyList_New(count);
@@ -239,18 +244,18 @@ static PyObject *owners_list(const int *owners, Py_ssize_t count) {
 }
 EXT_FUNCTION(torch, _partition,
              "(groups: Sequence[Sequence[Tensor]], size: int) -> list[list[int]]",
-             "The rank of each tensor of each group: the largest first, to the rank that has the "
-             "fewest elements.") {
+             "Returns the owner rank of each tensor of each group: largest first, assigned to the "
+             "rank with the fewest elements.") {
   PyObject *groups;
   int64_t size;
   EXT_BIND(groups, size);
-  EXT_OWNED *list = ext_items(groups, "groups are a list");
+  EXT_OWNED *list = ext_items(groups, "groups must be a list");
   EXT_OWNED *result = PyList_New(0);
   int64_t *loads = list && result ? PyMem_Calloc((size_t)size + 1, sizeof *loads) : NULL;
   bool good = loads;
   for (Py_ssize_t g = 0; good && g < PySequence_Fast_GET_SIZE(list); g++) {
     EXT_TENSORS items = {0};
-    PyObject *group = ext_items(PySequence_Fast_GET_ITEM(list, g), "a group is a list");
+    PyObject *group = ext_items(PySequence_Fast_GET_ITEM(list, g), "each group must be a list");
     int *owners = NULL;
     good = ext_take_tensors(&items, group, "partition", "tensors") == 0 &&
            (owners = PyMem_Calloc((size_t)items.count + 1, sizeof *owners));
@@ -266,17 +271,17 @@ EXT_FUNCTION(torch, _partition,
 
 EXT_FUNCTION(torch, _share_owned,
              "(comm: Any, tensors: Sequence[Tensor], owners: Sequence[int]) -> None",
-             "Gives all ranks the tensors of their owners.") {
+             "Broadcasts each tensor from its owner.") {
   PyObject *comm, *tensors, *owners;
   EXT_TENSORS items = {0};
   EXT_BIND(comm, tensors, owners);
   px_comm *of = ext_comm(comm);
-  EXT_OWNED *ranks = of ? ext_items(owners, "owners are a list") : NULL;
+  EXT_OWNED *ranks = of ? ext_items(owners, "owners must be a list") : NULL;
   if (!ranks ||
       ext_take_tensors(&items, ext_items(tensors, "tensors are a list"), "share", "tensors") < 0)
     return NULL;
   if (PySequence_Fast_GET_SIZE(ranks) != items.count)
-    EXT_FAIL(PyExc_ValueError, "each tensor has an owner");
+    EXT_FAIL(PyExc_ValueError, "expected one owner per tensor");
   int *list = PyMem_Calloc((size_t)items.count + 1, sizeof *list);
   if (!list) return PyErr_NoMemory();
   for (Py_ssize_t i = 0; i < items.count; i++)
@@ -286,7 +291,7 @@ EXT_FUNCTION(torch, _share_owned,
   return PyErr_Occurred() ? NULL : ext_none(status);
 }
 
-// ---- the group of a SyncBatchNorm: its own, or that of all processes
+// ---- group of a SyncBatchNorm: its own, or the default group
 
 static int comm_of(PyObject *layer, px_comm **out) {
   EXT_OWNED *own = layer ? PyObject_GetAttrString(layer, "process_group") : Py_NewRef(Py_None);
@@ -301,7 +306,7 @@ static int comm_of(PyObject *layer, px_comm **out) {
 static px_status choose(px_comm **out, px_module *layer) {
   PyGILState_STATE gil = PyGILState_Ensure();
   *out = NULL;
-  px_status status = comm_of(px_module_user(layer), out) == 0 ? PX_OK : ext_foreign();
+  px_status status = comm_of(px_module_user(layer), out) == 0 ? PX_OK : ext_error_from_python();
   PyGILState_Release(gil);
   return status;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What torch.distributed.fsdp (phlox/distributed/_fsdp.py) has of the core: groups of sharded
-// parameters, and FSDPModule, which such a module's class has beside its own.
+// Core functions of torch.distributed.fsdp (phlox/distributed/_fsdp.py): groups of sharded
+// parameters, and FSDPModule, a base added to the class of such modules.
 #include "phlox/shard.h"
 
 #include "nn/nn.h"
@@ -10,33 +10,34 @@
 
 typedef struct shards_object {
   PyObject_HEAD px_shards *shards;
-  PyObject *hook;  // of set_all_reduce_hook, or NULL
+  PyObject *hook;  // set by set_all_reduce_hook, or NULL
 } shards_object;
 #define H(self) (((shards_object *)(self))->shards)
-// The hook is given this object, which ends before the group may.
-static void leave(PyObject *self) {
+// The hook receives this object, which the group may outlive.
+static void shards_release(PyObject *self) {
   if (H(self)) (void)EXT_NOGIL(px_shards_on_reduced(H(self), NULL, NULL, NULL, NULL));
 }
-EXT_OWNS(shards, EXT_ENDS(leave), EXT_CORE(shards_object, shards), EXT_OBJECT(shards_object, hook));
+EXT_OWNS(shards, EXT_FINALIZER(shards_release), EXT_CORE(shards_object, shards),
+         EXT_OBJECT(shards_object, hook));
 
-// To be freed; NULL with an error.
-static px_module **take_modules(PyObject *modules) {
-  EXT_OWNED *list = ext_items(modules, "modules are a list");
+// Array to be freed by the caller; NULL with an error.
+static px_module **read_modules(PyObject *modules) {
+  EXT_OWNED *list = ext_items(modules, "modules must be a list");
   Py_ssize_t count = list ? PySequence_Fast_GET_SIZE(list) : 0;
   if (list && !count) EXT_FAIL(PyExc_IndexError, "tuple index out of range");
   px_module **out = count ? PyMem_Calloc((size_t)count, sizeof *out) : NULL;
   if (count && !out) return (px_module **)PyErr_NoMemory();
   for (Py_ssize_t i = 0; i < count; i++)
-    out[i] = ext_module(PySequence_Fast_GET_ITEM(list, i));  // the caller has seen to their types
+    out[i] = ext_module(PySequence_Fast_GET_ITEM(list, i));  // types checked by the caller
   return out;
 }
 
-// What shard_placement_fn says of a parameter: None, or Shard(dim).
-static int ask_dim(int *dim, PyObject *parameter, PyObject *fn) {
+// Result of shard_placement_fn for a parameter: None, or Shard(dim).
+static int call_placement_fn(int *dim, PyObject *parameter, PyObject *fn) {
   px_placement place = {.kind = PX_PLACEMENT_SHARD};
   EXT_OWNED *said = parameter ? PyObject_CallOneArg(fn, parameter) : NULL;
   if (!said || said == Py_None) return said ? 0 : -1;
-  bool is = ext_take_placement(&place, said, 0) == 0 && place.kind == PX_PLACEMENT_SHARD;
+  bool is = ext_read_placement(&place, said, 0) == 0 && place.kind == PX_PLACEMENT_SHARD;
   *dim = place.dim;
   if (is) return 0;
   PyErr_Clear();
@@ -45,7 +46,7 @@ static int ask_dim(int *dim, PyObject *parameter, PyObject *fn) {
 static px_status dim_for(int *dim, px_tensor *parameter, void *fn) {
   PyGILState_STATE state = PyGILState_Ensure();
   EXT_OWNED *object = ext_wrap_borrowed(parameter);
-  px_status status = ask_dim(dim, object, fn) == 0 ? PX_OK : ext_foreign();
+  px_status status = call_placement_fn(dim, object, fn) == 0 ? PX_OK : ext_error_from_python();
   Py_CLEAR(object);
   PyGILState_Release(state);
   return status;
@@ -58,7 +59,7 @@ EXT_NEW(shards,
   PyObject *comm, *replicas, *modules, *ignored, *dim_of;
   bool offload, pin;
   px_device device;
-  ext_maybe keep;
+  ext_optional_bool keep;
   px_dtype param_dtype, reduce_dtype;
   EXT_TENSORS items = {0};
   EXT_BIND(comm, replicas, modules, device, ignored, keep, param_dtype, reduce_dtype, dim_of,
@@ -74,28 +75,28 @@ EXT_NEW(shards,
                               .dim_context = dim_of,
                               .offload = offload,
                               .pin = pin};
-  if (PyErr_Occurred() || ext_take_tensors(&items, ext_items(ignored, "parameters are a list"),
+  if (PyErr_Occurred() || ext_take_tensors(&items, ext_items(ignored, "ignored must be a list"),
                                            "fully_shard", "ignored_params") < 0)
     return NULL;
   options.ignored = items.items;
   options.ignored_count = (int)items.count;
   px_shards *made = NULL;
-  px_module **members = take_modules(modules);
+  px_module **members = read_modules(modules);
   if (!members) return NULL;
   options.others = members + 1;
   options.other_count = (int)PySequence_Size(modules) - 1;
   px_status status = EXT_NOGIL(px_shards_new(&made, members[0], &options));
   PyMem_Free(members);
   EXT_TRY(status);
-  return ext_over(type, made);
+  return ext_wrap_core(type, made);
 }
-EXT_TYPE(shards, "torch._C._Shards", "_Shards", shards_object, EXT_FINAL | EXT_CYCLES,
-         "Parameters of a module that are sharded over ranks.", EXT_LIFE(shards),
+EXT_TYPE(shards, "torch._C._Shards", "_Shards", shards_object, EXT_FINAL | EXT_GC,
+         "Parameters of a module, sharded over ranks.", EXT_LIFETIME_SLOTS(shards),
          .tp_new = shards_new);
 
-// A parameter's name, its part as an object of the class, the sizes of the whole, and along which
-// dimension it is cut.
-static PyObject *described(const px_shard *shard) {
+// Name of a parameter, its shard as an object of the class, the full sizes, and the sharded
+// dimension.
+static PyObject *describe_shard(const px_shard *shard) {
   EXT_OWNED *part = px_tensor_user(shard->local)
                         ? ext_wrap_borrowed(shard->local)
                         : ext_wrap_as(ext_ShardedParameterType, px_retain(shard->local));
@@ -103,25 +104,25 @@ static PyObject *described(const px_shard *shard) {
   return part && shape ? Py_BuildValue("(sOOi)", shard->name, part, shape, shard->dim) : NULL;
 }
 EXT_METHOD0(shards, parameters, "list[tuple[str, Tensor, Any, int]]",
-            "Name, part and whole size of each parameter, and along what it is cut.") {
+            "Returns name, shard, full size and sharded dimension of each parameter.") {
   EXT_OWNED *list = PyList_New(0);
   px_shard shard;
   for (int i = 0; list && px_shards_at(H(self), i, &shard); i++) {
-    EXT_OWNED *item = described(&shard);
+    EXT_OWNED *item = describe_shard(&shard);
     if (!item || PyList_Append(list, item) < 0) return NULL;
   }
   return ext_moved(&list);
 }
 
-// ---- what a module has of it
+// ---- FSDPModule
 
 typedef struct fsdp_module_object {
   PyObject_HEAD
 } fsdp_module_object;
 EXT_TYPE(fsdp_module, "torch.distributed.fsdp.FSDPModule", "_FSDPModule", fsdp_module_object,
-         EXT_OPEN, "What fully_shard adds to a module's class.");
+         EXT_BASETYPE, "Base class added to a module by fully_shard.");
 
-// The group of a module, which has it; NULL with ValueError for other objects.
+// Group owned by a module; NULL with ValueError for other objects.
 static PyObject *object_of(PyObject *module) {
   bool is = PyObject_TypeCheck(module, &fsdp_module_type);
   EXT_OWNED *group = is ? PyObject_GetAttrString(module, "_fsdp") : NULL;
@@ -136,7 +137,7 @@ static px_shards *group_of(PyObject *module) {
   return group ? H(group) : NULL;
 }
 
-// Calls set(group, with) for the module and, with `recurse`, all below.
+// Calls set(group, with) for the module and, with `recurse`, its descendants.
 typedef void setting(px_shards *group, bool with);
 static PyObject *set_all(PyObject *self, bool recurse, setting *set, bool with) {
   EXT_OWNED *found = recurse ? PyObject_CallMethod(self, "modules", NULL) : PyTuple_Pack(1, self);
@@ -154,22 +155,22 @@ static void part_after_forward(px_shards *group, bool with) { px_shards_keep(gro
 static void part_after_backward(px_shards *group, bool with) { px_shards_keep(group, true, !with); }
 EXT_METHOD(fsdp_module, set_requires_gradient_sync,
            "(requires_gradient_sync: bool, *, recurse: bool = True) -> None",
-           "Whether backward reduces gradients; without it they add up, whole, in this process.") {
+           "Sets if backward should reduce gradients. If not, full gradients accumulate locally.") {
   bool requires_gradient_sync, recurse;
   EXT_BIND(requires_gradient_sync, recurse);
   return set_all(self, recurse, px_shards_reduce, requires_gradient_sync);
 }
 EXT_METHOD(fsdp_module, set_requires_all_reduce,
            "(requires_all_reduce: bool, *, recurse: bool = True) -> None",
-           "Whether backward averages gradients over replicas; without it what is reduced adds up "
-           "in each.") {
+           "Sets if backward should all-reduce gradients over replicas. If not, reduced gradients "
+           "accumulate in each replica.") {
   bool requires_all_reduce, recurse;
   EXT_BIND(requires_all_reduce, recurse);
   return set_all(self, recurse, px_shards_average, requires_all_reduce);
 }
 EXT_METHOD(fsdp_module, set_reshard_after_forward,
            "(reshard_after_forward: bool, recurse: bool = True) -> None",
-           "Whether the whole parameters are let go of after forward.") {
+           "Sets if the module should free full parameters after forward.") {
   PyObject *reshard_after_forward;
   bool recurse;
   EXT_BIND(reshard_after_forward, recurse);
@@ -180,19 +181,20 @@ EXT_METHOD(fsdp_module, set_reshard_after_forward,
 }
 EXT_METHOD(fsdp_module, set_reshard_after_backward,
            "(reshard_after_backward: bool, *, recurse: bool = True) -> None",
-           "Whether the whole parameters are let go of after backward.") {
+           "Sets if the module should free full parameters after backward.") {
   bool reshard_after_backward, recurse;
   EXT_BIND(reshard_after_backward, recurse);
   return set_all(self, recurse, part_after_backward, reshard_after_backward);
 }
 EXT_METHOD(fsdp_module, set_unshard_in_backward, "(unshard_in_backward: bool) -> None",
-           "Whether backward gathers the parameters: an embedding, for one, needs none there.") {
+           "Sets if backward gathers the parameters. Not needed by embeddings, for example.") {
   EXT_ARGS(bool, unshard_in_backward);
   return set_all(self, false, px_shards_gather_for_backward, unshard_in_backward);
 }
-EXT_METHOD(fsdp_module, set_post_optim_event, "(event: Any) -> None",
-           "What the next forward of the outermost module waits for before it gathers, in the "
-           "place of the current\nstream: an event that was recorded behind the step.") {
+EXT_METHOD(
+    fsdp_module, set_post_optim_event, "(event: Any) -> None",
+    "Sets the event after the optimizer step for the root module: the next forward waits for "
+    "it\ninstead of the current stream before gathering.") {
   EXT_ARGS(PyObject *, event);
   px_event *native = NULL;
   px_shards *group = group_of(self);
@@ -200,28 +202,28 @@ EXT_METHOD(fsdp_module, set_post_optim_event, "(event: Any) -> None",
   return ext_none(px_shards_after_event(group, native));
 }
 EXT_METHOD(fsdp_module, set_is_last_backward, "(is_last_backward: bool) -> None",
-           "Whether the next backward is the last one before the gradients are used.") {
+           "Sets whether the next backward is the last one before the gradients are used.") {
   EXT_ARGS(bool, is_last_backward);
   return set_all(self, false, px_shards_last_backward, is_last_backward);
 }
 
-// The object's own, so that the garbage collector sees it.
+// The hook is owned by the object, which makes it visible to the garbage collector.
 static px_status call_hook(px_tensor *reduced, void *group) {
   PyGILState_STATE state = PyGILState_Ensure();
   EXT_OWNED *hook = Py_XNewRef(((shards_object *)group)->hook);
   EXT_OWNED *tensor = hook ? ext_wrap_borrowed(reduced) : NULL;
   EXT_OWNED *done = tensor ? PyObject_CallOneArg(hook, tensor) : NULL;
-  px_status status = done || !hook ? PX_OK : ext_foreign();
+  px_status status = done || !hook ? PX_OK : ext_error_from_python();
   Py_CLEAR(done);
   Py_CLEAR(tensor);
   Py_CLEAR(hook);
   PyGILState_Release(state);
   return status;
 }
-EXT_METHOD(fsdp_module, set_all_reduce_hook,
-           "(hook: Callable, *, stream: Any | None = None) -> None",
-           "Has a function see, and change, what this rank has of each reduction before it becomes "
-           "gradients.") {
+EXT_METHOD(
+    fsdp_module, set_all_reduce_hook, "(hook: Callable, *, stream: Any | None = None) -> None",
+    "Sets a hook that receives this rank's result of each reduction and may modify it before "
+    "it becomes the gradient.") {
   PyObject *hook, *stream;
   px_stream *native = NULL;
   EXT_BIND(hook, stream);
@@ -233,7 +235,7 @@ EXT_METHOD(fsdp_module, set_all_reduce_hook,
 }
 
 static PyObject *prefetch(PyObject *self, bool backward, PyObject *modules) {
-  EXT_OWNED *list = ext_items(modules, "modules are a list");
+  EXT_OWNED *list = ext_items(modules, "modules must be a list");
   px_shards *own = list ? group_of(self) : NULL;
   Py_ssize_t count = list ? PySequence_Fast_GET_SIZE(list) : 0;
   px_shards **groups = own ? PyMem_Calloc((size_t)count + 1, sizeof *groups) : NULL;
@@ -246,12 +248,12 @@ static PyObject *prefetch(PyObject *self, bool backward, PyObject *modules) {
   return done;
 }
 EXT_METHOD(fsdp_module, set_modules_to_forward_prefetch, "(modules: Sequence[Any]) -> None",
-           "The modules whose parameters are gathered while this one's forward runs.") {
+           "Sets the modules to prefetch during this module's forward.") {
   EXT_ARGS(PyObject *, modules);
   return prefetch(self, false, modules);
 }
 EXT_METHOD(fsdp_module, set_modules_to_backward_prefetch, "(modules: Sequence[Any]) -> None",
-           "The modules whose parameters are gathered while this one's backward runs.") {
+           "Sets the modules to prefetch during this module's backward.") {
   EXT_ARGS(PyObject *, modules);
   return prefetch(self, true, modules);
 }
@@ -262,12 +264,12 @@ static PyObject *divide(PyObject *self, double factor) {
   return group ? Py_NewRef(Py_None) : NULL;
 }
 EXT_METHOD(fsdp_module, set_gradient_divide_factor, "(factor: float) -> None",
-           "What the sum of gradients is divided by, in the place of the number of ranks.") {
+           "Sets the divisor of gradient sums, instead of the number of ranks.") {
   EXT_ARGS(double, factor);
   return divide(self, factor);
 }
 EXT_METHOD(fsdp_module, set_reduce_scatter_divide_factor, "(factor: float) -> None",
-           "The older name of set_gradient_divide_factor.") {
+           "Deprecated name of set_gradient_divide_factor.") {
   EXT_ARGS(double, factor);
   return divide(self, factor);
 }
@@ -277,13 +279,16 @@ typedef struct handle_object {
 } handle_object;
 EXT_OWNS(unshard_handle, EXT_OBJECT(handle_object, group));
 EXT_TYPE(unshard_handle, "torch.distributed.fsdp.UnshardHandle", "_UnshardHandle", handle_object,
-         EXT_FINAL, "What unshard(async_op=True) gives.", EXT_LIFE(unshard_handle));
-EXT_METHOD0(unshard_handle, wait, "None", "Has the parameters whole from here on.") {
+         EXT_FINAL, "A handle to wait on an asynchronous unshard.",
+         EXT_LIFETIME_SLOTS(unshard_handle));
+EXT_METHOD0(unshard_handle, wait, "None",
+            "Waits for the unshard: the parameters are full afterwards.") {
   EXT_WAIT(px_shards_unshard(H(((handle_object *)self)->group), false));
   Py_RETURN_NONE;
 }
-EXT_METHOD(fsdp_module, unshard, "(async_op: bool = False) -> Any",
-           "Gathers the parameters; with async_op it only begins to, and gives what waits.") {
+EXT_METHOD(
+    fsdp_module, unshard, "(async_op: bool = False) -> Any",
+    "Gathers the parameters. With async_op returns a handle with wait() instead of waiting.") {
   bool async_op;
   EXT_BIND(async_op);
   px_shards *group = group_of(self);
@@ -293,26 +298,26 @@ EXT_METHOD(fsdp_module, unshard, "(async_op: bool = False) -> Any",
   if (handle && async_op) ((handle_object *)handle)->group = PyObject_GetAttrString(self, "_fsdp");
   return ext_moved(&handle);
 }
-EXT_METHOD0(fsdp_module, reshard, "None", "Lets go of the whole parameters.") {
+EXT_METHOD0(fsdp_module, reshard, "None", "Frees the full parameters.") {
   px_shards *group = group_of(self);
   if (!group) return NULL;
   EXT_WAIT(px_shards_reshard(group));
   Py_RETURN_NONE;
 }
-EXT_METHOD(fsdp_module, __deepcopy__, "(memo: dict) -> Any", "Refuses, as PyTorch does.") {
+EXT_METHOD(fsdp_module, __deepcopy__, "(memo: dict) -> Any", "Raises, as in PyTorch.") {
   EXT_FAIL(PyExc_AssertionError,
            "FSDP does not support deepcopy. Please use state dict for serialization.");
 }
 
-// ---- around forward: hooks of the module
+// ---- forward hooks
 
-// The values with their floating-point tensors in the dtype that the module's policy has by a name.
+// Casts floating-point tensors to a dtype of the module's policy.
 static PyObject *cast(PyObject *module, const char *name, PyObject *values) {
   px_dtype dtype;
   EXT_OWNED *policy = PyObject_GetAttrString(module, "_fsdp_policy");
   EXT_OWNED *wanted = policy ? PyObject_GetAttrString(policy, name) : NULL;
   if (!wanted || wanted == Py_None) return wanted ? Py_NewRef(values) : NULL;
-  return ext_to_dtype(wanted, &dtype) < 0 ? NULL : ext_cast_within(values, dtype);
+  return ext_to_dtype(wanted, &dtype) < 0 ? NULL : ext_cast_tensors(values, dtype);
 }
 
 static int casts_inputs(PyObject *module) {
@@ -325,14 +330,14 @@ typedef px_status around(px_shards *self, px_tensor *const *tensors, int count);
 static int pass(PyObject *module, PyObject *values, around *call) {
   EXT_TENSORS items = {0};
   px_shards *group = group_of(module);
-  EXT_OWNED *list = group ? ext_tensors_within(values) : NULL;
+  EXT_OWNED *list = group ? ext_collect_tensors(values) : NULL;
   if (!list || ext_take_tensors(&items, Py_NewRef(list), "forward", "input") < 0) return -1;
   px_status status = EXT_NOGIL(call(group, items.items, (int)items.count));
   return ext_zero(status);
 }
 
 EXT_FUNCTION(torch, _fsdp_before, "(module: Any, args: tuple, kwargs: dict) -> tuple",
-             "Gathers a module's parameters; the arguments of its forward.") {
+             "Pre-forward hook: gathers parameters and returns the arguments of forward.") {
   EXT_ARGS(PyObject *, module, args, kwargs);
   EXT_OWNED *given = PyTuple_Pack(2, args, kwargs);
   px_shards *group = given ? group_of(module) : NULL;
@@ -344,7 +349,7 @@ EXT_FUNCTION(torch, _fsdp_before, "(module: Any, args: tuple, kwargs: dict) -> t
   return values && pass(module, values, px_shards_before_forward) == 0 ? ext_moved(&values) : NULL;
 }
 EXT_FUNCTION(torch, _fsdp_after, "(module: Any, args: tuple, result: object) -> object",
-             "Lets go of a module's parameters; its result, which is None after an error.") {
+             "Forward hook: frees parameters and returns the result, None after an error.") {
   EXT_ARGS(PyObject *, module, args, result);
   px_shards *group = group_of(module);
   if (!group) return NULL;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// torch.distributed.Work: a collective that has begun, and its future.
+// torch.distributed.Work: a pending collective, and its future.
 #include "dist/group.h"
 
 typedef struct work_object {
@@ -10,18 +10,20 @@ typedef struct work_object {
 #define O(self) ((work_object *)(self))
 EXT_OWNS(work, EXT_CORE(work_object, work), EXT_OBJECT(work_object, outputs),
          EXT_OBJECT(work_object, future));
-EXT_NEW(work, "()") { EXT_FAIL(PyExc_TypeError, "torch.distributed.Work: collectives make it"); }
-EXT_TYPE(work, "torch.distributed.Work", "_Work", work_object, EXT_FINAL | EXT_CYCLES,
-         "A collective that has begun.", EXT_LIFE(work), .tp_new = work_new);
+EXT_NEW(work, "()") {
+  EXT_FAIL(PyExc_TypeError, "torch.distributed.Work is created by collectives");
+}
+EXT_TYPE(work, "torch.distributed.Work", "_Work", work_object, EXT_FINAL | EXT_GC,
+         "A pending collective.", EXT_LIFETIME_SLOTS(work), .tp_new = work_new);
 
 PyObject *ext_work(px_work *work_take, PyObject *outputs) {
-  PyObject *self = ext_over(&work_type, work_take);
+  PyObject *self = ext_wrap_core(&work_type, work_take);
   if (self) O(self)->outputs = Py_XNewRef(outputs);
   return self;
 }
 
 EXT_METHOD(work, wait, "(timeout: Any | None = None) -> bool",
-           "Waits for the end; of devices, makes the current stream wait.") {
+           "Waits for completion; for device tensors makes the current stream wait.") {
   PyObject *timeout;
   int64_t milliseconds;
   EXT_BIND(timeout);
@@ -29,11 +31,12 @@ EXT_METHOD(work, wait, "(timeout: Any | None = None) -> bool",
   EXT_WAIT(px_work_wait(W(self), milliseconds));
   Py_RETURN_TRUE;
 }
-EXT_DOES(work, synchronize, px_work_wait(W(self), 0), "Waits for the end, as wait() does.");
-EXT_GIVES(work, is_completed, "bool", (bool)px_work_is_completed(W(self)), "Whether it has ended.");
-EXT_GIVES(work, is_success, "bool",
-          (bool)(px_work_is_completed(W(self)) && !px_work_error(W(self))),
-          "Whether it has ended without an error.");
+EXT_RETURNS_NONE(work, synchronize, px_work_wait(W(self), 0), "Waits for completion, like wait().");
+EXT_RETURNS(work, is_completed, "bool", (bool)px_work_is_completed(W(self)),
+            "Returns True if the work is complete.");
+EXT_RETURNS(work, is_success, "bool",
+            (bool)(px_work_is_completed(W(self)) && !px_work_error(W(self))),
+            "Returns True if the work is complete without error.");
 
 static PyObject *raised_by(px_work *work) {
   const px_error *error = px_work_error(work);
@@ -42,19 +45,19 @@ static PyObject *raised_by(px_work *work) {
   ext_raise();
   return ext_exception_take();
 }
-EXT_METHOD0(work, exception, "Exception | None", "What went wrong, or None.") {
+EXT_METHOD0(work, exception, "Exception | None", "Returns the exception of the work, or None.") {
   return raised_by(W(self));
 }
-EXT_GIVES(work, source_rank, "int", px_work_source(W(self)),
-          "The rank of the group that a receive came from.");
-EXT_ALSO(work, work_source_rank, _source_rank);
-EXT_METHOD0(work, result, "list[Tensor]", "The tensors that it writes.") {
+EXT_RETURNS(work, source_rank, "int", px_work_source(W(self)),
+            "Returns the group rank of the sender of a receive.");
+EXT_ALIASES(work, work_source_rank, _source_rank);
+EXT_METHOD0(work, result, "list[Tensor]", "Returns the output tensors.") {
   return O(self)->outputs ? PySequence_List(O(self)->outputs) : PyList_New(0);
 }
 
 // ---- its future
 
-// On a thread of the communicator.
+// Called on a thread of the communicator.
 static void complete(void *context) {
   PyGILState_STATE gil = PyGILState_Ensure();
   EXT_OWNED *self = context;
@@ -74,13 +77,14 @@ static int begin_future(PyObject *self) {
   }
   PyObject *first = PyList_GET_SIZE(O(self)->outputs) ? PyList_GET_ITEM(O(self)->outputs, 0) : NULL;
   if (first)
-    ext_future_behind(O(self)->future, px_retain(event), px_tensor_device(ext_tensor(first)));
+    ext_future_set_event(O(self)->future, px_retain(event), px_tensor_device(ext_tensor(first)));
   return ext_future_complete(O(self)->future, O(self)->outputs, false);
 }
 
-EXT_METHOD0(work, get_future, "Any",
-            "A torch.futures.Future of the list of tensors that it writes: of devices, it is done "
-            "at once, and its wait() makes the current stream wait.") {
+EXT_METHOD0(
+    work, get_future, "Any",
+    "Returns a torch.futures.Future of the output tensors. For device tensors it is complete "
+    "at once, and its wait() makes the current stream wait.") {
   if (!O(self)->outputs)
     EXT_FAIL(PyExc_NotImplementedError,
              "Work.get_future() of a send or receive is not implemented in Phlox");

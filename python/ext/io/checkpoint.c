@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What torch.distributed.checkpoint (phlox/distributed/_checkpoint.py) has of the core: nested
-// state dicts as lists of tensors and values, and their files.
+// Core functions of torch.distributed.checkpoint (phlox/distributed/_checkpoint.py): nested state
+// dicts as lists of tensors and values, and their files.
 #include "phlox/checkpoint.h"
 
 #include <string.h>
@@ -9,7 +9,7 @@
 #include "dist/placements.h"
 #include "io/tree.h"
 
-// ---- nested dicts as [(name, container, key, value), ...]; names are the keys with dots between
+// ---- nested dicts as [(name, container, key, value), ...]; a name joins the keys with dots
 
 static int flatten(PyObject *leaves, PyObject *name, PyObject *container, PyObject *key,
                    PyObject *value);
@@ -44,7 +44,7 @@ static int flatten_list(PyObject *leaves, PyObject *name, PyObject *list) {
   return 0;
 }
 
-// A list of values alone is a value.
+// True if a list contains tensors or dicts; a list of plain values is one value.
 static int has_parts(PyObject *list) {
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); i++) {
     PyObject *item = PyList_GET_ITEM(list, i);
@@ -71,7 +71,7 @@ static int flatten(PyObject *leaves, PyObject *name, PyObject *container, PyObje
 }
 
 EXT_FUNCTION(torch, _checkpoint_leaves, "(state: dict) -> list[tuple]",
-             "Name, container, key and value of all that nested dicts hold.") {
+             "Returns name, container, key and value of all leaves of nested dicts.") {
   PyObject *state;
   EXT_BIND(state);
   if (!PyDict_Check(state))
@@ -87,8 +87,8 @@ EXT_FUNCTION(torch, _checkpoint_leaves, "(state: dict) -> list[tuple]",
 typedef struct items {
   px_checkpoint_item *list;
   int64_t (*sizes)[PX_MAX_DIMS];
-  PyObject *keep;    // the leaves
-  PyObject *wholes;  // pairs of a tensor that is no rows, and the whole that stands for it
+  PyObject *keep;          // the leaves
+  PyObject *full_tensors;  // pairs of a tensor not sharded by rows, and its full tensor
   int count;
 } items;
 
@@ -96,46 +96,46 @@ static void items_end(items *all) {
   PyMem_Free(all->list);
   PyMem_Free(all->sizes);
   Py_CLEAR(all->keep);
-  Py_CLEAR(all->wholes);
+  Py_CLEAR(all->full_tensors);
 }
 
-// What is no rows is taken whole: what it is to be saved, and room for it to be read.
-static int take_whole(items *all, px_checkpoint_item *item, const ext_placed *of, PyObject *tensor,
-                      bool reads) {
+// Items not sharded by rows use a full tensor: gathered to save, or allocated to read into.
+static int add_full_tensor(items *all, px_checkpoint_item *item, const ext_dtensor_spec *of,
+                           PyObject *tensor, bool reads) {
   px_tensor *whole, *part = ext_tensor(tensor);
   EXT_TRY_INT(reads ? px_tensor_empty(&whole, of->layout.ndim, of->sizes, px_tensor_dtype(part),
                                       px_tensor_device(part))
-                    : EXT_NOGIL(ext_placed_whole(&whole, of, part)));
+                    : EXT_NOGIL(ext_full_tensor(&whole, of, part)));
   EXT_OWNED *object = ext_wrap(whole);
   EXT_OWNED *pair = object ? PyTuple_Pack(2, tensor, object) : NULL;
   item->part = whole;
-  return pair ? PyList_Append(all->wholes, pair) : -1;
+  return pair ? PyList_Append(all->full_tensors, pair) : -1;
 }
 
-// A sharded tensor is this rank's rows of a whole one.
-static int take_rows(items *all, px_checkpoint_item *item, PyObject *tensor, bool reads) {
-  ext_placed of;
+// A tensor sharded by rows is saved as this rank's rows of the full tensor.
+static int add_rows(items *all, px_checkpoint_item *item, PyObject *tensor, bool reads) {
+  ext_dtensor_spec of;
   int64_t first[PX_MAX_DIMS], own[PX_MAX_DIMS], *sizes = all->sizes[all->count];
   bool rows = true;
-  EXT_OWNED *spec = ext_placed_of(&of, tensor);
-  if (!spec || ext_placed_is_whole(&of)) return spec ? 0 : -1;
+  EXT_OWNED *spec = ext_spec_of(&of, tensor);
+  if (!spec || ext_spec_is_replicated(&of)) return spec ? 0 : -1;
   EXT_TRY_INT(px_layout_part(own, first, &of.layout));
   for (int m = 0; m < px_mesh_ndim(of.layout.mesh); m++)
     rows &= of.placements[m].kind != PX_PLACEMENT_PARTIAL && !of.placements[m].dim;
-  if (!rows) return take_whole(all, item, &of, tensor, reads);
+  if (!rows) return add_full_tensor(all, item, &of, tensor, reads);
   memcpy(sizes, of.sizes, sizeof of.sizes);
   item->sizes = sizes, item->first = first[0];
   return 0;
 }
 
-// This rank's parts of what was read whole.
-static int put_parts(const items *all) {
-  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(all->wholes); i++) {
-    PyObject *pair = PyList_GET_ITEM(all->wholes, i), *tensor = PyTuple_GET_ITEM(pair, 0);
-    ext_placed of;
+// Copies this rank's shards out of the full tensors read.
+static int store_shards(const items *all) {
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(all->full_tensors); i++) {
+    PyObject *pair = PyList_GET_ITEM(all->full_tensors, i), *tensor = PyTuple_GET_ITEM(pair, 0);
+    ext_dtensor_spec of;
     PX_SCOPED(px_tensor) part = NULL;
     PX_SCOPED(px_tensor) to = NULL;
-    EXT_OWNED *spec = ext_placed_of(&of, tensor);
+    EXT_OWNED *spec = ext_spec_of(&of, tensor);
     if (!spec) return -1;
     EXT_TRY_INT(px_layout_extract(&part, &of.layout, ext_tensor(PyTuple_GET_ITEM(pair, 1))));
     EXT_TRY_INT(px_tensor_detach(&to, ext_tensor(tensor)));
@@ -144,14 +144,14 @@ static int put_parts(const items *all) {
   return 0;
 }
 
-static int take_items(items *all, PyObject *leaves, bool reads) {
-  EXT_OWNED *list = ext_items(leaves, "leaves are a list");
+static int add_items(items *all, PyObject *leaves, bool reads) {
+  EXT_OWNED *list = ext_items(leaves, "leaves must be a list");
   Py_ssize_t n = list ? PySequence_Fast_GET_SIZE(list) : 0;
   if (!list) return -1;
   all->list = PyMem_Calloc((size_t)n + 1, sizeof *all->list);
   all->sizes = PyMem_Calloc((size_t)n + 1, sizeof *all->sizes);
   if (!all->list || !all->sizes) return PyErr_NoMemory(), -1;
-  if (!(all->wholes = PyList_New(0))) return -1;
+  if (!(all->full_tensors = PyList_New(0))) return -1;
   for (Py_ssize_t i = 0; i < n; i++) {
     PyObject *leaf = PySequence_Fast_GET_ITEM(list, i), *tensor = PyTuple_GET_ITEM(leaf, 3);
     px_checkpoint_item *item = &all->list[all->count];
@@ -159,14 +159,14 @@ static int take_items(items *all, PyObject *leaves, bool reads) {
     *item = (px_checkpoint_item){.name = PyUnicode_AsUTF8(PyTuple_GET_ITEM(leaf, 0)),
                                  .part = ext_tensor(tensor)};
     if (!item->name) return -1;
-    if (ext_is_sharded(tensor) && take_rows(all, item, tensor, reads) < 0) return -1;
+    if (ext_is_sharded(tensor) && add_rows(all, item, tensor, reads) < 0) return -1;
     all->count++;
   }
   all->keep = ext_moved(&list);
   return 0;
 }
 
-// What is no tensor, by name.
+// Non-tensor leaves by name.
 static px_tree *values_of(PyObject *leaves) {
   EXT_OWNED *dict = PyDict_New();
   for (Py_ssize_t i = 0; dict && i < PyList_GET_SIZE(leaves); i++) {
@@ -183,7 +183,7 @@ static const char *path_in(PyObject *path, PyObject **keep) {
 
 EXT_FUNCTION(torch, _checkpoint_save,
              "(path: Any, group: Any | None, device: Device, leaves: list[tuple]) -> None",
-             "Writes a checkpoint of this rank's part of what _checkpoint_leaves gave.") {
+             "Writes this rank's part of a checkpoint of the leaves.") {
   PyObject *path, *group, *leaves;
   px_device device;
   __attribute__((cleanup(items_end))) items all = {0};
@@ -191,19 +191,19 @@ EXT_FUNCTION(torch, _checkpoint_save,
   EXT_OWNED *keep = NULL;
   const char *folder = path_in(path, &keep);
   px_comm *comm = folder && !ext_is_none(group) ? ext_comm(group) : NULL;
-  if (!folder || PyErr_Occurred() || take_items(&all, leaves, false) < 0) return NULL;
+  if (!folder || PyErr_Occurred() || add_items(&all, leaves, false) < 0) return NULL;
   PX_SCOPED(px_tree) values = values_of(leaves);
   if (!values) return NULL;
   EXT_WAIT(px_checkpoint_save(folder, comm, device, all.list, all.count, values));
   Py_RETURN_NONE;
 }
 
-static PyObject *as_it_is(px_tensor *tensor, px_device home, void *context) {
+static PyObject *wrap_tensor(px_tensor *tensor, px_device home, void *context) {
   return ext_wrap_borrowed(tensor);
 }
 
-// Puts a value into the container that has its place.
-static int put_value(PyObject *leaf, PyObject *values) {
+// Stores a value in its container.
+static int store_value(PyObject *leaf, PyObject *values) {
   PyObject *name = PyTuple_GET_ITEM(leaf, 0);
   PyObject *value = PyDict_GetItemWithError(values, name);
   if (value) return PyObject_SetItem(PyTuple_GET_ITEM(leaf, 1), PyTuple_GET_ITEM(leaf, 2), value);
@@ -212,30 +212,29 @@ static int put_value(PyObject *leaf, PyObject *values) {
   return -1;
 }
 
-EXT_FUNCTION(
-    torch, _checkpoint_load, "(path: Any, leaves: list[tuple]) -> None",
-    "Reads a checkpoint into the tensors and containers of what _checkpoint_leaves gave.") {
+EXT_FUNCTION(torch, _checkpoint_load, "(path: Any, leaves: list[tuple]) -> None",
+             "Reads a checkpoint into the tensors and containers of the leaves.") {
   PyObject *path, *leaves;
   __attribute__((cleanup(items_end))) items all = {0};
   EXT_BIND(path, leaves);
   EXT_OWNED *keep = NULL;
   PX_SCOPED(px_checkpoint) saved = NULL;
   const char *folder = path_in(path, &keep);
-  if (!folder || take_items(&all, leaves, true) < 0) return NULL;
+  if (!folder || add_items(&all, leaves, true) < 0) return NULL;
   EXT_WAIT(px_checkpoint_open(&saved, folder));
-  EXT_OWNED *values = ext_tree_object(px_checkpoint_values(saved), as_it_is, NULL);
+  EXT_OWNED *values = ext_tree_object(px_checkpoint_values(saved), wrap_tensor, NULL);
   if (!values) return NULL;
   EXT_WAIT(px_checkpoint_read(saved, all.list, all.count));
-  if (put_parts(&all) < 0) return NULL;
+  if (store_shards(&all) < 0) return NULL;
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(leaves); i++) {
     PyObject *leaf = PyList_GET_ITEM(leaves, i);
-    if (!ext_is_tensor(PyTuple_GET_ITEM(leaf, 3)) && put_value(leaf, values) < 0) return NULL;
+    if (!ext_is_tensor(PyTuple_GET_ITEM(leaf, 3)) && store_value(leaf, values) < 0) return NULL;
   }
   Py_RETURN_NONE;
 }
 
 EXT_FUNCTION(torch, _checkpoint_sizes, "(path: Any) -> dict[str, tuple]",
-             "Dtype and whole size of each tensor of a checkpoint, by name.") {
+             "Returns dtype and full size of each tensor of a checkpoint, by name.") {
   PyObject *path;
   EXT_BIND(path);
   EXT_OWNED *keep = NULL;

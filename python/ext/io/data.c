@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What torch.utils.data, which is Python (python/phlox/utils/data), asks of the core: random
-// orders, rows of tensors, the seed of a pass.
+// Core functions of torch.utils.data (python/phlox/utils/data): random orders, rows of tensors,
+// seeds.
 #include "phlox/data.h"
 #include "bind/ext.h"
 
@@ -27,8 +27,8 @@ EXT_FUNCTION(
   return list;
 }
 
-// The indices of a list of ints from 0, as an array to be freed; *count 0 where it is something
-// else.
+// Indices of a list of non-negative ints as an array, to be freed by the caller; *count is 0 for
+// other objects.
 static int64_t *plain_indices(PyObject *list, Py_ssize_t *count) {
   *count = PyList_CheckExact(list) ? PyList_GET_SIZE(list) : 0;
   int64_t *indices = PyMem_Malloc((size_t)(*count ? *count : 1) * sizeof *indices);
@@ -44,8 +44,8 @@ static int64_t *plain_indices(PyObject *list, Py_ssize_t *count) {
 
 EXT_FUNCTION(
     torch, _rows, "(dataset: object, otherwise: Callable | None, indices: object) -> Any",
-    "The rows of each of a TensorDataset's tensors, cut out at once. What otherwise() gives, "
-    "or None, for indices that are no list of ints from 0.") {
+    "Returns the selected rows of each tensor of a TensorDataset. For indices other than a list of "
+    "non-negative ints, returns the result of otherwise(), or None.") {
   enum { LIMIT = 64 };
   PyObject *dataset, *otherwise, *indices_;
   px_tensor *tensors[LIMIT];
@@ -67,10 +67,10 @@ EXT_FUNCTION(
   return made ? PySequence_List(made) : NULL;
 }
 
-// ---- batches of an order
+// ---- batches of a sampler
 typedef struct batches_object {
-  PyObject_HEAD PyObject *sampler, *order;  // the order begins with the first batch
-  int64_t size;                             // 0 behind the last batch
+  PyObject_HEAD PyObject *sampler, *order;  // order: the iterator, created for the first batch
+  int64_t size;                             // 0 after the last batch
   bool drop_last;
 } batches_object;
 EXT_OWNS(batches, EXT_OBJECT(batches_object, sampler), EXT_OBJECT(batches_object, order));
@@ -88,13 +88,14 @@ static PyObject *batches_next(PyObject *object) {
   }
   return batch && PyList_GET_SIZE(batch) ? ext_moved(&batch) : NULL;
 }
-EXT_TYPE(batches, "torch.utils.data._Batches", "", batches_object, EXT_CYCLES,
-         "Lists of the next items of an order.", EXT_LIFE(batches), .tp_iter = PyObject_SelfIter,
-         .tp_iternext = batches_next);
+EXT_TYPE(batches, "torch.utils.data._Batches", "", batches_object, EXT_GC,
+         "Iterator over batches of a sampler.", EXT_LIFETIME_SLOTS(batches),
+         .tp_iter = PyObject_SelfIter, .tp_iternext = batches_next);
 
-EXT_FUNCTION(torch, _batches, "(sampler: Iterable, size: int, drop_last: bool) -> Iterator",
-             "Lists of `size` items of the sampler; the last is shorter, or, with drop_last, left "
-             "out.") {
+EXT_FUNCTION(
+    torch, _batches, "(sampler: Iterable, size: int, drop_last: bool) -> Iterator",
+    "Returns an iterator over lists of `size` items of the sampler. The last list is shorter, "
+    "or dropped with drop_last.") {
   PyObject *sampler;
   int64_t size;
   bool drop_last;

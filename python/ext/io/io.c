@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Trees of values in safetensors files and in bytes, for torch.save and torch.load, which are
-// phlox/_files.py. Nothing in a file is ever executed.
+// Trees of values in safetensors files and bytes, for torch.save and torch.load (phlox/_files.py).
+// Nothing in a file is ever executed.
 #include "phlox/ops/copy.h"
 #include "io/tree.h"
 
-// The file's name as UTF-8 in *keep's bytes.
+// File name as UTF-8, owned by *keep.
 static const char *path_of(PyObject *object, PyObject **keep) {
   PyObject *bytes = NULL;
   if (!PyUnicode_FSConverter(object, &bytes)) return NULL;
@@ -13,7 +13,7 @@ static const char *path_of(PyObject *object, PyObject **keep) {
 }
 
 EXT_FUNCTION(torch, _save_tree, "(obj: object, path: object) -> bytes | None",
-             "Writes a file, or gives its bytes where path is None.") {
+             "Writes a file, or returns its bytes if path is None.") {
   void *bytes;
   size_t length;
   EXT_ARGS(PyObject *, obj, path);
@@ -32,7 +32,7 @@ EXT_FUNCTION(torch, _save_tree, "(obj: object, path: object) -> bytes | None",
   return data;
 }
 
-// ---- files that are written as the library writes them, for .pt files
+// ---- files written by Python (.pt files) with the library's atomic commit
 
 typedef struct file_object {
   PyObject_HEAD px_file *file;
@@ -53,8 +53,8 @@ EXT_NEW(file, "(path: object)") {
   return (PyObject *)self;
 }
 EXT_TYPE(file, "torch._C._File", "_File", file_object, EXT_FINAL,
-         "A file that gets its name when it is complete.", EXT_LIFE(file), .tp_new = file_new);
-EXT_METHOD(file, write, "(data: bytes) -> int", "Writes any bytes; gives their number.") {
+         "A file that gets its name on commit.", EXT_LIFETIME_SLOTS(file), .tp_new = file_new);
+EXT_METHOD(file, write, "(data: bytes) -> int", "Writes bytes and returns their number.") {
   EXT_ARGS(PyObject *, data);
   Py_buffer bytes;
   px_file *file = ((file_object *)self)->file;
@@ -65,35 +65,35 @@ EXT_METHOD(file, write, "(data: bytes) -> int", "Writes any bytes; gives their n
   EXT_TRY(status);
   return PyLong_FromSsize_t(length);
 }
-EXT_METHOD0(file, commit, "None", "Completes the file.") {
+EXT_METHOD0(file, commit, "None", "Commits the file.") {
   return ext_none(EXT_NOGIL(px_file_commit(((file_object *)self)->file)));
 }
 
-// Where tensors go: what `device_of(tensor, home)`, a function of Python's, says of each; or,
-// unless it is to see them, of each home.
-typedef struct placing {
+// Target device of tensors: the result of the Python function `device_of(tensor, home)`, per tensor
+// if it needs the tensor, else per home device.
+typedef struct device_mapping {
   PyObject *device_of;
-  bool sees;
-  px_device home, device;  // the last that it was asked for, and what it said
-} placing;
+  bool needs_tensor;
+  px_device home, device;  // last argument and its cached result
+} device_mapping;
 
-static int placing_ask(placing *p, PyObject *tensor, px_device home) {
-  if (!p->sees && px_device_equal(home, p->home)) return 0;
+static int mapping_update(device_mapping *p, PyObject *tensor, px_device home) {
+  if (!p->needs_tensor && px_device_equal(home, p->home)) return 0;
   EXT_OWNED *from = ext_device(home);
-  EXT_OWNED *wanted =
-      from ? PyObject_CallFunctionObjArgs(p->device_of, p->sees ? tensor : Py_None, from, NULL)
-           : NULL;
+  EXT_OWNED *wanted = from ? PyObject_CallFunctionObjArgs(
+                                 p->device_of, p->needs_tensor ? tensor : Py_None, from, NULL)
+                           : NULL;
   if (!wanted || ext_to_device(wanted, &p->device) < 0) return -1;
   p->home = home;
   return 0;
 }
 
-static PyObject *placed(px_tensor *tensor, px_device home, void *context) {
-  placing *p = context;
+static PyObject *map_tensor(px_tensor *tensor, px_device home, void *context) {
+  device_mapping *p = context;
   PX_SCOPED(px_tensor) data = NULL;
   PX_SCOPED(px_tensor) moved = NULL;
   EXT_OWNED *object = ext_wrap_borrowed(tensor);
-  if (!object || placing_ask(p, object, home) < 0) return NULL;
+  if (!object || mapping_update(p, object, home) < 0) return NULL;
   if (p->device.type == PX_CPU) return ext_moved(&object);
   EXT_TRY(px_tensor_detach(&data, tensor));
   EXT_WAIT(px_to(&moved, data, PX_DTYPE_NONE, p->device, false, false));
@@ -122,9 +122,10 @@ static px_tree *read_file(PyObject *path) {
 }
 EXT_FUNCTION(torch, _load_tree,
              "(path: object, data: object, device_of: Callable, sees: bool) -> object",
-             "Reads a file, or bytes where path is None.") {
+             "Reads a file, or bytes if path is None.") {
   EXT_ARGS(PyObject *, path, data, device_of, sees);
-  placing p = {.device_of = device_of, .sees = sees == Py_True, .home = PX_DEVICE_NONE};
+  device_mapping p = {
+      .device_of = device_of, .needs_tensor = sees == Py_True, .home = PX_DEVICE_NONE};
   PX_SCOPED(px_tree) tree = path == Py_None ? read_bytes(data) : read_file(path);
-  return tree ? ext_tree_object(tree, placed, &p) : NULL;
+  return tree ? ext_tree_object(tree, map_tensor, &p) : NULL;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What torch.save writes most of, at once: the opcodes of a tensor, and the records of a zip file
-// (APPNOTE.TXT of PKWARE; with 64-bit fields where a number needs them).
+// Fast paths of torch.save: the opcodes of a tensor, and the records of a zip file (APPNOTE.TXT of
+// PKWARE, with 64-bit fields where needed).
 #include "bind/ext.h"
 
 #include <string.h>
@@ -18,7 +18,7 @@ static void put_bytes(writer *w, const void *data, size_t size) {
   memcpy(w->data + w->count, data, size);
   w->count += size;
 }
-static PyObject *written(const writer *w) {
+static PyObject *writer_bytes(const writer *w) {
   return PyBytes_FromStringAndSize((const char *)w->data, (Py_ssize_t)w->count);
 }
 
@@ -69,8 +69,8 @@ static void put_index(writer *w, Py_ssize_t index, int narrow, int wide) {
   put(w, (uint64_t)(index < 256 ? narrow : wide), 1);
   put(w, (uint64_t)index, index < 256 ? 1 : 4);
 }
-// Writes what refers to an object that a pickler remembers: 1; 0 if it does not; or -1.
-static int put_known(writer *w, PyObject *memo, PyObject *object) {
+// Writes a reference to a memoized object: 1; 0 if it is not memoized; -1 on error.
+static int put_memoized(writer *w, PyObject *memo, PyObject *object) {
   EXT_OWNED *id = PyLong_FromVoidPtr(object);
   PyObject *entry = id ? PyDict_GetItemWithError(memo, id) : NULL;
   if (!entry) return PyErr_Occurred() ? -1 : 0;
@@ -92,12 +92,13 @@ static int put_memo(writer *w, PyObject *memo, PyObject *object, int64_t protoco
   return id && entry ? PyDict_SetItem(memo, id, entry) : -1;
 }
 
-EXT_FUNCTION(torch, _tensor_opcodes,
-             "(tensor: Tensor, saved: tuple, memo: dict, protocol: int, rebuild: Callable, "
-             "hooks: Callable) -> bytes | None",
-             "The opcodes of rebuild(storage, offset, size, stride, requires_grad, hooks()), and "
-             "the tensor in the\nmemo of the pickler. `saved` is the id of its storage. None while "
-             "the memo lacks what is named.") {
+EXT_FUNCTION(
+    torch, _tensor_opcodes,
+    "(tensor: Tensor, saved: tuple, memo: dict, protocol: int, rebuild: Callable, "
+    "hooks: Callable) -> bytes | None",
+    "Returns the opcodes of rebuild(storage, offset, size, stride, requires_grad, hooks()) "
+    "and adds the\ntensor to the pickler's memo. `saved` is the id of its storage. None if "
+    "a referenced object is not\nmemoized yet.") {
   PyObject *tensor, *saved, *memo, *rebuild, *hooks, *word, *type, *key, *location;
   int64_t protocol, size;
   EXT_BIND(tensor, saved, memo, protocol, rebuild, hooks);
@@ -110,13 +111,13 @@ EXT_FUNCTION(torch, _tensor_opcodes,
   writer known[EXT_LENGTH(names)], w = {.count = 0};
   for (int i = 0; i < EXT_LENGTH(names); i++) {
     known[i].count = 0;
-    int found = put_known(&known[i], memo, names[i]);
+    int found = put_memoized(&known[i], memo, names[i]);
     if (found <= 0) return found < 0 ? NULL : Py_NewRef(Py_None);
   }
   Py_ssize_t length;
   const char *text = PyUnicode_AsUTF8AndSize(key, &length);
   if (!text) return NULL;
-  if (length > LONGEST_KEY) EXT_FAIL(PyExc_ValueError, "the key of a storage is too long");
+  if (length > LONGEST_KEY) EXT_FAIL(PyExc_ValueError, "the storage key is too long");
   put_bytes(&w, known[0].data, known[0].count);
   put(&w, MARK, 1);
   put(&w, MARK, 1);
@@ -138,13 +139,13 @@ EXT_FUNCTION(torch, _tensor_opcodes,
   put(&w, REDUCE, 1);
   put(&w, TUPLE, 1);
   put(&w, REDUCE, 1);
-  return put_memo(&w, memo, tensor, protocol) < 0 ? NULL : written(&w);
+  return put_memo(&w, memo, tensor, protocol) < 0 ? NULL : writer_bytes(&w);
 }
 
 // ---- zip files
 enum { PLAIN_VERSION = 20, LARGE_VERSION = 45, UTF8_NAME = 0x800, FIRST_DAY = 0x21, UNIX = 3 };
-#define LARGE INT64_C(0x7fffffff)  // what is larger has a field of 64 bits
-#define ELSEWHERE UINT32_MAX       // the number is in such a field
+#define LARGE INT64_C(0x7fffffff)  // larger numbers use a 64-bit field
+#define ELSEWHERE UINT32_MAX       // marks a number in a 64-bit field
 
 typedef struct record {
   const char *name;
@@ -154,11 +155,11 @@ typedef struct record {
   bool ascii;
 } record;
 
-// What the header before a record and its entry in the list have in common.
-static void put_about(writer *w, const record *r, bool large) {
+// Fields shared by the local header and the central directory entry of a record.
+static void put_common(writer *w, const record *r, bool large) {
   put(w, large ? LARGE_VERSION : PLAIN_VERSION, 2);
   put(w, r->ascii ? 0 : UTF8_NAME, 2);
-  put(w, 0, 4);  // stored; at midnight
+  put(w, 0, 4);  // no compression; midnight
   put(w, FIRST_DAY, 2);
   put(w, r->check, 4);
   uint64_t size = r->size > LARGE ? ELSEWHERE : (uint64_t)r->size;
@@ -166,13 +167,13 @@ static void put_about(writer *w, const record *r, bool large) {
   put(w, size, 4);
   put(w, (uint64_t)r->length, 2);
 }
-// The header, and blanks that put the record at a multiple of the alignment.
+// Local header, padded such that the record starts at a multiple of the alignment.
 static void put_header(writer *w, const record *r, int64_t alignment) {
   bool large = r->size > LARGE;
   int64_t before = 30 + r->length + (large ? 20 : 0) + 4;
   uint64_t blanks = (uint64_t)(alignment - (r->at + before) % alignment) % (uint64_t)alignment;
   put_bytes(w, "PK\3\4", 4);
-  put_about(w, r, large);
+  put_common(w, r, large);
   put(w, blanks + 4 + (large ? 20 : 0), 2);
   put_bytes(w, r->name, (size_t)r->length);
   if (large) {
@@ -191,10 +192,10 @@ static void put_entry(writer *w, const record *r) {
   put_bytes(w, "PK\1\2", 4);
   put(w, large || far ? LARGE_VERSION : PLAIN_VERSION, 1);
   put(w, UNIX, 1);
-  put_about(w, r, large || far);
+  put_common(w, r, large || far);
   put(w, extra ? (uint64_t)extra + 4 : 0, 2);
   put(w, 0, 4);  // no comment; the first disk
-  put(w, 0, 6);  // no kind, no permissions
+  put(w, 0, 6);  // no attributes
   put(w, far ? ELSEWHERE : (uint64_t)r->at, 4);
   put_bytes(w, r->name, (size_t)r->length);
   if (!extra) return;
@@ -205,11 +206,11 @@ static void put_entry(writer *w, const record *r) {
   if (far) put(w, (uint64_t)r->at, 8);
 }
 
-EXT_FUNCTION(torch, _zip_record,
-             "(name: str, at: int, size: int, check: int, alignment: int) -> tuple[bytes, bytes]",
-             "What stands in a zip file before a record that is stored, and its entry in the list "
-             "at the end. `at` is\nwhere the header begins; the record begins at a multiple of "
-             "`alignment`.") {
+EXT_FUNCTION(
+    torch, _zip_record,
+    "(name: str, at: int, size: int, check: int, alignment: int) -> tuple[bytes, bytes]",
+    "Returns the local header of a stored zip record, and its central directory entry. `at` "
+    "is the offset of\nthe header; the record starts at a multiple of `alignment`.") {
   PyObject *name;
   int64_t at, size, check, alignment;
   EXT_BIND(name, at, size, check, alignment);
@@ -218,22 +219,22 @@ EXT_FUNCTION(torch, _zip_record,
   if (!(r.name = PyUnicode_AsUTF8AndSize(name, &r.length))) return NULL;
   r.ascii = PyUnicode_IS_ASCII(name);
   if (r.length > 2048 || at < 0 || size < 0 || alignment < 1 || alignment > 1024)
-    EXT_FAIL(PyExc_ValueError, "a zip file has no record %R of %lld bytes at %lld", name,
-             (long long)size, (long long)at);
+    EXT_FAIL(PyExc_ValueError, "invalid zip record %R of %lld bytes at %lld", name, (long long)size,
+             (long long)at);
   writer header = {.count = 0}, entry = {.count = 0};
   put_header(&header, &r, alignment);
   put_entry(&entry, &r);
-  return Py_BuildValue("(NN)", written(&header), written(&entry));
+  return Py_BuildValue("(NN)", writer_bytes(&header), writer_bytes(&entry));
 }
 
 EXT_FUNCTION(torch, _zip_end, "(count: int, begin: int, size: int) -> bytes",
-             "What follows the list of the records of a zip file, which is of that size.") {
+             "Returns the end of a zip file, after a central directory of that size.") {
   EXT_ARGS(int64_t, count, begin, size);
   writer w = {.count = 0};
   bool large = count >= UINT16_MAX || begin > LARGE || size > LARGE;
   if (large) {
     put_bytes(&w, "PK\6\6", 4);
-    put(&w, 44, 8);  // the bytes that follow
+    put(&w, 44, 8);  // bytes that follow
     put(&w, LARGE_VERSION, 2);
     put(&w, LARGE_VERSION, 2);
     put(&w, 0, 8);
@@ -254,5 +255,5 @@ EXT_FUNCTION(torch, _zip_end, "(count: int, begin: int, size: int) -> bytes",
   put(&w, size > LARGE ? ELSEWHERE : (uint64_t)size, 4);
   put(&w, begin > LARGE ? ELSEWHERE : (uint64_t)begin, 4);
   put(&w, 0, 2);
-  return written(&w);
+  return writer_bytes(&w);
 }

@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Python objects as trees of values. Types are kept as they are, so what a file has no form for is
-// refused rather than turned into something like it. NumPy's numbers become Python's.
+// Python objects as trees of values. Types are preserved: objects of types without a file format
+// are rejected, not converted to similar ones. Only NumPy scalars become Python numbers.
 #include "io/tree.h"
 
 #include <string.h>
 
 // ---- to a tree
 
-// Containers that hold themselves have no end: the depth is bounded, and the bound is the file's.
+// The nesting depth is bounded, by the file format's limit: containers may contain themselves.
 static px_tree *to_tree(PyObject *object, int depth);
 
-static px_tree *refused(PyObject *object) {
+static px_tree *fail_unsupported(PyObject *object) {
   EXT_OWNED *name = PyObject_GetAttrString((PyObject *)Py_TYPE(object), "__qualname__");
-  const char *hint = PyObject_HasAttrString(object, "state_dict") ? "; its state_dict() can be"
-                     : ext_is_array(object) ? "; torch.from_numpy makes a tensor of it"
+  const char *hint = PyObject_HasAttrString(object, "state_dict")
+                         ? "; save its state_dict() instead"
+                     : ext_is_array(object) ? "; convert it with torch.from_numpy"
                                             : "";
   if (!name) return NULL;
   PyErr_Format(PyExc_NotImplementedError,
@@ -75,7 +76,7 @@ static px_tree *tensor_tree(PyObject *object) {
   return made;
 }
 
-// Values of torch that are not tensors.
+// Non-tensor values of torch.
 static px_tree *torch_tree(PyObject *object) {
   px_tree *made = NULL;
   px_dtype dtype;
@@ -85,7 +86,7 @@ static px_tree *torch_tree(PyObject *object) {
     EXT_TRY(px_tree_dtype(&made, dtype));
     return made;
   }
-  if (!ext_is_device(object)) return refused(object);
+  if (!ext_is_device(object)) return fail_unsupported(object);
   if (ext_to_device(object, &device) < 0) return NULL;
   EXT_TRY(px_tree_device(&made, device));
   return made;
@@ -99,7 +100,7 @@ static px_tree *to_tree(PyObject *object, int depth) {
   px_tree *made = NULL;
   if (depth > PX_TREE_DEPTH)
     EXT_FAIL(PyExc_ValueError,
-             "torch.save writes values that are nested up to %d deep; these are deeper, or hold "
+             "torch.save supports values nested up to %d levels; these are deeper, or contain "
              "themselves",
              PX_TREE_DEPTH);
   if (Py_IS_TYPE(object, ext_TensorType) || Py_IS_TYPE(object, ext_ParameterType))
@@ -122,15 +123,15 @@ px_tree *ext_tree_from(PyObject *object) { return to_tree(object, 0); }
 
 // ---- from a tree
 
-typedef struct building {
-  ext_tree_place place;
+typedef struct object_builder {
+  ext_tree_tensor_fn place;
   void *context;
-  PyObject *placed;  // a dict: the address of a tensor to its object
-} building;
+  PyObject *placed;  // a dict: address of a tensor to its object
+} object_builder;
 
-static PyObject *to_object(const px_tree *tree, building *b);
+static PyObject *to_object(const px_tree *tree, object_builder *b);
 
-static PyObject *tensor_object(const px_tree *tree, building *b) {
+static PyObject *tensor_object(const px_tree *tree, object_builder *b) {
   px_tensor *tensor = px_tree_get_tensor(tree);
   EXT_OWNED *address = PyLong_FromVoidPtr(tensor);
   PyObject *known = address ? PyDict_GetItemWithError(b->placed, address) : NULL;
@@ -140,7 +141,7 @@ static PyObject *tensor_object(const px_tree *tree, building *b) {
   return ext_moved(&made);
 }
 
-static PyObject *list_object(const px_tree *tree, building *b) {
+static PyObject *list_object(const px_tree *tree, object_builder *b) {
   EXT_OWNED *list = PyList_New(0);
   for (int64_t i = 0; list && i < px_tree_size(tree); i++) {
     EXT_OWNED *part = to_object(px_tree_at(tree, i), b);
@@ -149,7 +150,7 @@ static PyObject *list_object(const px_tree *tree, building *b) {
   return ext_moved(&list);
 }
 
-static PyObject *tuple_object(const px_tree *tree, building *b, bool size) {
+static PyObject *tuple_object(const px_tree *tree, object_builder *b, bool size) {
   EXT_OWNED *list = list_object(tree, b);
   EXT_OWNED *tuple = list ? PyList_AsTuple(list) : NULL;
   if (!tuple || !size) return ext_moved(&tuple);
@@ -158,12 +159,12 @@ static PyObject *tuple_object(const px_tree *tree, building *b, bool size) {
 
 static PyObject *ordered_new(void) { return ext_call_from("collections", "OrderedDict", "()"); }
 
-// A dict that says, for a tensor of a dtype that Phlox lacks, why it is not there.
-static PyObject *partly_read(PyObject *dict, PyObject *foreign) {
+// A dict whose missing entries report unsupported dtypes.
+static PyObject *partial_dict(PyObject *dict, PyObject *foreign) {
   return ext_call_from("phlox._files", "PartlyRead", "(OO)", dict, foreign);
 }
 
-static PyObject *dict_object(const px_tree *tree, building *b, bool ordered) {
+static PyObject *dict_object(const px_tree *tree, object_builder *b, bool ordered) {
   EXT_OWNED *foreign = PyDict_New();
   EXT_OWNED *dict = ordered ? ordered_new() : PyDict_New();
   for (int64_t i = 0; dict && foreign && i < px_tree_size(tree); i++) {
@@ -176,10 +177,10 @@ static PyObject *dict_object(const px_tree *tree, building *b, bool ordered) {
     if (!value || PyObject_SetItem(known ? dict : foreign, key, value) < 0) return NULL;
   }
   if (!dict || !foreign) return NULL;
-  return PyDict_GET_SIZE(foreign) ? partly_read(dict, foreign) : ext_moved(&dict);
+  return PyDict_GET_SIZE(foreign) ? partial_dict(dict, foreign) : ext_moved(&dict);
 }
 
-static PyObject *to_object(const px_tree *tree, building *b) {
+static PyObject *to_object(const px_tree *tree, object_builder *b) {
   px_tree_kind kind = px_tree_kind_of(tree);
   switch (kind) {
     case PX_TREE_NUMBER:
@@ -205,8 +206,8 @@ static PyObject *to_object(const px_tree *tree, building *b) {
   }
 }
 
-PyObject *ext_tree_object(const px_tree *tree, ext_tree_place place, void *context) {
+PyObject *ext_tree_object(const px_tree *tree, ext_tree_tensor_fn place, void *context) {
   EXT_OWNED *placed = PyDict_New();
-  building b = {place, context, placed};
+  object_builder b = {place, context, placed};
   return placed ? to_object(tree, &b) : NULL;
 }

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads pickles of values and tensors that may come from anybody (weights_only).
+// Reads untrusted pickles of values and tensors (weights_only).
 //
-// A machine of the opcodes that torch.save writes, and of no others: a row of a table for each. It
-// calls what stands in a closed list, and what the program has declared safe
-// (unpickle_globals.c). Python's own Unpickler, with find_class restricted, is no help: it lets a
-// pickle set attributes of the functions and classes that are allowed, calls them with any
-// arguments (bytearray(2**40)), and takes memory by the largest memo index.
+// Interprets only the opcodes written by torch.save: one table row each. It calls only functions on
+// an allowlist and the user's safe globals (unpickle_globals.c). Python's Unpickler with a
+// restricted find_class is not enough: it lets a pickle set attributes of allowed functions and
+// classes, calls them with any arguments (bytearray(2**40)), and allocates by the largest memo
+// index.
 //
-// What a pickle makes is bounded by its length. A machine lives during one call, and no code of a
-// program's can reach it: what it gives to methods of safe classes has left the stack before.
+// The number of created values is bounded by the pickle's length. A machine lives for one call and
+// is unreachable from user code: objects passed to methods of safe classes have left its stack.
 #include "io/unpickle.h"
 
 #include <string.h>
 
-#define EMPTY "the pickle takes a value from an empty stack"
-enum { NAME_LENGTH = 1000, MEMO_ROOM = 256 };
+#define EMPTY "the pickle pops from an empty stack"
+enum { NAME_LENGTH = 1000, MIN_MEMO = 256 };
 
 typedef struct machine {
   ext_pickle pickle;
@@ -22,45 +22,45 @@ typedef struct machine {
   Py_ssize_t at, end;
   PyObject *storages, *make;
   PyObject **stack;  // owns `count` objects
-  Py_ssize_t count, room;
-  Py_ssize_t *marks;  // how high the stack was at each mark
-  Py_ssize_t mark_count, mark_room;
-  // Objects by their index, NULL where there is none; the array is at most as long as twice the
-  // number of puts. A larger index is in the dict, unless it was put again when it had a place.
+  Py_ssize_t count, capacity;
+  Py_ssize_t *marks;  // stack height at each mark
+  Py_ssize_t mark_count, mark_capacity;
+  // Memo objects by index, or NULL. The array has at most twice as many slots as there were puts.
+  // Larger indexes are in the dict, possibly shadowed by a later put into the array.
   PyObject **memo;
-  Py_ssize_t memo_room, puts;
+  Py_ssize_t memo_capacity, puts;
   PyObject *far_memo;
 } machine;
 
 typedef struct opcode {
   const char *name;
   int (*step)(machine *m, const struct opcode *op, const unsigned char *operand);
-  int bytes;  // of the operand
-  int count;  // of what it takes from the stack, where opcodes differ in that
+  int bytes;  // size of the operand
+  int count;  // number of popped values, if opcodes sharing a step differ in it
 } opcode;
 #define STEP(name) static int name(machine *m, const opcode *op, const unsigned char *operand)
 
-// ---- what the steps share
-static int grow(void **items, Py_ssize_t *room, size_t size) {
-  Py_ssize_t wanted = *room ? *room * 2 : 64;
+// ---- shared by the steps
+static int grow(void **items, Py_ssize_t *capacity, size_t size) {
+  Py_ssize_t wanted = *capacity ? *capacity * 2 : 64;
   void *grown = PyMem_Realloc(*items, (size_t)wanted * size);
   if (!grown) return PyErr_NoMemory(), -1;
   *items = grown;
-  *room = wanted;
+  *capacity = wanted;
   return 0;
 }
 
-// NULL, with an exception, gives -1.
+// -1 for NULL, which has set an exception.
 static int push(machine *m, PyObject *object_take) {
   if (!object_take) return -1;
-  if (m->count == m->room && grow((void **)&m->stack, &m->room, sizeof *m->stack) < 0) {
+  if (m->count == m->capacity && grow((void **)&m->stack, &m->capacity, sizeof *m->stack) < 0) {
     Py_DECREF(object_take);
     return -1;
   }
   m->stack[m->count++] = object_take;
   return 0;
 }
-static int push_made(machine *m, PyObject *object_take) {
+static int push_new(machine *m, PyObject *object_take) {
   if (object_take && --m->pickle.values < 0) {
     Py_DECREF(object_take);
     return ext_pickle_fail("the pickle makes more values than its length is worth"), -1;
@@ -81,28 +81,28 @@ static PyObject *pop(machine *m) {  // new reference
   return object;
 }
 
-// The objects above a place of the stack, which leave it.
-static PyObject *list_above(machine *m, Py_ssize_t begin) {
+// Pops the objects above a stack position as a list.
+static PyObject *pop_list(machine *m, Py_ssize_t begin) {
   PyObject *list = PyList_New(m->count - begin);
   for (Py_ssize_t i = begin; list && i < m->count; i++)
     PyList_SET_ITEM(list, i - begin, m->stack[i]);
   if (list) m->count = begin;
   return list;
 }
-static PyObject *tuple_above(machine *m, Py_ssize_t begin) {
+static PyObject *pop_tuple(machine *m, Py_ssize_t begin) {
   PyObject *tuple = PyTuple_New(m->count - begin);
   for (Py_ssize_t i = begin; tuple && i < m->count; i++)
     PyTuple_SET_ITEM(tuple, i - begin, m->stack[i]);
   if (tuple) m->count = begin;
   return tuple;
 }
-// Takes the last mark: where the stack was at it, or -1.
-static Py_ssize_t take_mark(machine *m) {
+// Pops a mark: the stack height it stored, or -1.
+static Py_ssize_t pop_mark(machine *m) {
   if (m->mark_count) return m->marks[--m->mark_count];
-  return ext_pickle_fail("the pickle takes a mark that is not there"), -1;
+  return ext_pickle_fail("the pickle pops a missing mark"), -1;
 }
 
-static const unsigned char *take(machine *m, Py_ssize_t count) {
+static const unsigned char *read_bytes(machine *m, Py_ssize_t count) {
   if (count > m->end - m->at) {
     PyErr_SetString(PyExc_EOFError, "the pickle is truncated");
     return NULL;
@@ -116,28 +116,28 @@ static uint32_t number(const unsigned char *operand, int bytes) {
   return value;
 }
 
-// ---- names and what is called
-static PyObject *take_line(machine *m) {
-  Py_ssize_t left = m->end - m->at, most = left < NAME_LENGTH ? left : NAME_LENGTH;
-  const unsigned char *begin = m->data + m->at, *end = memchr(begin, '\n', (size_t)most);
-  if (!end) return ext_pickle_fail("a name has no end");
+// ---- names and calls
+static PyObject *read_line(machine *m) {
+  Py_ssize_t left = m->end - m->at, limit = left < NAME_LENGTH ? left : NAME_LENGTH;
+  const unsigned char *begin = m->data + m->at, *end = memchr(begin, '\n', (size_t)limit);
+  if (!end) return ext_pickle_fail("unterminated name");
   m->at += end - begin + 1;
   return PyUnicode_DecodeUTF8((const char *)begin, end - begin, "replace");
 }
 STEP(global) {
-  EXT_OWNED *module = take_line(m);
-  EXT_OWNED *name = module ? take_line(m) : NULL;
+  EXT_OWNED *module = read_line(m);
+  EXT_OWNED *name = module ? read_line(m) : NULL;
   return name ? push(m, ext_pickle_find(&m->pickle, module, name)) : -1;
 }
 STEP(reduce) {
   EXT_OWNED *args = pop(m);
   EXT_OWNED *function = args ? pop(m) : NULL;
-  return function ? push_made(m, ext_pickle_reduce(&m->pickle, function, args)) : -1;
+  return function ? push_new(m, ext_pickle_reduce(&m->pickle, function, args)) : -1;
 }
 STEP(new_object) {
   EXT_OWNED *args = pop(m);
   EXT_OWNED *cls = args ? pop(m) : NULL;
-  return cls ? push_made(m, ext_pickle_new(&m->pickle, cls, args)) : -1;
+  return cls ? push_new(m, ext_pickle_new(&m->pickle, cls, args)) : -1;
 }
 STEP(build) {
   EXT_OWNED *state = pop(m);
@@ -171,8 +171,8 @@ STEP(append) {
   return extend(m, "append to", items);
 }
 STEP(appends) {
-  Py_ssize_t begin = take_mark(m);
-  return begin < 0 ? -1 : extend(m, "extend", list_above(m, begin));
+  Py_ssize_t begin = pop_mark(m);
+  return begin < 0 ? -1 : extend(m, "extend", pop_list(m, begin));
 }
 
 static int update(machine *m, const opcode *op, PyObject *items_take) {
@@ -192,38 +192,38 @@ static int update(machine *m, const opcode *op, PyObject *items_take) {
     if (ext_pickle_check_key(key) < 0) return -1;
     int failed = PyDict_CheckExact(target) ? PyDict_SetItem(target, key, value)
                                            : PyObject_SetItem(target, key, value);
-    if (failed) return ext_pickle_blame(NULL, "__setitem__"), -1;
+    if (failed) return ext_pickle_call_failed(NULL, "__setitem__"), -1;
   }
   return 0;
 }
 STEP(set_item) {
   if (height(m) < 2) return ext_pickle_fail(EMPTY), -1;
-  return update(m, op, list_above(m, m->count - 2));
+  return update(m, op, pop_list(m, m->count - 2));
 }
 STEP(set_items) {
-  Py_ssize_t begin = take_mark(m);
-  return begin < 0 ? -1 : update(m, op, list_above(m, begin));
+  Py_ssize_t begin = pop_mark(m);
+  return begin < 0 ? -1 : update(m, op, pop_list(m, begin));
 }
 
 STEP(mark) {
-  if (m->mark_count == m->mark_room &&
-      grow((void **)&m->marks, &m->mark_room, sizeof *m->marks) < 0)
+  if (m->mark_count == m->mark_capacity &&
+      grow((void **)&m->marks, &m->mark_capacity, sizeof *m->marks) < 0)
     return -1;
   m->marks[m->mark_count++] = m->count;
   return 0;
 }
 STEP(tuple) {
-  Py_ssize_t begin = take_mark(m);
-  return begin < 0 ? -1 : push_made(m, tuple_above(m, begin));
+  Py_ssize_t begin = pop_mark(m);
+  return begin < 0 ? -1 : push_new(m, pop_tuple(m, begin));
 }
 STEP(short_tuple) {
   if (height(m) < op->count) return ext_pickle_fail(EMPTY), -1;
-  return push_made(m, tuple_above(m, m->count - op->count));
+  return push_new(m, pop_tuple(m, m->count - op->count));
 }
 STEP(empty_tuple) { return push(m, PyTuple_New(0)); }
-STEP(empty_list) { return push_made(m, PyList_New(0)); }
-STEP(empty_dict) { return push_made(m, PyDict_New()); }
-STEP(empty_set) { return push_made(m, PySet_New(NULL)); }
+STEP(empty_list) { return push_new(m, PyList_New(0)); }
+STEP(empty_dict) { return push_new(m, PyDict_New()); }
+STEP(empty_set) { return push_new(m, PySet_New(NULL)); }
 
 // ---- values
 STEP(none) { return push(m, Py_NewRef(Py_None)); }
@@ -232,7 +232,7 @@ STEP(new_false) { return push(m, Py_NewRef(Py_False)); }
 STEP(integer) { return push(m, PyLong_FromUnsignedLong(number(operand, op->bytes))); }
 STEP(signed_integer) { return push(m, PyLong_FromLong((int32_t)number(operand, op->bytes))); }
 STEP(long_integer) {
-  const unsigned char *data = take(m, *operand);
+  const unsigned char *data = read_bytes(m, *operand);
   return data ? push(m, _PyLong_FromByteArray(data, *operand, 1, 1)) : -1;
 }
 STEP(real) {
@@ -244,12 +244,12 @@ STEP(real) {
 }
 STEP(text) {
   Py_ssize_t length = number(operand, op->bytes);
-  const char *data = (const char *)take(m, length);
+  const char *data = (const char *)read_bytes(m, length);
   if (!data) return -1;
   PyObject *made = PyUnicode_DecodeUTF8(data, length, op->bytes == 1 ? NULL : "surrogatepass");
   if (!made && PyErr_ExceptionMatches(PyExc_UnicodeDecodeError)) {
     EXT_OWNED *cause = ext_exception_take();
-    ext_pickle_fail("a text is not UTF-8: %S", cause);
+    ext_pickle_fail("invalid UTF-8: %S", cause);
   }
   return push(m, made);
 }
@@ -257,27 +257,27 @@ STEP(text) {
 // ---- the memo
 STEP(get) {
   uint32_t index = number(operand, op->bytes);
-  PyObject *found = index < m->memo_room ? m->memo[index] : NULL;
+  PyObject *found = index < m->memo_capacity ? m->memo[index] : NULL;
   if (!found && m->far_memo) {
     EXT_OWNED *key = PyLong_FromUnsignedLong(index);
     found = key ? PyDict_GetItemWithError(m->far_memo, key) : NULL;
   }
   if (found || PyErr_Occurred()) return push(m, Py_XNewRef(found));
-  return ext_pickle_fail("the pickle remembers nothing under %u", index), -1;
+  return ext_pickle_fail("the memo has no entry %u", index), -1;
 }
-static int make_room(machine *m) {
-  Py_ssize_t had = m->memo_room;
-  while (m->memo_room < MEMO_ROOM || m->memo_room < m->puts)
-    if (grow((void **)&m->memo, &m->memo_room, sizeof *m->memo) < 0) break;
-  for (Py_ssize_t i = had; i < m->memo_room; i++) m->memo[i] = NULL;
+static int grow_memo(machine *m) {
+  Py_ssize_t had = m->memo_capacity;
+  while (m->memo_capacity < MIN_MEMO || m->memo_capacity < m->puts)
+    if (grow((void **)&m->memo, &m->memo_capacity, sizeof *m->memo) < 0) break;
+  for (Py_ssize_t i = had; i < m->memo_capacity; i++) m->memo[i] = NULL;
   return PyErr_Occurred() ? -1 : 0;
 }
 STEP(put) {
   uint32_t index = number(operand, op->bytes);
   PyObject *object = top(m);
   m->puts++;
-  if (!object || make_room(m) < 0) return -1;
-  if (index < m->memo_room) {
+  if (!object || grow_memo(m) < 0) return -1;
+  if (index < m->memo_capacity) {
     PyObject *before = m->memo[index];
     m->memo[index] = Py_NewRef(object);
     Py_XDECREF(before);
@@ -287,7 +287,7 @@ STEP(put) {
   EXT_OWNED *key = m->far_memo ? PyLong_FromUnsignedLong(index) : NULL;
   return key ? PyDict_SetItem(m->far_memo, key, object) : -1;
 }
-// The newer protocols have opcodes that are not in the table: what PyTorch says of them.
+// Newer protocols have opcodes not in the table: PyTorch's warning.
 STEP(protocol) {
   if (*operand == 2) return 0;
   return PyErr_WarnFormat(
@@ -339,28 +339,29 @@ static const opcode opcodes[256] = {
 
 static PyObject *run(machine *m) {
   for (int steps = 1; m->at < m->end; steps++) {
-    if (steps % EXT_LOOK == 0 && (steps = 0, PyErr_CheckSignals() < 0)) return NULL;
+    if (steps % EXT_SIGNAL_CHECK_INTERVAL == 0 && (steps = 0, PyErr_CheckSignals() < 0))
+      return NULL;
     const unsigned char code = m->data[m->at++];
     const opcode *op = &opcodes[code];
     if (code == STOP) return pop(m);
     if (!op->step) return ext_pickle_fail("Unsupported operand %d", code);
-    const unsigned char *operand = take(m, op->bytes);
+    const unsigned char *operand = read_bytes(m, op->bytes);
     if (!operand || op->step(m, op, operand) < 0) return NULL;
   }
-  PyErr_SetString(PyExc_EOFError, "the pickle has no end");
+  PyErr_SetString(PyExc_EOFError, "the pickle has no STOP opcode");
   return NULL;
 }
 
 static void machine_end(machine *m) {
   while (m->count) Py_DECREF(m->stack[--m->count]);
-  for (Py_ssize_t i = 0; i < m->memo_room; i++) Py_XDECREF(m->memo[i]);
+  for (Py_ssize_t i = 0; i < m->memo_capacity; i++) Py_XDECREF(m->memo[i]);
   PyMem_Free(m->stack);
   PyMem_Free(m->marks);
   PyMem_Free(m->memo);
   Py_XDECREF(m->far_memo);
 }
 
-// ---- errors as torch.load tells them
+// ---- errors, as reported by torch.load
 #define TRUST \
   "Re-running `torch.load` with `weights_only` set to `False` will likely succeed, but it can " \
   "result in arbitrary code execution. Do it only if you got the file from a trusted source."
@@ -372,18 +373,19 @@ static const char *const explanations[] = {
         "do those steps only if you trust the source of the checkpoint.\n\t(1) " TRUST
         "\n\t(2) Alternatively, to load with `weights_only=True`:\n\tWeightsUnpickler error: %S",
 };
-static void explain(ext_refusal refusal) {
+static void explain_error(ext_refusal refusal) {
   if (!PyErr_ExceptionMatches(ext_UnpicklingError)) return;
   EXT_OWNED *error = ext_exception_take();
   ext_pickle_fail(explanations[refusal], error);
 }
 
-EXT_FUNCTION(torch, _unpickle,
-             "(data: object, at: int, storages: dict, make: Callable, safe: dict) -> tuple",
-             "The value of the pickle that begins at a place of `data`, bytes or a map of a file, "
-             "and where it\nends. Storages come from _storage_of_id; `safe` are objects that the "
-             "pickle may name besides those\nof a closed list, by their names.\n\nRaises "
-             "pickle.UnpicklingError for what it may not hold, and EOFError where it is cut off.") {
+EXT_FUNCTION(
+    torch, _unpickle,
+    "(data: object, at: int, storages: dict, make: Callable, safe: dict) -> tuple",
+    "Unpickles the value at an offset of `data`, bytes or a memory-mapped file. Returns it "
+    "and the end\noffset. Storages come from _storage_of_id. `safe` maps names to objects "
+    "allowed in addition to the\nallowlist.\n\nRaises pickle.UnpicklingError for "
+    "disallowed contents, and EOFError for a truncated pickle.") {
   PyObject *data, *storages, *make, *safe;
   int64_t at;
   Py_buffer bytes;
@@ -393,7 +395,8 @@ EXT_FUNCTION(torch, _unpickle,
     if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "storages and safe must be dicts");
     return NULL;
   }
-  if (ext_pickle_learn() < 0 || PyObject_GetBuffer(data, &bytes, PyBUF_SIMPLE) < 0) return NULL;
+  if (ext_pickle_init_globals() < 0 || PyObject_GetBuffer(data, &bytes, PyBUF_SIMPLE) < 0)
+    return NULL;
   if (at < 0 || at > bytes.len) at = bytes.len;
   Py_ssize_t length = bytes.len - at;
   machine m = {.pickle = {.safe = names, .values = length / 2 + 4096, .copies = 4 * length + 4096},
@@ -403,7 +406,7 @@ EXT_FUNCTION(torch, _unpickle,
                .storages = storages,
                .make = make};
   EXT_OWNED *value = run(&m);
-  if (!value) explain(m.pickle.refusal);
+  if (!value) explain_error(m.pickle.refusal);
   machine_end(&m);
   PyBuffer_Release(&bytes);
   return value ? Py_BuildValue("(On)", value, m.at) : NULL;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a pickle of strangers may name and call: a closed list, each with its arguments checked, and
-// what the program has declared safe.
+// Globals that untrusted pickles may name and call: an allowlist with a check of the arguments
+// each, and the user's safe globals.
 //
-// A check runs no code of a program's, and comes before the call. What it lets through is bounded:
-// no tensor stands for a list of numbers (one with strides of 0 has as many as it likes), no text
-// is made of what a pickle nests, no key is hashed that has not been measured.
+// Checks run before the call and execute no user code. They bound the work of a call: a tensor is
+// not accepted as a list of numbers (strides of 0 give it any length), messages show no nested
+// values, and keys are measured before hashing.
 #include "io/unpickle.h"
 
 #include <string.h>
@@ -22,7 +22,7 @@ void *ext_pickle_fail(const char *format, ...) {
   return NULL;
 }
 
-PyObject *ext_pickle_shown(PyObject *object) {
+PyObject *ext_pickle_repr(PyObject *object) {
   bool text = PyUnicode_CheckExact(object) && PyUnicode_GET_LENGTH(object) < 1000;
   if (text || PyLong_CheckExact(object)) return PyObject_Repr(object);
   if (PyType_Check(object) || PyCFunction_Check(object) || PyFunction_Check(object))
@@ -30,20 +30,21 @@ PyObject *ext_pickle_shown(PyObject *object) {
   return PyObject_Str((PyObject *)Py_TYPE(object));
 }
 
-void ext_pickle_blame(PyObject *called, const char *name) {
+void ext_pickle_call_failed(PyObject *call_checked, const char *name) {
   PyObject *const kinds[] = {PyExc_AttributeError, PyExc_LookupError, PyExc_OverflowError,
                              PyExc_TypeError, PyExc_ValueError};
   bool ours = false;
   for (int i = 0; i < EXT_LENGTH(kinds); i++) ours = ours || PyErr_ExceptionMatches(kinds[i]);
   if (!ours) return;
   PyObject *cause = ext_exception_take();
-  EXT_OWNED *said = name ? PyUnicode_FromString(name) : PyObject_GetAttrString(called, "__name__");
-  if (!said) PyErr_Clear();
-  EXT_OWNED *shown = said ? Py_NewRef(said) : ext_pickle_shown(called);
-  if (shown) ext_pickle_fail("%S does not take the arguments of the pickle: %S", shown, cause);
+  EXT_OWNED *given_name =
+      name ? PyUnicode_FromString(name) : PyObject_GetAttrString(call_checked, "__name__");
+  if (!given_name) PyErr_Clear();
+  EXT_OWNED *shown = given_name ? Py_NewRef(given_name) : ext_pickle_repr(call_checked);
+  if (shown) ext_pickle_fail("%S cannot be called with the pickle's arguments: %S", shown, cause);
   PyObject *error = ext_exception_take();
   PyException_SetCause(error, cause);
-  ext_exception_give(error);
+  ext_exception_set(error);
 }
 
 // ---- checks of arguments
@@ -56,13 +57,13 @@ int ext_pickle_check_key(PyObject *key) {
     PyObject *item = left[--count];
     Py_ssize_t inner = PyTuple_Check(item) ? PyTuple_GET_SIZE(item) : 0;
     if (inner > KEY_PARTS || (parts += 1 + inner) > KEY_PARTS)
-      return ext_pickle_fail("a key of more than %d parts", KEY_PARTS), -1;
+      return ext_pickle_fail("expected a key of at most %d parts", KEY_PARTS), -1;
     for (Py_ssize_t i = 0; i < inner; i++) left[count++] = PyTuple_GET_ITEM(item, i);
   }
   return 0;
 }
 
-// The parts of a container or a text, which a call may copy.
+// Number of parts of a container or text that a call may copy.
 static Py_ssize_t length_of(PyObject *object) {
   if (PyUnicode_Check(object)) return PyUnicode_GET_LENGTH(object);
   if (PyDict_Check(object)) return PyDict_GET_SIZE(object);
@@ -71,13 +72,13 @@ static Py_ssize_t length_of(PyObject *object) {
                PyByteArray_Check(object);
   return plain ? Py_SIZE(object) : 0;
 }
-static int copies(ext_pickle *p, PyObject *object) {
+static int count_copies(ext_pickle *p, PyObject *object) {
   p->copies -= length_of(object);
   if (p->copies >= 0) return 0;
   return ext_pickle_fail("the pickle makes more values than its length is worth"), -1;
 }
 
-// A check has the arguments as a tuple.
+// A check receives the arguments as a tuple.
 typedef int check(ext_pickle *p, PyObject *args);
 static PyObject *argument(PyObject *args, Py_ssize_t i) {
   return i < PyTuple_GET_SIZE(args) ? PyTuple_GET_ITEM(args, i) : NULL;
@@ -107,8 +108,8 @@ static int check_encoding(PyObject *text, PyObject *encoding) {
     EXT_FAIL_INT(PyExc_TypeError, "must be a text and its encoding");
   if (PyUnicode_CompareWithASCIIString(encoding, "latin1") &&
       PyUnicode_CompareWithASCIIString(encoding, "latin-1")) {
-    EXT_OWNED *shown = ext_pickle_shown(encoding);
-    return shown ? (ext_pickle_fail("bytes are written as latin1, not %S", shown), -1) : -1;
+    EXT_OWNED *shown = ext_pickle_repr(encoding);
+    return shown ? (ext_pickle_fail("expected bytes encoded as latin1, got %S", shown), -1) : -1;
   }
   return 0;
 }
@@ -122,7 +123,7 @@ static int check_bytearray(ext_pickle *p, PyObject *args) {
   return check_encoding(data, argument(args, 1));
 }
 
-// Sizes and strides are tuples or lists.
+// Sizes and strides must be tuples or lists.
 static int check_geometry(ext_pickle *p, PyObject *args) {
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(args); i++)
     if (ext_is_tensor(PyTuple_GET_ITEM(args, i)))
@@ -140,33 +141,33 @@ static int check_text(ext_pickle *p, PyObject *args) {
   EXT_FAIL_INT(PyExc_TypeError, "must be a name");
 }
 
-// Attributes, or a pair of those in a dict and those in slots; what is None is none.
+// An attribute dict, or a pair of dicts: attributes and slots. None means no attributes.
 static int check_state(ext_pickle *p, PyObject *state) {
   bool pair = PyTuple_Check(state) && PyTuple_GET_SIZE(state) == 2;
   for (int i = 0; i < (pair ? 2 : 1); i++) {
     PyObject *part = pair ? PyTuple_GET_ITEM(state, i) : state;
     if (part != Py_None && !PyDict_Check(part))
       EXT_FAIL_INT(PyExc_TypeError, "a state must be a dict, not %s", Py_TYPE(part)->tp_name);
-    if (copies(p, part) < 0) return -1;
+    if (count_copies(p, part) < 0) return -1;
   }
   return 0;
 }
 static int check_parameter(ext_pickle *p, PyObject *args) {
   PyObject *data = argument(args, 0), *state = argument(args, 3);
-  if (data && !ext_is_tensor(data)) return ext_pickle_fail("a Parameter is made of a tensor"), -1;
+  if (data && !ext_is_tensor(data)) return ext_pickle_fail("a Parameter requires a tensor"), -1;
   return state ? check_state(p, state) : 0;
 }
 static check check_from_type;
 
 // ---- the list
 typedef struct entry {
-  const char *name, *module, *attribute;  // as pickles and as Phlox have it
-  check *check;                           // NULL: the call itself checks all
-  PyObject *object;                       // set at the first use, and kept
+  const char *name, *module, *attribute;  // the name in pickles, and its location in Phlox
+  check *check;                           // NULL: the function itself checks its arguments
+  PyObject *object;                       // resolved at first use, then kept
 } entry;
 #define REBUILDS "torch._utils."
 static entry list[] = {
-    // those first that files have most of
+    // the most frequent first
     {REBUILDS "_rebuild_tensor_v2", "phlox._utils", "_rebuild_tensor_v2", check_geometry, NULL},
     {"collections.OrderedDict", "collections", "OrderedDict", check_pairs, NULL},
     {REBUILDS "_rebuild_parameter", "phlox._utils", "_rebuild_parameter", check_parameter, NULL},
@@ -190,20 +191,20 @@ static entry list[] = {
 };
 enum { REBUILD_TENSOR, ORDERED_DICT };  // the first two
 
-static PyObject *storage_types, *storage_type;  // by their names, and the class of them
-static PyObject *newer_names, *newer_modules;   // Python 3's for those of Python 2
-static int learn(PyObject **kept, const char *module, const char *name) {
-  if (!*kept) *kept = ext_from(module, name);
+static PyObject *storage_types, *storage_type;  // storage classes by name, and their metaclass
+static PyObject *newer_names, *newer_modules;   // Python 3 names by Python 2 names
+static int import_once(PyObject **kept, const char *module, const char *name) {
+  if (!*kept) *kept = ext_import(module, name);
   return *kept ? 0 : -1;
 }
-int ext_pickle_learn(void) {
-  if (learn(&ext_UnpicklingError, "pickle", "UnpicklingError") < 0) return -1;
+int ext_pickle_init_globals(void) {
+  if (import_once(&ext_UnpicklingError, "pickle", "UnpicklingError") < 0) return -1;
   for (int i = 0; i < EXT_LENGTH(list); i++)
-    if (learn(&list[i].object, list[i].module, list[i].attribute) < 0) return -1;
-  if (learn(&storage_types, "phlox._utils", "_TYPE_OF_NAME") < 0) return -1;
-  if (learn(&storage_type, "phlox._utils", "StorageType") < 0) return -1;
-  if (learn(&newer_names, "_compat_pickle", "NAME_MAPPING") < 0) return -1;
-  return learn(&newer_modules, "_compat_pickle", "IMPORT_MAPPING");
+    if (import_once(&list[i].object, list[i].module, list[i].attribute) < 0) return -1;
+  if (import_once(&storage_types, "phlox._utils", "_TYPE_OF_NAME") < 0) return -1;
+  if (import_once(&storage_type, "phlox._utils", "StorageType") < 0) return -1;
+  if (import_once(&newer_names, "_compat_pickle", "NAME_MAPPING") < 0) return -1;
+  return import_once(&newer_modules, "_compat_pickle", "IMPORT_MAPPING");
 }
 static const entry *known_of(PyObject *object) {
   for (int i = 0; i < EXT_LENGTH(list); i++)
@@ -233,7 +234,7 @@ static int check_from_type(ext_pickle *p, PyObject *args) {
   bool allowed = cls == (PyObject *)ext_TensorType || cls == (PyObject *)ext_ParameterType ||
                  is_allowed(p, cls);
   if (!allowed || !rebuild || strncmp(rebuild->name, REBUILDS, strlen(REBUILDS))) {
-    EXT_OWNED *shown = ext_pickle_shown(function);
+    EXT_OWNED *shown = ext_pickle_repr(function);
     if (shown) ext_pickle_fail("Trying to call reduce for unrecognized function %S", shown);
     return -1;
   }
@@ -241,12 +242,12 @@ static int check_from_type(ext_pickle *p, PyObject *args) {
   EXT_OWNED *set = PyObject_GetAttrString(cls, "__setstate__");
   EXT_OWNED *usual = PyObject_GetAttrString((PyObject *)ext_TensorType, "__setstate__");
   if (!set || !usual) return -1;
-  return set == usual ? check_state(p, state) : 0;  // a class with one of its own takes anything
+  return set == usual ? check_state(p, state) : 0;  // a class with its own accepts any state
 }
 
 // ---- names
-// The names of Python 3 for those of Python 2, which protocol 2 has.
-static int to_newer(PyObject **module, PyObject **name) {
+// Maps Python 2 names, used by protocol 2, to Python 3 names.
+static int map_python2_name(PyObject **module, PyObject **name) {
   EXT_OWNED *pair = PyTuple_Pack(2, *module, *name);
   PyObject *found = pair ? PyDict_GetItemWithError(newer_names, pair) : NULL;
   if (found && PyTuple_Check(found) && PyTuple_GET_SIZE(found) == 2) {
@@ -259,8 +260,8 @@ static int to_newer(PyObject **module, PyObject **name) {
   return PyErr_Occurred() ? -1 : 0;
 }
 
-// What is no function: a dtype, the type of a storage, Tensor. Borrowed; NULL, perhaps without an
-// error.
+// Non-function globals: dtypes, storage types, Tensor. Borrowed; NULL if unknown, with or without
+// an error.
 static PyObject *value_of(PyObject *full) {
   const char *name = PyUnicode_AsUTF8(full);
   if (!name) return NULL;
@@ -273,8 +274,8 @@ static PyObject *value_of(PyObject *full) {
   return found && ext_is_dtype(found) ? found : NULL;
 }
 
-// A class of Phlox by the name that PyTorch has for it, if it is declared safe: new reference.
-static PyObject *torchs(ext_pickle *p, PyObject *module, PyObject *name) {
+// A Phlox class under its PyTorch name, if it is a safe global. New reference.
+static PyObject *phlox_class(ext_pickle *p, PyObject *module, PyObject *name) {
   EXT_OWNED *utils = PyImport_ImportModule("phlox._utils");
   EXT_OWNED *is_torch = utils ? PyObject_CallMethod(utils, "is_torch", "O", module) : NULL;
   if (is_torch != Py_True || !PyDict_GET_SIZE(p->safe)) return NULL;
@@ -291,7 +292,7 @@ static bool is_blocked(PyObject *module) {
 }
 
 PyObject *ext_pickle_find(ext_pickle *p, PyObject *module, PyObject *name) {
-  if (to_newer(&module, &name) < 0) return NULL;
+  if (map_python2_name(&module, &name) < 0) return NULL;
   bool builtin = !PyUnicode_CompareWithASCIIString(module, "builtins");
   EXT_OWNED *full = builtin ? Py_NewRef(name) : PyUnicode_FromFormat("%U.%U", module, name);
   if (!full) return NULL;
@@ -305,7 +306,7 @@ PyObject *ext_pickle_find(ext_pickle *p, PyObject *module, PyObject *name) {
     if (!PyUnicode_CompareWithASCIIString(full, list[i].name)) found = list[i].object;
   if (!found && !PyErr_Occurred()) found = value_of(full);
   if (found || PyErr_Occurred()) return Py_XNewRef(found);
-  found = torchs(p, module, name);
+  found = phlox_class(p, module, name);
   if (found || PyErr_Occurred()) return found;
   p->refusal = EXT_UNSAFE;
   return ext_pickle_fail(
@@ -317,7 +318,7 @@ PyObject *ext_pickle_find(ext_pickle *p, PyObject *module, PyObject *name) {
 }
 
 // ---- calls
-// The most usual tensor, at once: NULL, perhaps without an error, where it is another.
+// Fast path for the most frequent tensor; NULL for others, with or without an error.
 static PyObject *plain_tensor(PyObject *args) {
   ext_ints size, stride;
   int64_t offset;
@@ -333,9 +334,9 @@ static PyObject *plain_tensor(PyObject *args) {
   return ext_storage_tensor(a[0], offset, &size, &stride);
 }
 
-static PyObject *called(ext_pickle *p, const entry *function, PyObject *args) {
+static PyObject *call_checked(ext_pickle *p, const entry *function, PyObject *args) {
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(args); i++)
-    if (copies(p, PyTuple_GET_ITEM(args, i)) < 0) return NULL;
+    if (count_copies(p, PyTuple_GET_ITEM(args, i)) < 0) return NULL;
   if (function->check && function->check(p, args) < 0) return NULL;
   PyObject *made = function == &list[REBUILD_TENSOR] ? plain_tensor(args) : NULL;
   return made || PyErr_Occurred() ? made : PyObject_Call(function->object, args, NULL);
@@ -344,17 +345,17 @@ static PyObject *called(ext_pickle *p, const entry *function, PyObject *args) {
 static PyObject *call(ext_pickle *p, const entry *known, PyObject *function, PyObject *args) {
   PyObject *made = NULL;
   if (!PyTuple_Check(args))
-    PyErr_Format(PyExc_TypeError, "they must be a tuple, not %s", Py_TYPE(args)->tp_name);
+    PyErr_Format(PyExc_TypeError, "must be a tuple, not %s", Py_TYPE(args)->tp_name);
   else
-    made = known ? called(p, known, args) : PyObject_Call(function, args, NULL);
-  if (!made) ext_pickle_blame(function, NULL);
+    made = known ? call_checked(p, known, args) : PyObject_Call(function, args, NULL);
+  if (!made) ext_pickle_call_failed(function, NULL);
   return made;
 }
 
 PyObject *ext_pickle_reduce(ext_pickle *p, PyObject *function, PyObject *args) {
   const entry *known = known_of(function);
   if (known || is_allowed(p, function)) return call(p, known, function, args);
-  EXT_OWNED *shown = ext_pickle_shown(function);
+  EXT_OWNED *shown = ext_pickle_repr(function);
   return shown ? ext_pickle_fail("Trying to call reduce for unrecognized function %S", shown)
                : NULL;
 }
@@ -365,7 +366,7 @@ PyObject *ext_pickle_new(ext_pickle *p, PyObject *cls, PyObject *args) {
                 !strcmp(known->attribute, "_Parameter")))
     return call(p, known, cls, args);
   if (!PyType_Check(cls) || !is_allowed(p, cls)) {
-    EXT_OWNED *shown = ext_pickle_shown(cls);
+    EXT_OWNED *shown = ext_pickle_repr(cls);
     return shown ? ext_pickle_fail(
                        "Can only create new object for nn.Parameter or classes "
                        "allowlisted via `add_safe_globals` but got %S",
@@ -375,24 +376,24 @@ PyObject *ext_pickle_new(ext_pickle *p, PyObject *cls, PyObject *args) {
   EXT_OWNED *first = PyTuple_Pack(1, cls);
   EXT_OWNED *all = first && PyTuple_Check(args) ? PySequence_Concat(first, args) : NULL;
   if (first && !all && !PyErr_Occurred())
-    PyErr_Format(PyExc_TypeError, "they must be a tuple, not %s", Py_TYPE(args)->tp_name);
+    PyErr_Format(PyExc_TypeError, "must be a tuple, not %s", Py_TYPE(args)->tp_name);
   EXT_OWNED *maker = all ? PyObject_GetAttrString(cls, "__new__") : NULL;
   PyObject *made = maker ? PyObject_Call(maker, all, NULL) : NULL;
-  if (!made) ext_pickle_blame(NULL, "__new__");
+  if (!made) ext_pickle_call_failed(NULL, "__new__");
   return made;
 }
 
-// As pickle does where a class has no __setstate__.
+// Default of pickle for classes without __setstate__.
 static PyObject *with_state(ext_pickle *p, PyObject *made, PyObject *state) {
   if (check_state(p, state) < 0) return NULL;
-  EXT_OWNED *set = ext_from("phlox._utils", "with_state");
+  EXT_OWNED *set = ext_import("phlox._utils", "with_state");
   return set ? PyObject_CallFunctionObjArgs(set, made, state, NULL) : NULL;
 }
 int ext_pickle_build(ext_pickle *p, PyObject *made, PyObject *state) {
   bool plain = Py_IS_TYPE(made, (PyTypeObject *)list[ORDERED_DICT].object) ||
                Py_IS_TYPE(made, ext_ParameterType);
   if (!plain && !ext_pickle_is_safe(p, made, &PyBaseObject_Type)) {
-    EXT_OWNED *shown = ext_pickle_shown((PyObject *)Py_TYPE(made));
+    EXT_OWNED *shown = ext_pickle_repr((PyObject *)Py_TYPE(made));
     if (shown)
       ext_pickle_fail(
           "Can only build Tensor, Parameter, OrderedDict or types allowlisted via "
@@ -405,19 +406,19 @@ int ext_pickle_build(ext_pickle *p, PyObject *made, PyObject *state) {
   EXT_OWNED *done = set                ? PyObject_CallOneArg(set, state)
                     : PyErr_Occurred() ? NULL
                                        : with_state(p, made, state);
-  if (!done) ext_pickle_blame(NULL, set ? "__setstate__" : "with_state");
+  if (!done) ext_pickle_call_failed(NULL, set ? "__setstate__" : "with_state");
   return done ? 0 : -1;
 }
 
 // ---- storages
-typedef struct place {
+typedef struct storage_id {
   PyObject *dtype, *key;
   int64_t bytes;
-} place;
+} storage_id;
 
-// What an id says of its storage: ("storage", type, key, location, count), and in older files what
-// part of another it is.
-static int read_place(PyObject *saved, place *out) {
+// Parses a storage id: ("storage", type, key, location, count), followed in old files by a view
+// description.
+static int read_storage_id(PyObject *saved, storage_id *out) {
   if (!PyTuple_Check(saved))
     return ext_pickle_fail("saved_id must be a tuple, got %s", Py_TYPE(saved)->tp_name), -1;
   PyObject *word = argument(saved, 0), *const *part = &PyTuple_GET_ITEM(saved, 0);
@@ -427,11 +428,12 @@ static int read_place(PyObject *saved, place *out) {
     return -1;
   }
   if (PyTuple_GET_SIZE(saved) < 5)
-    return ext_pickle_fail("the id of a storage has 5 parts, not %zd", PyTuple_GET_SIZE(saved)), -1;
+    return ext_pickle_fail("expected a storage id of 5 parts, got %zd", PyTuple_GET_SIZE(saved)),
+           -1;
   int is_type = PyObject_IsInstance(part[1], storage_type), overflow = 0;
   if (is_type <= 0) {
-    EXT_OWNED *shown = is_type < 0 ? NULL : ext_pickle_shown(part[1]);
-    if (shown) ext_pickle_fail("a storage of the type %S, which Phlox lacks", shown);
+    EXT_OWNED *shown = is_type < 0 ? NULL : ext_pickle_repr(part[1]);
+    if (shown) ext_pickle_fail("unsupported storage type %S", shown);
     return -1;
   }
   out->dtype = PyObject_GetAttrString(part[1], "dtype");
@@ -440,20 +442,21 @@ static int read_place(PyObject *saved, place *out) {
   int64_t count = PyLong_Check(part[4]) ? PyLong_AsLongLongAndOverflow(part[4], &overflow) : -1;
   if (overflow || !PyUnicode_Check(part[3]) || count < 0 ||
       __builtin_mul_overflow(count, (int64_t)px_dtype_size(dtype), &out->bytes)) {
-    EXT_OWNED *elements = ext_pickle_shown(part[4]);
-    EXT_OWNED *location = elements ? ext_pickle_shown(part[3]) : NULL;
-    if (location) ext_pickle_fail("a storage of %S elements on %S", elements, location);
+    EXT_OWNED *elements = ext_pickle_repr(part[4]);
+    EXT_OWNED *location = elements ? ext_pickle_repr(part[3]) : NULL;
+    if (location) ext_pickle_fail("invalid storage of %S elements on %S", elements, location);
     return -1;
   }
   if (PyTuple_GET_SIZE(saved) > 5 && part[5] != Py_None)
-    return ext_pickle_fail("a storage that is part of another, as PyTorch wrote it before 0.4"), -1;
+    return ext_pickle_fail("storage views, written by PyTorch before 0.4, are not supported"), -1;
   if (!PyUnicode_Check(part[2]) && !PyLong_Check(part[2]))
-    return ext_pickle_fail("a storage has a text as key, not %s", Py_TYPE(part[2])->tp_name), -1;
+    return ext_pickle_fail("expected a str as storage key, got %s", Py_TYPE(part[2])->tp_name), -1;
   out->key = PyObject_Str(part[2]);
   return out->key ? 0 : -1;
 }
 
-static PyObject *stored(const place *at, PyObject *location, PyObject *storages, PyObject *make) {
+static PyObject *make_storage(const storage_id *at, PyObject *location, PyObject *storages,
+                              PyObject *make) {
   PyObject *known = PyDict_GetItemWithError(storages, at->key);
   if (known || PyErr_Occurred()) return Py_XNewRef(known);
   EXT_OWNED *storage =
@@ -466,22 +469,23 @@ static PyObject *stored(const place *at, PyObject *location, PyObject *storages,
 }
 
 PyObject *ext_pickle_storage(PyObject *saved, PyObject *storages, PyObject *make) {
-  place at = {NULL, NULL, 0};
+  storage_id at = {NULL, NULL, 0};
   px_dtype dtype = PX_DTYPE_NONE;
-  int failed = read_place(saved, &at);
+  int failed = read_storage_id(saved, &at);
   EXT_OWNED *own_dtype = at.dtype, *own_key = at.key;
   if (failed) return NULL;
-  EXT_OWNED *known = stored(&at, PyTuple_GET_ITEM(saved, 3), storages, make);
+  EXT_OWNED *known = make_storage(&at, PyTuple_GET_ITEM(saved, 3), storages, make);
   if (!known) return NULL;
   PyObject *storage = PyTuple_GET_ITEM(known, 0), *had = PyTuple_GET_ITEM(known, 1);
   if (had != at.dtype)
-    return ext_pickle_fail("storage %U is of two dtypes, %S and %S", at.key, had, at.dtype);
+    return ext_pickle_fail("storage %U has two dtypes, %S and %S", at.key, had, at.dtype);
   if (had != Py_None && ext_to_dtype(had, &dtype) < 0) return NULL;
   return ext_storage_as(storage, dtype);
 }
-EXT_FUNCTION(torch, _storage_of_id, "(saved: tuple, storages: dict, make: Callable) -> object",
-             "The storage that an id in a pickle names: out of `storages`, or what make(dtype, "
-             "key, location, bytes)\ngives.") {
+EXT_FUNCTION(
+    torch, _storage_of_id, "(saved: tuple, storages: dict, make: Callable) -> object",
+    "Returns the storage of an id in a pickle: found in `storages`, or created by make(dtype, "
+    "key,\nlocation, bytes).") {
   EXT_ARGS(PyObject *, saved, storages, make);
-  return ext_pickle_learn() < 0 ? NULL : ext_pickle_storage(saved, storages, make);
+  return ext_pickle_init_globals() < 0 ? NULL : ext_pickle_storage(saved, storages, make);
 }

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calling a module: hooks, then the forward that a program has put in its place, or the layer's in
-// C.
+// Calling a module: hooks, then the user's forward or the layer's forward in C.
 #include "nn/nn.h"
 
 #include <string.h>
 
-// From so many elements on a CPU layer runs without the GIL.
-enum { MANY_ELEMENTS = 1 << 14, NAME_ROOM = 64 };
+// MANY_ELEMENTS: input size above which a CPU layer runs without the GIL.
+enum { MANY_ELEMENTS = 1 << 14, NAME_SIZE = 64 };
 
-// Of a layer that takes a size of its result, `output_size` comes behind the inputs.
+// For layers with a result size, `output_size` follows the inputs.
 static const char *input_name(const px_module_kind *kind, int i) {
   if (kind->sized && i == kind->input_count) return "output_size";
   return ext_port_name(kind, i);
@@ -19,7 +18,8 @@ static bool is_optional(const px_module_kind *kind, int i) {
 
 static int bind_inputs(const px_module_kind *kind, PyObject *const *args, Py_ssize_t nargs,
                        PyObject *kwnames, PyObject **given) {
-  ext_takes takes = {kind->name, "forward", kind->input_count + (kind->sized != NULL), {0}, {0}};
+  ext_call_spec takes = {
+      kind->name, "forward", kind->input_count + (kind->sized != NULL), {0}, {0}};
   for (int i = 0; i < takes.count; i++) {
     takes.names[i] = input_name(kind, i);
     takes.optional[i] = i == kind->input_count || is_optional(kind, i);
@@ -30,13 +30,12 @@ static int bind_inputs(const px_module_kind *kind, PyObject *const *args, Py_ssi
 static PyObject *call_layer(PyObject *self, const px_module_kind *kind, PyObject *const *args,
                             Py_ssize_t nargs, PyObject *kwnames);
 
-// The tensors that forward reads and that are no entries, among them the i-th, are plain attributes
-// or properties, as code that computes a weight leaves them: they are entries for the time of the
-// call.
-static PyObject *call_lacking(PyObject *self, const px_module_kind *kind, int i,
-                              PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
+// Forward reads tensors that are not entries, the i-th among them. They are plain attributes or
+// properties, as set by code computing a weight, and become entries for the duration of the call.
+static PyObject *call_with_attributes(PyObject *self, const px_module_kind *kind, int i,
+                                      PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
   px_module_entry entry;
-  char name[NAME_ROOM];
+  char name[NAME_SIZE];
   bool more;
   while ((more = px_module_tensor_name(ext_module(self), i, name, sizeof name)) &&
          px_module_entry_find(ext_module(self), name, &entry))
@@ -47,21 +46,21 @@ static PyObject *call_lacking(PyObject *self, const px_module_kind *kind, int i,
   entry = (px_module_entry){name, PX_ENTRY_BUFFER, false,
                             value == Py_None ? NULL : ext_tensor(value), NULL};
   EXT_TRY(px_module_put(ext_module(self), &entry));
-  EXT_OWNED *result = call_lacking(self, kind, i + 1, args, nargs, kwnames);
-  ((ext_module_object *)self)->lacks = true;
+  EXT_OWNED *result = call_with_attributes(self, kind, i + 1, args, nargs, kwnames);
+  ((ext_module_object *)self)->may_lack_tensors = true;
   EXT_TRY(px_module_remove(ext_module(self), name));
   return ext_moved(&result);
 }
 
 static bool lacks_tensors(PyObject *self, const px_module_kind *kind) {
   px_module_entry entry;
-  char name[NAME_ROOM];
+  char name[NAME_SIZE];
   for (int i = 0; px_module_tensor_name(ext_module(self), i, name, sizeof name); i++)
     if (!px_module_entry_find(ext_module(self), name, &entry)) return true;
-  return ((ext_module_object *)self)->lacks = false;
+  return ((ext_module_object *)self)->may_lack_tensors = false;
 }
 
-// A layer that may give two results.
+// A layer with one or two results.
 static PyObject *call_pair(px_module *module, const px_module_kind *kind,
                            px_tensor *const *inputs) {
   px_tensor *first, *second;
@@ -71,7 +70,7 @@ static PyObject *call_pair(px_module *module, const px_module_kind *kind,
   return more && result ? PyTuple_Pack(2, result, more) : ext_moved(&result);
 }
 
-// The size of the result comes with the inputs.
+// A layer whose result size is an argument.
 static PyObject *call_sized(px_module *module, const px_module_kind *kind, px_tensor *const *inputs,
                             PyObject *size) {
   ext_ints sizes;
@@ -81,8 +80,8 @@ static PyObject *call_sized(px_module *module, const px_module_kind *kind, px_te
       EXT_NOGIL(kind->sized(&result, module, inputs, PX_IS(sizes.items, sizes.count))), &result);
 }
 
-// A packed sequence (torch.nn.utils.rnn) is a tuple, which a layer takes that has batch_sizes among
-// its inputs: Python takes it apart.
+// A packed sequence (torch.nn.utils.rnn) is a tuple accepted by layers with a batch_sizes input.
+// Python unpacks it.
 static PyObject *call_packed(PyObject *self, PyObject *const *given) {
   EXT_OWNED *how = PyTuple_Pack(2, given[0], given[1] ? given[1] : Py_None);
   return how ? ext_module_python("packed", self, how) : NULL;
@@ -93,7 +92,7 @@ static bool is_packed(const px_module_kind *kind, PyObject *const *given) {
          !given[last];
 }
 
-// Lists of numbers in the place of tensors, where the layer takes such.
+// Lists of numbers in place of tensors, for layers accepting them.
 static bool is_numbers(const px_module_kind *kind, int i, PyObject *given) {
   return kind->inputs && kind->inputs[i].numbers && given &&
          (PyTuple_Check(given) || PyList_Check(given));
@@ -126,20 +125,20 @@ static PyObject *call_layer(PyObject *self, const px_module_kind *kind, PyObject
   px_module *module = ext_module(self);
   PyObject *bound[EXT_PORTS + 1] = {NULL}, *const *given = args;
   px_tensor *inputs[EXT_PORTS] = {NULL}, *results[EXT_PORTS] = {NULL};
-  if (((ext_module_object *)self)->lacks && lacks_tensors(self, kind))
-    return call_lacking(self, kind, 0, args, nargs, kwnames);
+  if (((ext_module_object *)self)->may_lack_tensors && lacks_tensors(self, kind))
+    return call_with_attributes(self, kind, 0, args, nargs, kwnames);
   if (kind->method_count) return ext_module_method(self, 0, args, nargs, kwnames);
   if (kwnames || nargs != kind->input_count) {
     if (bind_inputs(kind, args, nargs, kwnames, bound) < 0) return NULL;
     given = bound;
   }
   int count = kind->input_count;
-  if (!ext_module_is_usual(inputs, kind, given)) {
+  if (!ext_module_is_fast_path(inputs, kind, given)) {
     PyObject *said;
-    if (ext_module_by_functions(&said, self, kind, given)) return said;
+    if (ext_module_via_functional(&said, self, kind, given)) return said;
     if (is_packed(kind, given)) return call_packed(self, given);
     if (has_numbers(kind, given)) return call_with_numbers(self, kind, given);
-    count = ext_take_inputs(inputs, kind, given);
+    count = ext_unwrap_inputs(inputs, kind, given);
     if (count < 0) return NULL;
   }
   if (kind->pair) return call_pair(module, kind, inputs);
@@ -149,23 +148,23 @@ static PyObject *call_layer(PyObject *self, const px_module_kind *kind, PyObject
     EXT_TRY(kind->forward(results, module, inputs, count));
   else
     EXT_WAIT(kind->forward(results, module, inputs, count));
-  return ext_give_results(kind, results);
+  return ext_wrap_results(kind, results);
 }
 
-// One step of Sequential: the child's object is called, so that subclasses and hooks of Python take
-// part, and what is no tensor goes through. A child that C registered may have no object.
+// One step of Sequential. Calls the child's Python object: subclasses and Python hooks take effect,
+// and non-tensors are passed through. A child registered by C may have no object.
 static px_status call_child(px_module *child, void *value) {
   PyObject **x = value, *next;
-  EXT_OWNED *object = Py_XNewRef(child ? px_module_user(child) : Py_None);  // it may be replaced
+  EXT_OWNED *object = Py_XNewRef(child ? px_module_user(child) : Py_None);  // may be replaced
   if (object) {
     next = PyObject_CallOneArg(object, *x);
   } else {
     px_tensor *given = ext_need_tensor(*x, px_module_kind_of(child)->name, "input"), *result;
-    if (!given) return ext_foreign();
+    if (!given) return ext_error_from_python();
     PX_TRY(px_module_call(&result, child, given));
     next = ext_wrap(result);
   }
-  if (!next) return ext_foreign();
+  if (!next) return ext_error_from_python();
   Py_SETREF(*x, next);
   return PX_OK;
 }
@@ -181,12 +180,12 @@ static PyObject *call_sequential(PyObject *self, PyObject *const *args, Py_ssize
 }
 
 bool ext_is_sequential(const px_module_kind *kind) {
-  static const px_module_kind *sequential;  // comparing names costs a tenth of a small layer's call
+  static const px_module_kind *sequential;  // name comparison costs 10 % of a small layer's call
   if (!sequential) sequential = px_module_kind_find("Sequential");
   return kind->forward == sequential->forward;
 }
 
-static PyObject *no_forward(PyObject *self) {
+static PyObject *fail_no_forward(PyObject *self) {
   EXT_FAIL(PyExc_NotImplementedError, "Module [%s] is missing the required \"forward\" function",
            ext_type_name(self));
 }
@@ -197,7 +196,7 @@ static inline PyObject *own_forward(PyObject *self, PyObject *const *args, Py_ss
     EXT_FAIL(PyExc_AttributeError, "'%s' object was called before its Module.__init__()",
              ext_type_name(self));
   const px_module_kind *kind = ((ext_module_object *)self)->class->native;
-  if (!kind || !kind->forward) return no_forward(self);
+  if (!kind || !kind->forward) return fail_no_forward(self);
   if (!ext_is_sequential(kind)) return call_layer(self, kind, args, nargs, kwnames);
   if (Py_EnterRecursiveCall(" while calling a module")) return NULL;
   PyObject *result = call_sequential(self, args, nargs, kwnames);
@@ -210,19 +209,20 @@ PyObject *ext_module_forward(PyObject *self, PyObject *const *args, Py_ssize_t n
   return own_forward(self, args, nargs, kwnames);
 }
 
-// The forward that Python's lookup finds, which may be a function in the object's dict. Mostly it
-// is one of the class, which need not be bound to be called.
-static PyObject *found_forward(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
-                               PyObject *kwnames) {
-  enum { MOST = 8 };
+// Calls the forward found by Python lookup, possibly in the object's dict. Usually it is a method
+// of the class, which is called without binding.
+static PyObject *call_found_forward(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
+                                    PyObject *kwnames) {
+  enum { MAX_ARGS = 8 };
   static PyObject *name;
   const ext_module_object *object = (ext_module_object *)self;
   Py_ssize_t count = nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0);
   if (!name && !(name = PyUnicode_InternFromString("forward"))) return NULL;
-  PyObject *own = object->patched & EXT_HEARS_FORWARD || !object->class->looks_up || count > MOST
-                      ? NULL
-                      : _PyType_Lookup(Py_TYPE(self), name);
-  if (own && Py_IS_TYPE(own, &PyMethodDescr_Type)) {  // a layer's, in C
+  PyObject *own =
+      object->patched & EXT_CUSTOM_FORWARD || !object->class->has_base_getattro || count > MAX_ARGS
+          ? NULL
+          : _PyType_Lookup(Py_TYPE(self), name);
+  if (own && Py_IS_TYPE(own, &PyMethodDescr_Type)) {  // a layer's C method
     const PyMethodDef *method = ((PyMethodDescrObject *)own)->d_method;
     if (method->ml_flags == (METH_FASTCALL | METH_KEYWORDS))
       return ((_PyCFunctionFastWithKeywords)(void (*)(void))method->ml_meth)(self, args, nargs,
@@ -232,32 +232,33 @@ static PyObject *found_forward(PyObject *self, PyObject *const *args, Py_ssize_t
     EXT_OWNED *forward = PyObject_GetAttr(self, name);
     return forward ? PyObject_Vectorcall(forward, args, (size_t)nargs, kwnames) : NULL;
   }
-  PyObject *flat[1 + MOST] = {self};
+  PyObject *flat[1 + MAX_ARGS] = {self};
   EXT_OWNED *kept = Py_NewRef(own);
   for (Py_ssize_t i = 0; i < count; i++) flat[1 + i] = args[i];
   return PyObject_Vectorcall(kept, flat, (size_t)nargs + 1, kwnames);
 }
 
-// ---- hooks. Those of Python are run around forward (nn_hooks.c); those of C are the core's, whose
-// walk runs them around all that.
+// ---- hooks. Python hooks run around forward (nn_hooks.c). C hooks are run by the core, around all
+// of that.
 
 static PyObject *run_forward(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
                              PyObject *kwnames) {
-  if (ext_module_hears(self) & EXT_HEARS_FORWARD) return found_forward(self, args, nargs, kwnames);
+  if (ext_module_custom(self) & EXT_CUSTOM_FORWARD)
+    return call_found_forward(self, args, nargs, kwnames);
   return ext_module_forward(self, args, nargs, kwnames);
 }
 
-// Without the hooks of C.
+// Runs Python hooks and forward, without C hooks.
 static inline PyObject *run(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
                             PyObject *kwnames) {
-  unsigned heard = ext_module_hears(self);
-  if (heard & EXT_HEARS_HOOKS || ext_hooks_of_all)
+  unsigned custom = ext_module_custom(self);
+  if (custom & EXT_CUSTOM_HOOKS || ext_global_hooks)
     return ext_module_run_hooked(run_forward, self, args, nargs, kwnames);
-  if (heard & EXT_HEARS_FORWARD) return found_forward(self, args, nargs, kwnames);
+  if (custom & EXT_CUSTOM_FORWARD) return call_found_forward(self, args, nargs, kwnames);
   return own_forward(self, args, nargs, kwnames);
 }
 
-// A call from Python that passes hooks of C.
+// A call from Python to a module with C hooks.
 typedef struct python_call {
   PyObject *self, *result;
   PyObject **args;  // each owned
@@ -265,23 +266,24 @@ typedef struct python_call {
   PyObject *kwnames;
 } python_call;
 
-// A hook of C sees tensors, and replaces the first input, or the result.
+// C hooks receive tensors, and may replace the first input or the result.
 static px_status run_c_hook(px_module *self, const px_hook_entry *hook, void *with) {
   enum { LIMIT = EXT_PORTS };
   python_call *call = with;
   px_tensor *inputs[LIMIT] = {NULL}, *replacement = NULL;
-  bool fit = call->nargs <= LIMIT && (!call->result || ext_is_tensor(call->result));
-  for (Py_ssize_t i = 0; fit && i < call->nargs; i++) {
-    fit = ext_is_tensor(call->args[i]);
-    inputs[i] = fit ? ext_tensor(call->args[i]) : NULL;
+  bool tensors_only = call->nargs <= LIMIT && (!call->result || ext_is_tensor(call->result));
+  for (Py_ssize_t i = 0; tensors_only && i < call->nargs; i++) {
+    tensors_only = ext_is_tensor(call->args[i]);
+    inputs[i] = tensors_only ? ext_tensor(call->args[i]) : NULL;
   }
-  PX_CHECK(fit && call->nargs, PX_TYPE, "%s has a hook of C, which takes tensors alone",
+  PX_CHECK(tensors_only && call->nargs, PX_TYPE,
+           "C hooks of %s require all inputs and results to be Tensors",
            px_module_kind_of(self)->name);
   px_tensor *result = call->result ? ext_tensor(call->result) : NULL;
   PX_TRY(hook->run(&replacement, self, inputs, (int)call->nargs, result, hook->context));
   PyObject *said = replacement ? ext_wrap(replacement) : NULL;
   if (!replacement) return PX_OK;
-  if (!said) return ext_foreign();
+  if (!said) return ext_error_from_python();
   Py_SETREF(*(hook->before ? call->args : &call->result), said);
   return PX_OK;
 }
@@ -289,7 +291,7 @@ static px_status run_c_hook(px_module *self, const px_hook_entry *hook, void *wi
 static px_status run_python(px_module *self, void *with) {
   python_call *call = with;
   call->result = run(call->self, call->args, call->nargs, call->kwnames);
-  return call->result ? PX_OK : ext_foreign();
+  return call->result ? PX_OK : ext_error_from_python();
 }
 
 static PyObject *run_hooked(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
@@ -321,7 +323,7 @@ static inline PyObject *call(PyObject *self, PyObject *const *args, Py_ssize_t n
   return run(self, args, nargs, kwnames);
 }
 
-// Where a program has put a __call__ of its own into a class, the slot knows it.
+// A user-defined __call__ of a class is in its tp_call slot.
 PyObject *ext_module_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames) {
   Py_ssize_t nargs = PyVectorcall_NARGS(nargsf);
   if (Py_TYPE(self)->tp_call != ext_module_tp_call)
@@ -329,7 +331,7 @@ PyObject *ext_module_call(PyObject *self, PyObject *const *args, size_t nargsf, 
   return call(self, args, nargs, kwnames);
 }
 
-// Module.__call__, also where a class has another and calls this one.
+// Module.__call__, also called from overriding classes.
 PyObject *ext_module_tp_call(PyObject *self, PyObject *args, PyObject *kwargs) {
   Py_ssize_t nargs = PyTuple_GET_SIZE(args), count = kwargs ? PyDict_GET_SIZE(kwargs) : 0, at = 0;
   if (!count) return call(self, &PyTuple_GET_ITEM(args, 0), nargs, NULL);

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What programs override and patch of modules. The library calls its own methods directly; before
-// it does, it asks here whether a class or an object has put something else in their place. The
-// answer about a class is kept until the class, or one above it, changes (its version tag); that
-// about an object until the object's dict does. So a module that nobody patched pays two
-// comparisons.
+// Methods of modules overridden or patched by users. The library calls its own methods directly
+// after checking here that a class or object does not override them. The result for a class is
+// cached until the class or a base changes (its version tag), the result for an object until its
+// dict changes. An unpatched module costs two comparisons.
 #include "nn/nn.h"
 
 #include <string.h>
@@ -11,24 +10,24 @@
 typedef struct protocol_row {
   const char *name;
   unsigned bit;
-  PyObject *word;     // the name, interned
-  PyObject *own;      // what Module has by this name, if that is not a method of C
-  PyCFunction plain;  // the method of C
+  PyObject *word;     // the interned name
+  PyObject *own;      // Module's attribute of this name, if it is not a C method
+  PyCFunction plain;  // the C method
 } protocol_row;
-#define ROW(bit, name) {#name, EXT_HEARS_##bit, NULL, NULL, NULL},
+#define ROW(bit, name) {#name, EXT_CUSTOM_##bit, NULL, NULL, NULL},
 #define HOOK_ROW(bit, word, name) ROW(bit, name)
 static protocol_row rows[] = {EXT_MODULE_PROTOCOL(ROW) EXT_MODULE_HOOKS(HOOK_ROW)};
 
 static ext_module_base base;
-static PyObject *classes;  // type -> address of its ext_module_class; for as long as the process
+static PyObject *classes;  // maps a type to the address of its ext_module_class; immortal
 
 static ext_module_class *known_class(PyTypeObject *type) {
   PyObject *address = PyDict_GetItemWithError(classes, (PyObject *)type);
   return address ? PyLong_AsVoidPtr(address) : NULL;
 }
 
-// What is known of the library's type that comes first among those a type descends from.
-static const ext_module_class *native_above(PyTypeObject *type) {
+// Information on the first library type among the bases of a type.
+static const ext_module_class *native_base(PyTypeObject *type) {
   static const ext_module_class none;
   for (Py_ssize_t i = 0; type->tp_mro && i < PyTuple_GET_SIZE(type->tp_mro); i++) {
     const ext_module_class *known = known_class((PyTypeObject *)PyTuple_GET_ITEM(type->tp_mro, i));
@@ -48,8 +47,8 @@ static ext_module_class *new_class(PyTypeObject *type) {
   return made;
 }
 
-// What C calls for modules of Python's classes. The name of a type lives as long as the type, which
-// `classes` keeps.
+// The kind used by C for modules of Python classes. Its name lives as long as the type, which is
+// kept alive by `classes`.
 static px_module_kind kind_of_class(const ext_module_class *class) {
   px_module_kind kind = class->native ? *class->native : (px_module_kind){0};
   const char *dot = strrchr(class->type->tp_name, '.');
@@ -57,7 +56,7 @@ static px_module_kind kind_of_class(const ext_module_class *class) {
   return kind;
 }
 
-int ext_module_know(PyTypeObject *type, const px_module_kind *native) {
+int ext_module_register_type(PyTypeObject *type, const px_module_kind *native) {
   if (!classes && !(classes = PyDict_New())) return -1;
   ext_module_class *made = new_class(type);
   if (!made) return -1;
@@ -71,33 +70,34 @@ static bool is_plain(const protocol_row *row, PyObject *found) {
                                ((PyMethodDescrObject *)found)->d_method->ml_meth == row->plain);
 }
 
-// Module.__getattr__ is a method, for super().__getattr__(name) in classes that have their own. It
-// would make CPython look up two methods for each attribute of all the others.
+// Module.__getattr__ is a method so that overriding classes can call super().__getattr__(name). For
+// all other classes it would make CPython look up two methods per attribute.
 static void set_getattro(ext_module_class *class) {
   PyTypeObject *type = class->type;
-  class->looks_up = false;
-  static PyObject *names[2], *usual[2];
+  class->has_base_getattro = false;
+  static PyObject *names[2], *default_accessors[2];
   for (int i = 0; i < 2; i++) {
     if (!names[i]) names[i] = PyUnicode_InternFromString(i ? "__getattribute__" : "__getattr__");
-    if (!usual[i] && names[i]) usual[i] = Py_XNewRef(_PyType_Lookup(base.type, names[i]));
-    if (!usual[i] || _PyType_Lookup(type, names[i]) != usual[i]) return;
+    if (!default_accessors[i] && names[i])
+      default_accessors[i] = Py_XNewRef(_PyType_Lookup(base.type, names[i]));
+    if (!default_accessors[i] || _PyType_Lookup(type, names[i]) != default_accessors[i]) return;
   }
   type->tp_getattro = base.getattro;
-  class->looks_up = true;
+  class->has_base_getattro = true;
 }
 
-// Looks at a class again: which methods are not the library's own.
-static void look_again(ext_module_class *class) {
-  if (!base.type) return;  // at the start, when Module is being made
+// Recomputes the overridden methods of a class.
+static void update_class(ext_module_class *class) {
+  if (!base.type) return;  // during start-up, while Module is created
   class->patched = 0;
   for (int i = 0; i < EXT_LENGTH(rows); i++)
     if (!is_plain(&rows[i], _PyType_Lookup(class->type, rows[i].word)))
       class->patched |= rows[i].bit;
-  class->kind.repr_fn = class->patched & EXT_HEARS_EXTRA_REPR ? base.extra_repr
-                        : class->native                       ? class->native->repr_fn
-                                                              : NULL;
+  class->kind.repr_fn = class->patched & EXT_CUSTOM_EXTRA_REPR ? base.extra_repr
+                        : class->native                        ? class->native->repr_fn
+                                                               : NULL;
   set_getattro(class);
-  class->type->tp_flags |= Py_TPFLAGS_HAVE_VECTORCALL;  // ext_module_call knows of a new __call__
+  class->type->tp_flags |= Py_TPFLAGS_HAVE_VECTORCALL;  // ext_module_call handles a new __call__
   unsigned version = class->type->tp_version_tag;
   class->version = version ? version : EXT_NO_VERSION;
 }
@@ -106,11 +106,11 @@ ext_module_class *ext_module_class_of(PyTypeObject *type) {
   ext_module_class *class = known_class(type);
   if (!class) {
     if (PyErr_Occurred() || !(class = new_class(type))) return NULL;
-    const ext_module_class *above = native_above(type);
+    const ext_module_class *above = native_base(type);
     class->native = above->native, class->library = above->library;
     class->kind = kind_of_class(class);
   }
-  if (class->version != type->tp_version_tag) look_again(class);
+  if (class->version != type->tp_version_tag) update_class(class);
   return class;
 }
 
@@ -123,12 +123,12 @@ static unsigned bits_of(PyObject *dict) {
   return bits;
 }
 
-unsigned ext_module_look(PyObject *self) {
+unsigned ext_module_refresh_custom(PyObject *self) {
   ext_module_object *object = (ext_module_object *)self;
   if (object->class->type != Py_TYPE(self) ||
       object->class->version != Py_TYPE(self)->tp_version_tag) {
     ext_module_class *class = ext_module_class_of(Py_TYPE(self));
-    if (!class) return PyErr_Clear(), ~0u;  // no memory: the slow ways are right for all
+    if (!class) return PyErr_Clear(), ~0u;  // out of memory: slow paths are always correct
     object->class = class;
   }
   Py_ssize_t size = object->dict ? PyDict_GET_SIZE(object->dict) : 0;
@@ -139,8 +139,8 @@ unsigned ext_module_look(PyObject *self) {
   return object->class->patched | object->patched;
 }
 
-static int any_below(PyObject *self, unsigned bits, PyObject *seen) {
-  if (ext_module_hears(self) & bits) return 1;
+static int any_descendant(PyObject *self, unsigned bits, PyObject *seen) {
+  if (ext_module_custom(self) & bits) return 1;
   EXT_OWNED *address = PyLong_FromVoidPtr(self);
   int known = address ? PySet_Contains(seen, address) : -1;
   if (known) return known < 0 ? -1 : 0;
@@ -149,16 +149,16 @@ static int any_below(PyObject *self, unsigned bits, PyObject *seen) {
   Py_ssize_t at = 0;
   int found = 0;
   while (!found && PyDict_Next(((ext_module_object *)self)->children, &at, &name, &child))
-    if (child != Py_None) found = any_below(child, bits, seen);
+    if (child != Py_None) found = any_descendant(child, bits, seen);
   Py_LeaveRecursiveCall();
   return found;
 }
 
-int ext_module_any_hears(PyObject *self, unsigned bits) {
+int ext_module_any_custom(PyObject *self, unsigned bits) {
   if (!PyDict_GET_SIZE(((ext_module_object *)self)->children))
-    return (ext_module_hears(self) & bits) != 0;
+    return (ext_module_custom(self) & bits) != 0;
   EXT_OWNED *seen = PySet_New(NULL);
-  return seen ? any_below(self, bits, seen) : -1;
+  return seen ? any_descendant(self, bits, seen) : -1;
 }
 
 // ---- methods in Python
@@ -170,7 +170,7 @@ PyObject *ext_module_python(const char *name, PyObject *first, PyObject *second)
   return function ? PyObject_CallFunctionObjArgs(function, first, second, NULL) : NULL;
 }
 
-int ext_module_protocol(const ext_module_base *given) {
+int ext_module_init_protocol(const ext_module_base *given) {
   base = *given;
   for (int i = 0; i < EXT_LENGTH(rows); i++) {
     rows[i].word = PyUnicode_InternFromString(rows[i].name);

@@ -16,7 +16,7 @@ static int contains(PyObject *self, PyObject *item) {
   return values ? PySequence_Contains(values, item) : -1;
 }
 
-// The name of the child at an integer index, as a new reference.
+// Name of the child at an index, a new reference.
 static PyObject *name_at(PyObject *self, PyObject *index) {
   int64_t i, n = length(self);
   if (ext_to_int(index, &i) < 0) return NULL;
@@ -31,7 +31,7 @@ static PyObject *slice_of(PyObject *self, PyObject *slice) {
   if (!part) return NULL;
   if (!PyObject_TypeCheck(self, ext_module_type("Sequential")))
     return PyObject_CallOneArg((PyObject *)Py_TYPE(self), part);
-  // The names stay: layers of a part of a Sequential are called as in the whole.
+  // Names are preserved: layers of a slice of a Sequential keep the names of the whole.
   EXT_OWNED *items = PyDict_Items(children_of(self));
   EXT_OWNED *named = items ? PyObject_GetItem(items, slice) : NULL;
   EXT_OWNED *dict = named ? PyDict_New() : NULL;
@@ -50,18 +50,18 @@ static PyObject *subscript(PyObject *self, PyObject *index) {
   return name ? Py_XNewRef(PyDict_GetItem(children_of(self), name)) : NULL;
 }
 
-static int forget_child(PyObject *self, PyObject *name) {
+static int remove_child(PyObject *self, PyObject *name) {
   const char *text = PyUnicode_AsUTF8(name);
   if (!text) return -1;
   EXT_TRY_INT(px_module_remove(ext_module(self), text));
   return PyDict_DelItem(children_of(self), name);
 }
 
-// Makes the modules of a list the children, numbered anew.
+// Replaces the children by the modules of a list, numbered from 0.
 static int renumber(PyObject *self, PyObject *modules) {
   EXT_OWNED *names = PyDict_Keys(children_of(self));
   for (Py_ssize_t i = 0; names && i < PyList_GET_SIZE(names); i++)
-    if (forget_child(self, PyList_GET_ITEM(names, i)) < 0) return -1;
+    if (remove_child(self, PyList_GET_ITEM(names, i)) < 0) return -1;
   for (Py_ssize_t i = 0; names && i < PyList_GET_SIZE(modules); i++) {
     char name[24];
     snprintf(name, sizeof name, "%zd", i);
@@ -70,7 +70,7 @@ static int renumber(PyObject *self, PyObject *modules) {
   return names ? 0 : -1;
 }
 
-// del m[1], del m[1:]: what follows moves up.
+// del m[1], del m[1:]: later children are renumbered.
 static int remove_at(PyObject *self, PyObject *index) {
   EXT_OWNED *name = PySlice_Check(index) ? Py_NewRef(Py_None) : name_at(self, index);
   EXT_OWNED *modules = name ? PyDict_Values(children_of(self)) : NULL;
@@ -83,7 +83,7 @@ static int assign(PyObject *self, PyObject *index, PyObject *value) {
   EXT_OWNED *name = is_dict(self) ? Py_NewRef(index) : name_at(self, index);
   const char *text = name ? PyUnicode_AsUTF8(name) : NULL;
   if (!text) return -1;
-  return value ? ext_module_put_child(self, text, value) : forget_child(self, name);
+  return value ? ext_module_put_child(self, text, value) : remove_child(self, name);
 }
 
 static PyObject *iterate(PyObject *self) {
@@ -111,17 +111,17 @@ static PyObject *extend(PyObject *self, PyObject *items) {
   return PyErr_Occurred() ? NULL : Py_NewRef(self);
 }
 
-EXT_METHOD(sequential, append, "(module: Module) -> Self", "Adds a module at the end.") {
+EXT_METHOD(sequential, append, "(module: Module) -> Self", "Appends a given module to the end.") {
   EXT_ARGS(PyObject *, module);
   return append(self, module);
 }
 EXT_METHOD(sequential, extend, "(modules: Iterable[Module]) -> Self",
-           "Adds modules at the end, in their order.") {
+           "Appends modules to the end in order.") {
   EXT_ARGS(PyObject *, modules);
   return extend(self, modules);
 }
 EXT_METHOD(sequential, insert, "(index: int, module: Module) -> None",
-           "Puts a module before the one at an index; those behind it get new numbers.") {
+           "Inserts a module before a given index; later modules are renumbered.") {
   int64_t index;
   PyObject *module;
   EXT_BIND(index, module);
@@ -139,21 +139,22 @@ static PyObject *pop(PyObject *self, PyObject *key) {
 }
 
 EXT_METHOD(sequential, pop, "(key: int) -> Module",
-           "Takes out the module at an index, and gives it.") {
+           "Removes the module at an index and returns it.") {
   EXT_ARGS(PyObject *, key);
   return pop(self, key);
 }
-EXT_SHARES(module_list, sequential, append, extend, insert, pop);
+EXT_SAME_MEMBERS(module_list, sequential, append, extend, insert, pop);
 
 // ---- dicts
 
-EXT_GIVES(module_dict, keys, "list[str]", PyDict_Keys(children_of(self)),
-          "The names of the modules.");
-EXT_GIVES(module_dict, values, "list[Module]", PyDict_Values(children_of(self)), "The modules.");
-EXT_GIVES(module_dict, items, "list[tuple[str, Module]]", PyDict_Items(children_of(self)),
-          "Names and modules.");
+EXT_RETURNS(module_dict, keys, "list[str]", PyDict_Keys(children_of(self)),
+            "Returns the names of the modules.");
+EXT_RETURNS(module_dict, values, "list[Module]", PyDict_Values(children_of(self)),
+            "Returns the modules.");
+EXT_RETURNS(module_dict, items, "list[tuple[str, Module]]", PyDict_Items(children_of(self)),
+            "Returns the names and modules.");
 EXT_METHOD(module_dict, update, "(modules: Mapping[str, Module]) -> None",
-           "Takes over the modules of a mapping, in the place of those of the same names.") {
+           "Updates with the modules of a mapping, overwriting existing names.") {
   EXT_ARGS(PyObject *, modules);
   EXT_OWNED *pairs = PyMapping_Items(modules);
   for (Py_ssize_t i = 0; pairs && i < PyList_GET_SIZE(pairs); i++) {
@@ -164,7 +165,7 @@ EXT_METHOD(module_dict, update, "(modules: Mapping[str, Module]) -> None",
   Py_RETURN_NONE;
 }
 EXT_METHOD(module_dict, pop, "(key: str) -> Module",
-           "Takes out the module of a name, and gives it.") {
+           "Removes the module of a name and returns it.") {
   EXT_ARGS(PyObject *, key);
   return pop(self, key);
 }
@@ -172,14 +173,14 @@ static PyObject *clear(PyObject *self) {
   EXT_OWNED *nothing = PyList_New(0);
   return nothing && renumber(self, nothing) == 0 ? Py_NewRef(Py_None) : NULL;
 }
-EXT_GIVES(module_dict, clear, "None", clear(self), "Takes out all modules.");
+EXT_RETURNS(module_dict, clear, "None", clear(self), "Removes all modules.");
 
-// ---- Identity, which takes any arguments, and gives what it is given
+// ---- Identity: accepts any constructor arguments and returns its input
 
 static int init_identity(PyObject *self, PyObject *args, PyObject *kwargs) {
   return ext_module_begin(self);
 }
-EXT_METHOD(identity, forward, "(input: Any) -> Any", "Gives its input.") {
+EXT_METHOD(identity, forward, "(input: Any) -> Any", "Returns its input.") {
   EXT_ARGS(PyObject *, input);
   return Py_NewRef(input ? input : Py_None);
 }
@@ -189,7 +190,7 @@ EXT_METHOD(identity, forward, "(input: Any) -> Any", "Gives its input.") {
 static int make_identity(PyObject *root) {
   static const PyType_Slot identity_slots[] = {{Py_tp_init, (void *)init_identity}, {0, NULL}};
   PyTypeObject *type = ext_module_make_type("Identity", identity_slots);
-  return type ? ext_own("identity", type) : -1;
+  return type ? ext_register_owner("identity", type) : -1;
 }
 EXT_START(EXT_TYPES, make_identity);
 
@@ -208,7 +209,7 @@ static int make_containers(PyObject *root) {
       {"sequential", "Sequential"}, {"module_list", "ModuleList"}, {"module_dict", "ModuleDict"}};
   for (int i = 0; i < EXT_LENGTH(rows); i++) {
     PyTypeObject *type = ext_module_make_type(rows[i].kind, slots);
-    if (!type || ext_own(rows[i].word, type) < 0) return -1;
+    if (!type || ext_register_owner(rows[i].word, type) < 0) return -1;
   }
   return 0;
 }

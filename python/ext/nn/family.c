@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The types between Module and the layers, which programs ask isinstance of, a data table.
+// Types between Module and the layers, tested by isinstance in user code; a data table.
 #include "nn/nn.h"
 
 #include <string.h>
 
-// A family, the one above it, and the layers that are of it directly.
+// A family, its parent family, and its direct member layers.
 static const struct {
   const char *name, *above, *layers;
 } families[] = {

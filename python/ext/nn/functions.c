@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layers by Python's functions. Layers call the ops themselves; where a program has replaced one of
-// theirs in torch.nn.functional, or where an input or a mode takes calls over (__torch_function__),
-// the layer's formula is evaluated by Python. Whether anything in the module's dict changed is one
-// comparison a call.
+// Evaluation of layers by Python functions. Layers call ops directly. If user code has replaced one
+// of their functions in torch.nn.functional, or an input or a mode overrides calls
+// (__torch_function__), Python evaluates the layer's formula. Detecting a change of the module's
+// dict costs one comparison per call.
 #include "nn/nn.h"
 
-static PyObject *functions, *usual;  // the module's dict, and a copy of it from the start
-static PyObject *replaced;           // the names whose values are others now
+static PyObject *functions, *initial;  // the module's dict, and its copy at start-up
+static PyObject *replaced;             // names with replaced values
 
 static int find_replaced(void) {
   PyObject *name, *value, *now;
   Py_ssize_t at = 0;
   if (PySet_Clear(replaced) < 0) return -1;
-  while (PyDict_Next(usual, &at, &name, &value)) {
-    if (PyUnicode_READ_CHAR(name, 0) == '_') continue;  // no function of a formula's
+  while (PyDict_Next(initial, &at, &name, &value)) {
+    if (PyUnicode_READ_CHAR(name, 0) == '_') continue;  // not used by formulas
     now = PyDict_GetItemWithError(functions, name);
     if (now && now != value && PySet_Add(replaced, name) < 0) return -1;
   }
@@ -47,7 +47,7 @@ static int watch(void) {
 }
 #endif
 
-bool ext_module_is_taken(PyObject *const *given, int count) {
+bool ext_module_is_overridden(PyObject *const *given, int count) {
   if (ext_mode_count && ext_mode_active()) return true;
   for (int i = 0; i < count; i++) {
     if (!given[i] || ext_is_plain(given[i])) continue;
@@ -58,22 +58,22 @@ bool ext_module_is_taken(PyObject *const *given, int count) {
   return false;
 }
 
-// A layer without a formula has one function, its forward.
-static int ask_forward(PyObject **out, PyObject *self, const px_module_kind *kind,
-                       PyObject *const *inputs) {
+// A layer without a formula has a single function, its forward.
+static int dispatch_forward(PyObject **out, PyObject *self, const px_module_kind *kind,
+                            PyObject *const *inputs) {
   enum { LIMIT = 4 };
   PyObject *args[LIMIT + 1] = {self};
   EXT_OWNED *forward = PyObject_GetAttrString((PyObject *)Py_TYPE(self), "forward");
   for (int i = 0; i < kind->input_count && i < LIMIT; i++)
     args[i + 1] = inputs[i] ? inputs[i] : Py_None;
-  *out = forward ? ext_ask(forward, args, kind->input_count + 1, NULL) : NULL;
+  *out = forward ? ext_call_override(forward, args, kind->input_count + 1, NULL) : NULL;
   return *out ? 1 : -1;
 }
 
 __attribute__((noinline)) static int by_functions(PyObject **out, PyObject *self,
                                                   const px_module_kind *kind,
                                                   PyObject *const *inputs, bool taken) {
-  if (taken && !kind->formula) return ask_forward(out, self, kind, inputs);
+  if (taken && !kind->formula) return dispatch_forward(out, self, kind, inputs);
   EXT_OWNED *given = PyDict_New();
   for (int i = 0; given && i < kind->input_count; i++)
     if (PyDict_SetItemString(given, ext_port_name(kind, i), inputs[i] ? inputs[i] : Py_None) < 0)
@@ -84,18 +84,18 @@ __attribute__((noinline)) static int by_functions(PyObject **out, PyObject *self
   if (!result) return -1;
   if (result != Py_NotImplemented) return *out = result, 1;
   Py_DECREF(result);
-  return taken ? ask_forward(out, self, kind, inputs) : 0;
+  return taken ? dispatch_forward(out, self, kind, inputs) : 0;
 }
 
-int ext_module_by_functions(PyObject **out, PyObject *self, const px_module_kind *kind,
-                            PyObject *const *inputs) {
+int ext_module_via_functional(PyObject **out, PyObject *self, const px_module_kind *kind,
+                              PyObject *const *inputs) {
   *out = NULL;
-  bool taken = ext_module_is_taken(inputs, kind->input_count);
+  bool taken = ext_module_is_overridden(inputs, kind->input_count);
   if (has_changed() && find_replaced() < 0) return -1;
   return taken || PySet_GET_SIZE(replaced) ? by_functions(out, self, kind, inputs, taken) : 0;
 }
 
-bool ext_module_is_usual(px_tensor **out, const px_module_kind *kind, PyObject *const *given) {
+bool ext_module_is_fast_path(px_tensor **out, const px_module_kind *kind, PyObject *const *given) {
   if (ext_mode_count || may_have_changed() || PySet_GET_SIZE(replaced)) return false;
   for (int i = 0; i < kind->input_count; i++) {
     if (!given[i] || !ext_is_plain(given[i])) return false;
@@ -105,12 +105,12 @@ bool ext_module_is_usual(px_tensor **out, const px_module_kind *kind, PyObject *
   return true;
 }
 
-static int keep_usual(PyObject *root) {
+static int copy_functions(PyObject *root) {
   PyObject *nn = ext_submodule(root, "nn"), *module = nn ? ext_submodule(nn, "functional") : NULL;
   if (!module) return -1;
   functions = Py_NewRef(PyModule_GetDict(module));
-  usual = PyDict_Copy(functions);
+  initial = PyDict_Copy(functions);
   replaced = PySet_New(NULL);
-  return usual && replaced ? watch() : -1;
+  return initial && replaced ? watch() : -1;
 }
-EXT_START(EXT_LAST, keep_usual);
+EXT_START(EXT_LAST, copy_functions);

@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hooks of modules. They are in dicts of the object, by the id of their handle, where programs find
-// and change them; those for the calls of all modules are in dicts of phlox/nn/_module.py. What is
-// kept here is nothing but the names of these dicts. Backward hooks are led past gradients by
-// Python.
+// Hooks of modules. They are stored in dicts of the object by handle id, where user code may read
+// and change them. Hooks for all modules are in dicts of phlox/nn/_module.py. This file only caches
+// the names of the dicts. Backward hooks are applied by Python.
 #include "nn/nn.h"
 
 // ---- dicts
 #define ENUMERATOR(bit, word, name) word,
 #define NAME(bit, word, name) #name,
-#define BIT(bit, word, name) EXT_HEARS_##bit,
+#define BIT(bit, word, name) EXT_CUSTOM_##bit,
 typedef enum hook_dict { EXT_MODULE_HOOKS(ENUMERATOR) DICTS } hook_dict;
 enum { OF_MODULE, OF_ALL, OWNERS };
 static PyObject *names[DICTS][OWNERS];
-// What a module hears that may have such a dict.
-static const unsigned heard[DICTS] = {EXT_MODULE_HOOKS(BIT)};
+// EXT_CUSTOM bits of modules that may have each dict.
+static const unsigned custom_bits[DICTS] = {EXT_MODULE_HOOKS(BIT)};
 static ext_module_object *object_of(PyObject *self) { return (ext_module_object *)self; }
 
 PyObject *ext_module_hook_dict(PyObject *self, PyObject *name) {
@@ -40,7 +39,7 @@ static int name_dicts(PyObject *root) {
 }
 EXT_START(EXT_TYPES, name_dicts);
 
-// ---- adding
+// ---- registration
 
 static PyObject *add_hook(PyObject *hooks, PyObject *hook, PyObject *const *marks, Py_ssize_t count,
                           bool prepend) {
@@ -55,18 +54,18 @@ static PyObject *add_hook(PyObject *hooks, PyObject *hook, PyObject *const *mark
   return none ? ext_moved(&handle) : NULL;
 }
 
-EXT_FUNCTION(torch, _add_hook,
-             "(hooks: dict, hook: Callable, *marks: dict, prepend: bool = False) -> Any",
-             "Adds a hook to a dict, and gives its handle. `marks` are dicts that say something of "
-             "it by its id.") {
+EXT_FUNCTION(
+    torch, _add_hook, "(hooks: dict, hook: Callable, *marks: dict, prepend: bool = False) -> Any",
+    "Adds a hook to a dict and returns its handle. `marks` are dicts with properties of the "
+    "hook by its id.") {
   PyObject *hooks, *hook;
-  ext_rest marks;
+  ext_varargs marks;
   bool prepend;
   EXT_BIND(hooks, hook, marks, prepend);
   return add_hook(hooks, hook, marks.items, marks.count, prepend);
 }
 
-// To the first of some dicts of a module's; the others are marks. They end with DICTS.
+// Adds to the first of a module's dicts; the others are marks. The list ends with DICTS.
 static PyObject *add_to_module(PyObject *self, PyObject *hook, const hook_dict *dicts,
                                bool prepend) {
   PyObject *found[DICTS], *handle = NULL;
@@ -78,12 +77,13 @@ static PyObject *add_to_module(PyObject *self, PyObject *hook, const hook_dict *
   return handle;
 }
 
-EXT_METHOD(module, register_forward_pre_hook,
-           "(hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False) -> "
-           "RemovableHandle",
-           "Calls hook(module, args) before each forward; what it gives, unless None, are the "
-           "arguments. With\nwith_kwargs it is hook(module, args, kwargs), which may give both; "
-           "with prepend it comes before the others.") {
+EXT_METHOD(
+    module, register_forward_pre_hook,
+    "(hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False) -> "
+    "RemovableHandle",
+    "Registers a forward pre-hook: hook(module, args) is called before each forward. A result "
+    "other than None\nreplaces the arguments. With with_kwargs it is hook(module, args, "
+    "kwargs) and may return both; with\nprepend it runs before the others.") {
   PyObject *hook;
   bool prepend, with_kwargs;
   EXT_BIND(hook, prepend, with_kwargs);
@@ -93,9 +93,9 @@ EXT_METHOD(module, register_forward_pre_hook,
 EXT_METHOD(module, register_forward_hook,
            "(hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False, "
            "always_call: bool = False) -> RemovableHandle",
-           "Calls hook(module, args, result) after each forward; what it gives, unless None, is "
-           "the result. With\nwith_kwargs it is hook(module, args, kwargs, result); with "
-           "always_call it is called after an error, too.") {
+           "Registers a forward hook: hook(module, args, result) is called after each forward. A "
+           "result other than\nNone replaces the output. With with_kwargs it is hook(module, args, "
+           "kwargs, result); with always_call it\nalso runs after an error.") {
   PyObject *hook;
   bool prepend, with_kwargs, always_call;
   hook_dict dicts[4] = {AFTER, DICTS, DICTS, DICTS};
@@ -108,37 +108,37 @@ EXT_METHOD(module, register_forward_hook,
 
 // ---- calls
 
-PyObject *ext_hooks_of_all;
+PyObject *ext_global_hooks;
 EXT_FUNCTION(torch, _watch_modules, "(space: dict) -> None",
-             "From now on each call of a module looks for hooks in the dicts of a space, too.") {
+             "Enables global module hooks, stored in the dicts of a namespace.") {
   EXT_ARGS(PyObject *, space);
-  Py_XSETREF(ext_hooks_of_all, Py_NewRef(space));
+  Py_XSETREF(ext_global_hooks, Py_NewRef(space));
   Py_RETURN_NONE;
 }
 
-// One call of a module: what its hooks see, and may replace.
-typedef struct passing {
+// One call of a module: the values passed to its hooks.
+typedef struct hooked_call {
   ext_module_runner *forward;
   PyObject *self;
   PyObject *args, *kwargs, *result;  // owned; kwargs and result may be NULL
-  PyObject *done;  // the ids of the hooks that ran after forward, if some are always called
-} passing;
+  PyObject *done;                    // ids of hooks run after forward, if some have always_call
+} hooked_call;
 
-// Borrowed; NULL where there is none.
-static PyObject *dict_of(const passing *p, hook_dict dict, int owner) {
-  PyObject *own = ext_module_hears(p->self) & heard[dict] ? object_of(p->self)->dict : NULL;
-  PyObject *space = owner == OF_ALL ? ext_hooks_of_all : own;
+// Borrowed; NULL if missing.
+static PyObject *dict_of(const hooked_call *p, hook_dict dict, int owner) {
+  PyObject *own = ext_module_custom(p->self) & custom_bits[dict] ? object_of(p->self)->dict : NULL;
+  PyObject *space = owner == OF_ALL ? ext_global_hooks : own;
   return space ? PyDict_GetItemWithError(space, names[dict][owner]) : NULL;
 }
-static int owners(void) { return ext_hooks_of_all ? OWNERS : OF_MODULE + 1; }
-static bool has_any(const passing *p, hook_dict dict) {
+static int owners(void) { return ext_global_hooks ? OWNERS : OF_MODULE + 1; }
+static bool has_any(const hooked_call *p, hook_dict dict) {
   for (int owner = 0; owner < owners(); owner++) {
     PyObject *hooks = dict_of(p, dict, owner);
     if (hooks && PyObject_Size(hooks) != 0) return true;
   }
   return false;
 }
-static int is_marked(const passing *p, hook_dict marks, PyObject *id) {
+static int is_marked(const hooked_call *p, hook_dict marks, PyObject *id) {
   for (int owner = 0; owner < owners(); owner++) {
     PyObject *dict = dict_of(p, marks, owner);
     int found = dict ? PySequence_Contains(dict, id) : 0;
@@ -147,8 +147,8 @@ static int is_marked(const passing *p, hook_dict marks, PyObject *id) {
   return 0;
 }
 
-// The (id, hook) of all modules, then those of the module.
-static PyObject *items_of(const passing *p, hook_dict dict) {
+// (id, hook) pairs: global hooks, then the module's.
+static PyObject *items_of(const hooked_call *p, hook_dict dict) {
   EXT_OWNED *items = PyList_New(0);
   for (int owner = owners(); items && owner-- > 0;) {
     EXT_OWNED *hooks = Py_XNewRef(dict_of(p, dict, owner));
@@ -159,14 +159,15 @@ static PyObject *items_of(const passing *p, hook_dict dict) {
   return ext_moved(&items);
 }
 
-typedef int hook_runner(passing *p, PyObject *id, PyObject *hook);
+typedef int hook_runner(hooked_call *p, PyObject *id, PyObject *hook);
 
-// Calls the hooks that there are now: one may remove itself, or add others. Mostly there is one.
-static int run_each(passing *p, hook_dict dict, hook_runner *run) {
+// Runs a snapshot of the hooks: a hook may remove itself or add others. Fast path for a single
+// hook.
+static int run_each(hooked_call *p, hook_dict dict, hook_runner *run) {
   PyObject *own = dict_of(p, dict, OF_MODULE), *id, *hook;
   Py_ssize_t at = 0;
-  if (!own && !ext_hooks_of_all) return 0;
-  if (!ext_hooks_of_all && PyDict_Check(own) && PyDict_GET_SIZE(own) == 1 &&
+  if (!own && !ext_global_hooks) return 0;
+  if (!ext_global_hooks && PyDict_Check(own) && PyDict_GET_SIZE(own) == 1 &&
       PyDict_Next(own, &at, &id, &hook)) {
     EXT_OWNED *kept_id = Py_NewRef(id);
     EXT_OWNED *kept_hook = Py_NewRef(hook);
@@ -180,13 +181,13 @@ static int run_each(passing *p, hook_dict dict, hook_runner *run) {
   return items ? 0 : -1;
 }
 
-static int make_kwargs(passing *p) { return p->kwargs || (p->kwargs = PyDict_New()) ? 0 : -1; }
-static int replace(PyObject **place, PyObject *value_take) {
-  if (value_take) Py_XSETREF(*place, value_take);
+static int make_kwargs(hooked_call *p) { return p->kwargs || (p->kwargs = PyDict_New()) ? 0 : -1; }
+static int replace(PyObject **field, PyObject *value_take) {
+  if (value_take) Py_XSETREF(*field, value_take);
   return value_take ? 0 : -1;
 }
 
-static int run_before(passing *p, PyObject *id, PyObject *hook) {
+static int run_before(hooked_call *p, PyObject *id, PyObject *hook) {
   int named = is_marked(p, BEFORE_NAMED, id);
   if (named < 0 || (named && make_kwargs(p) < 0)) return -1;
   PyObject *given[] = {p->self, p->args, p->kwargs};
@@ -206,7 +207,7 @@ static int run_before(passing *p, PyObject *id, PyObject *hook) {
   return 0;
 }
 
-static int run_after(passing *p, PyObject *id, PyObject *hook) {
+static int run_after(hooked_call *p, PyObject *id, PyObject *hook) {
   if (p->done && PySet_Add(p->done, id) < 0) return -1;
   int named = is_marked(p, AFTER_NAMED, id);
   if (named < 0 || (named && make_kwargs(p) < 0)) return -1;
@@ -216,8 +217,8 @@ static int run_after(passing *p, PyObject *id, PyObject *hook) {
   return said == Py_None ? 0 : replace(&p->result, ext_moved(&said));
 }
 
-// After an error: a hook that is always called and has not been.
-static int run_late(passing *p, PyObject *id, PyObject *hook) {
+// After an error: runs always_call hooks that have not run yet.
+static int run_after_error(hooked_call *p, PyObject *id, PyObject *hook) {
   int always = is_marked(p, AFTER_ALWAYS, id);
   int done = always > 0 ? PySet_Contains(p->done, id) : always < 0 ? -1 : 1;
   if (done) return done < 0 ? -1 : 0;
@@ -229,16 +230,16 @@ static int run_late(passing *p, PyObject *id, PyObject *hook) {
                           "was silenced as another error was raised in forward: %S",
                           later);
 }
-static void run_all_late(passing *p) {
+static void run_all_after_error(hooked_call *p) {
   if (!p->done || !PyErr_ExceptionMatches(PyExc_Exception)) return;
   PyObject *error = ext_exception_take();
-  if (run_each(p, AFTER, run_late) == 0)
-    ext_exception_give(error);
+  if (run_each(p, AFTER, run_after_error) == 0)
+    ext_exception_set(error);
   else
     Py_DECREF(error);
 }
 
-static PyObject *call_forward(const passing *p) {
+static PyObject *call_forward(const hooked_call *p) {
   EXT_OWNED *args = PySequence_Tuple(p->args);
   if (!args) return NULL;
   if (!p->kwargs)
@@ -247,31 +248,35 @@ static PyObject *call_forward(const passing *p) {
   return found ? PyObject_Call(found, args, p->kwargs) : NULL;
 }
 
-// Between the hooks before and after: with backward hooks, arguments and result go past them.
-static int run_forward(passing *p) {
-  bool backward = (ext_hooks_of_all || ext_module_hears(p->self) & EXT_HEARS_BACKWARD) &&
+// Runs forward between pre-hooks and hooks. With backward hooks, arguments and results pass through
+// them.
+static int run_forward(hooked_call *p) {
+  bool backward = (ext_global_hooks || ext_module_custom(p->self) & EXT_CUSTOM_BACKWARD) &&
                   (has_any(p, BACKWARD_BEFORE) || has_any(p, BACKWARD));
-  EXT_OWNED *led = backward ? ext_module_python("backward_of", p->self, NULL) : NULL;
+  EXT_OWNED *backward_hooks = backward ? ext_module_python("backward_of", p->self, NULL) : NULL;
   if (backward &&
-      (!led || replace(&p->args, PyObject_CallMethod(led, "inputs", "(O)", p->args)) < 0))
+      (!backward_hooks ||
+       replace(&p->args, PyObject_CallMethod(backward_hooks, "inputs", "(O)", p->args)) < 0))
     return -1;
   p->result = call_forward(p);
   if (!p->result || run_each(p, AFTER, run_after) < 0) return -1;
-  return led ? replace(&p->result, PyObject_CallMethod(led, "outputs", "(O)", p->result)) : 0;
+  return backward_hooks
+             ? replace(&p->result, PyObject_CallMethod(backward_hooks, "outputs", "(O)", p->result))
+             : 0;
 }
 
-static int begin(passing *p, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
-  if (!(p->args = ext_tuple_of((ext_rest){args, nargs}))) return -1;
+static int begin(hooked_call *p, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
+  if (!(p->args = ext_tuple_of((ext_varargs){args, nargs}))) return -1;
   if (kwnames && !(p->kwargs = ext_kwargs_of(args, nargs, kwnames))) return -1;
   return has_any(p, AFTER_ALWAYS) && !(p->done = PySet_New(NULL)) ? -1 : 0;
 }
 
 PyObject *ext_module_run_hooked(ext_module_runner *forward, PyObject *self, PyObject *const *args,
                                 Py_ssize_t nargs, PyObject *kwnames) {
-  passing p = {.forward = forward, .self = self};
+  hooked_call p = {.forward = forward, .self = self};
   bool failed = begin(&p, args, nargs, kwnames) < 0 || run_each(&p, BEFORE, run_before) < 0 ||
                 run_forward(&p) < 0;
-  if (failed) run_all_late(&p);
+  if (failed) run_all_after_error(&p);
   if (failed) Py_CLEAR(p.result);
   Py_XDECREF(p.args);
   Py_XDECREF(p.kwargs);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// torch.nn.init: initialisation in place; each function gives its tensor back.
+// torch.nn.init: in-place initialization. Each function returns its tensor.
 #include "nn/nn.h"
 
 #include "phlox/shard.h"
 
-EXT_MODULE(init, "nn.init", "Functions that fill a tensor with starting values, and give it back.");
+EXT_MODULE(init, "nn.init", "Functions to initialize parameters in-place.");
 
-// The tensor of a function's first argument.
+// The tensor argument.
 static px_tensor *tensor_of(PyObject *tensor) { return ext_need_tensor(tensor, "init", "tensor"); }
 
 static int fan_out_of(const char *mode, bool *fan_out) {
@@ -17,8 +17,8 @@ static int fan_out_of(const char *mode, bool *fan_out) {
   return 0;
 }
 
-// Fills `tensor` by a function of the core's, which gets what follows, and gives it back. Of a part
-// the whole is filled.
+// Fills `tensor` with a core function called with the given arguments, and returns it. For a shard,
+// the function fills the full tensor.
 #define FILL(function, ...) \
   px_tensor *t = tensor_of(tensor); \
   PX_SCOPED(px_tensor) whole = NULL; \
@@ -28,7 +28,7 @@ static int fan_out_of(const char *mode, bool *fan_out) {
   EXT_TRY(EXT_NOGIL(px_shard_take_rows(t, whole))); \
   return Py_NewRef(tensor)
 
-// Numbers that two arguments describe.
+// Distributions with two parameters.
 #define DRAW(name, function, first, second, signature, text) \
   EXT_FUNCTION(init, name##_, \
                "(tensor: Tensor, " signature ", generator: Generator | None = None) -> Tensor", \
@@ -40,27 +40,27 @@ static int fan_out_of(const char *mode, bool *fan_out) {
     FILL(function, first, second, generator); \
   }
 DRAW(uniform, px_init_uniform, a, b, "a: float = 0.0, b: float = 1.0",
-     "Fills the tensor with numbers between a and b, all equally likely.")
+     "Fills the input tensor with values drawn from the uniform distribution U(a, b).")
 DRAW(normal, px_init_normal, mean, std, "mean: float = 0.0, std: float = 1.0",
-     "Fills the tensor with normally distributed numbers.")
+     "Fills the input tensor with values drawn from the normal distribution N(mean, std^2).")
 
 EXT_FUNCTION(init, constant_, "(tensor: Tensor, val: float) -> Tensor",
-             "Fills the tensor with a number.") {
+             "Fills the input tensor with the value val.") {
   PyObject *tensor;
   double val;
   EXT_BIND(tensor, val);
   FILL(px_init_constant, val);
 }
-EXT_FUNCTION(init, ones_, "(tensor: Tensor) -> Tensor", "Fills the tensor with ones.") {
+EXT_FUNCTION(init, ones_, "(tensor: Tensor) -> Tensor", "Fills the input tensor with ones.") {
   EXT_ARGS(PyObject *, tensor);
   FILL(px_init_constant, 1);
 }
-EXT_FUNCTION(init, zeros_, "(tensor: Tensor) -> Tensor", "Fills the tensor with zeros.") {
+EXT_FUNCTION(init, zeros_, "(tensor: Tensor) -> Tensor", "Fills the input tensor with zeros.") {
   EXT_ARGS(PyObject *, tensor);
   FILL(px_init_constant, 0);
 }
 
-// The two initialisations of each name differ in the core's function alone.
+// The initializations of a pair differ only in the core function.
 #define KAIMING(name, text) \
   EXT_FUNCTION(init, kaiming_##name##_, \
                "(tensor: Tensor, a: float = 0.0, mode: str = 'fan_in', " \
@@ -75,8 +75,8 @@ EXT_FUNCTION(init, zeros_, "(tensor: Tensor) -> Tensor", "Fills the tensor with 
     if (!tensor_of(tensor) || fan_out_of(mode, &fan_out) < 0) return NULL; \
     FILL(px_init_kaiming_##name, a, fan_out, nonlinearity, generator); \
   }
-KAIMING(uniform, "Uniform numbers whose spread keeps variances through a layer (He et al. 2015).")
-KAIMING(normal, "Normal numbers whose spread keeps variances through a layer (He et al. 2015).")
+KAIMING(uniform, "Fills the input tensor with a Kaiming uniform distribution (He et al. 2015).")
+KAIMING(normal, "Fills the input tensor with a Kaiming normal distribution (He et al. 2015).")
 
 #define XAVIER(name, text) \
   EXT_FUNCTION( \
@@ -88,12 +88,13 @@ KAIMING(normal, "Normal numbers whose spread keeps variances through a layer (He
     EXT_BIND(tensor, gain, generator); \
     FILL(px_init_xavier_##name, gain, generator); \
   }
-XAVIER(uniform, "Uniform numbers whose spread is that of both fans (Glorot and Bengio 2010).")
-XAVIER(normal, "Normal numbers whose spread is that of both fans (Glorot and Bengio 2010).")
+XAVIER(uniform,
+       "Fills the input tensor with a Xavier uniform distribution (Glorot and Bengio 2010).")
+XAVIER(normal, "Fills the input tensor with a Xavier normal distribution (Glorot and Bengio 2010).")
 
 EXT_FUNCTION(init, calculate_gain, "(nonlinearity: str, param: float = 0.01) -> float",
-             "Gives the factor by which a nonlinearity makes up for the variance that it takes. "
-             "param is the\nslope of a leaky relu.\n\n"
+             "Returns the recommended gain value for the given nonlinearity function. param is the "
+             "negative\nslope of leaky_relu.\n\n"
              ">>> torch.nn.init.calculate_gain('tanh')\n"
              "1.6666666666666667\n") {
   const char *nonlinearity;
@@ -106,7 +107,7 @@ EXT_FUNCTION(init, calculate_gain, "(nonlinearity: str, param: float = 0.01) -> 
 // ---- matrices
 
 EXT_FUNCTION(init, eye_, "(tensor: Tensor) -> Tensor",
-             "Fills a matrix with ones on its diagonal.") {
+             "Fills the 2-dimensional input tensor with the identity matrix.") {
   EXT_ARGS(PyObject *, tensor);
   px_tensor *t = tensor_of(tensor);
   if (!t) return NULL;
@@ -114,7 +115,8 @@ EXT_FUNCTION(init, eye_, "(tensor: Tensor) -> Tensor",
   return Py_NewRef(tensor);
 }
 EXT_FUNCTION(init, dirac_, "(tensor: Tensor, groups: int = 1) -> Tensor",
-             "Fills the weight of a convolution so that it keeps the channels that it is given.") {
+             "Fills the input tensor with the Dirac delta function: the convolution preserves its "
+             "channels.") {
   PyObject *tensor;
   int64_t groups;
   EXT_BIND(tensor, groups);
@@ -124,7 +126,7 @@ EXT_FUNCTION(
     init, sparse_,
     "(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Generator | None = "
     "None) -> Tensor",
-    "Fills a matrix with normal numbers, of which the part sparsity of each column is 0.") {
+    "Fills the 2D input tensor as a sparse matrix: a fraction `sparsity` of each column is 0.") {
   PyObject *tensor;
   double sparsity, std;
   px_generator *generator;
@@ -133,7 +135,7 @@ EXT_FUNCTION(
 }
 EXT_FUNCTION(init, orthogonal_,
              "(tensor: Tensor, gain: float = 1, generator: Generator | None = None) -> Tensor",
-             "Fills a matrix with rows, or columns, at right angles (Saxe et al. 2013).\n\n"
+             "Fills the input tensor with a (semi) orthogonal matrix (Saxe et al. 2013).\n\n"
              ">>> w = torch.nn.init.orthogonal_(torch.empty(3, 5))\n"
              ">>> torch.allclose(w @ w.t(), torch.eye(3), atol=1e-5)\n"
              "True\n") {
@@ -143,10 +145,11 @@ EXT_FUNCTION(init, orthogonal_,
   EXT_BIND(tensor, gain, generator);
   FILL(px_init_orthogonal, gain, generator);
 }
-EXT_FUNCTION(init, trunc_normal_,
-             "(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = "
-             "2.0, generator: Generator | None = None) -> Tensor",
-             "Fills the tensor with normally distributed numbers between a and b.") {
+EXT_FUNCTION(
+    init, trunc_normal_,
+    "(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = "
+    "2.0, generator: Generator | None = None) -> Tensor",
+    "Fills the input tensor with values drawn from a normal distribution truncated to [a, b].") {
   PyObject *tensor;
   double mean, std, a, b;
   px_generator *generator;
@@ -155,7 +158,7 @@ EXT_FUNCTION(init, trunc_normal_,
 }
 
 EXT_FUNCTION(init, _calculate_fan_in_and_fan_out, "(tensor: Tensor) -> tuple[int, int]",
-             "How many numbers an output of a weight sees, and how many an input reaches.") {
+             "Returns fan_in and fan_out of a weight.") {
   EXT_ARGS(PyObject *, tensor);
   px_tensor *t = tensor_of(tensor);
   int64_t fan_in, fan_out;
@@ -164,7 +167,7 @@ EXT_FUNCTION(init, _calculate_fan_in_and_fan_out, "(tensor: Tensor) -> tuple[int
   return Py_BuildValue("(LL)", (long long)fan_in, (long long)fan_out);
 }
 EXT_FUNCTION(init, _calculate_correct_fan, "(tensor: Tensor, mode: str) -> int",
-             "One of the two fans.") {
+             "Returns fan_in or fan_out, selected by mode.") {
   PyObject *tensor;
   const char *mode;
   bool out;

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls of a module's methods from C, by name: whatever Python has by the name, which a subclass or
-// an object may have put in the place of the library's.
+// Calls of a module's methods from C by name: the method found by Python, which a subclass or an
+// object may override.
 #include "nn/nn.h"
 
-enum { MOST = 16 };
+enum { MAX_ARGS = 16 };
 
-// Arguments in Python's order: those without a name, then those with one. How many of all.
-static int give_args(PyObject **out, PyObject **kwnames, const px_named_value *args, int count) {
+// Arguments in Python's order: positional, then named. Returns the total count.
+static int wrap_args(PyObject **out, PyObject **kwnames, const px_named_value *args, int count) {
   EXT_OWNED *names = PyList_New(0);
   int made = 0;
   for (int named = 0; named < 2 && names; named++)
-    for (int i = 0; i < count && i < MOST; i++) {
+    for (int i = 0; i < count && i < MAX_ARGS; i++) {
       if (named != (args[i].name != NULL)) continue;
       bool tensor = args[i].value.kind == PX_ARG_TENSOR;
       out[made] =
@@ -23,8 +23,8 @@ static int give_args(PyObject **out, PyObject **kwnames, const px_named_value *a
   return made;
 }
 
-// A tensor, or for several the first of a tuple, in which None stands for no tensor.
-static int take_results(px_tensor **out, int wanted, const char *method, PyObject *value) {
+// A tensor, or several from a tuple, with None for missing ones.
+static int unwrap_results(px_tensor **out, int wanted, const char *method, PyObject *value) {
   for (int i = 0; i < wanted; i++) {
     PyObject *item = wanted == 1 ? value
                      : !PyTuple_Check(value) || i >= PyTuple_GET_SIZE(value)
@@ -33,7 +33,7 @@ static int take_results(px_tensor **out, int wanted, const char *method, PyObjec
     if (item == Py_None && (i || wanted == 1)) continue;
     if (!ext_is_tensor(item)) {
       while (i) px_release(out[--i]), out[i] = NULL;
-      EXT_FAIL_INT(PyExc_TypeError, "%s must give a Tensor here, not %s", method,
+      EXT_FAIL_INT(PyExc_TypeError, "%s must return a Tensor here, not %s", method,
                    ext_type_name(value));
     }
     out[i] = px_retain(ext_tensor(item));
@@ -41,7 +41,7 @@ static int take_results(px_tensor **out, int wanted, const char *method, PyObjec
   return 0;
 }
 
-// Forward with its hooks; a method; or a tensor that the object has by this name.
+// Calls forward with hooks, or a method; or returns the object's tensor of this name.
 static PyObject *call_found(PyObject *self, const char *name, PyObject *const *args, int count,
                             PyObject *kwnames) {
   Py_ssize_t nargs = count - PyTuple_GET_SIZE(kwnames);
@@ -54,13 +54,14 @@ static PyObject *call_found(PyObject *self, const char *name, PyObject *const *a
 px_status ext_module_invoke(px_tensor **results, int result_count, px_module *self,
                             const char *method, const px_named_value *args, int count) {
   PyGILState_STATE gil = PyGILState_Ensure();
-  PyObject *objects[MOST] = {NULL}, *kwnames = NULL, *result = NULL;
+  PyObject *objects[MAX_ARGS] = {NULL}, *kwnames = NULL, *result = NULL;
   PyObject *object = Py_XNewRef((PyObject *)px_module_user(self));
   px_status status = PX_OK;
-  int made = object ? give_args(objects, &kwnames, args, count) : 0;
+  int made = object ? wrap_args(objects, &kwnames, args, count) : 0;
   if (!object) PyErr_SetString(PyExc_RuntimeError, "this module has lost its Python object");
   if (kwnames) result = call_found(object, method, objects, made, kwnames);
-  if (!result || take_results(results, result_count, method, result) < 0) status = ext_foreign();
+  if (!result || unwrap_results(results, result_count, method, result) < 0)
+    status = ext_error_from_python();
   for (int i = 0; i < made; i++) Py_XDECREF(objects[i]);
   Py_XDECREF(kwnames);
   Py_XDECREF(result);

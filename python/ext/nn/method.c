@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Methods of layers that take more than tensors, and the function that attention is.
+// Methods of layers with non-tensor parameters, and the functional form of attention.
 #include "nn/nn.h"
 
-enum { MOST = 16 };
+enum { MAX_ARGS = 16 };
 
-static void take_names(ext_takes *takes, const px_module_kind *kind, const px_module_method *m) {
-  *takes = (ext_takes){.owner = kind->name, .method = m->name, .count = m->param_count};
+static void fill_spec(ext_call_spec *spec, const px_module_kind *kind, const px_module_method *m) {
+  *spec = (ext_call_spec){.owner = kind->name, .method = m->name, .count = m->param_count};
   for (int i = 0; i < m->param_count; i++) {
-    takes->names[i] = m->params[i].name;
-    takes->optional[i] = m->params[i].has_default;
+    spec->names[i] = m->params[i].name;
+    spec->optional[i] = m->params[i].has_default;
   }
 }
 
-static int take_value(const char *owner, const px_param *param, PyObject *given, px_value *out,
-                      ext_ints *room) {
-  int fits = given ? ext_to_value(given, param->kind, out, room) : (*out = PX_NONE(), 1);
+static int convert_value(const char *owner, const px_param *param, PyObject *given, px_value *out,
+                         ext_ints *ints) {
+  int fits = given ? ext_to_value(given, param->kind, out, ints) : (*out = PX_NONE(), 1);
   if (fits < 0) return -1;
   bool none = out->kind == PX_ARG_NONE;
   if (none && param->has_default) *out = param->fallback;
@@ -24,42 +24,43 @@ static int take_value(const char *owner, const px_param *param, PyObject *given,
                ext_type_name(given));
 }
 
-// Where an argument or a mode takes calls over, it is asked for the library's own method.
-static PyObject *ask(PyObject *self, const px_module_method *m, PyObject *const *args,
-                     Py_ssize_t nargs, PyObject *kwnames) {
-  PyObject *all[1 + MOST] = {self};
+// Dispatches the library's method to overrides by an argument or a mode.
+static PyObject *dispatch(PyObject *self, const px_module_method *m, PyObject *const *args,
+                          Py_ssize_t nargs, PyObject *kwnames) {
+  PyObject *all[1 + MAX_ARGS] = {self};
   Py_ssize_t count = nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0);
   PyTypeObject *library = ((ext_module_object *)self)->class->library;
   EXT_OWNED *method = PyObject_GetAttrString((PyObject *)library, m->name);
-  for (Py_ssize_t i = 0; i < count && i < MOST; i++) all[1 + i] = args[i];
-  return method ? ext_ask(method, all, nargs + 1, kwnames) : NULL;
+  for (Py_ssize_t i = 0; i < count && i < MAX_ARGS; i++) all[1 + i] = args[i];
+  return method ? ext_call_override(method, all, nargs + 1, kwnames) : NULL;
 }
 
 PyObject *ext_module_method(PyObject *self, int which, PyObject *const *args, Py_ssize_t nargs,
                             PyObject *kwnames) {
   const px_module_kind *kind = ((ext_module_object *)self)->class->native;
   const px_module_method *m = &kind->methods[which];
-  PyObject *given[MOST] = {NULL};
-  px_value values[MOST];
+  PyObject *given[MAX_ARGS] = {NULL};
+  px_value values[MAX_ARGS];
   px_tensor *results[EXT_PORTS] = {NULL};
-  ext_ints room;
-  ext_takes takes;
+  ext_ints ints;
+  ext_call_spec spec;
   char owner[128];
   if (!ext_module(self))
     EXT_FAIL(PyExc_AttributeError, "'%s' object was called before its Module.__init__()",
              ext_type_name(self));
-  take_names(&takes, kind, m);
-  if (ext_bind_names(&takes, args, nargs, kwnames, given) < 0) return NULL;
-  if (ext_module_is_taken(given, m->param_count)) return ask(self, m, args, nargs, kwnames);
+  fill_spec(&spec, kind, m);
+  if (ext_bind_names(&spec, args, nargs, kwnames, given) < 0) return NULL;
+  if (ext_module_is_overridden(given, m->param_count))
+    return dispatch(self, m, args, nargs, kwnames);
   snprintf(owner, sizeof owner, "%s.%s", kind->name, m->name);
   for (int i = 0; i < m->param_count; i++)
-    if (take_value(owner, &m->params[i], given[i], &values[i], &room) < 0) return NULL;
+    if (convert_value(owner, &m->params[i], given[i], &values[i], &ints) < 0) return NULL;
   EXT_WAIT(m->run(results, ext_module(self), values));
-  return which ? ext_wrap(results[0]) : ext_give_results(kind, results);
+  return which ? ext_wrap(results[0]) : ext_wrap_results(kind, results);
 }
 
-// What Python calls: a function for each place in the kinds' tables, forward's apart, which the
-// layer's type has.
+// Functions called by Python, one per index of the kinds' tables. Index 0 is forward, defined by
+// the layer's type.
 #define METHODS(XX) XX(1) XX(2) XX(3)
 #define METHOD(i) \
   static PyObject *method_##i(PyObject *self, PyObject *const *args, Py_ssize_t nargs, \
@@ -70,7 +71,7 @@ METHODS(METHOD)
 #define NAME(i) , method_##i
 const _PyCFunctionFastWithKeywords ext_module_methods[] = {NULL METHODS(NAME)};
 
-// ---- the function of attention
+// ---- functional attention
 
 EXT_FUNCTION(nn_functional, multi_head_attention_forward,
              "(query: Tensor, key: Tensor, value: Tensor, embed_dim_to_check: int, num_heads: int, "
@@ -82,10 +83,10 @@ EXT_FUNCTION(nn_functional, multi_head_attention_forward,
              "k_proj_weight: Tensor | None = None, v_proj_weight: Tensor | None = None, static_k: "
              "Tensor | None = None, static_v: Tensor | None = None, average_attn_weights: bool = "
              "True, is_causal: bool = False) -> tuple[Tensor, Tensor | None]",
-             "Attention of several heads, as MultiheadAttention computes it, whose arguments and "
-             "tensors it takes.\n\n"
+             "Computes multi-head attention as MultiheadAttention does, with its arguments and "
+             "tensors.\n\n"
              "Returns:\n"
-             "    the output, and the weights, or None where they are not needed") {
+             "    the output, and the weights, or None unless need_weights") {
   px_tensor *query, *key, *value, *in_proj_weight, *in_proj_bias, *bias_k, *bias_v,
       *out_proj_weight, *out_proj_bias, *key_padding_mask, *attn_mask, *q_proj_weight,
       *k_proj_weight, *v_proj_weight, *static_k, *static_v, *results[2];
@@ -123,5 +124,5 @@ EXT_FUNCTION(nn_functional, multi_head_attention_forward,
                           .average_attn_weights = average_attn_weights,
                           .is_causal = is_causal};
   EXT_WAIT(px_multi_head_attention(&results[0], &results[1], &a));
-  return ext_give_results(px_module_kind_find("MultiheadAttention"), results);
+  return ext_wrap_results(px_module_kind_find("MultiheadAttention"), results);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Methods of Module: entries, walks, modes, moves, hooks.
+// Methods of Module: entries, traversal, modes, moves, hooks.
 #include "nn/nn.h"
 
 static int ready(PyObject *self) {
@@ -12,12 +12,12 @@ static int ready(PyObject *self) {
 
 EXT_METHOD(
     module, forward, "(*inputs: Any) -> Any",
-    "What the module gives for its inputs. Call the module itself, which runs the hooks, too.") {
+    "Defines the computation performed at every call. Call the module instead: it runs hooks.") {
   return ext_module_forward(self, call->args, call->nargs, call->kwnames);
 }
 
-// Whether something that is no entry of the sort goes by the name.
-static bool is_taken(PyObject *self, PyObject *name, px_entry_sort sort) {
+// True if the name is used by anything other than an entry of this sort.
+static bool is_used_otherwise(PyObject *self, PyObject *name, px_entry_sort sort) {
   px_module_entry entry;
   bool own =
       px_module_entry_find(ext_module(self), PyUnicode_AsUTF8(name), &entry) && entry.sort == sort;
@@ -25,8 +25,7 @@ static bool is_taken(PyObject *self, PyObject *name, px_entry_sort sort) {
 }
 
 EXT_METHOD(module, register_parameter, "(name: str, param: Parameter | None) -> None",
-           "Makes a parameter one of the module's, as assigning it does. None keeps the name's "
-           "place.") {
+           "Adds a parameter to the module. None reserves the name.") {
   PyObject *name, *param;
   char given[64];
   EXT_BIND(name, param);
@@ -34,7 +33,7 @@ EXT_METHOD(module, register_parameter, "(name: str, param: Parameter | None) -> 
     EXT_FAIL(PyExc_TypeError, "parameter name should be a string. Got %s", ext_type_name(name));
   const char *text = PyUnicode_AsUTF8(name);
   if (!text || ext_module_ready(self, "parameter") < 0) return NULL;
-  if (is_taken(self, name, PX_ENTRY_PARAMETER))
+  if (is_used_otherwise(self, name, PX_ENTRY_PARAMETER))
     EXT_FAIL(PyExc_KeyError, "attribute '%s' already exists", text);
   if (param) ext_type_text(param, given, sizeof given);
   if (param && !PyObject_TypeCheck(param, ext_ParameterType))
@@ -42,7 +41,7 @@ EXT_METHOD(module, register_parameter, "(name: str, param: Parameter | None) -> 
              "cannot assign '%s' object to parameter '%s' (torch.nn.Parameter or None required)",
              given, text);
   EXT_OWNED *put =
-      param ? ext_module_registered(self, "parameter", text, param) : Py_NewRef(Py_None);
+      param ? ext_module_registration_hook(self, "parameter", text, param) : Py_NewRef(Py_None);
   if (!put || (put != Py_None && !ext_need_tensor(put, "register_parameter", "param"))) return NULL;
   int failed = ext_module_put_tensor(self, PX_ENTRY_PARAMETER, text, put, true);
   return failed ? NULL : Py_NewRef(Py_None);
@@ -50,8 +49,7 @@ EXT_METHOD(module, register_parameter, "(name: str, param: Parameter | None) -> 
 
 EXT_METHOD(module, register_buffer,
            "(name: str, tensor: Tensor | None, persistent: bool = True) -> None",
-           "Makes a tensor, or None, a buffer of the module: it moves with it, and is not trained. "
-           "One that\ndoes not persist is left out of state_dict.") {
+           "Adds a buffer to the module. A non-persistent buffer is not part of state_dict.") {
   PyObject *name, *tensor;
   bool persistent;
   EXT_BIND(name, tensor, persistent);
@@ -63,48 +61,48 @@ EXT_METHOD(module, register_buffer,
     EXT_FAIL(PyExc_TypeError,
              "cannot assign '%s' object to buffer '%s' (torch Tensor or None required)",
              ext_type_name(tensor), text);
-  if (is_taken(self, name, PX_ENTRY_BUFFER))
+  if (is_used_otherwise(self, name, PX_ENTRY_BUFFER))
     EXT_FAIL(PyExc_KeyError, "attribute '%s' already exists", text);
-  EXT_OWNED *put = ext_module_registered(self, "buffer", text, tensor ? tensor : Py_None);
+  EXT_OWNED *put = ext_module_registration_hook(self, "buffer", text, tensor ? tensor : Py_None);
   if (!put || (put != Py_None && !ext_need_tensor(put, "register_buffer", "tensor"))) return NULL;
   int failed = ext_module_put_tensor(self, PX_ENTRY_BUFFER, text, put, persistent);
   return failed ? NULL : Py_NewRef(Py_None);
 }
 
 EXT_METHOD(module, add_module, "(name: str, module: Module | None) -> None",
-           "Makes a module a child of this one, as assigning it does.") {
+           "Adds a child module to the current module.") {
   const char *name;
   PyObject *module;
   EXT_BIND(name, module);
   return ext_none_unless(ext_module_put_child(self, name, module) < 0);
 }
-EXT_ALSO(module, module_add_module, register_module);
+EXT_ALIASES(module, module_add_module, register_module);
 
-// ---- walks: lists of tensors or modules, with or without their names
+// ---- traversal: lists of tensors or modules, with or without names
 
-typedef struct gathering {
+typedef struct entry_list {
   PyObject *list;
   bool named;
-} gathering;
+} entry_list;
 
-static px_status gather(const char *name, const px_module_entry *entry, px_module *owner,
-                        void *context) {
-  gathering *to = context;
+static px_status append_entry(const char *name, const px_module_entry *entry, px_module *owner,
+                              void *context) {
+  entry_list *to = context;
   PyObject *value = entry->sort == PX_ENTRY_MODULE ? ext_module_wrap(entry->module)
                                                    : ext_module_tensor(owner, entry->tensor);
   PyObject *item = to->named && value ? Py_BuildValue("(sN)", name, value) : value;
   int status = item ? PyList_Append(to->list, item) : -1;
   Py_XDECREF(item);
-  return status < 0 ? ext_foreign() : PX_OK;
+  return status < 0 ? ext_error_from_python() : PX_OK;
 }
 
-// What parameters() gives where a class has named_parameters of its own: the second of each pair.
-static PyObject *seconds(PyObject *pairs_take) {
+// parameters() for a class overriding named_parameters: the second items of its pairs.
+static PyObject *second_items(PyObject *pairs_take) {
   EXT_OWNED *pairs = pairs_take;
   return pairs ? ext_module_python("seconds", pairs, NULL) : NULL;
 }
 
-// Entries with their names where a class says itself which modules there are.
+// Named entries of a class that overrides the traversal of modules.
 static PyObject *named_members(PyObject *self, int sort, const char *prefix, bool recurse,
                                bool duplicates) {
   EXT_OWNED *how =
@@ -115,22 +113,22 @@ static PyObject *named_members(PyObject *self, int sort, const char *prefix, boo
 static PyObject *walk(PyObject *self, int sorts, const char *prefix, bool recurse, bool named,
                       bool duplicates) {
   READY(self);
-  gathering to = {PyList_New(0), named};
+  entry_list to = {PyList_New(0), named};
   EXT_OWNED *list = to.list;
   if (!list || !prefix) return NULL;
-  EXT_TRY(px_module_walk(ext_module(self), sorts, prefix, recurse, duplicates, gather, &to));
+  EXT_TRY(px_module_walk(ext_module(self), sorts, prefix, recurse, duplicates, append_entry, &to));
   return PyObject_GetIter(list);
 }
 
-// parameters and buffers, and the same with names, differ in the sort of entries alone.
-#define WALK(name, what, sort, heard) \
+// parameters and buffers, with and without names, differ only in the sort of entries.
+#define WALK(name, what, sort, custom) \
   EXT_METHOD(module, name, "(recurse: bool = True) -> Iterator[" what "]", \
-             "The module's " #name \
-             ", and, with recurse, those of the modules below; each once.") { \
+             "Returns an iterator over the module's " #name \
+             "; with recurse, also those of its descendants.") { \
     bool recurse; \
     EXT_BIND(recurse); \
-    if (ext_module_hears(self) & (heard | EXT_HEARS_NAMED_MODULES)) \
-      return seconds( \
+    if (ext_module_custom(self) & (custom | EXT_CUSTOM_NAMED_MODULES)) \
+      return second_items( \
           PyObject_CallMethod(self, "named_" #name, "sN", "", PyBool_FromLong(recurse))); \
     return walk(self, sort, "", recurse, false, false); \
   } \
@@ -141,26 +139,26 @@ static PyObject *walk(PyObject *self, int sorts, const char *prefix, bool recurs
     const char *prefix; \
     bool recurse, remove_duplicate; \
     EXT_BIND(prefix, recurse, remove_duplicate); \
-    if (ext_module_hears(self) & EXT_HEARS_NAMED_MODULES) \
+    if (ext_module_custom(self) & EXT_CUSTOM_NAMED_MODULES) \
       return named_members(self, sort, prefix, recurse, !remove_duplicate); \
     return walk(self, sort, prefix, recurse, true, !remove_duplicate); \
   }
-WALK(parameters, "Parameter", PX_ENTRY_PARAMETER, EXT_HEARS_NAMED_PARAMETERS)
-WALK(buffers, "Tensor", PX_ENTRY_BUFFER, EXT_HEARS_NAMED_BUFFERS)
+WALK(parameters, "Parameter", PX_ENTRY_PARAMETER, EXT_CUSTOM_NAMED_PARAMETERS)
+WALK(buffers, "Tensor", PX_ENTRY_BUFFER, EXT_CUSTOM_NAMED_BUFFERS)
 
 EXT_METHOD(module, modules, "(remove_duplicate: bool = True) -> Iterator[Module]",
-           "The module and all below it; each once, unless remove_duplicate is False.") {
+           "Returns an iterator over the module and its descendants.") {
   bool remove_duplicate;
   EXT_BIND(remove_duplicate);
-  if (!(ext_module_hears(self) & EXT_HEARS_NAMED_MODULES))
+  if (!(ext_module_custom(self) & EXT_CUSTOM_NAMED_MODULES))
     return walk(self, PX_ENTRY_MODULE, "", true, false, !remove_duplicate);
   PyObject *once = PyBool_FromLong(remove_duplicate);
-  return seconds(PyObject_CallMethod(self, "named_modules", "OsN", Py_None, "", once));
+  return second_items(PyObject_CallMethod(self, "named_modules", "OsN", Py_None, "", once));
 }
 EXT_METHOD(module, named_modules,
            "(memo: set | None = None, prefix: str = '', remove_duplicate: bool = True) -> "
            "Iterator[tuple[str, Module]]",
-           "Names and modules: this one, and all below it.") {
+           "Returns an iterator over the names and modules of this module and its descendants.") {
   PyObject *memo;
   const char *prefix;
   bool remove_duplicate;
@@ -168,7 +166,7 @@ EXT_METHOD(module, named_modules,
   return walk(self, PX_ENTRY_MODULE, prefix, true, true, !remove_duplicate);
 }
 
-// Own children that are not None, each once.
+// Unique children other than None.
 static PyObject *child_list(PyObject *self, bool named) {
   EXT_OWNED *list = PyList_New(0);
   EXT_OWNED *seen = PySet_New(NULL);
@@ -188,15 +186,17 @@ static PyObject *iterator_of(PyObject *list_take) {
   return list ? PyObject_GetIter(list) : NULL;
 }
 
-EXT_METHOD0(module, children, "Iterator[Module]", "The module's children.") {
-  if (ext_module_hears(self) & EXT_HEARS_NAMED_CHILDREN)
-    return seconds(PyObject_CallMethod(self, "named_children", NULL));
+EXT_METHOD0(module, children, "Iterator[Module]",
+            "Returns an iterator over immediate children modules.") {
+  if (ext_module_custom(self) & EXT_CUSTOM_NAMED_CHILDREN)
+    return second_items(PyObject_CallMethod(self, "named_children", NULL));
   return iterator_of(child_list(self, false));
 }
-EXT_GIVES(module, named_children, "Iterator[tuple[str, Module]]",
-          iterator_of(child_list(self, true)), "Names and children.");
+EXT_RETURNS(module, named_children, "Iterator[tuple[str, Module]]",
+            iterator_of(child_list(self, true)),
+            "Returns an iterator over names and immediate children modules.");
 
-// An attribute of a module, or what PyTorch says where there is none.
+// An attribute of a module, or PyTorch's error message.
 static PyObject *attribute(PyObject *module, PyObject *name) {
   PyObject *found = PyObject_GetAttr(module, name);
   if (found || !PyErr_ExceptionMatches(PyExc_AttributeError)) return found;
@@ -205,27 +205,27 @@ static PyObject *attribute(PyObject *module, PyObject *name) {
   if (!kind) return NULL;
   EXT_FAIL(PyExc_AttributeError, "%S has no attribute `%U`", kind, name);
 }
-static PyObject *below(PyObject *module, PyObject *name) {
+static PyObject *child_module(PyObject *module, PyObject *name) {
   EXT_OWNED *found = attribute(module, name);
   if (!found || ext_is_module(found)) return ext_moved(&found);
   EXT_FAIL(PyExc_AttributeError, "`%U` is not an nn.Module", name);
 }
 
 EXT_METHOD(module, get_submodule, "(target: str) -> Module",
-           "The module of a dotted name below this one; itself for ''.") {
+           "Returns the submodule given by target; the module itself for ''.") {
   EXT_ARGS(PyObject *, target);
   EXT_OWNED *parts = PyObject_CallMethod(target, "split", "s", ".");
   if (!parts) return NULL;
   PyObject *at = Py_NewRef(self);
   if (PyUnicode_GET_LENGTH(target) == 0) return at;
   for (Py_ssize_t i = 0; at && i < PyList_GET_SIZE(parts); i++) {
-    PyObject *next = below(at, PyList_GET_ITEM(parts, i));
+    PyObject *next = child_module(at, PyList_GET_ITEM(parts, i));
     Py_SETREF(at, next);
   }
   return at;
 }
 
-// The module that a dotted name is in, and the last name.
+// Owner module of a dotted name, and the last part of the name.
 static PyObject *parent_of(PyObject *self, PyObject *target, PyObject **name) {
   EXT_OWNED *parts = PyObject_CallMethod(target, "rpartition", "s", ".");
   if (!parts) return NULL;
@@ -233,7 +233,8 @@ static PyObject *parent_of(PyObject *self, PyObject *target, PyObject **name) {
   return PyObject_CallMethod(self, "get_submodule", "O", PyTuple_GET_ITEM(parts, 0));
 }
 
-EXT_METHOD(module, get_parameter, "(target: str) -> Parameter", "The parameter of a dotted name.") {
+EXT_METHOD(module, get_parameter, "(target: str) -> Parameter",
+           "Returns the parameter given by target.") {
   EXT_ARGS(PyObject *, target);
   EXT_OWNED *name = NULL;
   EXT_OWNED *parent = parent_of(self, target, &name);
@@ -245,7 +246,7 @@ EXT_METHOD(module, get_parameter, "(target: str) -> Parameter", "The parameter o
   return ext_moved(&value);
 }
 
-EXT_METHOD(module, get_buffer, "(target: str) -> Tensor", "The buffer of a dotted name.") {
+EXT_METHOD(module, get_buffer, "(target: str) -> Tensor", "Returns the buffer given by target.") {
   EXT_ARGS(PyObject *, target);
   EXT_OWNED *name = NULL;
   EXT_OWNED *parent = parent_of(self, target, &name);
@@ -258,7 +259,7 @@ EXT_METHOD(module, get_buffer, "(target: str) -> Tensor", "The buffer of a dotte
 }
 
 EXT_METHOD(module, set_submodule, "(target: str, module: Module, strict: bool = False) -> None",
-           "Puts a module in the place of the one of a dotted name, or, unless strict, adds it.") {
+           "Sets the submodule given by target; if strict, it must exist already.") {
   PyObject *target, *module;
   bool strict;
   EXT_BIND(target, module, strict);
@@ -276,16 +277,16 @@ EXT_METHOD(module, set_submodule, "(target: str, module: Module, strict: bool = 
   return ext_none_unless(PyObject_SetAttr(parent, name, module) < 0);
 }
 
-// Classes with children() or apply() of their own are asked.
+// Overridden children() or apply() are called.
 static int apply(PyObject *self, PyObject *fn) {
-  bool asked = ext_module_hears(self) & (EXT_HEARS_VISIT | EXT_HEARS_NAMED_CHILDREN);
+  bool asked = ext_module_custom(self) & (EXT_CUSTOM_VISIT | EXT_CUSTOM_NAMED_CHILDREN);
   EXT_OWNED *children = asked ? PyObject_CallMethod(self, "children", NULL) : NULL;
   EXT_OWNED *list = children ? PySequence_List(children) : asked ? NULL : child_list(self, false);
   if (!list || Py_EnterRecursiveCall(" in apply()")) return -1;
   int status = 0;
   for (Py_ssize_t i = 0; status == 0 && i < PyList_GET_SIZE(list); i++) {
     PyObject *child = PyList_GET_ITEM(list, i);
-    bool own = ext_is_module(child) && !(ext_module_hears(child) & EXT_HEARS_VISIT);
+    bool own = ext_is_module(child) && !(ext_module_custom(child) & EXT_CUSTOM_VISIT);
     EXT_OWNED *done = own ? NULL : PyObject_CallMethod(child, "apply", "O", fn);
     status = own ? apply(child, fn) : done ? 0 : -1;
   }
@@ -294,14 +295,14 @@ static int apply(PyObject *self, PyObject *fn) {
   return result ? 0 : -1;
 }
 EXT_METHOD(module, apply, "(fn: Callable[[Module], None]) -> Self",
-           "Calls a function with every module below this one, and then with it.") {
+           "Applies fn recursively to every submodule as well as self.") {
   EXT_ARGS(PyObject *, fn);
   return apply(self, fn) < 0 ? NULL : Py_NewRef(self);
 }
 
 // ---- modes
 
-// A child whose class has a train of its own is asked to train.
+// Overridden train() methods of children are called.
 static int set_mode(PyObject *self, PyObject *mode) {
   EXT_OWNED *children = PyDict_Values(((ext_module_object *)self)->children);
   if (!children || Py_EnterRecursiveCall(" in train()")) return -1;
@@ -309,7 +310,7 @@ static int set_mode(PyObject *self, PyObject *mode) {
   int status = 0;
   for (Py_ssize_t i = 0; status == 0 && i < PyList_GET_SIZE(children); i++) {
     PyObject *child = PyList_GET_ITEM(children, i);
-    bool asked = child != Py_None && ext_module_hears(child) & EXT_HEARS_TRAIN;
+    bool asked = child != Py_None && ext_module_custom(child) & EXT_CUSTOM_TRAIN;
     EXT_OWNED *done = asked ? PyObject_CallMethod(child, "train", "O", mode) : NULL;
     if (child != Py_None) status = !asked ? set_mode(child, mode) : done ? 0 : -1;
   }
@@ -318,7 +319,7 @@ static int set_mode(PyObject *self, PyObject *mode) {
 }
 
 EXT_METHOD(module, train, "(mode: bool = True) -> Self",
-           "Puts the module and all below it into training mode, or out of it.") {
+           "Sets the module and its descendants in training mode.") {
   EXT_ARGS(PyObject *, mode);
   if (mode && !PyBool_Check(mode))
     EXT_FAIL(PyExc_ValueError, "training mode is expected to be boolean");
@@ -326,52 +327,53 @@ EXT_METHOD(module, train, "(mode: bool = True) -> Self",
   return set_mode(self, mode ? mode : Py_True) < 0 ? NULL : Py_NewRef(self);
 }
 
-EXT_GIVES(module, eval, "Self", PyObject_CallMethod(self, "train", "O", Py_False),
-          "Puts the module and all below it out of training mode.");
+EXT_RETURNS(module, eval, "Self", PyObject_CallMethod(self, "train", "O", Py_False),
+            "Sets the module and its descendants in evaluation mode.");
 
-// A class that says itself which its parameters are.
+// Bits of classes overriding the traversal of parameters.
 enum {
-  SAYS_PARAMETERS = EXT_HEARS_PARAMETERS | EXT_HEARS_NAMED_PARAMETERS | EXT_HEARS_NAMED_MODULES
+  CUSTOM_PARAMETERS = EXT_CUSTOM_PARAMETERS | EXT_CUSTOM_NAMED_PARAMETERS | EXT_CUSTOM_NAMED_MODULES
 };
 
 EXT_METHOD(module, requires_grad_, "(requires_grad: bool = True) -> Self",
-           "Says of all parameters whether gradients are wanted.") {
+           "Changes if autograd should record operations on parameters.") {
   EXT_ARGS(bool, requires_grad);
   READY(self);
-  if (ext_module_hears(self) & SAYS_PARAMETERS)
+  if (ext_module_custom(self) & CUSTOM_PARAMETERS)
     return ext_module_python("require_grad", self, requires_grad ? Py_True : Py_False);
   EXT_TRY(px_module_requires_grad(ext_module(self), requires_grad));
   return Py_NewRef(self);
 }
 
-static px_status zero_one(const char *name, const px_module_entry *entry, px_module *owner,
-                          void *context) {
+static px_status zero_gradient(const char *name, const px_module_entry *entry, px_module *owner,
+                               void *context) {
   px_tensor *grad = px_tensor_grad(entry->tensor);
   if (!grad) return PX_OK;
-  // One without a history may be a view, as DistributedDataParallel's may.
+  // A gradient without history may be a view, as in DistributedDataParallel.
   if (px_tensor_requires_grad(grad)) PX_TRY(px_tensor_detach_inplace(grad));
   EXT_OWNED *object = ext_wrap_borrowed(grad);
   EXT_OWNED *done = object ? PyObject_CallMethod(object, "zero_", NULL) : NULL;
-  return done ? PX_OK : ext_foreign();
+  return done ? PX_OK : ext_error_from_python();
 }
 
 EXT_METHOD(module, zero_grad, "(set_to_none: bool = True) -> None",
-           "Lets go of the gradients of all parameters, or fills them with zeros.") {
+           "Resets gradients of all parameters, to None or to zeros.") {
   EXT_ARGS(bool, set_to_none);
   READY(self);
-  if (ext_module_hears(self) & SAYS_PARAMETERS)
+  if (ext_module_custom(self) & CUSTOM_PARAMETERS)
     return ext_module_python("zero_grads", self, set_to_none ? Py_True : Py_False);
   px_module *m = ext_module(self);
-  return ext_none(set_to_none
-                      ? px_module_zero_grad(m)
-                      : px_module_walk(m, PX_ENTRY_PARAMETER, "", true, false, zero_one, NULL));
+  return ext_none(
+      set_to_none ? px_module_zero_grad(m)
+                  : px_module_walk(m, PX_ENTRY_PARAMETER, "", true, false, zero_gradient, NULL));
 }
 
 // ---- moves
 
-EXT_METHOD(module, _apply, "(fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self",
-           "Puts what a function gives for each parameter, gradient and buffer in its place. Moves "
-           "call it where\na class below has another.") {
+EXT_METHOD(
+    module, _apply, "(fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self",
+    "Applies fn to all parameters, their gradients and buffers, and stores the results. Moves "
+    "call it if\na descendant overrides it.") {
   PyObject *fn;
   bool recurse;
   EXT_BIND(fn, recurse);
@@ -380,15 +382,15 @@ EXT_METHOD(module, _apply, "(fn: Callable[[Tensor], Tensor], recurse: bool = Tru
   return how ? ext_module_python("apply_own", self, how) : NULL;
 }
 
-// Where a module or a tensor is to go, as the arguments of its to() say.
+// Destination of to(): parsed arguments.
 typedef struct destination {
   px_dtype dtype;
   px_device device;
-  ext_maybe non_blocking;
+  ext_optional_bool non_blocking;
   PyObject *format;  // a torch.memory_format, or NULL
 } destination;
 
-// By the _apply of the modules.
+// Moves by calling the modules' _apply.
 static PyObject *move_by_apply(PyObject *self, const destination *to) {
   bool stays = px_device_equal(to->device, PX_DEVICE_NONE);
   EXT_OWNED *words = Py_BuildValue(
@@ -403,7 +405,7 @@ static PyObject *move_all(PyObject *self, const destination *to) {
   READY(self);
   if (to->format && ext_to_format(to->format, &named) < 0) return NULL;
   if (to->format) EXT_TRY(px_memory_format_parse(&format, named.name));
-  int applies = ext_module_any_hears(self, EXT_HEARS_APPLY);
+  int applies = ext_module_any_custom(self, EXT_CUSTOM_APPLY);
   if (applies) return applies < 0 ? NULL : move_by_apply(self, to);
   EXT_WAIT(
       px_module_to_format(ext_module(self), to->dtype, to->device, to->non_blocking > 0, format));
@@ -414,8 +416,8 @@ static PyObject *move(PyObject *self, px_dtype dtype, px_device device, bool non
   return move_all(self, &(destination){dtype, device, non_blocking, NULL});
 }
 
-// Takes a dtype, a device, or both of a tensor.
-static int take_target(PyObject *value, px_dtype *dtype, px_device *device) {
+// Reads a dtype, a device, or both from a tensor.
+static int read_target(PyObject *value, px_dtype *dtype, px_device *device) {
   if (ext_is_none(value)) return 0;
   if (ext_is_dtype(value)) return ext_to_dtype(value, dtype);
   if (!ext_is_tensor(value)) return ext_to_device(value, device);
@@ -429,7 +431,7 @@ static int take_target(PyObject *value, px_dtype *dtype, px_device *device) {
   "dtype: dtype | None = None, non_blocking: bool | None = None, " \
   "memory_format: memory_format | None = None) -> "
 
-static int read_destination(destination *to, const ext_rest *target, PyObject *device,
+static int read_destination(destination *to, const ext_varargs *target, PyObject *device,
                             PyObject *dtype) {
   if (target->count > 3)
     EXT_FAIL_INT(PyExc_TypeError, "to() takes at most 3 positional arguments but %zd were given",
@@ -437,18 +439,18 @@ static int read_destination(destination *to, const ext_rest *target, PyObject *d
   for (Py_ssize_t i = 0; i < target->count; i++) {
     PyObject *value = target->items[i];
     if (i > 0 && PyBool_Check(value))
-      to->non_blocking = (ext_maybe)(value == Py_True);
-    else if (take_target(value, &to->dtype, &to->device) < 0)
+      to->non_blocking = (ext_optional_bool)(value == Py_True);
+    else if (read_target(value, &to->dtype, &to->device) < 0)
       return -1;
   }
-  if (take_target(device, &to->dtype, &to->device) < 0) return -1;
-  return take_target(dtype, &to->dtype, &to->device);
+  if (read_target(device, &to->dtype, &to->device) < 0) return -1;
+  return read_target(dtype, &to->dtype, &to->device);
 }
 
 static int bind_destination(destination *to, const ext_call *call) {
-  ext_rest target;
+  ext_varargs target;
   PyObject *device, *dtype, *memory_format;
-  ext_maybe non_blocking;
+  ext_optional_bool non_blocking;
   EXT_BIND_OR(-1, target, device, dtype, non_blocking, memory_format);
   PyObject *format = ext_is_none(memory_format) ? NULL : memory_format;
   *to = (destination){PX_DTYPE_NONE, PX_DEVICE_NONE, non_blocking, format};
@@ -456,20 +458,20 @@ static int bind_destination(destination *to, const ext_call *call) {
 }
 
 EXT_METHOD(module, to, TO_ARGUMENTS "Self",
-           "Moves parameters, buffers and gradients, in place.\n\n"
+           "Moves and/or casts the parameters, gradients and buffers in-place.\n\n"
            "Args:\n"
-           "    target: a device, a dtype, both, or a tensor whose they are; then non_blocking\n"
-           "    non_blocking (bool): copies from pinned memory do not wait\n"
-           "    memory_format (torch.memory_format): of those of four and five dimensions\n\n"
+           "    target: a device, a dtype, both, or a tensor with both; then non_blocking\n"
+           "    non_blocking (bool): copies from pinned memory asynchronously\n"
+           "    memory_format (torch.memory_format): format of 4-D and 5-D tensors\n\n"
            "Raises:\n"
-           "    TypeError for a dtype of integers") {
+           "    TypeError for an integer dtype") {
   destination to;
   return bind_destination(&to, call) < 0 ? NULL : move_all(self, &to);
 }
 
 EXT_FUNCTION(torch, _parse_to, TO_ARGUMENTS "tuple",
-             "The device, the dtype, whether it is non_blocking, and the memory format that the "
-             "arguments of to()\nask for; None for what they do not say.") {
+             "Returns the device, dtype, non_blocking flag and memory format of the arguments of "
+             "to();\nNone for missing ones.") {
   destination to;
   if (bind_destination(&to, call) < 0) return NULL;
   bool has_device = !px_device_equal(to.device, PX_DEVICE_NONE);
@@ -479,12 +481,12 @@ EXT_FUNCTION(torch, _parse_to, TO_ARGUMENTS "tuple",
 }
 
 EXT_METHOD(module, cuda, "(device: Device | None = None, *, device_id: int | None = None) -> Self",
-           "Moves the module to a device of type cuda, the current one if none is named.") {
+           "Moves all parameters and buffers to the GPU; default: the current device.") {
   int index;
   EXT_ARGS(PyObject *, device, device_id);
   if (device_id) {
     if (PyErr_WarnEx(PyExc_FutureWarning,
-                     "Module.cuda(device_id=...) is an old name: use device=", 1) < 0)
+                     "Module.cuda(device_id=...) is deprecated: use device=", 1) < 0)
       return NULL;
     device = device_id;
   }
@@ -492,18 +494,18 @@ EXT_METHOD(module, cuda, "(device: Device | None = None, *, device_id: int | Non
   return move(self, PX_DTYPE_NONE, px_cuda(index), false);
 }
 
-EXT_GIVES(module, cpu, "Self", move(self, PX_DTYPE_NONE, px_cpu(), false),
-          "Moves the module to the CPU.");
+EXT_RETURNS(module, cpu, "Self", move(self, PX_DTYPE_NONE, px_cpu(), false),
+            "Moves all parameters and buffers to the CPU.");
 #define CONVERSION(name, dtype) \
-  EXT_GIVES(module, name, "Self", move(self, dtype, PX_DEVICE_NONE, false), \
-            "Casts floating parameters and buffers to " #name ".")
+  EXT_RETURNS(module, name, "Self", move(self, dtype, PX_DEVICE_NONE, false), \
+              "Casts all floating point parameters and buffers to " #name ".")
 CONVERSION(float, PX_FLOAT32);
 CONVERSION(double, PX_FLOAT64);
 CONVERSION(half, PX_FLOAT16);
 CONVERSION(bfloat16, PX_BFLOAT16);
 
 EXT_METHOD(module, type, "(dst_type: dtype | str) -> Self",
-           "Casts floating parameters and buffers to a dtype, which may be named as "
+           "Casts all floating point parameters and buffers to dst_type, optionally a name like "
            "'torch.DoubleTensor'.") {
   PyObject *dst_type;
   px_dtype dtype;
@@ -516,7 +518,8 @@ EXT_METHOD(module, type, "(dst_type: dtype | str) -> Self",
   } else {
     const char *text = PyUnicode_Check(dst_type) ? PyUnicode_AsUTF8(dst_type) : NULL;
     if (!text)
-      EXT_FAIL(PyExc_TypeError, "type() takes a dtype or a type, not %s", ext_type_name(dst_type));
+      EXT_FAIL(PyExc_TypeError, "type() expects a dtype or a type, not %s",
+               ext_type_name(dst_type));
     if (!ext_dtype_of_type_name(text, &dtype, &device))
       EXT_FAIL(PyExc_ValueError, "invalid type: '%s'", text);
   }
@@ -526,16 +529,17 @@ EXT_METHOD(module, type, "(dst_type: dtype | str) -> Self",
 // ---- texts
 
 EXT_METHOD0(module, extra_repr, "str",
-            "What stands between the parentheses of the printed form; programs override it.") {
+            "Returns the extra representation of the module. To be overridden.") {
   char text[512];
   READY(self);
   px_module_extra_repr(ext_module(self), text, sizeof text);
   return PyUnicode_FromString(text);
 }
 
-EXT_GIVES(module, _get_name, "str", ext_type_name(self), "The name of the class.");
+EXT_RETURNS(module, _get_name, "str", ext_type_name(self), "Returns the name of the class.");
 
-EXT_METHOD0(module, __dir__, "list[str]", "The names of attributes, parameters and children.") {
+EXT_METHOD0(module, __dir__, "list[str]",
+            "Returns the names of attributes, parameters and children.") {
   EXT_OWNED *names = PyObject_CallMethod((PyObject *)&PyBaseObject_Type, "__dir__", "O", self);
   px_module_entry entry;
   int all = PX_ENTRY_PARAMETER | PX_ENTRY_BUFFER | PX_ENTRY_MODULE;

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// torch.nn.Module: the type, its attributes, and the layers' types, which are made from the table
+// torch.nn.Module: the type, its attributes, and the layer types, which are created from the table
 // of kinds.
 #include "nn/nn.h"
 
 #include "phlox/shard.h"
 
-// ---- what C calls
+// ---- called from C
 
-// Of a kind whose forward takes more than tensors, those that may be absent go by name.
-static px_status by_names(px_tensor **out, px_module *self, px_tensor *const *inputs, int count) {
+// Kinds whose forward has non-tensor parameters receive optional inputs by name.
+static px_status invoke_by_names(px_tensor **out, px_module *self, px_tensor *const *inputs,
+                                 int count) {
   const px_module_kind *kind = px_module_kind_of(self);
   px_named_value args[EXT_PORTS];
   int given = 0, wanted = px_module_port_tensors(kind->results, kind->result_count);
@@ -19,38 +20,38 @@ static px_status by_names(px_tensor **out, px_module *self, px_tensor *const *in
   return ext_module_invoke(out, wanted, self, "forward", args, given);
 }
 
-// Modules that have a Python object are called through it, so that hooks and methods of Python's
-// take part.
+// Modules with a Python object are called through it: Python hooks and methods take effect.
 static px_status python_forward(px_tensor **out, px_module *self, px_tensor *const *inputs,
                                 int count) {
   const px_module_kind *kind = px_module_kind_of(self);
-  if (kind->method_count) return by_names(out, self, inputs, count);
+  if (kind->method_count) return invoke_by_names(out, self, inputs, count);
   PyGILState_STATE gil = PyGILState_Ensure();
   px_status status = PX_OK;
   PyObject *object = px_module_user(self), *args[EXT_PORTS], *result = NULL;
-  int made = object ? ext_give_inputs(args, kind, inputs, count) : 0;
+  int made = object ? ext_wrap_inputs(args, kind, inputs, count) : 0;
   if (!object) PyErr_SetString(PyExc_RuntimeError, "this module has lost its Python object");
   if (!PyErr_Occurred()) result = ext_module_run(object, args, made, NULL);
-  if (!result || ext_take_results(out, kind, result) < 0) status = ext_foreign();
+  if (!result || ext_unwrap_results(out, kind, result) < 0) status = ext_error_from_python();
   for (int i = 0; i < made; i++) Py_XDECREF(args[i]);
   Py_XDECREF(result);
   PyGILState_Release(gil);
   return status;
 }
 
-// What a subclass's extra_repr says.
-static void python_repr(const px_module *self, char *text, size_t room) {
+// Formats a subclass's extra_repr.
+static void python_repr(const px_module *self, char *text, size_t capacity) {
   PyGILState_STATE gil = PyGILState_Ensure();
   PyObject *object = px_module_user(self);
-  EXT_OWNED *said = object ? PyObject_CallMethod(object, "extra_repr", NULL) : NULL;
-  const char *utf8 = said && PyUnicode_Check(said) ? PyUnicode_AsUTF8(said) : NULL;
-  snprintf(text, room, "%s", utf8 ? utf8 : "");
+  EXT_OWNED *text_object = object ? PyObject_CallMethod(object, "extra_repr", NULL) : NULL;
+  const char *utf8 =
+      text_object && PyUnicode_Check(text_object) ? PyUnicode_AsUTF8(text_object) : NULL;
+  snprintf(text, capacity, "%s", utf8 ? utf8 : "");
   PyErr_Clear();
-  Py_CLEAR(said);
+  Py_CLEAR(text_object);
   PyGILState_Release(gil);
 }
 
-// ---- making and ending
+// ---- construction and destruction
 
 static PyObject *module_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
   ext_module_object *self = (ext_module_object *)type->tp_alloc(type, 0);
@@ -62,7 +63,7 @@ static PyObject *module_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
   return (PyObject *)self;
 }
 
-// Makes a px_module the object's; what it had before goes.
+// Makes the object own a px_module, replacing its previous one.
 static void adopt(PyObject *object, px_module *module_take) {
   ext_module_object *self = (ext_module_object *)object;
   px_module *old = self->module;
@@ -80,11 +81,11 @@ int ext_module_begin(PyObject *self) {
   EXT_TRY_INT(px_module_new(&empty, &bare, NULL, NULL));
   EXT_TRY_INT(px_module_adopt_kind(empty, &((ext_module_object *)self)->class->kind));
   adopt(self, PX_MOVE(empty));
-  ((ext_module_object *)self)->lacks = true;
+  ((ext_module_object *)self)->may_lack_tensors = true;
   return 0;
 }
 
-// Arguments by the kind's table: positional in order, or by name.
+// Binds arguments by the kind's table: positional in order, or by name.
 static int bind(const px_module_kind *kind, PyObject *args, PyObject *kwargs, PyObject **out) {
   Py_ssize_t given = PyTuple_GET_SIZE(args), at = 0;
   if (given > kind->param_count)
@@ -107,8 +108,8 @@ static int bind(const px_module_kind *kind, PyObject *args, PyObject *kwargs, Py
   return 0;
 }
 
-// Sizes with the core's word for None.
-static PyObject *own_sizes(PyObject *given) {
+// Sizes with None replaced by PX_OWN_SIZE.
+static PyObject *replace_none_sizes(PyObject *given) {
   EXT_OWNED *list = PySequence_List(given);
   for (Py_ssize_t i = 0; list && i < PyList_GET_SIZE(list); i++) {
     if (PyList_GET_ITEM(list, i) != Py_None) continue;
@@ -118,18 +119,18 @@ static PyObject *own_sizes(PyObject *given) {
   return Py_XNewRef(list);
 }
 
-// An argument of a constructor as a value. None is none of what is optional, and false of a truth.
+// A constructor argument as a value. None means "none" if optional, and false for a bool.
 static int argument_value(const px_module_kind *kind, int i, PyObject *given, px_value *out,
-                          ext_ints *room) {
+                          ext_ints *ints) {
   const px_param *param = &kind->params[i];
   bool word = given && PyUnicode_Check(given) && param->kind == PX_ARG_INTS && !param->accepts_word;
   if (given == Py_None && param->optional) return *out = PX_GIVEN_NONE(), 0;
   if (given == Py_None && param->kind == PX_ARG_BOOL) return *out = PX_B(false), 0;
   EXT_OWNED *sizes = NULL;
   if (param->accepts_own_size && given && (PyTuple_Check(given) || PyList_Check(given)) &&
-      !(given = sizes = own_sizes(given)))
+      !(given = sizes = replace_none_sizes(given)))
     return -1;
-  int fits = word || given == Py_None ? 0 : ext_to_value(given, param->kind, out, room);
+  int fits = word || given == Py_None ? 0 : ext_to_value(given, param->kind, out, ints);
   if (fits < 0) return -1;
   if (!fits)
     EXT_FAIL_INT(PyExc_TypeError, "%s.__init__(): argument '%s' cannot be %s", kind->name,
@@ -137,9 +138,9 @@ static int argument_value(const px_module_kind *kind, int i, PyObject *given, px
   return 0;
 }
 
-// Whether an argument that is checked by its type has it. A bool counts as an int, but not where a
-// dimension may be left out.
-static bool is_typed(const px_param *param, PyObject *given) {
+// True if a type-checked argument has the right type. A bool counts as an int, except for optional
+// dimensions.
+static bool has_type(const px_param *param, PyObject *given) {
   if (!given || (given == Py_None && param->optional)) return true;
   if (param->kind == PX_ARG_BOOL) return PyBool_Check(given);
   if (param->kind == PX_ARG_FLOAT) return PyFloat_Check(given) || PyLong_Check(given);
@@ -153,7 +154,7 @@ static int check_typed(const px_module_kind *kind, PyObject *const *given) {
     int i = 0;
     while (strlen(kind->params[i].name) != n || strncmp(kind->params[i].name, word, n)) i++;
     const px_param *param = &kind->params[i];
-    if (!is_typed(param, given[i])) {
+    if (!has_type(param, given[i])) {
       char text[256];
       snprintf(text, sizeof text, kind->typed_text, param->name, names[param->kind],
                ext_type_name(given[i]));
@@ -164,8 +165,8 @@ static int check_typed(const px_module_kind *kind, PyObject *const *given) {
   return 0;
 }
 
-// A class's own reset_parameters is called when a layer has been made.
-static int reset_own(PyObject *self) {
+// Calls an overridden reset_parameters after construction.
+static int reset_overridden(PyObject *self) {
   static PyObject *name;
   if (!name && !(name = PyUnicode_InternFromString("reset_parameters"))) return -1;
   PyObject *found = _PyType_Lookup(Py_TYPE(self), name);
@@ -174,7 +175,7 @@ static int reset_own(PyObject *self) {
   return none ? 0 : -1;
 }
 
-// The children that the core has made get objects.
+// Creates objects for children created by the core.
 static int wrap_children(PyObject *self) {
   px_module_entry entry;
   for (int i = 0; px_module_entry_at(ext_module(self), PX_ENTRY_MODULE, i, &entry); i++) {
@@ -186,8 +187,8 @@ static int wrap_children(PyObject *self) {
   return 0;
 }
 
-// An argument that may be a function, or another object of the program's: which it is, or -1. For
-// the core it is none then.
+// Index of a parameter that accepts a user-defined function or object, or -1. The core sees it as
+// none in that case.
 static int find_callable(const px_module_kind *kind, PyObject *const *given, px_value *values) {
   int at = 0;
   if (!kind->callable) return -1;
@@ -195,10 +196,10 @@ static int find_callable(const px_module_kind *kind, PyObject *const *given, px_
   if (given[at] && !PyUnicode_Check(given[at])) values[at] = PX_GIVEN_NONE();
   return at;
 }
-// It is an attribute as it was given; of a word, the function of that name.
-static int keep_callable(PyObject *self, const px_module_kind *kind, int at, PyObject *given) {
+// Keeps the given function as an attribute; for a name, the function of that name.
+static int set_callable(PyObject *self, const px_module_kind *kind, int at, PyObject *given) {
   px_value word = px_module_attribute(ext_module(self), kind->callable);
-  EXT_OWNED *value = word.kind == PX_ARG_TEXT ? ext_from("phlox.nn.functional", word.v.text)
+  EXT_OWNED *value = word.kind == PX_ARG_TEXT ? ext_import("phlox.nn.functional", word.v.text)
                                               : Py_NewRef(given ? given : Py_None);
   return value ? PyObject_SetAttrString(self, kind->callable, value) : -1;
 }
@@ -220,12 +221,11 @@ static int init_layer(PyObject *self, const px_module_kind *kind, PyObject *args
   EXT_TRY_INT(px_module_new(&module, kind, values, NULL));
   adopt(self, module);
   if (wrap_children(self) < 0) return -1;
-  if (function >= 0 && keep_callable(self, kind, function, given[function]) < 0) return -1;
-  return reset_own(self);
+  if (function >= 0 && set_callable(self, kind, function, given[function]) < 0) return -1;
+  return reset_overridden(self);
 }
 
-// With call_super_init, what comes after Module among the bases is made too, and takes the
-// arguments.
+// With call_super_init, also calls the next __init__ in the MRO after Module with the arguments.
 static int init_next(PyObject *self, PyObject *args, PyObject *kwargs) {
   EXT_OWNED *next = PyObject_CallFunction((PyObject *)&PySuper_Type, "OO", &ext_ModuleType, self);
   EXT_OWNED *init = next ? PyObject_GetAttrString(next, "__init__") : NULL;
@@ -233,7 +233,7 @@ static int init_next(PyObject *self, PyObject *args, PyObject *kwargs) {
   return none ? 0 : -1;
 }
 
-// Module.__init__, for classes of Python's.
+// Module.__init__ for Python classes.
 static int module_init(PyObject *self, PyObject *args, PyObject *kwargs) {
   EXT_OWNED *wanted = PyObject_GetAttrString(self, "call_super_init");
   int passes = wanted ? PyObject_IsTrue(wanted) : -1;
@@ -252,7 +252,7 @@ static int module_init(PyObject *self, PyObject *args, PyObject *kwargs) {
 
 static int init_children(PyObject *self, PyObject *args, PyObject *kwargs);
 
-// A function of phlox/nn/_lazy.py makes its tensors uninitialised ones.
+// Makes the tensors uninitialized with a function of phlox/nn/_lazy.py.
 static int init_lazy(PyObject *self, const px_module_kind *kind, PyObject *args, PyObject *kwargs) {
   if (init_layer(self, kind, args, kwargs) < 0) return -1;
   EXT_OWNED *none = ext_call_from("phlox.nn._lazy", "begin", "(O)", self);
@@ -260,7 +260,7 @@ static int init_lazy(PyObject *self, const px_module_kind *kind, PyObject *args,
 }
 
 EXT_FUNCTION(torch, _infer, "(module: Module, input: Any) -> bool",
-             "Gives a lazy layer's tensors memory; False where the module is none.") {
+             "Materializes the tensors of a lazy layer. Returns False for other modules.") {
   EXT_ARGS(PyObject *, module, input);
   px_module *lazy = ext_is_module(module) ? ext_module(module) : NULL;
   if (!lazy || !px_module_kind_of(lazy)->lazy) Py_RETURN_FALSE;
@@ -271,7 +271,7 @@ EXT_FUNCTION(torch, _infer, "(module: Module, input: Any) -> bool",
 }
 
 EXT_FUNCTION(torch, _become, "(module: Module, kind: type) -> None",
-             "Gives a module another class.") {
+             "Changes the class of a module.") {
   EXT_ARGS(PyObject *, module, kind);
   if (PyObject_SetAttrString(module, "__class__", kind) < 0) return NULL;
   ext_module_class *class = ext_module_class_of(Py_TYPE(module));
@@ -279,7 +279,7 @@ EXT_FUNCTION(torch, _become, "(module: Module, kind: type) -> None",
   return ext_none(px_module_adopt_kind(ext_module(module), &class->kind));
 }
 
-// That of the library's types.
+// __init__ of library types.
 static int layer_init(PyObject *self, PyObject *args, PyObject *kwargs) {
   const px_module_kind *kind = &((ext_module_object *)self)->class->kind;
   if (kind->lazy) return init_lazy(self, kind, args, kwargs);
@@ -290,7 +290,7 @@ static int layer_init(PyObject *self, PyObject *args, PyObject *kwargs) {
   return init_children(self, args, kwargs);
 }
 
-// ---- objects of tensors
+// ---- tensor objects kept alive
 
 static void drop_tensors(int count, ext_tensor_object **tensors_take) {
   for (int i = 0; i < count; i++) {
@@ -306,15 +306,14 @@ static px_tensor *tensor_at(const ext_module_object *self, int i) {
   return px_module_entry_at(self->module, ALL_ENTRIES, i, &entry) ? entry.tensor : NULL;
 }
 
-// Of a module that has only tensors, to which one was added: in a time that does not depend on how
-// many there are. 1 if it is done.
-static int keep_last(ext_module_object *self) {
+// O(1) sync after adding one tensor to a module with tensor entries only. 1 if it applies.
+static int sync_last(ext_module_object *self) {
   int n = self->tensor_count;
   px_module_entry entry;
   px_tensor *last = tensor_at(self, n), *before = n ? tensor_at(self, n - 1) : NULL;
   if (!last || px_module_entry_at(self->module, ALL_ENTRIES, n + 1, &entry)) return 0;
   if (n && (!before || before != self->tensors[n - 1]->tensor)) return 0;
-  if (!(n & (n - 1))) {  // room for twice as many
+  if (!(n & (n - 1))) {  // double the capacity
     void *more = PyMem_Realloc(self->tensors, (size_t)(n ? 2 * n : 1) * sizeof *self->tensors);
     if (!more) return PyErr_NoMemory(), -1;
     self->tensors = more;
@@ -325,18 +324,18 @@ static int keep_last(ext_module_object *self) {
   return 1;
 }
 
-int ext_module_keep(PyObject *object) {
+int ext_module_sync_tensors(PyObject *object) {
   ext_module_object *self = (ext_module_object *)object;
   ext_tensor_object **tensors = NULL;
   px_module_entry entry;
-  size_t room = 1;
-  int made = 0, done = keep_last(self);
+  size_t capacity = 1;
+  int made = 0, done = sync_last(self);
   if (done) return done < 0 ? -1 : 0;
   for (int i = 0; px_module_entry_at(self->module, ALL_ENTRIES, i, &entry); i++)
-    room += entry.tensor != NULL;
-  while (room & (room - 1)) room++;
-  if (!(tensors = PyMem_Calloc(room, sizeof *tensors))) return PyErr_NoMemory(), -1;
-  for (int i = 0, n = (int)room; made < n; i++) {
+    capacity += entry.tensor != NULL;
+  while (capacity & (capacity - 1)) capacity++;
+  if (!(tensors = PyMem_Calloc(capacity, sizeof *tensors))) return PyErr_NoMemory(), -1;
+  for (int i = 0, n = (int)capacity; made < n; i++) {
     if (!px_module_entry_at(self->module, ALL_ENTRIES, i, &entry)) break;
     PyObject *item = entry.tensor ? ext_wrap_borrowed(entry.tensor) : NULL;
     if (entry.tensor && !item) return drop_tensors(made, tensors), -1;
@@ -349,7 +348,7 @@ int ext_module_keep(PyObject *object) {
   return 0;
 }
 
-static bool keeps(ext_module_object *self, const PyObject *object) {
+static bool is_kept(ext_module_object *self, const PyObject *object) {
   for (int i = 0, n = self->tensor_count; i < n; i++) {
     int at = (self->tensor_at + i) % n;
     if ((PyObject *)self->tensors[at] != object) continue;
@@ -361,8 +360,8 @@ static bool keeps(ext_module_object *self, const PyObject *object) {
 
 PyObject *ext_module_tensor(px_module *owner, px_tensor *tensor) {
   PyObject *object = ext_wrap_borrowed(tensor), *module = px_module_user(owner);
-  if (!object || !tensor || !module || keeps((ext_module_object *)module, object)) return object;
-  if (ext_module_keep(module) < 0) Py_CLEAR(object);
+  if (!object || !tensor || !module || is_kept((ext_module_object *)module, object)) return object;
+  if (ext_module_sync_tensors(module) < 0) Py_CLEAR(object);
   return object;
 }
 
@@ -392,13 +391,13 @@ static void module_dealloc(PyObject *object) {
   module_clear(object);
   if (self->module) {
     px_module_set_user(self->module, NULL);
-    // What C has of it still runs, unless the class has a forward of Python's.
-    if (!(self->class->patched & EXT_HEARS_FORWARD)) px_module_set_forward(self->module, NULL);
+    // C references keep working, unless forward is overridden in Python.
+    if (!(self->class->patched & EXT_CUSTOM_FORWARD)) px_module_set_forward(self->module, NULL);
     if (Py_TYPE(object) == ext_module_type(px_module_kind_of(self->module)->name))
       px_module_set_invoke(self->module, NULL);
     px_release(self->module);
   }
-  Py_TYPE(object)->tp_free(object);  // a heap type's own dealloc lets go of the type
+  Py_TYPE(object)->tp_free(object);  // subtype_dealloc drops the reference to a heap type
 }
 
 int ext_module_ready(PyObject *self, const char *what) {
@@ -407,14 +406,13 @@ int ext_module_ready(PyObject *self, const char *what) {
 }
 
 static bool registrations_watched;
-EXT_FUNCTION0(torch, _watch_registrations, "None",
-              "From now on what modules register is shown to the hooks for it.") {
+EXT_FUNCTION0(torch, _watch_registrations, "None", "Enables global registration hooks.") {
   registrations_watched = true;
   Py_RETURN_NONE;
 }
 
-PyObject *ext_module_registered(PyObject *self, const char *sort, const char *name,
-                                PyObject *value) {
+PyObject *ext_module_registration_hook(PyObject *self, const char *sort, const char *name,
+                                       PyObject *value) {
   if (!registrations_watched) return Py_NewRef(value);
   EXT_OWNED *what = Py_BuildValue("(ssO)", sort, name, value);
   return what ? ext_module_python("registered", self, what) : NULL;
@@ -427,12 +425,12 @@ int ext_module_put_tensor(PyObject *self, px_entry_sort sort, const char *name, 
     EXT_TRY_INT(px_module_register_parameter(ext_module(self), name, tensor));
   else
     EXT_TRY_INT(px_module_register_buffer(ext_module(self), name, tensor, persistent));
-  return ext_module_keep(self);
+  return ext_module_sync_tensors(self);
 }
 
 int ext_module_put_child(PyObject *self, const char *name, PyObject *given) {
   if (ext_module_ready(self, "module") < 0) return -1;
-  EXT_OWNED *child = ext_module_registered(self, "module", name, given ? given : Py_None);
+  EXT_OWNED *child = ext_module_registration_hook(self, "module", name, given ? given : Py_None);
   if (!child) return -1;
   bool none = ext_is_none(child);
   if (!none && !ext_is_module(child))
@@ -443,7 +441,7 @@ int ext_module_put_child(PyObject *self, const char *name, PyObject *given) {
   return PyDict_SetItemString(((ext_module_object *)self)->children, name, none ? Py_None : child);
 }
 
-// Sequential(a, b), Sequential(OrderedDict), ModuleList([a, b]), ModuleDict({...}).
+// Children of Sequential(a, b), Sequential(OrderedDict), ModuleList([a, b]), ModuleDict({...}).
 static int put_items(PyObject *self, PyObject *items) {
   EXT_OWNED *iterator = PyObject_GetIter(items);
   PyObject *item;
@@ -460,7 +458,7 @@ static int put_items(PyObject *self, PyObject *items) {
   return PyErr_Occurred() ? -1 : 0;
 }
 
-// What a constructor without parameters was given: the children of a container, or a mistake.
+// Arguments of a constructor without parameters: children of a container, otherwise an error.
 static int init_children(PyObject *self, PyObject *args, PyObject *kwargs) {
   const px_module_kind *above = ((ext_module_object *)self)->class->native;
   bool sequential = above && ext_is_sequential(above);
@@ -480,7 +478,7 @@ static int init_children(PyObject *self, PyObject *args, PyObject *kwargs) {
   return put_items(self, count == 1 && (!sequential || PyDict_Check(first)) ? first : args);
 }
 
-PyObject *ext_module_over(PyTypeObject *type, px_module *module) {
+PyObject *ext_module_from_core(PyTypeObject *type, px_module *module) {
   PyObject *self = module_new(type, NULL, NULL);
   if (self)
     adopt(self, module);
@@ -494,15 +492,15 @@ PyObject *ext_module_wrap(px_module *module) {
   PyObject *known = px_module_user(module);
   if (known) return Py_NewRef(known);
   PyObject *self =
-      ext_module_over(ext_module_type(px_module_kind_of(module)->name), px_retain(module));
+      ext_module_from_core(ext_module_type(px_module_kind_of(module)->name), px_retain(module));
   if (self && wrap_children(self) < 0) Py_CLEAR(self);
   return self;
 }
 
 // ---- attributes
 
-// What PyTorch's convolutions have beside their arguments: the padding as F.pad takes it, the last
-// dimension first, and before and after.
+// Attributes of PyTorch's convolutions in addition to their arguments: the padding in the order of
+// F.pad, last dimension first, before and after.
 static PyObject *paddings(const px_module *module) {
   px_value padding = px_module_attribute(module, "padding"),
            kernel = px_module_attribute(module, "kernel_size"),
@@ -521,7 +519,7 @@ static PyObject *paddings(const px_module *module) {
   return !list || worded ? ext_moved(&list) : PyList_AsTuple(list);
 }
 
-// NULL without an exception where the layer has no attribute of that name.
+// NULL without an exception if the layer lacks the attribute.
 static PyObject *convolution_attribute(const px_module *module, const char *name) {
   const char *kind = px_module_kind_of(module)->name;
   if (strncmp(kind, "Conv", 4)) return NULL;
@@ -531,7 +529,7 @@ static PyObject *convolution_attribute(const px_module *module, const char *name
   return ext_tuple(px_module_attribute(module, "kernel_size").n, (int64_t[PX_MAX_DIMS]){0}, 1);
 }
 
-// An entry or attribute of the px_module; NULL without an exception if there is none.
+// An entry or attribute of the px_module; NULL without an exception if missing.
 static PyObject *own_attribute(PyObject *self, const char *name) {
   px_module *module = ext_module(self);
   px_module_entry entry;
@@ -566,22 +564,22 @@ static PyObject *module_getattro(PyObject *self, PyObject *name) {
 }
 
 EXT_METHOD(module, __getattr__, "(name: str) -> Any",
-           "What has the name among parameters, buffers and children: called where the object and "
-           "its class have\nno such attribute.") {
+           "Returns the parameter, buffer or child of a name. Called if the object and its class "
+           "lack the\nattribute.") {
   EXT_ARGS(PyObject *, name);
   if (!PyUnicode_Check(name)) EXT_FAIL(PyExc_TypeError, "attribute name must be string");
   return module_getattr(self, name);
 }
 
-void ext_type_text(PyObject *value, char *text, size_t room) {
+void ext_type_text(PyObject *value, char *text, size_t capacity) {
   char name[48];
   snprintf(
-      text, room, "%s",
+      text, capacity, "%s",
       ext_is_tensor(value) ? px_tensor_type_name(ext_tensor(value), name) : ext_type_name(value));
 }
 
-// Forgets what else went by the name, so that the new sort of thing can have it.
-static int forget(PyObject *self, const char *name) {
+// Removes entries and attributes of a name, to be reused by another sort of entry.
+static int remove_name(PyObject *self, const char *name) {
   ext_module_object *object = (ext_module_object *)self;
   px_module_entry entry;
   if (object->dict && PyDict_GetItemString(object->dict, name))
@@ -589,34 +587,35 @@ static int forget(PyObject *self, const char *name) {
   if (PyDict_GetItemString(object->children, name)) PyDict_DelItemString(object->children, name);
   if (!px_module_entry_find(object->module, name, &entry)) return 0;
   EXT_TRY_INT(px_module_remove(object->module, name));
-  object->lacks = true;
-  return entry.sort == PX_ENTRY_MODULE ? 0 : ext_module_keep(self);
+  object->may_lack_tensors = true;
+  return entry.sort == PX_ENTRY_MODULE ? 0 : ext_module_sync_tensors(self);
 }
 
-// A name that is already of this sort stays, and with it the order of entries.
-static int make_way(PyObject *self, const char *name, px_entry_sort sort) {
+// An entry of the same sort is kept, which preserves the order of entries.
+static int prepare_name(PyObject *self, const char *name, px_entry_sort sort) {
   px_module_entry entry;
   if (ext_module_ready(self, sort == PX_ENTRY_MODULE ? "module" : "parameters") < 0) return -1;
   bool known = px_module_entry_find(ext_module(self), name, &entry) && entry.sort == sort;
-  return known ? 0 : forget(self, name);
+  return known ? 0 : remove_name(self, name);
 }
 static int assign_parameter(PyObject *self, const char *name, PyObject *value) {
-  if (make_way(self, name, PX_ENTRY_PARAMETER) < 0) return -1;
-  if (value != Py_None && (registrations_watched || ext_module_hears(self) & EXT_HEARS_REGISTER)) {
+  if (prepare_name(self, name, PX_ENTRY_PARAMETER) < 0) return -1;
+  if (value != Py_None &&
+      (registrations_watched || ext_module_custom(self) & EXT_CUSTOM_REGISTER)) {
     EXT_OWNED *none = PyObject_CallMethod(self, "register_parameter", "sO", name, value);
     return none ? 0 : -1;
   }
   return ext_module_put_tensor(self, PX_ENTRY_PARAMETER, name, value, true);
 }
 
-// nn.Buffer makes tensors that become buffers where they are assigned.
+// nn.Buffer marks tensors that become buffers on assignment.
 static bool is_made_buffer(PyObject *value) {
   PyObject *dict = ext_is_tensor(value) ? ((ext_tensor_object *)value)->dict : NULL;
   return dict && PyDict_GetItemString(dict, "_is_buffer") == Py_True;
 }
 
 static int assign_made_buffer(PyObject *self, const char *name, PyObject *value) {
-  if (make_way(self, name, PX_ENTRY_BUFFER) < 0) return -1;
+  if (prepare_name(self, name, PX_ENTRY_BUFFER) < 0) return -1;
   EXT_OWNED *persistent = PyObject_GetAttrString(value, "persistent");
   EXT_OWNED *none =
       persistent ? PyObject_CallMethod(self, "register_buffer", "sOO", name, value, persistent)
@@ -625,10 +624,11 @@ static int assign_made_buffer(PyObject *self, const char *name, PyObject *value)
 }
 
 static int assign_child(PyObject *self, const char *name, PyObject *value) {
-  return make_way(self, name, PX_ENTRY_MODULE) < 0 ? -1 : ext_module_put_child(self, name, value);
+  return prepare_name(self, name, PX_ENTRY_MODULE) < 0 ? -1
+                                                       : ext_module_put_child(self, name, value);
 }
 
-// Assigns to a name that the module has already; 0 where it has none, 1 done, -1 exception.
+// Assigns to an existing entry; 0: no such entry, 1: done, -1: exception.
 static int assign_known(PyObject *self, const char *name, PyObject *value) {
   px_module_entry entry;
   char given[64];
@@ -654,12 +654,12 @@ static int assign_known(PyObject *self, const char *name, PyObject *value) {
                  "expected)",
                  given, name);
   if (is_made_buffer(value)) return assign_made_buffer(self, name, value);
-  EXT_OWNED *put = ext_module_registered(self, "buffer", name, value);
+  EXT_OWNED *put = ext_module_registration_hook(self, "buffer", name, value);
   if (!put || (put != Py_None && !ext_need_tensor(put, name, "buffer"))) return -1;
   return ext_module_put_tensor(self, PX_ENTRY_BUFFER, name, put, entry.persistent) < 0 ? -1 : 1;
 }
 
-// Assigns to what the layer's entry has fixed, as a copy does.
+// Assigns to an attribute fixed by the layer's entry, as copying does.
 static int assign_fixed(px_module *module, const char *name, PyObject *value) {
   const px_module_kind *kind = px_module_kind_of(module);
   px_value converted;
@@ -673,15 +673,15 @@ static int assign_fixed(px_module *module, const char *name, PyObject *value) {
   return 1;
 }
 
-// Assigns to an attribute of the layer, such as p of Dropout; 0 where it has none of that name.
+// Assigns to an attribute of the layer, such as p of Dropout; 0 if it has none of that name.
 static int assign_attribute(PyObject *self, const char *name, PyObject *value) {
   px_module *module = ext_module(self);
   const px_module_kind *kind = module ? px_module_kind_of(module) : NULL;
   for (int i = 0; kind && i < ext_attribute_count(kind); i++) {
     px_value converted;
-    ext_ints room;
+    ext_ints ints;
     if (kind->params[i].no_attribute || strcmp(kind->params[i].name, name)) continue;
-    int fits = ext_to_value(value, kind->params[i].kind, &converted, &room);
+    int fits = ext_to_value(value, kind->params[i].kind, &converted, &ints);
     if (fits <= 0) return fits;
     EXT_TRY_INT(px_module_set_attribute(module, name, converted));
     return 1;
@@ -689,7 +689,7 @@ static int assign_attribute(PyObject *self, const char *name, PyObject *value) {
   return module ? assign_fixed(module, name, value) : 0;
 }
 
-// A document of old assigns nn.Parameter(t).cuda(0), which is no parameter: say so, once a class.
+// Old documents assign nn.Parameter(t).cuda(0), which is not a parameter: warns once per class.
 static int warn_moved_parameter(PyObject *self, const char *name, PyObject *value) {
   px_node *node = NULL;
   if (!ext_is_tensor(value) || px_tensor_is_leaf(ext_tensor(value))) return 0;
@@ -711,8 +711,8 @@ static int warn_moved_parameter(PyObject *self, const char *name, PyObject *valu
       ext_type_name(self), name);
 }
 
-// A plain attribute; NULL deletes it. A name that is new in the object's dict may be of the
-// protocol.
+// Sets a plain attribute; NULL deletes it. Invalidates the cached protocol if the dict's size
+// changes.
 static int set_plain(PyObject *self, PyObject *name, PyObject *value) {
   ext_module_object *object = (ext_module_object *)self;
   Py_ssize_t before = object->dict ? PyDict_GET_SIZE(object->dict) : 0;
@@ -724,7 +724,7 @@ static int set_plain(PyObject *self, PyObject *name, PyObject *value) {
 static int module_delattr(PyObject *self, PyObject *name, const char *text) {
   px_module_entry entry;
   if (ext_module(self) && px_module_entry_find(ext_module(self), text, &entry))
-    return forget(self, text);
+    return remove_name(self, text);
   return set_plain(self, name, NULL);
 }
 
@@ -733,7 +733,7 @@ static int module_setattr(PyObject *self, PyObject *name, PyObject *value) {
   if (!text && PyErr_Occurred()) return -1;
   if (!text) EXT_FAIL_INT(PyExc_TypeError, "attribute name must be string");
   if (!value) return module_delattr(self, name, text);
-  // Numbers and texts need not be asked: tensors and modules are of types made at run time.
+  // Numbers and texts skip these tests: tensors and modules are of run-time types.
   bool heap = PyType_HasFeature(Py_TYPE(value), Py_TPFLAGS_HEAPTYPE);
   if (heap && PyObject_TypeCheck(value, ext_ParameterType))
     return assign_parameter(self, text, value);
@@ -748,20 +748,20 @@ static int module_setattr(PyObject *self, PyObject *name, PyObject *value) {
 }
 
 EXT_METHOD(module, __setattr__, "(name: str, value: Any) -> None",
-           "Parameters and modules become the module's own; all else is a plain attribute.") {
+           "Registers parameters and modules; sets other values as plain attributes.") {
   PyObject *name, *value;
-  bool plain = !call->kwnames && EXT_PLACES(call->args, call->nargs, &name, &value);
-  if (!plain) EXT_BIND(name, value);  // takes more time
+  bool plain = !call->kwnames && EXT_UNPACK_ARGS(call->args, call->nargs, &name, &value);
+  if (!plain) EXT_BIND(name, value);  // slower
   return ext_none_unless(module_setattr(self, name, value ? value : Py_None) < 0);
 }
 EXT_METHOD(module, __delattr__, "(name: str) -> None",
-           "Forgets an attribute, a parameter, a buffer or a child.") {
+           "Deletes an attribute, parameter, buffer or child.") {
   EXT_ARGS(PyObject *, name);
   return ext_none_unless(module_setattr(self, name, NULL) < 0);
 }
 
-// Through setattr, so that CPython's slots know them. They are methods and no slots: CPython lets
-// object.__setattr__(module, ...) pass only where no type of C has a slot of its own.
+// Set with setattr to update CPython's slots. They are methods, not slots: CPython allows
+// object.__setattr__(module, ...) only if no C type has its own slot.
 static int set_accessors(PyObject *root) {
   static const char *const names[] = {"__getattr__", "__setattr__", "__delattr__"};
   for (int i = 0; i < EXT_LENGTH(names); i++) {
@@ -776,12 +776,14 @@ static int set_accessors(PyObject *root) {
       PyDict_SetItemString(dict, "_version", version) < 0)
     return -1;
   PyType_Modified(&ext_ModuleType);
-  return ext_module_protocol(&(ext_module_base){&ext_ModuleType, module_getattro, python_repr});
+  return ext_module_init_protocol(
+      &(ext_module_base){&ext_ModuleType, module_getattro, python_repr});
 }
 EXT_START(EXT_LAYERS, set_accessors);
 
-EXT_GETTER_AND_SETTER(module, training, "bool",
-                      "Whether the module is being trained, which Dropout and batch norms ask.") {
+EXT_GETTER_AND_SETTER(
+    module, training, "bool",
+    "True in training mode, which affects layers such as Dropout and BatchNorm.") {
   return PyBool_FromLong(!ext_module(self) || px_module_training(ext_module(self)));
 }
 EXT_SETTER(module, training) {
@@ -799,12 +801,12 @@ static PyObject *module_repr(PyObject *self) {
 
 EXT_SHARED_TYPE(
     module, ext_ModuleType, "torch.nn.Module", "nn.Module", ext_module_object,
-    EXT_OPEN | EXT_CYCLES | EXT_VECTORCALL | EXT_PREFIXED | EXT_PATCHED,
+    EXT_BASETYPE | EXT_GC | EXT_VECTORCALL | EXT_QUALIFIED | EXT_MUTABLE,
     "Module()\n--\n\n"
-    "The base of all modules: named parameters, buffers and children, and a forward function. "
-    "Classes derive\nfrom it, call super().__init__(), assign parameters and modules, and define "
-    "forward; what is assigned\nis found by parameters(), moves with to(), and is saved by "
-    "state_dict().\n\n"
+    "Base class for all neural network modules: named parameters, buffers and children, and a "
+    "forward\nfunction. Subclasses call super().__init__(), assign parameters and modules, and "
+    "define forward.\nAssigned parameters and modules are found by parameters(), moved by to() and "
+    "saved by state_dict().\n\n"
     ">>> class Twice(torch.nn.Module):\n"
     "...     def __init__(self):\n"
     "...         super().__init__()\n"
@@ -821,7 +823,7 @@ EXT_SHARED_TYPE(
     .tp_dictoffset = offsetof(ext_module_object, dict),
     .tp_weaklistoffset = offsetof(ext_module_object, weak));
 
-// ---- the layers' types
+// ---- layer types
 
 static int to_module(PyObject *object, void *out) {
   if (!ext_is_module(object))
@@ -843,9 +845,9 @@ static PyObject *mixin_type(void) {
   static PyType_Slot slots[] = {
       {Py_tp_doc,
        "LazyModuleMixin(*args, **kwargs)\n--\n\n"
-       "What modules derive from, before Module, that take the sizes of parameters from "
-       "their first input: `initialize_parameters`\ngets it, and materializes them. The "
-       "module is then of the class `cls_to_become`."},
+       "A mixin, placed before Module, for modules that infer parameter sizes from their first "
+       "input: `initialize_parameters`\nreceives the input and materializes them. The module then "
+       "becomes a `cls_to_become`."},
       {0, NULL}};
   static PyType_Spec spec = {"torch.nn.modules.lazy.LazyModuleMixin", 0, 0,
                              Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, slots};
@@ -855,8 +857,7 @@ static PyObject *mixin_type(void) {
   return type;
 }
 
-// The type of a layer's base or family, which is made when it is first asked for; Module where it
-// has none.
+// Type of a layer's base or family, created on first use; Module if it has none.
 static PyTypeObject *family_type(const px_module_kind *kind, const char *name) {
   const char *family = kind && kind->base ? kind->base : ext_module_family(name);
   if (!family) return &ext_ModuleType;
@@ -864,7 +865,7 @@ static PyTypeObject *family_type(const px_module_kind *kind, const char *name) {
   return made ? ext_module_type(family) : ext_module_make_type(family, NULL);
 }
 
-// The family; of lazy layers the mixin and what they become.
+// The family; for lazy layers the mixin and the target class.
 static PyObject *bases_of(const px_module_kind *kind, const char *name) {
   if (!kind || !kind->lazy) {
     PyTypeObject *above = family_type(kind, name);
@@ -874,13 +875,13 @@ static PyObject *bases_of(const px_module_kind *kind, const char *name) {
   return mixin ? PyTuple_Pack(2, mixin, (PyObject *)ext_module_type(kind->lazy->becomes)) : NULL;
 }
 
-// A new type, torch.nn.NAME, with the slots of its own, and a docstring if it is of a kind.
+// A new type torch.nn.NAME with its own slots, and the docstring of its kind, if any.
 static PyTypeObject *new_type(const char *name, const px_module_kind *kind,
                               const PyType_Slot *own) {
   enum { SLOTS = 16 };
   PyType_Slot slots[SLOTS] = {{0, NULL}};
   int n = 0;
-  slots[n++] = (PyType_Slot){Py_tp_init, (void *)layer_init};  // unless it has its own
+  slots[n++] = (PyType_Slot){Py_tp_init, (void *)layer_init};  // default, overridden by `own`
   if (kind) slots[n++] = (PyType_Slot){Py_tp_doc, (void *)kind->doc};
   for (; own && own->slot && n < SLOTS - 1; own++) slots[n++] = *own;
   PyType_Spec spec = {name, sizeof(ext_module_object), 0,
@@ -896,23 +897,22 @@ static PyTypeObject *new_type(const char *name, const px_module_kind *kind,
 }
 
 PyTypeObject *ext_module_make_type(const char *name, const PyType_Slot *slots) {
-  bool is_family =
-      *name == '_';  // of which the library has no kind, and would look for the nearest
+  bool is_family = *name == '_';  // has no kind; px_module_kind_find would suggest the nearest one
   const px_module_kind *kind = is_family ? NULL : px_module_kind_find(name);
   if (!types) types = PyDict_New();
-  char *full = PyMem_Malloc(strlen(name) + 16);  // kept: a heap type of 3.11 points to it
+  char *full = PyMem_Malloc(strlen(name) + 16);  // never freed: heap types of 3.11 point to it
   if (!types || !full) return (PyTypeObject *)PyErr_NoMemory();
   sprintf(full, "torch.nn.%s", name);
   EXT_OWNED *type = (PyObject *)new_type(full, kind, slots);
-  if (!type || ext_module_know((PyTypeObject *)type, kind) < 0) return NULL;
+  if (!type || ext_module_register_type((PyTypeObject *)type, kind) < 0) return NULL;
   // cppcheck-suppress memleak ; the type keeps its name
   return PyDict_SetItemString(types, name, type) < 0 ? NULL : (PyTypeObject *)type;
 }
 
-// The layers' types, and their names in torch.nn.
+// Creates the layer types and their names in torch.nn.
 static int make_layers(PyObject *root) {
   const px_module_kind *kind;
-  for (int lazy = 0; lazy < 2; lazy++)  // those that become others after these
+  for (int lazy = 0; lazy < 2; lazy++)  // lazy layers after the layers they become
     for (int i = 0; (kind = px_module_kind_at(i)); i++)
       if (!kind->lazy == !lazy && (!types || !PyDict_GetItemString(types, kind->name)) &&
           !ext_module_make_type(kind->name, NULL))
@@ -921,21 +921,20 @@ static int make_layers(PyObject *root) {
 }
 EXT_START(EXT_TYPES, make_layers);
 
-EXT_METHOD0(module, _reset_parameters, "None",
-            "Gives the layer's tensors the values again that they start with.") {
+EXT_METHOD0(module, _reset_parameters, "None", "Reinitializes the layer's tensors.") {
   if (ext_module_ready(self, "parameters") < 0) return NULL;
   return ext_none(px_shards_reset(ext_module(self)));
 }
 
-// What of forward a subclass may replace.
-static int own_parts(PyTypeObject *type, const px_module_kind *kind) {
+// Adds the parts of forward that subclasses may override.
+static int add_parts(PyTypeObject *type, const px_module_kind *kind) {
   for (int i = 1; i < kind->method_count; i++) {
     const px_module_method *m = &kind->methods[i];
-    PyMethodDef *def = PyMem_Malloc(sizeof *def);  // kept, as the type is
+    PyMethodDef *def = PyMem_Malloc(sizeof *def);  // lives as long as the type
     if (!def) return PyErr_NoMemory(), -1;
     *def = (PyMethodDef){m->name, (PyCFunction)(void (*)(void))ext_module_methods[i],
                          METH_FASTCALL | METH_KEYWORDS, m->name};
-    def->ml_doc = ext_text_signature(m->name, m->signature, "A part of forward.", "$self");
+    def->ml_doc = ext_text_signature(m->name, m->signature, "Computes a part of forward.", "$self");
     EXT_OWNED *made = PyDescr_NewMethod(type, def);
     // cppcheck-suppress memleak ; the descriptor points to it
     if (!made || PyDict_SetItemString(type->tp_dict, m->name, made) < 0) return -1;
@@ -944,14 +943,14 @@ static int own_parts(PyTypeObject *type, const px_module_kind *kind) {
 }
 
 #define RESET "_reset_parameters"
-// A method of Module as the type's own, so that it comes before those of other bases; with its own
-// signature, if there is one.
-static int own_method(PyTypeObject *type, const char *name, const char *signature) {
+// Copies a method of Module to the type itself, before those of other bases, with the type's own
+// signature if given.
+static int copy_method(PyTypeObject *type, const char *name, const char *signature) {
   if (PyDict_GetItemString(type->tp_dict, name)) return 0;
-  bool hidden = !strcmp(name, &RESET[1]);  // Module has it, under another name
+  bool hidden = !strcmp(name, &RESET[1]);  // under another name in Module
   PyObject *base = PyDict_GetItemString(ext_ModuleType.tp_dict, hidden ? RESET : name);
   if (!base || !Py_IS_TYPE(base, &PyMethodDescr_Type)) return -1;
-  PyMethodDef *method = PyMem_Malloc(sizeof *method);  // kept, as the type is
+  PyMethodDef *method = PyMem_Malloc(sizeof *method);  // lives as long as the type
   if (!method) return PyErr_NoMemory(), -1;
   *method = *((PyMethodDescrObject *)base)->d_method;
   method->ml_name = name;
@@ -962,7 +961,7 @@ static int own_method(PyTypeObject *type, const char *name, const char *signatur
   return made ? PyDict_SetItemString(type->tp_dict, name, made) : -1;
 }
 
-static int own_methods(PyTypeObject *type, const px_module_kind *kind) {
+static int copy_methods(PyTypeObject *type, const px_module_kind *kind) {
   char signature[512];
   size_t used = (size_t)snprintf(signature, sizeof signature, "(");
   for (int i = 0; i < kind->input_count; i++) {
@@ -974,10 +973,10 @@ static int own_methods(PyTypeObject *type, const px_module_kind *kind) {
   snprintf(signature + used, sizeof signature - used, ") -> %s",
            kind->result_count > 1 ? "tuple" : "Tensor");
   const char *shown = kind->method_count ? kind->methods[0].signature : signature;
-  if (kind->forward && own_method(type, "forward", shown) < 0) return -1;
-  if (own_parts(type, kind) < 0) return -1;
-  if (own_method(type, "extra_repr", NULL) < 0) return -1;
-  if (kind->starts && !kind->method_count && own_method(type, &RESET[1], "() -> None") < 0)
+  if (kind->forward && copy_method(type, "forward", shown) < 0) return -1;
+  if (add_parts(type, kind) < 0) return -1;
+  if (copy_method(type, "extra_repr", NULL) < 0) return -1;
+  if (kind->starts && !kind->method_count && copy_method(type, &RESET[1], "() -> None") < 0)
     return -1;
   PyType_Modified(type);
   return 0;
@@ -988,7 +987,7 @@ static int name_layers(PyObject *root) {
   const px_module_kind *kind;
   for (int i = 0; (kind = px_module_kind_at(i)); i++) {
     PyTypeObject *type = ext_module_type(kind->name);
-    if (own_methods(type, kind) < 0 || !ext_module_class_of(type)) return -1;
+    if (copy_methods(type, kind) < 0 || !ext_module_class_of(type)) return -1;
   }
   PyObject *nn = ext_submodule(root, "nn");
   if (!nn || PyDict_Update(PyModule_GetDict(nn), types) < 0) return -1;

@@ -1,29 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-// torch.nn.Module as the extension sees it: shared by the nn_*.c files and by parallel.c.
+// torch.nn.Module in the extension, shared by the nn_*.c files and parallel.c.
 #pragma once
 #include "bind/ext.h"
 #include <limits.h>
 
 #include "phlox/nn.h"
 
-// The Python object of a module. The px_module is the truth about parameters, buffers, children and
-// attributes; `children` and `tensors` keep the Python objects of child modules and tensors alive.
-// `module` is NULL until Module.__init__ has run.
+// Python object of a module. The px_module owns parameters, buffers, children and attributes;
+// `children` and `tensors` keep the Python objects of child modules and tensors alive. `module` is
+// NULL until Module.__init__ has run.
 typedef struct ext_module_object {
   PyObject_HEAD px_module *module;
   PyObject *dict, *weak;
   PyObject *children;              // dict of name to Module or None
-  ext_tensor_object **tensors;     // owned; one for each entry that was a tensor when last looked
-  int tensor_count, tensor_at;     // tensor_at: where the next search begins
-  struct ext_module_class *class;  // what was known of the type when it was last asked
-  bool lacks;        // perhaps tensors that the layer's forward reads: entries were taken out
-  unsigned patched;  // what the dict has of the protocol, when it had `seen` items
+  ext_tensor_object **tensors;     // owned; one per tensor entry, as of the last sync
+  int tensor_count, tensor_at;     // tensor_at: start of the next search
+  struct ext_module_class *class;  // class information as of the last check
+  bool
+      may_lack_tensors;  // entries were removed: tensors read by the layer's forward may be missing
+  unsigned patched;      // bits of EXT_CUSTOM for names in the dict, when it had `seen` items
   Py_ssize_t seen;
   vectorcallfunc call;
 } ext_module_object;
 
-// What the library asks of modules and programs may replace, in a class or in an object: methods,
-// and dicts of hooks, which have a word in nn_hooks.c too. Several names may have one bit.
+// Protocol names that user code may override in a class or an object: methods and hook dicts. Each
+// hook dict also has an index in nn_hooks.c. Several names may share a bit.
 // clang-format off
 #define EXT_MODULE_HOOKS(XX) \
   XX(BEFORE, BEFORE, _forward_pre_hooks) XX(MARKS, BEFORE_NAMED, _forward_pre_hooks_with_kwargs) \
@@ -49,64 +50,65 @@ typedef struct ext_module_object {
   XX(REGISTER, register_parameter) XX(REGISTER, register_buffer)
 // clang-format on
 enum {
-  EXT_HEARS_FORWARD = 1,
-  EXT_HEARS_BEFORE = 2,
-  EXT_HEARS_EXTRA_REPR = 4,
-  EXT_HEARS_TRAIN = 8,
-  EXT_HEARS_APPLY = 16,
-  EXT_HEARS_SAVE = 32,
-  EXT_HEARS_LOAD = 64,
-  EXT_HEARS_VERSION = 128,
-  EXT_HEARS_PARAMETERS = 256,
-  EXT_HEARS_NAMED_PARAMETERS = 512,
-  EXT_HEARS_NAMED_BUFFERS = 1024,
-  EXT_HEARS_NAMED_MODULES = 2048,
-  EXT_HEARS_NAMED_CHILDREN = 4096,
-  EXT_HEARS_REGISTER = 8192,
-  EXT_HEARS_AFTER = 16384,
-  EXT_HEARS_MARKS = 32768,
-  EXT_HEARS_BACKWARD = 65536,
-  EXT_HEARS_VISIT = 131072,
-  EXT_HEARS_HOOKS = EXT_HEARS_BEFORE | EXT_HEARS_AFTER | EXT_HEARS_BACKWARD,
+  EXT_CUSTOM_FORWARD = 1,
+  EXT_CUSTOM_BEFORE = 2,
+  EXT_CUSTOM_EXTRA_REPR = 4,
+  EXT_CUSTOM_TRAIN = 8,
+  EXT_CUSTOM_APPLY = 16,
+  EXT_CUSTOM_SAVE = 32,
+  EXT_CUSTOM_LOAD = 64,
+  EXT_CUSTOM_VERSION = 128,
+  EXT_CUSTOM_PARAMETERS = 256,
+  EXT_CUSTOM_NAMED_PARAMETERS = 512,
+  EXT_CUSTOM_NAMED_BUFFERS = 1024,
+  EXT_CUSTOM_NAMED_MODULES = 2048,
+  EXT_CUSTOM_NAMED_CHILDREN = 4096,
+  EXT_CUSTOM_REGISTER = 8192,
+  EXT_CUSTOM_AFTER = 16384,
+  EXT_CUSTOM_MARKS = 32768,
+  EXT_CUSTOM_BACKWARD = 65536,
+  EXT_CUSTOM_VISIT = 131072,
+  EXT_CUSTOM_HOOKS = EXT_CUSTOM_BEFORE | EXT_CUSTOM_AFTER | EXT_CUSTOM_BACKWARD,
 };
 
-// What is known of a type of modules.
+// Cached information on a module type.
 typedef struct ext_module_class {
   PyTypeObject *type;
-  unsigned version, patched;  // bits of EXT_HEARS for methods that are not the library's
-  bool looks_up;  // attributes by ext_module_base.getattro: there is no __getattribute__ of its own
-  const px_module_kind *native;  // of the library's type that it is or descends from, or NULL
-  PyTypeObject *library;         // that type
-  px_module_kind kind;           // of its modules
+  unsigned version, patched;     // bits of EXT_CUSTOM for overridden library methods
+  bool has_base_getattro;        // ext_module_base.getattro can be used: __getattribute__ is not
+                                 // overridden
+  const px_module_kind *native;  // kind of the library type it is or descends from, or NULL
+  PyTypeObject *library;         // that library type
+  px_module_kind kind;           // kind of its modules
 } ext_module_class;
 #define EXT_NO_VERSION UINT_MAX
-// NULL with an exception. A type of the library is told with its kind, before it is first used.
+// NULL with an exception on failure. Library types register their kind before first use.
 ext_module_class *ext_module_class_of(PyTypeObject *type);
-int ext_module_know(PyTypeObject *type, const px_module_kind *native);
-// Bits of EXT_HEARS for what an object, or its class, has in the place of the library's own; looks
-// where the class or the object's dict has changed.
-unsigned ext_module_look(PyObject *self);
-static inline unsigned ext_module_hears(PyObject *self) {
+int ext_module_register_type(PyTypeObject *type, const px_module_kind *native);
+// Bits of EXT_CUSTOM overridden by an object or its class. ext_module_refresh_custom recomputes
+// them after changes of the class or of the object's dict.
+unsigned ext_module_refresh_custom(PyObject *self);
+static inline unsigned ext_module_custom(PyObject *self) {
   const ext_module_object *object = (const ext_module_object *)self;
   const ext_module_class *class = object->class;
   Py_ssize_t size = object->dict ? PyDict_GET_SIZE(object->dict) : 0;
   bool same = class->type == Py_TYPE(self) && class->version == Py_TYPE(self)->tp_version_tag &&
               size == object->seen;
-  return same ? class->patched | object->patched : ext_module_look(self);
+  return same ? class->patched | object->patched : ext_module_refresh_custom(self);
 }
-// Whether the module or one below it has any of the bits; -1 with an exception.
-int ext_module_any_hears(PyObject *self, unsigned bits);
-// What the classes start from: told once, when Module has all of its methods.
+// 1 if the module or a descendant has any of the bits; -1 with an exception.
+int ext_module_any_custom(PyObject *self, unsigned bits);
+// Base functions of all module classes; set once, when Module has all its methods.
 typedef struct ext_module_base {
   PyTypeObject *type;
   getattrofunc getattro;  // object.__getattribute__ and Module.__getattr__ in one step
-  void (*extra_repr)(const px_module *self, char *text, size_t room);  // a subclass's
+  void (*extra_repr)(const px_module *self, char *text, size_t capacity);  // for subclasses
 } ext_module_base;
-int ext_module_protocol(const ext_module_base *base);
-// Calls a function of phlox/nn/_module.py with one argument, or two.
+int ext_module_init_protocol(const ext_module_base *base);
+// Calls a function of phlox/nn/_module.py with one or two arguments.
 PyObject *ext_module_python(const char *name, PyObject *first, PyObject *second);
 
-// How many of a kind's parameters are attributes: the size of a lazy one is no argument.
+// Number of a kind's parameters that are attributes. A lazy size is an attribute, not an argument.
 static inline int ext_attribute_count(const px_module_kind *kind) {
   return kind->param_count + (kind->lazy != NULL);
 }
@@ -118,79 +120,79 @@ static inline bool ext_is_module(PyObject *object) {
 static inline px_module *ext_module(PyObject *object) {
   return ((ext_module_object *)object)->module;
 }
-// The Python type of a library kind ("Linear").
+// Python type of a library kind ("Linear").
 PyTypeObject *ext_module_type(const char *kind);
-// Makes the type torch.nn.NAME, which ext_module_type then finds: pickles go by it. Its docstring
-// is that of the kind of the name, if there is one.
+// Creates the type torch.nn.NAME, found by ext_module_type and by pickles. Its docstring is that of
+// the kind of this name, if any.
 PyTypeObject *ext_module_make_type(const char *name, const PyType_Slot *slots);
-// The family that a layer or a family belongs to, torch.nn._ConvNd, or NULL.
+// Family of a layer or family, such as torch.nn._ConvNd, or NULL.
 const char *ext_module_family(const char *name);
-// The object of a px_module: the one it has, or a new one of its kind's type.
+// The module's existing Python object, or a new one of its kind's type.
 PyObject *ext_module_wrap(px_module *module);
-// A new object of the type over an existing px_module (reference taken); children are wrapped by
-// `child`.
-PyObject *ext_module_over(PyTypeObject *type, px_module *module_take);
-// Gives the object an empty px_module of its class's kind.
+// A new object of the type over an existing px_module, whose reference it takes. `child` wraps the
+// children.
+PyObject *ext_module_from_core(PyTypeObject *type, px_module *module_take);
+// Creates an empty px_module of the object's class for it.
 int ext_module_begin(PyObject *self);
-// What goes into an entry ("parameter", "buffer", "module"): the value, or what a program's hook
-// for all registrations gives in its place. New reference.
-PyObject *ext_module_registered(PyObject *self, const char *sort, const char *name,
-                                PyObject *value);
-// The object of an entry's tensor, which the module keeps: a parameter is the same object for as
-// long as a module has it. New reference.
+// Runs the global registration hooks for an entry ("parameter", "buffer", "module"). Returns the
+// value or its replacement, a new reference.
+PyObject *ext_module_registration_hook(PyObject *self, const char *sort, const char *name,
+                                       PyObject *value);
+// Object of an entry's tensor, kept by the module: a parameter is the same object as long as it is
+// registered. New reference.
 PyObject *ext_module_tensor(px_module *owner, px_tensor *tensor);
-// Keeps the objects of the tensors that are entries now, and no others.
-int ext_module_keep(PyObject *self);
-// Registers a tensor or None, as a parameter or a buffer, and keeps its object.
+// Syncs the kept tensor objects with the current entries.
+int ext_module_sync_tensors(PyObject *self);
+// Registers a tensor or None as a parameter or buffer, and keeps its object.
 int ext_module_put_tensor(PyObject *self, px_entry_sort sort, const char *name, PyObject *value,
                           bool persistent);
-// Registers a child and keeps its object.
+// Registers a child module and keeps its object.
 int ext_module_put_child(PyObject *self, const char *name, PyObject *child);
-// Fails where Module.__init__ has not run.
+// Fails before Module.__init__ has run.
 int ext_module_ready(PyObject *self, const char *what);
-// The type of a value as PyTorch's messages name it: 'torch.FloatTensor', 'int'.
-void ext_type_text(PyObject *value, char *text, size_t room);
-// A value of an attribute as a Python object, and back (0 where it cannot be one, -1 with an
+// Type of a value in PyTorch's messages: 'torch.FloatTensor', 'int'.
+void ext_type_text(PyObject *value, char *text, size_t capacity);
+// Converts an attribute value to a Python object, and back (0 if not convertible, -1 with an
 // exception).
 PyObject *ext_from_value(px_value value);
-int ext_to_value(PyObject *object, uint8_t kind, px_value *out, ext_ints *room);
+int ext_to_value(PyObject *object, uint8_t kind, px_value *out, ext_ints *ints);
 
-// All tensors of a sequence, one after another, as one vector.
+// Concatenates all tensors of a sequence, flattened, into a vector.
 PyObject *ext_vector_of(PyObject *parameters);
 
-// The inputs of a layer from the arguments that were bound to them (NULL, or None of what may be
-// absent: no tensor), borrowed; how many tensors they are, or -1 with an exception. And results as
-// Python has them; references are taken.
-enum { EXT_PORTS = 8 };  // tensors in, and out
+// Unwraps bound arguments into layer inputs, borrowed. NULL, or None for an optional input, means
+// no tensor. Returns the number of tensors, or -1 with an exception. ext_wrap_results wraps results
+// and takes their references.
+enum { EXT_PORTS = 8 };  // limit of input and of result tensors
 const char *ext_port_name(const px_module_kind *kind, int i);
-int ext_take_inputs(px_tensor **out, const px_module_kind *kind, PyObject *const *given);
-PyObject *ext_give_results(const px_module_kind *kind, px_tensor **take);
-// The other way: arguments for a call of Python from a call in C (how many were made; the last is
-// NULL with an exception if one failed), and the tensors of what it gave, new references.
-int ext_give_inputs(PyObject **out, const px_module_kind *kind, px_tensor *const *inputs,
+int ext_unwrap_inputs(px_tensor **out, const px_module_kind *kind, PyObject *const *given);
+PyObject *ext_wrap_results(const px_module_kind *kind, px_tensor **take);
+// The opposite direction: wraps inputs of a C call as Python arguments (returns how many; the last
+// is NULL with an exception on failure), and unwraps the results as new references.
+int ext_wrap_inputs(PyObject **out, const px_module_kind *kind, px_tensor *const *inputs,
                     int count);
-int ext_take_results(px_tensor **out, const px_module_kind *kind, PyObject *value);
-// Gives what a layer's forward comes to with functions that a program has put into
-// torch.nn.functional: 1; or 0 where the layer uses none of those; -1 with an exception.
-int ext_module_by_functions(PyObject **out, PyObject *self, const px_module_kind *kind,
-                            PyObject *const *inputs);
-// Whether one of the arguments, or a tuple's item, or a mode takes calls over.
-bool ext_module_is_taken(PyObject *const *given, int count);
-// Whether a call is as most are: no mode, no function replaced, and all inputs are there and are
-// plain tensors, which it gives. Then there is nothing else to look at.
-bool ext_module_is_usual(px_tensor **out, const px_module_kind *kind, PyObject *const *given);
-// What a call takes, by name: `given` gets what it was given, NULL for what it was not. TypeError
-// in Python's words where they do not fit.
-typedef struct ext_takes {
+int ext_unwrap_results(px_tensor **out, const px_module_kind *kind, PyObject *value);
+// Computes a layer's forward with functions replaced in torch.nn.functional by user code. 1: *out
+// is the result; 0: the layer uses no replaced function; -1: exception.
+int ext_module_via_functional(PyObject **out, PyObject *self, const px_module_kind *kind,
+                              PyObject *const *inputs);
+// True if a mode is active, or an argument (or an item of a tuple) overrides calls.
+bool ext_module_is_overridden(PyObject *const *given, int count);
+// Fast-path test: no mode, no replaced function, and all inputs are plain tensors, which it
+// unwraps. No further checks are needed then.
+bool ext_module_is_fast_path(px_tensor **out, const px_module_kind *kind, PyObject *const *given);
+// Named parameters of a call. ext_bind_names sets `given`, NULL for missing arguments. A mismatch
+// raises TypeError with Python's message.
+typedef struct ext_call_spec {
   const char *owner, *method;
   int count;
   const char *names[16];
   bool optional[16];
-} ext_takes;
-int ext_bind_names(const ext_takes *takes, PyObject *const *args, Py_ssize_t nargs,
+} ext_call_spec;
+int ext_bind_names(const ext_call_spec *spec, PyObject *const *args, Py_ssize_t nargs,
                    PyObject *kwnames, PyObject **given);
-// The i-th method of the kind's table, the first of which is forward; the functions that a type has
-// for the others; and what C calls for any method.
+// Calls the i-th method of the kind's table; the first is forward. ext_module_methods are the
+// functions of types for the others. ext_module_invoke is called from C for any method.
 PyObject *ext_module_method(PyObject *self, int which, PyObject *const *args, Py_ssize_t nargs,
                             PyObject *kwnames);
 extern const _PyCFunctionFastWithKeywords ext_module_methods[];
@@ -199,26 +201,25 @@ px_status ext_module_invoke(px_tensor **results, int result_count, px_module *se
 // The layer's own forward, without hooks.
 PyObject *ext_module_forward(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
                              PyObject *kwnames);
-// Python objects for a px_module that was copied from `model`'s: the same types, with attributes
-// copied by `copy_dict`.
+// Wraps a copied px_module like `model`: same types, attribute dicts copied by `copy_dict`.
 PyObject *ext_module_mirror(PyObject *model, px_module *copied,
                             PyObject *(*copy_dict)(PyObject *dict, PyObject *memo), PyObject *memo);
 PyObject *ext_module_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames);
 PyObject *ext_module_tp_call(PyObject *self, PyObject *args, PyObject *kwargs);
-// The hooks of Python and the forward that Python's lookup finds, without the hooks of C.
+// Calls the forward found by Python attribute lookup, with Python hooks but without C hooks.
 PyObject *ext_module_run(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
                          PyObject *kwnames);
 bool ext_is_sequential(const px_module_kind *kind);
-// A forward with the hooks of Python around it.
+// A forward to be run between Python hooks.
 typedef PyObject *ext_module_runner(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
                                     PyObject *kwnames);
 PyObject *ext_module_run_hooked(ext_module_runner *forward, PyObject *self, PyObject *const *args,
                                 Py_ssize_t nargs, PyObject *kwnames);
-// Dicts of hooks for the calls of all modules, by their names; NULL before there are any.
-extern PyObject *ext_hooks_of_all;
-// A dict of hooks, which is made when it is first asked for and a plain attribute from then on;
-// NULL, perhaps without an exception, where the name is none.
+// Hook dicts for calls of all modules, by name; NULL until created.
+extern PyObject *ext_global_hooks;
+// Hook dict of a module, created on first access and a plain attribute afterwards. NULL for other
+// names, with or without an exception.
 PyObject *ext_module_hook_dict(PyObject *self, PyObject *name);
 
-// Puts the parts of a module's sharded parameters into a state dict (dtensor.c).
+// Adds the local shards of a module's sharded parameters to a state dict (dtensor.c).
 px_status ext_sharded_state(PyObject *dict, px_module *module, const char *prefix);

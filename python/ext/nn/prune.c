@@ -44,13 +44,13 @@ EXT_OWNS(pruning, EXT_OBJECT(prune_object, dict));
 static PyObject *pruning_call(PyObject *self, PyObject *args, PyObject *kwargs);
 static PyObject *pruning_new(PyTypeObject *type, PyObject *args, PyObject *kwargs);
 EXT_TYPE(pruning, "torch.nn.utils.prune.BasePruningMethod", "nn.utils.prune.BasePruningMethod",
-         prune_object, EXT_OPEN | EXT_CYCLES | EXT_CLASS,
+         prune_object, EXT_BASETYPE | EXT_GC | EXT_SHORT_NAME,
          "BasePruningMethod()\n--\n\n"
          "A hook that multiplies a tensor of a module with a mask: the parameter is `name_orig`, "
          "the mask the buffer\n`name_mask`. A class of one's own says by `compute_mask` what the "
          "mask is, and by PRUNING_TYPE\n(\"unstructured\", \"structured\" or \"global\") what of a "
          "tensor that was pruned before it sees.",
-         EXT_LIFE(pruning), .tp_new = pruning_new, .tp_call = pruning_call,
+         EXT_LIFETIME_SLOTS(pruning), .tp_new = pruning_new, .tp_call = pruning_call,
          .tp_dictoffset = offsetof(prune_object, dict));
 
 static bool is_method(PyObject *object) { return PyObject_TypeCheck(object, &pruning_type); }
@@ -199,9 +199,9 @@ static PySequenceMethods container_sequence;
 static PyMappingMethods container_mapping;
 static int add_method(PyObject *self, PyObject *method);
 EXT_INIT(container, "(*args: BasePruningMethod)") {
-  ext_rest args;
+  ext_varargs args;
   EXT_BIND_OR(-1, args);
-  if (ext_keep(self, "_pruning_methods", PyTuple_New(0)) < 0) return -1;
+  if (ext_setattr_new(self, "_pruning_methods", PyTuple_New(0)) < 0) return -1;
   for (Py_ssize_t i = 0; i < args.count; i++) {
     EXT_OWNED *name = i ? NULL : PyObject_GetAttrString(args.items[0], "_tensor_name");
     if (!i && (!name || PyObject_SetAttrString(self, "_tensor_name", name) < 0)) return -1;
@@ -220,8 +220,8 @@ static PyObject *container_iter(PyObject *self) {
   return methods ? PyObject_GetIter(methods) : NULL;
 }
 EXT_TYPE(container, "torch.nn.utils.prune.PruningContainer", "nn.utils.prune.PruningContainer",
-         prune_object, EXT_OPEN | EXT_CYCLES | EXT_CLASS,
-         "Several methods that prune one tensor, one after another.", EXT_LIFE(container),
+         prune_object, EXT_BASETYPE | EXT_GC | EXT_SHORT_NAME,
+         "Several methods that prune one tensor, one after another.", EXT_LIFETIME_SLOTS(container),
          .tp_base = &pruning_type, .tp_new = pruning_new, .tp_init = container_init,
          .tp_iter = container_iter, .tp_as_sequence = &container_sequence,
          .tp_as_mapping = &container_mapping, .tp_dictoffset = offsetof(prune_object, dict));
@@ -334,7 +334,7 @@ static PyObject *prune(PyObject *method, PyObject *module, PyObject *name, PyObj
 static PyObject *make_method(PyObject *cls, const ext_call *call, Py_ssize_t skip,
                              PyObject **scores) {
   EXT_OWNED *kwargs = ext_kwargs_of(call->args, call->nargs, call->kwnames);
-  EXT_OWNED *args = ext_tuple_of((ext_rest){call->args + skip, call->nargs - skip});
+  EXT_OWNED *args = ext_tuple_of((ext_varargs){call->args + skip, call->nargs - skip});
   if (!kwargs || !args) return NULL;
   *scores = Py_XNewRef(PyDict_GetItemString(kwargs, "importance_scores"));
   if (*scores && PyDict_DelItemString(kwargs, "importance_scores") < 0) return NULL;
@@ -348,7 +348,7 @@ EXT_CLASS_METHOD(pruning, apply,
                  "if it was pruned before,\nby the container of all its methods.") {
   EXT_OWNED *scores = NULL;
   PyObject *module, *name;
-  if (!EXT_PLACES(call->args, call->nargs < 2 ? call->nargs : 2, &module, &name) ||
+  if (!EXT_UNPACK_ARGS(call->args, call->nargs < 2 ? call->nargs : 2, &module, &name) ||
       !PyUnicode_Check(name))
     EXT_FAIL(PyExc_TypeError, "apply() takes a module and the name of a tensor first");
   EXT_OWNED *method = make_method(self, call, 2, &scores);
@@ -412,7 +412,7 @@ static PyObject *mask_of(PyObject *self, PyObject *t, PyObject *default_mask, px
     EXT_OWNED *dim = PyObject_GetAttrString(self, "dim");
     int64_t number;
     if (!dim || ext_to_int(dim, &number) < 0) return NULL;
-    how.dim = ext_narrow(number) < 0 && number >= 0 ? INT16_MAX : (int)number;
+    how.dim = ext_clamp_device_index(number) < 0 && number >= 0 ? INT16_MAX : (int)number;
   }
   if (how.channels && !how.random) {
     EXT_OWNED *n = PyObject_GetAttrString(self, "n");
@@ -427,17 +427,17 @@ static PyObject *mask_of(PyObject *self, PyObject *t, PyObject *default_mask, px
 
 static int keep_amount(PyObject *self, PyObject *amount) {
   px_prune how;
-  return read_amount(amount, &how) < 0 ? -1 : ext_keep(self, "amount", Py_NewRef(amount));
+  return read_amount(amount, &how) < 0 ? -1 : ext_setattr_new(self, "amount", Py_NewRef(amount));
 }
 static int keep_dim(PyObject *self, int64_t dim) {
-  return ext_keep(self, "dim", PyLong_FromLongLong(dim));
+  return ext_setattr_new(self, "dim", PyLong_FromLongLong(dim));
 }
 
 #define METHOD(word, Name, text) \
   EXT_OWNS(word, EXT_OBJECT(prune_object, dict)); \
   EXT_TYPE(word, "torch.nn.utils.prune." #Name, "nn.utils.prune." #Name, prune_object, \
-           EXT_OPEN | EXT_CYCLES | EXT_CLASS, text, EXT_LIFE(word), .tp_base = &pruning_type, \
-           .tp_new = pruning_new, .tp_init = word##_init, \
+           EXT_BASETYPE | EXT_GC | EXT_SHORT_NAME, text, EXT_LIFETIME_SLOTS(word), \
+           .tp_base = &pruning_type, .tp_new = pruning_new, .tp_init = word##_init, \
            .tp_dictoffset = offsetof(prune_object, dict)); \
   EXT_METHOD(word, compute_mask, "(t: Tensor, default_mask: Tensor) -> Tensor", \
              "The mask, without what this method takes from it.")
@@ -484,7 +484,7 @@ EXT_INIT(ln_structured, "(amount: Any, n: Any, dim: int = -1)") {
   int64_t dim;
   EXT_BIND_OR(-1, amount, n, dim);
   if (keep_amount(self, amount) < 0 || keep_dim(self, dim) < 0) return -1;
-  return ext_keep(self, "n", Py_NewRef(n ? n : Py_None));
+  return ext_setattr_new(self, "n", Py_NewRef(n ? n : Py_None));
 }
 METHOD(ln_structured, LnStructured, "Prunes the channels along dim whose n-norm is least.") {
   MASK(.channels = true, .p = 2);
@@ -493,7 +493,7 @@ METHOD(ln_structured, LnStructured, "Prunes the channels along dim whose n-norm 
 EXT_INIT(custom_from_mask, "(mask: Tensor)") {
   PyObject *mask;
   EXT_BIND_OR(-1, mask);
-  return ext_keep(self, "mask", Py_NewRef(mask ? mask : Py_None));
+  return ext_setattr_new(self, "mask", Py_NewRef(mask ? mask : Py_None));
 }
 METHOD(custom_from_mask, CustomFromMask, "Prunes what a mask has 0 for.") {
   EXT_ARGS(PyObject *, t, default_mask);
@@ -547,7 +547,8 @@ EXT_FUNCTION(torch, _rebuild_pruning, "(name: str) -> Any",
 EXT_METHOD0(pruning, __reduce__, "tuple", "The parts that a pickle or a copy of it is made of.") {
   const char *dot = strrchr(Py_TYPE(self)->tp_name, '.');
   bool ours = !(Py_TYPE(self)->tp_flags & Py_TPFLAGS_HEAPTYPE) && dot;
-  EXT_OWNED *maker = ours ? ext_from_module("_rebuild_pruning") : ext_from("copyreg", "__newobj__");
+  EXT_OWNED *maker =
+      ours ? ext_extension_attr("_rebuild_pruning") : ext_import("copyreg", "__newobj__");
   EXT_OWNED *argument = ours ? PyUnicode_FromString(dot + 1) : Py_NewRef((PyObject *)Py_TYPE(self));
   EXT_OWNED *state = PyObject_GenericGetDict(self, NULL);
   return maker && argument && state ? Py_BuildValue("O(O)O", maker, argument, state) : NULL;

@@ -12,21 +12,21 @@ static PyObject *dict_of(const px_dict *state) {
   return dict;
 }
 
-// Puts the parameters and buffers themselves where `dict` has what they hold.
+// Replaces detached values in `dict` by the parameters and buffers themselves.
 static px_status put_itself(const char *name, const px_module_entry *entry, px_module *owner,
                             void *dict) {
   EXT_OWNED *key = PyUnicode_FromString(name);
   int known = key ? PyDict_Contains(dict, key) : -1;
   if (known == 0) return PX_OK;
   EXT_OWNED *value = known > 0 ? ext_wrap_borrowed(entry->tensor) : NULL;
-  return value && PyObject_SetItem(dict, key, value) == 0 ? PX_OK : ext_foreign();
+  return value && PyObject_SetItem(dict, key, value) == 0 ? PX_OK : ext_error_from_python();
 }
 
 EXT_METHOD(module, state_dict,
            "(destination: dict | None = None, prefix: str = '', keep_vars: bool = False) -> "
            "dict[str, Tensor]",
-           "Names and values of the parameters and persistent buffers, of the module and all below "
-           "it. The\nvalues share the module's memory; with keep_vars they are the parameters "
+           "Returns a dictionary of the parameters and persistent buffers of the module and its "
+           "descendants.\nValues share the module's memory; with keep_vars they are the parameters "
            "themselves.\n\n"
            ">>> list(torch.nn.Linear(2, 3).state_dict())\n"
            "['weight', 'bias']\n") {
@@ -34,7 +34,7 @@ EXT_METHOD(module, state_dict,
   const char *prefix;
   bool keep_vars;
   EXT_BIND(destination, prefix, keep_vars);
-  int own = ext_module_any_hears(self, EXT_HEARS_SAVE | EXT_HEARS_VERSION);
+  int own = ext_module_any_custom(self, EXT_CUSTOM_SAVE | EXT_CUSTOM_VERSION);
   if (own < 0) return NULL;
   if (own || (destination && PyObject_HasAttrString(destination, "_metadata"))) {
     EXT_OWNED *how = Py_BuildValue("(OsO)", destination ? destination : Py_None, prefix,
@@ -63,9 +63,9 @@ EXT_METHOD(module, state_dict,
   return none ? Py_NewRef(destination) : NULL;
 }
 
-// Of a value that is no tensor only the name counts, which must be none of the module's.
-static int no_tensor(PyObject *self, px_dict *state, const px_dict *own, const char *name,
-                     PyObject *value) {
+// A non-tensor value is an unexpected key, and an error if the module has a tensor of its name.
+static int check_non_tensor(PyObject *self, px_dict *state, const px_dict *own, const char *name,
+                            PyObject *value) {
   PX_SCOPED(px_tensor) place = NULL;
   int64_t zero = 0;
   if (px_dict_get(own, name))
@@ -83,24 +83,25 @@ static int dict_from(PyObject *self, px_dict *state, const px_dict *own, PyObjec
   for (Py_ssize_t i = 0; items && i < PyList_GET_SIZE(items); i++) {
     PyObject *pair = PyList_GET_ITEM(items, i), *value = PyTuple_GET_ITEM(pair, 1);
     const char *name = PyUnicode_AsUTF8(PyTuple_GET_ITEM(pair, 0));
-    if (!name || (!ext_is_tensor(value) && no_tensor(self, state, own, name, value) < 0)) return -1;
+    if (!name || (!ext_is_tensor(value) && check_non_tensor(self, state, own, name, value) < 0))
+      return -1;
     EXT_OWNED *shape =
         ext_is_tensor(value) ? PyObject_GetAttrString(value, "shape") : Py_NewRef(value);
-    if (!shape) return -1;  // an uninitialised parameter has none
+    if (!shape) return -1;  // an uninitialized parameter
     if (ext_is_tensor(value)) EXT_TRY_INT(px_dict_set(state, name, ext_tensor(value)));
   }
   return items ? 0 : -1;
 }
 
-// load_state_dict(assign=True): the values, which were seen to fit, become the module's own memory.
-static px_status take_memory(const char *name, const px_module_entry *entry, px_module *owner,
-                             void *state) {
+// load_state_dict(assign=True): the checked values become the module's memory.
+static px_status assign_memory(const char *name, const px_module_entry *entry, px_module *owner,
+                               void *state) {
   const px_tensor *value = px_dict_get(state, name);
   return value ? px_tensor_set_data(entry->tensor, value) : PX_OK;
 }
 
-// What is copied into a tensor without memory is lost.
-static px_status copied(const px_tensor *own, const px_tensor *value, const char *name) {
+// Warns that a copy into a meta tensor is a no-op.
+static px_status warn_if_lost(const px_tensor *own, const px_tensor *value, const char *name) {
   bool lost = px_tensor_device(own).type == PX_META && px_tensor_device(value).type != PX_META;
   if (!lost) return PX_OK;
   return px_warn(PX_WARN_USER,
@@ -113,18 +114,18 @@ static px_status copied(const px_tensor *own, const px_tensor *value, const char
 static px_status warn_of_loss(const char *name, const px_module_entry *entry, px_module *owner,
                               void *state) {
   const px_tensor *value = px_dict_get(state, name);
-  return value ? copied(entry->tensor, value, name) : PX_OK;
+  return value ? warn_if_lost(entry->tensor, value, name) : PX_OK;
 }
 EXT_FUNCTION(torch, _warn_of_loss, "(own: Tensor, value: Tensor, name: str) -> None",
-             "Warns where a state dict's value was copied into a tensor on meta.") {
+             "Warns about copying a value of a state dict into a meta tensor.") {
   px_tensor *own, *value;
   const char *name;
   EXT_BIND(own, value, name);
-  return ext_none(copied(own, value, name));
+  return ext_none(warn_if_lost(own, value, name));
 }
 
-// Names that are in `a` and not in `b`.
-static PyObject *names_beyond(const px_dict *a, const px_dict *b) {
+// Names in `a` that are missing in `b`.
+static PyObject *missing_names(const px_dict *a, const px_dict *b) {
   PyObject *list = PyList_New(0);
   for (int64_t i = 0; list && i < px_dict_size(a); i++) {
     if (px_dict_get(b, px_dict_name(a, i))) continue;
@@ -134,7 +135,7 @@ static PyObject *names_beyond(const px_dict *a, const px_dict *b) {
   return list;
 }
 
-// Whether a state may be from before norms counted batches: then they are asked for its version.
+// True if a state may predate num_batches_tracked: its version must then be checked.
 static int lacks_counts(const px_dict *own, const px_dict *state) {
   static const char name[] = "num_batches_tracked";
   for (int64_t i = 0; i < px_dict_size(own); i++) {
@@ -173,7 +174,7 @@ static int name_keys(PyObject *root) {
 }
 EXT_START(EXT_LAYERS, name_keys);
 
-// Where classes have methods of their own for it, or hooks.
+// Slow path: for classes with overridden methods or hooks.
 static PyObject *load_by_methods(PyObject *self, PyObject *state, bool strict, bool assign) {
   PyObject *keys = PyStructSequence_New(&keys_type);
   if (!keys) return NULL;
@@ -185,15 +186,16 @@ static PyObject *load_by_methods(PyObject *self, PyObject *state, bool strict, b
   return keys;
 }
 
-EXT_METHOD(module, load_state_dict,
-           "(state_dict: Mapping[str, Tensor], strict: bool = True, assign: bool = False) -> "
-           "tuple[list[str], list[str]]",
-           "Copies values in by their names; with assign the module takes over their memory.\n\n"
-           "Returns:\n"
-           "    missing_keys and unexpected_keys, which strict takes for mistakes\n\n"
-           "Raises:\n"
-           "    RuntimeError that lists all that is missing, unexpected or of another size; then "
-           "nothing is\n    changed") {
+EXT_METHOD(
+    module, load_state_dict,
+    "(state_dict: Mapping[str, Tensor], strict: bool = True, assign: bool = False) -> "
+    "tuple[list[str], list[str]]",
+    "Copies parameters and buffers from state_dict; with assign the module takes its tensors.\n\n"
+    "Returns:\n"
+    "    missing_keys and unexpected_keys; errors if strict\n\n"
+    "Raises:\n"
+    "    RuntimeError listing all missing and unexpected keys and size mismatches; nothing is\n"
+    "    changed then") {
   PyObject *state_dict;
   bool strict, assign;
   EXT_BIND(state_dict, strict, assign);
@@ -203,7 +205,7 @@ EXT_METHOD(module, load_state_dict,
     EXT_FAIL(PyExc_TypeError, "Expected state_dict to be dict-like, got %R.",
              (PyObject *)Py_TYPE(state_dict));
   if (keys_ready() < 0) return NULL;
-  int heard = ext_module_any_hears(self, EXT_HEARS_LOAD | EXT_HEARS_VERSION);
+  int heard = ext_module_any_custom(self, EXT_CUSTOM_LOAD | EXT_CUSTOM_VERSION);
   if (heard) return heard < 0 ? NULL : load_by_methods(self, state_dict, strict, assign);
   EXT_OWNED *given = PyDict_New();
   EXT_TRY(px_dict_new(&state));
@@ -215,10 +217,10 @@ EXT_METHOD(module, load_state_dict,
   if (old) return old < 0 ? NULL : load_by_methods(self, state_dict, strict, assign);
   EXT_WAIT(px_module_load_state_dict(ext_module(self), state, strict));
   EXT_TRY(px_module_walk(ext_module(self), PX_ENTRY_PARAMETER | PX_ENTRY_BUFFER, "", true, true,
-                         assign ? take_memory : warn_of_loss, state));
+                         assign ? assign_memory : warn_of_loss, state));
   PyObject *keys = PyStructSequence_New(&keys_type);
   if (!keys) return NULL;
-  PyObject *missing = names_beyond(own, state), *unexpected = names_beyond(state, own);
+  PyObject *missing = missing_names(own, state), *unexpected = missing_names(state, own);
   PyStructSequence_SET_ITEM(keys, 0, missing);
   PyStructSequence_SET_ITEM(keys, 1, unexpected);
   if (!missing || !unexpected) Py_CLEAR(keys);
@@ -226,7 +228,7 @@ EXT_METHOD(module, load_state_dict,
 }
 
 EXT_METHOD(module, _save_to_state_dict, "(destination: dict, prefix: str, keep_vars: bool) -> None",
-           "Puts what the module itself has into a state dict; classes override it.") {
+           "Saves the module's own state to destination. May be overridden.") {
   EXT_ARGS(PyObject *, destination, prefix, keep_vars);
   EXT_OWNED *how = PyTuple_Pack(3, destination, prefix, keep_vars);
   return how ? ext_module_python("save_own", self, how) : NULL;
@@ -234,7 +236,7 @@ EXT_METHOD(module, _save_to_state_dict, "(destination: dict, prefix: str, keep_v
 EXT_METHOD(module, _load_from_state_dict,
            "(state_dict: dict, prefix: str, local_metadata: dict, strict: bool, missing_keys: "
            "list[str], unexpected_keys: list[str], error_msgs: list[str]) -> None",
-           "Takes what the module itself has from a state dict; classes override it.") {
+           "Loads the module's own state from state_dict. May be overridden.") {
   EXT_ARGS(PyObject *, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys,
            error_msgs);
   EXT_OWNED *how = PyTuple_Pack(7, state_dict, prefix, local_metadata, strict, missing_keys,
@@ -242,31 +244,31 @@ EXT_METHOD(module, _load_from_state_dict,
   return how ? ext_module_python("load_own", self, how) : NULL;
 }
 
-#define NOT_CALLED(name, signature) \
-  EXT_METHOD(module, name, signature, "What a class keeps in its state_dict beside tensors.") { \
+#define EXTRA_STATE(name, signature) \
+  EXT_METHOD(module, name, signature, \
+             "Extra state of a class in its state_dict. To be overridden.") { \
     EXT_FAIL(PyExc_RuntimeError, \
              "Reached a code path in Module." #name "() that should never be called."); \
   }
-NOT_CALLED(get_extra_state, "() -> Any")
-NOT_CALLED(set_extra_state, "(state: Any) -> None")
+EXTRA_STATE(get_extra_state, "() -> Any")
+EXTRA_STATE(set_extra_state, "(state: Any) -> None")
 
 // ---- copies
 
-// Objects for a px_module that was copied from `model`'s: same types, attributes copied by
-// `copy_dict`.
-PyObject *ext_module_mirror(PyObject *model, px_module *copied,
+// Wraps a px_module copied from `model`'s: same types, attributes copied by `copy_dict`.
+PyObject *ext_module_mirror(PyObject *model, px_module *warn_if_lost,
                             PyObject *(*copy_dict)(PyObject *dict, PyObject *memo),
                             PyObject *memo) {
-  PyObject *self = ext_module_over(Py_TYPE(model), px_retain(copied));
+  PyObject *self = ext_module_from_core(Py_TYPE(model), px_retain(warn_if_lost));
   ext_module_object *from = (ext_module_object *)model, *to = (ext_module_object *)self;
   if (!self) return NULL;
-  to->lacks = from->lacks;
+  to->may_lack_tensors = from->may_lack_tensors;
   if (from->dict && !(to->dict = copy_dict(from->dict, memo))) return Py_DECREF(self), NULL;
   PyObject *name, *child;
   Py_ssize_t at = 0;
   while (PyDict_Next(from->children, &at, &name, &child)) {
     px_module_entry entry;
-    bool found = px_module_entry_find(copied, PyUnicode_AsUTF8(name), &entry) && entry.module;
+    bool found = px_module_entry_find(warn_if_lost, PyUnicode_AsUTF8(name), &entry) && entry.module;
     EXT_OWNED *made =
         found ? ext_module_mirror(child, entry.module, copy_dict, memo) : Py_NewRef(Py_None);
     if (!made || PyDict_SetItem(to->children, name, made) < 0) return Py_DECREF(self), NULL;
@@ -274,40 +276,42 @@ PyObject *ext_module_mirror(PyObject *model, px_module *copied,
   return self;
 }
 
-// A new object of the library's type of that name, which __setstate__ fills.
+// A new object of a library type, to be filled by __setstate__.
 EXT_FUNCTION(torch, _rebuild_module, "(name: str) -> Module",
-             "An empty module of a library type, for pickles.") {
+             "Creates an empty module of a library type, for pickles.") {
   EXT_ARGS(const char *, name);
   EXT_OWNED *none = PyTuple_New(0);
   PyTypeObject *type = none ? ext_module_type(name) : NULL;
   return type ? type->tp_new(type, none, NULL) : NULL;
 }
 
-// What makes an object of self's type, and its argument: types of the library go by name, for
-// "torch.nn" may be no module that can be imported.
+// Function and argument that create an object of self's type. Library types are pickled by name:
+// "torch.nn" may not be importable.
 static PyObject *maker_of(PyObject *self, PyObject **argument) {
   const char *name = Py_TYPE(self)->tp_name, *dot = strrchr(name, '.');
   if (dot) name = dot + 1;
   bool ours = Py_TYPE(self) == ext_module_type(name);
   *argument = ours ? PyUnicode_FromString(name) : Py_NewRef(Py_TYPE(self));
-  return ours ? ext_from_module("_rebuild_module") : ext_from("copyreg", "__newobj__");
+  return ours ? ext_extension_attr("_rebuild_module") : ext_import("copyreg", "__newobj__");
 }
 
-// What stands in place of the live dicts, which are the module's own.
-EXT_METHOD0(module, __getstate__, "dict[str, Any]", "What a pickle or a copy has of the module.") {
+// Copies of the live dicts, which belong to the module.
+EXT_METHOD0(module, __getstate__, "dict[str, Any]", "Returns the state for pickling and copying.") {
   return ext_module_python("state_of", self, NULL);
 }
-EXT_METHOD(module, __setstate__, "(state: dict) -> None", "Fills an empty module from a pickle.") {
+EXT_METHOD(module, __setstate__, "(state: dict) -> None",
+           "Restores the state of an empty module.") {
   EXT_ARGS(PyObject *, state);
-  if (!state || !PyMapping_Check(state)) EXT_FAIL(PyExc_TypeError, "a module's state is a dict");
+  if (!state || !PyMapping_Check(state))
+    EXT_FAIL(PyExc_TypeError, "the state of a module must be a dict");
   if (!ext_module(self) && ext_module_begin(self) < 0) return NULL;
   EXT_OWNED *dict = PyObject_GetAttrString(self, "__dict__");
   EXT_OWNED *none = dict ? PyObject_CallMethod(dict, "update", "O", state) : NULL;
   return ext_moved(&none);
 }
 
-// Pickled, and copied, as the type and the state; children are pickled by themselves.
-EXT_METHOD0(module, __reduce__, "tuple", "The parts that a pickle or a copy is made of.") {
+// Pickled and copied as type and state; children are pickled separately.
+EXT_METHOD0(module, __reduce__, "tuple", "Returns the parts for pickling and copying.") {
   EXT_OWNED *state = PyObject_CallMethod(self, "__getstate__", NULL);
   PyObject *argument;
   EXT_OWNED *maker = state ? maker_of(self, &argument) : NULL;

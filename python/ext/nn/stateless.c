@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls of a module with other tensors than its own: torch.func.functional_call. They stand in the
-// module's place while it runs; whatever happens, its own come back.
+// torch.func.functional_call: calls a module with replaced tensors. They replace the module's own
+// during the call, which are restored in any case.
 #include "nn/nn.h"
 
-EXT_MODULE(func, "func", "Functions of modules and of functions.");
-EXT_MODULE(nn_stateless, "nn.utils.stateless", "Calls of modules with other tensors.");
+EXT_MODULE(func, "func", "Function transforms and functional calls of modules.");
+EXT_MODULE(nn_stateless, "nn.utils.stateless", "Functional calls of modules.");
 
-// ---- one tensor at its place
+// ---- one tensor
 
-// The module that a path leads to, and the last name.
+// Owner module of a path, and the last name.
 static PyObject *owner_of(PyObject *module, PyObject *path, PyObject **name) {
   EXT_OWNED *parts = PyObject_CallMethod(path, "rpartition", "s", ".");
   if (!parts) return NULL;
@@ -18,7 +18,7 @@ static PyObject *owner_of(PyObject *module, PyObject *path, PyObject **name) {
   return PyObject_CallMethod(module, "get_submodule", "O", head);
 }
 
-// Changes an attribute that is neither a parameter nor a buffer: Ellipsis stands for none.
+// Replaces an attribute that is neither a parameter nor a buffer; Ellipsis means missing.
 static PyObject *exchange_attribute(PyObject *owner, PyObject *name, PyObject *value) {
   EXT_OWNED *before = PyObject_GetAttr(owner, name);
   if (!before) {
@@ -34,7 +34,7 @@ static PyObject *exchange_attribute(PyObject *owner, PyObject *name, PyObject *v
   return failed < 0 ? NULL : ext_moved(&before);
 }
 
-// Puts a tensor at a place of a module and gives what was there.
+// Replaces a tensor of a module and returns the previous one.
 static PyObject *exchange(PyObject *module, PyObject *path, PyObject *value) {
   static const char *const sorts[] = {"_parameters", "_buffers"};
   EXT_OWNED *name = NULL;
@@ -52,10 +52,10 @@ static PyObject *exchange(PyObject *module, PyObject *path, PyObject *value) {
   return exchange_attribute(owner, name, value);
 }
 
-// ---- all of them
+// ---- all tensors
 
-// Puts all of a dict in their places; `before` has what was there, up to a failure too.
-static int put_all(PyObject *module, PyObject *tensors, PyObject *before) {
+// Replaces all tensors of a dict. `before` receives the previous ones, also on failure.
+static int replace_all(PyObject *module, PyObject *tensors, PyObject *before) {
   PyObject *path, *tensor;
   for (Py_ssize_t at = 0; PyDict_Next(tensors, &at, &path, &tensor);) {
     EXT_OWNED *own = exchange(module, path, tensor);
@@ -64,9 +64,9 @@ static int put_all(PyObject *module, PyObject *tensors, PyObject *before) {
   return 0;
 }
 
-// Puts back what was there, the last first. What the module has put in their places meanwhile goes
-// into the dict that the caller gave. Keeps a pending exception.
-static int put_back(PyObject *module, PyObject *before, PyObject *given) {
+// Restores the previous tensors, in reverse order. Tensors assigned by the module in between are
+// stored in the caller's dict. Preserves a pending exception.
+static int restore_all(PyObject *module, PyObject *before, PyObject *given) {
   PyObject *pending = ext_exception_take();
   EXT_OWNED *paths = PyDict_Keys(before);
   int failed = paths ? 0 : -1;
@@ -79,13 +79,13 @@ static int put_back(PyObject *module, PyObject *before, PyObject *given) {
   }
   if (!pending) return failed;
   PyErr_Clear();
-  ext_exception_give(pending);
+  ext_exception_set(pending);
   return -1;
 }
 
 // ---- names
 
-// The names of a module's tensors: a list for each tensor.
+// Maps each tensor of a module to the list of its names.
 static PyObject *names_by_tensor(PyObject *module) {
   static const char *const methods[] = {"named_parameters", "named_buffers"};
   EXT_OWNED *names = PyDict_New();
@@ -108,7 +108,7 @@ static PyObject *names_by_tensor(PyObject *module) {
   return all ? ext_moved(&names) : NULL;
 }
 
-// The one value that a dict has for the names of a tensor, borrowed; NULL: none.
+// The unique value given for the names of a tensor, borrowed; NULL if none.
 static int value_of(PyObject **value, PyObject *names, PyObject *given) {
   *value = NULL;
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(names); i++) {
@@ -126,7 +126,7 @@ static int value_of(PyObject **value, PyObject *names, PyObject *given) {
   return 0;
 }
 
-// Gives a dict's tensors to all names of those that they take the place of.
+// Assigns given tensors to all names of the tensors they replace.
 static int untie(PyObject *tensors, PyObject *names_of, PyObject *given) {
   PyObject *key, *names, *value;
   for (Py_ssize_t at = 0; PyDict_Next(names_of, &at, &key, &names);) {
@@ -137,7 +137,7 @@ static int untie(PyObject *tensors, PyObject *names_of, PyObject *given) {
   return 0;
 }
 
-// "\n\tMissing key(s): 'a', 'b'.", or "" where none are.
+// "\n\tMissing key(s): 'a', 'b'.", or "" if there are none.
 static PyObject *key_text(const char *word, PyObject *some, PyObject *others) {
   EXT_OWNED *set = PyNumber_Subtract(some, others);
   EXT_OWNED *list = set ? PySequence_List(set) : NULL;
@@ -174,7 +174,7 @@ typedef struct stateless_call {
 
 static int check_call(const stateless_call *c) {
   PyObject *path, *tensor;
-  EXT_OWNED *parallel = ext_from("phlox.nn", "DataParallel");
+  EXT_OWNED *parallel = ext_import("phlox.nn", "DataParallel");
   int several = parallel ? PyObject_IsInstance(c->module, parallel) : -1;
   if (several < 0) return -1;
   if (several)
@@ -188,7 +188,7 @@ static int check_call(const stateless_call *c) {
   return 0;
 }
 
-// The tensors for all names of the module.
+// Replacement tensors for all names of the module.
 static PyObject *tensors_for(const stateless_call *c) {
   EXT_OWNED *tensors = PyDict_Copy(c->given);
   if (!tensors || (!c->tie_weights && !c->strict)) return ext_moved(&tensors);
@@ -208,15 +208,15 @@ static PyObject *call_stateless(const stateless_call *c) {
   EXT_OWNED *before = tensors ? PyDict_New() : NULL;
   if (!before) return NULL;
   EXT_OWNED *result = NULL;
-  if (put_all(c->module, tensors, before) == 0) result = ext_apply(c->module, args, c->kwargs);
-  return put_back(c->module, before, c->given) < 0 ? NULL : ext_moved(&result);
+  if (replace_all(c->module, tensors, before) == 0) result = ext_apply(c->module, args, c->kwargs);
+  return restore_all(c->module, before, c->given) < 0 ? NULL : ext_moved(&result);
 }
 
 EXT_FUNCTION(nn_stateless, functional_call,
              "(module: Module, parameters_and_buffers: dict[str, Tensor], args: Any = None, "
              "kwargs: dict[str, Any] | None = None, *, tie_weights: bool = True, strict: bool = "
              "False) -> Any",
-             "The older name of torch.func.functional_call.") {
+             "Deprecated name of torch.func.functional_call.") {
   stateless_call c;
   PyObject *module, *parameters_and_buffers, *args, *kwargs;
   bool tie_weights, strict;
@@ -234,8 +234,8 @@ EXT_FUNCTION(nn_stateless, functional_call,
   return call_stateless(&c);
 }
 
-// The dicts of a sequence as one; a name may be in one of them.
-static PyObject *joined(PyObject *dicts) {
+// Merges a sequence of dicts; a name may occur only once.
+static PyObject *merge_dicts(PyObject *dicts) {
   if (!PyList_Check(dicts) && !PyTuple_Check(dicts))
     EXT_FAIL(PyExc_ValueError,
              "Expected parameter_and_buffer_dicts to be a dict, or a list/tuple of dicts, but got "
@@ -267,15 +267,16 @@ EXT_FUNCTION(
     "(module: Module, parameter_and_buffer_dicts: dict[str, Tensor] | Sequence[dict[str, Tensor]], "
     "args: Any = None, kwargs: dict[str, Any] | None = None, *, tie_weights: bool = True, strict: "
     "bool = False) -> Any",
-    "Calls a module with other tensors in the places of its parameters and buffers, by their "
-    "names.\n\n"
+    "Performs a functional call on the module by replacing its parameters and buffers with the "
+    "provided ones.\n\n"
     "Args:\n"
-    "    parameter_and_buffer_dicts: a dict of them, or several. What the module puts in their "
-    "places\n"
-    "        meanwhile goes into a single dict\n"
-    "    args (Any): a tuple of arguments, or one\n"
+    "    parameter_and_buffer_dicts: a dict of tensors by name, or several. Tensors assigned by "
+    "the "
+    "module\n"
+    "        during the call are stored in a single dict\n"
+    "    args (Any): a tuple of arguments, or a single one\n"
     "    tie_weights (bool): whether a tensor with several names is replaced at all of them\n"
-    "    strict (bool): RuntimeError unless all are given\n\n"
+    "    strict (bool): RuntimeError unless all tensors are provided\n\n"
     ">>> layer = torch.nn.Linear(2, 1)\n"
     ">>> given = {\"weight\": torch.ones(1, 2), \"bias\": torch.zeros(1)}\n"
     ">>> torch.func.functional_call(layer, given, torch.ones(1, 2))\n"
@@ -285,7 +286,7 @@ EXT_FUNCTION(
   EXT_BIND(module, parameter_and_buffer_dicts, args, kwargs, tie_weights, strict);
   EXT_OWNED *given = PyDict_Check(parameter_and_buffer_dicts)
                          ? Py_NewRef(parameter_and_buffer_dicts)
-                         : joined(parameter_and_buffer_dicts);
+                         : merge_dicts(parameter_and_buffer_dicts);
   if (!given) return NULL;
   return call_stateless(&(stateless_call){module, given, args, kwargs, tie_weights, strict});
 }

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// torch.nn.utils: all parameters as one vector, modules that do what two do, and modules without
-// initial numbers.
+// torch.nn.utils: parameters as one vector, fusion of normalizations, and modules without
+// initialization.
 #include "phlox/ops/index.h"
 #include "phlox/ops/view.h"
 
 #include "nn/nn.h"
 
-// ---- one vector
+// ---- parameters as a vector
 
-// Adds a tensor to a list of Python's.
+// Appends a tensor to a Python list.
 static int add(PyObject *list, px_tensor *tensor_take) {
   EXT_OWNED *object = ext_wrap(tensor_take);
   return object ? PyList_Append(list, object) : -1;
@@ -18,7 +18,7 @@ PyObject *ext_vector_of(PyObject *parameters) {
   EXT_TENSORS given = {NULL};
   EXT_TENSORS flat = {NULL};
   px_tensor *vector = NULL;
-  PyObject *items = ext_items(parameters, "parameters is no sequence");
+  PyObject *items = ext_items(parameters, "parameters must be a sequence");
   if (ext_take_tensors(&given, items, "parameters_to_vector", "parameters") < 0) return NULL;
   PyObject *rows = PyList_New(0);
   for (Py_ssize_t i = 0; rows && i < given.count; i++) {
@@ -31,34 +31,35 @@ PyObject *ext_vector_of(PyObject *parameters) {
 }
 
 EXT_FUNCTION(nn_utils, parameters_to_vector, "(parameters: Iterable[Tensor]) -> Tensor",
-             "All parameters, one after another, as one vector.\n\n"
+             "Flattens an iterable of parameters into a single vector.\n\n"
              ">>> torch.nn.utils.parameters_to_vector([torch.ones(1, 2), torch.zeros(1)])\n"
              "tensor([1., 1., 0.])\n") {
   EXT_ARGS(PyObject *, parameters);
   return ext_vector_of(parameters);
 }
 
-// The part of a vector from a place on that has a parameter's form.
-static px_status cut(px_tensor **out, const px_tensor *vector, int64_t at, const px_tensor *like) {
+// View of a vector from position `at`, in the shape of a parameter.
+static px_status slice_like(px_tensor **out, const px_tensor *vector, int64_t at,
+                            const px_tensor *like) {
   PX_SCOPED(px_tensor) part = NULL;
   PX_TRY(px_narrow(&part, vector, 0, at, px_tensor_numel(like)));
   return px_view(out, part, px_tensor_sizes(like), px_tensor_ndim(like));
 }
 
 EXT_FUNCTION(nn_utils, vector_to_parameters, "(vec: Tensor, parameters: Iterable[Tensor]) -> None",
-             "Gives each parameter its numbers of a vector, in their order, as views of it.") {
+             "Copies slices of a vector into an iterable of parameters, as views of it.") {
   EXT_ARGS(PyObject *, vec, parameters);
   EXT_TENSORS given = {NULL};
   EXT_TENSORS parts = {NULL};
   if (!ext_is_tensor(vec))
     EXT_FAIL(PyExc_TypeError, "expected torch.Tensor, but got: %s", ext_type_name(vec));
-  PyObject *items = ext_items(parameters, "parameters is no sequence");
+  PyObject *items = ext_items(parameters, "parameters must be a sequence");
   if (ext_take_tensors(&given, items, "vector_to_parameters", "parameters") < 0) return NULL;
-  PyObject *list = PyList_New(0);  // all of them, before a parameter is changed
+  PyObject *list = PyList_New(0);  // all slices, before any parameter changes
   int64_t at = 0;
   for (Py_ssize_t i = 0; list && i < given.count; at += px_tensor_numel(given.items[i++])) {
     px_tensor *part = NULL;
-    if (cut(&part, ext_tensor(vec), at, given.items[i]) != PX_OK) ext_raise();
+    if (slice_like(&part, ext_tensor(vec), at, given.items[i]) != PX_OK) ext_raise();
     if (!part || add(list, part) < 0) Py_CLEAR(list);
   }
   if (ext_take_tensors(&parts, list, "vector_to_parameters", "vec") < 0) return NULL;
@@ -67,7 +68,7 @@ EXT_FUNCTION(nn_utils, vector_to_parameters, "(vec: Tensor, parameters: Iterable
   Py_RETURN_NONE;
 }
 
-// ---- a norm within the layer before it
+// ---- fusion of a normalization with the preceding layer
 
 static PyObject *as_parameter(px_tensor *tensor_take, bool learned) {
   if (tensor_take && px_tensor_set_requires_grad(tensor_take, learned) != PX_OK) {
@@ -90,7 +91,8 @@ EXT_FUNCTION(nn_utils, fuse_conv_bn_weights,
              "(conv_w: Tensor, conv_b: Tensor | None, bn_rm: Tensor, bn_rv: Tensor, bn_eps: float, "
              "bn_w: Tensor | None, bn_b: Tensor | None, transpose: bool = False) -> "
              "tuple[Parameter, Parameter]",
-             "The weight and bias of a convolution that normalises as well.") {
+             "Fuses convolutional module parameters and BatchNorm parameters into new convolution "
+             "parameters.") {
   px_tensor *conv_w, *conv_b, *bn_rm, *bn_rv, *bn_w, *bn_b;
   double bn_eps;
   bool transpose;
@@ -98,17 +100,18 @@ EXT_FUNCTION(nn_utils, fuse_conv_bn_weights,
   return fuse(conv_w, conv_b, &(px_channel_norm){bn_rm, bn_rv, bn_w, bn_b, bn_eps}, transpose);
 }
 
-EXT_FUNCTION(nn_utils, fuse_linear_bn_weights,
-             "(linear_w: Tensor, linear_b: Tensor | None, bn_rm: Tensor, bn_rv: Tensor, bn_eps: "
-             "float, bn_w: Tensor | None, bn_b: Tensor | None) -> tuple[Parameter, Parameter]",
-             "The weight and bias of a linear layer that normalises as well.") {
+EXT_FUNCTION(
+    nn_utils, fuse_linear_bn_weights,
+    "(linear_w: Tensor, linear_b: Tensor | None, bn_rm: Tensor, bn_rv: Tensor, bn_eps: "
+    "float, bn_w: Tensor | None, bn_b: Tensor | None) -> tuple[Parameter, Parameter]",
+    "Fuses linear module parameters and BatchNorm parameters into new linear parameters.") {
   px_tensor *linear_w, *linear_b, *bn_rm, *bn_rv, *bn_w, *bn_b;
   double bn_eps;
   EXT_BIND(linear_w, linear_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b);
   return fuse(linear_w, linear_b, &(px_channel_norm){bn_rm, bn_rv, bn_w, bn_b, bn_eps}, false);
 }
 
-// An attribute of a module that is a tensor or None (*out = NULL); the object is borrowed from it.
+// Tensor attribute of a module, borrowed from it; *out = NULL for None.
 static int tensor_of(px_tensor **out, PyObject *module, const char *name) {
   EXT_OWNED *value = PyObject_GetAttrString(module, name);
   if (!value) return -1;
@@ -134,7 +137,7 @@ static int is_training(PyObject *module) {
   return training ? PyObject_IsTrue(training) : -1;
 }
 
-// A copy of a layer with the weights that fit it and a norm behind it.
+// Copies a layer with weights fused with the following normalization.
 static PyObject *fused_copy(PyObject *layer, PyObject *bn, bool transposed) {
   px_channel_norm norm;
   px_tensor *weight = NULL, *bias = NULL;
@@ -143,7 +146,7 @@ static PyObject *fused_copy(PyObject *layer, PyObject *bn, bool transposed) {
   if (one || other) EXT_FAIL(PyExc_AssertionError, "Fusion only for eval!");
   if (norm_of(&norm, bn) < 0 || tensor_of(&weight, layer, "weight") < 0) return NULL;
   if (tensor_of(&bias, layer, "bias") < 0) return NULL;
-  if (!weight) EXT_FAIL(PyExc_TypeError, "a layer to fuse has a weight");
+  if (!weight) EXT_FAIL(PyExc_TypeError, "the layer to fuse must have a weight");
   EXT_OWNED *made = fuse(weight, bias, &norm, transposed);
   EXT_OWNED *copy = made ? ext_call_from("copy", "deepcopy", "(O)", layer) : NULL;
   if (!copy || PyObject_SetAttrString(copy, "weight", PyTuple_GET_ITEM(made, 0)) < 0) return NULL;
@@ -152,25 +155,26 @@ static PyObject *fused_copy(PyObject *layer, PyObject *bn, bool transposed) {
 }
 
 EXT_FUNCTION(nn_utils, fuse_conv_bn_eval, "(conv: Any, bn: Any, transpose: bool = False) -> Any",
-             "A copy of a convolution that does what it and a batch normalisation behind it do, "
-             "both in evaluation\nmode. `transpose` says that it is a transposed one.") {
+             "Fuses a convolution and a BatchNorm into a new convolution, both in evaluation mode. "
+             "`transpose`\nmeans a transposed convolution.") {
   PyObject *conv, *bn;
   bool transpose;
   EXT_BIND(conv, bn, transpose);
   return fused_copy(conv, bn, transpose);
 }
 
-static int whole(int64_t *out, PyObject *module, const char *name) {
+static int int_attribute(int64_t *out, PyObject *module, const char *name) {
   EXT_OWNED *value = PyObject_GetAttrString(module, name);
   return value ? ext_to_int(value, out) : -1;
 }
 
 EXT_FUNCTION(nn_utils, fuse_linear_bn_eval, "(linear: Any, bn: Any) -> Any",
-             "A copy of a linear layer that does what it and a batch normalisation behind it do, "
-             "both in evaluation\nmode.") {
+             "Fuses a linear layer and a BatchNorm into a new linear layer, both in evaluation "
+             "mode.") {
   EXT_ARGS(PyObject *, linear, bn);
   int64_t out, features;
-  if (whole(&out, linear, "out_features") < 0 || whole(&features, bn, "num_features") < 0)
+  if (int_attribute(&out, linear, "out_features") < 0 ||
+      int_attribute(&features, bn, "num_features") < 0)
     return NULL;
   if (features != out && features != 1)
     EXT_FAIL(PyExc_AssertionError,
@@ -180,10 +184,10 @@ EXT_FUNCTION(nn_utils, fuse_linear_bn_eval, "(linear: Any, bn: Any) -> Any",
   return fused_copy(linear, bn, false);
 }
 
-// ---- no initial numbers
+// ---- modules without initialization
 
-// Whether a class can be told a device.
-static int takes_device(PyObject *cls) {
+// True if the constructor of a class has a device parameter.
+static int has_device_parameter(PyObject *cls) {
   EXT_OWNED *signature = ext_call_from("inspect", "signature", "(O)", cls);
   EXT_OWNED *known = signature ? PyObject_GetAttrString(signature, "parameters") : NULL;
   EXT_OWNED *device = PyUnicode_FromString("device");
@@ -191,18 +195,18 @@ static int takes_device(PyObject *cls) {
 }
 
 EXT_FUNCTION(nn_utils, skip_init, "(module_cls: type, *args: Any, **kwargs: Any) -> Any",
-             "A module whose parameters and buffers have whatever numbers are in their memory.\n\n"
+             "Instantiates a module without initializing parameters and buffers.\n\n"
              ">>> torch.nn.utils.skip_init(torch.nn.Linear, 5, 1, dtype=torch.float64).weight"
              ".dtype\ntorch.float64\n") {
   PyObject *cls = call->nargs ? *call->args : NULL;
   if (!cls || !PyType_Check(cls) || !PyType_IsSubtype((PyTypeObject *)cls, &ext_ModuleType))
     EXT_FAIL(PyExc_RuntimeError, "Expected a Module; got %S", cls ? cls : Py_None);
-  int takes = takes_device(cls);
+  int takes = has_device_parameter(cls);
   if (takes < 0) return NULL;
   if (!takes)
     EXT_FAIL(PyExc_RuntimeError, "Module must support a 'device' arg to skip initialization");
   EXT_OWNED *kwargs = ext_kwargs_of(call->args, call->nargs, call->kwnames);
-  EXT_OWNED *args = ext_tuple_of((ext_rest){call->args + 1, call->nargs - 1});
+  EXT_OWNED *args = ext_tuple_of((ext_varargs){call->args + 1, call->nargs - 1});
   EXT_OWNED *place = kwargs ? PyDict_New() : NULL;
   if (!args || !place) return NULL;
   PyObject *device = PyDict_GetItemString(kwargs, "device");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the dicts of a module that programs read and write (_parameters, _buffers, _modules,
-// __dict__) stand on: they are Python (python/phlox/nn/_views.py) and hold nothing themselves; what
-// they show are the entries of the px_module, the children's objects, and the object's own dict.
+// Backs the dicts of a module exposed to user code (_parameters, _buffers, _modules, __dict__).
+// They are Python views (python/phlox/nn/_views.py) without storage: of the entries of the
+// px_module, the children's objects, and the object's own dict.
 #include "nn/nn.h"
 
 static ext_module_object *object_of(PyObject *self) { return (ext_module_object *)self; }
@@ -29,8 +29,8 @@ EXT_FUNCTION(torch, _module_entries, "(module: Module, sort: int) -> dict[str, A
   return ext_moved(&dict);
 }
 
-EXT_FUNCTION(torch, _module_passing, "(module: Module) -> set[str]",
-             "The names of the buffers that do not persist.") {
+EXT_FUNCTION(torch, _module_non_persistent, "(module: Module) -> set[str]",
+             "Returns the names of non-persistent buffers.") {
   EXT_ARGS(PyObject *, module);
   if (!sort_of(module, PX_ENTRY_BUFFER)) return NULL;
   EXT_OWNED *names = PySet_New(NULL);
@@ -43,8 +43,8 @@ EXT_FUNCTION(torch, _module_passing, "(module: Module) -> set[str]",
   return ext_moved(&names);
 }
 
-// Fills an entry of a sort from what is to be put there.
-static int take_entry(px_module_entry *entry, PyObject *value) {
+// Fills an entry from a value, according to its sort.
+static int fill_entry(px_module_entry *entry, PyObject *value) {
   if (ext_is_none(value)) return 0;
   if (entry->sort == PX_ENTRY_MODULE) {
     if (!ext_is_module(value) || !ext_module(value))
@@ -66,13 +66,13 @@ EXT_FUNCTION(torch, _module_put,
   PyObject *module, *value;
   int64_t sort;
   const char *name;
-  ext_maybe persistent;
+  ext_optional_bool persistent;
   EXT_BIND(module, sort, name, value, persistent);
   if (!sort_of(module, sort)) return NULL;
   if (!name) EXT_FAIL(PyExc_TypeError, "the name of an entry must be a str, not None");
   px_module_entry known,
       entry = {.name = name, .sort = (px_entry_sort)sort, .persistent = persistent != 0};
-  if (take_entry(&entry, value) < 0) return NULL;
+  if (fill_entry(&entry, value) < 0) return NULL;
   bool found = px_module_entry_find(ext_module(module), name, &known);
   if (found && persistent < 0 && known.sort == entry.sort) entry.persistent = known.persistent;
   PyObject *children = object_of(module)->children;
@@ -82,7 +82,7 @@ EXT_FUNCTION(torch, _module_put,
   } else if (found && known.sort == PX_ENTRY_MODULE) {
     if (PyDict_DelItemString(children, name) < 0) return NULL;
   }
-  return ext_none_unless(ext_module_keep(module) < 0);
+  return ext_none_unless(ext_module_sync_tensors(module) < 0);
 }
 
 EXT_FUNCTION(torch, _module_drop, "(module: Module, sort: int, name: object) -> None", NULL) {
@@ -96,26 +96,26 @@ EXT_FUNCTION(torch, _module_drop, "(module: Module, sort: int, name: object) -> 
       (int)entry.sort != (int)sort)
     return PyErr_SetObject(PyExc_KeyError, name ? name : Py_None), NULL;
   EXT_TRY(px_module_remove(ext_module(module), text));
-  object_of(module)->lacks = true;
+  object_of(module)->may_lack_tensors = true;
   if (sort == PX_ENTRY_MODULE && PyDict_DelItem(object_of(module)->children, name) < 0) return NULL;
-  return ext_none_unless(ext_module_keep(module) < 0);
+  return ext_none_unless(ext_module_sync_tensors(module) < 0);
 }
 
-// ---- the object's own dict, and what of the core stands beside it in __dict__
+// ---- the object's own dict, and attributes of the core shown in __dict__
 
 EXT_FUNCTION(torch, _module_dict, "(module: Module) -> dict[str, Any]",
-             "The dict in which an object keeps what is no entry and no argument of a layer.") {
+             "Returns the dict of attributes that are neither entries nor arguments of a layer.") {
   EXT_ARGS(PyObject *, module);
   if (!ext_is_module(module))
     EXT_FAIL(PyExc_TypeError, "%s is not a Module", ext_type_name(module));
   ext_module_object *object = object_of(module);
   if (!object->dict && !(object->dict = PyDict_New())) return NULL;
-  object->seen = -1;  // it may be written
+  object->seen = -1;  // the caller may modify it
   return Py_NewRef(object->dict);
 }
 
 EXT_FUNCTION(torch, _module_begin, "(module: Module) -> bool",
-             "Gives an object that Module.__init__ has not seen its entries.") {
+             "Creates the entries of an object before Module.__init__ has run.") {
   EXT_ARGS(PyObject *, module);
   if (!ext_is_module(module))
     EXT_FAIL(PyExc_TypeError, "%s is not a Module", ext_type_name(module));
@@ -129,8 +129,9 @@ EXT_FUNCTION(torch, _module_has_begun, "(module: Module) -> bool", NULL) {
   return PyBool_FromLong(ext_is_module(module) && ext_module(module));
 }
 
-EXT_FUNCTION(torch, _module_arguments, "(module: Module) -> dict[str, Any]",
-             "The arguments of a layer's constructor that are its attributes, and what it fixes.") {
+EXT_FUNCTION(
+    torch, _module_arguments, "(module: Module) -> dict[str, Any]",
+    "Returns the constructor arguments that are attributes of a layer, and its fixed attributes.") {
   EXT_ARGS(PyObject *, module);
   EXT_OWNED *dict = PyDict_New();
   if (!dict || !ext_is_module(module) || !ext_module(module)) return ext_moved(&dict);
@@ -148,24 +149,24 @@ EXT_FUNCTION(torch, _module_arguments, "(module: Module) -> dict[str, Any]",
   return ext_moved(&dict);
 }
 
-// ---- the attributes of Module
+// ---- attributes of Module
 
-static PyObject *shown(PyObject *self, const char *word) {
+static PyObject *live_view(PyObject *self, const char *word) {
   EXT_OWNED *name = PyUnicode_FromString(word);
   return name ? ext_module_python("live", self, name) : NULL;
 }
-static int filled(PyObject *self, const char *word, PyObject *value) {
-  if (!value) EXT_FAIL_INT(PyExc_AttributeError, "a module keeps its %s", word);
+static int fill_view(PyObject *self, const char *word, PyObject *value) {
+  if (!value) EXT_FAIL_INT(PyExc_AttributeError, "cannot delete %s of a module", word);
   EXT_OWNED *pair = Py_BuildValue("(sO)", word, value);
   EXT_OWNED *none = pair ? ext_module_python("fill", self, pair) : NULL;
   return none ? 0 : -1;
 }
 
 #define LIVE(name, annotation, doc) \
-  EXT_GETTER_AND_SETTER(module, name, annotation, doc) { return shown(self, #name); } \
-  EXT_SETTER(module, name) { return filled(self, #name, value); }
+  EXT_GETTER_AND_SETTER(module, name, annotation, doc) { return live_view(self, #name); } \
+  EXT_SETTER(module, name) { return fill_view(self, #name, value); }
 LIVE(_parameters, "dict[str, Parameter | None]", "The module's own parameters by name.")
 LIVE(_buffers, "dict[str, Tensor | None]", "The module's own buffers by name.")
 LIVE(_modules, "dict[str, Module | None]", "The children by name.")
-LIVE(_non_persistent_buffers_set, "set[str]", "The names of buffers that state_dict leaves out.")
+LIVE(_non_persistent_buffers_set, "set[str]", "The names of buffers omitted from state_dict.")
 LIVE(__dict__, "dict[str, Any]", "All attributes of the object.")

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions of torch that take any number of tensors, or dimensions in several forms, and call ops
-// whose schemas have lists; and forms in place of ops whose results have a dtype of their own.
+// Functions of torch accepting any number of tensors, or dimensions in several forms, over ops with
+// list parameters. Also in-place forms of ops whose results have a dtype of their own.
 #include "bind/ext.h"
 #include "phlox/ops/linalg.h"
 #include "phlox/register.h"
 
 // ---- any number of tensors
 
-// What an op makes of each of the tensors of f(a, b) or f([a, b]); of f(a) it is no tuple.
-static PyObject *widened(const px_op *op, ext_rest given, const char *function) {
+// Applies an op to each tensor of f(a, b) or f([a, b]); f(a) does not return a tuple.
+static PyObject *apply_to_each(const px_op *op, ext_varargs given, const char *function) {
   bool alone = given.count == 1 && ext_is_tensor(given.items[0]);
   EXT_OWNED *items = given.count == 1 && !alone
                          ? ext_items(given.items[0], "expected a sequence of Tensors")
@@ -23,25 +23,25 @@ static PyObject *widened(const px_op *op, ext_rest given, const char *function) 
   }
   return alone && made ? Py_NewRef(PyTuple_GET_ITEM(made, 0)) : ext_moved(&made);
 }
-#define WIDENED(name, text, example) \
+#define AT_LEAST(name, text, example) \
   EXT_FUNCTION(torch, name, \
                "(*tensors: Tensor | Sequence[Tensor]) -> Tensor | tuple[Tensor, ...]", \
                text "\n\n" example) { \
-    EXT_ARGS(ext_rest, tensors); \
-    return widened(EXT_OP(#name), tensors, #name); \
+    EXT_ARGS(ext_varargs, tensors); \
+    return apply_to_each(EXT_OP(#name), tensors, #name); \
   } \
   struct ext_row
-WIDENED(atleast_1d, "Tensors, those without dimensions as lines.",
-        ">>> torch.atleast_1d(torch.tensor(3))\n"
-        "tensor([3])\n");
-WIDENED(atleast_2d, "Tensors, those of fewer than two dimensions as rows of a matrix.",
-        ">>> torch.atleast_2d(torch.tensor([3, 4]))\n"
-        "tensor([[3, 4]])\n");
-WIDENED(atleast_3d, "Tensors, those of fewer than three dimensions with such of size 1.",
-        ">>> torch.atleast_3d(torch.zeros(2, 3)).shape\n"
-        "torch.Size([2, 3, 1])\n");
+AT_LEAST(atleast_1d, "Returns a 1-dimensional view of each input tensor with zero dimensions.",
+         ">>> torch.atleast_1d(torch.tensor(3))\n"
+         "tensor([3])\n");
+AT_LEAST(atleast_2d, "Returns a 2-dimensional view of each input tensor with fewer dimensions.",
+         ">>> torch.atleast_2d(torch.tensor([3, 4]))\n"
+         "tensor([[3, 4]])\n");
+AT_LEAST(atleast_3d, "Returns a 3-dimensional view of each input tensor with fewer dimensions.",
+         ">>> torch.atleast_3d(torch.zeros(2, 3)).shape\n"
+         "torch.Size([2, 3, 1])\n");
 
-static PyObject *of_list(const px_op *op, ext_rest given, const char *function) {
+static PyObject *call_with_list(const px_op *op, ext_varargs given, const char *function) {
   EXT_TENSORS tensors = {0};
   for (Py_ssize_t i = 0; i < given.count; i++)
     if (!ext_is_tensor(given.items[i]))
@@ -52,28 +52,28 @@ static PyObject *of_list(const px_op *op, ext_rest given, const char *function) 
                       (ext_named[]){{"tensors", PX_TS(tensors.items, (int)tensors.count)}});
 }
 EXT_FUNCTION(torch, block_diag, "(*tensors: Tensor) -> Tensor",
-             "A matrix of blocks along its diagonal, with zeros around them.\n\n"
+             "Creates a block diagonal matrix from the given tensors.\n\n"
              ">>> torch.block_diag(torch.tensor([[1, 2]]), torch.tensor(3))\n"
              "tensor([[1, 2, 0],\n"
              "        [0, 0, 3]])\n") {
-  EXT_ARGS(ext_rest, tensors);
-  return of_list(EXT_OP("block_diag"), tensors, "block_diag");
+  EXT_ARGS(ext_varargs, tensors);
+  return call_with_list(EXT_OP("block_diag"), tensors, "block_diag");
 }
 EXT_FUNCTION(torch, cartesian_prod, "(*tensors: Tensor) -> Tensor",
-             "A row for each choice of an element from each of the lines.\n\n"
+             "Returns the Cartesian product of 1-D tensors, one combination per row.\n\n"
              ">>> torch.cartesian_prod(torch.tensor([1, 2]), torch.tensor([3, 4]))\n"
              "tensor([[1, 3],\n"
              "        [1, 4],\n"
              "        [2, 3],\n"
              "        [2, 4]])\n") {
-  EXT_ARGS(ext_rest, tensors);
-  return of_list(EXT_OP("cartesian_prod"), tensors, "cartesian_prod");
+  EXT_ARGS(ext_varargs, tensors);
+  return call_with_list(EXT_OP("cartesian_prod"), tensors, "cartesian_prod");
 }
 
 // ---- lists of copies
 
-// Copies each of the views to the tensor in its place. All are checked before the first is written,
-// and all are copied before that: those written to may be views of the same tensor.
+// Writes a copy of each view to the corresponding out tensor. All shapes are checked and all copies
+// made before the first write: outputs may be views of the same tensor.
 static PyObject *write_copies(PyObject *views, PyObject *copies, PyObject *out,
                               const char *function, const char *form) {
   EXT_TENSORS parts = {0}, from = {0}, to = {0};
@@ -98,7 +98,7 @@ static PyObject *write_copies(PyObject *views, PyObject *copies, PyObject *out,
   }
   Py_RETURN_NONE;
 }
-// What an op copies of the views that another one gives.
+// Returns or writes copies of the views returned by an op.
 static PyObject *copies_of(const px_op *copies, const px_op *views, int count,
                            const ext_named *given, PyObject *out, const char *form) {
   EXT_OWNED *made = ext_op_named(copies, PX_CALL_NEW, count, given);
@@ -109,7 +109,7 @@ static PyObject *copies_of(const px_op *copies, const px_op *views, int count,
 EXT_FUNCTION(torch, unbind_copy,
              "(input: Tensor, dim: int = 0, *, out: Sequence[Tensor] | None = None) -> "
              "tuple[Tensor, ...] | None",
-             "Copies of what unbind gives, or None, where they are written to `out`.\n\n"
+             "Returns copies of the results of unbind, or None if they are written to `out`.\n\n"
              ">>> torch.unbind_copy(torch.tensor([1, 2]))\n"
              "(tensor(1), tensor(2))\n") {
   px_tensor *input;
@@ -122,7 +122,7 @@ EXT_FUNCTION(torch, unbind_copy,
 EXT_FUNCTION(torch, split_copy,
              "(input: Tensor, split_size: int, dim: int = 0, *, out: Sequence[Tensor] | None = "
              "None) -> tuple[Tensor, ...] | None",
-             "Copies of what split gives, or None, where they are written to `out`.\n\n"
+             "Returns copies of the results of split, or None if they are written to `out`.\n\n"
              ">>> torch.split_copy(torch.tensor([1, 2, 3]), 2)\n"
              "(tensor([1, 2]), tensor([3]))\n") {
   px_tensor *input;
@@ -136,7 +136,7 @@ EXT_FUNCTION(torch, split_copy,
 EXT_FUNCTION(torch, split_with_sizes_copy,
              "(input: Tensor, split_sizes: Sequence[int], dim: int = 0, *, out: Sequence[Tensor] | "
              "None = None) -> tuple[Tensor, ...] | None",
-             "Copies of what split_with_sizes gives, or None, where they are written to "
+             "Returns copies of the results of split_with_sizes, or None if they are written to "
              "`out`.\n\n"
              ">>> torch.split_with_sizes_copy(torch.tensor([1, 2, 3]), [1, 2])\n"
              "(tensor([1]), tensor([2, 3]))\n") {
@@ -154,7 +154,7 @@ EXT_FUNCTION(torch, split_with_sizes_copy,
 
 // ---- tensordot
 
-// The last dimensions of one tensor, and the first of another.
+// The last `count` dimensions of one tensor and the first of the other.
 static int count_dims(ext_ints *a, ext_ints *b, int64_t count, px_tensor *left, px_tensor *right) {
   if (count < 0)
     EXT_FAIL_INT(PyExc_RuntimeError, "tensordot expects dims >= 0, but got dims=%lld",
@@ -166,7 +166,7 @@ static int count_dims(ext_ints *a, ext_ints *b, int64_t count, px_tensor *left, 
   for (int i = 0; i < count; i++) a->items[i] = i - count, b->items[i] = i;
   return 0;
 }
-// A number of dimensions, two lists of them, or a tensor of either.
+// A number of dimensions, two lists of dimensions, or a tensor of either.
 static int read_dims(ext_ints *a, ext_ints *b, PyObject *dims, px_tensor *left, px_tensor *right) {
   int64_t count = 2;
   EXT_OWNED *plain = NULL;
@@ -190,12 +190,12 @@ static int read_dims(ext_ints *a, ext_ints *b, PyObject *dims, px_tensor *left, 
 EXT_FUNCTION(torch, tensordot,
              "(a: Tensor, b: Tensor, dims: int | Sequence[Sequence[int]] | Tensor = 2, *, out: "
              "Tensor | None = None) -> Tensor",
-             "Products of two tensors, summed over pairs of dimensions.\n\n"
+             "Returns a contraction of a and b over multiple dimensions.\n\n"
              "Args:\n"
              "    a (Tensor)\n"
              "    b (Tensor)\n"
-             "    dims (int, or two lists): how many of the last dimensions of a and of the first "
-             "of b, or\n        which ones\n\n"
+             "    dims (int, or two lists): number of trailing dimensions of a and leading "
+             "dimensions of b,\n        or the dimensions of each\n\n"
              ">>> torch.tensordot(torch.ones(2, 3), torch.ones(3, 2), dims=1)\n"
              "tensor([[3., 3.],\n"
              "        [3., 3.]])\n") {
@@ -216,7 +216,7 @@ EXT_FUNCTION(torch, tensordot,
   return Py_NewRef(out);
 }
 
-// ---- running sums in place, which keep the tensor's dtype
+// ---- in-place scans, which keep the tensor's dtype
 
 static PyObject *run_inplace(PyObject *self, const px_op *op, int64_t dim, px_dtype dtype) {
   px_tensor *t = ext_tensor(self);
@@ -227,7 +227,7 @@ static PyObject *run_inplace(PyObject *self, const px_op *op, int64_t dim, px_dt
   return ext_op_named(op, PX_CALL_INPLACE, 2, (ext_named[]){{"self", PX_T(t)}, {"dim", PX_I(dim)}});
 }
 EXT_METHOD(tensor, cumsum_, "(dim: int, *, dtype: dtype | None = None) -> Tensor",
-           "cumsum, in place.") {
+           "In-place version of cumsum.") {
   int64_t dim;
   px_dtype dtype;
   EXT_BIND(dim, dtype);
@@ -241,21 +241,21 @@ EXT_METHOD(tensor, cumprod_, "(dim: int, *, dtype: dtype | None = None) -> Tenso
   return run_inplace(self, EXT_OP("cumprod"), dim, dtype);
 }
 
-// ---- questions
+// ---- predicates
 
 EXT_FUNCTION(torch, is_signed, "(input: Tensor) -> bool",
-             "Whether the dtype has negative numbers.") {
+             "Returns True if the dtype of input is a signed type.") {
   EXT_ARGS(px_tensor *, input);
   return PyBool_FromLong(px_dtype_is_signed(px_tensor_dtype(input)));
 }
 EXT_FUNCTION(torch, is_same_size, "(input: Tensor, other: Tensor) -> bool",
-             "Whether the sizes of two tensors are equal.") {
+             "Returns True if both tensors have the same size.") {
   PyObject *input, *other;
   EXT_BIND(input, other);
   if (!ext_need_tensor(input, "is_same_size", "input")) return NULL;
   return PyObject_CallMethod(input, "is_same_size", "O", other);
 }
-EXT_METHOD0(tensor, is_nonzero, "bool", "The truth of a tensor of one element.") {
+EXT_METHOD0(tensor, is_nonzero, "bool", "Returns the truth value of a single-element tensor.") {
   int truth = PyObject_IsTrue(self);
   return truth < 0 ? NULL : PyBool_FromLong(truth);
 }

@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// torch.ops.aten: the ops of the tables by the names that PyTorch's dispatcher has for them, and
-// what keeps results of their calls (torch.utils.checkpoint). An op here has one form for all kinds
-// of arguments, so that all overloads of a name are one object.
+// torch.ops.aten: ops under the names of PyTorch's dispatcher, and the hook of
+// torch.utils.checkpoint that keeps results of their calls. Here an op has one form for all
+// argument types, so all overloads of a name are the same object.
 #include "bind/ext.h"
 #include "phlox/extend.h"
 
 #include <string.h>
 
-// Ops that compute what is another one there.
-static const char *const theirs[][2] = {{"_linear", "addmm"},
-                                        {"conv2d", "convolution"},
-                                        {"conv3d_forward", "convolution"},
-                                        {"log_softmax", "_log_softmax"},
-                                        {"softmax", "_softmax"},
-                                        {"tiled_attention", "_scaled_dot_product_flash_attention"}};
+// Ops with another name in PyTorch.
+static const char *const aten_names[][2] = {
+    {"_linear", "addmm"},
+    {"conv2d", "convolution"},
+    {"conv3d_forward", "convolution"},
+    {"log_softmax", "_log_softmax"},
+    {"softmax", "_softmax"},
+    {"tiled_attention", "_scaled_dot_product_flash_attention"}};
 static const char *aten_name(const px_op *op) {
-  for (int i = 0; i < EXT_LENGTH(theirs); i++)
-    if (!strcmp(theirs[i][0], op->name)) return theirs[i][1];
+  for (int i = 0; i < EXT_LENGTH(aten_names); i++)
+    if (!strcmp(aten_names[i][0], op->name)) return aten_names[i][1];
   return op->python_name;
 }
 static const px_op *op_of_aten(const char *name) {
@@ -24,15 +25,15 @@ static const px_op *op_of_aten(const char *name) {
   size_t length = strlen(name);
   bool inplace = length > 1 && length < sizeof plain && name[length - 1] == '_';
   const px_op *op = inplace ? NULL : px_op_find(name);
-  for (int i = 0; !op && i < EXT_LENGTH(theirs); i++)
-    if (!strcmp(theirs[i][1], name)) op = px_op_find(theirs[i][0]);
+  for (int i = 0; !op && i < EXT_LENGTH(aten_names); i++)
+    if (!strcmp(aten_names[i][1], name)) op = px_op_find(aten_names[i][0]);
   if (op || !inplace) return op;
   memcpy(plain, name, length - 1);
   plain[length - 1] = 0;
   return px_op_find(plain);
 }
 
-// ---- an overload: what a call runs
+// ---- an overload: the object that is called
 
 typedef struct overload_object {
   PyObject_HEAD PyObject *name;  // "mm", "add_"
@@ -84,14 +85,14 @@ static PyObject *overload_str(PyObject *self) {
   return PyUnicode_FromFormat("aten.%U.%s", O(self)->name, O(self)->word);
 }
 EXT_TYPE(op_overload, "torch._ops.OpOverload", "_OpOverload", overload_object, EXT_FINAL,
-         "An op as PyTorch's dispatcher names it; it is called like a function.",
-         EXT_LIFE(op_overload), .tp_call = overload_call, .tp_repr = overload_repr,
+         "An op under its name in PyTorch's dispatcher; can be called.",
+         EXT_LIFETIME_SLOTS(op_overload), .tp_call = overload_call, .tp_repr = overload_repr,
          .tp_str = overload_str);
-EXT_GET(op_overload, _opname, "str", Py_NewRef(O(self)->name), "Its name.");
+EXT_GET(op_overload, _opname, "str", Py_NewRef(O(self)->name), "The name.");
 EXT_GET(op_overload, _overloadname, "str", PyUnicode_FromString(O(self)->word),
         "The overload's name.");
-EXT_GET(op_overload, namespace, "str", PyUnicode_FromString("aten"), "Its namespace.");
-EXT_METHOD0(op_overload, name, "str", "Its name with its namespace.") {
+EXT_GET(op_overload, namespace, "str", PyUnicode_FromString("aten"), "The namespace.");
+EXT_METHOD0(op_overload, name, "str", "Returns the name with its namespace.") {
   bool only = !strcmp(O(self)->word, "default");
   return PyUnicode_FromFormat("aten::%U%s%s", O(self)->name, only ? "" : ".",
                               only ? "" : O(self)->word);
@@ -123,7 +124,7 @@ static PyObject *packet_str(PyObject *self) {
   return PyUnicode_FromFormat("aten.%U", O(P(self)->overload)->name);
 }
 EXT_TYPE(op_packet, "torch._ops.OpOverloadPacket", "_OpOverloadPacket", packet_object, EXT_FINAL,
-         "The overloads of an op, as attributes.", EXT_LIFE(op_packet),
+         "The overloads of an op, as attributes.", EXT_LIFETIME_SLOTS(op_packet),
          .tp_getattro = packet_getattro, .tp_call = packet_call, .tp_repr = packet_repr,
          .tp_str = packet_str);
 
@@ -136,7 +137,7 @@ static PyObject *packet_named(PyObject *name, const px_op *op) {
   if (!made || !(P(made)->overload = overload_named(name, op))) return NULL;
   return PyDict_SetItem(packets, name, made) < 0 ? NULL : ext_moved(&made);
 }
-// Names that operations are counted by, of what is no op here: they cannot be called.
+// Names for FLOP counting without an op here: they cannot be called.
 static bool is_counted(const char *name) {
   static const char words[] =
       "convolution_backward _scaled_dot_product_flash_attention_backward "
@@ -154,9 +155,9 @@ PyObject *ext_aten_counted(const char *name) {
   return text ? packet_named(text, op_of_aten(name)) : NULL;
 }
 
-// ---- results that are kept
+// ---- kept results
 
-// The results of a call: a tensor, or several.
+// Results of a call: a tensor or a tuple.
 static PyObject *results_of(int count, px_tensor *const *results) {
   if (count == 1) return ext_wrap_borrowed(results[0]);
   EXT_OWNED *tuple = PyTuple_New(count);
@@ -167,7 +168,7 @@ static PyObject *results_of(int count, px_tensor *const *results) {
   }
   return ext_moved(&tuple);
 }
-static int tell_made(PyObject *keeper, const px_op *op, px_call_mode mode, const px_value *values,
+static int call_made(PyObject *keeper, const px_op *op, px_call_mode mode, const px_value *values,
                      int count, px_tensor *const *results, bool whole) {
   EXT_OWNED *args = NULL;
   EXT_OWNED *options = NULL;
@@ -182,14 +183,15 @@ static int tell_made(PyObject *keeper, const px_op *op, px_call_mode mode, const
 static px_status made(const px_op *op, px_call_mode mode, const px_value *args, int count,
                       px_tensor *const *results, bool whole, void *context) {
   PyGILState_STATE state = PyGILState_Ensure();
-  px_status status =
-      tell_made(context, op, mode, args, count, results, whole) < 0 ? ext_foreign() : PX_OK;
+  px_status status = call_made(context, op, mode, args, count, results, whole) < 0
+                         ? ext_error_from_python()
+                         : PX_OK;
   PyGILState_Release(state);
   return status;
 }
 
-// 1: the keeper gave results, 0: it did not.
-static int ask_recalled(PyObject *keeper, const px_op *op, px_tensor **results) {
+// 1: the hook returned results, 0: it did not.
+static int call_recall(PyObject *keeper, const px_op *op, px_tensor **results) {
   EXT_OWNED *overload = overload_of(op, PX_CALL_NEW);
   EXT_OWNED *given = overload ? PyObject_CallMethod(keeper, "recall", "O", overload) : NULL;
   if (!given || given == Py_None) return given ? 0 : -1;
@@ -207,23 +209,23 @@ static int ask_recalled(PyObject *keeper, const px_op *op, px_tensor **results) 
 static px_status recall(const px_op *op, const px_value *args, px_tensor **results, bool *recalled,
                         void *context) {
   PyGILState_STATE state = PyGILState_Ensure();
-  int given = ask_recalled(context, op, results);
-  px_status status = given < 0 ? ext_foreign() : PX_OK;
+  int given = call_recall(context, op, results);
+  px_status status = given < 0 ? ext_error_from_python() : PX_OK;
   PyGILState_Release(state);
   *recalled = given > 0;
   return status;
 }
 
-// A scope in which an object is told of the ops that its thread calls, by `made`, or asked for
-// their results, by `recall`.
-typedef struct keeping_object {
+// A scope with a dispatch hook: calls `made` of an object after each op of the thread, or requests
+// results from its `recall`.
+typedef struct hook_object {
   PyObject_HEAD PyObject *keeper;
   px_dispatch_hook calls;
   const px_dispatch_hook *before;
   bool entered;
-} keeping_object;
-#define K(self) ((keeping_object *)(self))
-EXT_OWNS(keeping, EXT_OBJECT(keeping_object, keeper));
+} hook_object;
+#define K(self) ((hook_object *)(self))
+EXT_OWNS(keeping, EXT_OBJECT(hook_object, keeper));
 EXT_NEW(keeping, "(keeper: object)") {
   EXT_ARGS(PyObject *, keeper);
   EXT_OWNED *self = ext_new(type);
@@ -233,19 +235,19 @@ EXT_NEW(keeping, "(keeper: object)") {
                                       PyObject_HasAttrString(keeper, "made") ? made : NULL, keeper};
   return ext_moved(&self);
 }
-EXT_TYPE(keeping, "torch._Keeping", "_Keeping", keeping_object, EXT_FINAL,
-         "A scope in which an object's `made` is told of each op that is called, or `recall` asked "
-         "for its\nresults.",
-         EXT_LIFE(keeping), .tp_new = keeping_new);
-EXT_METHOD0(keeping, __enter__, "None", "Begins the scope.") {
-  if (K(self)->entered) EXT_FAIL(PyExc_RuntimeError, "the scope is entered already");
+EXT_TYPE(keeping, "torch._DispatchHook", "_DispatchHook", hook_object, EXT_FINAL,
+         "Context manager that calls an object's `made` for each called op, or gets results from "
+         "`recall`.",
+         EXT_LIFETIME_SLOTS(keeping), .tp_new = keeping_new);
+EXT_METHOD0(keeping, __enter__, "None", "Enters the scope.") {
+  if (K(self)->entered) EXT_FAIL(PyExc_RuntimeError, "the scope is already entered");
   EXT_TRY(px_op_set_dispatch_hook(&K(self)->calls, &K(self)->before));
   K(self)->entered = true;
   Py_INCREF(self);  // the thread's
   Py_RETURN_NONE;
 }
-EXT_METHOD(keeping, __exit__, "(*error: object) -> None", "Ends the scope.") {
-  EXT_ARGS(ext_rest, error);
+EXT_METHOD(keeping, __exit__, "(*error: object) -> None", "Exits the scope.") {
+  EXT_ARGS(ext_varargs, error);
   (void)error;
   if (!K(self)->entered) EXT_FAIL(PyExc_RuntimeError, "the scope was not entered");
   EXT_TRY(px_op_set_dispatch_hook(K(self)->before, NULL));

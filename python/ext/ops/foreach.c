@@ -1,58 +1,57 @@
 // SPDX-License-Identifier: Apache-2.0
-// torch._foreach_*: an op on each tensor of a list, which optimisers of programs call. Of each
-// argument that is a list, the i-th call has the i-th item. Whether the lists fit is seen before
-// the first call.
+// torch._foreach_*: applies an op to each tensor of a list, for user-defined optimizers. For each
+// list argument, the i-th call receives the i-th item. Lists are checked before the first call.
 #include "bind/ext.h"
 #include "phlox/extend.h"
 
 #include <string.h>
 
 enum { NEW = 1, IN_PLACE = 2, BOTH = 3, PARAMS = 4, NAME_SIZE = 32 };
-// The op; how many of its arguments are given by place; and what they are called here: the others
-// have the op's name first, then further ones.
+// An op, the call forms it has, the number of positional arguments, and the parameter names of the
+// foreach function. Later parameters begin with the op's name, followed by aliases.
 typedef struct row {
   const char *op;
   int forms, plain;
   const char *params[PARAMS];
 } row;
-#define ALONE(op, forms) \
+#define UNARY(op, forms) \
   { \
     op, forms, 1, { "self" } \
   }
 #define OTHER "other|scalar|scalars"
-static const row rows[] = {ALONE("abs", BOTH),
-                           ALONE("acos", BOTH),
-                           ALONE("asin", BOTH),
-                           ALONE("atan", BOTH),
-                           ALONE("ceil", BOTH),
-                           ALONE("clone", NEW),
-                           ALONE("cos", BOTH),
-                           ALONE("cosh", BOTH),
-                           ALONE("erf", BOTH),
-                           ALONE("erfc", BOTH),
-                           ALONE("exp", BOTH),
-                           ALONE("expm1", BOTH),
-                           ALONE("floor", BOTH),
-                           ALONE("frac", BOTH),
-                           ALONE("lgamma", BOTH),
-                           ALONE("log", BOTH),
-                           ALONE("log10", BOTH),
-                           ALONE("log1p", BOTH),
-                           ALONE("log2", BOTH),
-                           ALONE("max", NEW),
-                           ALONE("neg", BOTH),
-                           ALONE("reciprocal", BOTH),
-                           ALONE("round", BOTH),
-                           ALONE("rsqrt", BOTH),
-                           ALONE("sigmoid", BOTH),
-                           ALONE("sign", BOTH),
-                           ALONE("sin", BOTH),
-                           ALONE("sinh", BOTH),
-                           ALONE("sqrt", BOTH),
-                           ALONE("tan", BOTH),
-                           ALONE("tanh", BOTH),
-                           ALONE("trunc", BOTH),
-                           ALONE("zero", IN_PLACE),
+static const row rows[] = {UNARY("abs", BOTH),
+                           UNARY("acos", BOTH),
+                           UNARY("asin", BOTH),
+                           UNARY("atan", BOTH),
+                           UNARY("ceil", BOTH),
+                           UNARY("clone", NEW),
+                           UNARY("cos", BOTH),
+                           UNARY("cosh", BOTH),
+                           UNARY("erf", BOTH),
+                           UNARY("erfc", BOTH),
+                           UNARY("exp", BOTH),
+                           UNARY("expm1", BOTH),
+                           UNARY("floor", BOTH),
+                           UNARY("frac", BOTH),
+                           UNARY("lgamma", BOTH),
+                           UNARY("log", BOTH),
+                           UNARY("log10", BOTH),
+                           UNARY("log1p", BOTH),
+                           UNARY("log2", BOTH),
+                           UNARY("max", NEW),
+                           UNARY("neg", BOTH),
+                           UNARY("reciprocal", BOTH),
+                           UNARY("round", BOTH),
+                           UNARY("rsqrt", BOTH),
+                           UNARY("sigmoid", BOTH),
+                           UNARY("sign", BOTH),
+                           UNARY("sin", BOTH),
+                           UNARY("sinh", BOTH),
+                           UNARY("sqrt", BOTH),
+                           UNARY("tan", BOTH),
+                           UNARY("tanh", BOTH),
+                           UNARY("trunc", BOTH),
+                           UNARY("zero", IN_PLACE),
                            {"add", BOTH, 2, {"self", OTHER, "alpha"}},
                            {"sub", BOTH, 2, {"self", OTHER, "alpha"}},
                            {"mul", BOTH, 2, {"self", OTHER}},
@@ -66,12 +65,12 @@ static const row rows[] = {ALONE("abs", BOTH),
                            {"lerp", BOTH, 3, {"self", "tensors1", "weight|weights|scalars"}},
                            {"addcmul", BOTH, 3, {"self", "tensor1", "tensor2", "value|scalars"}},
                            {"addcdiv", BOTH, 3, {"self", "tensor1", "tensor2", "value|scalars"}}};
-// Names of their own for an op.
+// Additional names of ops.
 static const struct {
   const char *name, *op;
-} others[] = {{"maximum", "clamp_min"}, {"minimum", "clamp_max"}};
+} aliases[] = {{"maximum", "clamp_min"}, {"minimum", "clamp_max"}};
 
-// One function: a row in one of its forms.
+// A function: a row in one form.
 typedef struct form {
   const row *row;
   bool in_place;
@@ -79,7 +78,7 @@ typedef struct form {
   char name[NAME_SIZE];
   PyMethodDef method;
 } form;
-enum { FORMS = 2 * (EXT_LENGTH(rows) + EXT_LENGTH(others)) };
+enum { FORMS = 2 * (EXT_LENGTH(rows) + EXT_LENGTH(aliases)) };
 static form forms[FORMS];
 static int form_count;
 
@@ -89,7 +88,7 @@ static bool is_list(PyObject *object) {
   return object && (PyList_Check(object) || PyTuple_Check(object));
 }
 
-// The parameter that has a name, among its "one|other"; -1: none.
+// Index of a parameter, by any of its names "one|other"; -1: none.
 static int param_of(const form *f, const char *name) {
   size_t length = strlen(name);
   for (int k = 0; k < PARAMS && f->row->params[k]; k++)
@@ -98,10 +97,10 @@ static int param_of(const form *f, const char *name) {
   return -1;
 }
 
-static int place(const form *f, PyObject **given, PyObject *const *args, Py_ssize_t nargs,
-                 PyObject *kwnames) {
+static int bind_args(const form *f, PyObject **given, PyObject *const *args, Py_ssize_t nargs,
+                     PyObject *kwnames) {
   if (nargs > PARAMS || (nargs > 0 && !f->row->params[nargs - 1]))
-    EXT_FAIL_INT(PyExc_TypeError, "%s() got %zd arguments, which are too many", f->name, nargs);
+    EXT_FAIL_INT(PyExc_TypeError, "%s() got too many positional arguments: %zd", f->name, nargs);
   for (Py_ssize_t i = 0; i < nargs; i++) given[i] = args[i];
   for (Py_ssize_t i = 0; kwnames && i < PyTuple_GET_SIZE(kwnames); i++) {
     const char *name = PyUnicode_AsUTF8(PyTuple_GET_ITEM(kwnames, i));
@@ -116,8 +115,8 @@ static int place(const form *f, PyObject **given, PyObject *const *args, Py_ssiz
   return 0;
 }
 
-// A tensor in the place of numbers: of one for all, or of one for each.
-static PyObject *numbers_of(const form *f, int k, PyObject *tensor) {
+// Numbers given as a tensor: one for all, or one for each.
+static PyObject *unpack_numbers(const form *f, int k, PyObject *tensor) {
   int dims = px_tensor_ndim(ext_tensor(tensor));
   if (k >= f->row->plain) {
     EXT_OWNED *numbers = PyObject_CallMethod(tensor, "tolist", NULL);
@@ -130,10 +129,10 @@ static PyObject *numbers_of(const form *f, int k, PyObject *tensor) {
   return Py_NewRef(tensor);
 }
 
-// What the calls have of an argument: items that nobody else changes, or the object itself.
-static PyObject *taken(const form *f, int k, PyObject *given) {
+// An argument as passed to the calls: a private copy of a list, or the object itself.
+static PyObject *prepare_arg(const form *f, int k, PyObject *given) {
   if (is_list(given)) return PySequence_Tuple(given);
-  return k > 0 && ext_is_tensor(given) ? numbers_of(f, k, given) : Py_NewRef(given);
+  return k > 0 && ext_is_tensor(given) ? unpack_numbers(f, k, given) : Py_NewRef(given);
 }
 
 static int check_list(const form *f, PyObject *list, Py_ssize_t count) {
@@ -152,8 +151,8 @@ static int check_list(const form *f, PyObject *list, Py_ssize_t count) {
   return 0;
 }
 
-// How many calls there are; -1 with an exception. The first list is one of tensors: of pow, that of
-// the exponents where the base is a number.
+// Number of calls; -1 with an exception. The first list holds tensors. For pow with a number as
+// base it is the list of exponents.
 static Py_ssize_t count_of(const form *f, PyObject *const *items) {
   bool number = !strcmp(f->row->op, "pow") && !f->in_place && items[0] && !is_list(items[0]);
   PyObject *first = items[number];
@@ -172,13 +171,13 @@ static Py_ssize_t count_of(const form *f, PyObject *const *items) {
 
 // ---- calls
 
-// The arguments of a call: the i-th items of lists stand in for them.
+// Arguments of one call; items of lists are filled in per call.
 typedef struct call {
   PyObject *args[PARAMS], *lists[PARAMS], *names;
   Py_ssize_t count, named;
 } call;
 
-// All but the items, which are the same for all calls.
+// Fills in all but the items, which differ per call.
 static int call_begin(call *c, const form *f, PyObject *const *items) {
   *c = (call){.count = 0};
   for (int k = 0; k < PARAMS; k++) {
@@ -208,7 +207,7 @@ static int call_each(const form *f, call *c, Py_ssize_t count, PyObject *results
   return 0;
 }
 
-// Before the first is written: a leaf among those that are to be, or a view of one, is refused.
+// Rejects leaves and views of leaves before the first in-place write.
 static int check_leaves(PyObject *list) {
   for (Py_ssize_t i = 0; px_grad_enabled() && i < PyTuple_GET_SIZE(list); i++) {
     PyObject *item = PyTuple_GET_ITEM(list, i);
@@ -224,7 +223,7 @@ static int check_leaves(PyObject *list) {
   return 0;
 }
 
-// What devices are given to do goes to them together.
+// Device launches of all calls are batched.
 static PyObject *call_all(const form *f, PyObject *const *items, PyObject *self) {
   call c;
   Py_ssize_t count = count_of(f, items);
@@ -244,10 +243,10 @@ static PyObject *foreach (PyObject *self, PyObject *const *args, Py_ssize_t narg
                           PyObject * kwnames) {
   const form *f = PyCapsule_GetPointer(self, NULL);
   PyObject *given[PARAMS] = {NULL}, *items[PARAMS] = {NULL}, *result = NULL;
-  if (!f || place(f, given, args, nargs, kwnames) < 0) return NULL;
+  if (!f || bind_args(f, given, args, nargs, kwnames) < 0) return NULL;
   bool good = true;
   for (int k = 0; k < PARAMS && good; k++)
-    if (given[k]) good = (items[k] = taken(f, k, given[k])) != NULL;
+    if (given[k]) good = (items[k] = prepare_arg(f, k, given[k])) != NULL;
   if (good) result = call_all(f, items, given[0]);
   for (int k = 0; k < PARAMS; k++) Py_XDECREF(items[k]);
   return result;
@@ -273,8 +272,9 @@ static int add_form(PyObject *module, const row *r, const char *name, bool in_pl
   form_count++;
   f->row = r, f->in_place = in_place;
   snprintf(f->name, sizeof f->name, "_foreach_%s%s", name, in_place ? "_" : "");
-  f->method = (PyMethodDef){f->name, (PyCFunction)(void (*)(void))foreach,
-                            METH_FASTCALL | METH_KEYWORDS, "The op on each tensor of a list."};
+  f->method =
+      (PyMethodDef){f->name, (PyCFunction)(void (*)(void))foreach, METH_FASTCALL | METH_KEYWORDS,
+                    "Applies the op to each tensor of a list."};
   EXT_OWNED *capsule = name_keywords(f) < 0 ? NULL : PyCapsule_New(f, NULL, NULL);
   return capsule ? ext_add(module, f->name, PyCFunction_New(&f->method, capsule)) : -1;
 }
@@ -287,8 +287,8 @@ static int add_row(PyObject *module, const row *r, const char *name) {
 static int add_foreach(PyObject *module) {
   for (int i = 0; i < EXT_LENGTH(rows); i++) {
     if (add_row(module, &rows[i], rows[i].op) < 0) return -1;
-    for (int k = 0; k < EXT_LENGTH(others); k++)
-      if (!strcmp(rows[i].op, others[k].op) && add_row(module, &rows[i], others[k].name) < 0)
+    for (int k = 0; k < EXT_LENGTH(aliases); k++)
+      if (!strcmp(rows[i].op, aliases[k].op) && add_row(module, &rows[i], aliases[k].name) < 0)
         return -1;
   }
   return 0;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// nn.functional's fractional pools: what PyTorch's functions do before the op, which has a size and
-// samples.
+// Fractional pooling of nn.functional: argument processing of PyTorch's functions. The op itself
+// takes a size and samples.
 #include "bind/ext.h"
 #include "phlox/ops/random.h"
 #include "phlox/ops/volume.h"
 
 enum { DIMS = 3 };
 
-// The sizes that are given, or those of the input times what is.
+// The given sizes, or the input's sizes times the ratios.
 static int sizes_of(ext_ints *out, int dims, const px_tensor *x, PyObject *size, PyObject *ratio) {
   bool sized = !ext_is_none(size), single = !ext_is_none(ratio) && !PySequence_Check(ratio);
   if (!sized && ext_is_none(ratio))
@@ -32,7 +32,7 @@ static int sizes_of(ext_ints *out, int dims, const px_tensor *x, PyObject *size,
   return 0;
 }
 
-// Samples for each plane, drawn where none are given; a new reference.
+// Samples per plane, drawn unless given; a new reference.
 static px_status samples_of(px_tensor **out, int dims, const px_tensor *x, px_tensor *given) {
   int64_t sizes[] = {px_tensor_ndim(x) == dims + 1 ? 1 : px_tensor_size(x, 0),
                      px_tensor_size(x, -1 - dims), dims};
@@ -74,12 +74,12 @@ static PyObject *fractional(int dims, px_tensor *x, const ext_ints *kernel, PyOb
                       always || return_indices); \
   }
 #define TEXT \
-  "The maxima of windows at random steps (Graham 2015), and with return_indices where they " \
-  "are.\n\n" \
+  "Applies fractional max pooling over an input (Graham 2015); with return_indices also returns " \
+  "indices.\n\n" \
   "Args:\n" \
-  "    output_size, output_ratio: how many windows there are, as numbers, or as parts of the " \
-  "sizes\n" \
-  "    _random_samples: what places the windows; None: drawn\n"
+  "    output_size, output_ratio: the target output size, absolute or as a fraction of the " \
+  "input size\n" \
+  "    _random_samples: samples determining the windows; None: drawn\n"
 POOL(fractional_max_pool2d, 2, false, "Tensor | tuple[Tensor, Tensor]",
      TEXT
      "\n>>> torch.nn.functional.fractional_max_pool2d(torch.randn(2, 3, 8, 9), 2, (4, 5)).shape\n"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions of the torch namespace that are not ops of the tables, since their results are values
-// of Python, or their arguments are forms that a schema has no word for. What computes are ops.
+// Functions of torch that are not ops of the tables: they return Python values, or accept argument
+// forms that schemas cannot express. They compute by calling ops.
 #include <math.h>
 #include <string.h>
 
@@ -8,12 +8,13 @@
 #include "phlox/extend.h"
 #include "phlox/ops/layer.h"
 
-EXT_FUNCTION(torch, is_tensor, "(obj: object) -> bool", "Whether an object is a tensor.") {
+EXT_FUNCTION(torch, is_tensor, "(obj: object) -> bool",
+             "Returns True if obj is a PyTorch tensor.") {
   EXT_ARGS(PyObject *, obj);
   return Py_NewRef(ext_is_tensor(obj) ? Py_True : Py_False);
 }
 
-// An attribute, or None where there is none.
+// An attribute, or None if missing.
 static PyObject *attribute_of(PyObject *object, const char *name) {
   PyObject *found = PyObject_GetAttrString(object, name);
   if (found || !PyErr_ExceptionMatches(PyExc_AttributeError)) return found;
@@ -21,8 +22,8 @@ static PyObject *attribute_of(PyObject *object, const char *name) {
   return Py_NewRef(Py_None);
 }
 EXT_FUNCTION(torch, typename, "(obj: object, /) -> str",
-             "What Tensor.type() gives of a tensor; of another object its name, or that of its "
-             "class, behind\nthe name of the module.\n\n"
+             "Returns Tensor.type() of a tensor; of another object its name, or that of its class, "
+             "qualified by\nthe module.\n\n"
              ">>> torch.typename(torch.ones(1))\n"
              "'torch.FloatTensor'\n") {
   EXT_ARGS(PyObject *, obj);
@@ -40,21 +41,22 @@ EXT_FUNCTION(torch, typename, "(obj: object, /) -> str",
   return plain ? PyObject_Str(name) : PyUnicode_FromFormat("%U.%S", module, name);
 }
 EXT_FUNCTION(torch, is_floating_point, "(input: Tensor) -> bool",
-             "Whether the elements are floating point.") {
+             "Returns True if the dtype of input is a floating point type.") {
   EXT_ARGS(px_tensor *, input);
   return PyBool_FromLong(px_dtype_is_float(px_tensor_dtype(input)));
 }
-EXT_BOTH(torch, tensor, is_conj, "(input: Tensor) -> bool",
-         "Whether it is a view of the conjugates of what is in memory.") {
+EXT_FUNCTION_AND_METHOD(torch, tensor, is_conj, "(input: Tensor) -> bool",
+                        "Returns True if the conjugate bit of input is set.") {
   EXT_ARGS(px_tensor *, input);
   return PyBool_FromLong((px_tensor_marks(input) & PX_MARK_CONJ) != 0);
 }
-EXT_BOTH(torch, tensor, is_neg, "(input: Tensor) -> bool",
-         "Whether it is a view of the negatives of what is in memory.") {
+EXT_FUNCTION_AND_METHOD(torch, tensor, is_neg, "(input: Tensor) -> bool",
+                        "Returns True if the negative bit of input is set.") {
   EXT_ARGS(px_tensor *, input);
   return PyBool_FromLong((px_tensor_marks(input) & PX_MARK_NEG) != 0);
 }
-EXT_FUNCTION(torch, is_complex, "(input: Tensor) -> bool", "Whether the elements are complex.") {
+EXT_FUNCTION(torch, is_complex, "(input: Tensor) -> bool",
+             "Returns True if the dtype of input is a complex type.") {
   EXT_ARGS(px_tensor *, input);
   return PyBool_FromLong(px_dtype_is_complex(px_tensor_dtype(input)));
 }
@@ -66,11 +68,11 @@ static PyObject *all_true(PyObject *flags_take) {
   int truth = all ? PyObject_IsTrue(all) : -1;
   return truth < 0 ? NULL : PyBool_FromLong(truth);
 }
-EXT_BOTH(torch, tensor, equal, "(input: Tensor, other: Tensor) -> bool",
-         "Whether sizes and all elements are equal.\n\n"
-         "Raises RuntimeError for tensors of two devices.\n\n"
-         ">>> torch.equal(torch.tensor([1, 2]), torch.tensor([1, 2]))\n"
-         "True\n") {
+EXT_FUNCTION_AND_METHOD(torch, tensor, equal, "(input: Tensor, other: Tensor) -> bool",
+                        "Returns True if two tensors have the same size and elements.\n\n"
+                        "Raises RuntimeError for tensors on different devices.\n\n"
+                        ">>> torch.equal(torch.tensor([1, 2]), torch.tensor([1, 2]))\n"
+                        "True\n") {
   EXT_ARGS(PyObject *, input, other);
   px_tensor *a = ext_need_tensor(input, "equal", "input");
   px_tensor *b = a ? ext_need_tensor(other, "equal", "other") : NULL;
@@ -86,8 +88,8 @@ EXT_BOTH(torch, tensor, equal, "(input: Tensor, other: Tensor) -> bool",
   return all_true(ext_richcompare(input, other, Py_EQ));
 }
 
-// ---- forms of ops that take fewer arguments
-// The columns of nonzero(): what where(condition) gives.
+// ---- ops with fewer arguments
+// The columns of nonzero(), the result of where(condition).
 static PyObject *nonzero_tuple(PyObject *self) {
   if (px_tensor_ndim(ext_tensor(self)) == 0) {
     EXT_OWNED *row = PyObject_CallMethod(self, "unsqueeze", "i", 0);
@@ -97,14 +99,14 @@ static PyObject *nonzero_tuple(PyObject *self) {
                                   (ext_named[]){{"self", PX_T(ext_tensor(self))}});
   return found ? PyObject_CallMethod(found, "unbind", "i", 1) : NULL;
 }
-EXT_BOTH(
+EXT_FUNCTION_AND_METHOD(
     torch, tensor, nonzero,
     "(input: Tensor, *, out: Tensor | None = None, as_tuple: bool = False) -> Tensor | "
     "tuple[Tensor, ...]",
-    "The indices of the elements that are not zero.\n\n"
+    "Returns the indices of all non-zero elements.\n\n"
     "Args:\n"
     "    input (Tensor)\n"
-    "    as_tuple (bool): gives a tensor for each dimension, rather than a row for each element\n\n"
+    "    as_tuple (bool): returns one tensor per dimension instead of one row per element\n\n"
     ">>> torch.nonzero(torch.tensor([0, 7, 0, 5]))\n"
     "tensor([[1],\n"
     "        [3]])\n") {
@@ -114,7 +116,7 @@ EXT_BOTH(
   px_tensor *t = ext_need_tensor(input, "nonzero", "input");
   if (!t) return NULL;
   if (as_tuple && out)
-    EXT_FAIL(PyExc_TypeError, "nonzero(): argument 'out' does not go with as_tuple=True");
+    EXT_FAIL(PyExc_TypeError, "nonzero(): argument 'out' is not supported with as_tuple=True");
   if (as_tuple) return nonzero_tuple(input);
   const px_op *op = EXT_OP("nonzero");
   void *into[4] = {out ? ext_need_tensor(out, "nonzero", "out") : NULL};
@@ -125,17 +127,17 @@ EXT_BOTH(
 }
 
 static PyObject *where_op;
-// With one argument, nonzero(as_tuple=True); the rest is the op's.
+// With one argument, nonzero(as_tuple=True); otherwise the op.
 EXT_FUNCTION(
     torch, where,
     "(condition: Tensor, input: Tensor | Number | None = None, other: Tensor | Number | None "
     "= None, *, out: Tensor | None = None) -> Tensor | tuple[Tensor, ...]",
-    "Elements of `input` where the condition holds, and of `other` elsewhere. Of a condition "
-    "alone, the\nindices where it holds, a tensor for each dimension.\n\n"
+    "Returns elements of `input` where the condition is True, else of `other`. With a condition "
+    "only,\nreturns the indices where it is True, one tensor per dimension.\n\n"
     ">>> torch.where(torch.tensor([True, False]), 1, 2)\n"
     "tensor([1, 2])\n") {
   PyObject *condition;
-  bool alone = EXT_PLACES(call->args, call->nargs, &condition);
+  bool alone = EXT_UNPACK_ARGS(call->args, call->nargs, &condition);
   alone &= !(call->kwnames && PyTuple_GET_SIZE(call->kwnames));
   if (!alone) return PyObject_Vectorcall(where_op, call->args, (size_t)call->nargs, call->kwnames);
   return ext_need_tensor(condition, "where", "condition") ? nonzero_tuple(condition) : NULL;
@@ -152,22 +154,22 @@ static int find_where(PyObject *torch) {
 }
 EXT_START(EXT_VALUES, find_where);
 
-// ---- sizes of images
+// ---- interpolation
 
 enum { SPATIAL = 3 };
-// What interpolate is asked for: sizes, or the scales of depth, height and width, NAN for none.
-typedef struct resizing {
+// Target of interpolate: sizes, or scales of depth, height and width; NAN for none.
+typedef struct resize_target {
   ext_ints size;
   double scales[SPATIAL];
-} resizing;
+} resize_target;
 
 static int spatial_of(const px_tensor *input) {
   int dims = px_tensor_ndim(input) - 2;
   return dims < 1 ? 1 : dims > SPATIAL ? SPATIAL : dims;
 }
 
-// A scale for all dimensions, or one for each.
-static int read_scales(resizing *r, PyObject *given, const px_tensor *input) {
+// Reads one scale for all dimensions, or one for each.
+static int read_scales(resize_target *r, PyObject *given, const px_tensor *input) {
   int dims = spatial_of(input);
   for (int k = 0; k < SPATIAL; k++) r->scales[k] = NAN;
   if (ext_is_none(given)) return 0;
@@ -195,8 +197,8 @@ static int read_scales(resizing *r, PyObject *given, const px_tensor *input) {
       return -1;
   return 0;
 }
-// The sizes that the scales come to, in the place of the scales.
-static void compute_sizes(resizing *r, const px_tensor *input, int dims) {
+// Replaces the scales by the resulting sizes.
+static void compute_sizes(resize_target *r, const px_tensor *input, int dims) {
   if (r->size.count > 0 || isnan(r->scales[SPATIAL - 1])) return;
   r->size.count = dims;
   for (int k = 0; k < dims; k++) {
@@ -205,8 +207,8 @@ static void compute_sizes(resizing *r, const px_tensor *input, int dims) {
   }
   for (int k = 0; k < SPATIAL; k++) r->scales[k] = NAN;
 }
-static PyObject *resize(const px_tensor *input, const resizing *r, const char *mode, bool corners,
-                        bool antialias) {
+static PyObject *resize(const px_tensor *input, const resize_target *r, const char *mode,
+                        bool corners, bool antialias) {
   px_tensor *made;
   const double *scales[SPATIAL];
   bool sized = r->size.count > 0;
@@ -216,43 +218,43 @@ static PyObject *resize(const px_tensor *input, const resizing *r, const char *m
   return ext_wrap(made);
 }
 
-EXT_FUNCTION(
-    nn_functional, interpolate,
-    "(input: Tensor, size: int | Sequence[int] | None = None, scale_factor: float | "
-    "Sequence[float] | None = None, mode: str = 'nearest', align_corners: bool | None = "
-    "None, recompute_scale_factor: bool | None = None, antialias: bool = False) -> Tensor",
-    "Volumes (N, C, D, H, W), images (N, C, H, W) or lines (N, C, L) of another size.\n\n"
-    "Args:\n"
-    "    input (Tensor)\n"
-    "    size (int or ints): the new size; or\n"
-    "    scale_factor (float or floats): by how much larger\n"
-    "    mode (str): \"nearest\", \"nearest-exact\", \"linear\", \"bilinear\", "
-    "\"bicubic\", \"trilinear\" or \"area\"\n"
-    "    align_corners (bool): the corners' elements lie on those of the input\n"
-    "    recompute_scale_factor (bool): the scale is that of the sizes, rounded\n"
-    "    antialias (bool): of images by \"bilinear\", \"bicubic\" or \"lanczos\": what becomes "
-    "smaller is a mean\n\n"
-    ">>> torch.nn.functional.interpolate(torch.ones(1, 1, 2, 2), scale_factor=2).shape\n"
-    "torch.Size([1, 1, 4, 4])\n") {
+EXT_FUNCTION(nn_functional, interpolate,
+             "(input: Tensor, size: int | Sequence[int] | None = None, scale_factor: float | "
+             "Sequence[float] | None = None, mode: str = 'nearest', align_corners: bool | None = "
+             "None, recompute_scale_factor: bool | None = None, antialias: bool = False) -> Tensor",
+             "Down/up samples volumes (N, C, D, H, W), images (N, C, H, W) or lines (N, C, L).\n\n"
+             "Args:\n"
+             "    input (Tensor)\n"
+             "    size (int or ints): output spatial size; or\n"
+             "    scale_factor (float or floats): multiplier for spatial size\n"
+             "    mode (str): \"nearest\", \"nearest-exact\", \"linear\", \"bilinear\", "
+             "\"bicubic\", \"trilinear\" or \"area\"\n"
+             "    align_corners (bool): aligns the centers of corner elements of input and output\n"
+             "    recompute_scale_factor (bool): recomputes the scale from the rounded sizes\n"
+             "    antialias (bool): for images in mode \"bilinear\", \"bicubic\" or \"lanczos\": "
+             "filters when "
+             "downsampling\n\n"
+             ">>> torch.nn.functional.interpolate(torch.ones(1, 1, 2, 2), scale_factor=2).shape\n"
+             "torch.Size([1, 1, 4, 4])\n") {
   px_tensor *input;
   PyObject *scale_factor;
-  ext_maybe align_corners, recompute_scale_factor;
+  ext_optional_bool align_corners, recompute_scale_factor;
   ext_ints size;
   const char *mode;
   bool antialias;
   EXT_BIND(input, size, scale_factor, mode, align_corners, recompute_scale_factor, antialias);
-  resizing r = {.size = size};
+  resize_target r = {.size = size};
   int dims = spatial_of(input);
   if (read_scales(&r, scale_factor, input) < 0) return NULL;
   if (recompute_scale_factor > 0) compute_sizes(&r, input, dims);
-  // align_corners=False is refused too by the modes that have no corners.
+  // PyTorch rejects align_corners=False, too, for modes without corners.
   bool cornerless = !strncmp(mode, "nearest", 7) || !strcmp(mode, "area");
   return resize(input, &r, mode, align_corners > 0 || (align_corners == 0 && cornerless),
                 antialias);
 }
-EXT_ALSO(nn_functional, nn_functional_interpolate, upsample);
+EXT_ALIASES(nn_functional, nn_functional_interpolate, upsample);
 
-#define OLDER(name, of_mode, corners, text) \
+#define DEPRECATED_UPSAMPLE(name, of_mode, corners, text) \
   EXT_FUNCTION(nn_functional, upsample_##name, \
                "(input: Tensor, size: int | Sequence[int] | None = None, scale_factor: float | " \
                "Sequence[float] | None = None) -> Tensor", \
@@ -261,10 +263,10 @@ EXT_ALSO(nn_functional, nn_functional_interpolate, upsample);
     PyObject *scale_factor; \
     ext_ints size; \
     EXT_BIND(input, size, scale_factor); \
-    resizing r = {.size = size}; \
+    resize_target r = {.size = size}; \
     if (read_scales(&r, scale_factor, input) < 0) return NULL; \
     return resize(input, &r, of_mode, corners, false); \
   }
-OLDER(nearest, "nearest", false, "interpolate by the nearest element; its older name.")
-OLDER(bilinear, "bilinear", true,
-      "interpolate by lines between elements, with corners on corners; its older name.")
+DEPRECATED_UPSAMPLE(nearest, "nearest", false, "Deprecated: interpolate in mode nearest.")
+DEPRECATED_UPSAMPLE(bilinear, "bilinear", true,
+                    "Deprecated: interpolate in mode bilinear with align_corners=True.")

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// What phlox/cuda/jiterator.py calls code for one element with (phlox/jit.h).
+// Bindings of phlox/jit.h (elementwise user code) for phlox/cuda/jiterator.py.
 #include "bind/ext.h"
 #include "phlox/jit.h"
 
 EXT_FUNCTION(torch, _jit_check, "(code: str) -> None",
-             "Refuses what does not look like functions for one element.") {
+             "Checks the syntax of elementwise functions.") {
   const char *code;
   EXT_BIND(code);
   return ext_none(px_jit_check(code));
 }
 
-// A number counts as one, whatever dtype the tensors have.
+// A number keeps the promotion of a number, regardless of the tensors' dtypes.
 static px_status number_of(px_tensor **out, PyObject *value) {
   px_scalar number;
   if (PyComplex_Check(value)) {
@@ -21,7 +21,7 @@ static px_status number_of(px_tensor **out, PyObject *value) {
   return px_tensor_from_scalar(out, number);
 }
 
-// The arguments of a call; what lies behind the tensors is ours.
+// Arguments of a call; items after the tensors are owned.
 typedef struct arguments {
   px_tensor *items[PX_JIT_ARGS];
   Py_ssize_t count, borrowed;
@@ -29,7 +29,7 @@ typedef struct arguments {
 static void release_numbers(arguments *args) {
   while (args->count > args->borrowed) px_release(args->items[--args->count]);
 }
-static int take_arguments(arguments *args, const ext_tensors *tensors, PyObject *numbers) {
+static int read_arguments(arguments *args, const ext_tensors *tensors, PyObject *numbers) {
   Py_ssize_t count = PySequence_Fast_GET_SIZE(numbers);
   if (tensors->count + count > PX_JIT_ARGS)
     EXT_FAIL_INT(PyExc_RuntimeError, "jiterator takes up to %d arguments", PX_JIT_ARGS);
@@ -60,7 +60,7 @@ static PyObject *tuple_of(px_tensor *const *made_take, Py_ssize_t count) {
 EXT_FUNCTION(torch, _jit_call,
              "(code: str, num_outputs: int, tensors: Sequence[Tensor], numbers: Sequence[Number]) "
              "-> Tensor | tuple[Tensor, ...]",
-             "Calls code for one element: its result, or a tuple of several.") {
+             "Calls an elementwise function; returns its result, or a tuple of several.") {
   const char *code;
   int64_t num_outputs;
   PyObject *tensors, *numbers;
@@ -72,7 +72,7 @@ EXT_FUNCTION(torch, _jit_call,
   if (!values ||
       ext_take_tensors(&given, ext_items(tensors, "argument 'tensors' must be tuple"), "jiterator",
                        "tensors") < 0 ||
-      take_arguments(&args, &given, values) < 0)
+      read_arguments(&args, &given, values) < 0)
     return NULL;
   int wanted = num_outputs < 0 || num_outputs > PX_JIT_ARGS ? 0 : (int)num_outputs;
   EXT_TRY(EXT_NOGIL(px_jit_call(made, wanted, code, args.items, (int)args.count)));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// torch.library: ops that programs define in Python. One is registered with the core as a composite
-// whose code is a CustomOpDef: the functions that run it by type of device, the one that tells
-// forms on meta, and its gradient, for which it records a node as a Function does. The object stays
-// as long as the process, as the op does. What reads signatures is Python (phlox/_schemas.py).
+// torch.library: ops defined in Python. Each is registered with the core as a composite op
+// implemented by a CustomOpDef: kernels by device type, the fake kernel for meta tensors, and the
+// gradient, recorded as a node like a Function's. The object lives as long as the process, like the
+// op. Schemas are parsed in Python (phlox/_schemas.py).
 #include "nn/nn.h"
 #include "phlox/extend.h"
 #include "phlox/register.h"
@@ -11,11 +11,11 @@
 
 typedef struct def_object {
   PyObject_HEAD const px_op *op;
-  PyObject *call;     // the op as torch.ops has it
-  PyObject *kernels;  // functions by type of device; "" is any
+  PyObject *call;     // the callable in torch.ops
+  PyObject *kernels;  // functions by device type; "" for any
   PyObject *fake, *backward, *setup;
-  PyObject *node;     // a class derived from Function
-  PyObject *changes;  // of custom_op: the names of the parameters that it changes; else NULL
+  PyObject *node;     // subclass of Function
+  PyObject *changes;  // custom_op only: names of mutated parameters; else NULL
 } def_object;
 static def_object *def_of(PyObject *self) { return (def_object *)self; }
 EXT_OWNS(op_def, EXT_OBJECT(def_object, call), EXT_OBJECT(def_object, kernels),
@@ -23,13 +23,13 @@ EXT_OWNS(op_def, EXT_OBJECT(def_object, call), EXT_OBJECT(def_object, kernels),
          EXT_OBJECT(def_object, setup), EXT_OBJECT(def_object, node),
          EXT_OBJECT(def_object, changes));
 
-// Its name with something else between the namespace and the rest.
+// The op's name with another separator after the namespace.
 static PyObject *name_with(const px_op *op, const char *between) {
   EXT_OWNED *name = PyUnicode_FromString(op->name);
   return name ? PyObject_CallMethod(name, "replace", "ss", "::", between) : NULL;
 }
 
-// ---- what an op is given
+// ---- arguments of an op
 
 static PyObject *list_of(px_value items) {
   PyObject *list = PyList_New(items.n);
@@ -50,7 +50,7 @@ static PyObject *object_of(px_value value) {
   return ext_from_value(value);
 }
 
-// The positional arguments, and those by name.
+// Positional arguments and keyword arguments.
 int ext_objects_of(const px_op *op, const px_value *args, PyObject **tuple, PyObject **options) {
   int positional = 0;
   while (positional < op->param_count && !op->params[positional].keyword_only) positional++;
@@ -79,7 +79,7 @@ static int add_tensors(PyObject *list, PyObject *value) {
   return 0;
 }
 
-// The tensors among arguments: all, or those of the parameters with these names.
+// The tensors of all arguments, or only of parameters in `names`.
 static PyObject *tensors_of(const px_op *op, PyObject *args, PyObject *options, PyObject *names) {
   EXT_OWNED *list = PyList_New(0);
   Py_ssize_t positional = PyTuple_GET_SIZE(args);
@@ -94,11 +94,11 @@ static PyObject *tensors_of(const px_op *op, PyObject *args, PyObject *options, 
 
 // ---- running
 
-static PyObject *kernel_for(const def_object *self, const char *place) {
-  PyObject *kernel = PyDict_GetItemString(self->kernels, place);
-  bool meta = !strcmp(place, "meta");
+static PyObject *kernel_for(const def_object *self, const char *device_type) {
+  PyObject *kernel = PyDict_GetItemString(self->kernels, device_type);
+  bool meta = !strcmp(device_type, "meta");
   if (!kernel && meta) kernel = self->fake;
-  // A function for any device may not know tensors without memory, unless it calls ops alone.
+  // A kernel for any device may not support meta tensors, unless it only calls ops.
   if (!kernel && !(meta && self->changes)) kernel = PyDict_GetItemString(self->kernels, "");
   if (kernel) return kernel;
   if (meta)
@@ -107,10 +107,10 @@ static PyObject *kernel_for(const def_object *self, const char *place) {
              "add an fake impl.",
              self->op->name);
   EXT_FAIL(PyExc_NotImplementedError, "Could not run '%s' with arguments from the '%s' backend.",
-           self->op->name, strcmp(place, "cuda") ? "CPU" : "CUDA");
+           self->op->name, strcmp(device_type, "cuda") ? "CPU" : "CUDA");
 }
 
-static int check_apart(const px_op *op, PyObject *result, PyObject *given) {
+static int check_no_alias(const px_op *op, PyObject *result, PyObject *given) {
   EXT_OWNED *results = ext_is_tensor(result)                           ? PyTuple_Pack(1, result)
                        : PyTuple_Check(result) || PyList_Check(result) ? PySequence_Tuple(result)
                                                                        : PyTuple_New(0);
@@ -143,7 +143,7 @@ static PyObject *run(const def_object *self, PyObject *args, PyObject *options) 
     EXT_TRY(px_op_before_write(ext_tensor(PyList_GET_ITEM(changed, i))));
   EXT_OWNED *result = kernel ? PyObject_Call(kernel, args, options) : NULL;
   if (!result || !self->changes) return ext_moved(&result);
-  if (check_apart(self->op, result, given) < 0) return NULL;
+  if (check_no_alias(self->op, result, given) < 0) return NULL;
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(changed); i++)
     px_tensor_bump_version(ext_tensor(PyList_GET_ITEM(changed, i)));
   return ext_moved(&result);
@@ -151,8 +151,8 @@ static PyObject *run(const def_object *self, PyObject *args, PyObject *options) 
 
 // ---- gradients
 
-// What the node's Function is applied to: the tensors by themselves, so that each is an input of
-// the node; then all arguments. -1 for one that is no list, else how many tensors it holds.
+// Applies the node's Function to: each tensor separately, so it is an input of the node; then all
+// arguments; then the options. counts_of maps the inputs back.
 static PyObject *record(const def_object *self, PyObject *args, PyObject *options) {
   EXT_OWNED *inputs = PyList_New(0);
   for (Py_ssize_t i = 0; inputs && i < PyTuple_GET_SIZE(args); i++) {
@@ -168,7 +168,7 @@ static PyObject *record(const def_object *self, PyObject *args, PyObject *option
   return apply ? PyObject_CallObject(apply, tuple) : NULL;
 }
 
-// How many inputs of the node each argument is.
+// Number of node inputs of each argument: -1 for a single one, else the length of a tensor list.
 static PyObject *counts_of(const px_op *op, PyObject *args) {
   PyObject *counts = PyTuple_New(PyTuple_GET_SIZE(args));
   for (Py_ssize_t i = 0; counts && i < PyTuple_GET_SIZE(args); i++) {
@@ -179,12 +179,13 @@ static PyObject *counts_of(const px_op *op, PyObject *args) {
   return counts;
 }
 
-EXT_METHOD(op_def, _forward, "(ctx: Any, *given: Any) -> Any", "forward of the node's Function.") {
+EXT_METHOD(op_def, _forward, "(ctx: Any, *given: Any) -> Any",
+           "Implements forward of the node's Function.") {
   PyObject *ctx;
-  ext_rest given;
+  ext_varargs given;
   EXT_BIND(ctx, given);
   const def_object *def = def_of(self);
-  if (given.count < 2) EXT_FAIL(PyExc_TypeError, "_forward() is for the op's own node");
+  if (given.count < 2) EXT_FAIL(PyExc_TypeError, "_forward() expects arguments of the op's node");
   PyObject *args = given.items[given.count - 2], *options = given.items[given.count - 1];
   EXT_OWNED *counts = counts_of(def->op, args);
   EXT_OWNED *result = run(def, args, options);
@@ -201,7 +202,7 @@ EXT_METHOD(op_def, _forward, "(ctx: Any, *given: Any) -> Any", "forward of the n
   return PyList_Check(result) ? PyList_AsTuple(result) : ext_moved(&result);
 }
 
-// Adds the gradients of one argument.
+// Appends the gradients of one argument.
 static int add_grads(PyObject *list, PyObject *grad, Py_ssize_t count) {
   if (count < 0) return PyList_Append(list, grad);
   if (grad != Py_None) return PyList_SetSlice(list, PY_SSIZE_T_MAX, PY_SSIZE_T_MAX, grad);
@@ -211,9 +212,9 @@ static int add_grads(PyObject *list, PyObject *grad, Py_ssize_t count) {
 }
 
 EXT_METHOD(op_def, _backward, "(ctx: Any, *grads: Any) -> Any",
-           "backward of the node's Function.") {
+           "Implements backward of the node's Function.") {
   PyObject *ctx;
-  ext_rest grads;
+  ext_varargs grads;
   EXT_BIND(ctx, grads);
   const def_object *def = def_of(self);
   EXT_OWNED *name = name_with(def->op, ".");
@@ -242,9 +243,10 @@ EXT_METHOD(op_def, _backward, "(ctx: Any, *grads: Any) -> Any",
   return PyList_AsTuple(list);
 }
 
-// ---- what the core calls
+// ---- called by the core
 
-// A custom op has the gradient that it was given, or none; what other ops call is recorded.
+// Custom ops are recorded as one node; for others, the gradient of the called ops is used unless
+// one is registered.
 static bool is_recorded(const def_object *self, const px_value *args) {
   bool needs = false;
   for (int i = 0; i < self->op->param_count && !needs; i++) {
@@ -274,7 +276,7 @@ static int wrong_result(const px_op *op, PyObject *result) {
                ext_type_name(result), op->schema);
 }
 
-// Nothing is given where one of the results is no tensor.
+// Writes nothing unless all results are tensors.
 static int take_results(const px_op *op, PyObject *result, px_tensor **results) {
   int count = op->result_count;
   if (count == 0) return result == Py_None ? 0 : wrong_result(op, result);
@@ -293,7 +295,7 @@ static px_status serve(void *data, px_tensor **results, const px_value *args) {
   const def_object *self = data;
   PyObject *result = answer(self, args);
   int failed = !result || take_results(self->op, result, results) < 0;
-  px_status status = failed ? ext_foreign() : PX_OK;
+  px_status status = failed ? ext_error_from_python() : PX_OK;
   Py_XDECREF(result);
   PyGILState_Release(state);
   return status;
@@ -304,7 +306,7 @@ static px_status serve(void *data, px_tensor **results, const px_value *args) {
 static PyObject *make_node(PyObject *self, const px_op *op) {
   EXT_OWNED *name = name_with(op, "_");
   EXT_OWNED *text = name ? PyUnicode_FromFormat("GeneratedBackwardFor_%U_default", name) : NULL;
-  EXT_OWNED *autograd = text ? ext_from_module("autograd") : NULL;
+  EXT_OWNED *autograd = text ? ext_extension_attr("autograd") : NULL;
   EXT_OWNED *function = autograd ? PyObject_GetAttrString(autograd, "Function") : NULL;
   EXT_OWNED *forward = function ? PyObject_GetAttrString(self, "_forward") : NULL;
   EXT_OWNED *backward = forward ? PyObject_GetAttrString(self, "_backward") : NULL;
@@ -324,7 +326,7 @@ EXT_NEW(op_def, "(schema: str, changes: set[str] | None = None)") {
   px_op_definition definition = {
       .schema = schema, .kind = "composite", .serve = serve, .data = self};
   EXT_TRY(px_op_register(&self->op, &definition));
-  Py_INCREF(self);  // the op's own
+  Py_INCREF(self);  // owned by the op
   self->node = make_node(object, self->op);
   self->call = self->node ? Py_XNewRef(ext_op_registered(self->op->name)) : NULL;
   return self->call ? ext_moved(&object) : NULL;
@@ -337,13 +339,14 @@ static PyObject *def_repr(PyObject *self) {
   return PyUnicode_FromFormat("<CustomOpDef(%s)>", def_of(self)->op->name);
 }
 EXT_TYPE(op_def, "torch._library.custom_ops.CustomOpDef", "_CustomOpDef", def_object, EXT_FINAL,
-         "An op that a program defines; it is called like a function.", EXT_LIFE(op_def),
-         .tp_new = op_def_new, .tp_call = def_call, .tp_repr = def_repr);
-EXT_GET(op_def, _qualname, "str", def_of(self)->op->name, "Its name, with the namespace.");
-EXT_GET(op_def, _schema, "str", def_of(self)->op->schema, "Its schema.");
-EXT_GET(op_def, _opoverload, "Callable", Py_NewRef(def_of(self)->call), "As torch.ops has it.");
+         "A user-defined op; can be called.", EXT_LIFETIME_SLOTS(op_def), .tp_new = op_def_new,
+         .tp_call = def_call, .tp_repr = def_repr);
+EXT_GET(op_def, _qualname, "str", def_of(self)->op->name, "The name with its namespace.");
+EXT_GET(op_def, _schema, "str", def_of(self)->op->schema, "The schema.");
+EXT_GET(op_def, _opoverload, "Callable", Py_NewRef(def_of(self)->call),
+        "The callable in torch.ops.");
 
-// The method with its first arguments, for use as a decorator.
+// A method with its first arguments bound, for use as a decorator.
 static PyObject *decorator(PyObject *self, const char *name, PyObject *first) {
   EXT_OWNED *functools = PyImport_ImportModule("functools");
   EXT_OWNED *method = functools ? PyObject_GetAttrString(self, name) : NULL;
@@ -351,13 +354,13 @@ static PyObject *decorator(PyObject *self, const char *name, PyObject *first) {
                 : NULL;
 }
 
-static int need_callable(PyObject *fn) {
+static int check_callable(PyObject *fn) {
   if (PyCallable_Check(fn)) return 0;
   EXT_FAIL_INT(PyExc_TypeError, "expected a function, not %s", ext_type_name(fn));
 }
 
-// Where a kernel runs, by the names of devices and of PyTorch's dispatcher.
-static const char *place_named(PyObject *name) {
+// Device type of a kernel, from a device or dispatch key name.
+static const char *device_of_key(PyObject *name) {
   static const char *const places[][2] = {{"cpu", "cpu"},
                                           {"cuda", "cuda"},
                                           {"meta", "meta"},
@@ -376,32 +379,33 @@ static const char *place_named(PyObject *name) {
 
 EXT_METHOD(op_def, register_kernel,
            "(device_types: str | Sequence[str] | None, fn: Callable | None = None) -> Any",
-           "Gives the function that runs it on devices of a type; without fn, a decorator.") {
+           "Registers an implementation for device types. Returns a decorator if fn is None.") {
   PyObject *device_types, *fn;
   EXT_BIND(device_types, fn);
   if (!fn) return decorator(self, "register_kernel", device_types ? device_types : Py_None);
-  if (need_callable(fn) < 0) return NULL;
+  if (check_callable(fn) < 0) return NULL;
   bool one = !device_types || PyUnicode_Check(device_types);
   EXT_OWNED *any = PyUnicode_FromString("");
   EXT_OWNED *list = any ? PySequence_Tuple(one ? any : device_types) : NULL;
   if (one && list) Py_SETREF(list, PyTuple_Pack(1, device_types ? device_types : any));
   for (Py_ssize_t i = 0; list && i < PyTuple_GET_SIZE(list); i++)
-    if (!place_named(PyTuple_GET_ITEM(list, i))) return NULL;
+    if (!device_of_key(PyTuple_GET_ITEM(list, i))) return NULL;
   for (Py_ssize_t i = 0; list && i < PyTuple_GET_SIZE(list); i++)
-    if (PyDict_SetItemString(def_of(self)->kernels, place_named(PyTuple_GET_ITEM(list, i)), fn) < 0)
+    if (PyDict_SetItemString(def_of(self)->kernels, device_of_key(PyTuple_GET_ITEM(list, i)), fn) <
+        0)
       return NULL;
   return list ? Py_NewRef(fn) : NULL;
 }
 EXT_METHOD(op_def, register_fake, "(fn: Callable | None = None) -> Any",
-           "Gives the function that runs for tensors of device meta; without fn, a decorator.") {
+           "Registers a fake implementation for meta tensors. Returns a decorator if fn is None.") {
   EXT_ARGS(PyObject *, fn);
   if (!fn) return decorator(self, "register_fake", NULL);
-  if (need_callable(fn) < 0) return NULL;
+  if (check_callable(fn) < 0) return NULL;
   Py_XSETREF(def_of(self)->fake, Py_NewRef(fn));
   return Py_NewRef(fn);
 }
-static PyObject *give_gradient(PyObject *self, PyObject *backward, PyObject *setup_context) {
-  if (need_callable(backward) < 0 || (setup_context && need_callable(setup_context) < 0))
+static PyObject *set_gradient(PyObject *self, PyObject *backward, PyObject *setup_context) {
+  if (check_callable(backward) < 0 || (setup_context && check_callable(setup_context) < 0))
     return NULL;
   Py_XSETREF(def_of(self)->backward, Py_NewRef(backward));
   Py_XSETREF(def_of(self)->setup, Py_XNewRef(setup_context));
@@ -410,18 +414,18 @@ static PyObject *give_gradient(PyObject *self, PyObject *backward, PyObject *set
 EXT_METHOD(
     op_def, register_autograd,
     "(backward: Callable, *, setup_context: Callable | None = None) -> None",
-    "Gives its gradient, backward(ctx, *grads), and setup_context(ctx, inputs, output), which "
-    "runs\nbehind each call that is differentiated.") {
+    "Registers a backward formula, backward(ctx, *grads). setup_context(ctx, inputs, output) runs "
+    "after\neach differentiated call.") {
   PyObject *backward, *setup_context;
   EXT_BIND(backward, setup_context);
-  return give_gradient(self, backward, setup_context);
+  return set_gradient(self, backward, setup_context);
 }
 
 // ---- ops by name
 
-static PyObject *ops;     // what is defined
-static PyObject *early;   // fakes of ops that are to come: of libraries that cannot be loaded here
-static PyObject *spaces;  // namespaces that nobody may define
+static PyObject *ops;            // defined ops
+static PyObject *pending_fakes;  // fakes for ops not defined yet, of libraries that are not loaded
+static PyObject *defined_namespaces;  // namespaces already defined
 
 static PyObject *op_named(PyObject *op) {
   if (Py_TYPE(op) == &op_def_type) return op;
@@ -432,7 +436,7 @@ static PyObject *op_named(PyObject *op) {
 }
 
 EXT_FUNCTION(library, _define, "(schema: str, changes: set[str] | None = None) -> Any",
-             "Defines an op: NAMESPACE::NAME(...) -> ...") {
+             "Defines an op with the schema NAMESPACE::NAME(...) -> ...") {
   PyObject *schema, *changes;
   EXT_BIND(schema, changes);
   EXT_OWNED *parts = PyObject_CallMethod(schema, "partition", "s", "(");
@@ -440,7 +444,7 @@ EXT_FUNCTION(library, _define, "(schema: str, changes: set[str] | None = None) -
   const char *text = name ? PyUnicode_AsUTF8(name) : NULL;
   if (!text) return NULL;
   if (!strstr(text, "::"))
-    EXT_FAIL(PyExc_ValueError, "the name of an op is 'namespace::name', not '%s'", text);
+    EXT_FAIL(PyExc_ValueError, "expected an op name 'namespace::name', got '%s'", text);
   if (PyDict_Contains(ops, name))
     EXT_FAIL(PyExc_RuntimeError,
              "Tried to register an operator (%U) with the same name and overload name multiple "
@@ -449,11 +453,11 @@ EXT_FUNCTION(library, _define, "(schema: str, changes: set[str] | None = None) -
   EXT_OWNED *made = PyObject_CallFunctionObjArgs((PyObject *)&op_def_type, schema,
                                                  changes ? changes : Py_None, NULL);
   if (!made || PyDict_SetItem(ops, name, made) < 0) return NULL;
-  def_of(made)->fake = Py_XNewRef(PyDict_GetItem(early, name));
+  def_of(made)->fake = Py_XNewRef(PyDict_GetItem(pending_fakes, name));
   return ext_moved(&made);
 }
 EXT_FUNCTION(library, define, "(qualname: str, schema: str, *, lib: Any = None) -> None",
-             "Defines an op, whose kernels impl gives. It stays to the end, whatever lib is.") {
+             "Defines a new op. Its kernels are registered by impl. It is never removed.") {
   PyObject *qualname, *schema, *lib;
   EXT_BIND(qualname, schema, lib);
   EXT_OWNED *whole = PyUnicode_FromFormat("%S%S", qualname, schema);
@@ -461,43 +465,44 @@ EXT_FUNCTION(library, define, "(qualname: str, schema: str, *, lib: Any = None) 
   return made ? Py_NewRef(Py_None) : NULL;
 }
 
-// A method of an op; without the function, what decorates one.
-static PyObject *tell(PyObject *op, const char *method, PyObject *place, PyObject *fn) {
+// Calls a method of an op; without the function it returns a decorator.
+static PyObject *call_method(PyObject *op, const char *method, PyObject *key, PyObject *fn) {
   PyObject *known = op_named(op);
   if (!known) return NULL;
-  if (place) return PyObject_CallMethod(known, method, "OO", place, fn ? fn : Py_None);
+  if (key) return PyObject_CallMethod(known, method, "OO", key, fn ? fn : Py_None);
   return PyObject_CallMethod(known, method, "O", fn ? fn : Py_None);
 }
 EXT_FUNCTION(library, register_kernel,
              "(op: Any, device_types: str | Sequence[str] | None, func: Callable | None = None, /, "
              "*, lib: Any = None) -> Any",
-             "Gives the function that runs an op on devices of types; without func, a decorator.") {
+             "Registers a kernel for device types. Returns a decorator if func is None.") {
   PyObject *op, *device_types, *func, *lib;
   EXT_BIND(op, device_types, func, lib);
-  return tell(op, "register_kernel", device_types ? device_types : Py_None, func);
+  return call_method(op, "register_kernel", device_types ? device_types : Py_None, func);
 }
 EXT_FUNCTION(library, register_fake,
              "(op: Any, func: Callable | None = None, /, *, lib: Any = None, _stacklevel: int = 1) "
              "-> Any",
-             "Gives the function that tells the forms of an op's results; without func, a "
-             "decorator. The op\nmay be defined later.") {
+             "Registers a fake implementation: computes shapes and dtypes of results. Returns a "
+             "decorator if\nfunc is None. The op may be defined later.") {
   PyObject *op, *func, *lib;
   int64_t _stacklevel;
   EXT_BIND(op, func, lib, _stacklevel);
   bool late = PyUnicode_Check(op) && !PyDict_Contains(ops, op);
-  if (!late) return tell(op, "register_fake", NULL, func);
+  if (!late) return call_method(op, "register_fake", NULL, func);
   if (!func) return decorator(self, "register_fake", op);
-  return need_callable(func) < 0 || PyDict_SetItem(early, op, func) < 0 ? NULL : Py_NewRef(func);
+  return check_callable(func) < 0 || PyDict_SetItem(pending_fakes, op, func) < 0 ? NULL
+                                                                                 : Py_NewRef(func);
 }
 EXT_FUNCTION(
     library, register_autograd,
     "(op: Any, backward: Callable, /, *, setup_context: Callable | None = None, lib: Any = "
     "None) -> None",
-    "Gives an op's gradient.") {
+    "Registers a backward formula for an op.") {
   PyObject *op, *backward, *setup_context, *lib;
   EXT_BIND(op, backward, setup_context, lib);
   PyObject *known = op_named(op);
-  return known ? give_gradient(known, backward, setup_context) : NULL;
+  return known ? set_gradient(known, backward, setup_context) : NULL;
 }
 
 // ---- namespaces
@@ -509,22 +514,22 @@ static library_object *library_of(PyObject *self) { return (library_object *)sel
 EXT_OWNS(namespace, EXT_OBJECT(library_object, ns), EXT_OBJECT(library_object, kind),
          EXT_OBJECT(library_object, dispatch_key));
 
-static int check_space(PyObject *ns, const char *kind) {
+static int check_namespace(PyObject *ns, const char *kind) {
   if (strcmp(kind, "IMPL") && strcmp(kind, "DEF") && strcmp(kind, "FRAGMENT"))
     EXT_FAIL_INT(PyExc_ValueError, "Unsupported kind: %s", kind);
-  int taken = strcmp(kind, "DEF") ? 0 : PySet_Contains(spaces, ns);
+  int taken = strcmp(kind, "DEF") ? 0 : PySet_Contains(defined_namespaces, ns);
   if (taken > 0)
     EXT_FAIL_INT(PyExc_RuntimeError,
                  "Only a single TORCH_LIBRARY can be used to register the namespace %S; please put "
                  "all of your definitions in a single TORCH_LIBRARY block.",
                  ns);
-  return taken < 0 ? -1 : PySet_Add(spaces, ns);
+  return taken < 0 ? -1 : PySet_Add(defined_namespaces, ns);
 }
 EXT_NEW(namespace, "(ns: str, kind: str, dispatch_key: str = '')") {
   PyObject *ns, *kind, *dispatch_key;
   EXT_BIND(ns, kind, dispatch_key);
   const char *text = PyUnicode_AsUTF8(kind);
-  if (!text || check_space(ns, text) < 0) return NULL;
+  if (!text || check_namespace(ns, text) < 0) return NULL;
   library_object *self = ext_new(type);
   if (!self) return NULL;
   self->ns = Py_NewRef(ns);
@@ -537,53 +542,54 @@ static PyObject *namespace_repr(PyObject *self) {
   return PyUnicode_FromFormat("Library(kind=%S, ns=%S, dispatch_key=%S)>", library->kind,
                               library->ns, library->dispatch_key);
 }
-EXT_TYPE(namespace, "torch.library.Library", "library.Library", library_object, EXT_OPEN,
-         "A namespace of ops: kind DEF defines it, FRAGMENT adds to it, IMPL gives kernels.",
-         EXT_LIFE(namespace), .tp_new = namespace_new, .tp_repr = namespace_repr);
-EXT_GET(namespace, ns, "str", Py_NewRef(library_of(self)->ns), "Its name.");
+EXT_TYPE(namespace, "torch.library.Library", "library.Library", library_object, EXT_BASETYPE,
+         "A namespace of ops: kind DEF defines it, FRAGMENT extends it, IMPL registers kernels.",
+         EXT_LIFETIME_SLOTS(namespace), .tp_new = namespace_new, .tp_repr = namespace_repr);
+EXT_GET(namespace, ns, "str", Py_NewRef(library_of(self)->ns), "The name.");
 EXT_GET(namespace, kind, "str", Py_NewRef(library_of(self)->kind), "DEF, FRAGMENT or IMPL.");
 EXT_GET(namespace, dispatch_key, "str", Py_NewRef(library_of(self)->dispatch_key),
-        "Where kernels run that are given without a place.");
+        "The default dispatch key of impl.");
 
-EXT_METHOD(namespace, define, "(schema: str) -> str", "Defines an op, and gives its name.") {
+EXT_METHOD(namespace, define, "(schema: str) -> str", "Defines an op and returns its name.") {
   EXT_ARGS(PyObject *, schema);
   EXT_OWNED *whole = PyUnicode_FromFormat("%S::%S", library_of(self)->ns, schema);
-  EXT_OWNED *module = whole ? ext_from_module("library") : NULL;
+  EXT_OWNED *module = whole ? ext_extension_attr("library") : NULL;
   EXT_OWNED *made = module ? PyObject_CallMethod(module, "_define", "O", whole) : NULL;
   return made ? PyUnicode_FromString(strstr(def_of(made)->op->name, "::") + 2) : NULL;
 }
 EXT_METHOD(namespace, impl, "(op_name: str, fn: Callable, dispatch_key: str = '') -> None",
-           "Gives the function that runs an op at a place, by a name of PyTorch's dispatcher.") {
+           "Registers the implementation of an op for a dispatch key.") {
   PyObject *op_name, *fn, *dispatch_key;
   EXT_BIND(op_name, fn, dispatch_key);
   const library_object *library = library_of(self);
   bool given = dispatch_key && PyObject_IsTrue(dispatch_key) > 0;
   EXT_OWNED *name = PyUnicode_FromFormat("%S::%S", library->ns, op_name);
   EXT_OWNED *done =
-      name ? tell(name, "register_kernel", given ? dispatch_key : library->dispatch_key, fn) : NULL;
+      name ? call_method(name, "register_kernel", given ? dispatch_key : library->dispatch_key, fn)
+           : NULL;
   return done ? Py_NewRef(Py_None) : NULL;
 }
 
 EXT_FUNCTION(
     library, impl,
     "(qualname: Any, types: str | Sequence[str], func: Any = None, *, lib: Any = None) -> Any",
-    "Gives the function that runs an op on devices of types; without func, a decorator. Or "
-    "the decorator\nimpl(library, name, dispatch_key).") {
+    "Registers an implementation for device types. Returns a decorator if func is None.\n"
+    "impl(library, name, dispatch_key) is a decorator, too.") {
   PyObject *qualname, *types, *func, *lib;
   EXT_BIND(qualname, types, func, lib);
   if (!PyObject_TypeCheck(qualname, &namespace_type))
-    return tell(qualname, "register_kernel", types, func);
+    return call_method(qualname, "register_kernel", types, func);
   EXT_OWNED *name = PyUnicode_FromFormat("%S::%S", library_of(qualname)->ns, types);
-  return name
-             ? tell(name, "register_kernel", func ? func : library_of(qualname)->dispatch_key, NULL)
-             : NULL;
+  return name ? call_method(name, "register_kernel",
+                            func ? func : library_of(qualname)->dispatch_key, NULL)
+              : NULL;
 }
-EXT_MODULE(library, "library", "Ops that programs define in Python.");
+EXT_MODULE(library, "library", "User-defined ops.");
 
 static int make_registry(PyObject *torch) {
-  ops = PyDict_New(), early = PyDict_New();
+  ops = PyDict_New(), pending_fakes = PyDict_New();
   EXT_OWNED *taken = Py_BuildValue("(sss)", "aten", "phlox", "prims");
-  spaces = taken ? PySet_New(taken) : NULL;
-  return ops && early && spaces ? 0 : -1;
+  defined_namespaces = taken ? PySet_New(taken) : NULL;
+  return ops && pending_fakes && defined_namespaces ? 0 : -1;
 }
 EXT_START(EXT_VALUES, make_registry);

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensors within lists, tuples and dicts, as calls get and give them.
+// Tensors nested in lists, tuples and dicts of arguments and results.
 #include "bind/ext.h"
 
-PyObject *ext_alike(PyObject *model, PyObject *items) {
+PyObject *ext_sequence_like(PyObject *model, PyObject *items) {
   PyObject *type = (PyObject *)Py_TYPE(model);
   if (!PyObject_HasAttrString(model, "_fields")) return PyObject_CallOneArg(type, items);
   EXT_OWNED *fields = PySequence_Tuple(items);
   return fields ? PyObject_CallObject(type, fields) : NULL;
 }
 
-// ---- each replaced
+// ---- replacement
 
 static PyObject *map_items(PyObject *sequence, ext_mapping *fn, void *context) {
   EXT_OWNED *list = PySequence_List(sequence);
@@ -18,7 +18,7 @@ static PyObject *map_items(PyObject *sequence, ext_mapping *fn, void *context) {
     if (!item) return NULL;
     PyList_SetItem(list, i, item);
   }
-  return list ? ext_alike(sequence, list) : NULL;
+  return list ? ext_sequence_like(sequence, list) : NULL;
 }
 
 static PyObject *map_dict(PyObject *dict, ext_mapping *fn, void *context) {
@@ -46,11 +46,11 @@ static PyObject *cast_one(PyObject *tensor, void *dtype) {
   return fits ? ext_convert(tensor, PX_DEVICE_NONE, *(px_dtype *)dtype, false, false)
               : Py_NewRef(tensor);
 }
-PyObject *ext_cast_within(PyObject *value, px_dtype dtype) {
+PyObject *ext_cast_tensors(PyObject *value, px_dtype dtype) {
   return ext_map_tensors(value, cast_one, &dtype);
 }
 
-// ---- all of them
+// ---- collection
 
 static int collect(PyObject *list, PyObject *object);
 
@@ -88,7 +88,7 @@ static int collect(PyObject *list, PyObject *object) {
   return bad;
 }
 
-PyObject *ext_tensors_within(PyObject *values) {
+PyObject *ext_collect_tensors(PyObject *values) {
   EXT_OWNED *list = PyList_New(0);
   return list && collect(list, values ? values : Py_None) == 0 ? ext_moved(&list) : NULL;
 }

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Binding of Python arguments to an op's parameters. A value that does not fit is not an error yet:
-// other overloads are tried first, so nothing is formatted here until all have failed.
+// Binds Python arguments to an op's parameters. A mismatch is not an error yet: other overloads are
+// tried first, and messages are formatted only after all have failed.
 #include "ops/ops.h"
 
 #include <string.h>
 
-static int misfit(ext_frame *frame, ext_misfit why, int index, int position, PyObject *object) {
-  frame->misfit = why;
+static int set_bind_error(ext_frame *frame, ext_bind_error why, int index, int position,
+                          PyObject *object) {
+  frame->bind_error = why;
   frame->index = index;
   frame->position = position;
   frame->object = object;
@@ -22,14 +23,14 @@ static void *frame_memory(ext_frame *frame, size_t bytes) {
   return memory;
 }
 
-void ext_frame_done(ext_frame *frame) {
+void ext_frame_release(ext_frame *frame) {
   for (int i = 0; i < frame->owned_count; i++) Py_DECREF(frame->owned[i]);
   for (int i = 0; i < frame->memory_count; i++) PyMem_Free(frame->memory[i]);
   frame->owned_count = frame->memory_count = 0;
 }
 
-// ---- one value. Each gives 1, 0 (another type) or -1.
-// bool is an int to Python and no integer to a schema, as in PyTorch.
+// ---- one value. Converters return 1, 0 (wrong type) or -1.
+// A bool is a Python int but not a schema integer, as in PyTorch.
 static bool is_integer(PyObject *object) {
   if (PyLong_Check(object)) return !PyBool_Check(object);
   if (ext_is_tensor(object))
@@ -39,7 +40,7 @@ static bool is_integer(PyObject *object) {
   return !PyFloat_Check(object) && PyIndex_Check(object);
 }
 
-bool ext_takes_number(const px_op *op, int param) {
+bool ext_accepts_number(const px_op *op, int param) {
   if (op->params[param].optional && op->flags & PX_OP_OF_COMPLEX)
     return op->params[param].kind == PX_ARG_TENSOR;
   bool pointwise = op->kind == PX_OP_POINTWISE,
@@ -48,22 +49,22 @@ bool ext_takes_number(const px_op *op, int param) {
          (param > 0 ? pointwise || marked : pointwise && marked);
 }
 
-static px_tensor *take_tensor(ext_frame *frame, PyObject *object) {
+static px_tensor *bind_tensor(ext_frame *frame, PyObject *object) {
   if (!ext_is_plain(object) && ext_overrides(object)) frame->overridden = true;
   return ext_tensor(object);
 }
 
-// What was made here, and the values borrow, a sequence or a tensor, lives as long as the frame.
+// Makes the frame own a new object borrowed by bound values.
 static int own(ext_frame *frame, PyObject *object) {
   if (frame->owned_count == EXT_LENGTH(frame->owned)) {
     Py_DECREF(object);
-    EXT_FAIL_INT(PyExc_RuntimeError, "too many sequences in one call");
+    EXT_FAIL_INT(PyExc_RuntimeError, "too many sequence arguments in one call");
   }
   frame->owned[frame->owned_count++] = object;
   return 0;
 }
 
-// A complex number in the place of a tensor.
+// A complex number given for a tensor.
 static int to_complex(ext_frame *frame, PyObject *object, px_value *out) {
   PyObject *number = ext_complex(object);
   if (!number || own(frame, number) < 0) return -1;
@@ -74,29 +75,32 @@ static int to_complex(ext_frame *frame, PyObject *object, px_value *out) {
 static bool is_value(const char *name) {
   return !strcmp(name, "value") || !strcmp(name, "fill_value");
 }
-static bool is_end(const char *name) { return !strcmp(name, "start") || !strcmp(name, "end"); }
+static bool is_range_end(const char *name) {
+  return !strcmp(name, "start") || !strcmp(name, "end");
+}
 
 static int to_tensor(const ext_signature *s, int i, ext_frame *frame, PyObject *object,
                      px_value *out) {
   if (ext_is_tensor(object)) {
-    *out = PX_T(take_tensor(frame, object));
+    *out = PX_T(bind_tensor(frame, object));
     return 1;
   }
   px_scalar scalar;
   const char *name = s->op->params[i].name;
-  if (PyComplex_Check(object) && (is_value(name) || is_end(name) || ext_takes_number(s->op, i)))
+  if (PyComplex_Check(object) &&
+      (is_value(name) || is_range_end(name) || ext_accepts_number(s->op, i)))
     return to_complex(frame, object, out);
-  if (!ext_takes_number(s->op, i) || !ext_is_number(object)) return 0;
+  if (!ext_accepts_number(s->op, i) || !ext_is_number(object)) return 0;
   if (ext_to_scalar(object, &scalar) < 0) return -1;
   *out = PX_S(scalar);
   return 1;
 }
 
-// Whether an end of a line is taken as a tensor, by another form: a complex one, and one that has a
-// value for each place of a mapping.
-static bool is_tensor_end(const ext_signature *s, int i, const px_tensor *t) {
+// True if a range end selects the tensor overload: it is complex, or batched by vmap (linspace and
+// logspace).
+static bool is_tensor_range_end(const ext_signature *s, int i, const px_tensor *t) {
   const char *function = s->op->python_name;
-  if (!is_end(s->op->params[i].name)) return false;
+  if (!is_range_end(s->op->params[i].name)) return false;
   bool line = !strcmp(function, "linspace") || !strcmp(function, "logspace");
   return px_dtype_is_complex(px_tensor_dtype(t)) || (line && px_tensor_is_batched(t));
 }
@@ -105,7 +109,7 @@ static int to_scalar(const ext_signature *s, int i, ext_frame *frame, PyObject *
   px_scalar scalar;
   if (!ext_is_number(object) && !(ext_is_tensor(object) && px_tensor_ndim(ext_tensor(object)) == 0))
     return 0;
-  if (ext_is_tensor(object) && is_tensor_end(s, i, ext_tensor(object))) return 0;
+  if (ext_is_tensor(object) && is_tensor_range_end(s, i, ext_tensor(object))) return 0;
   if (ext_to_scalar(object, &scalar) < 0) return -1;
   if (ext_is_tensor(object) && is_value(s->op->params[i].name)) {
     frame->read_at = px_tensor_device(ext_tensor(object));
@@ -138,25 +142,25 @@ static int to_bool(PyObject *object, px_value *out) {
   return 1;
 }
 
-// Ints of items[0..count), into the frame.
+// Ints of items[0..count), stored in the frame.
 static int ints_of(ext_frame *frame, PyObject *const *items, Py_ssize_t count, px_value *out) {
-  int64_t *room = frame->ints + frame->ints_used;
+  int64_t *ints = frame->ints + frame->ints_used;
   for (Py_ssize_t i = 0; i < count; i++)
     if (!is_integer(items[i])) return 0;
   if (frame->ints_used + count > EXT_LENGTH(frame->ints)) {
-    room = frame_memory(frame, (size_t)count * sizeof *room);
-    if (!room) return -1;
+    ints = frame_memory(frame, (size_t)count * sizeof *ints);
+    if (!ints) return -1;
   } else {
     frame->ints_used += (int)count;
   }
   for (Py_ssize_t i = 0; i < count; i++)
-    if (ext_to_int(items[i], &room[i]) < 0) return -1;
-  *out = PX_IS(room, count);
+    if (ext_to_int(items[i], &ints[i]) < 0) return -1;
+  *out = PX_IS(ints, count);
   return 1;
 }
 
-// Gives the sequence as a list or tuple that the frame owns; NULL without an exception if it is
-// none.
+// Returns the sequence as a list or tuple owned by the frame or the caller; NULL without an
+// exception if the object is no sequence.
 static PyObject *sequence_of(ext_frame *frame, PyObject *object) {
   if (PyList_Check(object) || PyTuple_Check(object)) return object;
   if (PyUnicode_Check(object) || !PySequence_Check(object)) return NULL;
@@ -168,8 +172,8 @@ static PyObject *sequence_of(ext_frame *frame, PyObject *object) {
   return own(frame, sequence) < 0 ? NULL : sequence;
 }
 
-// Whether an int among the items is made by code of the program, which may change the list.
-static bool runs_code(PyObject *sequence) {
+// True if converting an item may run user code, which may modify the list.
+static bool may_run_code(PyObject *sequence) {
   for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(sequence); i++)
     if (!PyLong_CheckExact(PySequence_Fast_GET_ITEM(sequence, i))) return true;
   return false;
@@ -180,7 +184,7 @@ static int to_ints(ext_frame *frame, PyObject *object, px_value *out) {
   if (ext_is_tensor(object)) return 0;
   PyObject *sequence = sequence_of(frame, object);
   if (!sequence) return PyErr_Occurred() ? -1 : 0;
-  if (PyList_Check(sequence) && runs_code(sequence)) {
+  if (PyList_Check(sequence) && may_run_code(sequence)) {
     sequence = PyList_AsTuple(sequence);
     if (!sequence || own(frame, sequence) < 0) return -1;
   }
@@ -191,19 +195,19 @@ static int to_tensors(ext_frame *frame, PyObject *object, px_value *out) {
   PyObject *sequence = ext_is_tensor(object) ? NULL : sequence_of(frame, object);
   if (!sequence) return PyErr_Occurred() ? -1 : 0;
   Py_ssize_t count = PySequence_Fast_GET_SIZE(sequence);
-  px_tensor **room = frame->tensors + frame->tensors_used;
+  px_tensor **tensors = frame->tensors + frame->tensors_used;
   if (frame->tensors_used + count > EXT_LENGTH(frame->tensors)) {
-    room = frame_memory(frame, (size_t)count * sizeof *room);
-    if (!room) return -1;
+    tensors = frame_memory(frame, (size_t)count * sizeof *tensors);
+    if (!tensors) return -1;
   } else {
     frame->tensors_used += (int)count;
   }
   for (Py_ssize_t i = 0; i < count; i++) {
     PyObject *item = PySequence_Fast_GET_ITEM(sequence, i);
     if (!ext_is_tensor(item)) return 0;
-    room[i] = take_tensor(frame, item);
+    tensors[i] = bind_tensor(frame, item);
   }
-  *out = PX_TS(room, count);
+  *out = PX_TS(tensors, count);
   return 1;
 }
 
@@ -223,7 +227,7 @@ static int to_dtype(PyObject *object, px_value *out) {
   return 1;
 }
 
-// A memory format is its name to an op, and an object of its own to a program.
+// A memory format is a name for ops and an object in Python.
 static bool is_format(const px_param *param) { return !strcmp(param->name, "memory_format"); }
 static int to_text(const px_param *param, PyObject *object, px_value *out) {
   ext_format format;
@@ -247,15 +251,15 @@ static int to_generator(PyObject *object, px_value *out) {
   return 1;
 }
 
-// None may also stand in the place of an empty list, as a dim that is left out.
-bool ext_takes_none(const ext_signature *s, int i) {
+// None is also accepted for an empty list, such as an omitted dim.
+bool ext_accepts_none(const ext_signature *s, int i) {
   const px_param *param = &s->op->params[i];
   bool empty = param->kind == PX_ARG_INTS && param->has_default && !param->fallback.n;
   return param->optional || param->kind == PX_ARG_DTYPE || param->kind == PX_ARG_DEVICE ||
          param->kind == PX_ARG_GENERATOR || empty;
 }
 
-// In an output_size None is the input's own size: of the last dimensions, as many as there are.
+// None in an output_size means the size of the input's corresponding trailing dimension.
 static int sizes_of_input(const ext_signature *s, int i, ext_frame *frame, PyObject *object,
                           px_value *out) {
   px_value input = frame->args[EXT_SELF];
@@ -281,7 +285,7 @@ static int to_value(const ext_signature *s, int i, ext_frame *frame, PyObject *o
   px_value *out = &frame->args[i];
   if (object == Py_None) {
     *out = PX_NONE();
-    return ext_takes_none(s, i);
+    return ext_accepts_none(s, i);
   }
   switch (param->kind) {
     case PX_ARG_TENSOR:
@@ -312,20 +316,20 @@ static int to_value(const ext_signature *s, int i, ext_frame *frame, PyObject *o
 // ---- keywords
 static const struct {
   const char *given, *meant;
-} other_names[] = {{"input", "self"},
-                   {"axis", "dim"},
-                   {"keepdims", "keepdim"},
-                   {"axis", "dims"},
-                   {"x", "self"},
-                   {"dim", "dims"},
-                   {"size", "sizes"},
-                   {"shape", "size"},
-                   {"axis0", "dim0"},
-                   {"axis1", "dim1"},
-                   {"split_size_or_sections", "split_size"},
-                   {"p", "ord"},
-                   {"exponent", "other"},
-                   {"weights", "weight"}};
+} aliases[] = {{"input", "self"},
+               {"axis", "dim"},
+               {"keepdims", "keepdim"},
+               {"axis", "dims"},
+               {"x", "self"},
+               {"dim", "dims"},
+               {"size", "sizes"},
+               {"shape", "size"},
+               {"axis0", "dim0"},
+               {"axis1", "dim1"},
+               {"split_size_or_sections", "split_size"},
+               {"p", "ord"},
+               {"exponent", "other"},
+               {"weights", "weight"}};
 
 static bool is_text(PyObject *name, const char *text) {
   return PyUnicode_CompareWithASCIIString(name, text) == 0;
@@ -336,16 +340,16 @@ static int find_param(const ext_signature *s, PyObject *name) {
     if (s->names[i] == name) return i;
   for (int i = 0; i < s->op->param_count; i++)
     if (PyUnicode_Compare(s->names[i], name) == 0) return i;
-  for (int k = 0; k < EXT_LENGTH(other_names); k++) {
-    if (!is_text(name, other_names[k].given)) continue;
+  for (int k = 0; k < EXT_LENGTH(aliases); k++) {
+    if (!is_text(name, aliases[k].given)) continue;
     for (int i = 0; i < s->op->param_count; i++)
-      if (!strcmp(s->op->params[i].name, other_names[k].meant)) return i;
+      if (!strcmp(s->op->params[i].name, aliases[k].meant)) return i;
   }
   return -1;
 }
 
-// nn.functional's activations and dropouts take inplace, after their other arguments.
-bool ext_takes_inplace(const ext_signature *s) {
+// Activations and dropouts of nn.functional accept inplace after their other arguments.
+bool ext_accepts_inplace(const ext_signature *s) {
   static const char *const others[] = {"dropout",
                                        "dropout1d",
                                        "dropout2d",
@@ -364,16 +368,16 @@ static int set_flag(bool *flag, PyObject *value) {
   return wanted < 0 ? -1 : 1;
 }
 
-bool ext_makes_tensors(const px_op *op) {
+bool ext_is_factory(const px_op *op) {
   return op->flags & PX_OP_IS_FACTORY || strstr(op->name, "_like") || !strncmp(op->name, "new_", 4);
 }
 
-// What is said of a new tensor beside its parameters: 1 taken, 0 unknown, -1.
-static int looks_keyword(const ext_signature *s, const char *text, PyObject *value) {
-  bool makes = ext_makes_tensors(s->op);
+// Layout and names of a new tensor, which are no parameters: 1 handled, 0 unknown, -1.
+static int tensor_option(const ext_signature *s, const char *text, PyObject *value) {
+  bool is_factory = ext_is_factory(s->op);
   ext_layout layout;
-  if (makes && !strcmp(text, "names")) return ext_no_names(value) < 0 ? -1 : 1;
-  if (!makes || strcmp(text, "layout")) return 0;
+  if (is_factory && !strcmp(text, "names")) return ext_no_names(value) < 0 ? -1 : 1;
+  if (!is_factory || strcmp(text, "layout")) return 0;
   if (value == Py_None) return 1;
   int status = ext_to_layout(value, &layout);
   if (status == 0 || !PyErr_ExceptionMatches(PyExc_TypeError)) return status < 0 ? -1 : 1;
@@ -381,7 +385,7 @@ static int looks_keyword(const ext_signature *s, const char *text, PyObject *val
                s->op->python_name, ext_type_name(value));
 }
 
-// Keywords that are no parameters of the op: 1 taken, 0 unknown, -1.
+// Keywords that are not parameters of the op: 1 handled, 0 unknown, -1.
 static int extra_keyword(const ext_signature *s, ext_frame *frame, PyObject *name,
                          PyObject *value) {
   const char *text = PyUnicode_AsUTF8(name);
@@ -391,14 +395,14 @@ static int extra_keyword(const ext_signature *s, ext_frame *frame, PyObject *nam
     if (ext_overrides(value)) frame->overridden = true;
     return 1;
   }
-  bool makes = ext_makes_tensors(s->op);
-  if (ext_takes_inplace(s) && !strcmp(text, "inplace")) return set_flag(&frame->inplace, value);
+  bool is_factory = ext_is_factory(s->op);
+  if (ext_accepts_inplace(s) && !strcmp(text, "inplace")) return set_flag(&frame->inplace, value);
   if (s->indexed && !strcmp(text, "return_indices")) return set_flag(&frame->indexed, value);
   if (s->functional && !strcmp(text, "_stacklevel")) return 1;
-  int looks = looks_keyword(s, text, value);
+  int looks = tensor_option(s, text, value);
   if (looks) return looks;
-  if (makes && !strcmp(text, "requires_grad")) return set_flag(&frame->requires_grad, value);
-  if (makes && !strcmp(text, "pin_memory")) return set_flag(&frame->pin_memory, value);
+  if (is_factory && !strcmp(text, "requires_grad")) return set_flag(&frame->requires_grad, value);
+  if (is_factory && !strcmp(text, "pin_memory")) return set_flag(&frame->pin_memory, value);
   return value == Py_None && (!strcmp(text, "dtype") || !strcmp(text, "device") ||
                               !strcmp(text, "generator") || !strcmp(text, "rounding_mode"));
 }
@@ -411,13 +415,13 @@ static int bind_keywords(const ext_signature *s, ext_frame *frame, PyObject *con
     if (i < 0) {
       int taken = extra_keyword(s, frame, name, values[k]);
       if (taken < 0) return -1;
-      if (!taken) return misfit(frame, UNEXPECTED, -1, -1, name);
+      if (!taken) return set_bind_error(frame, UNEXPECTED, -1, -1, name);
       continue;
     }
-    if (*given & (1u << i)) return misfit(frame, TWICE, i, -1, name);
+    if (*given & (1u << i)) return set_bind_error(frame, TWICE, i, -1, name);
     int fits = to_value(s, i, frame, values[k]);
     if (fits < 0) return -1;
-    if (!fits) return misfit(frame, WRONG_TYPE, i, -1, values[k]);
+    if (!fits) return set_bind_error(frame, WRONG_TYPE, i, -1, values[k]);
     *given |= 1u << i;
   }
   return 1;
@@ -429,20 +433,20 @@ static int bind_positions(const ext_signature *s, ext_frame *frame, PyObject *co
     if (i == s->varargs && (nargs - i > 1 || is_integer(args[i]))) {
       int fits = ints_of(frame, args + i, nargs - i, &frame->args[i]);
       *given |= 1u << i;
-      return fits == 0 ? misfit(frame, WRONG_TYPE, i, i, args[i]) : fits;
+      return fits == 0 ? set_bind_error(frame, WRONG_TYPE, i, i, args[i]) : fits;
     }
     bool *flag = i != s->positional || !PyBool_Check(args[i]) ? NULL
                  : s->indexed                                 ? &frame->indexed
-                 : ext_takes_inplace(s)                       ? &frame->inplace
+                 : ext_accepts_inplace(s)                     ? &frame->inplace
                                                               : NULL;
     if (flag) {
       *flag = args[i] == Py_True;
       continue;
     }
-    if (i >= s->positional) return misfit(frame, TOO_MANY, i, (int)nargs, NULL);
+    if (i >= s->positional) return set_bind_error(frame, TOO_MANY, i, (int)nargs, NULL);
     int fits = to_value(s, i, frame, args[i]);
     if (fits < 0) return -1;
-    if (!fits) return misfit(frame, WRONG_TYPE, i, i, args[i]);
+    if (!fits) return set_bind_error(frame, WRONG_TYPE, i, i, args[i]);
     *given |= 1u << i;
   }
   return 1;
@@ -461,18 +465,18 @@ int ext_bind(const ext_signature *s, ext_frame *frame, PyObject *const *args, Py
   for (int i = 0; i < s->op->param_count; i++) {
     if (given & (1u << i)) continue;
     const px_param *param = &s->op->params[i];
-    if (!param->has_default) return misfit(frame, MISSING, i, -1, NULL);
+    if (!param->has_default) return set_bind_error(frame, MISSING, i, -1, NULL);
     frame->args[i] = PX_NONE();
   }
   bool alone = s->op->flags & PX_OP_ONE_NUMBER && frame->args[EXT_SELF].kind == PX_ARG_SCALAR &&
                frame->args[EXT_OTHER].kind == PX_ARG_SCALAR;
-  return alone ? misfit(frame, WRONG_TYPE, 0, 0, *args) : 1;
+  return alone ? set_bind_error(frame, WRONG_TYPE, 0, 0, *args) : 1;
 }
 
-bool ext_fits(const ext_signature *s, int param, PyObject *object) {
+bool ext_arg_matches(const ext_signature *s, int param, PyObject *object) {
   ext_frame frame = {.args = {PX_NONE()}};
   int fits = to_value(s, param, &frame, object);
-  ext_frame_done(&frame);
+  ext_frame_release(&frame);
   if (fits < 0) PyErr_Clear();
   return fits > 0;
 }

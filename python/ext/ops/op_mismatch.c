@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is said of a call whose arguments fit no signature of an op, as PyTorch says it: of one
-// signature what is wrong with it, of several all of them.
+// PyTorch's messages for calls matching no signature: one signature reports its mismatch, several
+// are all listed.
 #include "ops/ops.h"
 
 #include <string.h>
@@ -11,7 +11,7 @@ static const char *param_name(const ext_signature *s, int i) {
   return !s->method && !strcmp(name, "self") ? "input" : name;
 }
 
-// Of a list of tensors, the first that is none.
+// Reports the first item of a list of tensors that is not a tensor.
 static void fail_item(PyObject *list, int argument) {
   bool sequence = PyTuple_Check(list) || PyList_Check(list);
   for (Py_ssize_t i = 0; sequence && i < PySequence_Fast_GET_SIZE(list); i++) {
@@ -23,39 +23,40 @@ static void fail_item(PyObject *list, int argument) {
   }
 }
 
-// How many arguments a call needs, without those that are bound.
-static int least_of(const ext_signature *s) { return s->needed - (s->method ? 1 : 0); }
+// Minimum number of arguments, without bound ones.
+static int min_args(const ext_signature *s) { return s->needed - (s->method ? 1 : 0); }
 
 static PyObject *fail_count(const ext_signature *s, const char *name, int given) {
-  int least = least_of(s), most = s->positional - (s->method ? 1 : 0);
-  if (least < most)
+  int min = min_args(s), max = s->positional - (s->method ? 1 : 0);
+  if (min < max)
     EXT_FAIL(PyExc_TypeError, "%s() takes from %d to %d positional arguments but %d were given",
-             name, least, most, given);
-  EXT_FAIL(PyExc_TypeError, "%s() takes %d positional argument%s but %d %s given", name, most,
-           most == 1 ? "" : "s", given, given == 1 ? "was" : "were");
+             name, min, max, given);
+  EXT_FAIL(PyExc_TypeError, "%s() takes %d positional argument%s but %d %s given", name, max,
+           max == 1 ? "" : "s", given, given == 1 ? "was" : "were");
 }
 
-// Whether there are more arguments by position than places, which PyTorch looks at first. Ints in
-// any number stand for a list of them.
-static bool is_crowded(const ext_signature *s, PyObject *const *args, Py_ssize_t nargs) {
+// True if there are too many positional arguments, which PyTorch checks first. Any number of ints
+// can stand for a list of ints.
+static bool has_extra_args(const ext_signature *s, PyObject *const *args, Py_ssize_t nargs) {
   int first = s->method ? 1 : 0;
   bool listed = s->varargs >= 0 && nargs > first && PyIndex_Check(args[first]);
   return nargs > s->positional && !listed;
 }
 
-// The type of the first element of a sequence, if that is no int.
-static const char *first_other(PyObject *object) {
+// Type name of the first element of a sequence, if it is not an int.
+static const char *first_non_int(PyObject *object) {
   bool sequence = PyTuple_Check(object) || PyList_Check(object);
   if (!sequence || !PySequence_Fast_GET_SIZE(object)) return NULL;
   PyObject *first = PySequence_Fast_GET_ITEM(object, 0);
   return PyIndex_Check(first) ? NULL : Py_TYPE(first)->tp_name;
 }
 
-// PyTorch takes a list, or several arguments, for ints by the first of them. Whether one of the
-// others is none: it tells of that, whatever other signatures there are.
-static bool fail_later(const ext_callable *self, const ext_signature *s, const ext_frame *frame,
-                       PyObject *const *args, Py_ssize_t nargs) {
-  if (frame->misfit != WRONG_TYPE || s->op->params[frame->index].kind != PX_ARG_INTS) return false;
+// PyTorch recognizes a list of ints, or several int arguments, by the first element. If a later
+// element is not an int it reports that, regardless of other signatures.
+static bool fail_non_int_item(const ext_callable *self, const ext_signature *s,
+                              const ext_frame *frame, PyObject *const *args, Py_ssize_t nargs) {
+  if (frame->bind_error != WRONG_TYPE || s->op->params[frame->index].kind != PX_ARG_INTS)
+    return false;
   PyObject *object = frame->object;
   bool listed = s->varargs >= 0 && frame->position == s->varargs && PyIndex_Check(object);
   if (!listed && !PyTuple_Check(object) && !PyList_Check(object)) return false;
@@ -78,7 +79,7 @@ static PyObject *fail_one(const ext_callable *self, const ext_signature *s,
                           const ext_frame *frame) {
   const char *name = PyUnicode_AsUTF8(self->name);
   int bound = s->method ? 1 : 0;
-  switch (frame->misfit) {
+  switch (frame->bind_error) {
     case TOO_MANY:
       return fail_count(s, name, frame->position - bound);
     case MISSING:
@@ -93,7 +94,7 @@ static PyObject *fail_one(const ext_callable *self, const ext_signature *s,
       break;
   }
   const px_param *param = &s->op->params[frame->index];
-  const char *element = param->kind == PX_ARG_INTS ? first_other(frame->object) : NULL;
+  const char *element = param->kind == PX_ARG_INTS ? first_non_int(frame->object) : NULL;
   if (element && frame->position < 0)
     EXT_FAIL(PyExc_TypeError,
              "%s(): argument '%s' must be tuple of ints, but found element of type %s at pos 0",
@@ -115,28 +116,28 @@ static PyObject *fail_one(const ext_callable *self, const ext_signature *s,
            param_name(s, frame->index), frame->position + 1 - bound, wanted, got);
 }
 
-// ---- several
-// PyTorch has a signature of its own where a number stands in the place of a tensor.
+// ---- several signatures
+// PyTorch has a separate signature for a number in place of a tensor.
 typedef struct form {
   const ext_signature *s;
-  unsigned numbers;  // the parameters that are numbers
+  unsigned numbers;  // bit mask of parameters that are numbers
 } form;
 
-// The last tensor that may be a number, or all that may be absent, if there is a signature for it:
-// what takes numbers for all of its tensors has none.
+// Mask of the last tensor parameter that may be a number, and of all optional ones after it. Empty
+// for ops accepting numbers for all tensors: PyTorch has no such signature for them.
 static unsigned last_numbers(const px_op *op) {
   unsigned absent = 0;
   bool none = op->kind == PX_OP_POINTWISE || op->kind == PX_OP_FUNCTION;
   if (op->flags & PX_OP_TAKES_NUMBERS && none) return 0;
   for (int i = op->param_count; --i > 0;) {
-    if (!ext_takes_number(op, i)) continue;
+    if (!ext_accepts_number(op, i)) continue;
     if (!op->params[i].optional) return absent | 1u << i;
     absent |= 1u << i;
   }
   return absent;
 }
 
-// Those with tensors alone come first.
+// Signatures with tensors only come first.
 static int forms_of(const ext_callable *self, form *forms) {
   int count = 0;
   for (int i = 0; i < self->count; i++)
@@ -152,7 +153,7 @@ static int forms_of(const ext_callable *self, form *forms) {
   return count;
 }
 
-// Where the number comes first, functions that give whole numbers of whole ones take no out.
+// With the number first, functions returning integers for integers have no out.
 static bool has_out(form f) {
   bool bare =
       f.numbers == 1 && f.s->op->flags & PX_OP_HAS_INPLACE && strcmp(f.s->op->name, "xlogy");
@@ -174,8 +175,8 @@ static bool is_number(form f, int i) {
   return i >= 0 && (f.numbers >> i & 1u || f.s->op->params[i].kind == PX_ARG_SCALAR);
 }
 
-// Parameters that factories have beside those of their schemas, in PyTorch's order.
-static const char *const of_factories =
+// Options of factories in addition to schema parameters, in PyTorch's order.
+static const char *const factory_options =
     "torch.dtype dtype = None, torch.layout layout = None, torch.device device = None, bool "
     "pin_memory = False, bool requires_grad = False";
 static bool is_common(const px_op *op, const px_param *param) {
@@ -184,8 +185,8 @@ static bool is_common(const px_op *op, const px_param *param) {
           strcmp(param->name, "pin_memory") == 0 || strcmp(param->name, "requires_grad") == 0);
 }
 
-// "(Tensor input, Tensor other, *, Tensor out = None)"; gives how many pieces that has, as PyTorch
-// counts them: the star is one, and so is nothing.
+// "(Tensor input, Tensor other, *, Tensor out = None)". Returns the number of pieces by PyTorch's
+// count: the star counts as one, and so does an empty list.
 static int append_form(PyObject **text, form f) {
   const px_op *op = f.s->op;
   int count = 0;
@@ -205,7 +206,8 @@ static int append_form(PyObject **text, form f) {
     ext_append(text, "%s%s%s out = None", count++ ? ", " : "", starred ? "" : "*, ",
                op->result_count > 1 ? "tuple of Tensors" : "Tensor");
   if (op->flags & PX_OP_IS_FACTORY)
-    ext_append(text, "%s%s%s", count ? ", " : "", starred || has_out(f) ? "" : "*, ", of_factories);
+    ext_append(text, "%s%s%s", count ? ", " : "", starred || has_out(f) ? "" : "*, ",
+               factory_options);
   ext_append(text, ")\n");
   if (op->flags & PX_OP_IS_FACTORY) return count + 6;
   return count ? count + (starred || has_out(f)) : 1;
@@ -213,7 +215,7 @@ static int append_form(PyObject **text, form f) {
 
 typedef struct arguments {
   PyObject *const *values;
-  Py_ssize_t count, named;  // the last are named
+  Py_ssize_t count, named;  // the last `named` are keywords
   PyObject *names;
 } arguments;
 
@@ -241,7 +243,7 @@ static void append_type(PyObject **text, PyObject *value) {
   ext_append(text, "%s%s", tuple && count == 1 ? "," : "", tuple ? ")" : "]");
 }
 
-// The names of arguments that a signature does not have; false if there are none.
+// Appends keywords unknown to a signature; false if there are none.
 static bool append_unknown(PyObject **text, const arguments *a, form f) {
   int unknown = 0;
   for (Py_ssize_t i = a->count - a->named; i < a->count; i++) {
@@ -257,15 +259,15 @@ static bool append_unknown(PyObject **text, const arguments *a, form f) {
   return unknown > 0;
 }
 
-// Of a signature with as many parameters as there are arguments: which of these are others. A
-// number's is always among them.
+// For a signature with as many parameters as arguments: marks arguments of the wrong type. A number
+// parameter always counts as mismatched.
 static void append_mismatch(PyObject **text, const arguments *a, form f) {
   int bound = f.s->method;
   if (append_unknown(text, a, f)) return;
   ext_append(text, "      didn't match because some of the arguments have invalid types: (");
   for (Py_ssize_t i = bound; i < a->count; i++) {
     int param = param_of(a, f, i);
-    bool fits = param >= 0 && !is_number(f, param) && ext_fits(f.s, param, a->values[i]) &&
+    bool fits = param >= 0 && !is_number(f, param) && ext_arg_matches(f.s, param, a->values[i]) &&
                 (f.s->op->params[param].kind != PX_ARG_TENSOR || ext_is_tensor(a->values[i]));
     if (i > bound) ext_append(text, ", ");
     ext_append(text, "%s", fits ? "" : "!");
@@ -295,42 +297,42 @@ static PyObject *fail_several(const ext_callable *self, const arguments *a, cons
   return NULL;
 }
 
-// The only signature that takes so many arguments, if there is one: PyTorch tells what is wrong
-// with that, and not of the others.
-static const ext_signature *likely_one(const form *forms, int count, Py_ssize_t given) {
+// The only signature accepting this number of arguments, if any: PyTorch reports its mismatch and
+// ignores the others.
+static const ext_signature *only_candidate(const form *forms, int count, Py_ssize_t given) {
   const ext_signature *found = NULL;
   for (int i = 0; i < count; i++) {
     const px_op *op = forms[i].s->op;
     int layout = op->flags & PX_OP_IS_FACTORY ? 1 : 0;
-    int most = op->param_count - (forms[i].s->method ? 1 : 0) + has_out(forms[i]) + layout;
-    if (given < least_of(forms[i].s) || given > most) continue;
+    int max = op->param_count - (forms[i].s->method ? 1 : 0) + has_out(forms[i]) + layout;
+    if (given < min_args(forms[i].s) || given > max) continue;
     if (found || forms[i].numbers) return NULL;
     found = forms[i].s;
   }
   return found;
 }
 
-PyObject *ext_no_fit(const ext_callable *self, const ext_frame *frame, PyObject *const *args,
-                     Py_ssize_t nargs, PyObject *kwnames) {
+PyObject *ext_no_matching_overload(const ext_callable *self, const ext_frame *frame,
+                                   PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
   form forms[3 * EXT_OP_OVERLOADS];
   int count = forms_of(self, forms);
   for (int i = 0; i < count; i++) {
     ext_frame own;
     if (forms[i].numbers) continue;
     int fits = ext_bind(forms[i].s, &own, args, nargs, kwnames);
-    bool told = !fits && fail_later(self, forms[i].s, &own, args, nargs);
-    ext_frame_done(&own);
+    bool told = !fits && fail_non_int_item(self, forms[i].s, &own, args, nargs);
+    ext_frame_release(&own);
     if (fits < 0 || told) return NULL;
   }
   Py_ssize_t named = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
-  const ext_signature *s =
-      count == 1 ? &self->signatures[0] : likely_one(forms, count, nargs + named - self->method);
-  if (s && is_crowded(s, args, nargs))
+  const ext_signature *s = count == 1 ? &self->signatures[0]
+                                      : only_candidate(forms, count, nargs + named - self->method);
+  if (s && has_extra_args(s, args, nargs))
     return fail_count(s, PyUnicode_AsUTF8(self->name), (int)nargs - self->method);
-  if (s && self->count > 1) {  // the latest that was tried is another one
+  if (s && self->count > 1) {  // the last signature tried was another one
     ext_frame own;
     int fits = ext_bind(s, &own, args, nargs, kwnames);
-    ext_frame_done(&own);
+    ext_frame_release(&own);
     if (fits < 0) return NULL;
     if (!fits) return fail_one(self, s, &own);
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ops as Python reads of them: signatures with types, written from the core's descriptors as a stub
-// file has them, and docstrings. They are made when they are asked for; calls do not read them.
+// Python signatures of ops with types, in stub syntax, and docstrings. Both are generated from the
+// core's descriptors on access; calls do not use them.
 #include "ops/ops.h"
 
 #include "declare/declare.h"
@@ -18,7 +18,7 @@ void ext_append(PyObject **text, const char *format, ...) {
 // ---- types
 static bool is_named(const px_param *param, const char *name) { return !strcmp(param->name, name); }
 
-// The annotation of one argument, without "| None"; of *sizes, of one of them.
+// Annotation of an argument without "| None"; for *sizes, that of one size.
 static const char *type_of(const ext_signature *s, int i) {
   static const char *const plain[] = {[PX_ARG_TENSOR] = "Tensor",
                                       [PX_ARG_TENSORS] = "Sequence[Tensor]",
@@ -34,7 +34,7 @@ static const char *type_of(const ext_signature *s, int i) {
   const px_param *param = &s->op->params[i];
   if (is_named(param, "memory_format")) return "memory_format";
   if (param->accepts_word) return "str | int | Sequence[int]";
-  if (ext_takes_number(s->op, i)) return "Tensor | Number";
+  if (ext_accepts_number(s->op, i)) return "Tensor | Number";
   return param->kind < EXT_LENGTH(plain) && plain[param->kind] ? plain[param->kind] : "object";
 }
 
@@ -58,12 +58,12 @@ static bool has_param(const px_op *op, const char *name) {
   return false;
 }
 
-// What a call takes that the op may have no parameter for.
+// Arguments of calls that are not parameters of the op.
 static const struct {
   const char *name, *text;
-} of_factories[] = {{"layout", "layout: layout | None = None"},
-                    {"requires_grad", "requires_grad: bool = False"},
-                    {"pin_memory", "pin_memory: bool = False"}};
+} factory_options[] = {{"layout", "layout: layout | None = None"},
+                       {"requires_grad", "requires_grad: bool = False"},
+                       {"pin_memory", "pin_memory: bool = False"}};
 
 static void append_extras(PyObject **text, const ext_signature *s, bool starred) {
   const px_op *op = s->op;
@@ -73,9 +73,9 @@ static void append_extras(PyObject **text, const ext_signature *s, bool starred)
     ext_append(text, ", %sout: %s | None = None", star,
                op->result_count > 1 ? "tuple[Tensor, ...]" : "Tensor");
   if (out) star = "";
-  for (int i = 0; ext_makes_tensors(op) && i < EXT_LENGTH(of_factories); i++) {
-    if (has_param(op, of_factories[i].name)) continue;
-    ext_append(text, ", %s%s", star, of_factories[i].text);
+  for (int i = 0; ext_is_factory(op) && i < EXT_LENGTH(factory_options); i++) {
+    if (has_param(op, factory_options[i].name)) continue;
+    ext_append(text, ", %s%s", star, factory_options[i].text);
     star = "";
   }
 }
@@ -84,16 +84,16 @@ static void append_param(PyObject **text, const ext_signature *s, int i, bool re
   const px_param *param = &s->op->params[i];
   bool input = !s->method && is_named(param, "self"), reserved = is_named(param, "from");
   ext_append(text, "%s%s%s: %s%s", rest ? "*" : "", input ? "input" : param->name,
-             reserved ? "_" : "", type_of(s, i), ext_takes_none(s, i) && !rest ? " | None" : "");
+             reserved ? "_" : "", type_of(s, i), ext_accepts_none(s, i) && !rest ? " | None" : "");
   if (param->has_default && !rest)
     ext_append(text, " = %s", param->fallback_text ? param->fallback_text : "None");
-  if (reserved) ext_append(text, ", /");  // a word of Python's, so by position alone
+  if (reserved) ext_append(text, ", /");  // a Python keyword: positional only
 }
 
 PyObject *ext_op_signature(const ext_signature *s, bool rest) {
   PyObject *text = PyUnicode_FromString("(");
   bool starred = false;
-  const char *flag = s->indexed ? "return_indices" : ext_takes_inplace(s) ? "inplace" : NULL;
+  const char *flag = s->indexed ? "return_indices" : ext_accepts_inplace(s) ? "inplace" : NULL;
   for (int i = s->method; i < s->op->param_count; i++) {
     bool keyword = i >= s->positional;
     if (keyword && flag) ext_append(&text, ", %s: bool = False", flag), flag = NULL;
@@ -109,8 +109,8 @@ PyObject *ext_op_signature(const ext_signature *s, bool rest) {
   return text;
 }
 
-// Of several signatures inspect shows the one that needs the fewest arguments.
-static const ext_signature *shown(const ext_callable *self) {
+// inspect shows the signature with the fewest required arguments.
+static const ext_signature *shortest_signature(const ext_callable *self) {
   int fewest = EXT_OP_PARAMS + 1;
   const ext_signature *found = NULL;
   for (int i = 0; i < self->count; i++) {
@@ -121,7 +121,7 @@ static const ext_signature *shown(const ext_callable *self) {
 }
 
 PyObject *ext_op_text_signature(const ext_callable *self) {
-  const ext_signature *s = shown(self);
+  const ext_signature *s = shortest_signature(self);
   EXT_OWNED *full = ext_op_signature(s, s->varargs >= 0);
   const char *given = full ? PyUnicode_AsUTF8(full) : NULL;
   char *text = given ? ext_text_signature("", given, NULL, self->method ? "$self" : NULL) : NULL;
@@ -132,7 +132,7 @@ PyObject *ext_op_text_signature(const ext_callable *self) {
 }
 
 // ---- docstrings
-// The signatures, then what the ops of each do.
+// The signatures, then the descriptions of their ops.
 PyObject *ext_op_doc(const ext_callable *self) {
   PyObject *text = PyUnicode_FromString("");
   for (int i = 0; i < self->count; i++) {

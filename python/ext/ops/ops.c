@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every op as a Python function and method. One vectorcall serves all: it binds the arguments to
-// the first signature that fits, calls the op, and wraps the results. The callables are made at
-// start from the core's descriptors, their second names likewise.
+// the first matching signature, calls the op and wraps the results. Callables and their aliases are
+// created at start-up from the core's op descriptors.
 #include "ops/ops.h"
 #include "phlox/ops/copy.h"
 
@@ -10,13 +10,13 @@
 static PyTypeObject op_type, op_method_type;
 static PyObject *return_types;
 
-// Where callables are: as dicts of them by name.
+// Namespaces of callables: a dict by name.
 typedef struct op_space {
   char letter;
-  const char *word;    // in an entry's aliases, "nn.relu"; NULL: it has none
-  const char *place;   // for profilers and pickles
-  const char *owner;   // in declarations; NULL: not told there
-  const char *prefix;  // what a callable is called, before its name there
+  const char *alias_prefix;  // prefix in an entry's aliases ("nn" of "nn.relu"), or NULL
+  const char *module;        // module for profilers and pickles
+  const char *owner;         // word in declarations; NULL: not declared
+  const char *prefix;        // prefix of callable names in this namespace
   PyObject *dict;
 } op_space;
 static op_space spaces[] = {
@@ -41,25 +41,25 @@ PyObject *ext_op_object(char space, const char *name) {
 }
 
 // ---- calling
-enum { LARGE = 1 << 15 };
-static bool large(const px_tensor *t) {
-  return px_tensor_numel(t) > LARGE && !px_tensor_is_cuda(t);
+enum { NOGIL_NUMEL = 1 << 15 };  // elements of a CPU tensor above which calls release the GIL
+static bool is_large(const px_tensor *t) {
+  return px_tensor_numel(t) > NOGIL_NUMEL && !px_tensor_is_cuda(t);
 }
-bool ext_ranks_run;
-// Whether a call is worth letting other threads run meanwhile.
+bool ext_sim_ranks_active;
+// True if a call is long enough to release the GIL.
 static bool is_long(const px_op *op, const px_value *args) {
   for (int i = 0; i < op->param_count; i++) {
-    if (args[i].kind == PX_ARG_TENSOR && large(args[i].v.tensor)) return true;
+    if (args[i].kind == PX_ARG_TENSOR && is_large(args[i].v.tensor)) return true;
     for (int k = 0; args[i].kind == PX_ARG_TENSORS && k < args[i].n; k++)
-      if (large(args[i].v.tensors[k])) return true;
+      if (is_large(args[i].v.tensors[k])) return true;
   }
   return false;
 }
 static bool is_on_device(const px_value *arg) {
   return arg->kind == PX_ARG_TENSOR && px_tensor_is_cuda(arg->v.tensor);
 }
-// Whether a call waits for a device: what comes from there to the CPU, and the number of elements
-// that a mask picks there.
+// True if a copy waits for a device: it reads from the device to the CPU, or a device mask
+// determines the number of elements.
 static bool will_wait(const px_op *op, px_call_mode mode, const px_value *args) {
   if (!is_on_device(&args[EXT_SELF]))
     return mode == PX_CALL_INPLACE && op->param_count > 1 && is_on_device(&args[EXT_OTHER]);
@@ -73,23 +73,23 @@ static bool will_wait(const px_op *op, px_call_mode mode, const px_value *args) 
   return false;
 }
 
-// Another thread may take tensors out of a list of the program's meanwhile.
-static void hold(const px_op *op, const px_value *args, bool on) {
+// Retains the tensors of lists during a call without the GIL: another thread may modify the list.
+static void retain_lists(const px_op *op, const px_value *args, bool on) {
   for (int i = 0; i < op->param_count; i++)
     for (int k = 0; args[i].kind == PX_ARG_TENSORS && k < args[i].n; k++)
       on ? (void)px_retain(args[i].v.tensors[k]) : px_release(args[i].v.tensors[k]);
 }
 static px_status call_long(const px_op *op, px_call_mode mode, const px_value *args,
                            void **results) {
-  hold(op, args, true);
+  retain_lists(op, args, true);
   px_status status = EXT_NOGIL(px_op_call(op, mode, args, results));
-  hold(op, args, false);
+  retain_lists(op, args, false);
   return status;
 }
 
 static px_status call_op(const px_op *op, px_call_mode mode, const px_value *args, void **results) {
   bool copies = mode == PX_CALL_INPLACE && op == EXT_OP("copy");
-  if (ext_ranks_run || is_long(op, args) || (copies && will_wait(op, mode, args)))
+  if (ext_sim_ranks_active || is_long(op, args) || (copies && will_wait(op, mode, args)))
     return call_long(op, mode, args, results);
   return px_op_call(op, mode, args, results);
 }
@@ -112,7 +112,7 @@ static PyObject *wrap_results(const ext_signature *s, void **results) {
 }
 
 // Puts the tensors of out= into results.
-static int take_out(const px_op *op, PyObject *out, void **results) {
+static int read_out(const px_op *op, PyObject *out, void **results) {
   if (op->result_count == 1) {
     results[0] = ext_need_tensor(out, op->name, "out");
     return results[0] ? 0 : -1;
@@ -161,7 +161,7 @@ static PyObject *finish_factory(const ext_frame *frame, px_tensor *made_take) {
   return ext_wrap(PX_MOVE(made));
 }
 
-// A value to fill with that is a tensor of one GPU does not fill on another.
+// A fill value read from a tensor of one GPU cannot fill a tensor of another.
 static int check_value(const px_op *op, const ext_frame *frame) {
   px_device device = px_device_default();
   char here[PX_DEVICE_TEXT], there[PX_DEVICE_TEXT];
@@ -186,19 +186,19 @@ static PyObject *run(const ext_signature *s, ext_frame *frame) {
   px_call_mode mode = __builtin_expect(frame->inplace, 0) ? PX_CALL_INPLACE : s->mode;
   if (frame->out) {
     mode = PX_CALL_OUT;
-    if (take_out(s->op, frame->out, results) < 0) return NULL;
+    if (read_out(s->op, frame->out, results) < 0) return NULL;
   }
   if (__builtin_expect(call_op(s->op, mode, frame->args, results) != PX_OK, 0)) return ext_raise();
   if (frame->requires_grad || frame->pin_memory) return finish_factory(frame, results[0]);
   return wrap_results(s, results);
 }
 
-static bool is_taken(const ext_frame *frame) {
+static bool is_overridden(const ext_frame *frame) {
   return __builtin_expect(frame->overridden || ext_mode_count, 0) &&
          (frame->overridden || ext_mode_active());
 }
 
-// ---- size_average= and reduce=, PyTorch's older words for the reduction of a loss
+// ---- size_average= and reduce=, PyTorch's legacy arguments for the reduction of a loss
 
 static bool has_reduction(const ext_callable *self) {
   const px_op *op = self->signatures[0].op;
@@ -207,8 +207,8 @@ static bool has_reduction(const ext_callable *self) {
   return false;
 }
 
-// Takes a word out of the keywords: false, true, or -1 where it is not given. -2 with an exception.
-static int take_word(PyObject *kwargs, const char *name) {
+// Removes a keyword and returns its truth: false, true, -1 if not given, -2 with an exception.
+static int pop_flag(PyObject *kwargs, const char *name) {
   EXT_OWNED *value = Py_XNewRef(PyDict_GetItemString(kwargs, name));
   if (value && PyDict_DelItemString(kwargs, name) < 0) return -2;
   int truth = ext_is_none(value) ? -1 : PyObject_IsTrue(value);
@@ -216,22 +216,22 @@ static int take_word(PyObject *kwargs, const char *name) {
 }
 
 static int set_reduction(PyObject *kwargs) {
-  int averages = take_word(kwargs, "size_average"), reduces = take_word(kwargs, "reduce");
+  int averages = pop_flag(kwargs, "size_average"), reduces = pop_flag(kwargs, "reduce");
   if (averages == -2 || reduces == -2) return -1;
   if (averages < 0 && reduces < 0) return 0;
-  EXT_OWNED *word = PyUnicode_FromString(!reduces ? "none" : !averages ? "sum" : "mean");
-  if (!word || PyErr_WarnFormat(PyExc_UserWarning, 1,
-                                "size_average and reduce args will be deprecated, please use "
-                                "reduction='%U' instead.",
-                                word) < 0)
+  EXT_OWNED *reduction = PyUnicode_FromString(!reduces ? "none" : !averages ? "sum" : "mean");
+  if (!reduction || PyErr_WarnFormat(PyExc_UserWarning, 1,
+                                     "size_average and reduce args will be deprecated, please use "
+                                     "reduction='%U' instead.",
+                                     reduction) < 0)
     return -1;
-  return PyDict_SetItemString(kwargs, "reduction", word);
+  return PyDict_SetItemString(kwargs, "reduction", reduction);
 }
 
-// The call of a loss with the older words in the new one; NULL without an exception where it has
-// none of them.
-static PyObject *call_older(PyObject *object, PyObject *const *args, Py_ssize_t nargs,
-                            PyObject *kwnames) {
+// Calls a loss with legacy arguments converted to `reduction`. NULL without an exception if there
+// are none.
+static PyObject *call_with_reduction(PyObject *object, PyObject *const *args, Py_ssize_t nargs,
+                                     PyObject *kwnames) {
   if (!kwnames || !has_reduction((ext_callable *)object)) return NULL;
   EXT_OWNED *kwargs = ext_kwargs_of(args, nargs, kwnames);
   if (!kwargs ||
@@ -247,9 +247,9 @@ static bool has_complex(PyObject *const *args, Py_ssize_t count) {
   return false;
 }
 
-// Whether a signature need not be bound: the form of complex numbers, which is asked last, without
-// one among the arguments, or too few arguments. One is always bound, for the text of the error.
-static bool is_out(const ext_callable *self, int i, PyObject *const *args, Py_ssize_t all) {
+// True if a signature need not be tried: the complex overload (tried last) without a complex
+// argument, or too few arguments. At least one signature is bound, for the error message.
+static bool is_excluded(const ext_callable *self, int i, PyObject *const *args, Py_ssize_t all) {
   const ext_signature *s = &self->signatures[i];
   if (s->op->flags & PX_OP_OF_COMPLEX) return i && !has_complex(args, all);
   return all < s->needed && i + 1 < self->count && !(s[1].op->flags & PX_OP_OF_COMPLEX);
@@ -266,23 +266,23 @@ static PyObject *call_callable(PyObject *object, PyObject *const *args, Py_ssize
              self->name, nargs ? Py_TYPE(*args)->tp_name : "NoneType");
   Py_ssize_t all = nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0);
   for (int i = 0; i < self->count; i++) {
-    if (is_out(self, i, args, all)) continue;
+    if (is_excluded(self, i, args, all)) continue;
     int fits = ext_bind(&self->signatures[i], &frame, args, nargs, kwnames);
-    PyObject *result = fits <= 0          ? NULL
-                       : is_taken(&frame) ? ext_ask(object, args, nargs, kwnames)
-                                          : run(&self->signatures[i], &frame);
-    ext_frame_done(&frame);
+    PyObject *result = fits <= 0               ? NULL
+                       : is_overridden(&frame) ? ext_call_override(object, args, nargs, kwnames)
+                                               : run(&self->signatures[i], &frame);
+    ext_frame_release(&frame);
     if (fits) return result;
   }
-  if (ext_any_overrides(args, all)) return ext_ask(object, args, nargs, kwnames);
-  PyObject *result = call_older(object, args, nargs, kwnames);
+  if (ext_any_overrides(args, all)) return ext_call_override(object, args, nargs, kwnames);
+  PyObject *result = call_with_reduction(object, args, nargs, kwnames);
   if (result || PyErr_Occurred()) return result;
-  return ext_no_fit(self, &frame, args, nargs, kwnames);
+  return ext_no_matching_overload(self, &frame, args, nargs, kwnames);
 }
 
 // ---- profilers
-// From 3.12 on CPython tells a profiler of all calls of builtin functions; before, of those of its
-// own type alone, and what is derived from it does so itself.
+// CPython 3.12 and later report all calls of builtin functions to profilers. Earlier versions
+// report only those of their own type; other types must do so themselves.
 #if PY_VERSION_HEX >= 0x030C0000
 static PyObject *callable_call(PyObject *object, PyObject *const *args, size_t nargsf,
                                PyObject *kwnames) {
@@ -294,7 +294,7 @@ static bool is_profiled(const PyThreadState *thread) {
 }
 
 // The profiler itself is not profiled.
-static int tell(PyThreadState *thread, int event, PyObject *function) {
+static int call_profiler(PyThreadState *thread, int event, PyObject *function) {
   EXT_OWNED *frame = (PyObject *)PyThreadState_GetFrame(thread);
   if (!frame || !is_profiled(thread)) return 0;
   EXT_OWNED *kept = Py_XNewRef(thread->c_profileobj);
@@ -308,15 +308,15 @@ static int tell(PyThreadState *thread, int event, PyObject *function) {
 
 static PyObject *call_profiled(PyThreadState *thread, PyObject *function, PyObject *const *args,
                                Py_ssize_t nargs, PyObject *kwnames) {
-  if (tell(thread, PyTrace_C_CALL, function) < 0) return NULL;
+  if (call_profiler(thread, PyTrace_C_CALL, function) < 0) return NULL;
   PyObject *result = call_callable(function, args, nargs, kwnames);
-  if (result && tell(thread, PyTrace_C_RETURN, function) < 0) Py_CLEAR(result);
+  if (result && call_profiler(thread, PyTrace_C_RETURN, function) < 0) Py_CLEAR(result);
   if (result || !PyErr_Occurred()) return result;
   PyObject *failure = ext_exception_take();
-  if (tell(thread, PyTrace_C_EXCEPTION, function) < 0)
+  if (call_profiler(thread, PyTrace_C_EXCEPTION, function) < 0)
     Py_DECREF(failure);
   else
-    ext_exception_give(failure);
+    ext_exception_set(failure);
   return NULL;
 }
 
@@ -330,8 +330,8 @@ static PyObject *callable_call(PyObject *object, PyObject *const *args, size_t n
 }
 #endif
 
-// ---- calls from C by names of arguments
-const px_op *ext_op_need(const char *name) {
+// ---- calls from C with named arguments
+const px_op *ext_op_lookup(const char *name) {
   const px_op *op = px_op_find(name);
   if (!op) PyErr_Format(PyExc_NotImplementedError, "%s is not implemented", name);
   return op;
@@ -346,8 +346,7 @@ static int call_named(const px_op *op, px_call_mode mode, int count, const ext_n
     if (i < op->param_count)
       args[i] = named[k].value;
     else if (named[k].value.kind != PX_ARG_NONE)
-      EXT_FAIL_INT(PyExc_NotImplementedError, "%s: there is no argument %s", op->name,
-                   named[k].name);
+      EXT_FAIL_INT(PyExc_NotImplementedError, "%s: unknown argument %s", op->name, named[k].name);
   }
   return ext_zero(will_wait(op, mode, args) ? call_long(op, mode, args, results)
                                             : call_op(op, mode, args, results));
@@ -366,8 +365,8 @@ px_tensor *ext_op_tensor(const px_op *op, px_call_mode mode, int count, const ex
   return results[0];
 }
 
-// Fills in what is not given from self; true if nothing would change.
-static int target(PyObject *self, px_device *device, px_dtype *dtype, bool *same) {
+// Fills in missing values from self; *same: nothing would change.
+static int resolve_target(PyObject *self, px_device *device, px_dtype *dtype, bool *same) {
   const px_tensor *t = ext_tensor(self);
   px_device here = px_tensor_device(t);
   if (device->type < 0)
@@ -382,7 +381,7 @@ static int target(PyObject *self, px_device *device, px_dtype *dtype, bool *same
 PyObject *ext_convert(PyObject *self, px_device device, px_dtype dtype, bool non_blocking,
                       bool copy) {
   bool same;
-  if (target(self, &device, &dtype, &same) < 0) return NULL;
+  if (resolve_target(self, &device, &dtype, &same) < 0) return NULL;
   if (same && !copy) return Py_NewRef(self);
   const px_op *op = EXT_OP("_to_copy");
   if (!op) return NULL;
@@ -403,11 +402,11 @@ static PyObject *callable_repr(PyObject *object) {
 static PyObject *method_get(PyObject *self, PyObject *instance, PyObject *owner) {
   return !instance || instance == Py_None ? Py_NewRef(self) : PyMethod_New(self, instance);
 }
-// A function does not bind; that it has a __get__ is how inspect knows a routine.
+// Functions do not bind. inspect recognizes a routine by its __get__.
 static PyObject *function_get(PyObject *self, PyObject *instance, PyObject *owner) {
   return Py_NewRef(self);
 }
-// Each is itself: those of functions of C go by the code.
+// Compared by identity: C functions compare by their C function, which all callables share.
 static Py_hash_t callable_hash(PyObject *self) { return _Py_HashPointer(self); }
 static PyObject *callable_compare(PyObject *a, PyObject *b, int op) {
   if (op != Py_EQ && op != Py_NE) Py_RETURN_NOTIMPLEMENTED;
@@ -419,7 +418,7 @@ static PyObject *callable_compare(PyObject *a, PyObject *b, int op) {
            .tp_vectorcall_offset = offsetof(ext_callable, base.vectorcall), .tp_descr_get = get, \
            .tp_hash = callable_hash, .tp_richcompare = callable_compare)
 CALLABLE_TYPE(op, "torch.op", EXT_FINAL, function_get);
-CALLABLE_TYPE(op_method, "torch.method", EXT_BINDS, method_get);
+CALLABLE_TYPE(op_method, "torch.method", EXT_METHOD_DESCRIPTOR, method_get);
 
 #define NAME(self) Py_NewRef(((ext_callable *)(self))->name)
 EXT_GET(op, __name__, "str", NAME(self), NULL);
@@ -434,12 +433,13 @@ EXT_GETTER(op, __qualname__, "str", NULL) {
   const ext_callable *callable = (ext_callable *)self;
   return PyUnicode_FromString(callable->def.ml_name + callable->prefix);
 }
-// Of ops that programs register: the one overload that there is.
+// Registered ops have exactly one overload.
 EXT_GETTER(op, default, "Callable", NULL) {
   if (((ext_callable *)self)->signatures[0].op->flags & PX_OP_REGISTERED) return Py_NewRef(self);
   EXT_FAIL(PyExc_AttributeError, "'builtin_function_or_method' object has no attribute 'default'");
 }
-EXT_SHARES(op_method, op_attr, __name__, __module__, __qualname__, __doc__, __text_signature__);
+EXT_SAME_MEMBERS(op_method, op_attr, __name__, __module__, __qualname__, __doc__,
+                 __text_signature__);
 
 // ---- named tuples of several results
 static PyObject *struct_repr(PyObject *self) {
@@ -459,10 +459,10 @@ static PyTypeObject *make_result_type(const px_op *op, const char *name) {
   if (known) return (PyTypeObject *)Py_NewRef(known);
   PyStructSequence_Field fields[5] = {{NULL, NULL}};
   for (int i = 0; i < op->result_count; i++)
-    fields[i] = (PyStructSequence_Field){op->result_names[i], "One of the results, a tensor."};
+    fields[i] = (PyStructSequence_Field){op->result_names[i], "A result tensor."};
   char full[128];
   snprintf(full, sizeof full, "torch.return_types.%s", name);
-  PyStructSequence_Desc desc = {full, "The results of an op, as a tuple with named fields.", fields,
+  PyStructSequence_Desc desc = {full, "The results of an op, a named tuple.", fields,
                                 op->result_count};
   PyTypeObject *type = PyStructSequence_NewType(&desc);
   if (!type) return NULL;
@@ -471,9 +471,9 @@ static PyTypeObject *make_result_type(const px_op *op, const char *name) {
   return type;
 }
 
-// ---- making them
-// Who calls a builtin function asks for its vectorcall.
-static PyObject *not_called(PyObject *self, PyObject *args, PyObject *kwargs) {
+// ---- construction
+// Callers of a builtin function use its vectorcall.
+static PyObject *call_unsupported(PyObject *self, PyObject *args, PyObject *kwargs) {
   PyErr_BadInternalCall();
   return NULL;
 }
@@ -487,10 +487,11 @@ static ext_callable *callable_of(char space, const char *name) {
   PyUnicode_InternInPlace(&self->name);
   self->prefix = (uint8_t)strlen(space_at(space)->prefix);
   self->method = space == 'm';
-  self->def = (PyMethodDef){PyUnicode_AsUTF8(self->name), (PyCFunction)(void (*)(void))not_called,
-                            METH_VARARGS | METH_KEYWORDS, NULL};
+  self->def =
+      (PyMethodDef){PyUnicode_AsUTF8(self->name), (PyCFunction)(void (*)(void))call_unsupported,
+                    METH_VARARGS | METH_KEYWORDS, NULL};
   self->base.m_ml = &self->def;
-  self->base.m_module = PyUnicode_InternFromString(space_at(space)->place);
+  self->base.m_module = PyUnicode_InternFromString(space_at(space)->module);
   self->base.vectorcall = callable_call;
   int failed = PyDict_SetItemString(dict, name, (PyObject *)self);
   Py_DECREF(self);
@@ -505,39 +506,39 @@ static int8_t varargs_of(const px_op *op, bool method) {
   return (int8_t)first;
 }
 
-// Whether `b` takes a tensor behind place i where `a` takes a number.
-static bool crossed(const px_op *a, const px_op *b, int i) {
+// True if after position i `b` accepts a tensor where `a` accepts a number.
+static bool is_crossed(const px_op *a, const px_op *b, int i) {
   for (i++; i < a->param_count && i < b->param_count; i++)
     if (b->params[i].kind == PX_ARG_TENSOR && a->params[i].kind == PX_ARG_SCALAR) return true;
   return false;
 }
-// Whether `a` takes a tensor where `b`, alike up to there, takes a number: the call means `a`, and
-// only what `a` does not take is read as a number. Of two that are crossed, the one that begins
-// with the number comes first.
-static bool goes_before(const px_op *a, const px_op *b) {
+// True if `a` accepts a tensor at the first difference, where `b` accepts a number: `a` is then
+// tried first, and only arguments it rejects are read as numbers. Of two signatures that differ in
+// both directions, the one starting with the number comes first.
+static bool precedes(const px_op *a, const px_op *b) {
   if ((a->flags | b->flags) & PX_OP_OF_COMPLEX) return !(a->flags & PX_OP_OF_COMPLEX);
   for (int i = 0; i < a->param_count && i < b->param_count; i++) {
     if (a->params[i].kind == b->params[i].kind) continue;
     bool number = b->params[i].kind == PX_ARG_SCALAR || b->params[i].kind == PX_ARG_FLOAT ||
-                  (b->params[i].kind == PX_ARG_INT && !ext_takes_number(a, i));
-    if (a->params[i].kind == PX_ARG_SCALAR) return crossed(b, a, i);
-    return a->params[i].kind == PX_ARG_TENSOR && number && !crossed(a, b, i);
+                  (b->params[i].kind == PX_ARG_INT && !ext_accepts_number(a, i));
+    if (a->params[i].kind == PX_ARG_SCALAR) return is_crossed(b, a, i);
+    return a->params[i].kind == PX_ARG_TENSOR && number && !is_crossed(a, b, i);
   }
   return false;
 }
 
-// Room for one more signature, in its place.
-static ext_signature *signature_place(ext_callable *self, const px_op *op) {
+// Inserts a signature in order.
+static ext_signature *insert_signature(ext_callable *self, const px_op *op) {
   int at = 0;
-  while (at < self->count && !goes_before(op, self->signatures[at].op)) at++;
+  while (at < self->count && !precedes(op, self->signatures[at].op)) at++;
   memmove(&self->signatures[at + 1], &self->signatures[at],
           (size_t)(self->count - at) * sizeof *self->signatures);
   self->count++;
   return &self->signatures[at];
 }
 
-// The op that gives indices beside what an op gives: its name goes on so, and its arguments are the
-// same.
+// The op returning indices in addition to an op's results: named OP_with_indices, with the same
+// parameters.
 static const px_op *indexed_op(const px_op *op) {
   char name[96];
   snprintf(name, sizeof name, "%s_with_indices", op->name);
@@ -552,7 +553,7 @@ static int add_signature(char space, const char *name, const px_op *op, px_call_
     EXT_FAIL_INT(PyExc_SystemError, "%s: too many overloads or parameters", name);
   PyObject **names = PyMem_Calloc((size_t)op->param_count, sizeof *names);
   if (!names) return PyErr_NoMemory(), -1;
-  ext_signature *s = signature_place(self, op);
+  ext_signature *s = insert_signature(self, op);
   *s = (ext_signature){
       .op = op, .mode = mode, .method = space == 'm', .functional = space == 'n', .names = names};
   s->varargs = varargs_of(op, s->method);
@@ -563,7 +564,7 @@ static int add_signature(char space, const char *name, const px_op *op, px_call_
     names[i] = PyUnicode_InternFromString(op->params[i].name);
     if (!names[i]) return -1;
   }
-  // Results of registered ops are plain tuples.
+  // Registered ops return plain tuples.
   bool named = op->result_count > 1 && op->result_names && !(op->flags & PX_OP_REGISTERED);
   if (named && !(op->flags & PX_OP_RETURNS_LIST)) {
     char full[96];
@@ -594,7 +595,7 @@ static int add_op(const px_op *op, const char *name) {
   return 0;
 }
 
-// The function of one space in another: torch.relu as nn.functional.relu, which takes inplace.
+// Copies a function to another namespace: torch.relu as nn.functional.relu, which accepts inplace.
 static int copy_callable(char space, const char *name, const ext_callable *known) {
   ext_callable *self = callable_of(space, name);
   if (!self) return -1;
@@ -608,8 +609,8 @@ static int copy_callable(char space, const char *name, const ext_callable *known
   return 0;
 }
 
-// Gives a callable another name in a space: itself where it is of that space, else a copy. An op
-// that is in no space is added there, beside those of the same alias.
+// Adds an alias of a callable to a namespace: the callable itself within its namespace, otherwise a
+// copy. An op without a namespace is added as an overload of the alias.
 static int bind_alias(char space, const char *alias, const char *name, const px_op *op) {
   const char from[] = {space, 'f', 'n', 'm'};
   if (op && !(op->flags & (PX_OP_IS_METHOD | PX_OP_IS_FUNCTION | PX_OP_IS_NN)))
@@ -623,7 +624,8 @@ static int bind_alias(char space, const char *alias, const char *name, const px_
   return 0;
 }
 
-// An alias without a space is a function and a method, and has the form in place if the op has.
+// An alias without a namespace applies to function and method, and to the in-place form if
+// any.
 static int add_alias(const px_op *op, const char *alias) {
   static const char endings[][2] = {"", "_"};
   char known[64], name[64];
@@ -640,10 +642,10 @@ static int add_alias(const px_op *op, const char *alias) {
   bool inplace = alias[strlen(alias) - 1] == '_';
   snprintf(known, sizeof known, "%s%s", op->python_name, endings[inplace]);
   for (int i = 0; i < EXT_LENGTH(spaces); i++)
-    if (spaces[i].word && strlen(spaces[i].word) == length &&
-        !strncmp(spaces[i].word, alias, length))
+    if (spaces[i].alias_prefix && strlen(spaces[i].alias_prefix) == length &&
+        !strncmp(spaces[i].alias_prefix, alias, length))
       return bind_alias(spaces[i].letter, alias + length + 1, known, inplace ? NULL : op);
-  EXT_FAIL_INT(PyExc_SystemError, "%s has an alias of an unknown place, %s", op->name, alias);
+  EXT_FAIL_INT(PyExc_SystemError, "%s: unknown namespace of alias %s", op->name, alias);
 }
 
 static int add_aliases(const px_op *op) {
@@ -664,10 +666,11 @@ static int fill(PyObject *target_dict, PyObject *space) {
 // ---- registered ops
 
 static PyObject *root;  // phlox._C, borrowed
-static int ops_seen;    // registered ops below this id have been added
+static int ops_seen;    // ops with lower ids have been added
 
-// The package has taken over the names of phlox._C, unless it is being imported now.
-static int place(char space, const char *name) {
+// Also sets the name in the package, which copied the names of phlox._C unless it is still being
+// imported.
+static int publish_name(char space, const char *name) {
   PyObject *made = PyDict_GetItemString(space_of(space), name);
   PyObject *package = PyDict_GetItemString(PyImport_GetModuleDict(), "phlox");
   if (!made) return 0;
@@ -676,8 +679,8 @@ static int place(char space, const char *name) {
   return PyDict_SetItemString(PyModule_GetDict(root), name, made);
 }
 
-// As a method or function of its bare name, where it asks for that. It does not join an op that is
-// there.
+// Adds a method or function named like the op without its namespace, if requested. Existing ops are
+// never overloaded.
 static int add_registered(const px_op *op) {
   const char *colon = strrchr(op->name, ':'), *bare = colon ? colon + 1 : op->name;
   char inplace[256];
@@ -688,7 +691,8 @@ static int add_registered(const px_op *op) {
     if (PyDict_GetItemString(space_of(*space), bare))
       EXT_FAIL_INT(PyExc_RuntimeError, "%s cannot be torch.%s%s: there is one", op->name,
                    *space == 'm' ? "Tensor." : "", bare);
-    if (add_modes(*space, op, bare) < 0 || place(*space, bare) < 0 || place(*space, inplace) < 0)
+    if (add_modes(*space, op, bare) < 0 || publish_name(*space, bare) < 0 ||
+        publish_name(*space, inplace) < 0)
       return -1;
   }
   PyType_Modified(ext_TensorType);
@@ -703,7 +707,7 @@ int ext_ops_update(void) {
   return 0;
 }
 
-// "phlox::add" is what the library has by the name "add".
+// "phlox::add" is the library's op "add".
 static const px_op *find_registered(const char *name) {
   char stem[256];
   if (!strncmp(name, "phlox::", 7)) name += 7;
@@ -744,7 +748,7 @@ static int ext_init_ops(PyObject *m) {
   PyObject *parameter = nn ? ext_submodule(nn, "parameter") : NULL;
   if (!functional || fill(PyModule_GetDict(functional), space_of('n')) < 0) return -1;
   for (const char *letter = "lstk"; *letter; letter++) {
-    PyObject *module = ext_submodule(m, space_at(*letter)->word);
+    PyObject *module = ext_submodule(m, space_at(*letter)->alias_prefix);
     if (!module || fill(PyModule_GetDict(module), space_of(*letter)) < 0) return -1;
   }
   PyObject *linalg = ext_submodule(m, "linalg");
@@ -760,15 +764,15 @@ static int ext_init_ops(PyObject *m) {
 }
 EXT_START(EXT_OPS, ext_init_ops);
 EXT_MODULE(nn, "nn", "Layers, losses and containers.");
-EXT_MODULE(return_types, "return_types", "Tuples with named fields, of ops with several results.");
-EXT_MODULE(nn_parameter, "nn.parameter", "Parameters, and what becomes one.");
-EXT_MODULE(nn_functional, "nn.functional", "Functions that layers are made of.");
+EXT_MODULE(return_types, "return_types", "Named tuples of ops with several results.");
+EXT_MODULE(nn_parameter, "nn.parameter", "Parameters of modules.");
+EXT_MODULE(nn_functional, "nn.functional", "Functional forms of layers and losses.");
 EXT_MODULE(fft, "fft", "Discrete Fourier transforms.");
 EXT_MODULE(linalg, "linalg", "Linear algebra.");
-EXT_MODULE(masked, "masked", "Reductions and the like of the elements that a mask keeps.");
-EXT_MODULE(signal, "signal", "Processing of signals.");
-EXT_MODULE(signal_windows, "signal.windows", "Windows of signals.");
-EXT_MODULE(special, "special", "Functions of mathematics and statistics.");
+EXT_MODULE(masked, "masked", "Operations on masked tensors.");
+EXT_MODULE(signal, "signal", "Signal processing.");
+EXT_MODULE(signal_windows, "signal.windows", "Window functions.");
+EXT_MODULE(special, "special", "Special functions.");
 
 // ---- for tools
 static int list_space(PyObject *list, const op_space *space) {
@@ -787,7 +791,7 @@ static int list_space(PyObject *list, const op_space *space) {
   return 0;
 }
 EXT_FUNCTION0(torch, _op_signatures, "list[tuple]",
-              "The signatures of all ops, as rows of _declared(): for tools.") {
+              "Returns the signatures of all ops as rows of _declared(), for tools.") {
   PyObject *list = PyList_New(0);
   for (int i = 0; list && i < EXT_LENGTH(spaces); i++)
     if (spaces[i].owner && list_space(list, &spaces[i]) < 0) Py_CLEAR(list);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions of torch whose work is in their arguments: the sizes and dtypes on which tensors agree,
-// grids of coordinates, sums that a text describes.
+// Functions of torch that mainly process arguments: broadcasting of sizes, type promotion,
+// coordinate grids, einsum.
 #include "bind/ext.h"
 #include "phlox/ops/view.h"
 
@@ -8,7 +8,7 @@
 
 // ---- sizes
 
-// The shape that two shapes are broadcast to, in the place of the first.
+// Broadcasts sizes into `shape`.
 static int join_shapes(ext_ints *shape, const int64_t *sizes, int ndim) {
   ext_ints joined = {.count = shape->count > ndim ? shape->count : ndim};
   for (int d = joined.count - 1; d >= 0; d--) {
@@ -25,8 +25,8 @@ static int join_shapes(ext_ints *shape, const int64_t *sizes, int ndim) {
   return 0;
 }
 
-// The tensors of f(a, b) or f([a, b]).
-static int take_given(ext_tensors *tensors, ext_rest given, const char *function) {
+// Tensors of f(a, b) or f([a, b]).
+static int read_tensors(ext_tensors *tensors, ext_varargs given, const char *function) {
   bool list = given.count == 1 && !ext_is_tensor(given.items[0]);
   PyObject *items =
       list ? ext_items(given.items[0], "expected a sequence of Tensors") : ext_tuple_of(given);
@@ -39,15 +39,15 @@ static PyObject *expanded(const px_tensor *t, const ext_ints *shape) {
 
 EXT_FUNCTION(torch, broadcast_tensors,
              "(*tensors: Tensor | Sequence[Tensor]) -> tuple[Tensor, ...]",
-             "Views of the tensors with one size, by the rules of broadcasting.\n\n"
+             "Broadcasts the given tensors according to broadcasting semantics.\n\n"
              ">>> a, b = torch.broadcast_tensors(torch.zeros(3), torch.zeros(2, 1))\n"
              ">>> a.shape == b.shape == (2, 3)\n"
              "True\n") {
-  EXT_CLASSES_TAKE();
-  EXT_ARGS(ext_rest, tensors);
+  EXT_DISPATCH_TO_CLASSES();
+  EXT_ARGS(ext_varargs, tensors);
   EXT_TENSORS given = {0};
   ext_ints shape = {0};
-  if (take_given(&given, tensors, "broadcast_tensors") < 0) return NULL;
+  if (read_tensors(&given, tensors, "broadcast_tensors") < 0) return NULL;
   for (Py_ssize_t i = 0; i < given.count; i++)
     if (join_shapes(&shape, px_tensor_sizes(given.items[i]), px_tensor_ndim(given.items[i])) < 0)
       return NULL;
@@ -61,10 +61,10 @@ EXT_FUNCTION(torch, broadcast_tensors,
 }
 
 EXT_FUNCTION(torch, broadcast_shapes, "(*shapes: int | Sequence[int]) -> Size",
-             "The size that sizes are broadcast to.\n\n"
+             "Broadcasts the given sizes and returns the resulting size.\n\n"
              ">>> torch.broadcast_shapes((3,), (2, 1))\n"
              "torch.Size([2, 3])\n") {
-  EXT_ARGS(ext_rest, shapes);
+  EXT_ARGS(ext_varargs, shapes);
   ext_ints joined = {0}, one;
   for (Py_ssize_t i = 0; i < shapes.count; i++) {
     if (ext_to_ints(shapes.items[i], &one) < 0) return NULL;
@@ -92,7 +92,7 @@ static int check_grid(const ext_tensors *given, PyObject *const *objects) {
   }
   return 0;
 }
-// A tensor along one dimension of a grid.
+// Expands a tensor along one dimension of a grid.
 static PyObject *coordinates(const px_tensor *t, const ext_ints *shape, int dim) {
   PX_SCOPED(px_tensor) line = NULL;
   ext_ints sizes = {.count = shape->count};
@@ -100,20 +100,21 @@ static PyObject *coordinates(const px_tensor *t, const ext_ints *shape, int dim)
   EXT_TRY(px_reshape(&line, t, sizes.items, sizes.count));
   return expanded(line, shape);
 }
-EXT_FUNCTION(torch, meshgrid,
-             "(*tensors: Tensor | Sequence[Tensor], indexing: str | None = None) -> tuple[Tensor, "
-             "...]",
-             "Grids of coordinates: of n tensors, n of n dimensions, each with one tensor's values "
-             "along\none.\n\n"
-             "Args:\n"
-             "    tensors: of one dimension, or none\n"
-             "    indexing (str): \"ij\" (the default), or \"xy\", where the first two dimensions "
-             "are exchanged\n\n"
-             ">>> torch.meshgrid(torch.tensor([1, 2]), torch.tensor([3, 4]), indexing='ij')[0]\n"
-             "tensor([[1, 1],\n"
-             "        [2, 2]])\n") {
-  EXT_CLASSES_TAKE();
-  ext_rest tensors;
+EXT_FUNCTION(
+    torch, meshgrid,
+    "(*tensors: Tensor | Sequence[Tensor], indexing: str | None = None) -> tuple[Tensor, "
+    "...]",
+    "Creates grids of coordinates specified by the 1D inputs: n tensors of n dimensions, each "
+    "with the values of one\ninput along its dimension.\n\n"
+    "Args:\n"
+    "    tensors: 0-D or 1-D tensors\n"
+    "    indexing (str): \"ij\" (the default), or \"xy\", which exchanges the first two "
+    "dimensions\n\n"
+    ">>> torch.meshgrid(torch.tensor([1, 2]), torch.tensor([3, 4]), indexing='ij')[0]\n"
+    "tensor([[1, 1],\n"
+    "        [2, 2]])\n") {
+  EXT_DISPATCH_TO_CLASSES();
+  ext_varargs tensors;
   const char *indexing;
   EXT_BIND(tensors, indexing);
   bool exchanged = indexing && !strcmp(indexing, "xy");
@@ -122,11 +123,11 @@ EXT_FUNCTION(torch, meshgrid,
              "torch.meshgrid: indexing must be one of \"xy\" or \"ij\", but received: %s",
              indexing);
   EXT_TENSORS given = {0};
-  if (take_given(&given, tensors, "meshgrid") < 0 ||
+  if (read_tensors(&given, tensors, "meshgrid") < 0 ||
       check_grid(&given, PySequence_Fast_ITEMS(given.owner)) < 0)
     return NULL;
   if (given.count > PX_MAX_DIMS)
-    EXT_FAIL(PyExc_RuntimeError, "torch.meshgrid: tensors have at most %d dimensions", PX_MAX_DIMS);
+    EXT_FAIL(PyExc_RuntimeError, "torch.meshgrid: expected at most %d tensors", PX_MAX_DIMS);
   int count = (int)given.count, dims[PX_MAX_DIMS];
   ext_ints shape = {.count = count};
   for (int i = 0; i < count; i++) dims[i] = exchanged && count > 1 && i < 2 ? 1 - i : i;
@@ -142,8 +143,8 @@ EXT_FUNCTION(torch, meshgrid,
 
 // ---- dtypes
 
-// A tensor with dimensions counts before one without, and that before a number: what comes after
-// adds its dtype only if it is of a higher kind, as float is to int.
+// Type promotion by priority: tensors with dimensions, 0-dim tensors, numbers. A lower priority
+// affects the result only if its category is higher, as float is to int.
 enum { DIMENSIONED, ZERO_DIM, NUMBER, RANKS };
 static int rank_of(PyObject *value, px_dtype *dtype) {
   if (ext_is_tensor(value)) {
@@ -162,17 +163,17 @@ static int rank_of(PyObject *value, px_dtype *dtype) {
 static int category(px_dtype d) {
   return px_dtype_is_complex(d) ? 3 : px_dtype_is_float(d) ? 2 : d != PX_BOOL;
 }
-static px_dtype risen(px_dtype higher, px_dtype lower) {
+static px_dtype promote(px_dtype higher, px_dtype lower) {
   if (higher == PX_DTYPE_NONE) return lower;
   if (lower == PX_DTYPE_NONE || category(lower) <= category(higher)) return higher;
   bool complex = px_dtype_is_complex(lower) && px_dtype_is_float(higher);
   return complex ? px_dtype_to_complex(higher) : lower;
 }
 EXT_FUNCTION(torch, result_type, "(tensor: Tensor | Number, other: Tensor | Number) -> dtype",
-             "The dtype of what an operation on the two gives.\n\n"
+             "Returns the dtype of an arithmetic operation on the inputs.\n\n"
              ">>> torch.result_type(torch.tensor([1, 2]), 1.0)\n"
              "torch.float32\n") {
-  EXT_CLASSES_TAKE();
+  EXT_DISPATCH_TO_CLASSES();
   EXT_ARGS(PyObject *, tensor, other);
   px_dtype ranks[RANKS] = {PX_DTYPE_NONE, PX_DTYPE_NONE, PX_DTYPE_NONE}, dtype;
   PyObject *const values[] = {tensor, other};
@@ -184,18 +185,19 @@ EXT_FUNCTION(torch, result_type, "(tensor: Tensor | Number, other: Tensor | Numb
     else
       EXT_TRY(px_dtype_promote_or_fail(&ranks[rank], ranks[rank], dtype));
   }
-  return ext_dtype(risen(risen(ranks[DIMENSIONED], ranks[ZERO_DIM]), ranks[NUMBER]));
+  return ext_dtype(promote(promote(ranks[DIMENSIONED], ranks[ZERO_DIM]), ranks[NUMBER]));
 }
 
 // ---- values
 
-EXT_BOTH(torch, tensor, allclose,
-         "(input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool "
-         "= False) -> bool",
-         "Whether isclose holds everywhere; its arguments.\n\n"
-         ">>> torch.allclose(torch.tensor([1., 2.]), torch.tensor([1., 2.1]))\n"
-         "False\n") {
-  EXT_CLASSES_TAKE();
+EXT_FUNCTION_AND_METHOD(
+    torch, tensor, allclose,
+    "(input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool "
+    "= False) -> bool",
+    "Returns True if isclose holds for all elements, with the same arguments.\n\n"
+    ">>> torch.allclose(torch.tensor([1., 2.]), torch.tensor([1., 2.1]))\n"
+    "False\n") {
+  EXT_DISPATCH_TO_CLASSES();
   PyObject *input, *other;
   double rtol, atol;
   bool equal_nan;
@@ -217,25 +219,27 @@ EXT_BOTH(torch, tensor, allclose,
   return truth < 0 ? NULL : PyBool_FromLong(truth);
 }
 
-EXT_FUNCTION(torch, einsum, "(equation: Any, *operands: Any) -> Tensor",
-             "Sums of products along dimensions that are named by letters.\n\n"
-             "Args:\n"
-             "    equation (str): letters of each operand's dimensions, and behind \"->\" those of "
-             "the result\n"
-             "    operands (Tensors, or a sequence of them)\n\n"
-             ">>> torch.einsum('ij,jk->ik', torch.ones(2, 3), torch.ones(3, 2))\n"
-             "tensor([[3., 3.],\n"
-             "        [3., 3.]])\n") {
-  EXT_CLASSES_TAKE();
+EXT_FUNCTION(
+    torch, einsum, "(equation: Any, *operands: Any) -> Tensor",
+    "Sums the product of the elements of the input operands along dimensions specified by "
+    "letters.\n\n"
+    "Args:\n"
+    "    equation (str): letters of each operand's dimensions, and after \"->\" those of the "
+    "result\n"
+    "    operands (Tensors, or a sequence of them)\n\n"
+    ">>> torch.einsum('ij,jk->ik', torch.ones(2, 3), torch.ones(3, 2))\n"
+    "tensor([[3., 3.],\n"
+    "        [3., 3.]])\n") {
+  EXT_DISPATCH_TO_CLASSES();
   PyObject *equation;
-  ext_rest operands;
+  ext_varargs operands;
   EXT_BIND(equation, operands);
   if (!PyUnicode_Check(equation))
     EXT_FAIL(PyExc_TypeError, "einsum(): argument 'equation' (position 1) must be str, not %s",
              ext_type_name(equation));
   const char *text = PyUnicode_AsUTF8(equation);
   EXT_TENSORS given = {0};
-  if (!text || take_given(&given, operands, "einsum") < 0) return NULL;
+  if (!text || read_tensors(&given, operands, "einsum") < 0) return NULL;
   ext_named named[] = {{"equation", PX_TX(text)},
                        {"tensors", PX_TS(given.items, (int)given.count)}};
   return ext_op_named(EXT_OP("einsum"), PX_CALL_NEW, EXT_LENGTH(named), named);
@@ -249,15 +253,15 @@ EXT_FUNCTION(
     torch, asarray,
     "(obj: Any, *, dtype: dtype | None = None, device: Device | None = None, copy: bool | None = "
     "None, requires_grad: bool = False) -> Tensor",
-    "`obj` as a tensor, which shares its memory where it can and copy is not True.\n\n"
+    "Converts obj to a tensor, sharing its memory if possible unless copy is True.\n\n"
     "Args:\n"
-    "    obj: what torch.tensor takes, or a storage\n"
-    "    dtype (torch.dtype), device (torch.device): of the tensor; another than the object's "
-    "makes\n        a copy\n"
-    "    copy (bool or None): True makes one in any case\n"
-    "    requires_grad (bool): whether operations on it are recorded\n") {
+    "    obj: any data accepted by torch.tensor, or a storage\n"
+    "    dtype (torch.dtype), device (torch.device): of the result; a copy is made if the object "
+    "differs\n"
+    "    copy (bool or None): True always copies\n"
+    "    requires_grad (bool): whether autograd should record operations on the tensor\n") {
   PyObject *obj, *dtype, *device;
-  ext_maybe copy;
+  ext_optional_bool copy;
   bool requires_grad;
   EXT_BIND(obj, dtype, device, copy, requires_grad);
   EXT_OWNED *data = ext_is_storage(obj) ? ext_call_from("phlox._C", "_storage_elements", "(O)", obj)
@@ -271,25 +275,27 @@ EXT_FUNCTION(
 }
 
 EXT_FUNCTION(torch, is_nonzero, "(input: Tensor) -> bool",
-             "The truth of a tensor of one element; RuntimeError for others.") {
-  EXT_CLASSES_TAKE();
+             "Returns the truth value of a single-element tensor; RuntimeError for others.") {
+  EXT_DISPATCH_TO_CLASSES();
   EXT_ARGS(PyObject *, input);
   if (!ext_need_tensor(input, "is_nonzero", "input")) return NULL;
   int truth = PyObject_IsTrue(input);
   return truth < 0 ? NULL : PyBool_FromLong(truth);
 }
-EXT_FUNCTION(torch, numel, "(input: Tensor) -> int", "Number of elements.") {
-  EXT_CLASSES_TAKE();
+EXT_FUNCTION(torch, numel, "(input: Tensor) -> int",
+             "Returns the total number of elements in the input tensor.") {
+  EXT_DISPATCH_TO_CLASSES();
   EXT_ARGS(PyObject *, input);
   const px_tensor *t = ext_need_tensor(input, "numel", "input");
   return t ? PyLong_FromLongLong(px_tensor_numel(t)) : NULL;
 }
 
-EXT_FUNCTION(torch, get_device_module, "(device: Device | None = None) -> Any",
-             "The module of a device's type, torch.cuda or torch.cpu; without one, that of the "
-             "accelerator.\n\n"
-             ">>> torch.get_device_module(\"cpu\") is torch.cpu\n"
-             "True\n") {
+EXT_FUNCTION(
+    torch, get_device_module, "(device: Device | None = None) -> Any",
+    "Returns the module of a device's type, torch.cuda or torch.cpu; by default that of the "
+    "accelerator.\n\n"
+    ">>> torch.get_device_module(\"cpu\") is torch.cpu\n"
+    "True\n") {
   EXT_ARGS(px_device, device);
   if (device.type < 0) device.type = px_device_count(PX_CUDA) > 0 ? PX_CUDA : PX_CPU;
   const char *name = px_device_type_name(device.type);
@@ -297,5 +303,5 @@ EXT_FUNCTION(torch, get_device_module, "(device: Device | None = None) -> Any",
     EXT_FAIL(PyExc_RuntimeError,
              "Device '%s' does not have a corresponding module registered as 'torch.%s'.", name,
              name);
-  return ext_from_module(name);
+  return ext_extension_attr(name);
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// torch.ops: ops that programs register (phlox/register.h), as torch.ops.NAMESPACE.NAME. An op is
-// looked up and made a callable when its name is first asked for, so that it does not matter when,
-// and from where, it was registered.
+// torch.ops: user-registered ops (phlox/register.h) as torch.ops.NAMESPACE.NAME. An op is looked up
+// on first access of its name, so time and place of its registration do not matter.
 #include "bind/ext.h"
 #include "phlox/register.h"
 
@@ -34,12 +33,12 @@ static PyObject *space_repr(PyObject *self) {
 
 EXT_OWNS(op_space, EXT_OBJECT(space_object, name));
 EXT_TYPE(op_space, "torch._ops._OpNamespace", "", space_object, EXT_FINAL,
-         "The ops of a namespace, as attributes.", EXT_LIFE(op_space),
+         "The ops of a namespace, as attributes.", EXT_LIFETIME_SLOTS(op_space),
          .tp_getattro = space_getattro, .tp_repr = space_repr);
 
 // ---- torch.ops
 
-// Any name may be that of a namespace whose ops are still to come.
+// Any name may be a namespace of ops registered later.
 static PyObject *make_space(PyObject *module, PyObject *name) {
   EXT_OWNED *dunder = PyUnicode_FromString("__");
   int special = dunder ? (int)PyUnicode_Tailmatch(name, dunder, 0, PY_SSIZE_T_MAX, -1) : -1;
@@ -53,10 +52,10 @@ static PyObject *make_space(PyObject *module, PyObject *name) {
 }
 static PyMethodDef getattr_method = {"__getattr__", make_space, METH_O, NULL};
 
-EXT_MODULE(ops, "ops", "Ops that shared objects bring along: torch.ops.NAMESPACE.NAME.");
+EXT_MODULE(ops, "ops", "Ops registered by shared objects: torch.ops.NAMESPACE.NAME.");
 
 EXT_FUNCTION(ops, load_library, "(path: object) -> None",
-             "Loads a shared object that registers ops. Loading it again does nothing.") {
+             "Loads a shared object that registers ops. Loading it again is a no-op.") {
   EXT_ARGS(PyObject *, path);
   EXT_OWNED *bytes = NULL;
   if (!PyUnicode_FSConverter(path, &bytes)) return NULL;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What phlox/func/_vmap.py maps functions with (phlox/vmap.h).
+// Bindings of phlox/vmap.h for phlox/func/_vmap.py.
 #include "bind/ext.h"
 
 EXT_FUNCTION(torch, _vmap_begin, "(size: int, randomness: str) -> int",
-             "Begins a mapping over that many places, and gives its level.") {
+             "Enters a vmap of the given batch size and returns its level.") {
   static const char *const names[] = {"error", "different", "same"};
   int64_t size;
   const char *randomness;
@@ -19,25 +19,27 @@ EXT_FUNCTION(torch, _vmap_begin, "(size: int, randomness: str) -> int",
            randomness);
 }
 
-EXT_FUNCTION0(torch, _vmap_end, "None", "Ends the innermost mapping.") {
+EXT_FUNCTION0(torch, _vmap_end, "None", "Exits the innermost vmap.") {
   px_vmap_end();
   Py_RETURN_NONE;
 }
 
-EXT_FUNCTION0(torch, _vmap_depth, "int", "How many mappings are under way.") {
+EXT_FUNCTION0(torch, _vmap_depth, "int", "Returns the number of nested vmaps.") {
   return PyLong_FromLong(px_vmap_depth());
 }
 
-EXT_FUNCTION(torch, _vmap_add, "(tensor: Tensor, dim: int) -> Tensor",
-             "A tensor that hides a dimension in the innermost mapping.") {
+EXT_FUNCTION(
+    torch, _vmap_add, "(tensor: Tensor, dim: int) -> Tensor",
+    "Returns a tensor with dimension `dim` as the batch dimension of the innermost vmap.") {
   px_tensor *tensor, *made = NULL;
   int64_t dim;
   EXT_BIND(tensor, dim);
   return ext_result(px_batch(&made, tensor, dim), &made);
 }
 
-EXT_FUNCTION(torch, _vmap_remove, "(tensor: Tensor, dim: int) -> Tensor",
-             "A tensor in which what the innermost mapping hides is a dimension.") {
+EXT_FUNCTION(
+    torch, _vmap_remove, "(tensor: Tensor, dim: int) -> Tensor",
+    "Returns a tensor with the batch dimension of the innermost vmap as dimension `dim`.") {
   px_tensor *tensor, *made = NULL;
   int64_t dim;
   EXT_BIND(tensor, dim);
@@ -45,7 +47,7 @@ EXT_FUNCTION(torch, _vmap_remove, "(tensor: Tensor, dim: int) -> Tensor",
 }
 
 EXT_FUNCTION(torch, _vmap_level, "(tensor: Tensor) -> int",
-             "The level whose mapping a tensor belongs to, or 0.") {
+             "Returns the vmap level of a batched tensor, or 0.") {
   px_tensor *tensor;
   EXT_BIND(tensor);
   return PyLong_FromLong(px_tensor_batch_level(tensor));

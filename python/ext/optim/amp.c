@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// torch.amp beside autocast: the base of GradScaler, whose step is Python (phlox/amp), and
-// custom_fwd and custom_bwd. What a scaler has is in attributes of the object, where programs find
-// it, and its methods are called by name, since programs override them.
+// torch.amp without autocast: the base of GradScaler (its step is in Python, phlox/amp), custom_fwd
+// and custom_bwd. The state of a scaler is in attributes of the object, accessible to user code.
+// Its methods are called by name because subclasses override them.
 #include "bind/ext.h"
 #include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"
@@ -14,20 +14,20 @@ static int truth(PyObject *self, const char *name) {
   EXT_OWNED *value = PyObject_GetAttrString(self, name);
   return value ? PyObject_IsTrue(value) : -1;
 }
-// Gives `result` for a scaler that is not enabled.
+// Returns `result` for a disabled scaler.
 #define UNLESS_ENABLED(self, result) \
   do { \
     int enabled_ = truth(self, "_enabled"); \
     if (enabled_ <= 0) return enabled_ ? NULL : (result); \
   } while (0)
 
-// A new reference to an attribute that is a tensor, or NULL with TypeError.
+// A tensor attribute as a new reference; NULL with TypeError for other values.
 static PyObject *tensor_at(PyObject *self, const char *name) {
   EXT_OWNED *value = PyObject_GetAttrString(self, name);
   return value && ext_need_tensor(value, "GradScaler", name) ? ext_moved(&value) : NULL;
 }
-// A number on a device, which the CPU waits for. A new reference.
-static px_tensor *moved(const px_tensor *number, px_device device) {
+// Copies a scalar to a device; blocks for a copy to the CPU. New reference.
+static px_tensor *copy_to_device(const px_tensor *number, px_device device) {
   px_tensor *there;
   EXT_TRY(EXT_NOGIL(px_to(&there, number, PX_DTYPE_NONE, device, device.type != PX_CPU, false)));
   return there;
@@ -37,11 +37,11 @@ static PyObject *number(double value, px_dtype dtype, px_device device) {
   return ext_result(px_scalar_tensor(&made, px_float(value), dtype, device, false, false), &made);
 }
 static PyObject *stage(const char *name) {
-  EXT_OWNED *stages = ext_from("phlox.amp.grad_scaler", "OptState");
+  EXT_OWNED *stages = ext_import("phlox.amp.grad_scaler", "OptState");
   return stages ? PyObject_GetAttrString(stages, name) : NULL;
 }
 
-// ---- making one
+// ---- construction
 
 static int check_factors(double growth, double backoff) {
   if (!(growth > 1)) EXT_FAIL_INT(PyExc_AssertionError, "The growth factor must be > 1.0.");
@@ -64,38 +64,39 @@ EXT_INIT(scaler,
       return -1;
     enabled = false;
   }
-  if (ext_keep(self, "_device", PyUnicode_FromString(device)) < 0 ||
-      ext_keep(self, "_enabled", PyBool_FromLong(enabled)) < 0)
+  if (ext_setattr_new(self, "_device", PyUnicode_FromString(device)) < 0 ||
+      ext_setattr_new(self, "_enabled", PyBool_FromLong(enabled)) < 0)
     return -1;
   if (!enabled) return 0;
-  bool failed = check_factors(growth_factor, backoff_factor) < 0 ||
-                ext_keep(self, "_init_scale", PyFloat_FromDouble(init_scale)) < 0 ||
-                ext_keep(self, "_scale", Py_NewRef(Py_None)) < 0 ||
-                ext_keep(self, "_growth_factor", PyFloat_FromDouble(growth_factor)) < 0 ||
-                ext_keep(self, "_backoff_factor", PyFloat_FromDouble(backoff_factor)) < 0 ||
-                ext_keep(self, "_growth_interval", PyLong_FromLongLong(growth_interval)) < 0 ||
-                ext_keep(self, "_init_growth_tracker", PyLong_FromLong(0)) < 0 ||
-                ext_keep(self, "_growth_tracker", Py_NewRef(Py_None)) < 0;
+  bool failed =
+      check_factors(growth_factor, backoff_factor) < 0 ||
+      ext_setattr_new(self, "_init_scale", PyFloat_FromDouble(init_scale)) < 0 ||
+      ext_setattr_new(self, "_scale", Py_NewRef(Py_None)) < 0 ||
+      ext_setattr_new(self, "_growth_factor", PyFloat_FromDouble(growth_factor)) < 0 ||
+      ext_setattr_new(self, "_backoff_factor", PyFloat_FromDouble(backoff_factor)) < 0 ||
+      ext_setattr_new(self, "_growth_interval", PyLong_FromLongLong(growth_interval)) < 0 ||
+      ext_setattr_new(self, "_init_growth_tracker", PyLong_FromLong(0)) < 0 ||
+      ext_setattr_new(self, "_growth_tracker", Py_NewRef(Py_None)) < 0;
   EXT_OWNED *begun = failed ? NULL : PyObject_CallMethod(self, "_begin", NULL);
   return begun ? 0 : -1;
 }
-EXT_TYPE(scaler, "torch.amp._GradScaler", "_GradScaler", PyObject, EXT_OPEN | EXT_CLASS,
-         "The base of torch.amp.GradScaler.", .tp_new = PyType_GenericNew, .tp_init = scaler_init);
+EXT_TYPE(scaler, "torch.amp._GradScaler", "_GradScaler", PyObject, EXT_BASETYPE | EXT_SHORT_NAME,
+         "Base of torch.amp.GradScaler.", .tp_new = PyType_GenericNew, .tp_init = scaler_init);
 
 EXT_METHOD(scaler, _lazy_init_scale_growth_tracker, "(dev: Device) -> None",
-           "Makes the tensors of the scale, on the first device that it is asked for.") {
+           "Creates the tensors of the scale on the first device used.") {
   EXT_ARGS(px_device, dev);
   EXT_OWNED *scale = PyObject_GetAttrString(self, "_init_scale");
   EXT_OWNED *count = PyObject_GetAttrString(self, "_init_growth_tracker");
   double first = scale ? PyFloat_AsDouble(scale) : 0;
   double steps = count && !PyErr_Occurred() ? PyFloat_AsDouble(count) : 0;
-  return ext_none_unless(PyErr_Occurred() ||
-                         ext_keep(self, "_scale", number(first, PX_FLOAT32, dev)) < 0 ||
-                         ext_keep(self, "_growth_tracker", number(steps, PX_INT32, dev)) < 0);
+  return ext_none_unless(
+      PyErr_Occurred() || ext_setattr_new(self, "_scale", number(first, PX_FLOAT32, dev)) < 0 ||
+      ext_setattr_new(self, "_growth_tracker", number(steps, PX_INT32, dev)) < 0);
 }
 
-// The scale, or its tracker, which must have been made. A new reference.
-static PyObject *need(PyObject *self, const char *name, const char *caller) {
+// The scale or its growth tracker, which must exist. New reference.
+static PyObject *require_tensor(PyObject *self, const char *name, const char *caller) {
   EXT_OWNED *value = PyObject_GetAttrString(self, name);
   if (value == Py_None)
     EXT_FAIL(PyExc_AssertionError,
@@ -105,10 +106,10 @@ static PyObject *need(PyObject *self, const char *name, const char *caller) {
   return value && ext_need_tensor(value, caller, name) ? ext_moved(&value) : NULL;
 }
 EXT_METHOD(scaler, _check_scale_growth_tracker, "(funcname: str) -> tuple[Tensor, Tensor]",
-           "The tensors of the scale; AssertionError if there are none.") {
+           "Returns the tensors of the scale; AssertionError if they do not exist.") {
   EXT_ARGS(const char *, funcname);
-  EXT_OWNED *scale = need(self, "_scale", funcname);
-  EXT_OWNED *tracker = scale ? need(self, "_growth_tracker", funcname) : NULL;
+  EXT_OWNED *scale = require_tensor(self, "_scale", funcname);
+  EXT_OWNED *tracker = scale ? require_tensor(self, "_growth_tracker", funcname) : NULL;
   return tracker ? PyTuple_Pack(2, scale, tracker) : NULL;
 }
 
@@ -123,13 +124,13 @@ static PyObject *scale_one(PyObject *self, PyObject *output) {
     Py_SETREF(scale, made ? tensor_at(self, "_scale") : NULL);
   }
   px_tensor *tensor = scale ? ext_need_tensor(scale, "scale", "_scale") : NULL;
-  px_tensor *there = tensor ? moved(tensor, device) : NULL;
+  px_tensor *there = tensor ? copy_to_device(tensor, device) : NULL;
   EXT_OWNED *factor = there ? ext_wrap(there) : NULL;
   return factor ? PyNumber_Multiply(output, factor) : NULL;
 }
 
 EXT_METHOD(scaler, scale, "(outputs: Any) -> Any",
-           "Multiplies a tensor, or each of an iterable of tensors, by the scale.\n\n"
+           "Multiplies (scales) a tensor or list of tensors by the scale factor.\n\n"
            "Args:\n"
            "    outputs (Tensor or iterable)\n") {
   EXT_ARGS(PyObject *, outputs);
@@ -140,10 +141,10 @@ EXT_METHOD(scaler, scale, "(outputs: Any) -> Any",
   EXT_OWNED *method = PyObject_GetAttrString(self, "scale");
   EXT_OWNED *scaled = PyObject_CallFunction((PyObject *)&PyMap_Type, "OO", method, outputs);
   bool list = PyList_Check(outputs) || PyTuple_Check(outputs);
-  return scaled && list ? ext_alike(outputs, scaled) : ext_moved(&scaled);
+  return scaled && list ? ext_sequence_like(outputs, scaled) : ext_moved(&scaled);
 }
 
-// The gradients of an optimiser's parameters, as a list.
+// Appends the gradients of an optimizer's parameters.
 static int collect(PyObject *list, PyObject *group, bool allow_fp16) {
   EXT_OWNED *params = PyMapping_GetItemString(group, "params");
   EXT_OWNED *items = params ? ext_items(params, "params must be a sequence of tensors") : NULL;
@@ -168,7 +169,7 @@ static PyObject *gradients(PyObject *optimizer, bool allow_fp16) {
   return ext_moved(&list);
 }
 
-// What was found on the gradient's device, which `all` has.
+// Copy of the inf/NaN flag on the gradient's device, cached in `all`.
 static PyObject *found_on(PyObject *all, px_device device, const px_tensor *found_inf) {
   EXT_OWNED *key = ext_device(device);
   PyObject *there = key ? PyDict_GetItemWithError(all, key) : NULL;
@@ -179,11 +180,10 @@ static PyObject *found_on(PyObject *all, px_device device, const px_tensor *foun
   return made && PyDict_SetItem(all, key, made) == 0 ? ext_moved(&made) : NULL;
 }
 
-EXT_METHOD(
-    scaler, _unscale_grads_,
-    "(optimizer: Any, inv_scale: Tensor, found_inf: Tensor, allow_fp16: bool) -> "
-    "dict[Device, Tensor]",
-    "Divides gradients by the scale, and tells for each device whether one was not finite.") {
+EXT_METHOD(scaler, _unscale_grads_,
+           "(optimizer: Any, inv_scale: Tensor, found_inf: Tensor, allow_fp16: bool) -> "
+           "dict[Device, Tensor]",
+           "Divides gradients by the scale; returns inf/NaN flags per device.") {
   PyObject *optimizer;
   px_tensor *inv_scale, *found_inf;
   bool allow_fp16;
@@ -193,7 +193,7 @@ EXT_METHOD(
   for (Py_ssize_t i = 0; all && i < PyList_GET_SIZE(grads); i++) {
     px_tensor *grad = ext_tensor(PyList_GET_ITEM(grads, i));
     EXT_OWNED *found = found_on(all, px_tensor_device(grad), found_inf);
-    PX_SCOPED(px_tensor) by = found ? moved(inv_scale, px_tensor_device(grad)) : NULL;
+    PX_SCOPED(px_tensor) by = found ? copy_to_device(inv_scale, px_tensor_device(grad)) : NULL;
     if (!by) return NULL;
     EXT_TRY(EXT_NOGIL(px_amp_unscale(1, &grad, ext_tensor(found), by)));
   }
@@ -210,7 +210,7 @@ static int is_stage(PyObject *state, const char *name) {
   EXT_OWNED *other = now ? stage(name) : NULL;
   return other ? now == other : -1;
 }
-// 1 / scale, of large scales too.
+// 1 / scale, computed in double for large scales.
 static PyObject *inverse(PyObject *scale) {
   PX_SCOPED(px_tensor) wide = NULL;
   PX_SCOPED(px_tensor) inverse = NULL;
@@ -221,13 +221,13 @@ static PyObject *inverse(PyObject *scale) {
 }
 
 EXT_METHOD(scaler, unscale_, "(optimizer: Any) -> None",
-           "Divides the gradients of an optimiser's parameters by the scale, in place, so that "
-           "they can be\nclipped. step() does it otherwise.\n\n"
+           "Divides (unscales) the optimizer's gradients by the scale in-place, so they can be "
+           "clipped. Optional: step()\nunscales otherwise.\n\n"
            "Args:\n"
            "    optimizer (Optimizer)\n") {
   EXT_ARGS(PyObject *, optimizer);
   UNLESS_ENABLED(self, Py_NewRef(Py_None));
-  EXT_OWNED *scale = need(self, "_scale", "unscale_");
+  EXT_OWNED *scale = require_tensor(self, "_scale", "unscale_");
   EXT_OWNED *state = scale ? state_of(self, optimizer) : NULL;
   int unscaled = state ? is_stage(state, "UNSCALED") : -1;
   int stepped = unscaled == 0 ? is_stage(state, "STEPPED") : unscaled;
@@ -248,9 +248,9 @@ EXT_METHOD(scaler, unscale_, "(optimizer: Any) -> None",
 }
 
 EXT_METHOD(scaler, _check_inf_per_device, "(optimizer: Any) -> dict[Device, Tensor]",
-           "Looks for what is not finite, and scales nothing.") {
+           "Checks gradients for inf or NaN without unscaling.") {
   EXT_ARGS(PyObject *, optimizer);
-  EXT_OWNED *scale = need(self, "_scale", "_check_inf_per_device");
+  EXT_OWNED *scale = require_tensor(self, "_scale", "_check_inf_per_device");
   px_device device = scale ? px_tensor_device(ext_tensor(scale)) : px_cpu();
   EXT_OWNED *one = scale ? number(1, PX_FLOAT32, device) : NULL;
   EXT_OWNED *none = one ? number(0, PX_FLOAT32, device) : NULL;
@@ -262,7 +262,7 @@ EXT_METHOD(scaler, _check_inf_per_device, "(optimizer: Any) -> dict[Device, Tens
   return kept ? ext_moved(&found) : NULL;
 }
 EXT_METHOD(scaler, _found_inf_per_device, "(optimizer: Any) -> dict[Device, Tensor]",
-           "What was found on each device.") {
+           "Returns the inf/NaN flags per device.") {
   EXT_ARGS(PyObject *, optimizer);
   EXT_OWNED *state = state_of(self, optimizer);
   return state ? PyMapping_GetItemString(state, "found_inf_per_device") : NULL;
@@ -286,13 +286,13 @@ static PyObject *put_scale(PyObject *self, PyObject *scale, PyObject *given) {
   return good ? PyObject_CallMethod(scale, "copy_", "O", given) : bad_scale();
 }
 
-// Adds what the devices found for one optimiser, on the scale's device.
+// Adds one optimizer's flags to the sum, on the scale's device.
 static int add_found(px_tensor **sum, PyObject *state, px_device device) {
   EXT_OWNED *found = PyMapping_GetItemString(state, "found_inf_per_device");
   EXT_OWNED *values = found ? PyMapping_Values(found) : NULL;
   for (Py_ssize_t i = 0; values && i < PyList_GET_SIZE(values); i++) {
     px_tensor *one = ext_need_tensor(PyList_GET_ITEM(values, i), "update", "found_inf");
-    PX_SCOPED(px_tensor) there = one ? moved(one, device) : NULL;
+    PX_SCOPED(px_tensor) there = one ? copy_to_device(one, device) : NULL;
     PX_SCOPED(px_tensor) before = *sum;
     if (!there) return *sum = NULL, -1;
     *sum = NULL;
@@ -324,57 +324,59 @@ static PyObject *move_scale(PyObject *self, PyObject *scale, PyObject *tracker) 
 }
 
 EXT_METHOD(scaler, update, "(new_scale: float | Tensor | None = None) -> None",
-           "Lowers or raises the scale by what the steps since the last update found, or sets "
-           "it.\n\n"
+           "Updates the scale factor according to the flags of the steps since the last update, or "
+           "sets it.\n\n"
            "Args:\n"
            "    new_scale (float or Tensor)\n") {
   EXT_ARGS(PyObject *, new_scale);
   UNLESS_ENABLED(self, Py_NewRef(Py_None));
-  EXT_OWNED *scale = need(self, "_scale", "update");
-  EXT_OWNED *tracker = scale ? need(self, "_growth_tracker", "update") : NULL;
+  EXT_OWNED *scale = require_tensor(self, "_scale", "update");
+  EXT_OWNED *tracker = scale ? require_tensor(self, "_growth_tracker", "update") : NULL;
   EXT_OWNED *done = !tracker    ? NULL
                     : new_scale ? put_scale(self, scale, new_scale)
                                 : move_scale(self, scale, tracker);
   return done ? PyObject_CallMethod(self, "_begin", NULL) : NULL;
 }
 
-// ---- what it is set to
+// ---- state
 
-// The number in a tensor of the scale, or, before there is one, that with which it begins.
+// Value of a scale tensor, or its initial value before it exists.
 static PyObject *value_of(PyObject *self, const char *tensor, const char *first) {
   EXT_OWNED *now = PyObject_GetAttrString(self, tensor);
   if (!now || now == Py_None) return now ? PyObject_GetAttrString(self, first) : NULL;
   return PyObject_CallMethod(now, "item", NULL);
 }
 EXT_METHOD0(scaler, get_scale, "float",
-            "The scale as a number, which waits for the device; 1.0 of one that is not enabled.") {
+            "Returns the current scale as a float, which waits for the device; 1.0 if disabled.") {
   UNLESS_ENABLED(self, PyFloat_FromDouble(1));
   return value_of(self, "_scale", "_init_scale");
 }
-EXT_METHOD0(scaler, _get_growth_tracker, "int", "How many good steps there were in a row.") {
+EXT_METHOD0(scaler, _get_growth_tracker, "int",
+            "Returns the number of consecutive steps without inf or NaN.") {
   return value_of(self, "_growth_tracker", "_init_growth_tracker");
 }
-EXT_METHOD0(scaler, _get_scale_async, "Tensor | None", "The tensor of the scale.") {
+EXT_METHOD0(scaler, _get_scale_async, "Tensor | None", "Returns the scale tensor.") {
   return PyObject_GetAttrString(self, "_scale");
 }
-EXT_METHOD0(scaler, is_enabled, "bool", "Whether it does anything.") {
+EXT_METHOD0(scaler, is_enabled, "bool", "Returns True if this instance is enabled.") {
   return PyObject_GetAttrString(self, "_enabled");
 }
-#define SETTING(name, type, text) \
+#define FACTOR(name, type, text) \
   EXT_METHOD0(scaler, get_##name, type, text) { return PyObject_GetAttrString(self, "_" #name); } \
   EXT_METHOD(scaler, set_##name, "(new: " type ") -> None", \
              "Sets it.\n\n" \
              "Args:\n" \
              "    new (" type "): " text "\n") { \
     EXT_ARGS(PyObject *, new); \
-    return ext_keep(self, "_" #name, Py_NewRef(new)) < 0 ? NULL : Py_NewRef(Py_None); \
+    return ext_setattr_new(self, "_" #name, Py_NewRef(new)) < 0 ? NULL : Py_NewRef(Py_None); \
   } \
   struct ext_row
-SETTING(growth_factor, "float", "What raises the scale.");
-SETTING(backoff_factor, "float", "What lowers the scale.");
-SETTING(growth_interval, "int", "After how many good steps in a row the scale is raised.");
+FACTOR(growth_factor, "float", "Factor by which the scale is multiplied to raise it.");
+FACTOR(backoff_factor, "float", "Factor by which the scale is multiplied to lower it.");
+FACTOR(growth_interval, "int",
+       "Number of consecutive steps without inf or NaN after which the scale is raised.");
 
-// Names in a state, and the attributes that it is loaded to.
+// Keys of a state dict, and the attributes they are loaded into.
 static const struct {
   const char *name, *attribute;
 } states[] = {{"scale", "_init_scale"},
@@ -390,8 +392,8 @@ static PyObject *state_at(PyObject *self, int i) {
   return PyObject_GetAttrString(self, states[i].attribute);
 }
 EXT_METHOD0(scaler, state_dict, "dict[str, Any]",
-            "The scale, the factors and the count of good steps; empty of one that is not "
-            "enabled.") {
+            "Returns the state of the scaler as a dict: scale, factors, growth tracker. Empty if "
+            "disabled.") {
   UNLESS_ENABLED(self, PyDict_New());
   EXT_OWNED *state = PyDict_New();
   for (int i = 0; state && i < STATES; i++) {
@@ -401,23 +403,23 @@ EXT_METHOD0(scaler, state_dict, "dict[str, Any]",
   return ext_moved(&state);
 }
 
-static int refill(PyObject *self, const char *tensor, PyObject *value) {
+static int fill_tensor(PyObject *self, const char *tensor, PyObject *value) {
   EXT_OWNED *now = PyObject_GetAttrString(self, tensor);
   if (!now || now == Py_None) return now ? 0 : -1;
   EXT_OWNED *filled = PyObject_CallMethod(now, "fill_", "O", value);
   return filled ? 0 : -1;
 }
-// Nothing is changed unless all is there.
+// Changes nothing unless all values are present.
 static int load(PyObject *self, PyObject *const *values) {
-  if (refill(self, "_scale", values[SCALE]) < 0 ||
-      refill(self, "_growth_tracker", values[TRACKER]) < 0)
+  if (fill_tensor(self, "_scale", values[SCALE]) < 0 ||
+      fill_tensor(self, "_growth_tracker", values[TRACKER]) < 0)
     return -1;
   for (int i = 0; i < STATES; i++)
     if (PyObject_SetAttrString(self, states[i].attribute, values[i]) < 0) return -1;
   return 0;
 }
 EXT_METHOD(scaler, load_state_dict, "(state_dict: dict[str, Any]) -> None",
-           "Takes over what state_dict() gave.\n\n"
+           "Loads the scaler state.\n\n"
            "Args:\n"
            "    state_dict (dict)\n") {
   EXT_ARGS(PyObject *, state_dict);
@@ -454,16 +456,17 @@ EXT_METHOD0(scaler, __getstate__, "dict[str, Any]", NULL) {
               PyDict_SetItemString(state, "_growth_tracker", Py_None) == 0;
   return good ? ext_moved(&state) : NULL;
 }
-// ---- what torch.amp.GradScaler computes on a device
+// ---- device computations of torch.amp.GradScaler
 
-EXT_FUNCTION(torch, _amp_foreach_non_finite_check_and_unscale_,
-             "(tensors: Sequence[Tensor], found_inf: Tensor, inv_scale: Tensor) -> None",
-             "Multiplies tensors by inv_scale, in place, and sets found_inf to 1 if an element is "
-             "infinite or NaN.\n\n"
-             "Args:\n"
-             "    tensors (tensors)\n"
-             "    found_inf (Tensor): one float32 element\n"
-             "    inv_scale (Tensor): one float32 element\n") {
+EXT_FUNCTION(
+    torch, _amp_foreach_non_finite_check_and_unscale_,
+    "(tensors: Sequence[Tensor], found_inf: Tensor, inv_scale: Tensor) -> None",
+    "Multiplies tensors by inv_scale in-place, and sets found_inf to 1 if an element is inf "
+    "or NaN.\n\n"
+    "Args:\n"
+    "    tensors (tensors)\n"
+    "    found_inf (Tensor): one float32 element\n"
+    "    inv_scale (Tensor): one float32 element\n") {
   PyObject *tensors;
   px_tensor *found_inf, *inv_scale;
   EXT_BIND(tensors, found_inf, inv_scale);
@@ -482,8 +485,8 @@ EXT_FUNCTION(
     torch, _amp_update_scale_,
     "(scale: Tensor, growth_tracker: Tensor, found_inf: Tensor, scale_growth_factor: float, "
     "scale_backoff_factor: float, growth_interval: int) -> Tensor",
-    "Lowers a scale if found_inf is not 0, and raises it after growth_interval calls "
-    "without; in place.\n\n"
+    "Lowers a scale in-place if found_inf is not 0, and raises it after growth_interval calls "
+    "without.\n\n"
     "Args:\n"
     "    scale (Tensor): one float32 element\n"
     "    growth_tracker (Tensor): the count of such calls, one int32 element\n"
@@ -501,15 +504,15 @@ EXT_FUNCTION(
   return ext_wrap(px_retain(scale));
 }
 
-// ---- functions with a gradient of their own: what decorates their forward or backward
+// ---- custom_fwd and custom_bwd: decorators for forward and backward of an autograd.Function
 
 typedef struct custom_object {
   PyObject_HEAD px_device_type type;
-  px_dtype cast;  // of forward's inputs; PX_DTYPE_NONE: they stay
+  px_dtype cast;  // dtype for forward's inputs; PX_DTYPE_NONE: unchanged
   bool backward;
 } custom_object;
 
-// A tensor in the dtype, if autocast may cast it.
+// Casts a tensor if it is eligible for autocast.
 static PyObject *cast_one(PyObject *value, void *context) {
   const custom_object *how = context;
   const px_tensor *t = ext_tensor(value);
@@ -525,7 +528,7 @@ typedef struct custom_call_of {
   PyObject *function, *args, *kwargs;
 } custom_call_of;
 
-// Calls a function in a region of autocast.
+// Calls a function with an autocast state.
 static PyObject *apply_in(const custom_object *how, px_dtype dtype, bool enabled,
                           custom_call_of call) {
   px_autocast before;
@@ -538,8 +541,8 @@ static PyObject *run_forward(const custom_object *how, PyObject *ctx, custom_cal
   px_autocast now = px_autocast_get();
   bool casts = now.enabled[how->type] && how->cast != PX_DTYPE_NONE;
   bool used = now.enabled[how->type] && !casts;
-  if (ext_keep(ctx, "_dtype", ext_dtype((px_dtype)now.dtype[how->type])) < 0 ||
-      ext_keep(ctx, "_fwd_used_autocast", PyBool_FromLong(used)) < 0)
+  if (ext_setattr_new(ctx, "_dtype", ext_dtype((px_dtype)now.dtype[how->type])) < 0 ||
+      ext_setattr_new(ctx, "_fwd_used_autocast", PyBool_FromLong(used)) < 0)
     return NULL;
   if (!casts) return ext_apply(call.function, call.args, call.kwargs);
   EXT_OWNED *args = cast_in(call.args, how);
@@ -547,7 +550,7 @@ static PyObject *run_forward(const custom_object *how, PyObject *ctx, custom_cal
   custom_call_of cast = {call.function, args, kwargs};
   return kwargs ? apply_in(how, PX_DTYPE_NONE, false, cast) : NULL;
 }
-// It runs as the forward did.
+// Runs with the autocast state of forward.
 static PyObject *run_backward(const custom_object *how, PyObject *ctx, custom_call_of call) {
   EXT_OWNED *given = PyObject_GetAttrString(ctx, "_dtype");
   px_dtype dtype;
@@ -555,13 +558,13 @@ static PyObject *run_backward(const custom_object *how, PyObject *ctx, custom_ca
   int used = truth(ctx, "_fwd_used_autocast");
   return used < 0 ? NULL : apply_in(how, dtype, used, call);
 }
-// _run(function, args, kwargs): what phlox/_modes.py makes of a function that is decorated.
+// _run(function, args, kwargs): called by the decorated function (phlox/_modes.py).
 static PyObject *custom_run(PyObject *self, PyObject *const *args, Py_ssize_t nargs) {
   const custom_object *how = (const custom_object *)self;
   custom_call_of call;
-  if (!EXT_PLACES(args, nargs, &call.function, &call.args, &call.kwargs) ||
+  if (!EXT_UNPACK_ARGS(args, nargs, &call.function, &call.args, &call.kwargs) ||
       !PyTuple_Check(call.args) || !PyTuple_GET_SIZE(call.args))
-    EXT_FAIL(PyExc_TypeError, "the function is called with a context");
+    EXT_FAIL(PyExc_TypeError, "expected a context as the first argument");
   PyObject *ctx = PyTuple_GET_ITEM(call.args, 0);
   return how->backward ? run_backward(how, ctx, call) : run_forward(how, ctx, call);
 }
@@ -575,10 +578,10 @@ static PyObject *custom_call(PyObject *self, PyObject *args, PyObject *kwargs) {
 static PyMethodDef custom_methods[] = {
     {"_run", (PyCFunction)(void (*)(void))custom_run, METH_FASTCALL, NULL}, {NULL, NULL, 0, NULL}};
 EXT_TYPE(custom, "torch.amp._Custom", "", custom_object, EXT_FINAL,
-         "Decorates the forward or the backward of an autograd.Function.", .tp_call = custom_call,
+         "Decorator for the forward or backward of an autograd.Function.", .tp_call = custom_call,
          .tp_methods = custom_methods);
 
-// The decorator, or the function decorated at once.
+// Returns the decorator, or the decorated function.
 static PyObject *custom(PyObject *function, const char *device_type, px_dtype cast, bool backward) {
   px_device device;
   EXT_TRY(px_device_parse(&device, device_type));
@@ -597,12 +600,12 @@ static const char *text_of(PyObject *device_type) {
 EXT_FUNCTION(amp, custom_fwd,
              "(fwd: Callable | None = None, *, device_type: str, cast_inputs: _dtype | None = "
              "None) -> Any",
-             "Decorates the forward of an autograd.Function. With cast_inputs, in a region of "
-             "autocast, tensors are\ncast to that dtype, and the forward runs without "
-             "autocast.\n\n"
+             "Helper decorator for forward methods of custom autograd functions. With cast_inputs, "
+             "inside autocast,\nincoming tensors are cast to this dtype, and forward runs with "
+             "autocast disabled.\n\n"
              "Args:\n"
              "    fwd (Callable)\n"
-             "    device_type (str): the type of devices that it is about\n"
+             "    device_type (str): device type to use, such as 'cuda'\n"
              "    cast_inputs (torch.dtype)\n") {
   PyObject *fwd, *device_type;
   px_dtype cast_inputs;
@@ -610,18 +613,20 @@ EXT_FUNCTION(amp, custom_fwd,
   const char *type = text_of(device_type);
   return type ? custom(fwd, type, cast_inputs, false) : NULL;
 }
-EXT_FUNCTION(amp, custom_bwd, "(bwd: Callable | None = None, *, device_type: str) -> Any",
-             "Decorates the backward of such a function: it runs as the forward did, with autocast "
-             "or without.\n\n"
-             "Args:\n"
-             "    bwd (Callable)\n"
-             "    device_type (str): the type of devices that it is about\n") {
+EXT_FUNCTION(
+    amp, custom_bwd, "(bwd: Callable | None = None, *, device_type: str) -> Any",
+    "Helper decorator for backward methods of custom autograd functions: runs them with the "
+    "autocast state of forward.\n\n"
+    "Args:\n"
+    "    bwd (Callable)\n"
+    "    device_type (str): device type to use, such as 'cuda'\n") {
   EXT_ARGS(PyObject *, bwd, device_type);
   const char *type = text_of(device_type);
   return type ? custom(bwd, type, PX_DTYPE_NONE, true) : NULL;
 }
 
-static PyObject *old_custom(PyObject *function, const char *name, px_dtype cast, bool backward) {
+static PyObject *deprecated_custom(PyObject *function, const char *name, px_dtype cast,
+                                   bool backward) {
   if (PyErr_WarnFormat(PyExc_FutureWarning, 1,
                        "`torch.cuda.amp.%s(args...)` is deprecated. Please use "
                        "`torch.amp.%s(args..., device_type='cuda')` instead.",
@@ -631,19 +636,19 @@ static PyObject *old_custom(PyObject *function, const char *name, px_dtype cast,
 }
 EXT_FUNCTION(cuda_amp, custom_fwd,
              "(fwd: Callable | None = None, *, cast_inputs: _dtype | None = None) -> Any",
-             "torch.amp.custom_fwd without the argument device_type.\n\n"
+             "Deprecated: torch.amp.custom_fwd for device type cuda.\n\n"
              "Args:\n"
              "    fwd (Callable)\n"
              "    cast_inputs (torch.dtype)\n") {
   PyObject *fwd;
   px_dtype cast_inputs;
   EXT_BIND(fwd, cast_inputs);
-  return old_custom(fwd, "custom_fwd", cast_inputs, false);
+  return deprecated_custom(fwd, "custom_fwd", cast_inputs, false);
 }
 EXT_FUNCTION(cuda_amp, custom_bwd, "(bwd: Callable) -> Any",
-             "torch.amp.custom_bwd without the argument device_type.\n\n"
+             "Deprecated: torch.amp.custom_bwd for device type cuda.\n\n"
              "Args:\n"
              "    bwd (Callable)\n") {
   EXT_ARGS(PyObject *, bwd);
-  return old_custom(bwd, "custom_bwd", PX_DTYPE_NONE, true);
+  return deprecated_custom(bwd, "custom_bwd", PX_DTYPE_NONE, true);
 }

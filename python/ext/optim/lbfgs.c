@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// A step of torch.optim.LBFGS: the core's px_lbfgs_step, with what is remembered in a dict of the
-// program's, under PyTorch's names.
+// The step of torch.optim.LBFGS: px_lbfgs_step of the core, with its memory in the user's state
+// dict under PyTorch's names.
 #include "phlox/optim.h"
 
 #include "declare/declare.h"
 
-// ---- the memory, out of the dict and back
+// ---- conversion of the memory from and to the dict
 
-// A number under a name, `value` where there is none; it may be a tensor.
+// Reads a number, possibly a tensor; leaves *value unchanged if missing.
 static int read_number(PyObject *state, const char *name, double *value) {
   PyObject *found = PyDict_GetItemString(state, name);
   if (!found || found == Py_None) return 0;
@@ -28,16 +28,16 @@ static int read_tensor(PyObject *state, const char *name, px_tensor **out) {
 
 static PyObject *list_under(PyObject *state, const char *name) {
   PyObject *found = PyDict_GetItemString(state, name);
-  return found ? ext_items(found, "a list is wanted in the state of LBFGS") : PyTuple_New(0);
+  return found ? ext_items(found, "expected a list in the state of LBFGS") : PyTuple_New(0);
 }
-static int read_turns(PyObject *state, px_lbfgs_memory *m) {
+static int read_updates(PyObject *state, px_lbfgs_memory *m) {
   EXT_OWNED *changes = list_under(state, "old_dirs");
   EXT_OWNED *steps = changes ? list_under(state, "old_stps") : NULL;
   EXT_OWNED *ros = steps ? list_under(state, "ro") : NULL;
   Py_ssize_t count = ros ? PySequence_Fast_GET_SIZE(ros) : -1;
   if (count < 0) return -1;
   if (PySequence_Fast_GET_SIZE(changes) != count || PySequence_Fast_GET_SIZE(steps) != count)
-    EXT_FAIL_INT(PyExc_ValueError, "old_dirs, old_stps and ro of LBFGS are not of one length");
+    EXT_FAIL_INT(PyExc_ValueError, "old_dirs, old_stps and ro of LBFGS must have the same length");
   for (Py_ssize_t i = 0; i < count; i++) {
     EXT_OWNED *ro = PyNumber_Float(PySequence_Fast_GET_ITEM(ros, i));
     px_tensor *change =
@@ -59,7 +59,7 @@ static int read_memory(PyObject *state, px_lbfgs_memory *m) {
   if (read_tensor(state, "prev_flat_grad", &m->grad) < 0) return -1;
   if (m->iterations && (!m->direction || !m->grad))
     EXT_FAIL_INT(PyExc_ValueError, "the state of LBFGS lacks d or prev_flat_grad");
-  return read_turns(state, m);
+  return read_updates(state, m);
 }
 
 static int put(PyObject *state, const char *name, PyObject *value_take) {
@@ -91,7 +91,7 @@ static int write_memory(PyObject *state, const px_lbfgs_memory *m) {
 // ---- the closure
 
 typedef struct calls {
-  PyObject *closure, *first;  // the first loss is what the step gives
+  PyObject *closure, *first;  // first: the first loss, returned by the step
 } calls;
 static px_status call_closure(double *loss, void *context) {
   PyGILState_STATE gil = PyGILState_Ensure();
@@ -99,7 +99,7 @@ static px_status call_closure(double *loss, void *context) {
   PyObject *made = PyObject_CallNoArgs(c->closure);
   PyObject *number = made ? PyNumber_Float(made) : NULL;
   if (number) *loss = PyFloat_AS_DOUBLE(number);
-  px_status status = number ? PX_OK : ext_foreign();
+  px_status status = number ? PX_OK : ext_error_from_python();
   if (number && !c->first) c->first = Py_NewRef(made);
   Py_XDECREF(number);
   Py_XDECREF(made);
@@ -127,12 +127,12 @@ static int read_options(PyObject *group, px_lbfgs_options *o) {
 
 EXT_FUNCTION(torch, _lbfgs_step,
              "(params: list, group: dict, state: dict, closure: Callable) -> object",
-             "A step of LBFGS; the first loss.") {
+             "Performs a step of LBFGS and returns the first loss.") {
   EXT_ARGS(PyObject *, params, group, state, closure);
   px_lbfgs_options options;
   px_lbfgs_memory memory = {.scale = 1};
   EXT_TENSORS list = {NULL};
-  EXT_OWNED *items = ext_items(params, "params is no sequence");
+  EXT_OWNED *items = ext_items(params, "params must be a sequence");
   if (!items || read_options(group, &options) < 0) return NULL;
   if (ext_take_tensors(&list, ext_moved(&items), "LBFGS.step", "params") < 0) return NULL;
   calls c = {closure, NULL};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What torch.optim, which is Python (python/phlox/optim), asks of the core: the step of a group,
-// and the rates of schedules. Options and states are the program's dicts, which are read here at
-// every step.
+// Core functions of torch.optim (python/phlox/optim): the step of a parameter group, and the
+// learning rates of schedules. Options and states are Python dicts owned by the user, read at every
+// step.
 #include "phlox/optim.h"
 
 #include <math.h>
@@ -11,7 +11,7 @@
 #include "phlox/ops/arithmetic.h"
 
 enum { KINDS = 64, OPTIONS = 16 };
-// Names of attributes and keys.
+// Interned names of attributes and keys.
 static PyObject *groups_name, *params_name, *lr_name, *optimizer_name, *options_name, *words_name,
     *bases_name, *called_name, *before_name, *after_name, *kind_name, *state_name, *warned_name,
     *found_name, *scale_name;
@@ -40,12 +40,12 @@ static const struct {
                 {&flag_names[FOREACH], "foreach"},
                 {&flag_names[DIFFERENTIABLE], "differentiable"}};
 
-// The keys of a kind in param_groups and in the states, made when it is first used.
+// Keys of an optimizer kind in param_groups and states, created on first use.
 typedef struct keys {
   const px_optimizer_kind *kind;
   const px_option *options;
   int option_count, state_count;
-  bool counts;  // steps, and may count them on the device
+  bool counts;  // has a step counter, possibly on the device
   PyObject *option[OPTIONS], *state[PX_OPTIMIZER_STATES];
   bool scalar[PX_OPTIMIZER_STATES];
 } keys;
@@ -78,7 +78,7 @@ static const keys *keys_of(const char *name) {
   return rows[i].kind ? &rows[i] : fill_keys(&rows[i], kind);
 }
 
-// The same by a name that is mostly the one of the call before.
+// Lookup by a Python name, cached for the most recent one.
 static const keys *keys_by(PyObject *name) {
   static PyObject *latest;
   static const keys *row;
@@ -102,7 +102,7 @@ static int number_of(PyObject *value, double *out) {
   return 0;
 }
 
-// A rate that lies on a device is not waited for, but `rate` from here on, if that is given.
+// True for a rate on a device, which is not read: `rate` receives its tensor, if given.
 static bool is_rate(PyObject *value, PyObject *key, px_tensor **rate) {
   if (!rate || key != lr_name || !ext_is_tensor(value)) return false;
   if (px_tensor_device(ext_tensor(value)).type != PX_CUDA) return false;
@@ -111,7 +111,7 @@ static bool is_rate(PyObject *value, PyObject *key, px_tensor **rate) {
 }
 
 static int read_options(const keys *kind, PyObject *group, double *out, px_tensor **rate) {
-  for (int k = 0, place = 0; k < kind->option_count; k++) {
+  for (int k = 0, slot = 0; k < kind->option_count; k++) {
     const px_option *o = &kind->options[k];
     PyObject *value = PyDict_GetItemWithError(group, kind->option[k]);
     out[k] = 0;
@@ -120,25 +120,25 @@ static int read_options(const keys *kind, PyObject *group, double *out, px_tenso
       if (!PyErr_Occurred()) PyErr_SetObject(PyExc_KeyError, kind->option[k]);
       return -1;
     }
-    place = o->pair && k && kind->options[k - 1].pair == o->pair ? place + 1 : 0;
+    slot = o->pair && k && kind->options[k - 1].pair == o->pair ? slot + 1 : 0;
     if (!o->pair) {
       if (number_of(value, &out[k]) < 0) return -1;
       continue;
     }
-    EXT_OWNED *item = PySequence_GetItem(value, place);
+    EXT_OWNED *item = PySequence_GetItem(value, slot);
     if (!item || number_of(item, &out[k]) < 0) return -1;
   }
   return 0;
 }
 
-// 1, 0, or -1 for an exception.
+// 1, 0, or -1 with an exception.
 static int is_on(PyObject *group, int flag) {
   PyObject *value = PyDict_GetItemWithError(group, flag_names[flag]);
   if (!value) return PyErr_Occurred() ? -1 : 0;
   return value == Py_None || value == Py_False ? 0 : PyObject_IsTrue(value);
 }
 
-// Of PyTorch's ways to make a step, those that exclude each other are refused.
+// Rejects mutually exclusive implementation flags, as in PyTorch.
 static int check_flags(PyObject *group) {
   int on[FLAGS];
   for (int k = 0; k < FLAGS; k++)
@@ -158,8 +158,7 @@ static int check_flags(PyObject *group) {
 }
 
 EXT_FUNCTION(torch, _optimizer_check, "(kind: str, group: dict) -> None",
-             "ValueError for options out of their range, RuntimeError for those that exclude each "
-             "other.") {
+             "Checks options: ValueError if out of range, RuntimeError if mutually exclusive.") {
   const char *kind;
   PyObject *group;
   double options[OPTIONS];
@@ -171,27 +170,27 @@ EXT_FUNCTION(torch, _optimizer_check, "(kind: str, group: dict) -> None",
 
 // ---- groups
 
-// A set of objects, each the same as itself alone: a table with free places, by address.
-typedef struct objects {
+// A set of objects by identity: an open-addressing hash table by address.
+typedef struct object_set {
   PyObject **places;
   size_t mask;
-} objects;
+} object_set;
 
-static int objects_begin(objects *set, Py_ssize_t most) {
-  size_t room = 8;
-  while (room < 2 * (size_t)most) room *= 2;
-  set->places = PyMem_Calloc(room, sizeof *set->places);
-  set->mask = room - 1;
+static int object_set_begin(object_set *set, Py_ssize_t max_count) {
+  size_t capacity = 8;
+  while (capacity < 2 * (size_t)max_count) capacity *= 2;
+  set->places = PyMem_Calloc(capacity, sizeof *set->places);
+  set->mask = capacity - 1;
   return set->places ? 0 : (PyErr_NoMemory(), -1);
 }
 
-static PyObject **objects_find(const objects *set, PyObject *object) {
+static PyObject **object_set_find(const object_set *set, PyObject *object) {
   size_t at = (uintptr_t)object / sizeof(PyObject);
   while (set->places[at & set->mask] && set->places[at & set->mask] != object) at++;
   return &set->places[at & set->mask];
 }
 
-// The parameters of all groups, in a list.
+// Parameters of all groups, in a list.
 static PyObject *parameters_of(PyObject *groups) {
   EXT_OWNED *all = PyList_New(0);
   for (Py_ssize_t g = 0; all && g < PyList_GET_SIZE(groups); g++) {
@@ -203,7 +202,7 @@ static PyObject *parameters_of(PyObject *groups) {
 }
 
 static int check_parameter(PyObject *item, bool any) {
-  if (PyTuple_CheckExact(item))  // with a name, behind one without
+  if (PyTuple_CheckExact(item))  // a named parameter after unnamed ones
     EXT_FAIL_INT(PyExc_ValueError,
                  "all optimizer params should be with/without names. Some param names are missing");
   if (!ext_is_tensor(item))
@@ -215,37 +214,37 @@ static int check_parameter(PyObject *item, bool any) {
   return 0;
 }
 
-// Whether a parameter is among `params` twice; -1 where one cannot be.
-static int check_parameters(PyObject *params, PyObject *others, bool any, const objects *known,
-                            const objects *here) {
+// 1 if `params` contains a duplicate, -1 if a parameter is invalid.
+static int check_parameters(PyObject *params, PyObject *others, bool any, const object_set *known,
+                            const object_set *here) {
   int twice = 0;
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(others); i++)
-    *objects_find(known, PyList_GET_ITEM(others, i)) = PyList_GET_ITEM(others, i);
+    *object_set_find(known, PyList_GET_ITEM(others, i)) = PyList_GET_ITEM(others, i);
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(params); i++) {
     PyObject *item = PyList_GET_ITEM(params, i);
     if (check_parameter(item, any) < 0) return -1;
-    if (*objects_find(known, item))
+    if (*object_set_find(known, item))
       EXT_FAIL_INT(PyExc_ValueError, "some parameters appear in more than one parameter group");
-    PyObject **place = objects_find(here, item);
-    if (*place) twice = 1;
-    *place = item;
+    PyObject **slot = object_set_find(here, item);
+    if (*slot) twice = 1;
+    *slot = item;
   }
   return twice;
 }
 
 EXT_FUNCTION(torch, _optimizer_params, "(params: list, groups: list, any: bool) -> bool",
-             "TypeError or ValueError for what a new group cannot have beside others, and, unless "
-             "`any`, for tensors that are no leaves; whether a tensor is in it twice.") {
+             "Checks the parameters of a new group: TypeError or ValueError if invalid, or, unless "
+             "`any`, not a leaf. Returns True if a tensor occurs twice.") {
   PyObject *params, *groups;
   bool any;
   EXT_BIND(params, groups, any);
   if (!PyList_Check(params) || !PyList_Check(groups))
-    EXT_FAIL(PyExc_TypeError, "params and param_groups are lists");
-  objects known = {NULL}, here = {NULL};
+    EXT_FAIL(PyExc_TypeError, "params and param_groups must be lists");
+  object_set known = {NULL}, here = {NULL};
   int twice = -1;
   EXT_OWNED *others = parameters_of(groups);
-  if (others && objects_begin(&known, PyList_GET_SIZE(others)) == 0 &&
-      objects_begin(&here, PyList_GET_SIZE(params)) == 0)
+  if (others && object_set_begin(&known, PyList_GET_SIZE(others)) == 0 &&
+      object_set_begin(&here, PyList_GET_SIZE(params)) == 0)
     twice = check_parameters(params, others, any, &known, &here);
   PyMem_Free(known.places);
   PyMem_Free(here.places);
@@ -254,13 +253,13 @@ EXT_FUNCTION(torch, _optimizer_params, "(params: list, groups: list, any: bool) 
 
 // ---- steps
 
-// The parameters of a group that have a gradient, and their states. Python's references keep them
-// while other threads run; a state that the step has begun is the core's reference, and ours.
+// Parameters of a group with a gradient, and their states. Owns Python references while other
+// threads may run. A state created by the step has one core reference, owned by the work.
 enum { HELD = 1 + PX_OPTIMIZER_STATES };
 typedef struct work {
   const keys *kind;
   px_tensor **tensors, **states;
-  PyObject **held;  // of each parameter: itself, then its states
+  PyObject **held;  // per parameter: itself, then its states
   Py_ssize_t count;
 } work;
 
@@ -274,17 +273,17 @@ static void work_end(work *w) {
   PyMem_Free(w->tensors);
 }
 
-static int work_begin(work *w, const keys *kind, Py_ssize_t room) {
+static int work_begin(work *w, const keys *kind, Py_ssize_t capacity) {
   size_t each = (1 + PX_OPTIMIZER_STATES + HELD) * sizeof(void *);
-  void **block = PyMem_Calloc((size_t)(room ? room : 1), each);
+  void **block = PyMem_Calloc((size_t)(capacity ? capacity : 1), each);
   if (!block) return PyErr_NoMemory(), -1;
-  *w = (work){kind, (px_tensor **)block, (px_tensor **)(block + room),
-              (PyObject **)(block + room * (1 + PX_OPTIMIZER_STATES)), 0};
-  // cppcheck-suppress memleak ; it is the work's now
+  *w = (work){kind, (px_tensor **)block, (px_tensor **)(block + capacity),
+              (PyObject **)(block + capacity * (1 + PX_OPTIMIZER_STATES)), 0};
+  // cppcheck-suppress memleak ; owned by the work
   return 0;
 }
 
-// A state as a tensor; a number that a program has put there becomes one. New reference.
+// A state as a tensor; replaces a number set by user code. New reference.
 static PyObject *state_tensor(PyObject *state, PyObject *key, PyObject *value) {
   double number;
   if (ext_is_tensor(value)) return Py_NewRef(value);
@@ -296,7 +295,7 @@ static PyObject *state_tensor(PyObject *state, PyObject *key, PyObject *value) {
   return object && PyDict_SetItem(state, key, object) == 0 ? ext_moved(&object) : NULL;
 }
 
-static int take_state(work *w, int k, PyObject *state, PyObject *value) {
+static int add_state(work *w, int k, PyObject *state, PyObject *value) {
   Py_ssize_t i = w->count - 1;
   if (value == Py_None) return 0;
   PyObject *found = state_tensor(state, w->kind->state[k], value);
@@ -306,9 +305,9 @@ static int take_state(work *w, int k, PyObject *state, PyObject *value) {
   return 0;
 }
 
-// The states of the latest parameter. Mostly their dict has them alone and in the kind's order, and
-// a walk finds them; others are looked up.
-static int take_states(work *w, PyObject *state) {
+// States of the latest parameter. Usually the dict has exactly these in the kind's order, and one
+// iteration finds them. Otherwise they are looked up.
+static int add_states(work *w, PyObject *state) {
   PyObject *name = NULL, *value;
   Py_ssize_t at = 0, count = w->kind->state_count, left = PyDict_GET_SIZE(state);
   for (int k = 0; k < count && left > 0; k++) {
@@ -316,13 +315,13 @@ static int take_states(work *w, PyObject *state) {
     if (!name && !PyDict_Next(state, &at, &name, &value)) return 0;
     bool here = name == key;
     PyObject *found = here ? value : PyDict_GetItemWithError(state, key);
-    if (found ? take_state(w, k, state, found) < 0 : PyErr_Occurred() != NULL) return -1;
+    if (found ? add_state(w, k, state, found) < 0 : PyErr_Occurred() != NULL) return -1;
     if (here) name = NULL, left--;
   }
   return 0;
 }
 
-static int take_parameter(work *w, PyObject *parameter, PyObject *all) {
+static int add_parameter(work *w, PyObject *parameter, PyObject *all) {
   Py_ssize_t i = w->count;
   if (!ext_is_tensor(parameter))
     EXT_FAIL_INT(PyExc_TypeError,
@@ -335,25 +334,25 @@ static int take_parameter(work *w, PyObject *parameter, PyObject *all) {
   w->count++;
   PyObject *state = PyDict_GetItemWithError(all, parameter);
   if (!state || !PyDict_Check(state)) return PyErr_Occurred() ? -1 : 0;
-  return take_states(w, state);
+  return add_states(w, state);
 }
 
-// Puts a state that has come to be into the program's dict.
-static int give_state(PyObject *all, PyObject *parameter, PyObject *key, px_tensor *fresh) {
+// Stores a new state in the user's dict.
+static int store_state(PyObject *all, PyObject *parameter, PyObject *key, px_tensor *fresh) {
   PyObject *state = PyDict_GetItemWithError(all, parameter);
   EXT_OWNED *first = state || PyErr_Occurred() ? NULL : PyDict_New();
   if (first && PyDict_SetItem(all, parameter, first) < 0) return -1;
-  EXT_OWNED *object = ext_wrap_beside(parameter, fresh);
+  EXT_OWNED *object = ext_wrap_like(parameter, fresh);
   if (!object || !(state || first)) return -1;
   return PyDict_SetItem(state ? state : first, key, object);
 }
 
-static int give_states(const work *w, PyObject *all) {
+static int store_states(const work *w, PyObject *all) {
   for (Py_ssize_t i = 0; i < w->count; i++)
     for (int k = 0; k < w->kind->state_count; k++) {
       px_tensor *now = w->states[i * PX_OPTIMIZER_STATES + k];
       if (!now || w->held[i * HELD + 1 + k]) continue;
-      if (give_state(all, w->held[i * HELD], w->kind->state[k], now) < 0) return -1;
+      if (store_state(all, w->held[i * HELD], w->kind->state[k], now) < 0) return -1;
     }
   return 0;
 }
@@ -368,28 +367,29 @@ static px_status unscale(const work *w, px_tensor *found, px_tensor *scale) {
   return PX_OK;
 }
 
-// What a GradScaler has told: the scale to take off the gradients first, which may be none.
+// Tensors set by a GradScaler: the scale to divide gradients by (may be NULL), and the inf/NaN
+// flag.
 typedef struct scaling {
   px_tensor *found, *scale;
 } scaling;
 
 static px_status make_step(work *w, const double *options, const px_step_options *manner,
-                           const scaling *told) {
-  if (told->scale) PX_TRY(unscale(w, told->found, told->scale));
+                           const scaling *scaler) {
+  if (scaler->scale) PX_TRY(unscale(w, scaler->found, scaler->scale));
   return px_optimizer_kind_step(w->kind->kind, options, manner, w->tensors, w->states, w->count);
 }
 
 static int step_params(const keys *kind, const double *options, const px_step_options *manner,
-                       const scaling *told, PyObject *params, PyObject *state) {
+                       const scaling *scaler, PyObject *params, PyObject *state) {
   work w;
   Py_ssize_t count = PySequence_Fast_GET_SIZE(params);
   if (work_begin(&w, kind, count) < 0) return -1;
   int failed = 0;
   for (Py_ssize_t i = 0; i < count && !failed; i++)
-    failed = take_parameter(&w, PySequence_Fast_GET_ITEM(params, i), state);
+    failed = add_parameter(&w, PySequence_Fast_GET_ITEM(params, i), state);
   px_status status = PX_OK;
-  if (!failed) status = EXT_NOGIL(make_step(&w, options, manner, told));
-  if (!failed) failed = give_states(&w, state);
+  if (!failed) status = EXT_NOGIL(make_step(&w, options, manner, scaler));
+  if (!failed) failed = store_states(&w, state);
   work_end(&w);
   if (failed) return status == PX_OK ? -1 : (px_error_clear(), -1);
   return ext_zero(status);
@@ -404,10 +404,10 @@ static int is_capturing(bool *out) {
   return 0;
 }
 
-// A step that is recorded is many operations, by the kind's formulas in Python. It makes its
-// numbers on the host, so every replay of it would be the same step.
-static int recorded_step(const keys *kind, const double *options, PyObject *group,
-                         PyObject *state) {
+// A differentiable step evaluates the kind's formulas in Python. It computes scalars on the host,
+// so every replay of a captured one would repeat the same step.
+static int differentiable_step(const keys *kind, const double *options, PyObject *group,
+                               PyObject *state) {
   bool capturing = false;
   EXT_TRY_INT(px_optimizer_kind_check(kind->kind, options));
   if (is_capturing(&capturing) < 0) return -1;
@@ -420,8 +420,8 @@ static int recorded_step(const keys *kind, const double *options, PyObject *grou
   return done ? 0 : -1;
 }
 
-// A tensor that a GradScaler has set at the optimiser; NULL, perhaps without an error, where none.
-static PyObject *told_tensor(PyObject *optimizer, PyObject *name) {
+// Tensor attribute set by a GradScaler on the optimizer; NULL if missing, with or without an error.
+static PyObject *scaler_tensor(PyObject *optimizer, PyObject *name) {
   PyObject *value = PyObject_GetAttr(optimizer, name);
   if (!value && PyErr_ExceptionMatches(PyExc_AttributeError)) PyErr_Clear();
   if (value && ext_is_tensor(value)) return value;
@@ -433,20 +433,20 @@ static int step_group(const keys *kind, PyObject *optimizer, PyObject *group, Py
   double options[OPTIONS];
   px_step_options manner = {0};
   if (!PyDict_Check(group) || !PyDict_Check(state))
-    EXT_FAIL_INT(PyExc_TypeError, "the groups and the state of an optimizer are dicts");
+    EXT_FAIL_INT(PyExc_TypeError, "the groups and the state of an optimizer must be dicts");
   int fused = is_on(group, FUSED), recorded = fused < 0 ? -1 : is_on(group, DIFFERENTIABLE);
   if (recorded < 0) return -1;
   if (read_options(kind, group, options, recorded ? NULL : &manner.rate) < 0) return -1;
-  if (recorded) return recorded_step(kind, options, group, state);
+  if (recorded) return differentiable_step(kind, options, group, state);
   EXT_OWNED *rate = manner.rate ? Py_XNewRef(PyDict_GetItem(group, lr_name)) : NULL;
-  EXT_OWNED *found = fused ? told_tensor(optimizer, found_name) : NULL;
-  EXT_OWNED *scale = found ? told_tensor(optimizer, scale_name) : NULL;
+  EXT_OWNED *found = fused ? scaler_tensor(optimizer, found_name) : NULL;
+  EXT_OWNED *scale = found ? scaler_tensor(optimizer, scale_name) : NULL;
   PyObject *given = PyErr_Occurred() ? NULL : PyDict_GetItemWithError(group, params_name);
   if (!given) return PyErr_Occurred() ? -1 : (PyErr_SetObject(PyExc_KeyError, params_name), -1);
-  EXT_OWNED *params = ext_items(given, "params is no sequence");
-  scaling told = {found ? ext_tensor(found) : NULL, scale ? ext_tensor(scale) : NULL};
-  manner.on_device = fused, manner.found_inf = told.found;
-  return params ? step_params(kind, options, &manner, &told, params, state) : -1;
+  EXT_OWNED *params = ext_items(given, "params must be a sequence");
+  scaling scaler = {found ? ext_tensor(found) : NULL, scale ? ext_tensor(scale) : NULL};
+  manner.on_device = fused, manner.found_inf = scaler.found;
+  return params ? step_params(kind, options, &manner, &scaler, params, state) : -1;
 }
 
 // ---- steps in a capture
@@ -465,7 +465,7 @@ static int all_capturable(PyObject *groups) {
   return all;
 }
 
-// Once for each optimiser.
+// Warns once per optimizer.
 static int warn_uncaptured(PyObject *self) {
   EXT_OWNED *warned = PyObject_GetAttr(self, warned_name);
   int was = warned ? PyObject_IsTrue(warned) : -1;
@@ -492,8 +492,7 @@ static int check_capture(PyObject *self, PyObject *groups) {
   return all && !capturing ? warn_uncaptured(self) : 0;
 }
 
-// ---- the base of Optimizer: what is called in each turn of a loop and costs less than a call of
-// Python's
+// ---- the base of Optimizer: functions called in every iteration, faster than in Python
 static PyObject *list_of(PyObject *object_take) {
   if (!object_take || PyList_CheckExact(object_take)) return object_take;
   EXT_OWNED *object = object_take;
@@ -502,7 +501,7 @@ static PyObject *list_of(PyObject *object_take) {
 
 static int clear_grad(PyObject *parameter, bool set_to_none) {
   px_tensor *tensor = ext_tensor(parameter);
-  EXT_OWNED *kept = Py_NewRef(parameter);  // what ends with a gradient may change the list
+  EXT_OWNED *kept = Py_NewRef(parameter);  // destroying the gradient may modify the list
   return ext_zero(px_clear_grads(&tensor, 1, set_to_none));
 }
 
@@ -522,9 +521,9 @@ static int clear_group(PyObject *group, bool set_to_none) {
 static PyObject *groups_of(PyObject *self) { return list_of(PyObject_GetAttr(self, groups_name)); }
 
 EXT_METHOD(optimizer, zero_grad, "(set_to_none: bool = True) -> None",
-           "Clears the gradients of all parameters: to None, or to zeros.") {
+           "Resets the gradients of all optimized tensors, to None or to zeros.") {
   bool set_to_none = true;
-  if (call->nargs || call->kwnames) EXT_BIND(set_to_none);  // mostly there is nothing to bind
+  if (call->nargs || call->kwnames) EXT_BIND(set_to_none);  // most calls have no arguments
   EXT_OWNED *list = groups_of(self);
   if (!list) return NULL;
   for (Py_ssize_t g = 0; g < PyList_GET_SIZE(list); g++) {
@@ -535,15 +534,15 @@ EXT_METHOD(optimizer, zero_grad, "(set_to_none: bool = True) -> None",
 }
 
 EXT_METHOD0(optimizer, _accelerator_graph_capture_health_check, "None",
-            "RuntimeError where a step is captured that counts on the host; warns once of one that "
-            "counts on the device and is not captured.") {
+            "Raises RuntimeError if a step counting on the host is captured; warns once about a "
+            "capturable step that is not captured.") {
   EXT_OWNED *groups = groups_of(self);
   return !groups || check_capture(self, groups) < 0 ? NULL : Py_NewRef(Py_None);
 }
-EXT_ALSO(optimizer, optimizer__accelerator_graph_capture_health_check,
-         _cuda_graph_capture_health_check);
+EXT_ALIASES(optimizer, optimizer__accelerator_graph_capture_health_check,
+            _cuda_graph_capture_health_check);
 
-EXT_METHOD0(optimizer, _step_groups, "None", "One step of the parameters of all groups.") {
+EXT_METHOD0(optimizer, _step_groups, "None", "Performs one step on the parameters of all groups.") {
   EXT_OWNED *name = PyObject_GetAttr(self, kind_name);
   const keys *kind = name ? keys_by(name) : NULL;
   EXT_OWNED *groups = kind ? groups_of(self) : NULL;
@@ -556,31 +555,31 @@ EXT_METHOD0(optimizer, _step_groups, "None", "One step of the parameters of all 
   Py_RETURN_NONE;
 }
 
-// A heap type, over which Python's pickles look to the class above.
+// A heap type: Python's pickle then uses the subclass.
 static int make_base(PyObject *torch) {
-  static PyType_Slot slots[] = {{Py_tp_doc, "What torch.optim.Optimizer has in C."}, {0, NULL}};
+  static PyType_Slot slots[] = {{Py_tp_doc, "Base of torch.optim.Optimizer."}, {0, NULL}};
   PyType_Spec spec = {"torch.optim.optimizer._Base", sizeof(PyObject), 0,
                       Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, slots};
   PyTypeObject *type = (PyTypeObject *)PyType_FromSpec(&spec);
-  if (!type || ext_own("optimizer", type) < 0) return -1;
+  if (!type || ext_register_owner("optimizer", type) < 0) return -1;
   for (int i = 0; i < EXT_LENGTH(interned); i++)
     if (!(*interned[i].name = PyUnicode_InternFromString(interned[i].text))) return -1;
   return ext_add_type(torch, "_Optimizer", type);
 }
 EXT_START(EXT_TYPES, make_base);
 
-// ---- the hooks around a step
-// A class's step() as its objects call it, in C because mostly there is no hook and nothing to do.
+// ---- step hooks
+// Wraps the step() of a class. In C, because usually there are no hooks.
 typedef struct hooked_object {
   PyObject_HEAD vectorcallfunc vectorcall;
-  PyObject *step, *around, *everywhere, *dict;  // everywhere: the hooks of all optimisers
-  PyObject *alone;                              // what `step` does without arguments, in C; or NULL
+  PyObject *step, *around, *everywhere, *dict;  // everywhere: global hooks
+  PyObject *alone;  // C implementation of step() without arguments, or NULL
 } hooked_object;
 EXT_OWNS(hooked, EXT_OBJECT(hooked_object, step), EXT_OBJECT(hooked_object, around),
          EXT_OBJECT(hooked_object, everywhere), EXT_OBJECT(hooked_object, dict),
          EXT_OBJECT(hooked_object, alone));
 
-// 1, 0, or -1 for an exception.
+// 1, 0, or -1 with an exception.
 static int has_hooks(const hooked_object *self, PyObject *optimizer) {
   PyObject *const names[] = {before_name, after_name};
   for (int i = 0; i < EXT_LENGTH(names); i++) {
@@ -599,14 +598,14 @@ static PyObject *hooked_call(PyObject *object, PyObject *const *args, size_t nar
                              PyObject *kwnames) {
   const hooked_object *self = (hooked_object *)object;
   Py_ssize_t nargs = PyVectorcall_NARGS(nargsf);
-  if (!nargs) return PyObject_Vectorcall(self->step, args, nargsf, kwnames);  // it says what lacks
+  if (!nargs) return PyObject_Vectorcall(self->step, args, nargsf, kwnames);  // raises the error
   PyObject *optimizer = *args;
   if (PyObject_SetAttr(optimizer, called_name, Py_True) < 0) return NULL;
   int some = has_hooks(self, optimizer);
   if (some < 0) return NULL;
   PyObject *step = nargs == 1 && !kwnames && self->alone ? self->alone : self->step;
   if (!some) return PyObject_Vectorcall(step, args, nargsf, kwnames);
-  EXT_OWNED *tuple = ext_tuple_of((ext_rest){args + 1, nargs - 1});
+  EXT_OWNED *tuple = ext_tuple_of((ext_varargs){args + 1, nargs - 1});
   EXT_OWNED *kwargs = ext_kwargs_of(args, nargs, kwnames);
   if (!tuple || !kwargs) return NULL;
   return PyObject_CallFunctionObjArgs(self->around, self->step, optimizer, tuple, kwargs, NULL);
@@ -618,7 +617,7 @@ static PyObject *hooked_get(PyObject *self, PyObject *instance, PyObject *owner)
 EXT_NEW(hooked,
         "(step: Callable, around: Callable, everywhere: tuple, alone: Callable | None = None)") {
   EXT_ARGS(PyObject *, step, around, everywhere, alone);
-  if (!PyTuple_Check(everywhere)) EXT_FAIL(PyExc_TypeError, "everywhere is a tuple");
+  if (!PyTuple_Check(everywhere)) EXT_FAIL(PyExc_TypeError, "everywhere must be a tuple");
   hooked_object *self = ext_new(type);
   if (!self) return NULL;
   self->vectorcall = hooked_call;
@@ -630,10 +629,10 @@ EXT_NEW(hooked,
 static PyGetSetDef hooked_attributes[] = {
     {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, NULL, NULL}, {NULL}};
 EXT_TYPE(hooked, "torch.optim.optimizer._Hooked", "_Hooked", hooked_object,
-         EXT_CYCLES | EXT_VECTORCALL | EXT_BINDS,
-         "A step() that says that it was called, and goes to around(step, optimizer, args, kwargs) "
-         "if there\nare hooks, of the optimiser or everywhere.",
-         EXT_LIFE(hooked), .tp_new = hooked_new, .tp_call = PyVectorcall_Call,
+         EXT_GC | EXT_VECTORCALL | EXT_METHOD_DESCRIPTOR,
+         "A step() that marks itself as called, and runs around(step, optimizer, args, kwargs) if "
+         "there are\nhooks of the optimizer or of all optimizers.",
+         EXT_LIFETIME_SLOTS(hooked), .tp_new = hooked_new, .tp_call = PyVectorcall_Call,
          .tp_vectorcall_offset = offsetof(hooked_object, vectorcall),
          .tp_dictoffset = offsetof(hooked_object, dict), .tp_descr_get = hooked_get,
          .tp_getset = hooked_attributes);
@@ -646,18 +645,19 @@ static const px_scheduler_kind *schedule_of(const char *name) {
   return kind;
 }
 
-// A list of all the options' numbers.
+// Reads a list with the numbers of all options.
 static int read_numbers(PyObject *list, double *out) {
   Py_ssize_t count = PyList_Check(list) ? PyList_GET_SIZE(list) : -1;
-  if (count < 0 || count > OPTIONS) EXT_FAIL_INT(PyExc_TypeError, "a list of options is wanted");
+  if (count < 0 || count > OPTIONS) EXT_FAIL_INT(PyExc_TypeError, "expected a list of options");
   for (Py_ssize_t i = 0; i < count; i++)
     if (ext_to_double(PyList_GET_ITEM(list, i), &out[i]) < 0) return -1;
   return 0;
 }
 
-EXT_FUNCTION(torch, _schedule_check, "(kind: str, options: list) -> tuple[list, float]",
-             "The options, with those that follow from others, and the rate that the schedule "
-             "begins with, NaN for that of the group.") {
+EXT_FUNCTION(
+    torch, _schedule_check, "(kind: str, options: list) -> tuple[list, float]",
+    "Returns the options including derived ones, and the initial rate of the schedule, NaN "
+    "for the group's.") {
   const char *kind;
   PyObject *options_;
   double options[OPTIONS];
@@ -672,7 +672,7 @@ EXT_FUNCTION(torch, _schedule_check, "(kind: str, options: list) -> tuple[list, 
   return filled ? Py_BuildValue("Od", filled, px_scheduler_kind_first(k, options)) : NULL;
 }
 
-// The place of a word among those of an option, which the class lists in _words; -1: nowhere.
+// Index of a word among those of an option, listed in the class's _words; -1: none.
 static int word_index(PyObject *schedule, PyObject *name, PyObject *word) {
   EXT_OWNED *all = PyObject_GetAttr(schedule, words_name);
   PyObject *row = all && PyDict_Check(all) ? PyDict_GetItemWithError(all, name) : NULL;
@@ -683,8 +683,8 @@ static int word_index(PyObject *schedule, PyObject *name, PyObject *word) {
   return -1;
 }
 
-// An attribute of a schedule that is an option. What is not simply a number, a known word or None
-// is read by its class. *lists: whether it has a value for each group.
+// Reads an attribute that is an option. Values other than numbers, known words and None are
+// converted by the class. Sets *lists if there is a value per group.
 static int read_attribute(PyObject *schedule, PyObject *name, char type, double *out, bool *lists) {
   EXT_OWNED *value = PyObject_GetAttr(schedule, name);
   *lists |= value && type == 'f' && (PyList_Check(value) || PyTuple_Check(value));
@@ -698,12 +698,12 @@ static int read_attribute(PyObject *schedule, PyObject *name, char type, double 
   return number ? ext_to_double(number, out) : -1;
 }
 
-// Milestones in memory of PyMem.
+// Milestones, allocated with PyMem.
 static int read_milestones(PyObject *schedule, PyObject *name, px_schedule_point *at) {
   EXT_OWNED *value = PyObject_GetAttr(schedule, name);
   EXT_OWNED *counted = value && PyDict_Check(value) ? PyObject_CallMethod(value, "elements", NULL)
                                                     : Py_XNewRef(value);
-  EXT_OWNED *list = counted ? ext_items(counted, "milestones is no sequence") : NULL;
+  EXT_OWNED *list = counted ? ext_items(counted, "milestones must be a sequence") : NULL;
   if (!list) return -1;
   Py_ssize_t count = PySequence_Fast_GET_SIZE(list);
   int64_t *items = PyMem_Malloc((size_t)(count ? count : 1) * sizeof *items);
@@ -714,7 +714,7 @@ static int read_milestones(PyObject *schedule, PyObject *name, px_schedule_point
   return 0;
 }
 
-// Options that are lists have a value for each group: those of one.
+// Replaces per-group options by the values of one group.
 static int read_own(PyObject *schedule, const px_scheduler_kind *kind, Py_ssize_t group,
                     double *options) {
   int count;
@@ -736,7 +736,10 @@ static int read_schedule(PyObject *schedule, const px_scheduler_kind *kind, doub
   const px_option *rows = px_scheduler_kind_options(kind, &count);
   EXT_OWNED *names = PyObject_GetAttr(schedule, options_name);
   if (!names || !PyTuple_Check(names) || PyTuple_GET_SIZE(names) != count || count > OPTIONS)
-    return names ? (PyErr_SetString(PyExc_TypeError, "_options are others"), -1) : -1;
+    return names
+               ? (PyErr_SetString(PyExc_TypeError, "_options does not match the kind of schedule"),
+                  -1)
+               : -1;
   for (int k = 0; k < count; k++) {
     PyObject *name = PyTuple_GET_ITEM(names, k);
     if (read_attribute(schedule, name, rows[k].type, &options[k], lists) < 0) return -1;
@@ -745,20 +748,20 @@ static int read_schedule(PyObject *schedule, const px_scheduler_kind *kind, doub
   return 0;
 }
 
-// Adds what the schedule says of a group to the lists.
+// Appends a group's rate and momentum to the lists.
 static int add_rate(PyObject *rates, PyObject *momenta, const px_scheduler_kind *kind,
                     px_schedule_point *at, bool closed, PyObject *group) {
   double rate, momentum;
   EXT_OWNED *lr = PyObject_GetItem(group, lr_name);
   if (!lr || ext_to_double(lr, &at->lr) < 0) return -1;
   EXT_TRY_INT(px_scheduler_kind_rate(&rate, &momentum, kind, at, closed));
-  // A whole number that stays as it is stays whole.
-  bool stays = !closed && PyLong_Check(lr) && rate == at->lr;
-  EXT_OWNED *next = stays ? Py_NewRef(lr) : PyFloat_FromDouble(rate);
+  // An unchanged integer rate stays an integer.
+  bool unchanged = !closed && PyLong_Check(lr) && rate == at->lr;
+  EXT_OWNED *next = unchanged ? Py_NewRef(lr) : PyFloat_FromDouble(rate);
   if (!next || PyList_Append(rates, next) < 0) return -1;
   if (isnan(momentum) || isnan(at->base)) return 0;
-  EXT_OWNED *turned = PyFloat_FromDouble(momentum);
-  return turned ? PyList_Append(momenta, turned) : -1;
+  EXT_OWNED *next_momentum = PyFloat_FromDouble(momentum);
+  return next_momentum ? PyList_Append(momenta, next_momentum) : -1;
 }
 
 static PyObject *rates_of(PyObject *schedule, const px_scheduler_kind *kind, px_schedule_point *at,
@@ -770,7 +773,7 @@ static PyObject *rates_of(PyObject *schedule, const px_scheduler_kind *kind, px_
   EXT_OWNED *momenta = PyList_New(0);
   if (!bases || !rates || !momenta) return NULL;
   if (!PyList_Check(groups) || !PyList_Check(bases))
-    EXT_FAIL(PyExc_TypeError, "param_groups and base_lrs are lists");
+    EXT_FAIL(PyExc_TypeError, "param_groups and base_lrs must be lists");
   for (Py_ssize_t g = 0; g < PyList_GET_SIZE(groups); g++) {
     at->base = NAN;
     EXT_OWNED *group = Py_NewRef(PyList_GET_ITEM(groups, g));
@@ -785,8 +788,8 @@ static PyObject *rates_of(PyObject *schedule, const px_scheduler_kind *kind, px_
 EXT_FUNCTION(torch, _schedule_rates,
              "(schedule: object, kind: str, closed: bool, epoch: float) -> tuple[list[float], "
              "list[float]]",
-             "The rates of the groups, and the momenta that go along with them, if the kind has "
-             "any, of the groups that were there at the start.") {
+             "Returns the rates of the groups, and the associated momenta, if any, of the initial "
+             "groups.") {
   PyObject *schedule;
   const char *kind;
   bool closed;
@@ -804,7 +807,7 @@ EXT_FUNCTION(torch, _schedule_rates,
 EXT_FUNCTION(torch, _plateau_step,
              "(schedule: object, kind: str, best: float, bad_epochs: float, cooling: float, "
              "metric: float) -> tuple[bool, float, int, int]",
-             "Whether the rates fall, and what is remembered from now on.") {
+             "Returns whether to reduce the rates, and the new state.") {
   PyObject *schedule;
   const char *kind;
   double options[OPTIONS], best, bad_epochs, cooling, metric;
@@ -820,7 +823,7 @@ EXT_FUNCTION(torch, _plateau_step,
 }
 
 EXT_FUNCTION(torch, _plateau_rate, "(options: list, lr: float) -> float",
-             "The rate to which `lr` falls.") {
+             "Returns the reduced rate of `lr`.") {
   PyObject *options_;
   double options[OPTIONS], lr;
   EXT_BIND(options_, lr);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // torch.tensor and as_tensor: tensors from nested sequences, numbers, arrays and tensors. Sequences
-// are read twice, once for sizes and dtype and once for the values, and trusted neither time: a
-// sequence of the program's own may answer differently.
+// are read twice, for sizes and dtype and for the values. Both passes validate: a user-defined
+// sequence may change in between.
 #include "bind/ext.h"
 
 #include <string.h>
@@ -9,12 +9,12 @@
 // ---- nested sequences
 static bool is_sequence(PyObject *object) {
   if (PyList_Check(object) || PyTuple_Check(object)) return true;
-  if (ext_is_tensor(object)) return false;  // one element, as a number
+  if (ext_is_tensor(object)) return false;  // a scalar
   return !PyUnicode_Check(object) && !PyBytes_Check(object) && PySequence_Check(object) &&
          !ext_is_number(object) && PySequence_Size(object) >= 0;
 }
 
-// Sizes by the first element of each level.
+// Sizes, from the first element of each level.
 static int shape_of(PyObject *data, ext_ints *sizes) {
   EXT_OWNED *at = Py_NewRef(data);
   sizes->count = 0;
@@ -30,7 +30,7 @@ static int shape_of(PyObject *data, ext_ints *sizes) {
     if (!first) return -1;
     Py_SETREF(at, first);
   }
-  PyErr_Clear();  // of what looked like a sequence and has no length
+  PyErr_Clear();  // of a sequence-like object without a length
   if (PyUnicode_Check(at) || PyBytes_Check(at)) {
     if (sizes->count) EXT_FAIL_INT(PyExc_ValueError, "too many dimensions '%s'", ext_type_name(at));
     EXT_FAIL_INT(PyExc_TypeError, "new(): invalid data type '%s'", ext_type_name(at));
@@ -38,7 +38,7 @@ static int shape_of(PyObject *data, ext_ints *sizes) {
   return 0;
 }
 
-// Exact floats first: they are most of what there is.
+// Exact floats first: the most frequent type.
 static int leaf_dtype(PyObject *leaf, px_dtype *out) {
   if (PyFloat_CheckExact(leaf))
     *out = px_dtype_default();
@@ -71,25 +71,27 @@ static int infer_dtype(PyObject *data, int depth, px_dtype *dtype) {
   }
   if (ext_is_tensor(data) || ext_is_array(data)) return infer_dtype(data, 0, dtype);
   EXT_OWNED *items = PySequence_Fast(data, "");
-  if (!items) return PyErr_Clear(), 0;  // reported when the values are stored
+  if (!items) return PyErr_Clear(), 0;  // reported when values are stored
   for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items); i++) {
     EXT_OWNED *item = Py_NewRef(PySequence_Fast_GET_ITEM(items, i));
-    if (i % EXT_LOOK == EXT_LOOK - 1 && PyErr_CheckSignals() < 0) return -1;
+    if (i % EXT_SIGNAL_CHECK_INTERVAL == EXT_SIGNAL_CHECK_INTERVAL - 1 && PyErr_CheckSignals() < 0)
+      return -1;
     if (infer_dtype(item, depth - 1, dtype) < 0) return -1;
   }
   return 0;
 }
 
-typedef struct filling {
+typedef struct fill_state {
   char *at;
   px_dtype dtype;
   const ext_ints *sizes;
-  px_device device;  // where the result goes
-  bool given;        // and nothing moves it: else it goes where the device's scalars are
-} filling;
+  px_device device;  // device of the result
+  bool given;        // explicit; otherwise device scalars determine it
+} fill_state;
 
-// Scalars of a device take the result there, as in any op; those of two devices do not mix.
-static int meet(filling *f, px_device device) {
+// Device scalars move the result to their device, as in any op. Scalars of two devices are an
+// error.
+static int join_device(fill_state *f, px_device device) {
   char here[PX_DEVICE_TEXT], there[PX_DEVICE_TEXT];
   if (f->given || device.type != PX_CUDA) return 0;
   EXT_TRY_INT(px_device_resolve(&f->device, f->device));  // a default may have no index
@@ -103,7 +105,7 @@ static int meet(filling *f, px_device device) {
   return 0;
 }
 
-static int check_fits(px_scalar scalar, px_dtype dtype) {
+static int check_range(px_scalar scalar, px_dtype dtype) {
   if (px_dtype_is_float(dtype) || px_dtype_is_complex(dtype) || px_scalar_fits(scalar, dtype))
     return 0;
   EXT_FAIL_INT(PyExc_RuntimeError, "value cannot be converted to type %s without overflow",
@@ -116,11 +118,11 @@ static int item_of_array(PyObject *array, px_scalar *out) {
   return ext_zero(px_tensor_item(out, shared));
 }
 
-// A complex number, or a tensor of one.
-static int store_complex(filling *f, PyObject *leaf) {
+// Stores a complex number or a complex tensor.
+static int store_complex(fill_state *f, PyObject *leaf) {
   px_complex number;
   if (ext_is_tensor(leaf)) {
-    if (meet(f, px_tensor_device(ext_tensor(leaf))) < 0) return -1;
+    if (join_device(f, px_tensor_device(ext_tensor(leaf))) < 0) return -1;
     EXT_TRY_INT(EXT_NOGIL(px_tensor_item_complex(&number, ext_tensor(leaf))));
   } else {
     Py_complex value = PyComplex_AsCComplex(leaf);
@@ -132,7 +134,7 @@ static int store_complex(filling *f, PyObject *leaf) {
   return 0;
 }
 
-// An integer of all 64 bits.
+// An integer using all 64 bits.
 static int read_unsigned(PyObject *leaf, px_scalar *out) {
   unsigned long long value = PyLong_AsUnsignedLongLong(leaf);
   if (value == (unsigned long long)-1 && PyErr_Occurred()) return -1;
@@ -140,7 +142,7 @@ static int read_unsigned(PyObject *leaf, px_scalar *out) {
   return 0;
 }
 
-static int store_leaf(filling *f, PyObject *leaf) {
+static int store_leaf(fill_state *f, PyObject *leaf) {
   px_scalar scalar;
   if (px_dtype_is_complex(f->dtype) &&
       (PyComplex_Check(leaf) || (ext_is_tensor(leaf) && px_tensor_numel(ext_tensor(leaf)) == 1)))
@@ -150,7 +152,7 @@ static int store_leaf(filling *f, PyObject *leaf) {
   } else if (ext_is_tensor(leaf)) {
     if (px_tensor_numel(ext_tensor(leaf)) != 1)
       EXT_FAIL_INT(PyExc_ValueError, "only one element tensors can be converted to Python scalars");
-    if (meet(f, px_tensor_device(ext_tensor(leaf))) < 0) return -1;
+    if (join_device(f, px_tensor_device(ext_tensor(leaf))) < 0) return -1;
     EXT_TRY_INT(ext_item(&scalar, ext_tensor(leaf)));
   } else if (ext_is_array(leaf) && !ext_is_number(leaf)) {
     if (item_of_array(leaf, &scalar) < 0) return -1;
@@ -160,13 +162,13 @@ static int store_leaf(filling *f, PyObject *leaf) {
     if (!PyErr_ExceptionMatches(PyExc_TypeError)) return -1;
     EXT_FAIL_INT(PyExc_TypeError, "must be real number, not %s", ext_type_name(leaf));
   }
-  if (check_fits(scalar, f->dtype) < 0) return -1;
+  if (check_range(scalar, f->dtype) < 0) return -1;
   px_scalar_store(scalar, f->dtype, f->at);
   f->at += px_dtype_size(f->dtype);
   return 0;
 }
 
-static int store(filling *f, PyObject *data, int dim) {
+static int store(fill_state *f, PyObject *data, int dim) {
   if (dim == f->sizes->count) return store_leaf(f, data);
   if (!PySequence_Check(data) || PyUnicode_Check(data))
     EXT_FAIL_INT(PyExc_TypeError, "'%s' object is not a sequence", ext_type_name(data));
@@ -177,10 +179,11 @@ static int store(filling *f, PyObject *data, int dim) {
     EXT_FAIL_INT(PyExc_ValueError, "expected sequence of length %lld at dim %d (got %zd)",
                  (long long)f->sizes->items[dim], dim, length);
   for (Py_ssize_t i = 0; i < length; i++) {
-    if (PySequence_Fast_GET_SIZE(items) != length)  // an item's own code has changed it
+    if (PySequence_Fast_GET_SIZE(items) != length)  // modified by the code of an item
       EXT_FAIL_INT(PyExc_RuntimeError, "list changed size during iteration");
     EXT_OWNED *item = Py_NewRef(PySequence_Fast_GET_ITEM(items, i));
-    if (i % EXT_LOOK == EXT_LOOK - 1 && PyErr_CheckSignals() < 0) return -1;
+    if (i % EXT_SIGNAL_CHECK_INTERVAL == EXT_SIGNAL_CHECK_INTERVAL - 1 && PyErr_CheckSignals() < 0)
+      return -1;
     if (store(f, item, dim + 1) < 0) return -1;
   }
   return 0;
@@ -195,7 +198,7 @@ static px_tensor *tensor_from_sequence(PyObject *data, px_dtype dtype, px_device
   for (int i = 0; i < sizes.count; i++) bytes *= (size_t)sizes.items[i];
   char small[256], *memory = bytes <= sizeof small ? small : PyMem_Malloc(bytes);
   if (!memory) return PyErr_NoMemory(), NULL;
-  filling f = {memory, dtype, &sizes, device, device.type >= 0};
+  fill_state f = {memory, dtype, &sizes, device, device.type >= 0};
   if (!f.given) f.device = px_device_default();
   px_tensor *made = NULL;
   int failed = store(&f, data, 0);
@@ -208,7 +211,7 @@ static px_tensor *tensor_from_sequence(PyObject *data, px_dtype dtype, px_device
   return status == PX_OK ? made : ext_raise();
 }
 
-// ---- other sources
+// ---- other data
 static px_tensor *copy_of(px_tensor *source, px_dtype dtype, px_device device) {
   PX_SCOPED(px_tensor) plain = NULL;
   if (px_tensor_detach(&plain, source) != PX_OK) return ext_raise();
@@ -248,16 +251,16 @@ EXT_FUNCTION(
     "(data: object, *, dtype: dtype | None = None, device: Device | None = None, "
     "requires_grad: bool = False, pin_memory: bool = False, names: Sequence[str] | None = "
     "None, layout: layout | None = None) -> Tensor",
-    "A tensor of its own memory with the values of `data`.\n\n"
+    "Constructs a tensor with no autograd history by copying data.\n\n"
     "Args:\n"
     "    data: a number, nested sequences of numbers, an array, or a tensor\n"
-    "    dtype (torch.dtype or None): by default what holds all values: bool, int64, or the "
+    "    dtype (torch.dtype or None): default: inferred from data: bool, int64 or the "
     "default dtype\n"
-    "    device (torch.device, str, int or None): by default the default device\n"
-    "    requires_grad (bool): whether operations on it are recorded\n"
-    "    pin_memory (bool): in pinned memory\n\n"
-    "Raises ValueError for sequences that are of no one shape, and RuntimeError for a value "
-    "that the\ndtype cannot hold.\n\n"
+    "    device (torch.device, str, int or None): default: the default device\n"
+    "    requires_grad (bool): whether autograd should record operations on the tensor\n"
+    "    pin_memory (bool): allocates the tensor in pinned memory\n\n"
+    "Raises ValueError for ragged sequences, and RuntimeError for a value out of range of the\n"
+    "dtype.\n\n"
     ">>> torch.tensor([[1, 2], [3, 4.5]])\n"
     "tensor([[1.0000, 2.0000],\n"
     "        [3.0000, 4.5000]])\n") {
@@ -290,7 +293,7 @@ static PyObject *as_tensor_of(PyObject *data, px_dtype dtype, px_device device) 
 EXT_FUNCTION(
     torch, as_tensor,
     "(data: object, dtype: dtype | None = None, device: Device | None = None) -> Tensor",
-    "`data` as a tensor, which shares its memory where it can: a tensor comes back as it is.") {
+    "Converts data into a tensor, sharing data and preserving autograd history if possible.") {
   PyObject *data;
   px_dtype dtype;
   px_device device;
@@ -302,7 +305,7 @@ EXT_FUNCTION(torch, scalar_tensor,
              "(s: Number, *, dtype: dtype | None = None, device: Device | None = None, "
              "requires_grad: bool = False, pin_memory: bool = False, layout: layout | None = None) "
              "-> Tensor",
-             "A tensor without dimensions that holds a number, of the default dtype.\n\n"
+             "Returns a 0-dim tensor with a number, of the default dtype.\n\n"
              ">>> torch.scalar_tensor(3)\n"
              "tensor(3.)\n") {
   PyObject *s;

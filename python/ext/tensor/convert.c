@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Methods of Tensor that move and convert: to, cuda, cpu, type_as, float..., pin_memory. They
-// give the tensor itself where nothing would change and no copy was asked for.
+// Tensor methods that move and convert: to, cuda, cpu, type_as, float..., pin_memory. They return
+// the tensor itself if nothing changes and no copy was requested.
 #include "bind/ext.h"
 
 #include <string.h>
 
-// A copy that is made takes the order of self's dimensions, unless the program names another.
+// A copy preserves the order of dimensions unless a memory format is given.
 static PyObject *convert_as(PyObject *self, px_device device, px_dtype dtype, bool non_blocking,
                             bool copy, ext_format format) {
   if (!format.name) return ext_convert(self, device, dtype, non_blocking, copy);
@@ -26,7 +26,7 @@ typedef struct to_request {
   px_dtype dtype;
 } to_request;
 
-static int bad_target(PyObject *object) {
+static int fail_target(PyObject *object) {
   if (!PyErr_ExceptionMatches(PyExc_TypeError)) return -1;
   EXT_FAIL_INT(PyExc_TypeError,
                "to() received an invalid combination of arguments - got (%s), but expected one "
@@ -38,8 +38,8 @@ static int bad_target(PyObject *object) {
                ext_type_name(object));
 }
 
-// What the positional arguments say: a device and perhaps a dtype, a dtype, or a tensor; how many
-// they are. non_blocking and copy come after them.
+// Parses positional arguments: a device and optionally a dtype, a dtype, or a tensor. Returns how
+// many it used; non_blocking and copy follow them.
 static int read_target(PyObject *const *given, Py_ssize_t count, to_request *to) {
   PyObject *first = given[0], *second = count > 1 ? given[1] : NULL;
   if (ext_is_tensor(first)) {
@@ -48,7 +48,7 @@ static int read_target(PyObject *const *given, Py_ssize_t count, to_request *to)
     return 1;
   }
   if (ext_is_dtype(first)) return ext_to_dtype(first, &to->dtype) < 0 ? -1 : 1;
-  if (ext_to_device(first, &to->device) < 0) return bad_target(first);
+  if (ext_to_device(first, &to->device) < 0) return fail_target(first);
   if (first != Py_None && !(second && (second == Py_None || ext_is_dtype(second)))) return 1;
   bool typed = second && (first != Py_None || ext_is_dtype(second));
   return typed && ext_to_dtype(second, &to->dtype) < 0 ? -1 : 2;
@@ -58,20 +58,20 @@ EXT_METHOD(tensor, to,
            "(*target: Tensor | dtype | Device | bool | None, device: Device | None = None, dtype: "
            "dtype | None = None, non_blocking: bool | None = None, copy: bool | None = None, "
            "memory_format: memory_format | None = None, other: Tensor | None = None) -> Tensor",
-           "The tensor with another dtype or on another device; itself where it is so already.\n\n"
+           "Returns a tensor with the given dtype and device; self if it already has both.\n\n"
            "Args:\n"
-           "    target: a dtype; a device, or a device and a dtype; or a tensor, whose they are. "
+           "    target: a dtype; a device, optionally followed by a dtype; or a tensor with both. "
            "non_blocking\n"
            "        and copy may follow\n"
-           "    non_blocking (bool): a copy between pinned memory and a device does not wait\n"
-           "    copy (bool): makes a copy in any case\n\n"
+           "    non_blocking (bool): copies between pinned memory and a device asynchronously\n"
+           "    copy (bool): copies even if nothing changes\n\n"
            ">>> torch.ones(2).to(torch.int64)\n"
            "tensor([1, 1])\n") {
-  // Calls without keywords, which loops make, need no binding.
-  ext_rest target = {call->args, call->nargs};
+  // Calls without keywords, frequent in loops, need no binding.
+  ext_varargs target = {call->args, call->nargs};
   px_device device = PX_DEVICE_NONE;
   px_dtype dtype = PX_DTYPE_NONE;
-  ext_maybe non_blocking = -1, copy = -1;
+  ext_optional_bool non_blocking = -1, copy = -1;
   PyObject *other = NULL;
   ext_format memory_format = {NULL};
   if (call->kwnames) EXT_BIND(target, device, dtype, non_blocking, copy, memory_format, other);
@@ -93,15 +93,16 @@ EXT_METHOD(tensor, to,
   return convert_as(self, to.device, to.dtype, flags[0], flags[1], memory_format);
 }
 
-EXT_METHOD(tensor, cuda,
-           "(device: Device | None = None, non_blocking: bool | None = None, *, memory_format: "
-           "memory_format | None = None, async_: bool | None = None) -> Tensor",
-           "The tensor on a device of type cuda, the current one by default.\n\n"
-           "Args:\n"
-           "    device (torch.device, str or int): where to\n"
-           "    non_blocking (bool): a copy from pinned memory does not wait\n") {
+EXT_METHOD(
+    tensor, cuda,
+    "(device: Device | None = None, non_blocking: bool | None = None, *, memory_format: "
+    "memory_format | None = None, async_: bool | None = None) -> Tensor",
+    "Returns a copy of this tensor in CUDA memory; self if it is already on the device.\n\n"
+    "Args:\n"
+    "    device (torch.device, str or int): the destination device; default: the current one\n"
+    "    non_blocking (bool): copies from pinned memory asynchronously\n") {
   px_device device;
-  ext_maybe non_blocking, async_;
+  ext_optional_bool non_blocking, async_;
   ext_format memory_format;
   EXT_BIND(device, non_blocking, memory_format, async_);
   if (async_ >= 0 &&
@@ -119,16 +120,16 @@ EXT_METHOD(tensor, cuda,
 }
 
 EXT_METHOD(tensor, cpu, "(*, memory_format: memory_format | None = None) -> Tensor",
-           "The tensor in the host's memory.") {
+           "Returns a copy of this tensor in CPU memory; self if it is already there.") {
   EXT_ARGS(ext_format, memory_format);
   return convert_as(self, px_cpu(), PX_DTYPE_NONE, false, false, memory_format);
 }
 
-// Not by EXT_METHOD, in which the name bool would be expanded.
+// Not EXT_METHOD: it would expand the name bool.
 #define XX(dtype, suffix, cell, number, name, ...) \
   EXT_CALLABLE_(tensor_##name, "tensor", #name, \
-                "(memory_format: memory_format | None = None) -> Tensor", "to(torch." #name ").", \
-                0) { \
+                "(memory_format: memory_format | None = None) -> Tensor", \
+                "Equivalent to self.to(torch." #name ").", 0) { \
     ext_format memory_format; \
     EXT_BIND(memory_format); \
     return convert_as(self, PX_DEVICE_NONE, PX_##dtype, false, false, memory_format); \
@@ -137,7 +138,8 @@ PX_DTYPE_COMPUTED_MAP(XX)
 PX_DTYPE_COMPLEX_MAP(XX)
 #undef XX
 
-EXT_METHOD(tensor, type_as, "(other: Tensor) -> Tensor", "to(other).") {
+EXT_METHOD(tensor, type_as, "(other: Tensor) -> Tensor",
+           "Returns this tensor cast to the type of other: self.to(other).") {
   EXT_ARGS(px_tensor *, other);
   return ext_convert(self, px_tensor_device(other), px_tensor_dtype(other), false, false);
 }
@@ -152,8 +154,8 @@ static int no_device(PyObject *device, const char *method) {
 }
 EXT_METHOD(
     tensor, pin_memory, "(device: Device | None = None) -> Tensor",
-    "The tensor in pinned memory, from which copies to a device need not wait; itself where it "
-    "is\nthere already.") {
+    "Copies the tensor to pinned memory, which allows asynchronous copies to devices; returns self "
+    "if it\nis already pinned.") {
   PyObject *device;
   char text[48];
   EXT_BIND(device);
@@ -169,7 +171,7 @@ EXT_METHOD(
   return pinned ? ext_wrap(pinned) : NULL;
 }
 EXT_METHOD(tensor, is_pinned, "(device: Device | None = None) -> bool",
-           "Whether it is in pinned memory.") {
+           "Returns True if this tensor resides in pinned memory.") {
   EXT_ARGS(PyObject *, device);
   if (no_device(device, "is_pinned") < 0) return NULL;
   return PyBool_FromLong(px_tensor_is_pinned(ext_tensor(self)));
@@ -177,8 +179,8 @@ EXT_METHOD(tensor, is_pinned, "(device: Device | None = None) -> bool",
 
 EXT_METHOD(
     tensor, record_stream, "(stream: Stream) -> None",
-    "Marks the memory as used by `stream` up to now. Phlox does so itself at each call; this "
-    "is for\nuses that it does not see.") {
+    "Marks the tensor as having been used by this stream. Phlox does so for each call itself; this "
+    "is for\nother uses.") {
   px_stream *used;
   EXT_ARGS(PyObject *, stream);
   if (!PyObject_TypeCheck(stream, &ext_StreamType))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensor.__dlpack__ and __dlpack_device__: capsules named "dltensor", renamed once they are taken,
-// as the protocol says. from_dlpack is phlox/utils/dlpack.py.
+// Tensor.__dlpack__ and __dlpack_device__: capsules named "dltensor" and renamed on consumption, as
+// the protocol requires. from_dlpack is in phlox/utils/dlpack.py.
 // https://dmlc.github.io/dlpack/latest/python_spec.html
 #include "phlox/dlpack.h"
 
@@ -13,8 +13,8 @@ static void capsule_end(PyObject *capsule) {
   if (managed) managed->deleter(managed);
 }
 
-// The consumer's stream as a handle. None is CUDA's default stream, 0 would be ambiguous; -1 asks
-// for no order, and gives NULL.
+// Native handle of the consumer's stream. None means the legacy default stream (1); 0 is ambiguous
+// and rejected; -1 requests no synchronization and results in NULL.
 static int to_native(PyObject *stream, void **out) {
   long long handle = 1;
   if (!ext_is_none(stream) && !PyLong_Check(stream))
@@ -32,7 +32,7 @@ static px_status export_to(px_dl_managed **out, px_tensor *tensor, void *native)
                 : px_dlpack_export(out, tensor, NULL);
 }
 
-// The protocol's dl_device asks for a copy on another device, which is refused.
+// dl_device of another device would request a copy, which is not supported.
 static int check_device(px_tensor *tensor, PyObject *wanted) {
   px_dl_device device = px_dlpack_device(tensor);
   int type, index;
@@ -49,13 +49,13 @@ EXT_METHOD(
     tensor, __dlpack__,
     "(stream: int | None = None, *, max_version: tuple[int, int] | None = None, dl_device: "
     "tuple[int, int] | None = None, copy: bool | None = None) -> object",
-    "The memory as a DLPack capsule, for another library.\n\n"
+    "Exports the tensor as a DLPack capsule for another library.\n\n"
     "Args:\n"
-    "    stream (int or None): the consumer's stream, made to wait for the memory; -1 for no "
-    "order\n"
-    "    dl_device: must be the tensor's\n"
-    "    copy (bool): the capsule gets memory of its own\n\n"
-    "Raises BufferError for what DLPack cannot say: a tensor that requires a gradient, another "
+    "    stream (int or None): the consumer's stream, which waits for pending work; -1: no "
+    "synchronization\n"
+    "    dl_device: must be the tensor's device\n"
+    "    copy (bool): exports a copy\n\n"
+    "Raises BufferError if DLPack does not support it: a tensor that requires gradient, another "
     "device.") {
   PyObject *stream, *max_version, *dl_device, *copy;
   PX_SCOPED(px_tensor) own = NULL;
@@ -78,13 +78,15 @@ EXT_METHOD(
   if (!capsule) managed->deleter(managed);
   return capsule;
 }
-EXT_METHOD0(tensor, __dlpack_device__, "tuple[int, int]", "DLPack's number of its device.") {
+EXT_METHOD0(tensor, __dlpack_device__, "tuple[int, int]",
+            "Returns the device as a DLPack (device_type, device_id) tuple.") {
   px_dl_device device = px_dlpack_device(ext_tensor(self));
   return Py_BuildValue("(ii)", device.device_type, device.device_id);
 }
 
-EXT_FUNCTION(torch, _take_capsule, "(capsule: object) -> Tensor",
-             "The tensor of a capsule, which is renamed so that nobody takes it again.") {
+EXT_FUNCTION(
+    torch, _take_capsule, "(capsule: object) -> Tensor",
+    "Returns the tensor of a capsule and renames the capsule to prevent a second import.") {
   px_tensor *tensor;
   EXT_ARGS(PyObject *, capsule);
   px_dl_managed *managed = PyCapsule_GetPointer(capsule, "dltensor");
@@ -94,9 +96,9 @@ EXT_FUNCTION(torch, _take_capsule, "(capsule: object) -> Tensor",
   return ext_wrap(tensor);
 }
 EXT_FUNCTION(cuda, _native_stream, "(device: int) -> int",
-             "The handle of a device's current stream, as the protocol wants it.") {
+             "Returns the handle of a device's current stream for the protocol.") {
   px_stream *stream;
   EXT_ARGS(int64_t, device);
-  EXT_TRY(px_stream_current(&stream, px_cuda(ext_narrow(device))));
+  EXT_TRY(px_stream_current(&stream, px_cuda(ext_clamp_device_index(device))));
   return PyLong_FromVoidPtr(px_stream_native(stream));
 }

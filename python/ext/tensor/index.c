@@ -1,35 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
-// x[index] and x[index] = value. Integers, slices, None, Ellipsis are views, applied one after
-// another; what remains (tensors, lists, masks) goes to the index ops in one piece. Here are also
-// the other slots by which a tensor is a sequence.
+// x[index] and x[index] = value. Integers, slices, None and Ellipsis are applied as views, one
+// after another. Remaining indices (tensors, lists, masks) go to the index ops in one call. Also
+// the other sequence slots of Tensor.
 #include "bind/ext.h"
 
 #include <string.h>
 
-// An index that was read: the view so far, the dimension that comes next, and the index tensors by
-// dimension of the view (NULL: all of the dimension).
-typedef struct reading {
+// State of a parsed index: the view so far, its next dimension, and index tensors by dimension of
+// the view (NULL: the full dimension).
+typedef struct parsed_index {
   px_tensor *view;  // owned; starts as the tensor itself
   int dim, ellipsis_dims;
-  int place;                        // of the index that is read, among those given
+  int position;                     // position of the current index, for messages
   px_tensor *indices[PX_MAX_DIMS];  // owned
-  int index_count;                  // up to the last one given
-} reading;
+  int index_count;                  // up to the last index tensor
+} parsed_index;
 
-static void reading_done(reading *r) {
+static void parsed_index_free(parsed_index *r) {
   px_release(r->view);
   for (int i = 0; i < r->index_count; i++) px_release(r->indices[i]);
 }
 
-static int take_view(reading *r, px_tensor *view_take) {
+static int take_view(parsed_index *r, px_tensor *view_take) {
   if (!view_take) return -1;
   px_release(r->view);
   r->view = view_take;
   return 0;
 }
 
-// `place` is that of the index among those given, by which errors call the dimension.
-static px_tensor *select_view(const px_tensor *t, int dim, int64_t index, int place) {
+// `position` is the position of the index, reported as the dimension in errors.
+static px_tensor *select_view(const px_tensor *t, int dim, int64_t index, int position) {
   const px_op *op = EXT_OP("select");
   void *result[4] = {NULL};
   px_value args[] = {PX_T(t), PX_I(dim), PX_I(index)};
@@ -43,7 +43,7 @@ static px_tensor *select_view(const px_tensor *t, int dim, int64_t index, int pl
   int64_t size = px_tensor_sizes(t)[dim];
   if (__builtin_expect(index < -size || index >= size, 0)) {
     PyErr_Format(PyExc_IndexError, "index %lld is out of bounds for dimension %d with size %lld",
-                 (long long)index, place, (long long)size);
+                 (long long)index, position, (long long)size);
     return NULL;
   }
   if (__builtin_expect(px_op_call(op, PX_CALL_NEW, args, result) != PX_OK, 0)) return ext_raise();
@@ -76,7 +76,7 @@ static px_tensor *unsqueezed(const px_tensor *t, int dim) {
                        (ext_named[]){{"self", PX_T(t)}, {"dim", PX_I(dim)}});
 }
 
-// ---- what an index is made of
+// ---- items of an index
 static bool is_mask(const px_tensor *t) {
   return px_tensor_dtype(t) == PX_BOOL || px_tensor_dtype(t) == PX_UINT8;
 }
@@ -84,27 +84,27 @@ static bool is_basic(PyObject *item) {
   return PyLong_CheckExact(item) || PySlice_Check(item) || item == Py_None || item == Py_Ellipsis;
 }
 static bool is_array(PyObject *item) { return !PyLong_Check(item) && ext_is_array(item); }
-// What torch.tensor makes an index of: an array, or a sequence (of numbers).
+// Data converted by torch.tensor: an array or a sequence (of numbers).
 static bool is_data(PyObject *item) {
   return is_array(item) || (PySequence_Check(item) && !PyUnicode_Check(item) &&
                             !PyBytes_Check(item) && !ext_is_tensor(item));
 }
 
-// How many dimensions of the tensor an item takes.
+// Number of tensor dimensions consumed by an item.
 static int dims_of(PyObject *item) {
   if (item == Py_None || item == Py_Ellipsis || PyBool_Check(item)) return 0;
   if (ext_is_tensor(item) && is_mask(ext_tensor(item))) return px_tensor_ndim(ext_tensor(item));
   return 1;
 }
 
-static int bad_index(PyObject *item) {
+static int fail_index(PyObject *item) {
   EXT_FAIL_INT(PyExc_IndexError,
                "only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are "
                "valid indices (got %s)",
                ext_type_name(item));
 }
 
-static int put_index(reading *r, px_tensor *index_take, int dims) {
+static int add_index(parsed_index *r, px_tensor *index_take, int dims) {
   if (!index_take) return -1;
   if (r->dim >= PX_MAX_DIMS) {
     px_release(index_take);
@@ -116,19 +116,19 @@ static int put_index(reading *r, px_tensor *index_take, int dims) {
   return 0;
 }
 
-// True and False add a dimension of 1 or 0.
-static int apply_bool(reading *r, bool value) {
+// True and False add a dimension of size 1 or 0.
+static int apply_bool(parsed_index *r, bool value) {
   if (take_view(r, unsqueezed(r->view, r->dim)) < 0) return -1;
   px_tensor *index = NULL;
   int64_t one = value, zero = 0;
   EXT_TRY_INT(px_tensor_from_data(&index, &zero, 1, &one, PX_INT64, px_tensor_device(r->view)));
-  return put_index(r, index, 1);
+  return add_index(r, index, 1);
 }
 
-static int apply_tensor(reading *r, px_tensor *index) {
+static int apply_tensor(parsed_index *r, px_tensor *index) {
   if (px_tensor_ndim(index) > 0) {
     int dims = is_mask(index) ? px_tensor_ndim(index) : 1;
-    return put_index(r, px_retain(index), dims);
+    return add_index(r, px_retain(index), dims);
   }
   px_scalar scalar;
   if (px_dtype_is_float(px_tensor_dtype(index)))
@@ -136,10 +136,10 @@ static int apply_tensor(reading *r, px_tensor *index) {
                  "tensors used as indices must be long, int, byte or bool tensors");
   EXT_TRY_INT(ext_item(&scalar, index));
   if (is_mask(index)) return apply_bool(r, px_scalar_int(scalar) != 0);
-  return take_view(r, select_view(r->view, r->dim, px_scalar_int(scalar), r->place));
+  return take_view(r, select_view(r->view, r->dim, px_scalar_int(scalar), r->position));
 }
 
-static int apply_data(reading *r, PyObject *data) {
+static int apply_data(parsed_index *r, PyObject *data) {
   EXT_OWNED *item = is_array(data) ? Py_NewRef(data) : PySequence_List(data);
   if (!item) return -1;
   PX_SCOPED(px_tensor) index = ext_tensor_from(item, PX_DTYPE_NONE, px_cpu());
@@ -152,11 +152,11 @@ static int apply_data(reading *r, PyObject *data) {
   return apply_tensor(r, index);
 }
 
-static int apply_item(reading *r, PyObject *item) {
+static int apply_item(parsed_index *r, PyObject *item) {
   int64_t index;
   if (PyLong_CheckExact(item)) {
     if (ext_to_int(item, &index) < 0) return -1;
-    return take_view(r, select_view(r->view, r->dim, index, r->place));
+    return take_view(r, select_view(r->view, r->dim, index, r->position));
   }
   if (item == Py_Ellipsis) {
     r->dim += r->ellipsis_dims;
@@ -175,13 +175,13 @@ static int apply_item(reading *r, PyObject *item) {
   if (PyBool_Check(item)) return apply_bool(r, item == Py_True);
   if (ext_is_tensor(item)) return apply_tensor(r, ext_tensor(item));
   if (is_data(item)) return apply_data(r, item);
-  if (PyFloat_Check(item) || !PyIndex_Check(item)) return bad_index(item);
+  if (PyFloat_Check(item) || !PyIndex_Check(item)) return fail_index(item);
   if (ext_to_int(item, &index) < 0) return -1;
-  return take_view(r, select_view(r->view, r->dim, index, r->place));
+  return take_view(r, select_view(r->view, r->dim, index, r->position));
 }
 
-// A list with an index that is more than a number means what a tuple does, as in PyTorch.
-static bool stands_for_tuple(PyObject *index) {
+// A list with a non-number item is treated as a tuple, as in PyTorch.
+static bool is_nested_list(PyObject *index) {
   if (!PyList_CheckExact(index) || PyList_GET_SIZE(index) >= 32) return false;
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(index); i++) {
     PyObject *item = PyList_GET_ITEM(index, i);
@@ -203,21 +203,20 @@ static PyObject *tuple_of_list(PyObject *list) {
   return PyList_AsTuple(list);
 }
 
-// Reads the whole index of self.
-// All items are looked at before one is applied: what the ellipsis stands for follows from the
-// rest, and a bad item leaves no view behind.
-static int read_index(reading *r, PyObject *self, PyObject *index) {
-  *r = (reading){.view = px_retain(ext_tensor(self))};
-  EXT_OWNED *items = PyTuple_Check(index)      ? Py_NewRef(index)
-                     : stands_for_tuple(index) ? tuple_of_list(index)
-                                               : PyTuple_Pack(1, index);
+// Parses and applies the index. All items are checked first: the size of the ellipsis depends on
+// all others, and a bad item must leave no view.
+static int read_index(parsed_index *r, PyObject *self, PyObject *index) {
+  *r = (parsed_index){.view = px_retain(ext_tensor(self))};
+  EXT_OWNED *items = PyTuple_Check(index)    ? Py_NewRef(index)
+                     : is_nested_list(index) ? tuple_of_list(index)
+                                             : PyTuple_Pack(1, index);
   if (!items) return -1;
   int ndim = px_tensor_ndim(r->view), dims = 0, ellipses = 0;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(items); i++) {
     PyObject *item = PyTuple_GET_ITEM(items, i);
     if (!is_basic(item) && !ext_is_tensor(item) && !PyBool_Check(item) && !is_data(item) &&
         (PyFloat_Check(item) || !PyIndex_Check(item)))
-      return bad_index(item);
+      return fail_index(item);
     dims += dims_of(item);
     ellipses += item == Py_Ellipsis;
   }
@@ -230,21 +229,21 @@ static int read_index(reading *r, PyObject *self, PyObject *index) {
     EXT_FAIL_INT(PyExc_IndexError, "too many indices for tensor of dimension %d", ndim);
   r->ellipsis_dims = ellipses ? ndim - dims : 0;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(items); i++) {
-    r->place = (int)i;
+    r->position = (int)i;
     if (apply_item(r, PyTuple_GET_ITEM(items, i)) < 0) return -1;
   }
   return 0;
 }
 
-// The index tensors that were given, and their dimensions.
-typedef struct picking {
+// The given index tensors and their dimensions.
+typedef struct index_tensors {
   px_tensor *indices[PX_MAX_DIMS];
   int64_t dims[PX_MAX_DIMS];
   int count;
-} picking;
+} index_tensors;
 
-static picking picking_of(const reading *r) {
-  picking p = {.count = 0};
+static index_tensors index_tensors_of(const parsed_index *r) {
+  index_tensors p = {.count = 0};
   for (int i = 0; i < r->index_count; i++) {
     if (!r->indices[i]) continue;
     p.indices[p.count] = r->indices[i];
@@ -253,16 +252,16 @@ static picking picking_of(const reading *r) {
   return p;
 }
 
-static PyObject *read_picked(const reading *r) {
-  picking p = picking_of(r);
+static PyObject *call_index(const parsed_index *r) {
+  index_tensors p = index_tensors_of(r);
   return ext_op_named(EXT_OP("index"), PX_CALL_NEW, 3,
                       (ext_named[]){{"self", PX_T(r->view)},
                                     {"indices", PX_TS(p.indices, p.count)},
                                     {"dims", PX_IS(p.dims, p.count)}});
 }
 
-static int write_picked(const reading *r, px_tensor *values, bool accumulate) {
-  picking p = picking_of(r);
+static int call_index_put(const parsed_index *r, px_tensor *values, bool accumulate) {
+  index_tensors p = index_tensors_of(r);
   ext_named named[] = {{"self", PX_T(r->view)},
                        {"indices", PX_TS(p.indices, p.count)},
                        {"dims", PX_IS(p.dims, p.count)},
@@ -273,7 +272,7 @@ static int write_picked(const reading *r, px_tensor *values, bool accumulate) {
 }
 
 // ---- reading
-static bool index_is_taken(PyObject *index) {
+static bool index_overrides(PyObject *index) {
   return !PyLong_CheckExact(index) && !PySlice_Check(index) && ext_any_overrides(&index, 1);
 }
 
@@ -285,31 +284,31 @@ static PyObject *full_view(PyObject *self) {
 }
 
 PyObject *ext_getitem(PyObject *self, PyObject *index) {
-  if (ext_is_taken(self) || index_is_taken(index))
-    return ext_ask_slot("__getitem__", self, index, NULL);
+  if (ext_is_overridden(self) || index_overrides(index))
+    return ext_call_slot_override("__getitem__", self, index, NULL);
   if (PyLong_CheckExact(index)) {
     int64_t i;
     px_tensor *view = ext_to_int(index, &i) < 0 ? NULL : select_view(ext_tensor(self), 0, i, 0);
     return view ? ext_wrap(view) : NULL;
   }
-  reading r;
+  parsed_index r;
   PyObject *result = NULL;
   if (read_index(&r, self, index) < 0) {
     result = NULL;
   } else if (r.index_count) {
-    result = read_picked(&r);
+    result = call_index(&r);
   } else if (r.view == ext_tensor(self)) {
     result = full_view(self);
   } else {
     result = ext_wrap(r.view);
     r.view = NULL;
   }
-  reading_done(&r);
+  parsed_index_free(&r);
   return result;
 }
 
 // ---- writing
-// The value as a tensor; numbers become 0-dim ones of self's dtype. New reference.
+// The value as a new reference; a number becomes a 0-dim tensor of self's dtype.
 static px_tensor *value_tensor(const px_tensor *self, PyObject *value) {
   if (ext_is_tensor(value)) return px_retain(ext_tensor(value));
   char text[48];
@@ -321,7 +320,7 @@ static px_tensor *value_tensor(const px_tensor *self, PyObject *value) {
   return ext_tensor_from(value, px_tensor_dtype(self), px_tensor_device(self));
 }
 
-// Drops leading dimensions of 1 that the destination has not.
+// Drops leading dimensions of size 1 missing in the destination.
 static px_tensor *without_leading_ones(px_tensor *value, int ndim) {
   int skip = 0, have = px_tensor_ndim(value);
   while (have - skip > ndim && px_tensor_sizes(value)[skip] == 1) skip++;
@@ -331,8 +330,8 @@ static px_tensor *without_leading_ones(px_tensor *value, int ndim) {
                                      {"shape", PX_IS(px_tensor_sizes(value) + skip, have - skip)}});
 }
 
-// As large as the destination; what cannot be is refused as expand does.
-static px_tensor *spread_over(px_tensor *value, const px_tensor *view) {
+// Expands to the destination's size; fails like expand.
+static px_tensor *expand_to(px_tensor *value, const px_tensor *view) {
   int ndim = px_tensor_ndim(view);
   const int64_t *sizes = px_tensor_sizes(view);
   bool same = px_tensor_ndim(value) == ndim &&
@@ -353,7 +352,7 @@ static int write_view(px_tensor *view, PyObject *value) {
   }
   PX_SCOPED(px_tensor) given = value_tensor(view, value);
   PX_SCOPED(px_tensor) part = given ? without_leading_ones(given, px_tensor_ndim(view)) : NULL;
-  PX_SCOPED(px_tensor) source = part ? spread_over(part, view) : NULL;
+  PX_SCOPED(px_tensor) source = part ? expand_to(part, view) : NULL;
   if (!source) return -1;
   PX_SCOPED(px_tensor)
   done = ext_op_tensor(EXT_OP("copy"), PX_CALL_INPLACE, 2,
@@ -361,41 +360,41 @@ static int write_view(px_tensor *view, PyObject *value) {
   return done ? 0 : -1;
 }
 
-static int write_index(reading *r, PyObject *value) {
+static int write_index(parsed_index *r, PyObject *value) {
   PX_SCOPED(px_tensor) source = value_tensor(r->view, value);
-  return source ? write_picked(r, source, false) : -1;
+  return source ? call_index_put(r, source, false) : -1;
 }
 
-// self itself, or a copy of it, with values at the places that the indices name.
+// Writes values at the indices to self, or to a copy of it.
 static PyObject *put_values(const char *name, PyObject *self, PyObject *indices, px_tensor *values,
                             bool accumulate) {
   if (!PyTuple_Check(indices) && !PyList_Check(indices))
     EXT_FAIL(PyExc_TypeError, "%s(): argument 'indices' must be tuple of Tensors, not %s", name,
              ext_type_name(indices));
   EXT_OWNED *index = PySequence_Tuple(indices);
-  reading r;
+  parsed_index r;
   if (!self || !index) return NULL;
   int status = read_index(&r, self, index);
-  if (status == 0) status = write_picked(&r, values, accumulate);
-  reading_done(&r);
+  if (status == 0) status = call_index_put(&r, values, accumulate);
+  parsed_index_free(&r);
   return status < 0 ? NULL : Py_NewRef(self);
 }
-// Whether what is written, or where, is mapped (phlox/vmap.h).
-static bool differ_by_place(PyObject *indices, px_tensor *values) {
+// True if indices or values are batched by vmap (phlox/vmap.h).
+static bool any_batched(PyObject *indices, px_tensor *values) {
   EXT_OWNED *items = ext_items(indices, "");
   bool mapped = px_tensor_is_batched(values);
-  if (!items) PyErr_Clear();  // put_values says what is wrong
+  if (!items) PyErr_Clear();  // put_values reports the error
   for (Py_ssize_t i = 0; items && i < PySequence_Fast_GET_SIZE(items); i++) {
     PyObject *item = PySequence_Fast_GET_ITEM(items, i);
     mapped |= ext_is_tensor(item) && px_tensor_is_batched(ext_tensor(item));
   }
   return mapped;
 }
-// A copy to write to, of which each place has its own if it differs by place.
+// A copy to write to; with one copy per batch index if indices or values are batched.
 static PyObject *copy_to_write(PyObject *input, PyObject *indices, px_tensor *values) {
   px_tensor *made = NULL;
   PX_SCOPED(px_tensor) repeated = NULL;
-  if (px_tensor_is_batched(ext_tensor(input)) || !differ_by_place(indices, values))
+  if (px_tensor_is_batched(ext_tensor(input)) || !any_batched(indices, values))
     return PyObject_CallMethod(input, "clone", NULL);
   EXT_TRY(px_unbatch(&repeated, ext_tensor(input), 0));
   PX_SCOPED(px_tensor)
@@ -404,12 +403,13 @@ static PyObject *copy_to_write(PyObject *input, PyObject *indices, px_tensor *va
       (ext_named[]){{"self", PX_T(repeated)}, {"memory_format", PX_TX("contiguous_format")}});
   return copy ? ext_result(px_batch(&made, copy, 0), &made) : NULL;
 }
-EXT_BOTH(torch, tensor, index_put,
-         "(input: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = "
-         "False) -> Tensor",
-         "A copy of `input` with `values` at the places that the indices name, or added there.\n\n"
-         ">>> torch.index_put(torch.zeros(3), (torch.tensor([1]),), torch.tensor(2.))\n"
-         "tensor([0., 2., 0.])\n") {
+EXT_FUNCTION_AND_METHOD(
+    torch, tensor, index_put,
+    "(input: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = "
+    "False) -> Tensor",
+    "Returns a copy of `input` with `values` written or added at the indices.\n\n"
+    ">>> torch.index_put(torch.zeros(3), (torch.tensor([1]),), torch.tensor(2.))\n"
+    "tensor([0., 2., 0.])\n") {
   PyObject *input, *indices;
   px_tensor *values;
   bool accumulate;
@@ -418,10 +418,10 @@ EXT_BOTH(torch, tensor, index_put,
   EXT_OWNED *copy = copy_to_write(input, indices, values);
   return put_values("index_put", copy, indices, values, accumulate);
 }
-// ---- where a mask says that an index means something
+// ---- masked indexing
 
-// The indices, those that reach out of `self` at its ends: what they name does not count.
-static PyObject *within(px_tensor *self, PyObject *indices) {
+// Clamps the indices to the sizes of `self`: results of out-of-range indices are masked out.
+static PyObject *clamp_indices(px_tensor *self, PyObject *indices) {
   EXT_OWNED *given = ext_items(indices, "argument 'indices' must be tuple of Tensors");
   Py_ssize_t count = given ? PySequence_Fast_GET_SIZE(given) : 0;
   EXT_OWNED *made = given ? PyTuple_New(count) : NULL;
@@ -451,16 +451,17 @@ static PyObject *filled_outside(px_tensor *t, px_tensor *mask, px_scalar fill) {
       EXT_OP("masked_fill"), PX_CALL_NEW, 3,
       (ext_named[]){{"self", PX_T(t)}, {"mask", PX_T(outside)}, {"value", PX_S(fill)}});
 }
-EXT_FUNCTION(torch, _unsafe_masked_index,
-             "(input: Tensor, mask: Tensor, indices: Sequence[Tensor | None], fill: Number) -> "
-             "Tensor",
-             "input[indices] where `mask` is true, else `fill`; indices may be out of range "
-             "there.") {
+EXT_FUNCTION(
+    torch, _unsafe_masked_index,
+    "(input: Tensor, mask: Tensor, indices: Sequence[Tensor | None], fill: Number) -> "
+    "Tensor",
+    "Returns input[indices] where `mask` is True, else `fill`; masked indices may be out of "
+    "range.") {
   px_tensor *input, *mask;
   PyObject *indices;
   px_scalar fill;
   EXT_BIND(input, mask, indices, fill);
-  EXT_OWNED *index = within(input, indices);
+  EXT_OWNED *index = clamp_indices(input, indices);
   EXT_OWNED *from = index ? ext_wrap_borrowed(input) : NULL;
   EXT_OWNED *picked = from ? ext_getitem(from, index) : NULL;
   return picked ? filled_outside(ext_tensor(picked), mask, fill) : NULL;
@@ -468,15 +469,15 @@ EXT_FUNCTION(torch, _unsafe_masked_index,
 EXT_FUNCTION(torch, _unsafe_masked_index_put_accumulate,
              "(input: Tensor, mask: Tensor, indices: Sequence[Tensor | None], values: Tensor) -> "
              "Tensor",
-             "A copy of `input` with `values` added at the places that the indices name, where "
-             "`mask` is\ntrue; indices may be out of range elsewhere.") {
+             "Returns a copy of `input` with `values` added at the indices where `mask` is True; "
+             "masked\nindices may be out of range.") {
   px_tensor *input, *mask, *values;
   PyObject *indices;
   EXT_BIND(input, mask, indices, values);
   EXT_OWNED *from = ext_wrap_borrowed(input);
   if (!from) return NULL;
   if (px_tensor_numel(input) == 0) return PyObject_CallMethod(from, "clone", NULL);
-  EXT_OWNED *index = within(input, indices);
+  EXT_OWNED *index = clamp_indices(input, indices);
   EXT_OWNED *added = index ? filled_outside(values, mask, px_int(0)) : NULL;
   EXT_OWNED *copy = added ? copy_to_write(from, index, ext_tensor(added)) : NULL;
   if (!copy) return NULL;
@@ -485,8 +486,8 @@ EXT_FUNCTION(torch, _unsafe_masked_index_put_accumulate,
 
 EXT_METHOD(tensor, index_put_,
            "(indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False) -> Tensor",
-           "self[indices] = values, in place; or self[indices] += values, where an element that is "
-           "named\nmore than once gets all of what is added to it.\n\n"
+           "Writes values at the indices, in-place; with accumulate adds them, including those of "
+           "repeated\nindices.\n\n"
            ">>> x = torch.zeros(3)\n"
            ">>> x.index_put_((torch.tensor([1, 1]),), torch.tensor(1.), accumulate=True)\n"
            "tensor([0., 2., 0.])\n") {
@@ -499,21 +500,21 @@ EXT_METHOD(tensor, index_put_,
 
 int ext_setitem(PyObject *self, PyObject *index, PyObject *value) {
   if (!value) EXT_FAIL_INT(PyExc_TypeError, "Tensor does not support deleting items");
-  if (ext_is_taken(self) || index_is_taken(index) || ext_overrides(value)) {
-    EXT_OWNED *done = ext_ask_slot("__setitem__", self, index, value);
+  if (ext_is_overridden(self) || index_overrides(index) || ext_overrides(value)) {
+    EXT_OWNED *done = ext_call_slot_override("__setitem__", self, index, value);
     return done ? 0 : -1;
   }
-  reading r;
+  parsed_index r;
   int status = read_index(&r, self, index);
   if (status == 0) status = r.index_count ? write_index(&r, value) : write_view(r.view, value);
-  reading_done(&r);
+  parsed_index_free(&r);
   return status;
 }
 
 // ---- the slots
 static Py_ssize_t tensor_length(PyObject *self) {
-  if (ext_is_taken(self)) {
-    EXT_OWNED *length = ext_ask_slot("__len__", self, NULL, NULL);
+  if (ext_is_overridden(self)) {
+    EXT_OWNED *length = ext_call_slot_override("__len__", self, NULL, NULL);
     return length ? PyLong_AsSsize_t(length) : -1;
   }
   const px_tensor *tensor = ext_tensor(self);
@@ -536,8 +537,8 @@ static PyObject *tensor_iter(PyObject *self) {
 }
 
 static int tensor_contains(PyObject *self, PyObject *element) {
-  if (ext_is_taken(self) || ext_overrides(element)) {
-    EXT_OWNED *found = ext_ask_slot("__contains__", self, element, NULL);
+  if (ext_is_overridden(self) || ext_overrides(element)) {
+    EXT_OWNED *found = ext_call_slot_override("__contains__", self, element, NULL);
     return found ? PyObject_IsTrue(found) : -1;
   }
   if (!ext_is_tensor(element) && !ext_is_number(element))

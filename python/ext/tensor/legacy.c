@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The constructor from before dtypes, torch.Tensor(2, 3), which torch.FloatTensor and the like
-// share (phlox/_legacy.py); and the names of those types, as Tensor.type() gives and takes them.
+// The legacy constructor torch.Tensor(2, 3), shared by torch.FloatTensor and others
+// (phlox/_legacy.py), and the names of those types as used by Tensor.type().
 #include "bind/ext.h"
 
 #include <string.h>
 
-// The device that torch.Tensor() uses: not the default device, but set_default_tensor_type's.
+// Device of torch.Tensor(): set by set_default_tensor_type, independent of the default device.
 static px_device constructor_device = {PX_CPU, -1};
 
 static px_tensor *empty_of(const ext_ints *sizes, px_dtype dtype, px_device device) {
@@ -28,7 +28,7 @@ static px_tensor *alias_of(PyObject *source, px_dtype dtype, px_device device) {
   return alias;
 }
 
-// new(): nothing, sizes, a sequence of values, or a tensor.
+// new(): no arguments, sizes, a sequence of values, or a tensor.
 static px_tensor *construct(PyObject *const *args, Py_ssize_t nargs, px_dtype dtype,
                             px_device device) {
   ext_ints sizes = {.count = 1};
@@ -59,8 +59,8 @@ static px_tensor *construct(PyObject *const *args, Py_ssize_t nargs, px_dtype dt
   return empty_of(&sizes, dtype, device);
 }
 
-// device=: must be of the constructor's type.
-static int take_device(PyObject *given, px_device *device) {
+// Reads device=, which must match the constructor's type.
+static int read_device(PyObject *given, px_device *device) {
   px_device asked;
   if (ext_is_none(given)) return 0;
   if (ext_to_device(given, &asked) < 0) return -1;
@@ -75,7 +75,7 @@ static int take_device(PyObject *given, px_device *device) {
 static PyObject *tensor_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
   px_device device = constructor_device;
   px_dtype dtype = px_dtype_default();
-  if (take_device(kwargs ? PyDict_GetItemString(kwargs, "device") : NULL, &device) < 0) return NULL;
+  if (read_device(kwargs ? PyDict_GetItemString(kwargs, "device") : NULL, &device) < 0) return NULL;
   PyObject *const *items = PySequence_Fast_ITEMS(args);
   Py_ssize_t nargs = PyTuple_GET_SIZE(args);
   PyObject *data = kwargs ? PyDict_GetItemString(kwargs, "data") : NULL;
@@ -91,17 +91,17 @@ EXT_SLOT(tensor_base, tp_new, tensor_new);
 
 EXT_FUNCTION(torch, _legacy_tensor,
              "(data: tuple, dtype: dtype, device: Device, asked: Device | None) -> Tensor",
-             "What torch.FloatTensor(*data, device=asked) makes.") {
+             "Implements torch.FloatTensor(*data, device=asked).") {
   PyObject *data, *asked;
   px_dtype dtype;
   px_device device;
   EXT_BIND(data, dtype, device, asked);
-  if (take_device(asked, &device) < 0) return NULL;
+  if (read_device(asked, &device) < 0) return NULL;
   px_tensor *made = construct(PySequence_Fast_ITEMS(data), PyTuple_GET_SIZE(data), dtype, device);
   return made ? ext_wrap(made) : NULL;
 }
 EXT_FUNCTION(torch, _set_legacy_type, "(dtype: dtype, device: Device) -> None",
-             "Sets the dtype of factories, and the device of torch.Tensor().") {
+             "Sets the default dtype of factories and the device of torch.Tensor().") {
   px_dtype dtype;
   px_device device;
   EXT_BIND(dtype, device);
@@ -131,7 +131,7 @@ int ext_dtype_of_type_name(const char *text, px_dtype *dtype, px_device *device)
   return !strcmp(text, "Tensor");
 }
 EXT_FUNCTION(torch, _type_of_name, "(name: str) -> tuple[dtype, device] | None",
-             "The dtype and device of \"torch.cuda.FloatTensor\".") {
+             "Returns the dtype and device of a type name such as \"torch.cuda.FloatTensor\".") {
   px_dtype dtype;
   px_device device;
   EXT_ARGS(const char *, name);
@@ -139,7 +139,7 @@ EXT_FUNCTION(torch, _type_of_name, "(name: str) -> tuple[dtype, device] | None",
   return Py_BuildValue("(NN)", ext_dtype(dtype), ext_device(device));
 }
 EXT_FUNCTION(torch, _typed_dtypes, "(storages: bool = False) -> list[dtype]",
-             "The dtypes of torch.FloatTensor and the like, or those of torch.FloatStorage.") {
+             "Returns the dtypes with a tensor type (torch.FloatTensor), or with a storage type.") {
   EXT_ARGS(bool, storages);
   EXT_OWNED *all = PyList_New(0);
   for (int i = 0; all && i < PX_DTYPE_COUNT; i++) {
@@ -149,12 +149,13 @@ EXT_FUNCTION(torch, _typed_dtypes, "(storages: bool = False) -> list[dtype]",
   }
   return ext_moved(&all);
 }
-EXT_FUNCTION(torch, _dtype_class, "(dtype: dtype) -> str", "\"Float\" of torch.float32.") {
+EXT_FUNCTION(torch, _dtype_class, "(dtype: dtype) -> str",
+             "Returns the type name prefix of a dtype: \"Float\" for torch.float32.") {
   EXT_ARGS(px_dtype, dtype);
   return PyUnicode_FromString(px_dtype_class(dtype));
 }
 
-// torch.FloatTensor: a class of a metaclass of Python's.
+// torch.FloatTensor: a class with a Python metaclass.
 bool ext_is_type_object(PyObject *object) {
   return PyType_Check(object) && !strcmp(Py_TYPE(object)->tp_name, "tensortype");
 }

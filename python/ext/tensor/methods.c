@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Methods of Tensor that are no ops: its geometry, its values as Python objects, gradients. Copies,
-// pickles and others are phlox/_tensor.py.
+// Methods of Tensor that are not ops: geometry, values as Python objects, gradients. Copies,
+// pickling and others are in phlox/_tensor.py.
 #include "bind/ext.h"
 
 #include <string.h>
@@ -8,7 +8,7 @@
 #define T(self) ext_tensor(self)
 
 // ---- geometry
-// An argument that names a dimension: 0 to ndim - 1, or -ndim to -1 from the end.
+// A dimension argument: 0 to ndim - 1, or -ndim to -1 from the end.
 static int dim_of(PyObject *given, int ndim, int *dim) {
   int64_t at;
   if (ext_to_int(given, &at) < 0) return -1;
@@ -22,8 +22,8 @@ static int dim_of(PyObject *given, int ndim, int *dim) {
   *dim = (int)(at < 0 ? at + ndim : at);
   return 0;
 }
-// One value for each dimension: that of the dimension which a call's argument names, or all.
-static PyObject *of_dims(const ext_call *call, const px_tensor *t, const int64_t *values,
+// Returns a per-dimension value: of the given dimension, or of all.
+static PyObject *per_dim(const ext_call *call, const px_tensor *t, const int64_t *values,
                          PyObject *(*all)(int ndim, const int64_t *values)) {
   int at, ndim = px_tensor_ndim(t);
   EXT_ARGS(PyObject *, dim);
@@ -32,53 +32,56 @@ static PyObject *of_dims(const ext_call *call, const px_tensor *t, const int64_t
 }
 static PyObject *tuple_of(int count, const int64_t *values) { return ext_tuple(count, values, 1); }
 EXT_METHOD(tensor, size, "(dim: int | None = None) -> Size | int",
-           "The sizes, or that of one dimension.\n\n"
+           "Returns the size of the tensor, or of one dimension.\n\n"
            "Args:\n"
-           "    dim (int or None): a dimension; -1 is the last\n\n"
+           "    dim (int or None): the dimension to retrieve; -1 is the last\n\n"
            ">>> torch.zeros(2, 3).size(), torch.zeros(2, 3).size(-1)\n"
            "(torch.Size([2, 3]), 3)\n") {
-  return of_dims(call, T(self), px_tensor_sizes(T(self)), ext_size);
+  return per_dim(call, T(self), px_tensor_sizes(T(self)), ext_size);
 }
 EXT_METHOD(tensor, stride, "(dim: int | None = None) -> tuple[int, ...] | int",
-           "The elements between neighbours of each dimension, or of one.\n\n"
+           "Returns the stride of the tensor in elements, or of one dimension.\n\n"
            ">>> torch.zeros(2, 3).stride()\n"
            "(3, 1)\n") {
-  return of_dims(call, T(self), px_tensor_strides(T(self)), tuple_of);
+  return per_dim(call, T(self), px_tensor_strides(T(self)), tuple_of);
 }
-EXT_GIVES(tensor, dim, "int", px_tensor_ndim(T(self)), "Number of dimensions.");
-EXT_ALSO(tensor, tensor_dim, ndimension);
-EXT_GIVES(tensor, numel, "int", px_tensor_numel(T(self)), "Number of elements.");
-EXT_ALSO(tensor, tensor_numel, nelement);
-EXT_GIVES(tensor, element_size, "int", px_dtype_size(px_tensor_dtype(T(self))),
-          "Bytes of an element.");
-EXT_GIVES(tensor, storage_offset, "int", px_tensor_offset(T(self)),
-          "Where in its storage it begins, in elements.");
-EXT_GIVES(tensor, data_ptr, "int", px_tensor_numel(T(self)) ? px_tensor_data(T(self)) : NULL,
-          "The address of the first element; 0 where there is none. The memory then counts as used "
-          "on\nevery stream that has unfinished work when it is freed.");
+EXT_RETURNS(tensor, dim, "int", px_tensor_ndim(T(self)), "Returns the number of dimensions.");
+EXT_ALIASES(tensor, tensor_dim, ndimension);
+EXT_RETURNS(tensor, numel, "int", px_tensor_numel(T(self)),
+            "Returns the total number of elements.");
+EXT_ALIASES(tensor, tensor_numel, nelement);
+EXT_RETURNS(tensor, element_size, "int", px_dtype_size(px_tensor_dtype(T(self))),
+            "Returns the size of an element in bytes.");
+EXT_RETURNS(tensor, storage_offset, "int", px_tensor_offset(T(self)),
+            "Returns the offset in the underlying storage, in elements.");
+EXT_RETURNS(tensor, data_ptr, "int", px_tensor_numel(T(self)) ? px_tensor_data(T(self)) : NULL,
+            "Returns the address of the first element; 0 for an empty tensor. The memory then "
+            "counts as used "
+            "by all\nstreams: it is reused only after the work queued on them when it is freed.");
 EXT_METHOD(tensor, is_contiguous, "(memory_format: memory_format | None = None) -> bool",
-           "Whether the elements lie in row-major order without gaps, or as a memory format has "
-           "them.") {
+           "Returns True if the tensor is contiguous in memory, in the order of a memory format.") {
   px_memory_format format = PX_FORMAT_CONTIGUOUS;
   ext_format memory_format = {NULL};
-  if (call->nargs || call->kwnames) EXT_BIND(memory_format);  // mostly there is nothing to bind
+  if (call->nargs || call->kwnames) EXT_BIND(memory_format);  // most calls have no arguments
   if (memory_format.name) EXT_TRY(px_memory_format_parse(&format, memory_format.name));
   return PyBool_FromLong(px_tensor_has_format(T(self), format));
 }
-EXT_GIVES(tensor, get_device, "int",
-          px_tensor_is_cuda(T(self)) ? (int)px_tensor_device(T(self)).index : -1,
-          "The index of its device; -1 on the CPU.");
-EXT_GIVES(tensor, is_floating_point, "bool", px_dtype_is_float(px_tensor_dtype(T(self))),
-          "Whether the elements are floating point.");
-EXT_GIVES(tensor, is_signed, "bool", px_dtype_is_signed(px_tensor_dtype(T(self))),
-          "Whether the elements may be negative.");
-EXT_GIVES(tensor, is_inference, "bool", px_tensor_is_inference(T(self)),
-          "Whether it was made in inference mode.");
+EXT_RETURNS(tensor, get_device, "int",
+            px_tensor_is_cuda(T(self)) ? (int)px_tensor_device(T(self)).index : -1,
+            "Returns the device index; -1 for CPU tensors.");
+EXT_RETURNS(tensor, is_floating_point, "bool", px_dtype_is_float(px_tensor_dtype(T(self))),
+            "Returns True if the dtype is a floating point type.");
+EXT_RETURNS(tensor, is_signed, "bool", px_dtype_is_signed(px_tensor_dtype(T(self))),
+            "Returns True if the dtype is a signed type.");
+EXT_RETURNS(tensor, is_inference, "bool", px_tensor_is_inference(T(self)),
+            "Returns True if the tensor was created in inference mode.");
 
-EXT_GIVES(tensor, is_coalesced, "bool", Py_NewRef(Py_False), "False: Phlox has no such tensors.");
-EXT_GIVES(tensor, is_complex, "bool", px_dtype_is_complex(px_tensor_dtype(T(self))),
-          "Whether the elements are complex numbers.");
-EXT_METHOD(tensor, is_same_size, "(other: Tensor) -> bool", "Whether the sizes are equal.") {
+EXT_RETURNS(tensor, is_coalesced, "bool", Py_NewRef(Py_False),
+            "Returns False: sparse tensors are not supported.");
+EXT_RETURNS(tensor, is_complex, "bool", px_dtype_is_complex(px_tensor_dtype(T(self))),
+            "Returns True if the dtype is a complex type.");
+EXT_METHOD(tensor, is_same_size, "(other: Tensor) -> bool",
+           "Returns True if both tensors have the same size.") {
   px_tensor *other, *t = T(self);
   EXT_BIND(other);
   int ndim = px_tensor_ndim(t);
@@ -87,7 +90,8 @@ EXT_METHOD(tensor, is_same_size, "(other: Tensor) -> bool", "Whether the sizes a
       !memcmp(px_tensor_sizes(t), px_tensor_sizes(other), (size_t)ndim * sizeof(int64_t)));
 }
 EXT_METHOD(tensor, is_set_to, "(tensor: Tensor) -> bool",
-           "Whether it is the same part of the same memory.") {
+           "Returns True if both tensors refer to the same memory with the same offset, size and "
+           "strides.") {
   px_tensor *tensor, *t = T(self);
   EXT_BIND(tensor);
   return PyBool_FromLong(px_tensor_storage(t) == px_tensor_storage(tensor) &&
@@ -96,12 +100,12 @@ EXT_METHOD(tensor, is_set_to, "(tensor: Tensor) -> bool",
 }
 
 EXT_METHOD(tensor, resize_, "(*sizes: int | Sequence[int]) -> Tensor",
-           "Changes the sizes in place; elements keep their order, new ones are undefined.\n\n"
+           "Resizes the tensor in-place. Elements keep their order; new ones are uninitialized.\n\n"
            "Args:\n"
-           "    sizes (ints, or a sequence of them): the new sizes\n\n"
-           "Raises RuntimeError for a tensor that requires a gradient.") {
+           "    sizes (int... or a sequence of ints): the desired size\n\n"
+           "Raises RuntimeError for a tensor that requires gradient.") {
   ext_ints read;
-  EXT_ARGS(ext_rest, sizes);
+  EXT_ARGS(ext_varargs, sizes);
   EXT_OWNED *all = sizes.count == 1 ? Py_NewRef(sizes.items[0]) : ext_tuple_of(sizes);
   if (!all || ext_to_ints(all, &read) < 0) return NULL;
   if (px_tensor_requires_grad(T(self)))
@@ -111,12 +115,13 @@ EXT_METHOD(tensor, resize_, "(*sizes: int | Sequence[int]) -> Tensor",
 }
 
 #define RESIZE_AS \
-  "Changes the sizes in place to those of another tensor; elements keep their order, new ones " \
+  "Resizes the tensor in-place to the size of another tensor. Elements keep their order; new " \
+  "ones " \
   "are " \
-  "undefined.\n\n" \
+  "uninitialized.\n\n" \
   "Args:\n" \
-  "    the_template (Tensor): the tensor that has the sizes\n\n" \
-  "Raises RuntimeError for a tensor that requires a gradient."
+  "    the_template (Tensor): the tensor with the desired size\n\n" \
+  "Raises RuntimeError for a tensor that requires gradient."
 static PyObject *resized_as(px_tensor *self, const px_tensor *like) {
   if (px_tensor_requires_grad(self))
     EXT_FAIL(PyExc_RuntimeError, "cannot resize variables that require grad");
@@ -132,7 +137,7 @@ EXT_FUNCTION(torch, resize_as_, "(input: Tensor, the_template: Tensor) -> Tensor
   return resized_as(input, the_template);
 }
 
-// An op whose argument is the size of `other`.
+// Calls an op with the size of `other`.
 static PyObject *with_size_of(PyObject *self, const ext_call *call, const char *op) {
   EXT_ARGS(px_tensor *, other);
   PyObject *method = ext_op_object('m', op);
@@ -141,20 +146,23 @@ static PyObject *with_size_of(PyObject *self, const ext_call *call, const char *
   PyObject *args[] = {self, size};
   return size ? PyObject_Vectorcall(method, args, 2, NULL) : NULL;
 }
-EXT_METHOD(tensor, view_as, "(other: Tensor) -> Tensor", "view(other.size()).") {
+EXT_METHOD(tensor, view_as, "(other: Tensor) -> Tensor",
+           "Views this tensor as the size of other: self.view(other.size()).") {
   return with_size_of(self, call, "view");
 }
-EXT_METHOD(tensor, reshape_as, "(other: Tensor) -> Tensor", "reshape(other.size()).") {
+EXT_METHOD(tensor, reshape_as, "(other: Tensor) -> Tensor",
+           "Returns this tensor reshaped to the size of other: self.reshape(other.size()).") {
   return with_size_of(self, call, "reshape");
 }
-EXT_METHOD(tensor, expand_as, "(other: Tensor) -> Tensor", "expand(other.size()).") {
+EXT_METHOD(tensor, expand_as, "(other: Tensor) -> Tensor",
+           "Expands this tensor to the size of other: self.expand(other.size()).") {
   return with_size_of(self, call, "expand");
 }
 
 // ---- values
 EXT_METHOD0(
     tensor, item, "Number",
-    "The value of a tensor of one element, as a number of Python's; waits for the device.\n\n"
+    "Returns the value of a single-element tensor as a Python number. Waits for the device.\n\n"
     ">>> torch.tensor([1.5]).item()\n"
     "1.5\n") {
   px_scalar scalar;
@@ -181,8 +189,8 @@ PyObject *ext_scalar(px_scalar s) {
                          : PyLong_FromLongLong(s.v.i);
 }
 
-// Lists of lists from row-major memory. `at` moves on element by element, so no index is computed.
-// Long lists look for signals now and then.
+// Nested lists from row-major memory. `at` advances element by element, so no offsets are computed.
+// Long lists check for signals.
 static PyObject *list_of(const char **at, px_dtype dtype, int ndim, const int64_t *sizes) {
   if (ndim == 0) {
     const char *element = *at;
@@ -193,7 +201,8 @@ static PyObject *list_of(const char **at, px_dtype dtype, int ndim, const int64_
   }
   PyObject *list = PyList_New((Py_ssize_t)sizes[0]);
   for (int64_t i = 0; list && i < sizes[0]; i++) {
-    bool ends = i % EXT_LOOK == EXT_LOOK - 1 && PyErr_CheckSignals() < 0;
+    bool ends =
+        i % EXT_SIGNAL_CHECK_INTERVAL == EXT_SIGNAL_CHECK_INTERVAL - 1 && PyErr_CheckSignals() < 0;
     PyObject *item = ends ? NULL : list_of(at, dtype, ndim - 1, sizes + 1);
     if (!item) Py_CLEAR(list);
     if (list) PyList_SET_ITEM(list, i, item);
@@ -201,7 +210,7 @@ static PyObject *list_of(const char **at, px_dtype dtype, int ndim, const int64_
   return list;
 }
 
-// All elements in row-major order; freed by the caller with PyMem_Free.
+// All elements in row-major order. The caller frees them with PyMem_Free.
 static void *read_all(const px_tensor *t, size_t *bytes) {
   *bytes = (size_t)px_tensor_numel(t) * px_dtype_size(px_tensor_dtype(t));
   void *memory = PyMem_Malloc(*bytes ? *bytes : 1);
@@ -214,7 +223,7 @@ static void *read_all(const px_tensor *t, size_t *bytes) {
 }
 
 EXT_METHOD0(tensor, tolist, "list | Number",
-            "The values as nested lists of numbers; a number where there are no dimensions.\n\n"
+            "Returns the tensor as a (nested) list of numbers; a number for a 0-dim tensor.\n\n"
             ">>> torch.tensor([[1, 2], [3, 4]]).tolist()\n"
             "[[1, 2], [3, 4]]\n") {
   size_t bytes;
@@ -236,17 +245,18 @@ EXT_METHOD0(tensor, __reversed__, "Tensor", NULL) {
 
 // ---- gradients
 EXT_METHOD0(tensor, detach, "Tensor",
-            "The same memory without history: nothing that is done with it is recorded.") {
+            "Returns a new tensor detached from the current graph, sharing the same memory.") {
   px_tensor *detached = NULL;
   EXT_TRY(px_tensor_detach(&detached, T(self)));
   return ext_wrap_as(ext_TensorType, detached);
 }
-EXT_METHOD0(tensor, detach_, "Tensor", "Drops the history of this tensor, in place.") {
+EXT_METHOD0(tensor, detach_, "Tensor",
+            "Detaches the tensor from its graph in-place, making it a leaf.") {
   EXT_TRY(px_tensor_detach_inplace(T(self)));
   return Py_NewRef(self);
 }
 EXT_METHOD(tensor, requires_grad_, "(requires_grad: bool = True) -> Tensor",
-           "Sets whether operations on it are recorded, in place.\n\n"
+           "Changes in-place whether autograd records operations on this tensor.\n\n"
            ">>> torch.ones(2).requires_grad_()\n"
            "tensor([1., 1.], requires_grad=True)\n") {
   EXT_ARGS(bool, requires_grad);
@@ -254,12 +264,12 @@ EXT_METHOD(tensor, requires_grad_, "(requires_grad: bool = True) -> Tensor",
   return Py_NewRef(self);
 }
 EXT_METHOD0(tensor, retain_grad, "None",
-            "Keeps the gradient of a tensor that is no leaf in grad.") {
+            "Enables this non-leaf tensor to have its grad populated during backward().") {
   return ext_none(px_tensor_retain_grad(T(self)));
 }
 EXT_METHOD(tensor, register_hook, "(hook: Callable) -> RemovableHandle",
-           "Calls hook(grad) each time the gradient is computed; what it gives, if not None, takes "
-           "the\ngradient's place.\n\n"
+           "Registers a backward hook: hook(grad) is called each time the gradient is computed. A "
+           "result\nother than None replaces the gradient.\n\n"
            ">>> x = torch.ones(2, requires_grad=True)\n"
            ">>> handle = x.register_hook(lambda grad: grad * 2)\n"
            ">>> x.sum().backward(); x.grad\n"
@@ -268,7 +278,7 @@ EXT_METHOD(tensor, register_hook, "(hook: Callable) -> RemovableHandle",
   return ext_tensor_register_hook(self, hook, false);
 }
 EXT_METHOD(tensor, register_post_accumulate_grad_hook, "(hook: Callable) -> RemovableHandle",
-           "Calls hook(tensor) each time after a leaf's grad was added to.") {
+           "Registers a hook that runs after gradient accumulation: hook(tensor).") {
   EXT_ARGS(PyObject *, hook);
   return ext_tensor_register_hook(self, hook, true);
 }
@@ -277,27 +287,27 @@ EXT_METHOD(
     tensor, backward,
     "(gradient: Tensor | None = None, retain_graph: bool | None = None, create_graph: bool = "
     "False, inputs: Tensor | Sequence[Tensor] | None = None) -> None",
-    "Computes the gradients of the leaves that this was computed from, and adds them to their "
+    "Computes the gradient of the tensor with respect to graph leaves, and accumulates it in their "
     "grad.\n\n"
     "Args:\n"
-    "    gradient (Tensor or None): what flows in; 1 for a tensor of one element\n"
-    "    retain_graph (bool or None): keeps what was saved, for another call; by default as "
-    "create_graph\n"
-    "    create_graph (bool): records the computation of the gradients too\n"
-    "    inputs (Tensors or None): only their grad is added to\n\n"
+    "    gradient (Tensor or None): gradient of the tensor itself; 1 for a single-element tensor\n"
+    "    retain_graph (bool or None): keeps the graph for another call; default: create_graph\n"
+    "    create_graph (bool): records the computation of the gradients, too\n"
+    "    inputs (Tensors or None): the only tensors whose grad is accumulated\n\n"
     ">>> x = torch.tensor([2.], requires_grad=True)\n"
     ">>> (x * x).backward(); x.grad\n"
     "tensor([4.])\n") {
   px_tensor *output = T(self), *gradient;
-  ext_maybe retain_graph;
+  ext_optional_bool retain_graph;
   bool create_graph;
   PyObject *inputs;
   EXT_BIND(gradient, retain_graph, create_graph, inputs);
   return ext_backward(1, &output, &gradient, retain_graph, create_graph, inputs);
 }
 
-// ---- pickles (phlox/_tensor.py)
-EXT_FUNCTION(torch, _bytes_of, "(tensor: Tensor) -> bytes", "All elements in row-major order.") {
+// ---- pickling (phlox/_tensor.py)
+EXT_FUNCTION(torch, _bytes_of, "(tensor: Tensor) -> bytes",
+             "Returns all elements in row-major order.") {
   size_t bytes;
   EXT_ARGS(px_tensor *, tensor);
   void *memory = read_all(tensor, &bytes);
@@ -308,7 +318,7 @@ EXT_FUNCTION(torch, _bytes_of, "(tensor: Tensor) -> bytes", "All elements in row
 EXT_FUNCTION(torch, _rebuild_tensor,
              "(type: object, data: bytes, shape: Sequence[int], dtype: str, device: str, "
              "requires_grad: bool) -> Tensor",
-             "The tensor of a pickle.") {
+             "Rebuilds a pickled tensor.") {
   PyObject *type, *data;
   ext_ints shape;
   const char *dtype_, *device_;
@@ -322,10 +332,10 @@ EXT_FUNCTION(torch, _rebuild_tensor,
   EXT_TRY(px_device_parse(&device, device_));
   int64_t n = 1;
   for (int i = 0; i < shape.count; i++) n *= shape.items[i];
-  bool bare = device.type == PX_META;  // and has no data
+  bool bare = device.type == PX_META;  // has no data
   if ((bare ? 0 : n * (int64_t)px_dtype_size(dtype)) != PyBytes_Size(data) || !PyType_Check(type) ||
       !PyType_IsSubtype((PyTypeObject *)type, ext_TensorType))
-    EXT_FAIL(PyExc_ValueError, "a pickled tensor is damaged");
+    EXT_FAIL(PyExc_ValueError, "corrupt pickled tensor");
   PX_SCOPED(px_tensor) made = NULL;
   EXT_WAIT(bare ? px_tensor_empty(&made, shape.count, shape.items, dtype, device)
                 : px_tensor_from_data(&made, PyBytes_AS_STRING(data), shape.count, shape.items,
@@ -336,9 +346,10 @@ EXT_FUNCTION(torch, _rebuild_tensor,
   return ext_wrap_as((PyTypeObject *)type, PX_MOVE(made));
 }
 
-// ---- as text
+// ---- printing
 static PyObject *tensor_repr(PyObject *self) {
-  if (!ext_is_plain(self) && ext_overrides(self)) return ext_ask_slot("__repr__", self, NULL, NULL);
+  if (!ext_is_plain(self) && ext_overrides(self))
+    return ext_call_slot_override("__repr__", self, NULL, NULL);
   if (!ext_tensor(self)) return PyUnicode_FromString("tensor(<unset>)");
   if (Py_IS_TYPE(self, ext_TensorType)) return ext_tensor_text(self, "tensor(");
   char prefix[96];
@@ -347,8 +358,8 @@ static PyObject *tensor_repr(PyObject *self) {
 }
 EXT_SLOT(tensor_base, tp_repr, tensor_repr);
 
-// ---- as an object of another class
-static int need_class(PyObject *cls, const char *function) {
+// ---- conversion to another class
+static int check_class(PyObject *cls, const char *function) {
   if (PyType_Check(cls) && PyType_IsSubtype((PyTypeObject *)cls, ext_TensorType)) return 0;
   EXT_FAIL_INT(PyExc_TypeError, "%s(): argument 'cls' must be a subclass of Tensor", function);
 }
@@ -363,20 +374,20 @@ PyObject *ext_as_class(PyObject *object, PyTypeObject *cls, bool spent) {
 }
 
 EXT_METHOD(tensor, as_subclass, "(cls: type) -> Tensor",
-           "A view of the tensor as an object of a class derived from Tensor.") {
+           "Makes a cls instance with the same data.") {
   EXT_ARGS(PyObject *, cls);
-  if (need_class(cls, "as_subclass") < 0) return NULL;
+  if (check_class(cls, "as_subclass") < 0) return NULL;
   return ext_as_class(self, (PyTypeObject *)cls, false);
 }
 
 EXT_STATIC_METHOD(tensor, _make_subclass,
                   "(cls: type, data: Tensor, require_grad: bool = False) -> Tensor",
-                  "The memory of a tensor as a leaf of a class derived from Tensor.") {
+                  "Returns a leaf of a subclass of Tensor sharing the memory of data.") {
   PyObject *cls;
   px_tensor *data;
   bool require_grad;
   EXT_BIND(cls, data, require_grad);
-  if (need_class(cls, "_make_subclass") < 0) return NULL;
+  if (check_class(cls, "_make_subclass") < 0) return NULL;
   PX_SCOPED(px_tensor) leaf = NULL;
   EXT_TRY(px_tensor_detach(&leaf, data));
   if (require_grad) EXT_TRY(px_tensor_set_requires_grad(leaf, true));

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arithmetic of Tensor: the number slots and comparisons. An operand that is neither a tensor nor a
-// number gives NotImplemented, so that Python asks the other side.
+// Arithmetic of Tensor: number slots and comparisons. Operands other than tensors and numbers
+// return NotImplemented, which makes Python try the other operand.
 #include "bind/ext.h"
 
-// What the slots call: slot and op. The ops are looked up once each.
+// Slots and their ops, each looked up once.
 #define SLOTS(XX) \
   XX(ADD, "add") \
   XX(SUB, "sub") \
@@ -39,13 +39,13 @@ static const char *const slot_names[SLOT_OPS] = {
 static const px_op *slot_ops[SLOT_OPS];
 
 static const px_op *op_of(slot_op slot) {
-  if (!slot_ops[slot]) slot_ops[slot] = ext_op_need(slot_names[slot]);
+  if (!slot_ops[slot]) slot_ops[slot] = ext_op_lookup(slot_names[slot]);
   return slot_ops[slot];
 }
 
-// 1 if the object is an operand, 0 if not, -1 on errors; TAKEN if it takes calls over.
-// Exact types first; PyLong_CheckExact also keeps bools, which are numbers of another dtype, out.
-enum { TAKEN = 2 };
+// 1 for an operand, 0 for other objects, -1 on error, TAKEN if it overrides calls. Exact types are
+// tested first; PyLong_CheckExact also excludes bools, numbers of another dtype.
+enum { OVERRIDDEN = 2 };
 static inline int operand(PyObject *object, px_value *out) {
   if (ext_is_plain(object)) {
     *out = PX_T(ext_tensor(object));
@@ -61,7 +61,7 @@ static inline int operand(PyObject *object, px_value *out) {
     *out = PX_S(px_int(value));
     return 1;
   }
-  if (ext_overrides(object)) return TAKEN;
+  if (ext_overrides(object)) return OVERRIDDEN;
   px_scalar scalar;
   if (ext_is_tensor(object))
     *out = PX_T(ext_tensor(object));
@@ -83,7 +83,7 @@ static bool is_large(const px_value *args, int count) {
   return false;
 }
 
-// What comes behind two operands has its defaults.
+// Arguments after the two operands have defaults.
 enum { THIRD = EXT_OTHER + 1, FOURTH };
 static PyObject *call_values(slot_op slot, px_call_mode mode, px_value *args, int count) {
   const px_op *op = op_of(slot);
@@ -95,20 +95,20 @@ static PyObject *call_values(slot_op slot, px_call_mode mode, px_value *args, in
   return ext_wrap(results[0]);
 }
 
-// The call as those answer who take it over: of the op's method, or, where the tensor is on the
-// right, of the method that Python has for that.
-static PyObject *ask(slot_op slot, bool inplace, PyObject *a, PyObject *b) {
-  static const char *const swapped[SLOT_OPS] = {
+// Dispatches to overrides: of the op's method, or of Python's reflected method if the tensor is on
+// the right.
+static PyObject *dispatch(slot_op slot, bool inplace, PyObject *a, PyObject *b) {
+  static const char *const reflected[SLOT_OPS] = {
       [FLOORDIV] = "__rfloordiv__", [REM] = "__rmod__",       [POW] = "__rpow__",
       [LSHIFT] = "__rlshift__",     [RSHIFT] = "__rrshift__", [MATMUL] = "__rmatmul__"};
   char name[32];
   snprintf(name, sizeof name, "%s%s", slot_names[slot], inplace ? "_" : "");
-  if (ext_is_tensor(a)) return ext_ask_slot(name, a, b, NULL);
-  return ext_ask_slot(swapped[slot] ? swapped[slot] : name, b, a, NULL);
+  if (ext_is_tensor(a)) return ext_call_slot_override(name, a, b, NULL);
+  return ext_call_slot_override(reflected[slot] ? reflected[slot] : name, b, a, NULL);
 }
 
-// The same with an array of NumPy's as a tensor over its memory, or a complex number as a tensor.
-// NotImplemented if there is neither.
+// Retries with a NumPy array as a tensor over its memory, or a complex number as a tensor.
+// NotImplemented for other operands.
 static PyObject *with_array(PyObject *(*call)(slot_op, PyObject *, PyObject *), slot_op slot,
                             PyObject *a, PyObject *b) {
   bool of_left = !ext_is_tensor(a);
@@ -126,9 +126,9 @@ static PyObject *binary(slot_op slot, PyObject *a, PyObject *b) {
   int left = operand(a, &args[EXT_SELF]), right = left ? operand(b, &args[EXT_OTHER]) : 0;
   if (left < 0 || right < 0) return NULL;
   if (!left || !right) return with_array(binary, slot, a, b);
-  if (__builtin_expect((left | right) & TAKEN || ext_mode_count, 0) &&
-      ((left | right) & TAKEN || ext_mode_active()))
-    return ask(slot, false, a, b);
+  if (__builtin_expect((left | right) & OVERRIDDEN || ext_mode_count, 0) &&
+      ((left | right) & OVERRIDDEN || ext_mode_active()))
+    return dispatch(slot, false, a, b);
   args[THIRD] = args[FOURTH] = PX_NONE();
   return call_values(slot, PX_CALL_NEW, args, 2);
 }
@@ -138,18 +138,18 @@ static PyObject *inplace(slot_op slot, PyObject *a, PyObject *b) {
   int right = operand(b, &args[EXT_OTHER]);
   if (right < 0) return NULL;
   if (!right) return with_array(inplace, slot, a, b);
-  if (right == TAKEN || ext_is_taken(a)) return ask(slot, true, a, b);
+  if (right == OVERRIDDEN || ext_is_overridden(a)) return dispatch(slot, true, a, b);
   args[THIRD] = args[FOURTH] = PX_NONE();
   return call_values(slot, PX_CALL_INPLACE, args, 2);
 }
 
 static PyObject *unary(slot_op slot, PyObject *a) {
-  if (ext_is_taken(a)) return ext_ask_slot(slot_names[slot], a, NULL, NULL);
+  if (ext_is_overridden(a)) return ext_call_slot_override(slot_names[slot], a, NULL, NULL);
   px_value args[PX_MAX_OPERANDS] = {PX_T(ext_tensor(a)), PX_NONE(), PX_NONE()};
   return call_values(slot, PX_CALL_NEW, args, 1);
 }
 
-// Slots that call an op on their operands, and their in-place forms.
+// Slots calling an op on their operands, and the in-place slots.
 #define BINARY(XX) \
   XX(add, ADD) \
   XX(multiply, MUL) \
@@ -168,13 +168,13 @@ INPLACE(XX)
 // number - tensor is rsub(tensor, number), as in PyTorch (RsubBackward).
 static PyObject *sub(PyObject *a, PyObject *b) {
   if (ext_is_tensor(a)) return binary(SUB, a, b);
-  return ext_is_taken(b) ? ext_ask_slot("__rsub__", b, a, NULL) : binary(RSUB, b, a);
+  return ext_is_overridden(b) ? ext_call_slot_override("__rsub__", b, a, NULL) : binary(RSUB, b, a);
 }
 
 // number / tensor is reciprocal(tensor) * number (MulBackward0).
 static PyObject *divide(PyObject *a, PyObject *b) {
   if (ext_is_tensor(a)) return binary(DIV, a, b);
-  if (ext_is_taken(b)) return ext_ask_slot("__rtruediv__", b, a, NULL);
+  if (ext_is_overridden(b)) return ext_call_slot_override("__rtruediv__", b, a, NULL);
   if (!ext_is_number(a)) return with_array(binary, DIV, a, b);
   EXT_OWNED *inverse = unary(RECIPROCAL, b);
   return inverse ? binary(MUL, inverse, a) : NULL;
@@ -204,18 +204,18 @@ static PyObject *invert(PyObject *a) {
   return unary(NOT, a);
 }
 
-// ---- with self on the right, by name. Their operands are in the order of the op's own.
-#define SWAPPED(name, slot, what) \
+// ---- reflected methods, by name; operands in the op's order
+#define REFLECTED(name, slot, what) \
   EXT_METHOD(tensor_base, name, "(other: Tensor | Number) -> Tensor", what) { \
     EXT_ARGS(PyObject *, other); \
     return binary(slot, self, other); \
   } \
   struct ext_row
-SWAPPED(__radd__, ADD, "other + self.");
-SWAPPED(__rmul__, MUL, "other * self.");
-SWAPPED(__rand__, AND, "other & self.");
-SWAPPED(__ror__, OR, "other | self.");
-SWAPPED(__rxor__, XOR, "other ^ self.");
+REFLECTED(__radd__, ADD, "Returns other + self.");
+REFLECTED(__rmul__, MUL, "Returns other * self.");
+REFLECTED(__rand__, AND, "Returns other & self.");
+REFLECTED(__ror__, OR, "Returns other | self.");
+REFLECTED(__rxor__, XOR, "other ^ self.");
 
 PyObject *ext_richcompare(PyObject *a, PyObject *b, int op) {
   static const slot_op slots[] = {
@@ -223,7 +223,7 @@ PyObject *ext_richcompare(PyObject *a, PyObject *b, int op) {
   return binary(slots[op], a, b);
 }
 
-// ---- as Python numbers
+// ---- conversion to Python numbers
 static int item_of(PyObject *self, px_scalar *out) {
   if (px_tensor_numel(ext_tensor(self)) != 1)
     EXT_FAIL_INT(PyExc_ValueError, "only one element tensors can be converted to Python scalars");
@@ -231,8 +231,8 @@ static int item_of(PyObject *self, px_scalar *out) {
 }
 
 static int truth(PyObject *self) {
-  if (ext_is_taken(self)) {
-    EXT_OWNED *answer = ext_ask_slot("__bool__", self, NULL, NULL);
+  if (ext_is_overridden(self)) {
+    EXT_OWNED *answer = ext_call_slot_override("__bool__", self, NULL, NULL);
     return answer ? PyObject_IsTrue(answer) : -1;
   }
   int64_t n = px_tensor_numel(ext_tensor(self));
@@ -253,18 +253,18 @@ static int truth(PyObject *self) {
 
 static PyObject *as_int(PyObject *self) {
   px_scalar scalar;
-  if (ext_is_taken(self)) return ext_ask_slot("__int__", self, NULL, NULL);
+  if (ext_is_overridden(self)) return ext_call_slot_override("__int__", self, NULL, NULL);
   if (item_of(self, &scalar) < 0) return NULL;
   return scalar.kind == 'f' ? PyLong_FromDouble(scalar.v.f)
                             : ext_scalar(scalar.kind == 'b' ? px_int(scalar.v.b) : scalar);
 }
 static PyObject *as_float(PyObject *self) {
   px_scalar scalar;
-  if (ext_is_taken(self)) return ext_ask_slot("__float__", self, NULL, NULL);
+  if (ext_is_overridden(self)) return ext_call_slot_override("__float__", self, NULL, NULL);
   return item_of(self, &scalar) < 0 ? NULL : PyFloat_FromDouble(px_scalar_float(scalar));
 }
 static PyObject *as_index(PyObject *self) {
-  if (ext_is_taken(self)) return ext_ask_slot("__index__", self, NULL, NULL);
+  if (ext_is_overridden(self)) return ext_call_slot_override("__index__", self, NULL, NULL);
   px_dtype dtype = px_tensor_dtype(ext_tensor(self));
   if (px_dtype_is_float(dtype) || px_dtype_is_complex(dtype) ||
       px_tensor_numel(ext_tensor(self)) != 1)

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// NumPy without NumPy's headers: arrays come and go by __array_interface__, sharing their memory.
-// NumPy itself is imported by the first call that must make an array. Who shares memory holds the
-// other: a tensor the array it was made of, an array the holder that owns the tensor's storage.
+// NumPy without its headers: arrays are exchanged by __array_interface__ and share memory. NumPy is
+// imported by the first call that creates an array. Each side keeps the other alive: a tensor its
+// source array, an array a holder with a reference to the tensor.
 #include "bind/ext.h"
 #include "phlox/extend.h"
 
 #include <string.h>
 
-// Lists, numbers and tensors are never looked up for the attribute: they are the common case.
+// Skips the attribute lookup for lists, numbers and tensors, the common case.
 bool ext_is_array(PyObject *object) {
   PyTypeObject *type = Py_TYPE(object);
   if (type == &PyList_Type || type == &PyTuple_Type || type == &PyFloat_Type ||
@@ -46,13 +46,13 @@ static int read_typestr(PyObject *object, PyObject *interface, px_dtype *out) {
   return unsupported(object);
 }
 
-// A value of the description, which is the array's own, and may change while it is read.
-static PyObject *value_of(PyObject *interface, const char *key) {
+// Entry of the description, a dict of the array that may change concurrently. New reference.
+static PyObject *interface_entry(PyObject *interface, const char *key) {
   return Py_XNewRef(PyDict_GetItemString(interface, key));
 }
 
 static int read_strides(PyObject *interface, ext_array *out) {
-  EXT_OWNED *strides = value_of(interface, "strides");
+  EXT_OWNED *strides = interface_entry(interface, "strides");
   int64_t size = (int64_t)px_dtype_size(out->dtype), step = 1;
   ext_ints bytes;
   bool given = strides && strides != Py_None;
@@ -83,16 +83,15 @@ static int read_strides(PyObject *interface, ext_array *out) {
             __builtin_mul_overflow(out->sizes[i] - (out->sizes[i] > 0), stride, &reach) ||
             __builtin_add_overflow(out->bytes, (size_t)reach, &out->bytes);
   }
-  if (over && !empty)
-    EXT_FAIL_INT(PyExc_ValueError, "the array spans more memory than there are addresses");
+  if (over && !empty) EXT_FAIL_INT(PyExc_ValueError, "the array exceeds the address space");
   if (empty) out->bytes = 0;
   return 0;
 }
 
 static int read_interface(PyObject *object, PyObject *interface, ext_array *out) {
-  if (!PyDict_Check(interface)) EXT_FAIL_INT(PyExc_TypeError, "__array_interface__ is no dict");
-  EXT_OWNED *shape = value_of(interface, "shape");
-  EXT_OWNED *data = value_of(interface, "data");
+  if (!PyDict_Check(interface)) EXT_FAIL_INT(PyExc_TypeError, "__array_interface__ must be a dict");
+  EXT_OWNED *shape = interface_entry(interface, "shape");
+  EXT_OWNED *data = interface_entry(interface, "data");
   ext_ints sizes;
   if (read_typestr(object, interface, &out->dtype) < 0) return -1;
   if (!shape || !data || !PyTuple_Check(data) || PyTuple_GET_SIZE(data) != 2)
@@ -117,7 +116,7 @@ int ext_array_read(PyObject *object, ext_array *out) {
   return interface ? read_interface(object, interface, out) : -1;
 }
 
-// The memory is the object's, or the description's: a number of NumPy makes it for each one.
+// Keeps both the object and its description alive: NumPy scalars create memory per description.
 static px_tensor *tensor_over(PyObject *object, PyObject *interface, const ext_array *array) {
   px_tensor *made = NULL;
   PyObject *owners = PyTuple_Pack(2, object, interface);
@@ -137,7 +136,7 @@ px_tensor *ext_tensor_from_array(PyObject *object) {
 }
 
 EXT_FUNCTION(torch, from_numpy, "(ndarray: object) -> Tensor",
-             "A tensor over the memory of a NumPy array: a change of one is seen in the other.\n\n"
+             "Creates a tensor from a numpy.ndarray; both share the same memory.\n\n"
              "Raises TypeError for dtypes that Phlox lacks, ValueError for negative strides.") {
   EXT_ARGS(PyObject *, ndarray);
   if (!ext_is_array(ndarray) || ext_is_number(ndarray))
@@ -162,7 +161,7 @@ EXT_FUNCTION(torch, from_numpy, "(ndarray: object) -> Tensor",
 }
 
 // ---- to NumPy and others
-// What array protocols say of memory: version 3 of the host's, version 2 of devices'.
+// Array protocol description of memory: version 3 for host, version 2 for device memory.
 static PyObject *interface_of(const px_tensor *t, void *data, int version) {
   px_dtype dtype = px_tensor_dtype(t);
   size_t size = px_dtype_size(dtype);
@@ -171,7 +170,7 @@ static PyObject *interface_of(const px_tensor *t, void *data, int version) {
   const char *code = px_dtype_about(dtype)->numpy;
   if (code)
     snprintf(typestr, sizeof typestr, "%c%s", size == 1 ? '|' : '<', code);
-  else  // what array protocols lack is told as others tell it: a float of its size
+  else  // dtypes without a code: a float of the same size, as other libraries do
     snprintf(typestr, sizeof typestr, "<f%zu", size);
   PyObject *strides = px_tensor_is_contiguous(t)
                           ? Py_NewRef(Py_None)
@@ -197,16 +196,16 @@ EXT_GETTER(tensor_base, __cuda_array_interface__, "dict", NULL) {
   return interface_of(t, px_tensor_numel(t) ? px_tensor_data(t) : NULL, 2);
 }
 
-// An object that NumPy asks for its __array_interface__, and keeps: it owns the memory.
+// The object passed to NumPy: it provides __array_interface__ and owns the memory.
 typedef struct holder_object {
   PyObject_HEAD px_tensor *tensor;
   void *data;
 } holder_object;
-static double no_data[2];  // an address for arrays without elements: NumPy wants one
+static double no_data[2];  // address of empty arrays: NumPy requires one
 
 EXT_OWNS(holder, EXT_CORE(holder_object, tensor));
-EXT_TYPE(holder, "torch.array", "", holder_object, EXT_FINAL, "What NumPy sees of a tensor.",
-         EXT_LIFE(holder));
+EXT_TYPE(holder, "torch.array", "", holder_object, EXT_FINAL, "A tensor exported to NumPy.",
+         EXT_LIFETIME_SLOTS(holder));
 EXT_GETTER(holder, __array_interface__, "dict", NULL) {
   const holder_object *holder = (holder_object *)self;
   return interface_of(holder->tensor, holder->data, 3);
@@ -240,16 +239,16 @@ static PyObject *to_numpy(px_tensor *t) {
   if (!holder) return NULL;
   holder->tensor = px_retain(t);
   holder->data = data;
-  px_tensor_data(t);  // the address has left the library
+  px_tensor_data(t);  // the address is now known outside the library
   EXT_OWNED *owner = (PyObject *)holder;
   return ext_call_from("numpy", "asarray", "(O)", owner);
 }
 
 EXT_METHOD(tensor, numpy, "(*, force: bool = False) -> numpy.ndarray",
-           "A NumPy array over the memory of a tensor on the CPU.\n\n"
+           "Returns the tensor as a NumPy ndarray sharing its memory.\n\n"
            "Args:\n"
-           "    force (bool): a tensor on a device, or one that requires a gradient, is copied or "
-           "detached\n\n"
+           "    force (bool): copies a tensor from a device, and detaches one that requires "
+           "gradient\n\n"
            "Raises TypeError for bfloat16, which NumPy lacks.") {
   EXT_ARGS(bool, force);
   if (!force) return to_numpy(ext_tensor(self));
@@ -272,7 +271,7 @@ EXT_METHOD(tensor, __array__, "(dtype: object | None = None, copy: bool = False)
 }
 EXT_METHOD(tensor, __array_wrap__, "(array: numpy.ndarray, *context: object) -> Tensor", NULL) {
   PyObject *array;
-  ext_rest context;
+  ext_varargs context;
   EXT_BIND(array, context);
   if (!ext_is_array(array)) return Py_NewRef(array);
   px_tensor *made = ext_tensor_from_array(array);
@@ -283,7 +282,7 @@ EXT_METHOD(tensor, __array_wrap__, "(array: numpy.ndarray, *context: object) -> 
 typedef struct buffer_context {
   Py_buffer view;
 } buffer_context;
-// At the end of the tensor's memory, on whichever thread that is: a buffer wants the GIL.
+// Called when the tensor's memory is freed, on any thread: acquires the GIL for the buffer.
 static void release_buffer(void *context) {
   if (!Py_IsInitialized()) return;
   PyGILState_STATE state = PyGILState_Ensure();
@@ -294,7 +293,7 @@ static void release_buffer(void *context) {
 
 EXT_FUNCTION(torch, _over_buffer,
              "(buffer: object, dtype: dtype, count: int, offset: int) -> Tensor",
-             "For torch.frombuffer, which has checked that the elements lie in the buffer.") {
+             "Implements torch.frombuffer, which has checked the range of elements.") {
   PyObject *buffer;
   px_dtype dtype;
   int64_t count, offset;
@@ -317,5 +316,5 @@ EXT_FUNCTION(torch, _over_buffer,
   PyBuffer_Release(&context->view);
   PyMem_Free(context);
   return inside ? ext_raise()
-                : PyErr_Format(PyExc_ValueError, "the elements are not in the buffer");
+                : PyErr_Format(PyExc_ValueError, "the elements are outside the buffer");
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// torch.Generator and the functions that seed, save and restore random streams; print options and
-// thread counts live here too: they are settings of the process.
+// torch.Generator, and functions that seed, save and restore random number generators. Also
+// settings of the process: print options and thread counts.
 #include "bind/ext.h"
 
 #include <limits.h>
@@ -12,7 +12,7 @@ typedef struct generator_object {
 static px_generator *generator_of(PyObject *self) { return ((generator_object *)self)->generator; }
 
 PyObject *ext_generator(px_generator *generator_take) {
-  return ext_over(&ext_GeneratorType, generator_take);
+  return ext_wrap_core(&ext_GeneratorType, generator_take);
 }
 int ext_to_generator(PyObject *object, px_generator **out) {
   *out = NULL;
@@ -23,7 +23,7 @@ int ext_to_generator(PyObject *object, px_generator **out) {
   return 0;
 }
 
-// Any int of 64 bits, signed or not: PyTorch maps negative seeds to the upper half.
+// Accepts any 64-bit int, signed or not: PyTorch maps negative seeds to the upper half.
 static int to_seed(PyObject *object, uint64_t *out) {
   EXT_OWNED *index = PyNumber_Index(object);
   if (!index) return -1;
@@ -56,11 +56,11 @@ static int set_state(px_generator *generator, PyObject *state) {
   return ext_zero(px_generator_set_state(generator, bytes, size));
 }
 
-static int fresh_seed(uint64_t *seed) {
+static int random_seed(uint64_t *seed) {
   FILE *file = fopen("/dev/urandom", "rb");
   size_t got = file ? fread(seed, sizeof *seed, 1, file) : 0;
   if (file) fclose(file);
-  if (!got) EXT_FAIL_INT(PyExc_OSError, "no random seed can be read");
+  if (!got) EXT_FAIL_INT(PyExc_OSError, "cannot read a random seed from the system");
   *seed &= UINT64_C(0x1fffffffffffff);
   return 0;
 }
@@ -77,45 +77,46 @@ EXT_NEW(generator, "(device: Device | None = None)") {
 static PyObject *generator_repr(PyObject *self) {
   return PyUnicode_FromFormat("<torch._C.Generator object at %p>", self);
 }
-EXT_SHARED_TYPE(generator, ext_GeneratorType, "torch._C.Generator", "Generator", generator_object,
-                EXT_FINAL,
-                "A stream of random numbers: what a seed gives is the same everywhere.\n\n"
-                "Args:\n"
-                "    device (torch.device, str or int): where it draws; the CPU by default\n\n"
-                ">>> g = torch.Generator().manual_seed(3)\n"
-                ">>> a = torch.rand(2, generator=g)\n"
-                ">>> torch.equal(a, torch.rand(2, generator=g.manual_seed(3)))\n"
-                "True\n",
-                EXT_LIFE(generator), .tp_new = generator_new, .tp_repr = generator_repr);
+EXT_SHARED_TYPE(
+    generator, ext_GeneratorType, "torch._C.Generator", "Generator", generator_object, EXT_FINAL,
+    "A random number generator; a seed gives the same sequence on all devices.\n\n"
+    "Args:\n"
+    "    device (torch.device, str or int): device of the generator; default: the CPU\n\n"
+    ">>> g = torch.Generator().manual_seed(3)\n"
+    ">>> a = torch.rand(2, generator=g)\n"
+    ">>> torch.equal(a, torch.rand(2, generator=g.manual_seed(3)))\n"
+    "True\n",
+    EXT_LIFETIME_SLOTS(generator), .tp_new = generator_new, .tp_repr = generator_repr);
 
-EXT_GET(generator, device, "device", px_generator_device(generator_of(self)), "Where it draws.");
+EXT_GET(generator, device, "device", px_generator_device(generator_of(self)),
+        "The device of the generator.");
 EXT_METHOD(generator, manual_seed, "(seed: int) -> Generator",
-           "Begins the stream of a seed, an int of 64 bits; gives the generator.") {
+           "Sets the seed, a 64-bit int, and returns the generator.") {
   uint64_t value;
   EXT_ARGS(PyObject *, seed);
   if (to_seed(seed, &value) < 0) return NULL;
   px_generator_seed(generator_of(self), value);
   return Py_NewRef(self);
 }
-EXT_METHOD0(generator, seed, "int", "Begins the stream of a seed from the system, and gives it.") {
+EXT_METHOD0(generator, seed, "int", "Sets a non-deterministic seed and returns it.") {
   uint64_t seed;
-  if (fresh_seed(&seed) < 0) return NULL;
+  if (random_seed(&seed) < 0) return NULL;
   px_generator_seed(generator_of(self), seed);
   return PyLong_FromUnsignedLongLong(seed);
 }
-EXT_GIVES(generator, initial_seed, "int", px_generator_initial_seed(generator_of(self)),
-          "The seed that its stream began with.");
-EXT_GIVES(generator, get_state, "Tensor", state_of(generator_of(self)),
-          "Where in its stream it is, as a tensor of bytes.");
+EXT_RETURNS(generator, initial_seed, "int", px_generator_initial_seed(generator_of(self)),
+            "Returns the initial seed.");
+EXT_RETURNS(generator, get_state, "Tensor", state_of(generator_of(self)),
+            "Returns the generator state as a torch.ByteTensor.");
 EXT_METHOD(generator, set_state, "(new_state: Tensor) -> Generator",
-           "Goes to where get_state was called; gives the generator.") {
+           "Sets the generator state and returns the generator.") {
   EXT_ARGS(PyObject *, new_state);
   return set_state(generator_of(self), new_state) < 0 ? NULL : Py_NewRef(self);
 }
 
 // ---- the default generators (phlox/random.py, phlox/cuda/random.py)
 EXT_FUNCTION(torch, _manual_seed, "(seed: int) -> None",
-             "Begins the stream of a seed on the CPU and all devices.") {
+             "Sets the seed on the CPU and all devices.") {
   uint64_t value;
   EXT_ARGS(PyObject *, seed);
   if (to_seed(seed, &value) < 0) return NULL;
@@ -123,10 +124,10 @@ EXT_FUNCTION(torch, _manual_seed, "(seed: int) -> None",
   Py_RETURN_NONE;
 }
 EXT_FUNCTION(cuda, _default_generator, "(index: int) -> Generator",
-             "The default generator of a device.") {
+             "Returns the default generator of a device.") {
   px_generator *generator;
   EXT_ARGS(int64_t, index);
-  EXT_TRY(px_generator_default(&generator, px_cuda(ext_narrow(index))));
+  EXT_TRY(px_generator_default(&generator, px_cuda(ext_clamp_device_index(index))));
   return ext_generator(px_retain(generator));
 }
 static int make_default_generator(PyObject *torch) {
@@ -149,46 +150,50 @@ static void base_options(px_print_options *options, const char *profile) {
     options->edgeitems = profiles[i].edgeitems, options->linewidth = profiles[i].linewidth;
   }
 }
-// Sets a number that is given; what is too large is as much as can be: threshold=inf.
-static int option(int *to, PyObject *given) {
+// Sets an option if given. Values above INT_MAX are clamped: threshold=inf.
+static int set_option(int *to, PyObject *given) {
   double value;
   if (ext_is_none(given)) return 0;
   if (ext_to_double(given, &value) < 0) return -1;
   *to = value < INT_MAX ? (int)value : INT_MAX;
   return 0;
 }
-EXT_FUNCTION(torch, set_printoptions,
-             "(precision: int | None = None, threshold: float | None = None, edgeitems: int | None "
-             "= None, linewidth: int | None = None, profile: str | None = None, sci_mode: bool | "
-             "None = None) -> None",
-             "Sets how tensors print.\n\n"
-             "Args:\n"
-             "    precision (int): digits behind the point (4)\n"
-             "    threshold (float): of more elements than that only the edges are shown (1000)\n"
-             "    edgeitems (int): how many of them at each edge (3)\n"
-             "    linewidth (int): columns of a line (80)\n"
-             "    profile (str): \"default\", \"short\" or \"full\", before the others\n"
-             "    sci_mode (bool or None): with exponents, without, or as the values are\n\n"
-             ">>> torch.set_printoptions(precision=2); torch.tensor([0.123456])\n"
-             "tensor([0.12])\n"
-             ">>> torch.set_printoptions(profile=\"default\")\n") {
+EXT_FUNCTION(
+    torch, set_printoptions,
+    "(precision: int | None = None, threshold: float | None = None, edgeitems: int | None "
+    "= None, linewidth: int | None = None, profile: str | None = None, sci_mode: bool | "
+    "None = None) -> None",
+    "Sets options for printing.\n\n"
+    "Args:\n"
+    "    precision (int): number of digits of precision (default = 4)\n"
+    "    threshold (float): number of elements that triggers summarization (default = 1000)\n"
+    "    edgeitems (int): number of items at each edge of a summary (default = 3)\n"
+    "    linewidth (int): number of characters per line (default = 80)\n"
+    "    profile (str): \"default\", \"short\" or \"full\"; other options override it\n"
+    "    sci_mode (bool or None): enables or disables scientific notation; None: automatic\n\n"
+    ">>> torch.set_printoptions(precision=2); torch.tensor([0.123456])\n"
+    "tensor([0.12])\n"
+    ">>> torch.set_printoptions(profile=\"default\")\n") {
   PyObject *precision, *threshold, *edgeitems, *linewidth;
   const char *profile;
-  ext_maybe sci_mode;
+  ext_optional_bool sci_mode;
   EXT_BIND(precision, threshold, edgeitems, linewidth, profile, sci_mode);
   px_print_options options = px_print_options_get();
   if (profile) base_options(&options, profile);
-  if (option(&options.precision, precision) < 0 || option(&options.threshold, threshold) < 0 ||
-      option(&options.edgeitems, edgeitems) < 0 || option(&options.linewidth, linewidth) < 0)
+  if (set_option(&options.precision, precision) < 0 ||
+      set_option(&options.threshold, threshold) < 0 ||
+      set_option(&options.edgeitems, edgeitems) < 0 ||
+      set_option(&options.linewidth, linewidth) < 0)
     return NULL;
   options.sci_mode = sci_mode;
   px_print_options_set(options);
   Py_RETURN_NONE;
 }
-EXT_GIVES(torch, get_num_threads, "int", px_num_threads(), "Threads that CPU kernels run on.");
-EXT_ALSO(torch, torch_get_num_threads, get_num_interop_threads);
+EXT_RETURNS(torch, get_num_threads, "int", px_num_threads(),
+            "Returns the number of threads used for parallelizing CPU operations.");
+EXT_ALIASES(torch, torch_get_num_threads, get_num_interop_threads);
 EXT_FUNCTION(torch, set_num_threads, "(num: int) -> None",
-             "Sets the number of threads that CPU kernels run on, from 1.") {
+             "Sets the number of threads used for parallelizing CPU operations, at least 1.") {
   EXT_ARGS(int64_t, num);
   return ext_none(px_set_num_threads(num));
 }

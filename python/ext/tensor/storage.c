@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Storages: the memory of tensors. Tensor.untyped_storage() counts in bytes, the older storage() in
-// elements of a dtype; both are made anew at each call, and equal where the memory is the same.
+// Storages: the memory of tensors. Tensor.untyped_storage() is sized in bytes, the deprecated
+// storage() in elements of a dtype. Each call creates an object; objects of the same memory are
+// equal.
 #include "io/unpickle.h"
 
 typedef struct storage_object {
@@ -44,8 +45,8 @@ static PyObject *storage_compare(PyObject *a, PyObject *b, int op) {
   return PyBool_FromLong((storage_of(a) == storage_of(b)) == (op == Py_EQ));
 }
 
-// The elements as a flat tensor over the same memory.
-static PyObject *flat(PyObject *self) {
+// Elements as a 1-D tensor over the same memory.
+static PyObject *flat_tensor(PyObject *self) {
   px_dtype dtype = dtype_of(self);
   if (dtype == PX_DTYPE_NONE) dtype = PX_UINT8;
   int64_t count = storage_length(self);
@@ -57,9 +58,9 @@ static PyObject *flat(PyObject *self) {
   px_release(storage_of(self));
   return ext_raise();
 }
-// Each element in a line, as PyTorch writes them, and the title.
+// One element per line, then the title, as in PyTorch.
 static PyObject *storage_repr(PyObject *self) {
-  EXT_OWNED *elements = flat(self);
+  EXT_OWNED *elements = flat_tensor(self);
   EXT_OWNED *list = elements ? PyObject_CallMethod(elements, "tolist", NULL) : NULL;
   EXT_OWNED *title = list ? storage_title(self) : NULL;
   EXT_OWNED *texts = title ? PyList_New(0) : NULL;
@@ -73,8 +74,8 @@ static PyObject *storage_repr(PyObject *self) {
   EXT_OWNED *comma = PyUnicode_FromString("\n");
   return comma ? PyUnicode_Join(comma, texts) : NULL;
 }
-// Bytes of the memory, which is shared.
-static PyObject *part(PyObject *self, PyObject *slice) {
+// A slice of an untyped storage, sharing the memory.
+static PyObject *slice_bytes(PyObject *self, PyObject *slice) {
   Py_ssize_t start, stop, step;
   if (PySlice_Unpack(slice, &start, &stop, &step) < 0) return NULL;
   int64_t count = PySlice_AdjustIndices(storage_length(self), &start, &stop, step);
@@ -95,28 +96,28 @@ static PyObject *part(PyObject *self, PyObject *slice) {
   return result;
 }
 static PyObject *storage_item(PyObject *self, PyObject *index) {
-  if (PySlice_Check(index) && dtype_of(self) == PX_DTYPE_NONE) return part(self, index);
+  if (PySlice_Check(index) && dtype_of(self) == PX_DTYPE_NONE) return slice_bytes(self, index);
   if (PySlice_Check(index))
     EXT_FAIL(PyExc_RuntimeError, "slices are only supported in UntypedStorage.__getitem__");
-  EXT_OWNED *elements = flat(self);
+  EXT_OWNED *elements = flat_tensor(self);
   EXT_OWNED *element = elements ? ext_getitem(elements, index) : NULL;
   return element ? PyObject_CallMethod(element, "tolist", NULL) : NULL;
 }
 static PyObject *storage_iter(PyObject *self) {
-  EXT_OWNED *elements = flat(self);
+  EXT_OWNED *elements = flat_tensor(self);
   EXT_OWNED *list = elements ? PyObject_CallMethod(elements, "tolist", NULL) : NULL;
   return list ? PyObject_GetIter(list) : NULL;
 }
 static int storage_set_item(PyObject *self, PyObject *index, PyObject *value) {
-  EXT_OWNED *elements = flat(self);
+  EXT_OWNED *elements = flat_tensor(self);
   return elements ? ext_setitem(elements, index, value) : -1;
 }
 
-// The bytes, for Python's files and checksums. Those of a device are nobody's to read.
+// The bytes as a buffer, for Python files and checksums. CPU memory only.
 static int storage_buffer(PyObject *self, Py_buffer *view, int flags) {
   px_storage *storage = storage_of(self);
   if (px_storage_device(storage).type != PX_CPU)
-    EXT_FAIL_INT(PyExc_BufferError, "the memory of a device has no buffer");
+    EXT_FAIL_INT(PyExc_BufferError, "device memory does not support the buffer protocol");
   return PyBuffer_FillInfo(view, self, px_storage_data(storage),
                            (Py_ssize_t)px_storage_bytes(storage), 0, flags);
 }
@@ -129,53 +130,56 @@ static PyMappingMethods mapping = {.mp_length = storage_length,
 EXT_OWNS(storage, EXT_CORE(storage_object, storage));
 #define STORAGE_TYPE(word, name, text) \
   EXT_TYPE(word, "torch.storage." name, name " storage." name, storage_object, EXT_FINAL, text, \
-           EXT_LIFE(storage), .tp_repr = storage_repr, .tp_hash = storage_hash, \
+           EXT_LIFETIME_SLOTS(storage), .tp_repr = storage_repr, .tp_hash = storage_hash, \
            .tp_richcompare = storage_compare, .tp_iter = storage_iter, .tp_as_mapping = &mapping)
 STORAGE_TYPE(untyped, "UntypedStorage", "The memory of tensors, in bytes.");
 STORAGE_TYPE(typed, "TypedStorage", "The memory of tensors, in elements of a dtype.");
 
 EXT_SLOT(untyped, tp_as_buffer, &buffer);
 
-// Both have these.
+// Shared by both types.
 #define STORAGE_GET(name, annotation, expression, text) \
   EXT_GET(untyped, name, annotation, expression, text); \
-  EXT_SHARES(typed, untyped_attr, name)
-#define STORAGE_GIVES(name, annotation, expression, text) \
-  EXT_GIVES(untyped, name, annotation, expression, text); \
-  EXT_SHARES(typed, untyped, name)
-STORAGE_GET(device, "device", px_storage_device(storage_of(self)), "Where the memory is.");
+  EXT_SAME_MEMBERS(typed, untyped_attr, name)
+#define STORAGE_RETURNS(name, annotation, expression, text) \
+  EXT_RETURNS(untyped, name, annotation, expression, text); \
+  EXT_SAME_MEMBERS(typed, untyped, name)
+STORAGE_GET(device, "device", px_storage_device(storage_of(self)), "The device of the memory.");
 STORAGE_GET(is_cuda, "bool", (bool)(px_storage_device(storage_of(self)).type == PX_CUDA),
-            "Whether it is on a device of type cuda.");
-STORAGE_GET(dtype, "dtype | None", ext_dtype(dtype_of(self)), "None where it is untyped.");
-STORAGE_GIVES(size, "int", storage_length(self), "The number of elements, or of bytes.");
-STORAGE_GIVES(nbytes, "int", px_storage_bytes(storage_of(self)), "The number of bytes.");
-STORAGE_GIVES(data_ptr, "int", px_storage_data(storage_of(self)), "The address.");
-STORAGE_GIVES(element_size, "int",
-              dtype_of(self) == PX_DTYPE_NONE ? (size_t)1 : px_dtype_size(dtype_of(self)),
-              "Bytes of an element; 1 where it is untyped.");
-STORAGE_GIVES(untyped, "UntypedStorage", storage_wrap(px_retain(storage_of(self)), PX_DTYPE_NONE),
-              "The same memory, in bytes.");
-EXT_ALSO(untyped, untyped_untyped, _untyped);
-EXT_ALSO(typed, untyped_untyped, _untyped);
+            "True if the memory is on a CUDA device.");
+STORAGE_GET(dtype, "dtype | None", ext_dtype(dtype_of(self)),
+            "The dtype; None for an untyped storage.");
+STORAGE_RETURNS(size, "int", storage_length(self),
+                "Returns the number of elements; of bytes if untyped.");
+STORAGE_RETURNS(nbytes, "int", px_storage_bytes(storage_of(self)), "Returns the number of bytes.");
+STORAGE_RETURNS(data_ptr, "int", px_storage_data(storage_of(self)),
+                "Returns the address of the memory.");
+STORAGE_RETURNS(element_size, "int",
+                dtype_of(self) == PX_DTYPE_NONE ? (size_t)1 : px_dtype_size(dtype_of(self)),
+                "Returns the size of an element in bytes; 1 if untyped.");
+STORAGE_RETURNS(untyped, "UntypedStorage", storage_wrap(px_retain(storage_of(self)), PX_DTYPE_NONE),
+                "Returns the untyped storage of the same memory.");
+EXT_ALIASES(untyped, untyped_untyped, _untyped);
+EXT_ALIASES(typed, untyped_untyped, _untyped);
 
-STORAGE_GIVES(is_shared, "bool", px_storage_is_shared(storage_of(self)),
-              "Whether other processes can have the memory.");
+STORAGE_RETURNS(is_shared, "bool", px_storage_is_shared(storage_of(self)),
+                "Returns True if the memory can be shared with other processes.");
 
-EXT_METHOD0(untyped, get_device, "int", "The index of its device; -1 on the CPU.") {
+EXT_METHOD0(untyped, get_device, "int", "Returns the device index; -1 on the CPU.") {
   px_device device = px_storage_device(storage_of(self));
   return PyLong_FromLong(device.type == PX_CUDA ? device.index : -1);
 }
-EXT_METHOD0(untyped, tolist, "list", "The elements, or the bytes, as numbers.") {
-  EXT_OWNED *elements = flat(self);
+EXT_METHOD0(untyped, tolist, "list", "Returns a list of the elements; of bytes if untyped.") {
+  EXT_OWNED *elements = flat_tensor(self);
   return elements ? PyObject_CallMethod(elements, "tolist", NULL) : NULL;
 }
 EXT_METHOD(untyped, is_pinned, "(device: Device | None = None) -> bool",
-           "Whether it is pinned memory.") {
+           "Returns True if the memory is pinned.") {
   EXT_ARGS(PyObject *, device);
   return PyBool_FromLong(px_storage_is_pinned(storage_of(self)));
 }
 EXT_METHOD(untyped, pin_memory, "(device: Device | None = None) -> UntypedStorage",
-           "A copy in pinned memory.") {
+           "Returns a copy in pinned memory.") {
   PyObject *device;
   px_storage *pinned = NULL;
   EXT_BIND(device);
@@ -198,85 +202,86 @@ static PyObject *resize(PyObject *self, PyObject *size) {
   EXT_WAIT(px_storage_resize(storage_of(self), (size_t)count));
   Py_RETURN_NONE;
 }
-EXT_METHOD(untyped, resize_, "(size: int) -> UntypedStorage",
-           "Gives the storage memory of that many bytes, with its contents as far as they fit. "
-           "Tensors over it\nkeep their sizes; those that reach past its end cannot be used until "
-           "it is long enough again.\n\n"
-           ">>> x = torch.ones(4)\n"
-           ">>> x.untyped_storage().resize_(0).nbytes()\n"
-           "0\n"
-           ">>> x.untyped_storage().resize_(16).nbytes()\n"
-           "16\n\n"
-           "Raises RuntimeError for memory of somebody else.") {
+EXT_METHOD(
+    untyped, resize_, "(size: int) -> UntypedStorage",
+    "Resizes the storage to a number of bytes, preserving contents as far as they fit. "
+    "Tensors over it keep\ntheir size; tensors exceeding the storage cannot be used until it "
+    "is large enough again.\n\n"
+    ">>> x = torch.ones(4)\n"
+    ">>> x.untyped_storage().resize_(0).nbytes()\n"
+    "0\n"
+    ">>> x.untyped_storage().resize_(16).nbytes()\n"
+    "16\n\n"
+    "Raises RuntimeError for memory not owned by the library.") {
   EXT_ARGS(PyObject *, size);
   EXT_OWNED *done = resize(self, size);
   return done ? Py_NewRef(self) : NULL;
 }
-EXT_METHOD(typed, resize_, "(size: int) -> None", "The same, in elements.") {
+EXT_METHOD(typed, resize_, "(size: int) -> None", "Resizes the storage to a number of elements.") {
   EXT_ARGS(PyObject *, size);
   return resize(self, size);
 }
-STORAGE_GIVES(resizable, "bool", px_storage_resizable(storage_of(self)),
-              "Whether resize_ can be called: the memory is nobody else's.");
+STORAGE_RETURNS(resizable, "bool", px_storage_resizable(storage_of(self)),
+                "Returns True if the storage can be resized: its memory is owned by the library.");
 
-// The strategy that torch.multiprocessing has set; of all threads.
-static bool shares_by_name;
+// Sharing strategy set by torch.multiprocessing; process-wide.
+static bool share_by_name;
 static px_status share(px_storage *storage) {
-  bool named = __atomic_load_n(&shares_by_name, __ATOMIC_RELAXED);
+  bool named = __atomic_load_n(&share_by_name, __ATOMIC_RELAXED);
   return named ? px_storage_share_named(storage) : px_storage_share(storage);
 }
 
-EXT_METHOD0(untyped, share_memory_, "UntypedStorage",
-            "Moves the memory to shared memory, which other processes can have too.") {
+EXT_METHOD0(untyped, share_memory_, "UntypedStorage", "Moves the storage to shared memory.") {
   EXT_WAIT(share(storage_of(self)));
   return Py_NewRef(self);
 }
 
-// The storage itself where it is there already, else a copy on the device.
+// The storage itself if already on the device, else a copy.
 static PyObject *storage_on(PyObject *self, px_device device) {
   if (px_device_equal(px_storage_device(storage_of(self)), device)) return Py_NewRef(self);
-  EXT_OWNED *here = flat(self);
+  EXT_OWNED *here = flat_tensor(self);
   EXT_OWNED *there = here ? ext_convert(here, device, PX_DTYPE_NONE, false, false) : NULL;
   return there ? storage_wrap(px_retain(px_tensor_storage(ext_tensor(there))), dtype_of(self))
                : NULL;
 }
 EXT_METHOD(untyped, cuda,
            "(device: Device | None = None, non_blocking: bool = False) -> UntypedStorage",
-           "A copy on a device, or itself where it is there.") {
+           "Returns a copy in CUDA memory; self if it is already on the device.") {
   ext_cuda device;
   bool non_blocking;
   EXT_BIND(device, non_blocking);
   return storage_on(self, px_cuda(device.index));
 }
-EXT_SHARES(typed, untyped, get_device, tolist, is_pinned, pin_memory, share_memory_, cuda);
-STORAGE_GIVES(cpu, "UntypedStorage", storage_on(self, px_cpu()),
-              "A copy in the host's memory, or itself where it is there.");
+EXT_SAME_MEMBERS(typed, untyped, get_device, tolist, is_pinned, pin_memory, share_memory_, cuda);
+STORAGE_RETURNS(cpu, "UntypedStorage", storage_on(self, px_cpu()),
+                "Returns a CPU copy; self if it is already on the CPU.");
 
-// ---- of tensors
-EXT_GIVES(tensor, untyped_storage, "UntypedStorage",
-          storage_wrap(px_retain(px_tensor_storage(ext_tensor(self))), PX_DTYPE_NONE),
-          "The memory that the tensor is a view of, in bytes.");
-EXT_GIVES(tensor, storage, "TypedStorage",
-          storage_wrap(px_retain(px_tensor_storage(ext_tensor(self))),
-                       px_tensor_dtype(ext_tensor(self))),
-          "The memory that the tensor is a view of, in elements: the older form.");
-EXT_ALSO(tensor, tensor_storage, _typed_storage);
-EXT_GIVES(tensor, is_shared, "bool", px_storage_is_shared(px_tensor_storage(ext_tensor(self))),
-          "Whether other processes can have the memory: always, of a device's tensor.");
-EXT_METHOD0(tensor, share_memory_, "Tensor",
-            "Moves the memory of the tensor, and of all that are views of it, to shared memory. "
-            "Nothing\nhappens if it is there, or on a device.\n\n"
-            ">>> torch.zeros(2).share_memory_().is_shared()\n"
-            "True\n") {
+// ---- storages of tensors
+EXT_RETURNS(tensor, untyped_storage, "UntypedStorage",
+            storage_wrap(px_retain(px_tensor_storage(ext_tensor(self))), PX_DTYPE_NONE),
+            "Returns the underlying UntypedStorage.");
+EXT_RETURNS(tensor, storage, "TypedStorage",
+            storage_wrap(px_retain(px_tensor_storage(ext_tensor(self))),
+                         px_tensor_dtype(ext_tensor(self))),
+            "Returns the underlying TypedStorage; deprecated.");
+EXT_ALIASES(tensor, tensor_storage, _typed_storage);
+EXT_RETURNS(tensor, is_shared, "bool", px_storage_is_shared(px_tensor_storage(ext_tensor(self))),
+            "Returns True if the tensor is in shared memory. Always True for CUDA tensors.");
+EXT_METHOD0(
+    tensor, share_memory_, "Tensor",
+    "Moves the underlying storage to shared memory, for the tensor and all its views. A no-op "
+    "if it is\nalready there, and for CUDA tensors.\n\n"
+    ">>> torch.zeros(2).share_memory_().is_shared()\n"
+    "True\n") {
   EXT_WAIT(share(px_tensor_storage(ext_tensor(self))));
   return Py_NewRef(self);
 }
 
 EXT_CLASS_METHOD(
     untyped, from_file, "(filename: str, shared: bool = False, nbytes: int = 0) -> UntypedStorage",
-    "The first bytes of a file as a storage on the CPU. With shared, changes go to the "
-    "file, which is made,\nor made longer, where it must be.\n\n"
-    "Raises RuntimeError for a file that cannot be read, or is too short.") {
+    "Creates a CPU storage backed by the first bytes of a file. If shared, changes are written to "
+    "the\nfile, which is created or extended if needed.\n\n"
+    "Raises RuntimeError for a file that cannot be read or is too short.") {
   PyObject *filename;
   bool shared;
   int64_t nbytes;
@@ -286,93 +291,94 @@ EXT_CLASS_METHOD(
   return made ? storage_wrap(px_retain(px_tensor_storage(ext_tensor(made))), PX_DTYPE_NONE) : NULL;
 }
 
-// ---- for other processes
+// ---- sharing between processes
 bool ext_is_storage(PyObject *object) {
   return Py_IS_TYPE(object, &untyped_type) || Py_IS_TYPE(object, &typed_type);
 }
-static int need_storage(PyObject *object) {
+static int check_storage(PyObject *object) {
   if (ext_is_storage(object)) return 0;
   EXT_FAIL_INT(PyExc_TypeError, "expected a storage, not %.200s", Py_TYPE(object)->tp_name);
 }
 EXT_FUNCTION(torch, _storage_elements, "(storage: UntypedStorage) -> Tensor",
-             "The elements of a storage, or its bytes, as a tensor over its memory.") {
+             "Returns the elements (bytes if untyped) as a tensor sharing the memory.") {
   EXT_ARGS(PyObject *, storage);
-  return need_storage(storage) < 0 ? NULL : flat(storage);
+  return check_storage(storage) < 0 ? NULL : flat_tensor(storage);
 }
 EXT_FUNCTION(torch, _sharing_strategy, "(by_name: bool | None = None) -> bool",
-             "Whether storages move to shared memory that has names; None: as it was.") {
+             "Sets and returns whether storages are shared by name; None only returns it.") {
   EXT_ARGS(PyObject *, by_name);
   if (by_name && by_name != Py_None)
-    __atomic_store_n(&shares_by_name, by_name == Py_True, __ATOMIC_RELAXED);
-  return PyBool_FromLong(__atomic_load_n(&shares_by_name, __ATOMIC_RELAXED));
+    __atomic_store_n(&share_by_name, by_name == Py_True, __ATOMIC_RELAXED);
+  return PyBool_FromLong(__atomic_load_n(&share_by_name, __ATOMIC_RELAXED));
 }
-EXT_FUNCTION(torch, _storage_fd, "(storage: UntypedStorage) -> int | None",
-             "The file of a storage, which is moved to shared memory. The storage closes it. None "
-             "where it\nhas a name instead.") {
+EXT_FUNCTION(
+    torch, _storage_fd, "(storage: UntypedStorage) -> int | None",
+    "Moves a storage to shared memory and returns its file descriptor, owned by the storage. "
+    "None if it is\nshared by name.") {
   EXT_ARGS(PyObject *, storage);
   int fd;
-  if (need_storage(storage) < 0) return NULL;
+  if (check_storage(storage) < 0) return NULL;
   EXT_WAIT(share(storage_of(storage)));
   if (px_storage_is_named(storage_of(storage))) Py_RETURN_NONE;
   EXT_TRY(px_storage_fd(&fd, storage_of(storage)));
   return PyLong_FromLong(fd);
 }
 EXT_FUNCTION(torch, _storage_of_fd, "(fd: int, bytes: int) -> UntypedStorage",
-             "The storage over a file of shared memory, which stays the caller's.") {
+             "Returns the storage of a shared memory file descriptor, which the caller keeps.") {
   EXT_ARGS(int64_t, fd, bytes);
   px_storage *made;
-  if (bytes < 0) EXT_FAIL(PyExc_ValueError, "a storage has no negative size");
+  if (bytes < 0) EXT_FAIL(PyExc_ValueError, "bytes must not be negative");
   EXT_TRY(px_storage_from_fd(&made, (int)fd, (size_t)bytes));
   return storage_wrap(made, PX_DTYPE_NONE);
 }
 EXT_FUNCTION(torch, _storage_name, "(storage: UntypedStorage) -> str",
-             "The name of shared memory, for one message.") {
+             "Returns a name of shared memory, valid for one message.") {
   EXT_ARGS(PyObject *, storage);
   char name[PX_SHARED_NAME];
-  if (need_storage(storage) < 0) return NULL;
+  if (check_storage(storage) < 0) return NULL;
   EXT_TRY(px_storage_name(name, storage_of(storage)));
   return PyUnicode_FromString(name);
 }
 EXT_FUNCTION(torch, _storage_of_name, "(name: str, bytes: int) -> UntypedStorage",
-             "The storage over what a name of _storage_name stands for.") {
+             "Returns the storage of a name from _storage_name.") {
   const char *name;
   int64_t bytes;
   px_storage *made;
   EXT_BIND(name, bytes);
-  if (bytes < 0) EXT_FAIL(PyExc_ValueError, "a storage has no negative size");
+  if (bytes < 0) EXT_FAIL(PyExc_ValueError, "bytes must not be negative");
   EXT_TRY(px_storage_from_name(&made, name, (size_t)bytes));
   return storage_wrap(made, PX_DTYPE_NONE);
 }
 
-// A storage of a device as a tuple, in PyTorch's order; fields that belong together are one bytes.
-typedef struct memory_name {
+// A device storage as a tuple in PyTorch's order. Related handle fields share one bytes object.
+typedef struct memory_handle {
   unsigned char device[16];
   px_ipc_handle allocation;
-} memory_name;
-typedef struct counter_name {
+} memory_handle;
+typedef struct counter_handle {
   px_ipc_handle file;
   uint64_t serial;
-} counter_name;
+} counter_handle;
 static PyObject *bytes_of(const void *at, size_t size) {
   return PyBytes_FromStringAndSize(at, (Py_ssize_t)size);
 }
 EXT_METHOD0(untyped, _share_cuda_, "tuple",
-            "What another process needs to have the memory of a device, as the arguments of "
-            "_new_shared_cuda. Each\ncall is one message, which one process may receive.") {
+            "Returns the arguments of _new_shared_cuda for another process to open this device "
+            "memory. Each call is\none message for one receiver.") {
   px_storage_handle h;
   EXT_WAIT(px_storage_ipc_handle(&h, storage_of(self)));
-  memory_name memory = {.allocation = h.memory};
-  counter_name counter = {h.counters, h.serial};
+  memory_handle memory = {.allocation = h.memory};
+  counter_handle counter = {h.counters, h.serial};
   memcpy(memory.device, h.device, sizeof h.device);
   return Py_BuildValue("(iNKKNKNO)", px_storage_device(storage_of(self)).index,
                        bytes_of(&memory, sizeof memory), (unsigned long long)h.bytes,
                        (unsigned long long)h.offset, bytes_of(&counter, sizeof counter),
                        (unsigned long long)h.slot, bytes_of(&h.event, sizeof h.event), Py_True);
 }
-// Copies bytes of the size of a handle's part.
-static int take_bytes(void *to, size_t size, PyObject *from, const char *name) {
+// Copies the bytes of one part of a handle, checking their size.
+static int read_handle(void *to, size_t size, PyObject *from, const char *name) {
   if (!PyBytes_Check(from) || PyBytes_GET_SIZE(from) != (Py_ssize_t)size)
-    EXT_FAIL_INT(PyExc_ValueError, "%s must be the %zu bytes that _share_cuda_ gave", name, size);
+    EXT_FAIL_INT(PyExc_ValueError, "%s must be %zu bytes from _share_cuda_", name, size);
   memcpy(to, PyBytes_AS_STRING(from), size);
   return 0;
 }
@@ -380,21 +386,21 @@ EXT_STATIC_METHOD(
     untyped, _new_shared_cuda,
     "(device: object, handle: bytes, size: int, offset: int, ref_counter_handle: bytes, "
     "ref_counter_offset: int, event_handle: bytes, event_sync_required: bool) -> UntypedStorage",
-    "The storage of another process that these are of. `device` is its number there; the handle "
-    "knows the\ndevice itself. With `event_sync_required`, work of the current stream comes after "
-    "the sender's.") {
+    "Opens a device storage of another process. `device` is its index there; the handle identifies "
+    "the\ndevice itself. With `event_sync_required`, work of the current stream waits for the "
+    "sender's.") {
   PyObject *device, *handle, *ref_counter_handle, *event_handle;
   int64_t size, offset, ref_counter_offset;
   bool event_sync_required;
   px_storage_handle h = {.bytes = 0};
-  memory_name memory;
-  counter_name counter;
+  memory_handle memory;
+  counter_handle counter;
   px_storage *made;
   EXT_BIND(device, handle, size, offset, ref_counter_handle, ref_counter_offset, event_handle,
            event_sync_required);
-  if (take_bytes(&memory, sizeof memory, handle, "handle") < 0 ||
-      take_bytes(&counter, sizeof counter, ref_counter_handle, "ref_counter_handle") < 0 ||
-      take_bytes(&h.event, sizeof h.event, event_handle, "event_handle") < 0)
+  if (read_handle(&memory, sizeof memory, handle, "handle") < 0 ||
+      read_handle(&counter, sizeof counter, ref_counter_handle, "ref_counter_handle") < 0 ||
+      read_handle(&h.event, sizeof h.event, event_handle, "event_handle") < 0)
     return NULL;
   memcpy(h.device, memory.device, sizeof h.device);
   h.memory = memory.allocation;
@@ -404,8 +410,9 @@ EXT_STATIC_METHOD(
   EXT_WAIT(px_storage_from_ipc_handle(&made, &h));
   return storage_wrap(made, PX_DTYPE_NONE);
 }
-EXT_METHOD0(torch, _ipc_collect, "int",
-            "What cuda.ipc_collect does; how many storages of this process others still have.") {
+EXT_METHOD0(
+    torch, _ipc_collect, "int",
+    "Implements cuda.ipc_collect; returns the number of storages still used by other processes.") {
   int64_t left;
   EXT_WAIT(px_storage_ipc_collect(&left));
   return PyLong_FromLongLong(left);
@@ -416,8 +423,7 @@ static PyObject *tensor_over(PyObject *storage, px_dtype dtype, int64_t offset,
                              const ext_ints *size, const ext_ints *stride) {
   px_tensor *made = NULL;
   if (size->count != stride->count)
-    EXT_FAIL(PyExc_RuntimeError, "a tensor of %d sizes has as many strides, not %d", size->count,
-             stride->count);
+    EXT_FAIL(PyExc_RuntimeError, "expected %d strides, got %d", size->count, stride->count);
   EXT_TRY(px_tensor_from_storage(&made, storage_of(storage), dtype, size->count, size->items,
                                  stride->items, offset));
   return ext_wrap(made);
@@ -425,13 +431,13 @@ static PyObject *tensor_over(PyObject *storage, px_dtype dtype, int64_t offset,
 EXT_FUNCTION(torch, _tensor_of_storage,
              "(storage: UntypedStorage | TypedStorage, dtype: dtype, offset: int, "
              "size: Sequence[int], stride: Sequence[int]) -> Tensor",
-             "A tensor over a storage, with any geometry that fits it.") {
+             "Returns a tensor over a storage, with any geometry within it.") {
   PyObject *storage;
   px_dtype dtype;
   int64_t offset;
   ext_ints size, stride;
   EXT_BIND(storage, dtype, offset, size, stride);
-  return need_storage(storage) < 0 ? NULL : tensor_over(storage, dtype, offset, &size, &stride);
+  return check_storage(storage) < 0 ? NULL : tensor_over(storage, dtype, offset, &size, &stride);
 }
 PyObject *ext_storage_tensor(PyObject *storage, int64_t offset, const ext_ints *size,
                              const ext_ints *stride) {
@@ -441,9 +447,10 @@ PyObject *ext_storage_tensor(PyObject *storage, int64_t offset, const ext_ints *
 PyObject *ext_storage_as(PyObject *storage, px_dtype dtype) {
   return storage_wrap(px_retain(storage_of(storage)), dtype);
 }
-EXT_FUNCTION(torch, is_storage, "(obj: object) -> bool", "Whether an object is a storage.") {
+EXT_FUNCTION(torch, is_storage, "(obj: object) -> bool",
+             "Returns True if obj is a storage object.") {
   EXT_ARGS(PyObject *, obj);
   return PyBool_FromLong(ext_is_storage(obj));
 }
 
-EXT_MODULE(storage, "storage", "The classes of the memory under tensors.");
+EXT_MODULE(storage, "storage", "Storage classes.");

@@ -51,7 +51,7 @@ class DTensor(_C._Sharded, torch.Tensor):
         spec = _spec(device_mesh or self.device_mesh, placements, self.shape)
         if spec[0] != self.device_mesh:
             raise NotImplementedError("redistribute to another mesh is not implemented in Phlox")
-        return self if spec[1] == self.placements else _C._sharded_over(_C._placed_anew(self, spec), spec)
+        return self if spec[1] == self.placements else _C._sharded_over(_C._redistribute_local(self, spec), spec)
 
 
 _C._sharded_classes(DTensor, type("DTensor", (DTensor, torch.nn.Parameter), {"__module__": DTensor.__module__, "__doc__": DTensor.__doc__}))
@@ -73,7 +73,7 @@ def distribute_tensor(tensor, device_mesh=None, placements=None, *, src_data_ran
         whole = whole.to(spec[0].device_type, copy=src_data_rank is not None).contiguous()
         for group in spec[0].get_all_groups() if src_data_rank is not None else ():
             torch.distributed.broadcast(whole, group=group, group_src=src_data_rank)
-    made = _C._sharded_over(_C._placed_cut(whole, spec), spec)
+    made = _C._sharded_over(_C._local_shard(whole, spec), spec)
     return torch.nn.Parameter(made, tensor.requires_grad) if isinstance(tensor, torch.nn.Parameter) else made.requires_grad_(tensor.requires_grad)
 
 

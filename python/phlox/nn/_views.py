@@ -133,7 +133,7 @@ class NonPersistent(set):
         self._module = module
 
     def _contents(self):
-        return _C._module_passing(self._module)
+        return _C._module_non_persistent(self._module)
 
     def _put(self, name, persistent):
         buffers = _C._module_entries(self._module, 2)

@@ -189,7 +189,7 @@ class _OpCounter:
     """Numbers the calls of each op within a reenterable scope."""
 
     def __init__(self, saved_results):
-        self.saved_results, self.scope = saved_results, _C._Keeping(self)
+        self.saved_results, self.scope = saved_results, _C._DispatchHook(self)
 
     def __enter__(self):
         self.counts = Counter()

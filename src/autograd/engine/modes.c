@@ -87,7 +87,7 @@ bool px__recording(void) { return (records() || modes.forward) && modes.suspende
 
 void px__suspend(bool on) { modes.suspended += on ? 1 : -1; }
 
-px_recording_state px__descend(px_recording_state to) {
+px_recording_state px__swap_recording(px_recording_state to) {
   px_recording_state before = {modes.suspended, modes.floor};
   modes.suspended = to.suspended, modes.floor = to.floor;
   return before;
@@ -95,8 +95,8 @@ px_recording_state px__descend(px_recording_state to) {
 
 int px__history_floor(void) { return modes.floor; }
 
-static const px_op_hooks hooks = {px__recording, px__suspend,       px__before_inplace,
-                                  px__record,    px__print_history, px_tensor_is_leaf,
-                                  px__descend};
+static const px_op_hooks hooks = {px__recording,     px__suspend,       px__before_inplace,
+                                  px__record,        px__print_history, px_tensor_is_leaf,
+                                  px__swap_recording};
 
 __attribute__((constructor)) static void register_hooks(void) { px_op_set_hooks(&hooks); }

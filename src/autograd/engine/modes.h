@@ -12,6 +12,6 @@ px_status px__record(const px_op *op, px_call_mode mode, const px_value *args, i
                      px_tensor *const *results, px_tensor *original)
     __attribute__((warn_unused_result));
 // See px_op_hooks.descend. px__history_floor returns the current floor.
-px_recording_state px__descend(px_recording_state to);
+px_recording_state px__swap_recording(px_recording_state to);
 int px__history_floor(void);
 void px__print_history(const px_tensor *self, char *text, size_t size);

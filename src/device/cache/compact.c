@@ -10,7 +10,7 @@
 // position; of equal ones the lowest. Every block is examined: few pages have few blocks.
 //
 // New segments serve small and large requests here.
-#include "device/core/state.h"
+#include "device/cache/cache.h"
 
 enum { MAX_PAGES = 512, PAGE_COST = 1 << 20 };  // pages of the address range; cost of a whole page
 

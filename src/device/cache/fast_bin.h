@@ -7,7 +7,7 @@
 // allocated. In a header, since every tensor on a device is allocated and freed through these
 // functions.
 #pragma once
-#include "device/core/state.h"
+#include "device/cache/cache.h"
 
 static inline px__fast_bin *px__bin_of(px_stream *stream, bool small) {
   return &stream->fast[small];

@@ -2,14 +2,9 @@
 // History of device memory: events of blocks and segments, as in PyTorch's snapshots. While nothing
 // is recorded, the cost is one load of px__bins_disabled. While recording, the fast bins are off,
 // since they would hide allocations.
-#include "device/core/state.h"
+#include "device/cache/cache.h"
 
 #include <time.h>
-
-int px__bins_disabled;
-static int wanted;        // px_history_stacks; atomic
-static unsigned skipped;  // atomic
-static bool lines_only;   // atomic
 
 const char *px_memory_action_name(px_memory_action action) {
   static const char *const names[] = {
@@ -18,22 +13,6 @@ const char *px_memory_action_name(px_memory_action action) {
 #undef XX
   };
   return (unsigned)action < PX_MEMORY_ACTIONS ? names[action] : "";
-}
-
-bool px__history_wants(px_history_stacks stacks) {
-  return px__history_on() && __atomic_load_n(&wanted, __ATOMIC_RELAXED) >= (int)stacks;
-}
-
-bool px__history_names_ops(void) { return !__atomic_load_n(&lines_only, __ATOMIC_RELAXED); }
-
-void px__history_choose(const px_memory_history *history) {
-  static const px_memory_history none;
-  const px_memory_history *h = history ? history : &none;
-  __atomic_store_n(&wanted, (int)h->stacks, __ATOMIC_RELAXED);
-  __atomic_store_n(&skipped, h->skipped, __ATOMIC_RELAXED);
-  __atomic_store_n(&lines_only, h->lines_only, __ATOMIC_RELAXED);
-  px__bins_disable(PX__RECORDED, history != NULL);
-  px__watch(PX__WATCH_CALLERS, h->stacks != PX_HISTORY_NO_STACKS && !h->lines_only);
 }
 
 // ---- events; lock held
@@ -79,7 +58,7 @@ static bool keeps_stack(px_memory_action action) {
 }
 
 void px__history_note(px__device *d, const px_memory_event *event) {
-  if (__atomic_load_n(&skipped, __ATOMIC_RELAXED) >> event->action & 1) return;
+  if (px__history_skips(event->action)) return;
   px_memory_event *slot = next_slot(&d->cache.events);
   if (!slot) return;
   *slot = *event;

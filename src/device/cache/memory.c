@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Public functions of the allocator: emptying the cache, limits, uncached memory, snapshots and the
 // history.
-#include "device/core/state.h"
+#include "device/cache/cache.h"
 
 px_status px_memory_empty_cache(void) {
   if (!px__device_alive()) return PX_OK;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // px_memory_pool: a private pool, and the routes by which threads send their requests to it.
-#include "device/core/state.h"
+#include "device/cache/cache.h"
 
 struct px_memory_pool {
   px_object head;

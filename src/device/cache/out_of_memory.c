@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // PyTorch's text of an out-of-memory error.
-#include "device/core/state.h"
+#include "device/cache/cache.h"
 
 #include <stdio.h>
 #include <unistd.h>

@@ -3,7 +3,7 @@
 // memory, fragmented free memory, and a remedy.
 //
 // It is formatted into a fixed buffer, since host memory may be exhausted as well.
-#include "device/core/state.h"
+#include "device/cache/cache.h"
 
 #include <stdarg.h>
 #include <stdio.h>

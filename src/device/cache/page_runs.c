@@ -4,7 +4,7 @@
 // A live allocation cannot move, nor the pages it touches. All other pages may be remapped anywhere
 // once no work uses them. A request without a fit gets the gap of the address range with the fewest
 // new pages, together with free blocks on both sides. Adjacent segments are merged.
-#include "device/core/state.h"
+#include "device/cache/cache.h"
 
 // ---- unmapping
 static void count_inactive(px__device *d, px__block *block, bool add) {

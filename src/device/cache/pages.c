@@ -3,7 +3,7 @@
 //
 // The range is reserved once, several times as long as the device's memory. A new segment gets the
 // first gap large enough, so addresses depend only on the order of requests.
-#include "device/core/state.h"
+#include "device/cache/cache.h"
 
 enum { RANGE_FACTOR = 4 };  // addresses reserved, in multiples of the device's memory
 

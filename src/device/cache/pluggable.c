@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pluggable allocators of the program. One replaces the cache: each allocation is its own. Or it
 // backs the segments of a px_memory_pool. Memory is returned to it only when out of use.
-#include "device/core/state.h"
+#include "device/cache/cache.h"
 
 px_status px__plugged_alloc(void **out, const px_memory_allocator *a, const px__request *r,
                             size_t bytes) {

@@ -363,3 +363,13 @@ void px__pool_sweep(px__device *d) {
     finish_free(d, block, block->stack);
   }
 }
+
+px__allocation *px__pool_allocation_at(const px__device *d, const void *data) {
+  uintptr_t at = (uintptr_t)data;
+  for (const px__segment *s = d->cache.segments; s; s = s->next) {
+    if (at - (uintptr_t)s->data >= s->size) continue;
+    for (px__block *block = s->first; block; block = block->next)
+      if (block->node.address == at && block->state == PX__ALLOCATED) return &block->allocation;
+  }
+  return NULL;
+}

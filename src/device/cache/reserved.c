@@ -14,7 +14,7 @@
 // If the host runs ahead of its device, free blocks still have unfinished uses and keep their
 // pages. A request about to take more then waits for that work now and then, if only one stream has
 // any.
-#include "device/core/state.h"
+#include "device/cache/cache.h"
 
 #define MIB ((size_t)1 << 20)
 enum {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Scratch memory of a backend for one launch. Allocated while the launch is issued, under the
 // device's lock, and freed right after. Stream order keeps it valid until the work is done.
-#include "device/core/state.h"
+#include "device/work/work.h"
 
 _Thread_local px__scratch px__scratch_here;
 

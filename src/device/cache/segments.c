@@ -4,7 +4,7 @@
 //
 // A segment is expandable, a run of mapped pages, if the backend can map pages. Else it is an
 // allocation of the backend.
-#include "device/core/state.h"
+#include "device/cache/cache.h"
 
 enum {
   SMALL_SEGMENT = 2 << 20,

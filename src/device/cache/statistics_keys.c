@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The allocators' statistics by PyTorch's keys, from one table.
-#include "device/core/state.h"
+#include "device/cache/cache.h"
 
 #include <stdio.h>
 

@@ -1,13 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shared state of the layer, and errors with CUDA error codes.
-#include "device/core/state.h"
+#include "device/order/order.h"
 
 _Thread_local int px__current_device;
 px__runtime px__rt;
 px__device *px__devices_open[PX__DEVICES];
 px_stream *px__streams[PX__STREAM_LIMIT];
+const px__opener *px__device_opener;
+int px__watching;
 _Thread_local const char *px__caller;
 _Thread_local const px__launch_batch_hooks *px__launch_batching;
+
+px_status px_device_init(void) { return px__device_opener->init(); }
+
+int px_device_count(px_device_type type) { return px__device_opener->count(type); }
+
+px_status px__device_open(px__device **out, int index) {
+  return px__device_opener->open(out, index);
+}
 
 static const struct {
   int code;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Allocations of every kind: creation and release.
-#include "device/core/state.h"
+#include "device/cache/cache.h"
+#include "device/memory/memory.h"
 
 __attribute__((noinline, cold)) static px_status new_on_closed_device(px_allocation **out,
                                                                       size_t bytes, int index) {

@@ -6,7 +6,7 @@
 // huge pages and share one list of at most LARGE_BYTES, or 1/16 of the host's memory if that is
 // less: fresh pages cost more than most ops. Nothing is cached under AddressSanitizer, so that it
 // detects use after free.
-#include "device/core/state.h"
+#include "device/memory/memory.h"
 
 #include <sys/mman.h>
 #include <unistd.h>

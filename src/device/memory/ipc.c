@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Device memory between processes. An allocation of another process is opened once, and closed with
 // the last px_allocation over it.
-#include "device/core/state.h"
+#include "device/order/order.h"
 
 typedef struct mapping {
   struct mapping *next;

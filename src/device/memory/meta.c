@@ -3,7 +3,7 @@
 //
 // Ops on them check their arguments and create results as on any device. Their kernels and copies
 // to them are no-ops. Their values cannot be read.
-#include "device/core/state.h"
+#include "device/memory/memory.h"
 
 px_status px__meta_launch(const px_launch *launch) {
   (void)launch;

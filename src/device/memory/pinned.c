@@ -6,7 +6,8 @@
 // remainder becomes a piece of its own, and idle neighbours are merged. A freed piece is reused
 // once all copies using it are done; they have left marks in their streams. Everything here is
 // guarded by `lock`, taken before the locks of devices.
-#include "device/core/state.h"
+#include "device/cache/cache.h"
+#include "device/memory/memory.h"
 
 #include <stdio.h>
 #include <time.h>

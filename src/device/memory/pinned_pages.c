@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pages of page-locked memory: a range of addresses reserved once, and the map of its mapped pages.
 // The lock of page-locked memory is held throughout.
-#include "device/core/state.h"
+#include "device/cache/cache.h"
+#include "device/memory/memory.h"
 
 #include <unistd.h>
 

@@ -154,14 +154,14 @@ static px__fft_plan *find_or_make(const px__fft_shape *shape, void *in, void *ou
   return made;
 }
 
-px__fft_plan *px__fftw_take(const px__fft_shape *shape, void *in, void *out) {
+px__fft_plan *px__fftw_acquire(const px__fft_shape *shape, void *in, void *out) {
   pthread_mutex_lock(&lock);
   px__fft_plan *plan = find_or_make(shape, in, out);
   if (plan) plan->users++, plan->used = ++uses;
   pthread_mutex_unlock(&lock);
   return plan;
 }
-void px__fftw_give(px__fft_plan *plan) {
+void px__fftw_release(px__fft_plan *plan) {
   if (!plan) return;
   pthread_mutex_lock(&lock);
   if (--plan->users == 0 && !plan->kept) destroy(plan);

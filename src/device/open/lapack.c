@@ -186,7 +186,7 @@ int px__lapack_limit(int n) {
   set_all(n);
   return previous;
 }
-void px__lapack_unlimit(int previous) {
+void px__lapack_restore_limit(int previous) {
   if (previous < 0) return;
   if (set_caller)
     set_caller(previous);

@@ -4,7 +4,8 @@
 // Before initialisation every call reads the environment again. Initialisation happens at most once
 // and fixes the backend. Each device is opened at its first use. In a forked child of an
 // initialised process every call fails with PyTorch's text.
-#include "device/core/state.h"
+#include "device/work/work.h"
+#include "device/open/open.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -164,7 +165,7 @@ static void choose_or_warn(choice *c) {
   if (px_warn(PX_WARN_USER, "CUDA initialization: %s", why) != PX_OK) px_error_clear();
 }
 
-int px_device_count(px_device_type type) {
+static int count(px_device_type type) {
   if (type != PX_CUDA) return type == PX_CPU || type == PX_META;
   if (__atomic_load_n(&px__rt.ready, __ATOMIC_ACQUIRE)) return px__rt.count;
   choice c;
@@ -259,7 +260,7 @@ static px_status start(void) {
   return PX_OK;
 }
 
-px_status px_device_init(void) {
+static px_status init(void) {
   PX_CHECK(!px__rt.forked, PX_RUNTIME,
            "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you "
            "must use the 'spawn' start method");
@@ -286,8 +287,8 @@ static px_status open_device(px__device *d) {
   return PX_OK;
 }
 
-px_status px__device_open(px__device **out, int index) {
-  PX_TRY(px_device_init());
+static px_status open(px__device **out, int index) {
+  PX_TRY(init());
   if (index < 0 || index >= px__rt.count) return px__error_cuda(101);
   px__device *d = px__rt.devices[index];
   pthread_mutex_lock(&lock);
@@ -296,3 +297,6 @@ px_status px__device_open(px__device **out, int index) {
   *out = d;
   return status;
 }
+
+static const px__opener opener = {.init = init, .count = count, .open = open};
+__attribute__((constructor)) static void provide(void) { px__device_opener = &opener; }

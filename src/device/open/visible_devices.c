@@ -4,7 +4,7 @@
 // The rules are the CUDA driver's: entries are numbers, parsed by their leading digits, or
 // GPU-<prefix of a UUID>. The list ends at the first invalid entry; a duplicate is an error. Also
 // used to count a driver's devices without starting it.
-#include "device/core/state.h"
+#include "device/open/open.h"
 
 #include <errno.h>
 #include <stdio.h>

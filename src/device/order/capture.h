@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Graphs: the state of a capture and of a captured graph, shared by the files of graphs.
 #pragma once
-#include "device/core/state.h"
+#include "device/order/order.h"
 
 // Device memory for a generator's state, written before each replay.
 typedef struct px__generator_state {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The calling thread's current device and streams, and its default device. Threads without a
 // default device use the process's.
-#include "device/core/state.h"
+#include "device/order/order.h"
 
 static _Thread_local px_device thread_default = {-1, -1};
 // Loaded and stored atomically.

@@ -5,7 +5,7 @@
 // An interprocess event (PX_EVENT_INTERPROCESS) may be recorded by several processes. Only the
 // backend knows if its latest record is reached. The clocks of this process's own record are
 // covered by a mark of its stream.
-#include "device/core/state.h"
+#include "device/order/order.h"
 #include "phlox/queue.h"
 
 struct px_event {

@@ -2,7 +2,7 @@
 // Streams of other libraries on the same device, given by their driver handle. They become streams
 // of ours, with ordering in both directions. A handle of one of our streams means that stream.
 // Simulated devices have no driver to share, so the host waits for unknown streams there.
-#include "device/core/state.h"
+#include "device/order/order.h"
 
 // Returns a new reference. Lock held.
 static px_stream *find(const px__device *d, const void *native) {

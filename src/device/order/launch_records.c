@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Launch records: the origin of the latest PX__RING launches of a device, by id. Errors reported by
 // a kernel are raised with the op and the line of its record.
-#include "device/core/state.h"
+#include "device/work/work.h"
 
 #include <stdio.h>
 #include <stdlib.h>

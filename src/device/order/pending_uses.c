@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Waits for pending uses of an allocation: before the host accesses it, and after it was freed.
-#include "device/core/state.h"
+#include "device/order/order.h"
 
 px_status px__allocation_wait_conflicts(px_allocation *allocation, bool write, px_stream *by) {
   px__allocation *b = px__allocation_of(allocation);

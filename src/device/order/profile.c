@@ -5,7 +5,7 @@
 // Without a running profile, a call only loads px__watching. One lock guards all state. It is
 // innermost, except at the first use of a device, which creates the reference event of its times.
 // Handles carry the number of their profile: events after its end belong to none.
-#include "device/core/state.h"
+#include "device/order/order.h"
 #include "phlox/profile.h"
 
 #include <pthread.h>

@@ -7,7 +7,7 @@
 // neighbouring columns, even and odd rows. A race follows from the issued work, not from timing,
 // and is found even when harmless. Reports and shadows are guarded by `lock`, the innermost lock
 // except for spin locks.
-#include "device/core/state.h"
+#include "device/order/order.h"
 
 #include <stdio.h>
 

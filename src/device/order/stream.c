@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Public functions of streams: creation, queries, and waits of the host or of another stream.
 #include "device/core/queue.h"
-#include "device/core/state.h"
+#include "device/work/work.h"
 
 px_status px_stream_new(px_stream **out, px_device device, int priority) {
   PX_GIVEN(out);

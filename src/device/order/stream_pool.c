@@ -4,7 +4,7 @@
 // A device creates up to 32 streams per priority. After that it hands out unheld ones round-robin,
 // and creates new ones only if all are held. Two streams held by a program are thus never the same,
 // and a program asking for thousands gets 32. Streams live until the process ends.
-#include "device/core/state.h"
+#include "device/order/order.h"
 
 #include <stdio.h>
 

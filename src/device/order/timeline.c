@@ -6,7 +6,7 @@
 // that the host has waited for. Only `synced` orders host work, since `completed` depends on
 // timing. `allocator_synced` also counts waits of the allocator. With deterministic addresses the
 // allocator relies on it alone.
-#include "device/core/state.h"
+#include "device/work/work.h"
 
 px_status px__clock_reserve(px__clock *clock, int count) {
   if (count <= clock->count) return PX_OK;

@@ -4,7 +4,7 @@
 // Work on a device allocation's own stream is not recorded: stream order suffices. Other uses are
 // recorded with their sequence number, one entry per stream (and per direction in CPU memory). Once
 // the allocation is freed, they determine when its memory may be reused.
-#include "device/core/state.h"
+#include "device/order/order.h"
 
 // Spin lock held.
 static px_status reserve_use(px__allocation *b) {

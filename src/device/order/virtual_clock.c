@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The set of watched calls, and virtual time: that of backends with a clock of their own.
-#include "device/core/state.h"
-
-int px__watching;
+// Virtual time: the clocks of backends that have one.
+#include "device/order/order.h"
 
 bool px__virtual_clock(const px_stream *stream, void *event, int64_t *out) {
   if (!px__call_watched(PX__WATCH_VIRTUAL)) return false;

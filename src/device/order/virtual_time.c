@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Public functions of virtual time; and the start of a profile, after the devices' initialisation
 // determines if time is virtual.
-#include "device/core/state.h"
+#include "device/order/order.h"
 #include "phlox/profile.h"
 
 static px_status check(void) {

@@ -8,7 +8,7 @@
 
 #include "device/profile/memory_history.h"
 #include "device/profile/report_impl.h"
-#include "device/core/state.h"
+#include "device/cache/cache.h"
 
 enum { HEIGHT = 260, LEFT = 80, TOP = 40, LEGEND = 330, ROW = 18, BYTES = 32 };
 enum { WIDTH = LEFT + PX__COLUMNS + LEGEND, KEYS = LEFT + PX__COLUMNS + 16 };

@@ -4,7 +4,8 @@
 // Pageable host memory is not accessed after the call returns. A copy between devices runs on the
 // source's current stream, with waits both ways. Without peer access it goes through page-locked
 // memory in pieces.
-#include "device/core/state.h"
+#include "device/memory/memory.h"
+#include "device/work/work.h"
 
 enum { PIECE = 32 << 20, STAGED = 64 << 10 };  // bytes; drivers stage copies up to STAGED
 

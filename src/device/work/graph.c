@@ -5,6 +5,7 @@
 // state to the graph's memory and advances. Replays of one graph are ordered one after another, on
 // any streams.
 #include "device/order/capture.h"
+#include "device/work/work.h"
 
 static px_stream *current_of(const px_graph *g) { return px__stream_now(g->device); }
 

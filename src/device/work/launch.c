@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Launches: a function call on the CPU, work of the current stream on a device.
-#include "device/core/state.h"
+#include "device/work/work.h"
 
 // ---- kernels
 px_status px__kernels_ready(px_device_type type) {

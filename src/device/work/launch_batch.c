@@ -3,7 +3,7 @@
 // one call, perhaps as a single launch of the device. A batch has one stream and no dependences
 // inside. A launch with a dependence, and other work of the thread, is issued after the batch.
 // Batching is therefore unobservable except in speed.
-#include "device/core/state.h"
+#include "device/work/work.h"
 
 enum { BUFFER = 64 << 10 };
 

@@ -2,7 +2,7 @@
 // Packs a launch and all it points to into one buffer, for backends that queue it.
 //
 // The same traversal first measures, then writes.
-#include "device/core/state.h"
+#include "device/work/work.h"
 
 typedef struct packer {
   char *at;  // NULL: only measure

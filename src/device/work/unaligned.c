@@ -2,7 +2,7 @@
 // CPU launches with misaligned operands, in memory of another library. Kernels require elements at
 // multiples of their size. They run on aligned copies; results are copied back element by element,
 // so that bytes between the elements stay unchanged.
-#include "device/core/state.h"
+#include "device/work/work.h"
 
 typedef struct misaligned {
   char *original, *copy;

@@ -34,9 +34,6 @@ static px_status make_tensor(px_tensor **out, const px_module *self, int ndim, c
                          device.kind == PX_ARG_DEVICE ? device.v.device : PX_DEVICE_NONE);
 }
 
-bool px__tensor_waits(const px_tensor *tensor) {
-  return tensor && px_tensor_ndim(tensor) == 1 && px_tensor_numel(tensor) == 0;
-}
 // On FILLS and STARTS: returns the tensor to initialize. An uninitialized lazy tensor gets memory.
 // One already filled from a state dict is left unchanged.
 static px_status existing_tensor(px_tensor **out, const px_module *self, const char *name, int ndim,
@@ -44,7 +41,7 @@ static px_status existing_tensor(px_tensor **out, const px_module *self, const c
   PX_SCOPED(px_tensor) made = NULL;
   px_tensor *there = px__tensor_of(self, name);
   *out = self->stage == PX__STARTS ? there : NULL;
-  if (self->stage == PX__STARTS || !px__tensor_waits(there)) return PX_OK;
+  if (self->stage == PX__STARTS || !px__is_uninitialized(there)) return PX_OK;
   PX_TRY(px_tensor_empty(&made, ndim, sizes, px_tensor_dtype(there), px_tensor_device(there)));
   PX_TRY(px_tensor_set_data(there, made));
   *out = there;
@@ -54,7 +51,7 @@ static px_status existing_tensor(px_tensor **out, const px_module *self, const c
 px_status px__add_parameter(px_tensor **out, px_module *self, const char *name, int ndim,
                             const int64_t *sizes) {
   PX_SCOPED(px_tensor) made = NULL;
-  if (self->stage >= PX__FILLS) return existing_tensor(out, self, name, ndim, sizes);
+  if (self->stage >= PX__MATERIALIZES) return existing_tensor(out, self, name, ndim, sizes);
   PX_TRY(make_tensor(&made, self, ndim, sizes, PX_DTYPE_NONE));
   PX_TRY(px_tensor_set_requires_grad(made, true));
   PX_TRY(px_module_register_parameter(self, name, made));
@@ -65,7 +62,7 @@ px_status px__add_parameter(px_tensor **out, px_module *self, const char *name, 
 px_status px__add_buffer(px_tensor **out, px_module *self, const char *name, int ndim,
                          const int64_t *sizes, px_dtype dtype) {
   PX_SCOPED(px_tensor) made = NULL;
-  if (self->stage >= PX__FILLS) return existing_tensor(out, self, name, ndim, sizes);
+  if (self->stage >= PX__MATERIALIZES) return existing_tensor(out, self, name, ndim, sizes);
   PX_TRY(make_tensor(&made, self, ndim, sizes, dtype));
   PX_TRY(px_module_register_buffer(self, name, made, true));
   *out = self->stage == PX__WAITS && ndim ? NULL : made;

@@ -27,8 +27,8 @@ static inline px_tensor *px__own(const px_module *self, int i, const char *name)
 px_value px__own_sizes(int64_t out[PX_MAX_DIMS], px_value sizes, const px_tensor *x);
 
 // True if the layer has the tensor. The condition is evaluated at construction only.
-static inline bool px__wanted(const px_module *self, const char *name, bool condition) {
-  return self->stage >= PX__FILLS ? px__tensor_of(self, name) != NULL : condition;
+static inline bool px__has_tensor(const px_module *self, const char *name, bool condition) {
+  return self->stage >= PX__MATERIALIZES ? px__tensor_of(self, name) != NULL : condition;
 }
 // Create an uninitialized tensor of the layer's device and dtype (or the given dtype) and register
 // it. *out is borrowed. It is NULL if the tensor must not be initialized now.

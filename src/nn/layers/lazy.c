@@ -3,10 +3,6 @@
 // and dependent tensors are uninitialized: one dimension, no elements.
 #include "nn/layers/layer_code.h"
 
-bool px__entry_waits(const px_module *owner, const px_tensor *tensor) {
-  return owner->kind->lazy && px__tensor_waits(tensor);
-}
-
 px_status px__lazy_begin(px_module *self, const px_module_lazy *lazy) {
   const px_module_kind *base = px_module_kind_find(lazy->becomes);
   PX_TRY(px_module_set_attribute(self, lazy->size, PX_I(0)));
@@ -51,9 +47,9 @@ px_status px_module_infer(px_module *self, px_tensor *input) {
   if (!lazy || px_value_int(px_module_attribute(self, lazy->size))) return PX_OK;
   int count = self->entry_count < MAX_ENTRIES ? self->entry_count : MAX_ENTRIES;
   PX_TRY(measure(&size, self, lazy, input));
-  for (int i = 0; i < count; i++) uninitialized[i] = px__tensor_waits(self->entries[i].tensor);
+  for (int i = 0; i < count; i++) uninitialized[i] = px__is_uninitialized(self->entries[i].tensor);
   PX_TRY(px_module_set_attribute(self, lazy->size, PX_I(size)));
-  self->stage = PX__FILLS;
+  self->stage = PX__MATERIALIZES;
   px_status status = px_module_kind_find(lazy->becomes)->init(self);
   self->stage = PX__MADE;
   if (status == PX_OK) return PX_OK;

@@ -24,7 +24,7 @@ typedef struct px__attribute {
 
 // Purpose of a call of init: MADE constructs a module; WAITS constructs a lazy one, whose tensors
 // have no size yet; FILLS materializes a lazy one; STARTS resets the parameters.
-typedef enum px__stage { PX__MADE, PX__WAITS, PX__FILLS, PX__STARTS } px__stage;
+typedef enum px__stage { PX__MADE, PX__WAITS, PX__MATERIALIZES, PX__STARTS } px__stage;
 
 struct px_module {
   px_object head;
@@ -90,13 +90,13 @@ px_status px__canonical_mask(px_tensor **out, px_tensor *mask, const char *name,
                              const px_tensor *other, const char *other_name, px_dtype dtype)
     __attribute__((warn_unused_result));
 
-// True if a tensor has no size yet. px__entry_waits: and it belongs to a lazy layer.
-bool px__tensor_waits(const px_tensor *tensor);
-bool px__entry_waits(const px_module *owner, const px_tensor *tensor);
+// True if a tensor has no size yet. px__entry_is_uninitialized: and it belongs to a lazy layer.
+bool px__is_uninitialized(const px_tensor *tensor);
+bool px__entry_is_uninitialized(const px_module *owner, const px_tensor *tensor);
 
 // Formats a value as Python prints it: 3, 1e-05, True, (3, 3), None.
 void px__value_text(px_value value, char *text, size_t size);
 // Formats integers as "3, 4", truncated to `size`. Returns `text`.
 const char *px__comma_text(char *text, size_t size, int count, const int64_t *numbers);
 // Expands {name} to an attribute and {class} to the kind's name. Returns `text`.
-const char *px__filled(const px_module *self, const char *format, char *text, size_t size);
+const char *px__expand_template(const px_module *self, const char *format, char *text, size_t size);

@@ -47,6 +47,14 @@ static bool same_sizes(const px_tensor *a, const px_tensor *b) {
   return px_tensor_has_sizes(a, px_tensor_ndim(b), px_tensor_sizes(b));
 }
 
+bool px__is_uninitialized(const px_tensor *tensor) {
+  return tensor && px_tensor_ndim(tensor) == 1 && px_tensor_numel(tensor) == 0;
+}
+
+bool px__entry_is_uninitialized(const px_module *owner, const px_tensor *tensor) {
+  return owner->kind->lazy && px__is_uninitialized(tensor);
+}
+
 static px_status compare(const char *name, const px_module_entry *entry, px_module *owner,
                          void *context) {
   load *l = context;
@@ -54,7 +62,8 @@ static px_status compare(const char *name, const px_module_entry *entry, px_modu
   px_tensor *value = px_dict_get(l->state, name);
   PX_TRY(px_dict_set(l->names, name, entry->tensor));
   if (!value) return add_name(l->missing, sizeof l->missing, name), PX_OK;
-  if (same_sizes(value, entry->tensor) || px__entry_waits(owner, entry->tensor)) return PX_OK;
+  if (same_sizes(value, entry->tensor) || px__entry_is_uninitialized(owner, entry->tensor))
+    return PX_OK;
   char given_text[128], own_text[128];
   size_text(given_text, sizeof given_text, value);
   size_text(own_text, sizeof own_text, entry->tensor);

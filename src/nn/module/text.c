@@ -146,7 +146,8 @@ static const char *fill_option(space *to, const px_module *self, const char *at)
   return end + 1;
 }
 
-const char *px__filled(const px_module *self, const char *format, char *text, size_t size) {
+const char *px__expand_template(const px_module *self, const char *format, char *text,
+                                size_t size) {
   space to = {text, 0, size};
   *text = 0;
   fill_part(&to, self, format, format + strlen(format));

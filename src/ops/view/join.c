@@ -90,7 +90,7 @@ static px_status copy_parts(const px_call *call, copy_fn parts, px_value list, i
   if (has_short_rows(result, list, rows)) return join_rows(result, list, rows);
   if (!has_parts(call, list)) return parts(result, list, dim);
   px__launch_batch_begin();
-  px_status status = px__launch_batch_parts(result->storage->block);
+  px_status status = px__launch_batch_parts(result->storage->allocation);
   return px_launch_batch_end(status == PX_OK ? parts(result, list, dim) : status);
 }
 

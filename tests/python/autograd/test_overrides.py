@@ -247,7 +247,7 @@ class Modes(unittest.TestCase):
             with Counting():
                 1 / 0
         self.assertEqual(torch._C._modes(), [])
-        with self.assertRaisesRegex(RuntimeError, "no mode is entered"):
+        with self.assertRaisesRegex(RuntimeError, "no mode is active"):
             torch._C._pop_mode()
 
     def test_modes_can_be_switched_off(self):

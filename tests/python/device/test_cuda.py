@@ -277,7 +277,7 @@ class Cuda(unittest.TestCase):
         self.assertTrue(event.query())
         with self.assertRaisesRegex(ValueError, "Expected a cuda device"):
             torch.Event(device="cpu")
-        with self.assertRaisesRegex(NotImplementedError, "by its stream_id"):
+        with self.assertRaisesRegex(NotImplementedError, "from its stream_id"):
             torch.cuda.Stream(stream_id=3, device_index=0, device_type=1)
         with self.assertRaisesRegex(TypeError, "takes no arguments"):
             torch.cuda.Stream.priority_range(1)

@@ -316,9 +316,9 @@ class Picture(unittest.TestCase):
         for content, text in ((b"", "Ran out of input"), (pickle.dumps([]), "expected a dict with segments and device_traces"),
                               (pickle.dumps(os.getcwd), "not a memory snapshot: it names posix.getcwd"),
                               (pickle.dumps({"segments": [], "device_traces": [[]]}), "expected a snapshot with events"),
-                              (pickle.dumps({"segments": 3, "device_traces": [[]]}), "its 'segments' is no list"),
-                              (pickle.dumps({"segments": [], "device_traces": [3]}), "a trace is no list"),
-                              (pickle.dumps({"segments": [], "device_traces": [[{"action": "alloc", "size": 1}]]}), "a part of it has no 'addr'"),
+                              (pickle.dumps({"segments": 3, "device_traces": [[]]}), "'segments' must be a list"),
+                              (pickle.dumps({"segments": [], "device_traces": [3]}), "a trace must be a list"),
+                              (pickle.dumps({"segments": [], "device_traces": [[{"action": "alloc", "size": 1}]]}), "missing 'addr'"),
                               (pickle.dumps({"segments": [{"device": 0, "total_size": 1, "blocks": [3]}], "device_traces": [[]]}), "has no 'state'")):
             with self.assertRaises(SystemExit) as failed, contextlib.redirect_stderr(io.StringIO()) as said:
                 self.run_on(content)

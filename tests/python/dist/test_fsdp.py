@@ -253,7 +253,7 @@ def tensors(r, n, device):
     assert torch.equal(layer.weight.full_tensor(), alone)
 
     refuses(RuntimeError, "got mixed torch.Tensor and DTensor", lambda: d + whole.to(device))
-    refuses(NotImplementedError, "is not pickled by Phlox", lambda: d.__reduce_ex__(2))
+    refuses(NotImplementedError, "pickling a DTensor is not implemented in Phlox", lambda: d.__reduce_ex__(2))
     refuses(NotImplementedError, f"FSDP does not support uneven sharding on dim 1: torch.Size([2, 3]) (world size: {n})",
             lambda: fully_shard(nn.Linear(3, 2), shard_placement_fn=lambda p: Shard(p.ndim - 1)))
     refuses(AssertionError, "Shard dim 1 is invalid for 1D tensor: torch.Size([2])", lambda: fully_shard(nn.Linear(4, 2), shard_placement_fn=lambda p: Shard(1)))

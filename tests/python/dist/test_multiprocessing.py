@@ -146,7 +146,7 @@ class Sharing(unittest.TestCase):
         with tempfile.TemporaryFile() as file:
             with self.assertRaisesRegex(ValueError, "has not the 8 bytes"):
                 torch._C._storage_of_fd(file.fileno(), 8)
-        with self.assertRaisesRegex(ValueError, "no negative size"):
+        with self.assertRaisesRegex(ValueError, "bytes must not be negative"):
             torch._C._storage_of_fd(0, -1)
 
     def test_strategies(self):

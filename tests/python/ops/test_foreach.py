@@ -76,7 +76,7 @@ class Foreach(unittest.TestCase):
             (lambda: torch._foreach_add_(x, torch.ones(2)), RuntimeError, "expected to be 0 dim but it has 1 dimensions and 2 elements"),
             (lambda: torch._foreach_add_(x, [y[0], 3]), TypeError, "expected Tensor as element 1 in argument 0, but got int"),
             (lambda: torch._foreach_sqrt_(3), TypeError, "^_foreach_sqrt_\\(\\): argument 'self' \\(position 1\\) must be tuple of Tensors, not int"),
-            (lambda: torch._foreach_sqrt_(x, 3), TypeError, "got 2 arguments, which are too many"),
+            (lambda: torch._foreach_sqrt_(x, 3), TypeError, "got too many positional arguments: 2"),
             (lambda: torch._foreach_add_(x, 1, betta=2), TypeError, "unexpected keyword argument 'betta'"),
             (lambda: torch._foreach_add_(x, 1, other=2), TypeError, "multiple values for argument 'other'"),
             (lambda: torch._foreach_add_(), TypeError, "must be tuple of Tensors"),

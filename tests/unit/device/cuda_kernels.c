@@ -3,7 +3,7 @@
 // need not have; the names that it lacks are printed. No driver is needed: kernels are found by
 // name alone.
 #include "cuda_backend.h"
-#include "device/core/state.h"
+#include "device/work/work.h"
 
 static px_core core = {.size = sizeof core, .abi = PX_BACKEND_ABI, .error = px_error_set};
 

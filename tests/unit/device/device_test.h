@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the device layer's tests share: simulated devices, and small kernels to launch on them.
 #pragma once
-#include "device/core/state.h"
+#include "device/memory/memory.h"
+#include "device/open/open.h"
+#include "device/work/work.h"
 #include "devices.h"
 
 // Devices whose pauses are real time, and whose work no checker looks at.

@@ -49,7 +49,7 @@ static px_tensor *numbers(int device, int64_t first) {
   OK(px_tensor_from_data(&t, data, 1, &count, PX_INT64, px_cuda(device)));
   return t;
 }
-static int64_t first_in(px_storage *storage) { return first_of(storage->block); }
+static int64_t first_in(px_storage *storage) { return first_of(storage->allocation); }
 static int64_t left(void) {
   int64_t count;
   OK(px_storage_ipc_collect(&count));
@@ -81,7 +81,7 @@ PX_TEST(a_childs_write_to_a_device_is_seen) {
     px_storage *storage = receive();
     CHECK(px_storage_device(storage).index == 1 && px_storage_bytes(storage) == N * 8);
     CHECK_EQ(first_in(storage), 5);
-    OK(fill(storage->block, 77, 0));
+    OK(fill(storage->allocation, 77, 0));
     OK(px_device_synchronize(1));
     nod();
     px_release(storage);
@@ -103,7 +103,7 @@ PX_TEST(what_comes_twice_is_one_storage) {
     px_storage *first = receive(), *again = receive(), *other = receive();
     CHECK(first == again && other != first);
     // Two storages of one allocation lie where they lay.
-    CHECK((char *)other->block->data - (char *)first->block->data == 512);
+    CHECK((char *)other->allocation->data - (char *)first->allocation->data == 512);
     px_release(first), px_release(again), px_release(other);
     CHECK_EQ(px_live_objects("storage"), 0);
     exit(0);
@@ -127,7 +127,7 @@ PX_TEST(a_receivers_work_comes_after_the_senders) {
   PX_SCOPED(px_stream) side = new_stream(0);
   OK(px_stream_set_current(side));
   close_gate(side);
-  OK(fill(px_tensor_storage(t)->block, 9, 0));
+  OK(fill(px_tensor_storage(t)->allocation, 9, 0));
   OK(px_stream_set_current(default_stream(0)));  // the message is made on another stream
   send(t);
   await_nod();
@@ -351,7 +351,7 @@ PX_TEST(a_sent_storage_may_grow_and_leaves_its_memory) {
   await_nod();
   OK(px_tensor_resize(t, 1, &more));
   CHECK_EQ(first_in(px_tensor_storage(t)), 5);
-  OK(fill(px_tensor_storage(t)->block, 1, 0));
+  OK(fill(px_tensor_storage(t)->allocation, 1, 0));
   OK(px_device_synchronize(0));
   CHECK_EQ(left(), 1);
   nod();
@@ -399,7 +399,7 @@ PX_TEST(an_event_is_waited_for_by_another_process) {
   PX_SCOPED(px_event) event = event_for_others();
   send(t);
   close_gate(default_stream(0));
-  OK(fill(px_tensor_storage(t)->block, 9, 0));
+  OK(fill(px_tensor_storage(t)->allocation, 9, 0));
   OK(px_event_record(event, default_stream(0)));
   nod(), await_nod();
   open_gate();

@@ -131,9 +131,9 @@ bool px__cuda_loads_late(void);
 
 px_status px__cuda_properties(int device, px_device_properties *out);
 int px__cuda_processes(int device, px_process *out, int capacity);
-bool px__cuda_figure(int device, px_metric figure, int64_t *out);
-int px__cuda_glance(void);
-bool px__cuda_glance_named(int device, const char *name, size_t length);
+bool px__cuda_metric(int device, px_metric figure, int64_t *out);
+int px__cuda_probe_forksafe(void);
+bool px__cuda_match_forksafe(int device, const char *name, size_t length);
 
 px_status px__cuda_alloc(int device, size_t bytes, void **out);
 void px__cuda_release(int device, void *memory);

@@ -66,7 +66,7 @@ static void load(void) {
 // True if CUDA_VISIBLE_DEVICES names a MIG partition: the only visible device then.
 static bool is_part(const char *name) { return name && !strncmp(name, "MIG-", 4); }
 
-int px__cuda_glance(void) {
+int px__cuda_probe_forksafe(void) {
   const char *path, *visible;
   void *handle;
   if (px_env_PHLOX_CUDA_PATH(px__cuda_core, &path) != PX_OK) return PX_PROBE_UNKNOWN;
@@ -77,7 +77,7 @@ int px__cuda_glance(void) {
   return nvml.nvmlDeviceGetHandleByUUID(visible, &handle) == SUCCESS ? 1 : PX_PROBE_UNKNOWN;
 }
 
-bool px__cuda_glance_named(int device, const char *name, size_t length) {
+bool px__cuda_match_forksafe(int device, const char *name, size_t length) {
   void *handle;
   char uuid[96];
   if (is_part(name)) return device == 0;
@@ -105,7 +105,7 @@ static bool utilization(void *handle, bool of_memory, int64_t *out) {
   return true;
 }
 
-bool px__cuda_figure(int device, px_metric figure, int64_t *out) {
+bool px__cuda_metric(int device, px_metric figure, int64_t *out) {
   void *handle = handle_of(device);
   unsigned value = 0;
   nvml_memory memory = {0};

@@ -49,7 +49,7 @@ static px__cudnn_attention problem_of(const px_operand *query, const px_operand 
 // Sets the bias's sizes; broadcast batch and heads have size 1. A bias also masks padding keys,
 // unless the causal mask already does for all queries.
 static void set_bias(px__cudnn_attention *p, const px_operand *mask, int64_t keys) {
-  bool given = mask && px__operand_given(mask);
+  bool given = mask && px__operand_present(mask);
   if (!given && (p->key_length == keys || (p->causal && p->length <= keys))) return;
   for (int i = 0; i < 2; i++) p->bias[i] = given && mask->strides[i] ? mask->sizes[i] : 1;
   p->bias[2] = p->length, p->bias[3] = p->key_length;
@@ -127,7 +127,7 @@ static px_status prepare_bias(attention_launch *a, const px_operand *mask, int64
   int64_t sizes[4] = {p->bias[0], p->bias[1], p->bias[2], keys};
   once.sizes = sizes;
   a->data[PX_CUDNN_BIAS] = mask->data;
-  bool given = px__operand_given(mask), more = p->key_length != keys;
+  bool given = px__operand_present(mask), more = p->key_length != keys;
   if (given && !more && px__operand_row_major(&once) && (uintptr_t)mask->data % VECTOR == 0)
     return PX_OK;
   PX_CUDA_PASS(allocate_tensor(a, PX_CUDNN_BIAS, ITEM));
@@ -205,7 +205,7 @@ const char *px__cuda_attention_refusal(int device, px_attention_call *c) {
 
 // Prepares the inputs common to both passes.
 static px_status prepare_inputs(attention_launch *a, const px_attention_call *c) {
-  bool is_bias = !px__operand_given(c->attn_mask) || c->attn_mask->dtype == c->query->dtype;
+  bool is_bias = !px__operand_present(c->attn_mask) || c->attn_mask->dtype == c->query->dtype;
   const px_launch *l = a->launch;
   if (!is_bias)
     PX_CUDA_FAIL(PX_UNIMPLEMENTED, "%s on cuda:%d: attn_mask must have the dtype of query.", l->op,

@@ -116,7 +116,7 @@ static k_attention params_of(const px_attention_call *c, double scale) {
                    .scale = (float)scale,
                    .chance = (float)chance,
                    .factor = chance < 1 ? (float)(1 / (1 - chance)) : 0};
-  if (!px__operand_given(c->attn_mask)) return p;
+  if (!px__operand_present(c->attn_mask)) return p;
   p.mask = c->attn_mask->data, p.mask_dtype = c->attn_mask->dtype;
   memcpy(p.mask_strides, c->attn_mask->strides, sizeof p.mask_strides);
   return p;
@@ -125,7 +125,8 @@ static k_attention params_of(const px_attention_call *c, double scale) {
 static px_status prepare_inputs(attention_launch *a, const px_attention_call *c, double scale) {
   const px_launch *l = a->launch;
   const px_operand *mask = c->attn_mask;
-  bool fits = !px__operand_given(mask) || mask->dtype == PX_BOOL || mask->dtype == c->query->dtype;
+  bool fits =
+      !px__operand_present(mask) || mask->dtype == PX_BOOL || mask->dtype == c->query->dtype;
   const char *why = fits ? px__cuda_tiles_refusal(l->device, c)
                          : "attn_mask must be bool or have the dtype of query.";
   if (why) PX_CUDA_FAIL(PX_UNIMPLEMENTED, "%s on cuda:%d: %s", l->op, l->device, why);

@@ -22,8 +22,8 @@ static px_operand copy_of(const px__cuda_dense *d, const px_operand *o, void *at
 // operands are materialised by the copy kernel.
 static void *open_operand(px__cuda_dense *d, const px_operand *o, int dtype, bool read,
                           bool write) {
-  if (d->status != PX_OK || !o || !px__operand_given(o)) return NULL;
-  bool dense = has_last(d, o) ? px__operand_last(o) : px__operand_row_major(o);
+  if (d->status != PX_OK || !o || !px__operand_present(o)) return NULL;
+  bool dense = has_last(d, o) ? px__operand_channels_last(o) : px__operand_row_major(o);
   if (!o->immediate && o->dtype == dtype && dense) return o->data;
   void *at = NULL;
   int64_t n = px_operand_numel(o), strides[PX_MAX_DIMS];
@@ -55,11 +55,11 @@ void *px__cuda_dense_inout(px__cuda_dense *d, const px_operand *o, int dtype) {
 }
 
 static bool is_only_last(const px_operand *o) {
-  return px__operand_given(o) && px__operand_last(o) && !px__operand_row_major(o);
+  return px__operand_present(o) && px__operand_channels_last(o) && !px__operand_row_major(o);
 }
 bool px__cuda_wants_last(const px_operand *out, const px_operand *const *others, int count) {
   bool last = is_only_last(out);
-  if (px__operand_row_major(out) && !px__operand_last(out)) return false;
+  if (px__operand_row_major(out) && !px__operand_channels_last(out)) return false;
   for (int i = 0; i < count && !last; i++) last = is_only_last(others[i]);
   return last;
 }

@@ -124,8 +124,8 @@ static px_status move_along(const px_launch *l, const px_operand *out, const px_
                .in = px__cuda_dense_in(&d, in, dtype),
                .indices = px__cuda_dense_in(&d, indices, indices->dtype)};
   PX_CUDA_PASS(d.status);
-  px__around(big, dim, &p.outer, &p.take, &p.inner);
-  px__around(indices, dim, &p.outer, &p.size, &p.inner);
+  px__split_sizes(big, dim, &p.outer, &p.take, &p.inner);
+  px__split_sizes(indices, dim, &p.outer, &p.size, &p.inner);
   if (p.scatters)
     PX_CUDA_PASS(px__cuda_fill(l->stream, p.out, 0, (size_t)px_operand_numel(out) * 8));
   if (p.scatters && is_ordered(dtype))

@@ -57,7 +57,7 @@ static px_status scan(const px_launch *l, const px_operand *out, const px_operan
                .product = product,
                .backwards = backwards};
   PX_CUDA_PASS(d.status);
-  px__around(out, dim, &p.outer, &p.size, &p.inner);
+  px__split_sizes(out, dim, &p.outer, &p.size, &p.inner);
   if (px_operand_numel(out) == 0) return PX_OK;
   int64_t item = (int64_t)px__cuda_dtype_size(dtype);
   PX_CUDA_PASS(p.inner == 1 && !complex ? scan_contiguous(l, &p, item, px__cuda_suffix(dtype))
@@ -77,7 +77,7 @@ PX_CUDA_KERNEL(cumprod_backward) {
                .in = px__cuda_dense_in(&d, args->grad_output, dtype),
                .other = px__cuda_dense_in(&d, args->self, dtype)};
   PX_CUDA_PASS(d.status);
-  px__around(args->out, args->dim, &p.outer, &p.size, &p.inner);
+  px__split_sizes(args->out, args->dim, &p.outer, &p.size, &p.inner);
   if (n == 0) return PX_OK;
   PX_CUDA_PASS(px__cuda_scratch(l, (size_t)n * 8, &p.keys));
   PX_CUDA_PASS(over(l, "cumprod_backward", suffix_of(dtype), p.outer * p.inner, &p));

@@ -63,7 +63,7 @@ static px_status softmax(const px_launch *l, const px_operand *to, const px_oper
   int dtype = to->dtype;
   px__cuda_dense d = {.launch = l};
   k_rows p = {.logs = logs};
-  px__around(to, dim, &p.outer, &p.size, &p.inner);
+  px__split_sizes(to, dim, &p.outer, &p.size, &p.inner);
   if (p.outer * p.size * p.inner == 0) return PX_OK;
   p.result = px__cuda_dense_out(&d, to, dtype);
   p.input = px__cuda_dense_in(&d, self, dtype);
@@ -226,7 +226,7 @@ static int32_t pieces_of(const k_rows *p, int64_t wanted, int64_t least) {
 // Sets the shape, and enough pieces for WARPS warps.
 static void batch_shape(k_rows *p, const px_operand *x) {
   enum { WARPS = 1056 * K_BLOCK / 32, LEAST = 1024 };
-  px__around(x, 1, &p->outer, &p->size, &p->inner);
+  px__split_sizes(x, 1, &p->outer, &p->size, &p->inner);
   p->how = pieces_of(p, WARPS, LEAST);
   p->vector = in_vectors(p, x);
 }
@@ -280,7 +280,7 @@ PX_CUDA_KERNEL(batch_norm_backward) {
               .eps = args->eps};
   PX_CUDA_PASS(d.status);
   batch_shape(&p, args->input);
-  if (p.outer * p.size * p.inner > 0 && px__operand_given(args->grad_output))
+  if (p.outer * p.size * p.inner > 0 && px__operand_present(args->grad_output))
     PX_CUDA_PASS(normalise_backward(l, &p, dtype));
   return px__cuda_dense_close(&d);
 }
@@ -303,7 +303,7 @@ PX_CUDA_KERNEL(running_average) {
 // BLOCKS: blocks that fill a device. LEAST: minimum elements of a part. Equal on all devices.
 static px_status group_start(const px_launch *l, k_rows *p, const px_operand *x, int64_t groups) {
   enum { BLOCKS = 1056, LEAST = 4096, LONG = 1024 };
-  px__around(x, 1, &p->outer, &p->size, &p->inner);
+  px__split_sizes(x, 1, &p->outer, &p->size, &p->inner);
   int64_t rows = p->outer * p->size;
   p->chunks = p->size / groups;
   p->vector = in_vectors(p, x);

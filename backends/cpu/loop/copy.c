@@ -4,7 +4,7 @@
 // Dimensions are sorted by the target's strides and merged where both sides allow it. If the source
 // is contiguous across the target's rows, tiles keep both in cache and threads share bands of rows.
 // Other cases use the loops of the element-wise kernels.
-#include "cpu/convert/copy.h"
+#include "cpu/loop/copy.h"
 
 #include "cpu/convert/convert.h"
 #include "cpu/convert/dense.h"

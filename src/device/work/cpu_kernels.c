@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The table of CPU kernels: the variant for this processor, with a hash table of names built once.
-#include "device/core/state.h"
+#include "device/work/work.h"
 
 extern const px_kernel_row *px__cpu_table_base(int *count);
 extern const px_kernel_row *px__cpu_table_v3(int *count) __attribute__((weak));

@@ -2,7 +2,7 @@
 // Private pools, of graphs and of px_memory_pools. Their segments serve only captures, or threads
 // with a route. They live as long as the px_memory_pool or a graph captured with them. The device's
 // lock is held throughout.
-#include "device/core/state.h"
+#include "device/order/order.h"
 
 static uint64_t last_name;  // atomic; last name given out
 
@@ -60,14 +60,4 @@ size_t px__private_pools_allocated(const px__device *d) {
     for (const px__block *block = s->private_pool ? s->first : NULL; block; block = block->next)
       if (block->state == PX__ALLOCATED) bytes += block->node.size;
   return bytes;
-}
-
-px__allocation *px__pool_allocation_at(const px__device *d, const void *data) {
-  uintptr_t at = (uintptr_t)data;
-  for (const px__segment *s = d->cache.segments; s; s = s->next) {
-    if (at - (uintptr_t)s->data >= s->size) continue;
-    for (px__block *block = s->first; block; block = block->next)
-      if (block->node.address == at && block->state == PX__ALLOCATED) return &block->allocation;
-  }
-  return NULL;
 }

@@ -4,7 +4,7 @@
 // Freeing host memory waits for its uses. Device memory still in use is deferred: a later call to
 // free, wrap or wait releases it. No free waits, and streams of other libraries need no ordering
 // with ours. Release functions of owners run without any lock.
-#include "device/core/state.h"
+#include "device/order/order.h"
 
 #include <pthread.h>
 

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Launches and their arguments.
+#pragma once
+#include "device/cache/cache.h"
+
+// ---- launches
+static inline void px__launch_bind(px_launch *launch, const px__device *d,
+                                   const px_stream *stream) {
+  launch->fault = d->slot;
+  launch->device = d->physical;
+  launch->stream = stream->native;
+}
+// Adds the broken launch to an error, and frees scratch memory. No lock held.
+static inline px_status px__launch_finish(px__device *d, px_status status) {
+  if (PX_UNLIKELY(status != PX_OK)) status = px__broken_note(d, status);
+  if (PX_UNLIKELY(px__scratch_here.allocations != NULL)) px__scratch_drop();
+  return status;
+}
+
+// ---- packing launches
+// Copies a launch and its arguments to `to`, if `capacity` bytes are enough. Returns the size.
+size_t px__launch_pack(const px_launch *launch, void *to, size_t capacity);
+
+// ---- misaligned operands
+// Runs a CPU kernel on aligned copies of its misaligned operands.
+px_status px__launch_aligned(const px_launch *launch, const px_access *accesses, int count)
+    __attribute__((warn_unused_result));
+
+// ---- CPU kernels
+const px_kernel_row *px__host_kernels(int *count);
+px_kernel px__host_kernel(const char *name);
