@@ -78,7 +78,7 @@ mpi: $(MPILIB)
 
 # ---- the generator and its output
 # A file of generated code changes only if its text does, so a new op recompiles few files.
-$(O)/opgen: $(wildcard tools/opgen/*.[ch]) include/phlox/dtype.h $(wildcard include/phlox/*/dtypes.h include/phlox/dtypes.h)
+$(O)/opgen: $(wildcard tools/opgen/*.[ch]) include/phlox/dtype.h include/phlox/tables/dtypes.h
 	$(call say,HOSTCC)$(TOOL) -Iinclude -Itools -o $@ $(filter %.c,$^)
 $(GEN): $(O)/opgen $(OPS)
 	@mkdir -p $(O)/gen/phlox/ops $(addprefix $(O)/gen/,hidden run_functions kernel_args batch_functions)
@@ -124,7 +124,7 @@ VECTOR   := -O2 $(call accepted,-ftree-vectorize -fvect-cost-model=dynamic -finl
 VECTORS  := $(VECTOR) $(ALIGN) $(call accepted,-fpeel-loops)
 # $(call kernel_speed,VARIANT): by the folder of the source. Beside v3, base serves old processors: only products and convolutions are fast.
 folder    = $(firstword $(subst /, ,$*))
-kernel_speed = $(if $(SAN),,$(if $(filter $(1)v3,base$(lastword $(VARIANTS))),$(if $(filter gemm,$(folder)),$(FAST),$(if $(filter conv,$(folder)),$(VECTORS),-Os)),$(if $(filter conv convert fft random,$(folder)),$(VECTORS),$(FAST))))
+kernel_speed = $(if $(SAN),,$(if $(filter $(1)v3,base$(lastword $(VARIANTS))),$(if $(filter conv gemm,$(folder)),$(VECTORS),-Os),$(if $(filter conv convert fft random,$(folder)),$(VECTORS),$(FAST))))
 define variant
 $(O)/$(1)/%.o: backends/cpu/%.c | $$(GENHEAD)
 	$$(call say,CC)$$(COMPILE) $$(INCLUDES) $$(KFLAGS) $(2) $$(call kernel_speed,$(1)) -DPX_CPU_TABLE=px__cpu_table_$(1) -MMD -MP -c -o $$@ $$<

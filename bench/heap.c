@@ -7,10 +7,10 @@
 // have sufficed. PHLOX_SIM_MEMORY is the device's memory (default 64M). Settings are those of
 // PYTORCH_CUDA_ALLOC_CONF.
 //
-// heap time: the time to allocate and free a tensor, for one size and for many, on the CPU, and from
-// two threads on two streams, compared to a lock. Each figure is the median of all calls and of the
-// quietest stretch: another program on the same core halves its throughput. The yardsticks detect
-// this: latency-bound code takes the same time then, throughput-bound code twice as long.
+// heap time: the time to allocate and free a tensor, for one size and for many, on the CPU, and
+// from two threads on two streams, compared to a lock. Each figure is the median of all calls and
+// of the quietest stretch: another program on the same core halves its throughput. The yardsticks
+// detect this: latency-bound code takes the same time then, throughput-bound code twice as long.
 #include <phlox/phlox.h>
 
 #include <math.h>

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Generates parts of the documentation: HACKING's table of environment variables, from include/phlox/env.def, between its marker comments.
+# Generates parts of the documentation: HACKING's table of environment variables, from include/phlox/tables/env.def, between its marker comments.
 # --check writes nothing and fails if the table is out of date.
 set -eu
 cd "$(dirname "$0")/.."
@@ -14,7 +14,7 @@ awk '
     sub(/^PX_ENV\(/, "", line)
     sub(/"\)$/, "", line)
     if (split(line, part, /, "|", "/) != 4 || split(part[1], head, /, /) != 2) {
-      print "include/phlox/env.def: cannot read: " line >"/dev/stderr"
+      print "include/phlox/tables/env.def: cannot read: " line >"/dev/stderr"
       exit 1
     }
     sub(/"$/, "", part[2])
@@ -25,7 +25,7 @@ awk '
   }
   FILENAME ~ /\.def$/ { if (/^PX_ENV/) rows[++count] = $0; next }
   /^<!-- env: begin/ {
-    print "<!-- env: begin (written by tools/docs.sh from include/phlox/env.def) -->"
+    print "<!-- env: begin (written by tools/docs.sh from include/phlox/tables/env.def) -->"
     print "| variable | type | allowed | default | what it does |"
     print "|---|---|---|---|---|"
     for (i = 1; i <= count; i++) row(rows[i])
@@ -34,7 +34,7 @@ awk '
   /^<!-- env: end/ { inside = 0 }
   !inside { print }
   END { if (!found) { print "HACKING.md has no marker <!-- env: begin -->" >"/dev/stderr"; exit 1 } }
-' include/phlox/env.def include/phlox/env_cluster.def "$page" >"$made"
+' include/phlox/tables/env.def include/phlox/tables/env_cluster.def "$page" >"$made"
 
 cmp -s "$made" "$page" && exit 0
 if [ "${1:-}" = --check ]; then

@@ -19,7 +19,7 @@ part "$(files '*.pyi')" '*.pyi: types and docstrings for editors'
 row "$total" 'together: a wheel without the cuda backend, in place'
 cuda=$(bytes "$1/stripped/libphlox_cuda.so")
 [ "$cuda" = 0 ] || row $((total + cuda)) "with libphlox_cuda.so ($cuda)"
-headers=$(cat include/phlox/*.h include/phlox/*.def "$1"/gen/phlox/*.h "$1"/gen/phlox/ops/*.h | wc -c)
+headers=$(cat include/phlox/*.h include/phlox/tables/* "$1"/gen/phlox/*.h "$1"/gen/phlox/ops/*.h | wc -c)
 row $((library + engines + headers)) "make install-strip, for programs in C: the libraries, and headers ($headers)"
 
 echo 'of the library:'

@@ -4,7 +4,7 @@
 // Dtypes have the numbers of px_dtype. Strides are in elements unless stated as bytes.
 // Dimensions are innermost first.
 #pragma once
-#include "phlox/dtypes.h"
+#include "phlox/tables/dtypes.h"
 
 #include <stdint.h>
 

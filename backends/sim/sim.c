@@ -14,7 +14,7 @@
                                                                             px_env_##type *out) { \
     return core->env(#name, out); \
   }
-#include "phlox/env_cluster.def"
+#include "phlox/tables/env_cluster.def"
 #undef PX_ENV
 
 // ---- the environment

@@ -301,14 +301,14 @@ typedef struct px_core {
   px_status (*interrupt_poll)(void);
 } px_core;
 
-// px_env_NAME(core, &value) reads an environment variable of phlox/env.def into its C type. The
-// core reports invalid values.
+// px_env_NAME(core, &value) reads an environment variable of phlox/tables/env.def into its C type.
+// The core reports invalid values.
 #define PX_ENV(name, type, fallback, allowed, doc) \
   __attribute__((warn_unused_result)) static inline px_status px_env_##name(const px_core *core, \
                                                                             px_env_##type *out) { \
     return core->env(#name, out); \
   }
-#include "phlox/env.def"
+#include "phlox/tables/env.def"
 #undef PX_ENV
 
 typedef enum px_copy_kind {

@@ -251,7 +251,7 @@ typedef enum px_cpu_level {
 } px_cpu_level;
 PX_API px_cpu_level px_cpu_level_used(void);
 
-// Environment variables. phlox/env.def is the table; its head describes types and columns.
+// Environment variables. phlox/tables/env.def is the table; its head describes types and columns.
 typedef bool px_env_flag;
 typedef int64_t px_env_int, px_env_bytes;
 typedef const char *px_env_choice, *px_env_folder, *px_env_text;
@@ -275,6 +275,16 @@ PX_API int64_t px_fault_seen(const char *point);
 PX_API void px_fault_disarm_all(void);
 // Counts a passage of a point; true if it must fail. For code that simulates a failure.
 PX_API bool px_fault_check(const char *point);
+
+// ---- failed name lookups
+// A lookup may return NULL. The call receiving that NULL can still report the unknown name, and a
+// suggestion by px_name_suggest.
+//
+// Records for the calling thread that `name` is not among `names`, an arbitrary address identifying
+// the set. px_name_missed returns the name, truncated to 63 bytes, until the thread records another
+// miss or exits; NULL if the last miss was in another set.
+PX_API void px_name_miss(const void *names, const char *name);
+PX_API const char *px_name_missed(const void *names);
 
 #ifdef __cplusplus
 }

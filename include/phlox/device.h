@@ -189,6 +189,11 @@ PX_API int64_t px_device_library(const char *name);
 // string.
 PX_API const char *px_cpu_capability(void);
 
+// ---- LAPACK on the CPU
+// Returns the path of the loaded LAPACK, loading it first if no call has needed it yet. A static
+// string. PX_RUNTIME if none is found.
+PX_CALL px_cpu_lapack(const char **path);
+
 #ifdef __cplusplus
 }
 #endif

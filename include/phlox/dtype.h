@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Element types, listed in phlox/dtypes.h, and host numbers.
+// Element types, listed in phlox/tables/dtypes.h, and host numbers.
 #pragma once
 #include "phlox/base.h"
-#include "phlox/dtypes.h"
+#include "phlox/tables/dtypes.h"
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -19,7 +19,7 @@ typedef enum px_dtype {
   PX_DTYPE_NONE = -1  // "not given": use the call's default
 } px_dtype;
 
-// Properties of a dtype: its row of phlox/dtypes.h.
+// Properties of a dtype: its row of phlox/tables/dtypes.h.
 typedef struct px_dtype_info {
   char kind;                // b bool, u unsigned and i signed integer, f floating-point, c complex
   uint8_t size;             // bytes of an element

@@ -6,7 +6,7 @@
 #pragma once
 #include "phlox/memory.h"
 #include "phlox/op.h"
-#include "phlox/stream.h"
+#include "phlox/event.h"
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -122,6 +122,21 @@ typedef void (*px_op_flop_callback)(const char *names, int64_t operations, px_de
 PX_API void px_op_set_flop_callback(px_op_flop_callback counted);
 // Sets the hooks of the process, once, before other threads call ops. `hooks` must stay valid.
 PX_API void px_op_set_hooks(const px_op_hooks *hooks);
+
+// ---- work of other libraries
+// Queues another library's work on a stream, on tensors of its device. `queue` receives the
+// backend's stream handle and the addresses of the tensors' first elements, in order. It returns
+// once the library has queued its work, and must not call device functions. The work is ordered,
+// race-checked and profiled like a launch, under `name`, and memory is not reused while the work
+// uses it. The first `reads` tensors are read, the others written. Returns the error of `queue`.
+PX_CALL px_stream_queue(px_stream *stream, const char *name, px_tensor *const *tensors, int count,
+                        int reads,
+                        px_status (*queue)(void *native, void *const *addresses, void *context),
+                        void *context);
+// Returns whether an event is reached, like px_event_query but without locks, for watchdogs of
+// threads that may hang. The event must have been recorded once, outside of captures, and not be
+// recorded concurrently. False if unknown.
+PX_API bool px_event_query_nolock(const px_event *event);
 
 #ifdef __cplusplus
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Phlox: tensors, devices, streams, autograd, modules, data parallelism. Include this one.
 #pragma once
-#include "phlox/attention.h"
 #include "phlox/autocast.h"
 #include "phlox/autograd.h"
 #include "phlox/base.h"
@@ -20,12 +19,10 @@
 #include "phlox/graph.h"
 #include "phlox/io.h"
 #include "phlox/jit.h"
-#include "phlox/lapack.h"
 #include "phlox/launch.h"
 #include "phlox/layers.h"
 #include "phlox/memory.h"
 #include "phlox/mesh.h"
-#include "phlox/names.h"
 #include "phlox/nn.h"
 #include "phlox/op.h"
 #include "phlox/ops.h"
@@ -34,7 +31,6 @@
 #include "phlox/parallel.h"
 #include "phlox/placement.h"
 #include "phlox/profile.h"
-#include "phlox/queue.h"
 #include "phlox/random.h"
 #include "phlox/register.h"
 #include "phlox/shard.h"

@@ -80,11 +80,11 @@ typedef struct px__error_guard {
 void px__error_save(px__error_guard *guard);
 void px__error_restore(px__error_guard *guard);
 
-// px__env_NAME(&value) reads a variable of phlox/env.def. Each call reads the environment: cache
-// the result on hot paths.
+// px__env_NAME(&value) reads a variable of phlox/tables/env.def. Each call reads the environment:
+// cache the result on hot paths.
 enum {
 #define PX_ENV(name, type, fallback, allowed, doc) PX__ENV_##name,
-#include "phlox/env.def"
+#include "phlox/tables/env.def"
 #undef PX_ENV
 };
 px_status px__env_read_row(int row, void *out) __attribute__((warn_unused_result));
@@ -92,7 +92,7 @@ px_status px__env_read_row(int row, void *out) __attribute__((warn_unused_result
   __attribute__((warn_unused_result)) static inline px_status px__env_##name(px_env_##type *out) { \
     return px__env_read_row(PX__ENV_##name, out); \
   }
-#include "phlox/env.def"
+#include "phlox/tables/env.def"
 #undef PX_ENV
 // Warns once per process of environment variables named PHLOX_* but missing in the table. If the
 // sink turns warnings into errors, every call fails until the name is gone. Calls the sink: no lock

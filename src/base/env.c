@@ -104,8 +104,8 @@ static const struct {
 } variables[] = {
 #define PX_ENV(name, type, fallback, allowed, doc) \
   {{#name, #type, fallback, doc, allowed}, read_##type},
-#include "phlox/env.def"
-#include "phlox/env_cluster.def"
+#include "phlox/tables/env.def"
+#include "phlox/tables/env_cluster.def"
 #undef PX_ENV
 };
 

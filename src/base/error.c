@@ -6,7 +6,7 @@
 // (tools/check/binary.sh). A thread takes a record at its first error and releases it at its
 // end. Memory is allocated only if many threads have one.
 #include "base/base_impl.h"
-#include "phlox/names.h"
+#include "phlox/base.h"
 
 #include <stdio.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Op lookup by number and name. Calls as text.
 #include "call/op_impl.h"
-#include "phlox/names.h"
+#include "phlox/base.h"
 
 #include <stdio.h>
 

@@ -4,7 +4,7 @@
 #include "comm/comm_impl.h"
 #include "phlox/autograd.h"
 #include "phlox/graph.h"
-#include "phlox/queue.h"
+#include "phlox/extend.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 // The list of unfinished device works. The watchdog polls it. Functions for the watchdog never
 // block on another thread, because any thread may be waiting for a hung collective.
 #include "comm/comm_impl.h"
-#include "phlox/queue.h"
+#include "phlox/extend.h"
 
 #include <stdio.h>
 #include <time.h>

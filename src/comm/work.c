@@ -10,7 +10,7 @@
 #include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/view.h"
-#include "phlox/queue.h"
+#include "phlox/extend.h"
 
 // Operands of each collective, in units of one rank's share: 1 for one share, MANY for one share
 // per rank, FREE for caller-defined counts. `root_in`, `root_out`: only the root has that side.

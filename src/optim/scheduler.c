@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "optim/optim_impl.h"
-#include "phlox/names.h"
+#include "phlox/base.h"
 
 static void scheduler_destroy(void *object) {
   px_scheduler *self = object;

@@ -2,7 +2,7 @@
 // The dtype table, promotion, and conversions of fp16 and bf16.
 #include "base/base_impl.h"
 #include "phlox/dtype.h"
-#include "phlox/float8.h"
+#include "phlox/tables/float8.h"
 #include "tensor/tensor_impl.h"
 
 static const px_dtype_info rows[PX_DTYPE_COUNT] = {

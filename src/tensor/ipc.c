@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device storages across processes: handles, and storages made from handles. ipc_counters.c keeps the
-// reference counts.
+// Device storages across processes: handles, and storages made from handles. ipc_counters.c keeps
+// the reference counts.
 #include "tensor/ipc_counters.h"
 #include "tensor/storage.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Stream work of other libraries on device tensors. Accesses are declared and addresses do not
 // leave the library, so the allocations count as used by this work only.
-#include "phlox/queue.h"
+#include "phlox/extend.h"
 #include "device/core/queue.h"
 #include "tensor/tensor_impl.h"
 

@@ -4,7 +4,7 @@
 
 #include "base/base_impl.h"
 #include "phlox/dtype.h"
-#include "phlox/float8.h"
+#include "phlox/tables/float8.h"
 
 px_dtype px_scalar_dtype(px_scalar s) {
   return s.kind == 'b'   ? PX_BOOL

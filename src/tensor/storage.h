@@ -23,7 +23,8 @@ static inline px_status px__storage_make(px_storage **out, px_allocation *alloca
 }
 
 // Takes ownership of the allocation, also on failure.
-static inline px_status px__storage_from_allocation(px_storage **out, px_allocation *allocation_take,
+static inline px_status px__storage_from_allocation(px_storage **out,
+                                                    px_allocation *allocation_take,
                                                     px__thread_cache *here) {
   px_status status = px__storage_make(out, allocation_take, here);
   if (PX_LIKELY(status == PX_OK)) return PX_OK;

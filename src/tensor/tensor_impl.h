@@ -11,12 +11,12 @@ typedef struct px__replaced px__replaced;            // storage.c
 struct px_storage {
   px_object head;
   px_allocation *allocation;
-  uint64_t version;           // shared by all tensors over the storage, except aliases
-  bool fixed;                 // external or shared memory: cannot be resized
-  px__shared *shared;         // the allocation's memory file, or NULL
+  uint64_t version;                  // shared by all tensors over the storage, except aliases
+  bool fixed;                        // external or shared memory: cannot be resized
+  px__shared *shared;                // the allocation's memory file, or NULL
   px__ipc_reference *ipc_reference;  // device memory: its IPC reference counts, or NULL
-  px__replaced *replaced;     // replaced allocations with addresses still in use
-  size_t unshrunk_bytes;      // shrunk storages: the largest previous size in bytes; else 0
+  px__replaced *replaced;            // replaced allocations with addresses still in use
+  size_t unshrunk_bytes;             // shrunk storages: the largest previous size in bytes; else 0
 };
 
 // Shared memory in named files (named.c). A page after the data has the reference counts of the

@@ -508,7 +508,8 @@ static void aborted(px_comm *comm, px_device device) {
   }
   px_comm_abort(comm);
   if (work) FAILS(px_work_wait(work, 0), PX_DIST_BACKEND, "all_reduce");
-  FAILS(px_comm_run(NULL, comm, &(px_collective){.op = PX_BARRIER}), PX_DIST_BACKEND, "no longer usable");
+  FAILS(px_comm_run(NULL, comm, &(px_collective){.op = PX_BARRIER}), PX_DIST_BACKEND,
+        "no longer usable");
   px_release(x);
 }
 PX_TEST(an_abort_ends_what_is_under_way) { run_ranks(2, ON_CPU, aborted); }

@@ -3,7 +3,7 @@
 // float32. On a real device where there is one (TEST_DEVICE), also at the sizes of
 // models; else on a simulated one.
 #include "device_help.h"
-#include "phlox/attention.h"
+#include "phlox/op.h"
 
 // How operands lie: row-major; rows of heads beside each other, as a layer's product leaves them;
 // with gaps that no vector fits.

@@ -3,7 +3,7 @@
 #include <pthread.h>
 
 #include "phlox/memory.h"
-#include "phlox/names.h"
+#include "phlox/base.h"
 #include "phlox/tensor.h"
 #include "test.h"
 

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Checks that every kernel of the cuda backend begins with k_wait(). Launches may start before the
 # preceding one has ended (backends/cuda/host/driver/launch.c): without it a kernel would read stale data.
-cd "$(dirname "$0")/.." || exit 1
+cd "$(dirname "$0")/../.." || exit 1
 awk '
   FNR == 1 { kernel = 0 }
   /__global__/ { kernel = 1; where = FILENAME ":" FNR }

@@ -15,9 +15,9 @@ allow() {
   done
 }
 
-allow src/base     'phlox/((base|names).h|env(_cluster)?.def)|base/'
-allow src/device   'phlox/(base|device|stream|event|graph|lapack|memory|profile|dtype|backend|extend|queue).h|base/|device/|cpu/(linalg/lapack|fft/fftw).h'
-allow src/tensor   'phlox/(base|device|stream|event|memory|dtype|backend|tensor|random|dlpack|extend|float8|queue).h|base/|device/core/(device_impl|queue).h|tensor/|cpu/random/(mt19937|philox).h'
+allow src/base     'phlox/(base.h|tables/env(_cluster)?.def)|base/'
+allow src/device   'phlox/(base|device|stream|event|graph|memory|profile|dtype|backend|extend).h|base/|device/|cpu/(linalg/lapack|fft/fftw).h'
+allow src/tensor   'phlox/(base|device|stream|event|memory|dtype|backend|tensor|random|dlpack|extend|tables/float8).h|base/|device/core/(device_impl|queue).h|tensor/|cpu/random/(mt19937|philox).h'
 allow src/call     'phlox/|base/|device/core/device_impl.h|tensor/|call/|conditions.h$'
 allow src/ops      'phlox/|base/|device/core/device_impl.h|tensor/|call/|ops/|run_functions/|batch_functions/|hidden/|conditions.h$'
 allow src/autograd 'phlox/|autograd/|hidden/|(conditions|grad_functions).h$'
@@ -34,19 +34,19 @@ allow python/ext/autograd 'phlox/|(declare|bind|ops|autograd|nn)/'
 allow python/ext/tensor   'phlox/|(declare|bind|ops|autograd|tensor|io)/'
 allow python/ext/nn       'phlox/|(declare|bind|ops|autograd|tensor|dist|nn)/'
 allow python/ext          'phlox/|(declare|bind|ops|autograd|tensor|nn|cuda|optim|dist|io)/'
-allow backends/sim  'phlox/(backend|engine).h|phlox/env_cluster.def|sim/|operands.h$'
-allow backends/cuda 'phlox/(backend|dtypes|float8).h|cuda/|kernel_args/|(operands|scalars|special|rejection|cuda_args).h$|[a-z_]+.cuh$'
+allow backends/sim  'phlox/(backend|engine).h|phlox/tables/env_cluster.def|sim/|operands.h$'
+allow backends/cuda 'phlox/(backend|tables/dtypes|tables/float8).h|cuda/|kernel_args/|(operands|scalars|special|rejection|cuda_args).h$|[a-z_]+.cuh$'
 allow backends/gloo 'phlox/engine.h'
 allow backends/mpi  'phlox/engine.h'
 allow backends/nccl 'phlox/engine.h|nccl/nccl.sym'
 allow backends/cpu/threads 'phlox/backend.h|cpu/threads/'
-allow backends/cpu/vector  'phlox/(backend|float8).h|cpu/(threads|vector)/|(scalars|special).h$'
-allow backends/cpu/convert 'phlox/(backend|float8).h|cpu/(threads|vector|convert|loop)/|kernel_args/copy.h$|operands.h$|convert_pairs.inc$'
-allow backends/cpu         'phlox/(backend|float8).h|cpu/|kernel_args/|(operands|scalars|special|rejection|cpu_kernels).h$|convert_pairs.inc$'
+allow backends/cpu/vector  'phlox/(backend|tables/float8).h|cpu/(threads|vector)/|(scalars|special).h$'
+allow backends/cpu/convert 'phlox/(backend|tables/float8).h|cpu/(threads|vector|convert|loop)/|kernel_args/copy.h$|operands.h$|convert_pairs.inc$'
+allow backends/cpu         'phlox/(backend|tables/float8).h|cpu/|kernel_args/|(operands|scalars|special|rejection|cpu_kernels).h$|convert_pairs.inc$'
 allow examples     'phlox/phlox.h'
 for file in backends/*.h $(git ls-files 'backends/*/*.[ch]'); do
   case $file in backends/nccl/*) continue ;; esac
-  if grep -E '^ *#include "phlox/' "$file" | grep -vE '"phlox/((backend|dtypes|float8|engine).h|env_cluster.def)"'; then
+  if grep -E '^ *#include "phlox/' "$file" | grep -vE '"phlox/((backend|engine|tables/(dtypes|float8)).h|tables/env_cluster.def)"'; then
     echo "$file: a backend includes phlox/backend.h, an engine phlox/engine.h, and no other header of Phlox"
     status=1
   fi

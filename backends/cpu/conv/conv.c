@@ -38,18 +38,14 @@
 enum {
   MIN_UNIT_COLUMNS = 128,           // min GEMM columns per work unit
   MAX_PLANE_ELEMENTS = 128 * 1024,  // max elements of a unit's planes
-  MAX_WASTED_RESULTS = 64           // unused results per pixel that cost as much as a plane per tap
-};
-enum { MIN_BF16_CHANNELS = 16 };  // min channels of a group, in and out, for bfloat16
-enum {
-  MAX_PARTS = 8,               // of the weight gradient
-  PART_ELEMENTS = 128 * 1024,  // max elements of the parts' sums
-  MIN_CUT_CHANNELS = 8,        // min channels of a cut of the weight gradient
-  MIN_CUT_RESULTS = 32         // the same for results, channels_last and pixels
-};
-enum { MAX_NARROW_RESULTS = 128 };  // max results of a group to pack their gradients, not the input
-enum {
-  MIN_PIXEL_ROW_TERMS = 256,  // min terms, results, weights and pixels for pixel rows
+  MAX_WASTED_RESULTS = 64,          // unused results per pixel that cost as much as a plane per tap
+  MIN_BF16_CHANNELS = 16,           // min channels of a group, in and out, for bfloat16
+  MAX_PARTS = 8,                    // of the weight gradient
+  PART_ELEMENTS = 128 * 1024,       // max elements of the parts' sums
+  MIN_CUT_CHANNELS = 8,             // min channels of a cut of the weight gradient
+  MIN_CUT_RESULTS = 32,             // the same for results, channels_last and pixels
+  MAX_NARROW_RESULTS = 128,         // max results of a group to pack their gradients, not the input
+  MIN_PIXEL_ROW_TERMS = 256,        // min terms, results, weights and pixels for pixel rows
   MIN_PIXEL_ROW_RESULTS = 64,
   MIN_PIXEL_ROW_WEIGHTS = 32 * 1024
 };

@@ -5,7 +5,7 @@
 #include "cpu/convert/convert.h"
 
 #include "cpu/vector/load_store.h"
-#include "phlox/float8.h"
+#include "phlox/tables/float8.h"
 
 // The carrier of a dtype in a conversion from or to `other`. int64 cannot hold all of uint64, so
 // uint64 uses floating point as carrier if `other` is floating point.

@@ -4,7 +4,7 @@
 
 #include "cpu/vector/load_store.h"
 #include "cpu/convert/convert.h"
-#include "cpu/loop/copy.h"
+#include "cpu/convert/transpose.h"
 #include "cpu/threads/threads.h"
 
 #include <stddef.h>

@@ -8,8 +8,11 @@
 #include "cpu/loop/loop.h"
 
 #include "cpu/convert/convert.h"
+#include "cpu/convert/dense.h"
+#include "cpu/convert/transpose.h"
 #include "cpu/threads/threads.h"
 #include "cpu_kernels.h"
+#include "kernel_args/copy.h"
 
 enum {
   MAX_SINGLE_THREAD = 2048,  // max elements run on the calling thread
@@ -306,7 +309,7 @@ static void run_range(void *context, int64_t begin, int64_t end) {
 }
 
 // Copies an operand to another of the same shape and any dtype.
-px_status px__cpu_copy_elements(const px_launch *l) {
+static px_status copy_elements(const px_launch *l) {
   static const px__cpu_pointwise two = {.operands = 2};
   int64_t n = px_operand_numel(&l->operands[0]);
   if (n == 0) return PX_OK;
@@ -318,6 +321,9 @@ px_status px__cpu_copy_elements(const px_launch *l) {
   px__cpu_parallel(n, GRAIN, run_range, &p);
   return PX_OK;
 }
+
+// Copies between any dtypes and strides, negative strides included.
+PX_KERNEL(copy) { return px__cpu_copy_across(args->to, args->from) ? PX_OK : copy_elements(l); }
 
 typedef struct fill {
   char *to;

@@ -20,8 +20,6 @@ typedef struct px__cpu_pointwise {
   bool real;                         // complex inputs, real results
   px__cpu_row rows[PX_DTYPE_COUNT];  // usually NULL for fp16 and bf16: computed in float
 } px__cpu_pointwise;
-// Copies an operand to another of the same shape; any dtypes and strides.
-px_status px__cpu_copy_elements(const px_launch *l);
 px_status px__cpu_pointwise_run(const px_launch *l, const px__cpu_pointwise *op);
 
 // `is(x, 'text')` in the op tables.

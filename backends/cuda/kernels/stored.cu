@@ -4,7 +4,7 @@
 // strides.
 #define PX_FLOAT8_MATH static __device__ __forceinline__
 #include "loop.cuh"
-#include "phlox/float8.h"
+#include "phlox/tables/float8.h"
 
 // An intermediate number: a 64-bit integer (`large`: unsigned), or real and imaginary parts.
 struct k_any {

@@ -2,8 +2,8 @@
 // Settings of PX_SETTING_MAP as attributes of torch.backends modules (phlox/backends.py). Values
 // are stored only in the library.
 #include "bind/ext.h"
-#include "phlox/attention.h"
-#include "phlox/lapack.h"
+#include "phlox/op.h"
+#include "phlox/device.h"
 
 EXT_METHOD0(torch, _settings, "list[tuple[str, str]]",
             "Returns the settings by number: a module below torch.backends, and its attribute.") {

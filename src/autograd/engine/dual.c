@@ -3,8 +3,8 @@
 //
 // A level is a hidden variable e with value 0. A dual tensor is self + e * tangent, and calls on it
 // are recorded as usual. The tangent of a tensor is its derivative with respect to e (forward.c).
-// Nodes store the modes able to reach them (graph.h). Reverse mode ignores history that depends on e
-// alone or was recorded with grad mode off. A level has one e per dtype and device.
+// Nodes store the modes able to reach them (graph.h). Reverse mode ignores history that depends on
+// e alone or was recorded with grad mode off. A level has one e per dtype and device.
 #include "autograd/engine/graph.h"
 #include "phlox/ops/arithmetic.h"
 #include "phlox/ops/factory.h"

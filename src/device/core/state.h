@@ -3,7 +3,7 @@
 //
 // Lock order: registry < graph, event < pinned memory < device < captures, race checker < spin lock
 // of an allocation's uses, lock of a fast bin. A thread never holds the locks of two devices. Never
-// block on a device while holding a lock, except in raw frees.
+// block on a device while holding a lock, except in raw frees and to release idle segments.
 #pragma once
 #include "device/core/types.h"
 

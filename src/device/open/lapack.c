@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "device/core/device_impl.h"
-#include "phlox/lapack.h"
+#include "phlox/device.h"
 
 px__lapack_float px__lapack_f32;
 px__lapack_double px__lapack_f64;

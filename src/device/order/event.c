@@ -6,7 +6,7 @@
 // backend knows if its latest record is reached. The clocks of this process's own record are
 // covered by a mark of its stream.
 #include "device/order/order.h"
-#include "phlox/queue.h"
+#include "phlox/extend.h"
 
 struct px_event {
   px_object head;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Modules: construction, entries and attributes.
 #include "nn/module/nn_impl.h"
-#include "phlox/names.h"
+#include "phlox/base.h"
 
 px_status px__nn_grow(void **items, int *capacity, int count, size_t size) {
   if (count < *capacity) return PX_OK;

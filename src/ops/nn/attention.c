@@ -6,7 +6,7 @@
 #include "device/core/device_impl.h"
 #include "hidden/attention.h"
 #include "ops/core/run.h"
-#include "phlox/attention.h"
+#include "phlox/op.h"
 #include "phlox/autograd.h"
 #include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"

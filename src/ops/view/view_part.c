@@ -297,10 +297,10 @@ PX_RUN(tensor_split_tensor) {
            px_device_type_name(px__tensor_device(splits).type));
   PX_TRY(px__check_not_batched(splits));
   PX_TRY(px_contiguous(&flat, splits));
-  const int64_t *values;
-  PX_TRY(px__tensor_read(&values, flat));
-  if (!splits->ndim) return px_tensor_split(&call->list, args->self, values[0], args->dim);
-  return px_tensor_split_at(&call->list, args->self, values, flat->numel, args->dim);
+  const int64_t *points;
+  PX_TRY(px__tensor_read(&points, flat));
+  if (!splits->ndim) return px_tensor_split(&call->list, args->self, points[0], args->dim);
+  return px_tensor_split_at(&call->list, args->self, points, flat->numel, args->dim);
 }
 
 PX_RUN(hsplit) {

@@ -1,17 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernel "copy": element-wise, between any dtypes and strides, negative strides included.
-//
-// Dimensions are sorted by the target's strides and merged where both sides allow it. If the source
-// is contiguous across the target's rows, tiles keep both in cache and threads share bands of rows.
-// Other cases use the loops of the element-wise kernels.
-#include "cpu/loop/copy.h"
+// Transposing copies. Dimensions are sorted by the target's strides and merged if both sides allow
+// it. Tiles keep both sides in cache, and threads share bands of rows.
+#include "cpu/convert/transpose.h"
 
 #include "cpu/convert/convert.h"
 #include "cpu/convert/dense.h"
-#include "cpu/loop/loop.h"
 #include "cpu/vector/simd.h"
 #include "cpu/threads/threads.h"
-#include "kernel_args/copy.h"
 
 typedef struct plan {
   int ndim;
@@ -180,8 +175,4 @@ bool px__cpu_copy_across(const px_operand *to, const px_operand *from) {
   else
     px__cpu_parallel(bands, GRAIN / (total / bands + 1) + 1, run_bands, &x);
   return true;
-}
-
-PX_KERNEL(copy) {
-  return px__cpu_copy_across(args->to, args->from) ? PX_OK : px__cpu_copy_elements(l);
 }

@@ -82,7 +82,7 @@
      .min = -0x1.fffffffffffffp1023, .max = 0x1.fffffffffffffp1023, .resolution = 1e-15, \
      .eps = 0x1p-52, .tiny = 0x1p-1022)
 
-// `number` holds the fields of px_float8_format (phlox/float8.h).
+// `number` holds the fields of px_float8_format (phlox/tables/float8.h).
 #define PX_DTYPE_FLOAT8_MAP(XX) \
   XX(FLOAT8_E4M3FN, f8e4m3fn, uint8_t, (3, 7, 0x7e, 0x7e, 0x7f), float8_e4m3fn, .kind = 'f', \
      .size = 1, .name = "float8_e4m3fn", .cls = "Float8_e4m3fn", .c_name = "at::Float8_e4m3fn", \
