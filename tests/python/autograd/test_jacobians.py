@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.func.jvp, linearize, jacrev, jacfwd, hessian and stack_module_state: what they give, with PyTorch where it is installed, and its errors."""
+"""torch.func.jvp, linearize, jacrev, jacfwd, hessian and stack_module_state: results, compared with PyTorch if installed, and its errors."""
 import unittest
 import warnings
 
@@ -11,7 +11,7 @@ X = torch.tensor([1., 2.])
 
 
 def made(torch, *shape):
-    """Numbers that are none's and all different, in float64."""
+    """Distinct float64 values that are neither 0 nor an integer."""
     count = torch.zeros(shape, dtype=torch.float64).numel()
     return (torch.arange(count, dtype=torch.float64).reshape(shape) * .37).sin() * .8 + 1.3
 
@@ -24,7 +24,7 @@ def change_in_place(x):
 
 
 def cases(torch):
-    """Name -> what it gives, in a library."""
+    """Maps a name to a call in the given library."""
     f, func = torch.nn.functional, torch.func
     jvp, grad, vmap, jacrev, jacfwd, hessian = func.jvp, func.grad, func.vmap, func.jacrev, func.jacfwd, func.hessian
     x, matrix, rows = made(torch, 3), made(torch, 3, 3), made(torch, 4, 3)
@@ -77,7 +77,7 @@ class Jacobians(unittest.TestCase):
         self.assertIn(text, str(caught.exception))
 
     @unittest.skipIf(newest is None, NOT_NEWEST)
-    def test_all_are_those_of_pytorch(self):
+    def test_results_match_pytorch(self):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             theirs = cases(newest)
@@ -89,26 +89,26 @@ class Jacobians(unittest.TestCase):
                         assert a.shape == tuple(b.shape) and a.requires_grad == b.requires_grad, (a, b)
                         assert torch.allclose(a, torch.tensor(b.tolist(), dtype=torch.float64).reshape(a.shape), rtol=1e-9, atol=1e-12), (a, b)
 
-    def test_nothing_is_lacking(self):
+    def test_every_op_has_batching_rule(self):
         with warnings.catch_warnings():
-            warnings.simplefilter("error")  # no op is called for each place
+            warnings.simplefilter("error")  # no fallback to one call per batch index
             for name, ours in cases(phlox).items():
                 with self.subTest(name): ours()
 
-    def test_a_tangent_is_how_the_result_changes(self):
+    def test_jvp(self):
         value, change = torch.func.jvp(lambda x, y: {"a": x * y, "b": x.sum()}, (X, X), (X, torch.ones(2)))
         assert torch.equal(value["a"], X * X) and torch.equal(change["a"], X * X + X) and change["b"] == 3
         assert not value["a"].requires_grad and not change["a"].requires_grad
         assert torch.func.jvp(lambda x: (x * x, "beside"), (X,), (X,), has_aux=True)[2] == "beside"
 
-    def test_what_depends_on_no_input_does_not_change(self):
+    def test_jvp_of_independent_output(self):
         for f in (lambda x: torch.ones(3), lambda x: x.detach(), lambda x: x > 0):
             value, change = torch.func.jvp(f, (X,), (X,))
             assert torch.equal(change, torch.zeros_like(value))
             self.raises(RuntimeError, "jvp(f, primals, tangents, strict=True): The output of f is independent of the inputs. This is not allowed with "
                         "strict=True.", lambda: torch.func.jvp(f, (X,), (X,), strict=True))
 
-    def test_a_linear_map_does_not_run_the_function_again(self):
+    def test_linearize_does_not_rerun_function(self):
         runs = []
         value, push = torch.func.linearize(lambda x: runs.append(x) or (x * x, 7), X)
         assert torch.equal(value[0], X * X) and value[1] == 7
@@ -116,19 +116,19 @@ class Jacobians(unittest.TestCase):
             assert torch.equal(push(X * k)[0], 2 * k * X * X)
         assert len(runs) == 1
 
-    def test_random_numbers_do_what_is_asked(self):
+    def test_randomness(self):
         noisy = lambda x: x * torch.rand(2)
         self.raises(RuntimeError, "vmap: called random operation while in randomness error mode.", lambda: torch.func.jacfwd(noisy)(X))
         for f in torch.func.jacfwd(noisy, randomness="same"), torch.func.jacrev(noisy):
             assert (f(X).diagonal() > 0).all() and f(X).triu(1).sum() == 0
 
-    def test_on_devices(self):
+    def test_devices(self):
         for device in ["cuda"] if torch.cuda.is_available() else []:
             x = X.to(device)
             assert torch.equal(torch.func.jacfwd(torch.square)(x).cpu(), (2 * X).diag())
             assert torch.equal(torch.func.hessian(lambda x: x.pow(3).sum())(x).cpu(), (6 * X).diag())
 
-    def test_stacked_models_have_leaves_of_their_own(self):
+    def test_stack_module_state(self):
         a, b = torch.nn.BatchNorm1d(2), torch.nn.BatchNorm1d(2)
         weights, buffers = torch.func.stack_module_state([a, b])
         assert list(weights) == ["weight", "bias"] and list(buffers) == ["running_mean", "running_var", "num_batches_tracked"]
@@ -141,14 +141,14 @@ class Jacobians(unittest.TestCase):
         b.weight.requires_grad_(False)
         self.raises(RuntimeError, "Expected weight from each model to have the same .requires_grad", lambda: stack([a, b]))
 
-    def test_norms_without_statistics_of_the_batch_may_be_mapped(self):
+    def test_vmap_batch_norm_without_running_stats(self):
         net = torch.nn.Sequential(torch.nn.BatchNorm1d(3), torch.nn.Linear(3, 2))
         assert torch.func.replace_all_batch_norm_modules_(net) is net
         assert net[0].running_mean is None and not net[0].track_running_stats
         x = torch.rand(4, 5, 3)
         assert torch.allclose(torch.vmap(net)(x), torch.stack([net(rows) for rows in x]), atol=1e-6)
 
-    def test_errors_are_those_of_pytorch(self):
+    def test_errors_match_pytorch(self):
         jvp, of, who = torch.func.jvp, lambda *tangents: torch.func.jvp(torch.square, (X,), tangents), "jvp(f, primals, tangents): "
         self.raises(RuntimeError, "Trying to set a forward gradient that has a different size than that of the original Tensor, this is not supported. "
                     "Tensor is of size [2] while the given forward gradient is of size [3].", lambda: of(torch.ones(3)))
