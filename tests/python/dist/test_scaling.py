@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/scaling.md: its programs run as its commands say, and all print the loss of one device; its arithmetic is the simulator's."""
+"""docs/scaling.md: its programs run with its commands and all print the loss of one device; its formulas match the simulator."""
 import os
 import re
 import shlex
@@ -25,11 +25,11 @@ def free_port():
         return s.getsockname()[1]
 
 
-def all_reduces(rank, mib):
+def time_all_reduce(rank, mib):
     dist.init_process_group("nccl")
     x = torch.zeros(mib << 18, device="cuda")
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    dist.all_reduce(x)  # the devices' clocks agree from here on
+    dist.all_reduce(x)  # synchronizes the virtual clocks of the devices
     begin.record()
     for _ in range(3):
         dist.all_reduce(x)
@@ -44,7 +44,7 @@ class Scaling(unittest.TestCase):
         return {**own, "PYTHONPATH": HOME}
 
     @unittest.skipUnless(dist.is_available(), "no gloo")
-    def test_each_step_of_the_page_trains_as_one_device_does(self):
+    def test_programs_of_page_match_one_device(self):
         with tempfile.TemporaryDirectory() as folder:
             for kind, text in BLOCKS:
                 if kind == "python":
@@ -66,10 +66,10 @@ class Scaling(unittest.TestCase):
             self.assertRegex(said[0], r"^\d\.\d{3}\n$")
             self.assertEqual(said, [said[0]] * 5)
 
-    def test_an_all_reduce_takes_the_time_of_the_formula(self):
+    def test_all_reduce_time_matches_formula(self):
         mib = 4
         for ranks in (2, 4, 8):
-            times = dist.simulate(all_reduces, (mib,), ranks)
+            times = dist.simulate(time_all_reduce, (mib,), ranks)
             wanted = (2 * (ranks - 1) / ranks * (mib << 20) / (1 << 30) + 2 * (ranks - 1) * 1e-6) * 1e3
             for ms in times:
                 self.assertAlmostEqual(ms / wanted, 1, delta=0.01)
