@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The PyTorch that tests compare with: `installed`, if this Python has one, and `newest`, if it is one whose behaviour and texts Phlox follows."""
+"""The PyTorch compared with: `installed` if this Python has one, and `newest` if its behaviour and texts are those that Phlox follows."""
 try:
     import torch as installed
     if "phlox" in (installed.__file__ or ""): installed = None
