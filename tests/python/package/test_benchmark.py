@@ -46,9 +46,9 @@ class Timers(unittest.TestCase):
 
     def test_callback_receives_each_block(self):
         for call in "blocked_autorange", "adaptive_autorange":
-            told = []
-            made = getattr(Clock(0.001).timer(), call)(callback=lambda *block: told.append(block))
-            self.assertEqual(told, [(made.number_per_run, time) for time in made.raw_times])
+            blocks = []
+            made = getattr(Clock(0.001).timer(), call)(callback=lambda *block: blocks.append(block))
+            self.assertEqual(blocks, [(made.number_per_run, time) for time in made.raw_times])
 
         def stop(number, seconds):
             raise KeyError("enough")

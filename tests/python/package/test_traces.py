@@ -74,9 +74,9 @@ class Traces(unittest.TestCase):
             live, reserved = (int(n) / MiB for n in run("bench/record.py", path, "-c", PROGRAM).split())
             with open(path, "rb") as file:
                 self.assertEqual(len(pickle.load(file)["device_traces"]), 1)
-            told = run("bench/replay.py", "--smallest", path)
-        self.assertRegex(told, rf"^program +live +{live:.2f} MiB, reserved +{reserved:.2f} MiB, waste ")
-        self.assertRegex(told, r"; by PyTorch's rules waste +5[.]6%, smallest device 1[.]06")
+            output = run("bench/replay.py", "--smallest", path)
+        self.assertRegex(output, rf"^program +live +{live:.2f} MiB, reserved +{reserved:.2f} MiB, waste ")
+        self.assertRegex(output, r"; by PyTorch's rules waste +5[.]6%, smallest device 1[.]06")
 
 
 if __name__ == "__main__":

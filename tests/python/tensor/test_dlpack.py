@@ -1,24 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DLPack from Python: memory is shared with NumPy and, where it is installed, PyTorch."""
+"""DLPack from Python: memory is shared with NumPy, and with PyTorch if it is installed."""
 import unittest
 
 import phlox as torch
 
 
 class Dlpack(unittest.TestCase):
-    def test_there_and_back(self):
+    def test_round_trip(self):
         a = torch.arange(6.0).view(2, 3)
         b = torch.from_dlpack(a)
         b[1, 1] = -1
         self.assertEqual(a[1, 1].item(), -1)
         self.assertEqual(a.__dlpack_device__(), (1, 0))
 
-    def test_capsule_is_taken_once(self):
+    def test_capsule_is_consumed_once(self):
         capsule = torch.ones(2).__dlpack__()
         torch.from_dlpack(capsule)
         self.assertRaises(ValueError, torch.from_dlpack, capsule)
 
-    def test_requires_grad_is_refused(self):
+    def test_requires_grad_raises(self):
         self.assertRaisesRegex(BufferError, "require gradient", torch.ones(1, requires_grad=True).__dlpack__)
 
     def test_arguments(self):
@@ -34,7 +34,7 @@ class Dlpack(unittest.TestCase):
     def test_streams(self):
         a = torch.ones(2, device="cuda")
         side = torch.cuda.Stream()
-        capsule = a.__dlpack__(stream=side.cuda_stream)  # which waits for the current one
+        capsule = a.__dlpack__(stream=side.cuda_stream)  # makes that stream wait for the current one
         with torch.cuda.stream(side):
             b = torch.from_dlpack(capsule)
             self.assertEqual((b.data_ptr(), b.tolist(), b.__dlpack_device__()), (a.data_ptr(), [1, 1], (2, 0)))
