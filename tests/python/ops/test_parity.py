@@ -105,7 +105,7 @@ class Samples(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         path = os.path.join(SAMPLES, "samples.xz")
-        cls.ops = replay.tally(form.read(path), {place: replay.replay(path, place) for place in ("cpu", "sim")})
+        cls.ops = replay.summarize(form.read(path), {device: replay.replay(path, device) for device in ("cpu", "sim")})
         with open(os.path.join(SAMPLES, "gaps.txt")) as file:
             cls.gaps = file.read().split()
 
