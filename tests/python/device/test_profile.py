@@ -166,7 +166,7 @@ class Marks(unittest.TestCase):
     def test_nvtx_injection_library(self):
         with tempfile.TemporaryDirectory() as folder:
             for name, knows, heard in (("all", 0xaa4, self.ALL), ("some", 0x004, ["-2", "-2", "mark b", ""]), ("refuses", 0, ["-2", "-2", ""])):
-                self.build(TOOL, f"{folder}/{name}.so", f"-DKNOWS={knows}")
+                self.build(TOOL, f"{folder}/{name}.so", f"-DFUNCTIONS={knows}")
                 self.assertEqual(self.run_with_tool(NVTX_INJECTION64_PATH=f"{folder}/{name}.so"), heard, name)
             self.build(STUB, f"{folder}/libnvToolsExt.so.1")
             self.assertEqual(self.run_with_tool(NVTX_INJECTION64_PATH=f"{folder}/libnvToolsExt.so.1"), ["-2", "-2", ""])  # no tool

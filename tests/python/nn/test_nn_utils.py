@@ -6,7 +6,7 @@ os.environ.setdefault("PHLOX_SIM_DEVICES", "2")
 import phlox as torch
 from phlox import nn
 from peer import newest as real
-from test_main import run
+from package.test_main import run
 
 
 def outcome(function, *args, **kwargs):

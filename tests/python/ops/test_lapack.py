@@ -37,7 +37,7 @@ void scipy_dgetrs_64_(const char *turned, int64_t *n, int64_t *columns, const do
 
 def names():
     """Undecorated names of all functions required of a library."""
-    with open(os.path.join(ROOT, "backends", "cpu", "lapack.h")) as f:
+    with open(os.path.join(ROOT, "backends", "cpu", "linalg", "lapack.h")) as f:
         rows = re.findall(r"XX\(\w+, (\w+), (\w+),", f.read())
     return {letter + name for real, of_complex in rows for letter, name in (("s", real), ("d", real), ("c", of_complex), ("z", of_complex))}
 
