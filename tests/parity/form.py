@@ -131,11 +131,11 @@ class Call:
         """Returns the given out tensors with the result, whether they were returned, and the warnings."""
         like = self.run()
         given = tuple(change(self.torch.zeros_like(t)) for t in tensors(self.torch, like))
-        with warnings.catch_warnings(record=True) as said:
+        with warnings.catch_warnings(record=True) as raised:
             warnings.simplefilter("always")
             result = self.run(out=given[0] if isinstance(like, self.torch.Tensor) else given)
         same = all(a is b for a, b in zip(tensors(self.torch, result), given))
-        return [list(given), same, [str(w.message).split(" (Triggered")[0] for w in said]]
+        return [list(given), same, [str(w.message).split(" (Triggered")[0] for w in raised]]
 
     def out_resized(self):
         return self.out(lambda t: self.torch.zeros(t.numel() + 1, dtype=t.dtype, device=t.device))

@@ -344,16 +344,16 @@ def summarize(samples, results, kinds=("real",)):
         row = ops.setdefault(sample["op"], {"total": Counter(), "right": Counter(), "missing": False, "first": {}})
         kind = "complex" if "complex" in sample["dtype"] else "real"
         for name in sample["forms"]:
-            said = {device: r[i][name] for device, r in results.items() if name in r.get(i, {})}
+            failures = {device: r[i][name] for device, r in results.items() if name in r.get(i, {})}
             form_of = name if sample["kind"] == "sample" else sample["kind"]
             row["total"][kind] += 1
-            row["right"][kind] += not said
+            row["right"][kind] += not failures
             row["total"][form_of] += kind == "real"
-            row["right"][form_of] += kind == "real" and not said
-            row["missing"] |= "missing" in said.values()
-            if said and kind in kinds and not row["missing"]:
-                where = "" if len(said) == len(results) else f"on {next(iter(said))} alone: "
-                first = line(sample, name), where + next(iter(said.values())), i
+            row["right"][form_of] += kind == "real" and not failures
+            row["missing"] |= "missing" in failures.values()
+            if failures and kind in kinds and not row["missing"]:
+                where = "" if len(failures) == len(results) else f"on {next(iter(failures))} alone: "
+                first = line(sample, name), where + next(iter(failures.values())), i
                 row["first"][form_of] = min(row["first"].get(form_of, first), first, key=lambda f: len(f[0]))
     return ops
 
@@ -383,10 +383,10 @@ def totals(ops):
     """The numbers of ops by state, and of outcomes by form."""
     states = Counter(map(state, ops.values()))
     of = lambda form_of: (sum(r["right"][form_of] for r in ops.values()), sum(r["total"][form_of] for r in ops.values()))
-    said = ", ".join(f"{states[s]} {s}" for s in ("right", "partly", "wrong", "missing"))
+    summary = ", ".join(f"{states[s]} {s}" for s in ("right", "partly", "wrong", "missing"))
     modules = [state(row) == "right" for op, row in ops.items() if op.startswith("nn.") and not op.startswith("nn.functional.")]
     share = f"; of them {len(modules)} modules: {sum(modules)} right ({100 * sum(modules) / len(modules):.1f} %)" if modules else ""
-    return f"{len(ops)} ops: {said}{share}", {name: of(name) for name in ("real", *FORMS, "complex")}
+    return f"{len(ops)} ops: {summary}{share}", {name: of(name) for name in ("real", *FORMS, "complex")}
 
 
 def reasons():
@@ -403,8 +403,8 @@ def page(ops):
     rows, why = [], reasons()
     for op, row in sorted(ops.items()):
         if row["first"]:
-            text, said, number = min(row["first"].values(), key=lambda f: len(f[0]))
-            rows.append(f"| `{op}` | {state(row)} | {row['right']['real']} of {row['total']['real']} | {' '.join(row['first'])} | {short(said, 160)} | "
+            text, failure, number = min(row["first"].values(), key=lambda f: len(f[0]))
+            rows.append(f"| `{op}` | {state(row)} | {row['right']['real']} of {row['total']['real']} | {' '.join(row['first'])} | {short(failure, 160)} | "
                         + (f"`{short(text, 200)}`" if len(text) <= 200 else f"sample {number}") + f" | {why.get(op, '')} |")
     return f"""# Parity with PyTorch
 
@@ -459,8 +459,8 @@ def main():
                 ["complex"] if "complex" in (args.dtype or "") else ["real"])
     for op, row in sorted(ops.items()):
         print(f"{op}: {state(row)}, {row['right']['real']} of {row['total']['real']}; complex {row['right']['complex']} of {row['total']['complex']}")
-        for name, (text, said, number) in row["first"].items() if state(row) != "missing" else ():
-            print(f"    {name} ({number}): {said:.600}\n        {text:.1500}")
+        for name, (text, failure, number) in row["first"].items() if state(row) != "missing" else ():
+            print(f"    {name} ({number}): {failure:.600}\n        {text:.1500}")
     if args.page:
         with open(args.page, "w") as file:
             file.write(page(ops))

@@ -8,4 +8,4 @@ except ImportError:
 
 VERSION = tuple(int(part) for part in installed.__version__.split(".")[:2]) if installed else (0, 0)
 newest = installed if VERSION >= (2, 15) else None
-NOT_NEWEST = "PyTorch is not installed for this Python, or one before 2.15"
+NOT_NEWEST = "requires PyTorch 2.15 or later in this Python"

@@ -468,9 +468,9 @@ class Gradients(unittest.TestCase):
         weight, x = torch.rand(3, 4).requires_grad_(), torch.rand(2, 4)
         (x @ weight.t()).sum().backward()
         self.assertEqual(weight.grad.stride(), weight.stride())
-        turned = torch.rand(4, 3).t().requires_grad_()
-        (x @ turned.t()).sum().backward()
-        self.assertEqual(turned.grad.stride(), (1, 3))
+        transposed = torch.rand(4, 3).t().requires_grad_()
+        (x @ transposed.t()).sum().backward()
+        self.assertEqual(transposed.grad.stride(), (1, 3))
         row, = torch.autograd.grad((x @ weight.t()).sum(), weight)
         self.assertTrue(row.is_contiguous())
         weight.grad = None

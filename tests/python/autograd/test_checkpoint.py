@@ -8,7 +8,7 @@ from phlox.autograd.graph import allow_mutation_on_saved_tensors, disable_saved_
 from phlox.utils.checkpoint import CheckpointError, checkpoint, checkpoint_sequential
 
 
-two_devices = unittest.skipUnless(torch.cuda.device_count() > 1, "two devices are wanted")
+two_devices = unittest.skipUnless(torch.cuda.device_count() > 1, "requires two devices")
 
 
 class Square(torch.autograd.Function):
@@ -358,7 +358,7 @@ class Selective(unittest.TestCase):
                 self.assertEqual(self.gradients(device, self.function, policy), wanted)
 
     def test_saved_results_are_not_recomputed(self):
-        for policy, places in (([aten.mm.default], 1), ([aten.sigmoid.default], 2)):
+        for policy, storages in (([aten.mm.default], 1), ([aten.sigmoid.default], 2)):
             products = []
 
             def function(x, y):
@@ -366,7 +366,7 @@ class Selective(unittest.TestCase):
                 return torch.sigmoid(products[-1]) * y
 
             self.gradients("cpu", function, policy)
-            self.assertEqual((len(products), len({product.data_ptr() for product in products})), (2, places))
+            self.assertEqual((len(products), len({product.data_ptr() for product in products})), (2, storages))
 
     def test_policy_receives_op_arguments_and_output(self):
         seen, layer = [], nn.Linear(3, 3)

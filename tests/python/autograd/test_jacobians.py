@@ -35,7 +35,7 @@ def cases(torch):
         for p in net.parameters(): p.copy_(made(torch, *p.shape))
     weights = {name: p.detach() for name, p in net.named_parameters()}
     outer = torch.tensor(2., dtype=torch.float64, requires_grad=True)
-    turned = torch.complex(x, x.flip(0))
+    complex_x = torch.complex(x, x.flip(0))
     return {
         "tangents of tangents": lambda: jvp(lambda x: jvp(curve, (x,), (x * 3,))[1], (x,), (x * 2,)),
         "gradients of tangents": lambda: grad(lambda x: jvp(curve, (x,), (rows[0],))[1].sum())(x),
@@ -43,7 +43,7 @@ def cases(torch):
         "tangents within a mapping": lambda: vmap(lambda x: jvp(curve, (x,), (x.cos(),)))(rows),
         "mapped tangents": lambda: vmap(lambda t: jvp(curve, (x,), (t,))[1])(rows),
         "tangents through a mapping": lambda: jvp(vmap(curve), (rows,), (rows * 2,)),
-        "of complex numbers": lambda: torch.view_as_real(jvp(lambda z: z * z.exp() + z.conj(), (turned,), (turned * 2j,))[1]),
+        "of complex numbers": lambda: torch.view_as_real(jvp(lambda z: z * z.exp() + z.conj(), (complex_x,), (complex_x * 2j,))[1]),
         "a linear map of many": lambda: vmap(func.linearize(curve, x)[1])(rows),
         "forward and forward": lambda: jacfwd(jacfwd(number))(x),
         "reverse and reverse": lambda: jacrev(jacrev(number))(x),
@@ -149,19 +149,19 @@ class Jacobians(unittest.TestCase):
         assert torch.allclose(torch.vmap(net)(x), torch.stack([net(rows) for rows in x]), atol=1e-6)
 
     def test_errors_match_pytorch(self):
-        jvp, of, who = torch.func.jvp, lambda *tangents: torch.func.jvp(torch.square, (X,), tangents), "jvp(f, primals, tangents): "
+        jvp, of, prefix = torch.func.jvp, lambda *tangents: torch.func.jvp(torch.square, (X,), tangents), "jvp(f, primals, tangents): "
         self.raises(RuntimeError, "Trying to set a forward gradient that has a different size than that of the original Tensor, this is not supported. "
                     "Tensor is of size [2] while the given forward gradient is of size [3].", lambda: of(torch.ones(3)))
         self.raises(NotImplementedError, "a tangent of dtype float64 for a tensor of dtype float32 is not implemented", lambda: of(X.double()))
         self.raises(ValueError, "Expected tangent to be floating point or complex, but got: torch.int64", lambda: of(X.long()))
         self.raises(ValueError, "Expected primal to be floating point or complex, but got: torch.int64", lambda: jvp(torch.square, (X.long(),), (X,)))
-        self.raises(RuntimeError, who + "Expected primals to be a tuple. E.g. it should be valid to call f(*primals).", lambda: jvp(torch.square, X, X))
-        self.raises(RuntimeError, who + "Expected primals and tangents to have the same python structure.", lambda: of(X, X))
-        self.raises(RuntimeError, who + "Expected primals to only contain Tensors, got <class 'float'>", lambda: jvp(torch.square, (3.,), (X,)))
-        self.raises(RuntimeError, who + "Expected primals to contain at least one Tensor.", lambda: jvp(torch.square, (), ()))
-        self.raises(RuntimeError, who + "expected f(*primals) to return only tensors, got unsupported type <class 'int'>", lambda: jvp(lambda x: 3, (X,), (X,)))
-        self.raises(RuntimeError, who + "Expected f to be a function that has non-empty output (got output = [None])", lambda: jvp(lambda x: None, (X,), (X,)))
-        self.raises(RuntimeError, who + "output of function f should be a tuple: (output, aux) if has_aux is True", lambda: jvp(torch.square, (X,), (X,), has_aux=True))
+        self.raises(RuntimeError, prefix + "Expected primals to be a tuple. E.g. it should be valid to call f(*primals).", lambda: jvp(torch.square, X, X))
+        self.raises(RuntimeError, prefix + "Expected primals and tangents to have the same python structure.", lambda: of(X, X))
+        self.raises(RuntimeError, prefix + "Expected primals to only contain Tensors, got <class 'float'>", lambda: jvp(torch.square, (3.,), (X,)))
+        self.raises(RuntimeError, prefix + "Expected primals to contain at least one Tensor.", lambda: jvp(torch.square, (), ()))
+        self.raises(RuntimeError, prefix + "expected f(*primals) to return only tensors, got unsupported type <class 'int'>", lambda: jvp(lambda x: 3, (X,), (X,)))
+        self.raises(RuntimeError, prefix + "Expected f to be a function that has non-empty output (got output = [None])", lambda: jvp(lambda x: None, (X,), (X,)))
+        self.raises(RuntimeError, prefix + "output of function f should be a tuple: (output, aux) if has_aux is True", lambda: jvp(torch.square, (X,), (X,), has_aux=True))
         push = torch.func.linearize(torch.square, X)[1]
         self.raises(RuntimeError, "tangent:0 with shape torch.Size([3]) in flattened pytree doesn't match the shape torch.Size([2]) of the corresponding "
                     "primal.", lambda: push(torch.ones(3)))

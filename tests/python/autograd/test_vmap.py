@@ -48,8 +48,8 @@ class Vmap(unittest.TestCase):
         x = torch.rand(5, 3)
         most = vmap(lambda row: row.max(0))(x)
         assert type(most) is torch.return_types.max and torch.equal(most.values, x.amax(1)) and torch.equal(most.indices, x.argmax(1))
-        values, places = vmap(torch.sort, out_dims=1)(x)
-        assert torch.equal(values, x.sort(1).values.t()) and torch.equal(places, x.argsort(1).t())
+        values, order = vmap(torch.sort, out_dims=1)(x)
+        assert torch.equal(values, x.sort(1).values.t()) and torch.equal(order, x.argsort(1).t())
         assert torch.utils._pytree.tree_map(lambda t: t + 1, x.max(0)).indices.equal(x.argmax(0) + 1)
 
     def test_batched_arguments_need_one_call(self):
@@ -315,11 +315,11 @@ class Vmap(unittest.TestCase):
         for name, (f, *mapped) in cases.items():
             with self.subTest(name), warnings.catch_warnings():
                 warnings.simplefilter("error")
-                torch.testing.assert_close(vmap(f)(*mapped), torch.stack([f(*place) for place in zip(*mapped)]))
+                torch.testing.assert_close(vmap(f)(*mapped), torch.stack([f(*sample_args) for sample_args in zip(*mapped)]))
                 if not mapped[0].is_floating_point() or name in ("searchsorted", "bucketize", "sorter", "isin", "scatter"):
                     continue
                 first, *rest = (t.clone().requires_grad_(t.is_floating_point() and t is mapped[0]) for t in mapped)
-                wanted, = torch.autograd.grad(torch.stack([f(*place) for place in zip(first, *rest)]).square().sum(), first)
+                wanted, = torch.autograd.grad(torch.stack([f(*sample_args) for sample_args in zip(first, *rest)]).square().sum(), first)
                 got, = torch.autograd.grad(vmap(f)(first, *rest).square().sum(), first)
                 torch.testing.assert_close(got, wanted)
                 torch.testing.assert_close(vmap(torch.func.grad(lambda *a: f(*a).square().sum()))(*mapped), wanted)
@@ -328,7 +328,7 @@ class Vmap(unittest.TestCase):
         x, mean, var = torch.randn(3, 4, 5), torch.zeros(3, 5), torch.ones(3, 5)
         norm = lambda a, m, v: torch.nn.functional.batch_norm(a, m, v, training=True)
         wanted = [t.clone() for t in (mean, var)]
-        torch.testing.assert_close(vmap(norm)(x, mean, var), torch.stack([norm(*place) for place in zip(x, *wanted)]))
+        torch.testing.assert_close(vmap(norm)(x, mean, var), torch.stack([norm(*sample_args) for sample_args in zip(x, *wanted)]))
         torch.testing.assert_close((mean, var), tuple(wanted))
         raises(RuntimeError, lambda: vmap(norm, (0, None, None))(x, mean[0], var[0]), "while the running_mean or running_var, which will be updated in place")
         torch.testing.assert_close(mean[0], wanted[0][0])  # unchanged
@@ -365,7 +365,7 @@ class Vmap(unittest.TestCase):
             with warnings.catch_warnings():
                 warnings.simplefilter("error")
                 for f, *ends in calls:
-                    assert torch.equal(vmap(f)(*ends), torch.stack([f(*place) for place in zip(*ends)]))
+                    assert torch.equal(vmap(f)(*ends), torch.stack([f(*sample_args) for sample_args in zip(*ends)]))
         grid = vmap(vmap(lambda x, y: torch.linspace(x, y, 3), (0, None)), (None, 0))(a, b)
         assert torch.equal(grid, torch.stack([torch.stack([torch.linspace(x, y, 3) for x in a]) for y in b]))
         raises(RuntimeError, lambda: vmap(lambda x: torch.linspace(x, 1, -1))(a), "number of steps must be non-negative")

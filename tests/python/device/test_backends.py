@@ -80,7 +80,7 @@ class Settings(unittest.TestCase):
         self.assertEqual(torch.backends.cudnn.own, 1)
 
 
-@unittest.skipUnless(ON_GPU, "there is no NVIDIA GPU")
+@unittest.skipUnless(ON_GPU, "requires an NVIDIA GPU")
 class Precision(unittest.TestCase):
     def tearDown(self):
         matmul.allow_tf32 = False

@@ -17,7 +17,7 @@ import phlox as torch
 cuda = torch.cuda
 
 
-@unittest.skipIf(cuda.device_count() < 1, "a device is wanted")
+@unittest.skipIf(cuda.device_count() < 1, "requires a device")
 class Cuda(unittest.TestCase):
     def test_stream_subclass(self):
         class Mine(cuda.Stream):
@@ -269,8 +269,8 @@ class Cuda(unittest.TestCase):
         self.assertLess(len({torch.cuda.Stream().cuda_stream for _ in range(200)}), 100)
 
     def test_streams_and_events_match_pytorch(self):
-        least, greatest = torch.cuda.Stream.priority_range()
-        self.assertEqual((least, greatest < 0, torch.cuda.Stream(priority=-100).priority, torch.cuda.Stream().device_type), (0, True, greatest, 1))
+        lowest, highest = torch.cuda.Stream.priority_range()
+        self.assertEqual((lowest, highest < 0, torch.cuda.Stream(priority=-100).priority, torch.cuda.Stream().device_type), (0, True, highest, 1))
         event = torch.Event(device="cuda")
         event.record()
         event.synchronize()
@@ -283,7 +283,7 @@ class Cuda(unittest.TestCase):
             torch.cuda.Stream.priority_range(1)
 
 
-@unittest.skipIf(cuda.device_count() < 2, "two devices are wanted")
+@unittest.skipIf(cuda.device_count() < 2, "requires two devices")
 class MultipleDevices(unittest.TestCase):
     def tearDown(self):
         cuda.set_device(0)
@@ -525,7 +525,7 @@ assert "|" in torch.cuda.memory_summary()
         self.assertEqual((done.returncode, done.stderr), (0, ""))
 
 
-@unittest.skipIf(torch.cuda.device_count() < 1, "a device is wanted")
+@unittest.skipIf(torch.cuda.device_count() < 1, "requires a device")
 class SyncDebugMode(unittest.TestCase):
     text = "called a synchronizing CUDA operation"
 
@@ -582,7 +582,7 @@ class SyncDebugMode(unittest.TestCase):
             settings("")
 
 
-@unittest.skipIf(torch.cuda.device_count() < 2, "two devices are wanted")
+@unittest.skipIf(torch.cuda.device_count() < 2, "requires two devices")
 class KernelErrors(unittest.TestCase):
     """An error detected by a kernel is raised with the called op and its line."""
     def check(self, name, call, *kernel):
@@ -647,7 +647,7 @@ class AttributeErrors(unittest.TestCase):
             Late().odd
 
 
-@unittest.skipIf(torch.cuda.device_count() < 2, "two devices are wanted")
+@unittest.skipIf(torch.cuda.device_count() < 2, "requires two devices")
 class CrossDevice(unittest.TestCase):
     both = "found at least two devices, cuda:0 and cuda:1!"
 

@@ -246,7 +246,7 @@ class Case(unittest.TestCase):
         self.assertRegex(text, r"\nIt was reported by \w+( \(kernel \w+\))? on (stream \d+|the default stream) of cuda:\d, launched " + pattern)
 
 
-@unittest.skipIf(devices < 1, "a device is wanted")
+@unittest.skipIf(devices < 1, "requires a device")
 class Lines(Case):
     def test_at_least_200_invalid_calls(self):
         self.assertGreaterEqual(len(table(BAD)) * len(CONTEXTS), 200)
@@ -325,7 +325,7 @@ class Lines(Case):
             self.assert_launched(text, r"at line9\.py:9$")
 
 
-@unittest.skipIf(devices < 2, "two devices are wanted")
+@unittest.skipIf(devices < 2, "requires two devices")
 class MultipleDevices(Case):
     def make(self):
         net = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 2)).to("cuda:0")

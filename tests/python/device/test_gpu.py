@@ -16,7 +16,7 @@ except ImportError:
     torch = None
 
 HERE = phlox.cuda._backend_name() == "cuda"
-wants_gpu = unittest.skipUnless(HERE, "there is no NVIDIA GPU")
+wants_gpu = unittest.skipUnless(HERE, "requires an NVIDIA GPU")
 wants_torch = unittest.skipIf(torch is None, "no PyTorch with CUDA is here to compare with")
 
 
@@ -91,16 +91,16 @@ class Environment(unittest.TestCase):
         self.assertGreaterEqual(total, 1)
 
     def test_duplicate_visible_device(self):
-        said = run("try: torch.ones(1, device='cuda')\nexcept RuntimeError as e: print(type(e).__name__, e)",
+        output = run("try: torch.ones(1, device='cuda')\nexcept RuntimeError as e: print(type(e).__name__, e)",
                    CUDA_VISIBLE_DEVICES="0,0")
-        self.assertIn("invalid device ordinal", said)
+        self.assertIn("invalid device ordinal", output)
 
     def test_environment_is_read_at_first_use(self):
         self.assertEqual(run("import os; os.environ['CUDA_VISIBLE_DEVICES'] = ''; " + self.COUNT), "0 False")
 
     def test_no_devices(self):
-        said = run("try: torch.ones(1, device='cuda')\nexcept RuntimeError as e: print(e)", CUDA_VISIBLE_DEVICES="")
-        self.assertEqual(said, "No CUDA GPUs are available")
+        output = run("try: torch.ones(1, device='cuda')\nexcept RuntimeError as e: print(e)", CUDA_VISIBLE_DEVICES="")
+        self.assertEqual(output, "No CUDA GPUs are available")
 
     BAD = """
 x = torch.ones(5, device='cuda')
@@ -115,10 +115,10 @@ print((x + 1).tolist())
 
     def test_launch_blocking(self):
         for blocking, line in (("1", 6), ("0", 8)):
-            said = run(self.BAD, CUDA_LAUNCH_BLOCKING=blocking)
-            self.assertTrue(said.startswith(f"{line} index 9 is out of bounds for dimension 0 with size 5"), said)
-            self.assertIn("launched at <string>:6", said)
-            self.assertTrue(said.endswith("[2.0, 2.0, 2.0, 2.0, 2.0]"), said)
+            output = run(self.BAD, CUDA_LAUNCH_BLOCKING=blocking)
+            self.assertTrue(output.startswith(f"{line} index 9 is out of bounds for dimension 0 with size 5"), output)
+            self.assertIn("launched at <string>:6", output)
+            self.assertTrue(output.endswith("[2.0, 2.0, 2.0, 2.0, 2.0]"), output)
 
     def test_import_does_not_initialize(self):
         self.assertEqual(run("a = torch.cuda.is_initialized(); torch.cuda.device_count(); torch.cuda.manual_seed(1)\n"
@@ -139,8 +139,8 @@ print(torch.ones(1, device='cuda').tolist())
 """
 
     def test_fork(self):
-        said = run(self.FORK.format(first=True)).splitlines()
-        self.assertEqual(said, ["Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must "
+        output = run(self.FORK.format(first=True)).splitlines()
+        self.assertEqual(output, ["Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must "
                                 "use the 'spawn' start method", "[1.0]"])
 
     def test_device_count_does_not_initialize(self):
@@ -150,13 +150,13 @@ print(torch.ones(1, device='cuda').tolist())
         count = "a = torch.cuda.device_count(); torch.cuda.init(); print(a, torch.cuda.device_count())"
         uuid = "GPU-" + str(phlox.cuda.get_device_properties(0).uuid)
         for names, seen in (("", 0), ("0", 1), (uuid, 1), (uuid[:12], 1), ("0,99", 1), ("99", 0), ("-1,0", 0), ("MIG-absent", 0)):
-            said = run(count, CUDA_VISIBLE_DEVICES=names)
+            output = run(count, CUDA_VISIBLE_DEVICES=names)
             if seen:
-                self.assertEqual(said, f"{seen} {seen}", names)
+                self.assertEqual(output, f"{seen} {seen}", names)
             else:
-                self.assertIn("No CUDA GPUs are available", said, names)
-        said = run(count).split()
-        self.assertEqual(said[0], said[1])
+                self.assertIn("No CUDA GPUs are available", output, names)
+        output = run(count).split()
+        self.assertEqual(output[0], output[1])
 
 
 @wants_gpu

@@ -16,7 +16,7 @@ def capture(function):
     return g, result
 
 
-@unittest.skipUnless(torch.cuda.is_available(), "a device is wanted")
+@unittest.skipUnless(torch.cuda.is_available(), "requires a device")
 class Graphs(unittest.TestCase):
     def test_captures_indexing_and_views(self):
         x = torch.arange(24.0, device="cuda").reshape(4, 6)
@@ -118,7 +118,7 @@ class Graphs(unittest.TestCase):
         g.replay()
 
 
-@unittest.skipUnless(torch.cuda.is_available(), "a device is wanted")
+@unittest.skipUnless(torch.cuda.is_available(), "requires a device")
 class Callables(unittest.TestCase):
     def test_graphed_function_has_gradients(self):
         a, b = (torch.randn(3, device="cuda", requires_grad=True) for _ in range(2))

@@ -35,7 +35,7 @@ def frames_at(address):
     return next(b["frames"] for s in memory.memory_snapshot() for b in s["blocks"] if b["address"] == address)
 
 
-@unittest.skipIf(torch.cuda.device_count() < 1, "a device is wanted")
+@unittest.skipIf(torch.cuda.device_count() < 1, "requires a device")
 class History(unittest.TestCase):
     def setUp(self):
         torch.cuda.empty_cache()
@@ -285,7 +285,7 @@ class Picture(unittest.TestCase):
             with open(folder + "/m.svg") as file:
                 return file.read()
 
-    @unittest.skipIf(torch.cuda.device_count() < 1, "a device is wanted")
+    @unittest.skipIf(torch.cuda.device_count() < 1, "requires a device")
     def test_shows_allocations_by_op_and_line(self):
         before = give(5 * MiB)
         memory._record_memory_history(clear_history=True)
@@ -320,10 +320,10 @@ class Picture(unittest.TestCase):
                               (pickle.dumps({"segments": [], "device_traces": [3]}), "a trace is no list"),
                               (pickle.dumps({"segments": [], "device_traces": [[{"action": "alloc", "size": 1}]]}), "a part of it has no 'addr'"),
                               (pickle.dumps({"segments": [{"device": 0, "total_size": 1, "blocks": [3]}], "device_traces": [[]]}), "has no 'state'")):
-            with self.assertRaises(SystemExit) as failed, contextlib.redirect_stderr(io.StringIO()) as said:
+            with self.assertRaises(SystemExit) as failed, contextlib.redirect_stderr(io.StringIO()) as stderr:
                 self.run_on(content)
             self.assertEqual(failed.exception.code, 1)
-            self.assertIn(text, said.getvalue())
+            self.assertIn(text, stderr.getvalue())
 
 
 class Storages(unittest.TestCase):
@@ -400,7 +400,7 @@ class Storages(unittest.TestCase):
                 x.untyped_storage().resize_(0)
 
 
-@unittest.skipIf(torch.cuda.device_count() < 1, "a device is wanted")
+@unittest.skipIf(torch.cuda.device_count() < 1, "requires a device")
 class DeviceStorages(Storages):
     device = "cuda"
 

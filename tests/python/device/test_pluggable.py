@@ -45,9 +45,9 @@ class Pluggable(unittest.TestCase):
     def allocation_counts(self):
         return [ctypes.c_int.in_dll(ctypes.CDLL(self.path), name).value for name in ("taken", "given")]
 
-    @unittest.skipIf(torch.cuda.device_count() < 2, "one device")
+    @unittest.skipIf(torch.cuda.device_count() < 2, "requires two devices")
     def test_allocator_replaces_cache(self):
-        said = subprocess.run([sys.executable, "-c", f"""
+        process = subprocess.run([sys.executable, "-c", f"""
 import ctypes
 import phlox as torch
 cuda = torch.cuda
@@ -64,7 +64,7 @@ print(y.sum().item(), counts()[1] >= 1, cuda.memory_allocated(1))
 del y
 print(counts()[0] - counts()[1])
 """], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        self.assertEqual(said.stdout.splitlines(), ["native", "pluggable [0, 0]", "[1, 0] 1", "2000.0 True 0", "0"])
+        self.assertEqual(process.stdout.splitlines(), ["native", "pluggable [0, 0]", "[1, 0] 1", "2000.0 True 0", "0"])
 
     def test_allocator_cannot_be_swapped_after_use(self):
         torch.ones(1, device="cuda")

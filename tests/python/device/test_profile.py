@@ -68,11 +68,11 @@ twice([]), twice([])
 class Profilers(unittest.TestCase):
     def events(self, call):
         """Events of builtin functions seen by sys.setprofile during a call."""
-        heard = []
+        seen = []
 
         def hook(frame, event, argument):
             if event.startswith("c_") and argument is not sys.setprofile:
-                heard.append((event, argument.__name__))
+                seen.append((event, argument.__name__))
                 torch.ones(1).add(1)  # calls made by the profiler are not profiled
         sys.setprofile(hook)
         try:
@@ -81,7 +81,7 @@ class Profilers(unittest.TestCase):
             pass
         finally:
             sys.setprofile(None)
-        return heard
+        return seen
 
     def test_setprofile_sees_ops(self):
         x, y = torch.ones(2), torch.ones(3)
@@ -156,18 +156,18 @@ class Marks(unittest.TestCase):
             with self.assertRaisesRegex(RuntimeError, "NVTX annotation context manager is not reentrant"):
                 marks.__enter__()
 
-    @unittest.skipUnless(shutil.which("cc"), "no C compiler")
+    @unittest.skipUnless(shutil.which("cc"), "requires a C compiler")
     def test_nvtx_library_receives_ranges_marks_and_ops(self):
         with tempfile.TemporaryDirectory() as folder:
             self.build(STUB, f"{folder}/libnvToolsExt.so.1")
             self.assertEqual(self.run_with_tool(LD_LIBRARY_PATH=folder), self.ALL)
 
-    @unittest.skipUnless(shutil.which("cc"), "no C compiler")
+    @unittest.skipUnless(shutil.which("cc"), "requires a C compiler")
     def test_nvtx_injection_library(self):
         with tempfile.TemporaryDirectory() as folder:
-            for name, knows, heard in (("all", 0xaa4, self.ALL), ("some", 0x004, ["-2", "-2", "mark b", ""]), ("refuses", 0, ["-2", "-2", ""])):
-                self.build(TOOL, f"{folder}/{name}.so", f"-DFUNCTIONS={knows}")
-                self.assertEqual(self.run_with_tool(NVTX_INJECTION64_PATH=f"{folder}/{name}.so"), heard, name)
+            for name, functions, output in (("all", 0xaa4, self.ALL), ("some", 0x004, ["-2", "-2", "mark b", ""]), ("refuses", 0, ["-2", "-2", ""])):
+                self.build(TOOL, f"{folder}/{name}.so", f"-DFUNCTIONS={functions}")
+                self.assertEqual(self.run_with_tool(NVTX_INJECTION64_PATH=f"{folder}/{name}.so"), output, name)
             self.build(STUB, f"{folder}/libnvToolsExt.so.1")
             self.assertEqual(self.run_with_tool(NVTX_INJECTION64_PATH=f"{folder}/libnvToolsExt.so.1"), ["-2", "-2", ""])  # no tool
             self.assertEqual(self.run_with_tool(NVTX_INJECTION64_PATH="/nowhere.so"), ["-2", "-2", ""])
@@ -290,7 +290,7 @@ class Profiles(unittest.TestCase):
         with self.assertRaises(AttributeError):
             prof.key_averages().table(sort_by="nonsense")
 
-    @unittest.skipUnless(torch.cuda.is_available(), "no device")
+    @unittest.skipUnless(torch.cuda.is_available(), "requires a device")
     def test_device_events(self):
         with torch.profiler.profile(profile_memory=True) as prof:
             y = torch.ones(256, device="cuda").exp()
@@ -349,7 +349,7 @@ class Profiles(unittest.TestCase):
             with self.assertRaisesRegex(NotImplementedError, option):
                 torch.profiler.profile(**{option: 1})
 
-    @unittest.skipUnless(torch.cuda.device_count(), "no device")
+    @unittest.skipUnless(torch.cuda.device_count(), "requires a device")
     def test_cudart(self):
         runtime = torch.cuda.cudart()
         self.assertEqual((runtime.cudaProfilerStart(), runtime.cudaProfilerStop()), (0, 0))
@@ -393,7 +393,7 @@ class Profiles(unittest.TestCase):
             with open(os.path.join(folder, "trace.json"), encoding="utf-8") as file:
                 return json.load(file)["traceEvents"]
 
-    @unittest.skipUnless(torch.cuda.device_count(), "no device")
+    @unittest.skipUnless(torch.cuda.device_count(), "requires a device")
     def test_device_traces_use_trace_event_format(self):
         side, x = torch.cuda.Stream(), torch.ones(64, 64, device="cuda")
         with torch.profiler.profile(record_shapes=True, profile_memory=True, with_stack=True) as prof:

@@ -511,7 +511,7 @@ def marked_lines(case):
     return {found[1]: start + i for i, line in enumerate(lines) for found in [re.search(r"# (first|second|forward)$", line.rstrip())] if found}
 
 
-@unittest.skipIf(devices < 1, "a device is wanted")
+@unittest.skipIf(devices < 1, "requires a device")
 class Lines(unittest.TestCase):
     def setUp(self):
         torch.cuda._sanitizer.enable_cuda_sanitizer()

@@ -16,8 +16,8 @@ def run(code, timeout=300, **environment):
     return done.stdout
 
 
-simulated = unittest.skipIf(run("print(torch.cuda._backend_name())") != "sim\n", "of simulated devices")
-two_devices = unittest.skipIf(int(run("print(torch.cuda.device_count())")) < 2, "two devices are wanted")
+simulated = unittest.skipIf(run("print(torch.cuda._backend_name())") != "sim\n", "requires simulated devices")
+two_devices = unittest.skipIf(int(run("print(torch.cuda.device_count())")) < 2, "requires two devices")
 
 
 class Exit(unittest.TestCase):

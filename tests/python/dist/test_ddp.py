@@ -469,7 +469,7 @@ BACKENDS = [("gloo", 2), ("gloo", 4), ("nccl", 2), ("nccl", 4)]
 HOWS = [{}, {"bucket_cap_mb": 1e-6}, {"gradient_as_bucket_view": True}, {"static_graph": True, "bucket_cap_mb": 1e-6}]
 
 
-@unittest.skipUnless(dist.is_available(), "the gloo engine is not built")
+@unittest.skipUnless(dist.is_available(), "the gloo backend is not built")
 class DDPTest(unittest.TestCase):
     def backends(self, *sizes):
         devices = torch.cuda.device_count() if dist.is_nccl_available() else 0

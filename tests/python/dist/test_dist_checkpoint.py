@@ -111,7 +111,7 @@ def rank_exits(r, n, device, path):
     raise AssertionError("the death of a rank was not told")
 
 
-@unittest.skipUnless(dist.is_available(), "the gloo engine is not built")
+@unittest.skipUnless(dist.is_available(), "the gloo backend is not built")
 class CheckpointTest(unittest.TestCase):
     def backend(self, size):
         return "nccl" if dist.is_nccl_available() and torch.cuda.device_count() >= size else "gloo"

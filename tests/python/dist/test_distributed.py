@@ -357,8 +357,8 @@ def mismatched_collective(r, n, device):
         dist.all_reduce(x, dist.ReduceOp.MAX)
     except dist.DistBackendError as e:
         here = r"\(.*test_distributed.py:\d+\)"
-        told = rf"rank 2 called all_gather number 2 of 3 elements float32 {here}, and rank 0 called all_reduce number 2 of 3 elements float32, MAX {here}"
-        assert re.search(rf"^\[Rank {r}\] .* number 2 .*{told}", str(e)), e
+        mismatch = rf"rank 2 called all_gather number 2 of 3 elements float32 {here}, and rank 0 called all_reduce number 2 of 3 elements float32, MAX {here}"
+        assert re.search(rf"^\[Rank {r}\] .* number 2 .*{mismatch}", str(e)), e
         try:
             dist.barrier()
         except dist.DistBackendError as again:
@@ -399,7 +399,7 @@ def destruction_order(r, n, device):
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # destroyed by the code that started the rank
 
 
-@unittest.skipUnless(dist.is_available(), "the gloo engine is not built")
+@unittest.skipUnless(dist.is_available(), "the gloo backend is not built")
 class Ranks(unittest.TestCase):
     def both(self, body, size):
         ranks(body, size=size)

@@ -144,10 +144,10 @@ def distribute_modules(r, n, device):
     assert torch.allclose(m(x), one(x)) and torch.allclose(m[1].running_mean.to_local(), one[1].running_mean)
     refuses(RuntimeError, "distribute_module should only be called once on a module", lambda: distribute_module(m, mesh))
     refuses(ValueError, "input_fn should take in 3 arguments, but got 1 arguments!", lambda: distribute_module(net(), mesh, input_fn=lambda inputs: inputs))
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         m = distribute_module(net(), mesh, output_fn=lambda outputs, mesh: outputs.to_local())
-    assert str(said[0].message).startswith("Deprecating output_fn that takes two arguments (outputs, device_mesh), please use output_fn that takes in (module")
+    assert str(caught[0].message).startswith("Deprecating output_fn that takes two arguments (outputs, device_mesh), please use output_fn that takes in (module")
     assert torch.allclose(m(distribute_tensor(x, mesh)), net()(x))
 
 
@@ -162,7 +162,7 @@ def save_and_load(r, n, device, path):
         assert torch.equal(state[str(i)].full_tensor(), whole + i), i
 
 
-@unittest.skipUnless(dist.is_available(), "the gloo engine is not built")
+@unittest.skipUnless(dist.is_available(), "the gloo backend is not built")
 class DTensorTest(unittest.TestCase):
     def each(self, body, *args, sizes=(2, 4)):
         devices = torch.cuda.device_count() if dist.is_nccl_available() else 0

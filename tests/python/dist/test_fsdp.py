@@ -412,7 +412,7 @@ HOWS = {("gloo", 2): ["parts list offload", "keep columns"], ("gloo", 4): ["reco
         ("nccl", 2): ["recompute list offload"], ("nccl", 4): ["prefetch columns offload parts", "replicas prefetch recompute"]}
 
 
-@unittest.skipUnless(dist.is_available(), "the gloo engine is not built")
+@unittest.skipUnless(dist.is_available(), "the gloo backend is not built")
 class FullyShardTest(unittest.TestCase):
     def backends(self, *sizes):
         devices = torch.cuda.device_count() if dist.is_nccl_available() else 0

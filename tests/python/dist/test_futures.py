@@ -51,13 +51,13 @@ class Futures(unittest.TestCase):
         self.assertEqual(got, [7] * 4)
 
     def test_callbacks(self):
-        future, heard = Future(), []
+        future, received = Future(), []
         double, nothing = future.then(lambda f: 2 * f.value()), future.then(lambda f: 1 / 0)
-        future.add_done_callback(lambda f: heard.append(f.value()))
-        self.assertEqual((heard, double.done()), ([], False))
+        future.add_done_callback(lambda f: received.append(f.value()))
+        self.assertEqual((received, double.done()), ([], False))
         future.set_result(21)
-        future.add_done_callback(lambda f: heard.append("at once"))
-        self.assertEqual((heard, double.wait()), ([21, "at once"], 42))
+        future.add_done_callback(lambda f: received.append("at once"))
+        self.assertEqual((received, double.wait()), ([21, "at once"], 42))
         with self.assertRaisesRegex(RuntimeError, "^Got the following error when running the callback: ZeroDivisionError: division by zero$"):
             nothing.wait()
         with mock.patch("sys.unraisablehook") as unraisable:

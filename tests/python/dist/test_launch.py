@@ -147,12 +147,12 @@ class Launch(unittest.TestCase):
         self.environment["PET_NPROC_PER_NODE"] = "2"
         self.assertEqual(len(self.output_of("", PRINT_ENVIRONMENT)), 2)
 
-    @unittest.skipUnless(phlox.distributed.is_available(), "no gloo")
+    @unittest.skipUnless(phlox.distributed.is_available(), "the gloo backend is not built")
     def test_rendezvous_by_environment(self):
         for runner in ("phlox.distributed.run", "phlox -m torch.distributed.run"):
             self.assertEqual(self.output_of("--nproc-per-node 2", SUMS, runner=runner), [(0, 3.0, True), (1, 3.0, True)])
 
-    @unittest.skipUnless(phlox.distributed.is_available(), "no gloo")
+    @unittest.skipUnless(phlox.distributed.is_available(), "the gloo backend is not built")
     def test_two_nodes(self):
         for how in ("--rdzv-backend=c10d --rdzv-endpoint=127.0.0.1:{0}", "--master-port={0} --node-rank={1}"):
             port, agents = free_port(), []
@@ -193,7 +193,7 @@ class Launch(unittest.TestCase):
         self.assertEqual(self.output_of("--nproc-per-node=2 --max-restarts=2", program), [(0, "2"), (1, "2")])
         self.run_job("--nproc-per-node=2 --max-restarts=1", program, code=1)
 
-    @unittest.skipUnless(phlox.distributed.is_available(), "no gloo")
+    @unittest.skipUnless(phlox.distributed.is_available(), "the gloo backend is not built")
     def test_restart_from_checkpoint_has_same_losses(self):
         self.environment.update(PHLOX_HEARTBEAT_TIMEOUT="3000", PHLOX_BACKENDS="sim", PHLOX_SIM_DEVICES="3")
         args, every = "--nproc-per-node=3 --max-restarts=1 --shutdown-timeout=5", ("raise", "SIGKILL", "SIGSTOP", "within", "slow", "size", "order", "cut")
@@ -205,13 +205,13 @@ class Launch(unittest.TestCase):
         for (backend, fault), end in ends.items():
             self.assertEqual(end, ["1" if fault else "0", losses], (backend, fault))
 
-    @unittest.skipUnless(phlox.distributed.is_available(), "no gloo")
+    @unittest.skipUnless(phlox.distributed.is_available(), "the gloo backend is not built")
     def test_two_hosts(self):
         try:
             if hosts("", env=self.environment).returncode:
-                self.skipTest("network namespaces are not permitted, or ip is not here")
+                self.skipTest("network namespaces are not permitted, or ip is not installed")
         except FileNotFoundError:
-            self.skipTest("unshare is not here")
+            self.skipTest("unshare is not installed")
         *job, path = command([], SUMS, self.folder)
         done = hosts(" ".join(job), path, env=self.environment)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)

@@ -274,7 +274,7 @@ def twice(tensor):
     return tensor * 2
 
 
-@unittest.skipUnless(torch.cuda.is_available(), "wants a device")
+@unittest.skipUnless(torch.cuda.is_available(), "requires a device")
 class Devices(unittest.TestCase):
     def start(self, function):
         ours, theirs = mp.get_context("spawn").Pipe()

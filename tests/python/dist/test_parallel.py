@@ -182,7 +182,7 @@ class Parallel(unittest.TestCase):
         self.assertNotEqual(norm.running_mean.tolist(), [0, 0])
 
 
-@unittest.skipIf(torch.cuda.device_count() < 2, "two devices are wanted")
+@unittest.skipIf(torch.cuda.device_count() < 2, "requires two devices")
 class Functions(unittest.TestCase):
     def test_scatter_and_gather(self):
         parts = nn.parallel.scatter(torch.arange(5), [0, 1])

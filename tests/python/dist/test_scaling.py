@@ -43,7 +43,7 @@ class Scaling(unittest.TestCase):
         own = {k: v for k, v in os.environ.items() if not k.startswith("PHLOX_SIM")}
         return {**own, "PYTHONPATH": HOME}
 
-    @unittest.skipUnless(dist.is_available(), "no gloo")
+    @unittest.skipUnless(dist.is_available(), "the gloo backend is not built")
     def test_programs_of_page_match_one_device(self):
         with tempfile.TemporaryDirectory() as folder:
             for kind, text in BLOCKS:
@@ -52,19 +52,19 @@ class Scaling(unittest.TestCase):
                         file.write(text)
             commands = [text for kind, text in BLOCKS if kind == "sh"]
             self.assertEqual(len(commands), 5)
-            said = []
+            output = []
             for command in commands[:4]:
                 done = subprocess.run(command.replace("python3", shlex.quote(sys.executable)), shell=True, cwd=folder, env=self.environment(),
                                       capture_output=True, text=True, timeout=300)
                 self.assertEqual(done.returncode, 0, done.stderr)
-                said.append(done.stdout)
+                output.append(done.stdout)
             port = str(free_port())
             hosts = [line.partition("#")[0].replace("29400", port) for line in commands[4].splitlines() if "run" in line]
             running = [subprocess.Popen(line.replace("python3", shlex.quote(sys.executable)), shell=True, cwd=folder, stdout=subprocess.PIPE, text=True,
                                         env={**self.environment(), "PHLOX_SIM_DEVICES": "2", "PHLOX_STORE_SECRET": "the job's"}) for line in hosts]
-            said.append("".join(one.communicate(timeout=300)[0] for one in running))
-            self.assertRegex(said[0], r"^\d\.\d{3}\n$")
-            self.assertEqual(said, [said[0]] * 5)
+            output.append("".join(one.communicate(timeout=300)[0] for one in running))
+            self.assertRegex(output[0], r"^\d\.\d{3}\n$")
+            self.assertEqual(output, [output[0]] * 5)
 
     def test_all_reduce_time_matches_formula(self):
         mib = 4

@@ -129,7 +129,7 @@ def join_uneven_inputs(r, n, device):
         assert torch.allclose(p, w, atol=1e-12)
 
 
-@unittest.skipUnless(dist.is_available(), "the gloo engine is not built")
+@unittest.skipUnless(dist.is_available(), "the gloo backend is not built")
 class ZeroTest(unittest.TestCase):
     def test_training_matches_one_process_and_resumes_with_other_ranks(self):
         with tempfile.NamedTemporaryFile() as file:

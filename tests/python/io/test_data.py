@@ -228,7 +228,7 @@ class Collation(unittest.TestCase):
         try:
             import numpy
         except ImportError:
-            self.skipTest("NumPy")
+            self.skipTest("NumPy is not installed")
         batch = first([numpy.ones(2, dtype="float32"), numpy.zeros(2, dtype="float32")])
         self.assertEqual((batch.dtype, batch.tolist()), (torch.float32, [[1, 1], [0, 0]]))
 
@@ -249,7 +249,7 @@ class Collation(unittest.TestCase):
 
     def test_pin_memory(self):
         if not torch.cuda.is_available():
-            self.skipTest("a device is wanted")
+            self.skipTest("requires a device")
         for workers in (0, 1):
             tensors, plain = next(iter(DataLoader(Squares(2), 2, pin_memory=True, num_workers=workers)))
             self.assertTrue(tensors.is_pinned() and plain.is_pinned())
@@ -496,7 +496,7 @@ class SamplerProtocol(unittest.TestCase):
         convert = DataLoader(data, batch_size=None).collate_fn
         self.assertEqual(convert(({"a": (1, "text")}, Pair(1, 2), b"x", None)), [{"a": [1, "text"]}, Pair(1, 2), b"x", None])
 
-    @unittest.skipUnless(torch.cuda.is_available(), "wants a device")
+    @unittest.skipUnless(torch.cuda.is_available(), "requires a device")
     def test_device_datasets_and_generators(self):
         data = TensorDataset(torch.arange(8.0, device="cuda"), torch.arange(8, device="cuda"))
         for loader in (DataLoader(data, 4, shuffle=True), DataLoader(random_split(data, [6, 2])[0], 4)):

@@ -128,7 +128,7 @@ class Files(unittest.TestCase):
         with self.assertRaises(KeyError):
             back["c"]
 
-    @unittest.skipIf(torch.cuda.device_count() < 2, "two devices are wanted")
+    @unittest.skipIf(torch.cuda.device_count() < 2, "requires two devices")
     def test_map_location(self):
         torch.save({"t": torch.ones(2, device="cuda:1")}, self.path)
         self.assertEqual(torch.load(self.path)["t"].device, torch.device("cuda:1"))
@@ -137,7 +137,7 @@ class Files(unittest.TestCase):
         self.assertEqual(torch.load(self.path, map_location={"cuda:1": "cuda:0"})["t"].device, torch.device("cuda:0"))
         self.assertEqual(torch.load(self.path, map_location={"cuda:0": "cpu"})["t"].device, torch.device("cuda:1"))
 
-    @unittest.skipIf(torch.cuda.device_count() < 2, "two devices are wanted")
+    @unittest.skipIf(torch.cuda.device_count() < 2, "requires two devices")
     def test_map_location_function(self):
         seen = []
 

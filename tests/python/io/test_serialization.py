@@ -144,7 +144,7 @@ class ZipFormat(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, "a safe global is a class or a function"):
             torch.serialization.add_safe_globals([3])
 
-    @unittest.skipIf(torch.cuda.device_count() < 2, "two devices are wanted")
+    @unittest.skipIf(torch.cuda.device_count() < 2, "requires two devices")
     def test_map_location(self):
         t = torch.arange(3.0, device="cuda:1")
         a, b = self.round_trip([t, t[1:]])
@@ -387,7 +387,7 @@ class Settings(unittest.TestCase):
             bare.seek(0)
             self.assertEqual(torch.load(bare).item(), value)
 
-    @unittest.skipUnless(torch.cuda.device_count() > 1, "two devices are wanted")
+    @unittest.skipUnless(torch.cuda.device_count() > 1, "requires two devices")
     def test_register_package(self):
         serialization, seen = torch.serialization, []
 
@@ -484,7 +484,7 @@ class Pickles(unittest.TestCase):
 
     def test_streams_and_events_cannot_be_pickled(self):
         if not torch.cuda.is_available():
-            self.skipTest("a device is wanted")
+            self.skipTest("requires a device")
         for thing, name in ((torch.cuda.Stream(), "Stream"), (torch.cuda.Event(), "Event")):
             for act in (pickle.dumps, copy.deepcopy, saved_buffer):
                 with self.assertRaisesRegex(TypeError, f"cannot pickle 'torch.cuda.{name}' object"):

@@ -684,7 +684,7 @@ class Images(unittest.TestCase):
 
 class Devices(unittest.TestCase):
     """Composed ops have the same results and gradients on a device as on the CPU."""
-    @unittest.skipIf(torch.cuda.device_count() == 0, "there is no device")
+    @unittest.skipIf(torch.cuda.device_count() == 0, "requires a device")
     def test_composed_ops_match_cpu(self):
         F, weight = nn.functional, torch.tensor([1.0, 2, 3])
         target = torch.eye(3)[:2]
@@ -953,11 +953,11 @@ class Functional(unittest.TestCase):
         self.assertRaisesRegex(TypeError, "unexpected keyword argument 'reduce'", nn.functional.relu, a, reduce=True)
 
     def test_convolution_attributes(self):
-        for layer, said in ((nn.Conv1d(2, 4, 3), (False, (0,), (0, 0))), (nn.Conv2d(2, 4, (3, 4), padding=(1, 2)), (False, (0, 0), (2, 2, 1, 1))),
+        for layer, wanted in ((nn.Conv1d(2, 4, 3), (False, (0,), (0, 0))), (nn.Conv2d(2, 4, (3, 4), padding=(1, 2)), (False, (0, 0), (2, 2, 1, 1))),
                             (nn.Conv2d(2, 4, (3, 4), padding="same"), (False, (0, 0), [1, 2, 1, 1])),
                             (nn.Conv1d(2, 4, 3, padding="valid"), (False, (0,), [0, 0])),
                             (nn.ConvTranspose2d(2, 4, 3, padding=1, stride=2, output_padding=1), (True, (1, 1), (1, 1, 1, 1)))):
-            self.assertEqual((layer.transposed, layer.output_padding, layer._reversed_padding_repeated_twice), said)
+            self.assertEqual((layer.transposed, layer.output_padding, layer._reversed_padding_repeated_twice), wanted)
         self.assertFalse(hasattr(nn.Linear(1, 1), "transposed"))
 
     def test_norms_without_bias(self):
@@ -975,7 +975,7 @@ class Functional(unittest.TestCase):
         self.assertEqual(repr(nn.Upsample(size=3, mode="bilinear")), "Upsample(size=3, mode='bilinear')")
 
     def test_layers_on_device(self):
-        if not torch.cuda.is_available(): self.skipTest("there is no device")
+        if not torch.cuda.is_available(): self.skipTest("requires a device")
         for make, shape in ((lambda: nn.Conv1d(2, 4, 3, padding="same"), (2, 2, 6)), (lambda: nn.ConvTranspose2d(2, 4, 3, 2), (2, 2, 4, 4)),
                             (lambda: nn.GroupNorm(1, 2), (2, 2, 6)), (lambda: nn.InstanceNorm1d(2), (2, 2, 6)), (lambda: nn.PReLU(), (2, 2)),
                             (lambda: nn.Upsample(scale_factor=2, mode="bilinear"), (1, 2, 3, 4)), (lambda: nn.ReflectionPad2d(1), (1, 2, 3, 4))):

@@ -41,7 +41,7 @@ class Counting(nn.Module):
 
 
 class Moves(unittest.TestCase):
-    @unittest.skipIf(torch.cuda.device_count() < 2, "two devices are wanted")
+    @unittest.skipIf(torch.cuda.device_count() < 2, "requires two devices")
     def test_child_apply_override_is_called(self):
         net = nn.Sequential(Moving())
         net.double()

@@ -394,7 +394,7 @@ class Graphs(unittest.TestCase):
             self.assertEqual(layer.weight.grad.tolist(), [[1, 1]])
             self.assertIsNotNone(old.grad_fn)
 
-    @unittest.skipIf(torch.cuda.device_count() < 2, "two devices are wanted")
+    @unittest.skipIf(torch.cuda.device_count() < 2, "requires two devices")
     def test_replicas_after_moves(self):
         layer = nn.Linear(2, 2).cuda()
         replicas, x = nn.DataParallel(layer, device_ids=[0, 1]), torch.ones(4, 2, device="cuda")

@@ -163,7 +163,7 @@ class SkipInit(ComparedWithPyTorch, unittest.TestCase):
         yield outcome(skip, int)
         yield outcome(skip, type("Own", (library.nn.Module,), {"__init__": lambda self: None}))
 
-    @unittest.skipIf(torch.cuda.device_count() < 2, "two devices are wanted")
+    @unittest.skipIf(torch.cuda.device_count() < 2, "requires two devices")
     def test_device(self):
         self.assertEqual(str(nn.utils.skip_init(nn.Linear, 2, 3, device="cuda:1").weight.device), "cuda:1")
 
@@ -282,7 +282,7 @@ class Parametrize(ComparedWithPyTorch, unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError, "only supported through state_dict"):
             pickle.dumps(layer)
 
-    @unittest.skipIf(torch.cuda.device_count() < 2, "two devices are wanted")
+    @unittest.skipIf(torch.cuda.device_count() < 2, "requires two devices")
     def test_data_parallel_trains_originals(self):
         layer = nn.utils.parametrizations.weight_norm(nn.Linear(2, 3)).cuda()
         model = nn.DataParallel(layer, [0, 1])

@@ -493,7 +493,7 @@ class Modules(Test):
 
     def test_data_parallel(self):
         if torch.cuda.device_count() < 2:
-            self.skipTest("two devices are needed")
+            self.skipTest("requires two devices")
         layer, x = nn.LSTM(IN, SIZE, batch_first=True).cuda(), torch.randn(4, TIMES, IN, device="cuda")
         output, (h, c) = nn.DataParallel(layer, [0, 1], dim=0)(x)
         self.assert_close(output, layer(x)[0], 1e-6)

@@ -382,7 +382,7 @@ class Layers(unittest.TestCase):
             self.assertEqual(str(other.load_state_dict(model.state_dict())), "<All keys matched successfully>")
             self.assertTrue(close(call(model), call(other)))
 
-    @unittest.skipIf(torch.cuda.device_count() < 2, "one device")
+    @unittest.skipIf(torch.cuda.device_count() < 2, "requires two devices")
     def test_data_parallel(self):
         torch.manual_seed(0)
         model = nn.TransformerEncoder(nn.TransformerEncoderLayer(E, H, 8, 0.0, F.silu, batch_first=True), 2).cuda()

@@ -104,11 +104,11 @@ class Behaviour(unittest.TestCase):
         generator = phlox.Generator().manual_seed(3)
         x = phlox.randint(0, 9, (4, 300), generator=generator)
         for device in DEVICES:
-            values, places = x.to(device).mode(1)
-            for row, value, place in zip(x.tolist(), values.tolist(), places.tolist()):
+            values, positions = x.to(device).mode(1)
+            for row, value, position in zip(x.tolist(), values.tolist(), positions.tolist()):
                 counts = [row.count(v) for v in range(9)]
                 self.assertEqual(value, counts.index(max(counts)))
-                self.assertEqual(place, max(k for k, v in enumerate(row) if v == value))
+                self.assertEqual(position, max(k for k, v in enumerate(row) if v == value))
 
 
 if __name__ == "__main__":

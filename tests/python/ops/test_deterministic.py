@@ -98,7 +98,7 @@ class IndexedSums(unittest.TestCase):
         torch.use_deterministic_algorithms(True)
         self.addCleanup(torch.use_deterministic_algorithms, False)
 
-    @unittest.skipUnless(torch.cuda.is_available(), "there is no device")
+    @unittest.skipUnless(torch.cuda.is_available(), "requires a device")
     def test_device_sums_follow_cpu_order(self):
         for name, run in SUMS.items():
             with self.subTest(name):
@@ -106,7 +106,7 @@ class IndexedSums(unittest.TestCase):
                 for _ in range(3):
                     self.assertTrue(torch.equal(run("cuda").cpu(), wanted))
 
-    @unittest.skipUnless(torch.cuda.is_available(), "there is no device")
+    @unittest.skipUnless(torch.cuda.is_available(), "requires a device")
     def test_invalid_indices_are_reported(self):
         with self.assertRaisesRegex(IndexError, "out of bounds"):
             torch.zeros(3, device="cuda").index_put_((torch.tensor([0, 3], device="cuda"),), torch.ones(2, device="cuda"), accumulate=True)

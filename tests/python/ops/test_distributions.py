@@ -295,7 +295,7 @@ class Consistency(unittest.TestCase):
 
     def test_devices_match_cpu(self):
         if not phlox.cuda.device_count():
-            self.skipTest("no devices")
+            self.skipTest("requires a device")
         for name, arguments in all_cases():
             if not any(isinstance(value, list) for value in arguments.values()):
                 continue  # plain numbers create CPU tensors

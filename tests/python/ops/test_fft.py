@@ -241,7 +241,7 @@ class Errors(Case):
         self.assertEqual(run("libfftw3.so.3"), "")
 
 
-@unittest.skipUnless(torch.cuda.is_available(), "there is no device")
+@unittest.skipUnless(torch.cuda.is_available(), "requires a device")
 class PlanCache(Case):
     def setUp(self):
         self.cache = torch.backends.cuda.cufft_plan_cache

@@ -35,10 +35,10 @@ def reference(x, kernel, counts, samples):
         for window in itertools.product(*map(range, counts)):
             at = [window_start(order[k].item(), sizes[k], kernel[k], counts[k], window[k]) for k in range(dims)]
             best = None
-            for place in itertools.product(*(range(a, a + k) for a, k in zip(at, kernel))):
-                value = x[(n, c, *place)].item()
+            for at_input in itertools.product(*(range(a, a + k) for a, k in zip(at, kernel))):
+                value = x[(n, c, *at_input)].item()
                 if best is None or value > best:
-                    best, where = value, place
+                    best, where = value, at_input
             flat = 0
             for k in range(dims):
                 flat = flat * sizes[k] + where[k]

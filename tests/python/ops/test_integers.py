@@ -67,8 +67,8 @@ class Integers(unittest.TestCase):
             x = torch.tensor(values, dtype=dtype)
             for power in 0, 1, 2, 3, 4:
                 self.assertEqual((x ** power).tolist(), [wrapped(v ** power) for v in values])
-            for places in list(range(bits)) + [bits, bits + 32]:
-                self.assertEqual((x << torch.full_like(x, places)).tolist(), [wrapped(v << places) if places < bits else 0 for v in values])
+            for bit_count in list(range(bits)) + [bits, bits + 32]:
+                self.assertEqual((x << torch.full_like(x, bit_count)).tolist(), [wrapped(v << bit_count) if bit_count < bits else 0 for v in values])
         truths = torch.tensor([True, False, True, False] * 20), torch.tensor([True, True, False, False] * 20)
         self.assertEqual(torch.maximum(*truths).tolist(), [True, True, True, False] * 20)
         self.assertEqual(torch.minimum(*truths).tolist(), [True, False, False, False] * 20)

@@ -97,7 +97,7 @@ class Search(unittest.TestCase):
         self.assertIn("\n  - LAPACK: %s\n" % self.library, torch.__config__.show())
         self.assertIn("LAPACK: none", self.run_code("print(torch.__config__.show())", PHLOX_LAPACK="nowhere.so"))
 
-    @unittest.skipUnless(shutil.which("cc"), "no C compiler")
+    @unittest.skipUnless(shutil.which("cc"), "requires a C compiler")
     def test_ilp64_interface(self):
         source, library = os.path.join(self.prefix, "wide.c"), os.path.join(self.prefix, "libwide.so")
         with open(source, "w") as f:

@@ -57,7 +57,7 @@ class CustomOps(unittest.TestCase):
             return torch.empty_like(x)
         self.assertEqual((op(torch.ones(2, 3, device="meta")).shape, op(torch.ones(2, 3, device="meta")).device.type), ((2, 3), "meta"))
 
-    @unittest.skipUnless(HAS_DEVICE, "no device")
+    @unittest.skipUnless(HAS_DEVICE, "requires a device")
     def test_register_kernel(self):
         op = scale_op(device_types="cpu")
         x = torch.ones(2)

@@ -60,8 +60,8 @@ def outcome(library, name, sample, dtype):
         warnings.simplefilter("ignore")
         args, keywords = samples.arguments(library, text, low, high, dtype, DEVICE)
         first = args[0] if args else None
-        places = [library.nn.functional, library] + ([first] if isinstance(first, library.Tensor) else [])
-        found = [getattr(place, name) for place in places if hasattr(place, name)]
+        namespaces = [library.nn.functional, library] + ([first] if isinstance(first, library.Tensor) else [])
+        found = [getattr(namespace, name) for namespace in namespaces if hasattr(namespace, name)]
         error = None
         for function in found:
             method = first is not None and getattr(function, "__self__", None) is first
@@ -117,8 +117,8 @@ class Matrix(unittest.TestCase):
                     continue
                 compared += 1
                 pairs = [] if NOT_COMPARED.match(name) else list(zip(got, wanted))
-                said = [differ(a, b, name) for a, b in (pairs[:1] if name in TIES else pairs)]
-                wrong += [f"{what}: {text}" for text in said if text]
+                differences = [differ(a, b, name) for a, b in (pairs[:1] if name in TIES else pairs)]
+                wrong += [f"{what}: {text}" for text in differences if text]
         print(f"{compared} compared; names or forms that Phlox has not:", *sorted(unknown))
         self.assertEqual((lacking, wrong), ([], []), "\n".join([""] + lacking + ["---- other numbers:"] + wrong))
         self.assertGreater(compared, 1000)

@@ -146,7 +146,7 @@ class Out(unittest.TestCase):
                 with self.subTest(name, sample=sample, form=form):
                     self.assertEqual((out.shape, state(out)[3]), (made.shape, state(made)[3]))
 
-    @unittest.skipIf(phlox.cuda.device_count() == 0, "there is no device")
+    @unittest.skipIf(phlox.cuda.device_count() == 0, "requires a device")
     def test_other_device_is_rejected(self):
         names = set()
         for name, sample, dtype, made in cases():
@@ -228,7 +228,7 @@ class Out(unittest.TestCase):
 
     def test_output_overlapping_other_inputs(self):
         x, other, where, rows = phlox.arange(9.).reshape(3, 3), phlox.ones(3, 3), phlox.tensor([[0, 1, 2]] * 3), phlox.tensor([2, 0, 1])
-        places, line = phlox.zeros(3, dtype=phlox.int64), where.clone()
+        positions, line = phlox.zeros(3, dtype=phlox.int64), where.clone()
         calls = {
             "scatter": lambda: phlox.scatter(other, 0, where, x, out=x), "scatter_add": lambda: phlox.scatter_add(other, 0, where, x, out=x),
             "scatter_reduce": lambda: phlox.scatter_reduce(other, 0, where, x, "sum", out=x), "index_add": lambda: phlox.index_add(other, 0, rows, x, out=x),
@@ -237,7 +237,7 @@ class Out(unittest.TestCase):
             "take": lambda: phlox.take(x, where, out=x), "take by itself": lambda: phlox.take(line, line, out=line),
             "take_along_dim": lambda: phlox.take_along_dim(x, where, 0, out=x), "cross": lambda: phlox.cross(x, other, dim=1, out=x),
             "linalg.cross": lambda: phlox.linalg.cross(other, x, out=x), "nonzero": lambda: phlox.nonzero(line, out=line),
-            "max": lambda: phlox.max(x, 0, out=(x[0], places)), "min": lambda: phlox.min(line, 1, out=(places, line[0]))}
+            "max": lambda: phlox.max(x, 0, out=(x[0], positions)), "min": lambda: phlox.min(line, 1, out=(positions, line[0]))}
         for name, call in calls.items():
             with self.subTest(name), self.assertRaisesRegex(RuntimeError, "some elements of the input tensor and the written-to tensor refer to a single memory location"):
                 call()
@@ -268,7 +268,7 @@ class Out(unittest.TestCase):
             out = phlox.bernoulli(x, out=phlox.zeros(0, dtype=getattr(phlox, dtype)))
             self.assertEqual(sorted(set(out.double().tolist())), [0, 1])
 
-    @unittest.skipIf(not phlox.cuda.is_available(), "wants a device")
+    @unittest.skipIf(not phlox.cuda.is_available(), "requires a device")
     def test_out_on_other_device_keeps_size(self):
         x = phlox.full((4,), 0.5, device="cuda")
         for op, *dtypes in ((lambda out: phlox.normal(x, x, out=out), phlox.float32), (lambda out: phlox.normal(x, 1.0, out=out), phlox.float32),

@@ -75,7 +75,7 @@ class OwnOps(unittest.TestCase):
 
     def test_runs_on_simulated_devices(self):
         if not torch.cuda.is_available() or "simulated" not in torch.cuda.get_device_name(0):
-            self.skipTest("no simulated device")
+            self.skipTest("requires a simulated device")
         self.load(TRIPLE % ("far::triple", ""))
         x = torch.arange(6., device="cuda").view(2, 3).t()
         self.assertEqual(torch.ops.far.triple(x).tolist(), (3 * x).tolist())

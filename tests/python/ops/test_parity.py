@@ -75,7 +75,7 @@ class Parity(unittest.TestCase):
                 texts.append(str(caught.exception))
             self.assertEqual(texts[1], texts[0], expression)
 
-    @unittest.skipIf(phlox.cuda.device_count() == 0, "there is no device")
+    @unittest.skipIf(phlox.cuda.device_count() == 0, "requires a device")
     def test_unsupported_dtype_errors_on_devices(self):
         F, i = phlox.nn.functional, phlox.tensor([1, 2, 3], device="cuda")
         for call, kernel in ((lambda: i.softmax(0), "host_softmax"), (lambda: F.gelu(i), "GeluCUDAKernelImpl"),
@@ -223,8 +223,8 @@ class Comparison(unittest.TestCase):
         self.assertIn("values: 1 of 4", self.judge(self.tensor([[1.0, float("inf")], [3.0, float("nan")]]), want))
         self.assertIn("dtype", self.judge(self.tensor([[1.0, 2.0], [3.0, 4.0]], dtype=phlox.float64), want))
         self.assertIn("shape", self.judge(self.tensor([1.0, 2.0, 3.0, float("nan")]), want))
-        turned = phlox.tensor([[1.0, 3.0], [2.0, float("nan")]]).t()
-        self.assertIn("strides", self.judge({"value": form.encode(phlox, turned, result=True)}, want))
+        transposed = phlox.tensor([[1.0, 3.0], [2.0, float("nan")]]).t()
+        self.assertIn("strides", self.judge({"value": form.encode(phlox, transposed, result=True)}, want))
 
     def test_error_class_and_text(self):
         want = {"error": ["RuntimeError", "so"]}

@@ -161,11 +161,11 @@ class Values(unittest.TestCase):
         self.assertEqual(phlox.fmax(x, phlox.ones(6)).tolist(), [1, 1, 1, INF, 1, 1])
         self.assertEqual(phlox.fmin(x, phlox.ones(6)).tolist(), [0, 0, -INF, 1, 1, -2])
         self.assertEqual(phlox.heaviside(x, phlox.tensor([7.0])).tolist(), [7, 7, 0, 1, 0, 0])
-        with warnings.catch_warnings(record=True) as said:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             for _ in range(2):
                 self.assertEqual(phlox.where(phlox.tensor([0, 2, 1], dtype=phlox.uint8), phlox.tensor([1., 2., 3.]), 7.).tolist(), [7, 2, 3])
-        self.assertLessEqual([str(w.message)[:41] for w in said], ["where received a uint8 condition tensor. "])
+        self.assertLessEqual([str(w.message)[:41] for w in caught], ["where received a uint8 condition tensor. "])
         lookup = phlox.ones(2, requires_grad=True)
         phlox.where(phlox.tensor([0, 1], dtype=phlox.uint8), lookup, 2 * lookup).sum().backward()
         self.assertEqual(lookup.grad.tolist(), [2, 1])

@@ -15,21 +15,21 @@ def windows(x, size, stride, padding, dilation, fill):
     """For each output position, the elements of its window; the last three dimensions are a dict by window position."""
     padded = F.pad(x, [p for p in reversed(padding) for _ in range(2)], value=fill)
     counts = [(padded.shape[-3 + k] - dilation[k] * (size[k] - 1) - 1) // stride[k] + 1 for k in range(3)]
-    for place in itertools.product(*map(range, counts)):
-        yield place, [tuple(place[k] * stride[k] + at[k] * dilation[k] for k in range(3)) for at in itertools.product(*map(range, size))], padded, counts
+    for position in itertools.product(*map(range, counts)):
+        yield position, [tuple(position[k] * stride[k] + at[k] * dilation[k] for k in range(3)) for at in itertools.product(*map(range, size))], padded, counts
 
 
 class Convolutions(unittest.TestCase):
     def reference(self, x, w, b, stride, padding, dilation, groups):
         out = None
-        for place, seen, padded, counts in windows(x, w.shape[2:], stride, padding, dilation, 0.0):
+        for position, seen, padded, counts in windows(x, w.shape[2:], stride, padding, dilation, 0.0):
             if out is None:
                 out = torch.zeros(x.shape[0], w.shape[0], *counts, dtype=x.dtype, device=x.device)
             columns = torch.stack([padded[(slice(None), slice(None), *at)] for at in seen], -1)  # N, C, window positions
             for g in range(groups):
                 n, o = w.shape[1], w.shape[0] // groups
                 part = columns[:, g * n:(g + 1) * n].flatten(1)
-                out[(slice(None), slice(g * o, (g + 1) * o), *place)] = part @ w[g * o:(g + 1) * o].flatten(1).t()
+                out[(slice(None), slice(g * o, (g + 1) * o), *position)] = part @ w[g * o:(g + 1) * o].flatten(1).t()
         return out + b.view(-1, 1, 1, 1)
 
     def test_conv3d_matches_explicit_sum(self):
@@ -156,13 +156,13 @@ class Pools(unittest.TestCase):
                 x = torch.randn(2, 3, 6, 5, 7, device=device)
                 x[0, 0] = 1.0  # the first maximum wins
                 got, where = F.max_pool3d(x, size, stride, padding, dilation, return_indices=True)
-                for place, seen, padded, counts in windows(x, size, stride, padding, dilation, -float("inf")):
+                for position, seen, padded, counts in windows(x, size, stride, padding, dilation, -float("inf")):
                     self.assertEqual(tuple(got.shape[2:]), tuple(counts))
                     columns = torch.stack([padded[(slice(None), slice(None), *at)] for at in seen], -1)
                     best, at = columns.max(-1)
-                    self.assertTrue(torch.equal(got[(..., *place)], best))
+                    self.assertTrue(torch.equal(got[(..., *position)], best))
                     flat = torch.tensor([((s[0] - padding[0]) * 5 + s[1] - padding[1]) * 7 + s[2] - padding[2] for s in seen], device=device)
-                    self.assertTrue(torch.equal(where[(..., *place)], flat[at]))
+                    self.assertTrue(torch.equal(where[(..., *position)], flat[at]))
 
     def test_avg_pool(self):
         for device in DEVICES:
@@ -172,22 +172,22 @@ class Pools(unittest.TestCase):
                 inside = F.avg_pool3d(x, size, stride, padding, count_include_pad=False)
                 by = F.avg_pool3d(x, size, stride, padding, divisor_override=5)
                 ones = torch.ones_like(x)
-                for place, seen, padded, _ in windows(x, size, stride, padding, (1, 1, 1), 0.0):
+                for position, seen, padded, _ in windows(x, size, stride, padding, (1, 1, 1), 0.0):
                     total = sum(padded[(slice(None), slice(None), *at)] for at in seen)
                     count = sum(F.pad(ones, [p for p in reversed(padding) for _ in range(2)])[(0, 0, *at)] for at in seen)
-                    self.assertTrue(torch.allclose(got[(..., *place)], total / len(seen), atol=1e-5))
-                    self.assertTrue(torch.allclose(inside[(..., *place)], total / count, atol=1e-5))
-                    self.assertTrue(torch.allclose(by[(..., *place)], total / 5, atol=1e-5))
+                    self.assertTrue(torch.allclose(got[(..., *position)], total / len(seen), atol=1e-5))
+                    self.assertTrue(torch.allclose(inside[(..., *position)], total / count, atol=1e-5))
+                    self.assertTrue(torch.allclose(by[(..., *position)], total / 5, atol=1e-5))
 
     def test_adaptive_pooling(self):
         for device in DEVICES:
             x = torch.randn(2, 3, 5, 4, 7, device=device)
             size = (3, 2, 4)
             mean, (top, where) = F.adaptive_avg_pool3d(x, size), F.adaptive_max_pool3d(x, size, return_indices=True)
-            for place in itertools.product(*map(range, size)):
-                part = x[(..., *(slice(p * n // m, -(-(p + 1) * n // m)) for p, n, m in zip(place, (5, 4, 7), size)))]
-                self.assertTrue(torch.allclose(mean[(..., *place)], part.mean((-3, -2, -1)), atol=1e-5))
-                self.assertTrue(torch.equal(top[(..., *place)], part.amax((-3, -2, -1))))
+            for position in itertools.product(*map(range, size)):
+                part = x[(..., *(slice(p * n // m, -(-(p + 1) * n // m)) for p, n, m in zip(position, (5, 4, 7), size)))]
+                self.assertTrue(torch.allclose(mean[(..., *position)], part.mean((-3, -2, -1)), atol=1e-5))
+                self.assertTrue(torch.equal(top[(..., *position)], part.amax((-3, -2, -1))))
             self.assertTrue(torch.equal(x.flatten(2).gather(2, where.flatten(2)), top.flatten(2)))
         self.assertEqual(F.adaptive_avg_pool2d(torch.ones(1, 2, 5, 6), (None, 3)).shape, (1, 2, 5, 3))
         self.assertEqual(F.adaptive_max_pool2d(torch.ones(1, 2, 5, 6), (2, None)).shape, (1, 2, 2, 6))

@@ -334,7 +334,7 @@ class Scaler(unittest.TestCase):
         self.assertEqual([t.item() for t in self.scaler.scale(t for t in (one, one))], [4.0, 4.0])
 
     def test_only_step_synchronizes(self):
-        if not SIMULATED: self.skipTest("there is no device")
+        if not SIMULATED: self.skipTest("requires a device")
         loss = self.p.sum()
         torch.cuda.synchronize()
         torch.cuda.set_sync_debug_mode("error")

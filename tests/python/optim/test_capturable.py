@@ -31,7 +31,7 @@ def capture(function):
     return graph
 
 
-@unittest.skipUnless(torch.cuda.is_available(), "a device is wanted")
+@unittest.skipUnless(torch.cuda.is_available(), "requires a device")
 class Capturable(unittest.TestCase):
     def setUp(self):
         caught = warnings.catch_warnings()
@@ -149,7 +149,7 @@ class Capturable(unittest.TestCase):
         optimizer._cuda_graph_capture_health_check()  # called by user-defined optimizers
 
 
-@unittest.skipUnless(torch.cuda.is_available(), "a device is wanted")
+@unittest.skipUnless(torch.cuda.is_available(), "requires a device")
 class TrainingLoops(unittest.TestCase):
     def losses(self, graphed, kind, options, bad, unscaled):
         torch.manual_seed(3)

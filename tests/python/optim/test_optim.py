@@ -517,7 +517,7 @@ class Differentiable(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "Invalid learning rate: -1.0"):
             optimizer.step()
 
-    @unittest.skipUnless(torch.cuda.is_available(), "no device")
+    @unittest.skipUnless(torch.cuda.is_available(), "requires a device")
     def test_device_steps_are_recorded_but_not_captured(self):
         for options in ({}, {"capturable": True}):
             p = torch.ones(2, device="cuda", requires_grad=True).clone()

@@ -162,22 +162,22 @@ class Optimizers(unittest.TestCase):
     def test_option_errors(self):
         for kind, options in BAD:
             with self.subTest(kind, **options):
-                said = []
+                messages = []
                 for t in (phlox, torch):
                     with self.assertRaises(ValueError) as caught:
                         getattr(t.optim, kind)([t.ones(2, 2, requires_grad=True)], **options)
-                    said.append(str(caught.exception))
-                self.assertEqual(*said)
+                    messages.append(str(caught.exception))
+                self.assertEqual(*messages)
         for make in (lambda t, p: t.optim.Muon([p[0]]), lambda t, p: t.optim.LBFGS([{"params": [p]}, {"params": [p.clone().detach()]}]),
                      lambda t, p: t.optim.SparseAdam([p]).step(), lambda t, p: t.optim.LBFGS([p], line_search_fn="x").step(lambda: (p * p).sum())):
-            said = []
+            messages = []
             for t in (phlox, torch):
                 p = t.ones(2, requires_grad=True)
                 p.grad = t.ones(2)
                 with self.assertRaises((ValueError, RuntimeError)) as caught:
                     make(t, p)
-                said.append((type(caught.exception), str(caught.exception)))
-            self.assertEqual(*said)
+                messages.append((type(caught.exception), str(caught.exception)))
+            self.assertEqual(*messages)
 
     def test_adamw_is_subclass_of_adam(self):
         self.assertTrue(issubclass(phlox.optim.AdamW, phlox.optim.Adam) and issubclass(torch.optim.AdamW, torch.optim.Adam))

@@ -54,7 +54,7 @@ gradient tensor([1.3839e-87, 5.0000e-01, 7.3106e-01, 1.0000e+00], dtype=torch.fl
 the gradient agrees with differences
 """)
 
-    @unittest.skipUnless(phlox._C._engine_available("gloo"), "the gloo engine is not built")
+    @unittest.skipUnless(phlox._C._engine_available("gloo"), "the gloo backend is not built")
     def test_data_parallel_processes_match_one_process(self):
         for name, command in ("ddp.c", [os.path.join(BUILT, "ddp")]), ("ddp.py", [sys.executable, "-m", "phlox", "examples/ddp.py"]):
             for devices in "0", "4":
@@ -260,10 +260,10 @@ class Pages(unittest.TestCase):
         self.assertEqual(done.stdout, "tensor([2., 4., 6.], device='cuda:0')\n", done.stderr)
 
     def test_error_on_c_page_matches(self):
-        program, said = self.blocks("c-api.md", "c")[0], self.blocks("c-api.md", "")[0]
+        program, documented = self.blocks("c-api.md", "c")[0], self.blocks("c-api.md", "")[0]
         self.assertEqual(self.run_c(program).returncode, 0)
         wrong = self.run_c(program.replace("px_linear_new(&model, 1, ", "px_linear_new(&model, 3, "))
-        without_lines = [re.sub(r":\d+", "", text) for text in (wrong.stderr, said)]
+        without_lines = [re.sub(r":\d+", "", text) for text in (wrong.stderr, documented)]
         self.assertEqual(*without_lines)
 
 

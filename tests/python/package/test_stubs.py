@@ -25,9 +25,9 @@ class Types(unittest.TestCase):
                                  capture_output=True, text=True, cwd=HERE, env={**os.environ, "MYPYPATH": PACKAGE})
         found, rest = {}, []
         for line in run.stdout.splitlines():
-            place = re.match(rf".*{name}:(\d+): error: (.*)", line)
-            if place:
-                found[int(place[1])] = place[2]
+            error = re.match(rf".*{name}:(\d+): error: (.*)", line)
+            if error:
+                found[int(error[1])] = error[2]
             elif "note:" not in line and not line.startswith(("Found ", "Success")):
                 rest.append(line)
         return found, rest, run

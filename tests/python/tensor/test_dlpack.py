@@ -30,7 +30,7 @@ class Dlpack(unittest.TestCase):
         copy[0] = 5
         self.assertEqual(a.tolist(), [1, 1])
 
-    @unittest.skipIf(torch.cuda.device_count() < 1, "a device is wanted")
+    @unittest.skipIf(torch.cuda.device_count() < 1, "requires a device")
     def test_streams(self):
         a = torch.ones(2, device="cuda")
         side = torch.cuda.Stream()
@@ -45,7 +45,7 @@ class Dlpack(unittest.TestCase):
 
     def test_numpy(self):
         try: import numpy
-        except ImportError: self.skipTest("NumPy is not here")
+        except ImportError: self.skipTest("NumPy is not installed")
         a = torch.arange(4)
         view = numpy.from_dlpack(a)
         a[0] = 9
@@ -53,8 +53,8 @@ class Dlpack(unittest.TestCase):
 
     def test_pytorch(self):
         try: import torch as pytorch
-        except ImportError: self.skipTest("PyTorch is not here")
-        if "phlox" in pytorch.__file__: self.skipTest("PyTorch is not here")
+        except ImportError: self.skipTest("PyTorch is not installed")
+        if "phlox" in pytorch.__file__: self.skipTest("PyTorch is not installed")
         a = torch.ones(2, 2)
         pytorch.utils.dlpack.from_dlpack(a.__dlpack__())[0, 0] = 5
         self.assertEqual(a.sum().item(), 8)

@@ -183,8 +183,8 @@ class Unsigned(unittest.TestCase):
                 self.assertEqual((torch.minimum(x, y, out=out) is out, out.tolist()), (True, [4, 3, most // 2]))
                 self.assertEqual((x.clamp(1.5, 3.5).dtype, x.clamp(1.5, 3.5).tolist()), (torch.float32, [3.5, 3, 3.5]))
             many = x.cpu()
-            values, places = many.sort()
-            self.assertEqual((values.tolist(), places.tolist(), values.dtype), ([3, most // 2 + 2, most], [1, 2, 0], dtype))
+            values, order = many.sort()
+            self.assertEqual((values.tolist(), order.tolist(), values.dtype), ([3, most // 2 + 2, most], [1, 2, 0], dtype))
             self.assertEqual((many.argsort(descending=True).tolist(), many.msort().tolist()), ([0, 2, 1], values.tolist()))
             row = torch.arange(3000).to(dtype) * 4097
             mixed = row[torch.randperm(3000)]
@@ -283,16 +283,16 @@ class Float8(unittest.TestCase):
                 self.assertTrue(torch.equal(again.nan_to_num(7777), numbers.nan_to_num(7777)), dtype)
 
     def test_rounding_is_to_nearest_even(self):
-        for dtype, (_, _, least) in self.LIMITS.items():
-            x = torch.tensor([least / 2, least * 0.75, least * 1.5, least * 2.5, 0.0, -0.0]).to(dtype)
-            self.assertEqual(x.tolist(), [0, least, 2 * least, 2 * least, 0, 0])
+        for dtype, (_, _, smallest) in self.LIMITS.items():
+            x = torch.tensor([smallest / 2, smallest * 0.75, smallest * 1.5, smallest * 2.5, 0.0, -0.0]).to(dtype)
+            self.assertEqual(x.tolist(), [0, smallest, 2 * smallest, 2 * smallest, 0, 0])
 
     def test_overflow(self):
-        for dtype, (greatest, over, _) in self.LIMITS.items():
-            x = torch.tensor([greatest, greatest * 1.01, greatest * 4, -greatest * 4]).to(dtype).tolist()
-            self.assertEqual(x[:2], [greatest, greatest])
+        for dtype, (largest, over, _) in self.LIMITS.items():
+            x = torch.tensor([largest, largest * 1.01, largest * 4, -largest * 4]).to(dtype).tolist()
+            self.assertEqual(x[:2], [largest, largest])
             self.assertTrue(str(x[2:]) in (str([over, -over]), str([over, over])), x)
-            self.assertEqual((torch.finfo(dtype).max, torch.finfo(dtype).min), (greatest, -greatest))
+            self.assertEqual((torch.finfo(dtype).max, torch.finfo(dtype).min), (largest, -largest))
 
     def test_e8m0_has_exponents_only(self):
         x = torch.tensor([1, 1.49, 1.5, 3, -4, 0, math.nan]).to(torch.float8_e8m0fnu).tolist()

@@ -391,7 +391,7 @@ class InvalidArguments(Edges):
 
     def test_gather_and_reduce_take_iterables(self):
         if torch.cuda.device_count() == 0:
-            self.skipTest("there is no device")
+            self.skipTest("requires a device")
         parts = torch.ones(2, 3, device="cuda")
         comm = torch.cuda.comm
         self.assertEqual(comm.gather(parts).tolist(), [1] * 6)
@@ -588,10 +588,10 @@ class Values(Edges):
 
     def test_embedding_bag_argument_order_warns(self):
         weight, rows = torch.tensor([[1.0], [2], [4]]), torch.tensor([[0, 2], [1, 1]])
-        with warnings.catch_warnings(record=True) as said:
+        with warnings.catch_warnings(record=True) as caught_warnings:
             warnings.simplefilter("always")
             self.assertEqual(F.embedding_bag(weight, rows, mode="sum").tolist(), [[5], [4]])
-        self.assertRegex(str(said[0].message), "^Argument order of nn.functional.embedding_bag was changed")
+        self.assertRegex(str(caught_warnings[0].message), "^Argument order of nn.functional.embedding_bag was changed")
 
     @each_device
     def test_masked_scatter_broadcasts_to_mask(self):

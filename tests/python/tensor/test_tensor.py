@@ -431,10 +431,10 @@ class Unique(unittest.TestCase):
 class Copies(unittest.TestCase):
     def test_deepcopy_preserves_aliasing(self):
         x = torch.arange(6.).view(2, 3)
-        y, row, turned = copy.deepcopy([x, x[1], x.t()])
+        y, row, transposed = copy.deepcopy([x, x[1], x.t()])
         y.zero_()
-        self.assertEqual((row.tolist(), turned.tolist(), x.sum().item()), ([0] * 3, [[0, 0]] * 3, 15))
-        self.assertEqual((row.storage_offset(), turned.stride()), (3, (1, 3)))
+        self.assertEqual((row.tolist(), transposed.tolist(), x.sum().item()), ([0] * 3, [[0, 0]] * 3, 15))
+        self.assertEqual((row.storage_offset(), transposed.stride()), (3, (1, 3)))
         part = copy.deepcopy(x[1:, 1:])
         self.assertEqual((part.tolist(), part.stride(), part.storage().size()), ([[4, 5]], (3, 1), 6))
 
@@ -478,7 +478,7 @@ class RandomNumbers(unittest.TestCase):
 
     def test_normal_matches_pytorch_exactly(self):
         if " fma " not in open("/proc/cpuinfo").read():
-            self.skipTest("PyTorch computes with vectors where products are fused")
+            self.skipTest("PyTorch uses vectorized loops only with fused multiply-add")
         torch.manual_seed(5)
         self.assertEqual(self.digest(torch.randn(1003)), "04a186d65580dc2826196feea79d751f")
         self.assertEqual(self.digest(torch.normal(2.0, 3.0, (40,))), "2249556f115decc8eeb70f1ecaa3229d")
