@@ -105,7 +105,7 @@ def transfer_state(state, to):
     return state
 
 
-@unittest.skipIf(torch is None, "PyTorch is not installed, or one before 2.15")
+@unittest.skipIf(torch is None, "requires PyTorch 2.15 or later")
 class Optimizers(unittest.TestCase):
     def near(self, a, b, bound=1e-6):
         for one, other in zip(a, b):
@@ -210,7 +210,7 @@ def makers():
         yield "SWALR", lambda t, o, case=case: t.optim.swa_utils.SWALR(o, *case)
 
 
-@unittest.skipIf(torch is None, "PyTorch is not installed, or one before 2.15")
+@unittest.skipIf(torch is None, "requires PyTorch 2.15 or later")
 class Schedules(unittest.TestCase):
     near = Optimizers.near
 
@@ -234,7 +234,7 @@ class Schedules(unittest.TestCase):
                     self.near(wanted, rates(there, make, 8, (transfer_state(optimizer, there), schedule))[0], 1e-12)
 
 
-@unittest.skipIf(torch is None, "PyTorch is not installed, or one before 2.15")
+@unittest.skipIf(torch is None, "requires PyTorch 2.15 or later")
 class AveragedModels(unittest.TestCase):
     def averaged(self, t, options):
         t.manual_seed(0)
