@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory of other libraries, for random calls: DLPack capsules, arrays and buffers, with valid or invalid descriptions. An invalid description that cannot be
-detected (more elements than memory) is left out. Memory is allocated with exactly the described number of bytes."""
+"""Memory of other libraries, for random calls: DLPack capsules, arrays and buffers, with valid or invalid descriptions. Undetectable errors (more elements than
+memory) are left out. Memory is allocated with exactly the described number of bytes."""
 import array
 import ctypes
 
@@ -49,7 +49,7 @@ def contiguous_strides(sizes):
 
 
 def capsule(sizes, strides=None, kind=(2, 32, 1), odd=0, name=0, deleter=True, **lies):
-    """A capsule that owns its memory; `lies` overrides fields of DLTensor, including shape and strides."""
+    """A capsule with its own memory; `lies` overrides fields of DLTensor, including shape and strides."""
     owner, address = allocate(sizes, strides or contiguous_strides(sizes), kind[1] // 8, odd)
     fields = dict(data=address, device_type=1, device_id=0, ndim=len(sizes), code=kind[0], bits=kind[1], lanes=kind[2], byte_offset=0, shape=sizes,
                   strides=strides)
@@ -91,7 +91,7 @@ class Interface:
 
 
 class Emptying:
-    """An integer that clears the description that contains it."""
+    """An integer that clears the enclosing description."""
 
     def __init__(self, number, description):
         self.number, self.description = number, description
@@ -102,7 +102,7 @@ class Emptying:
 
 
 def emptied(key):
-    """An array whose description is cleared while it is read."""
+    """An array; its description is cleared while it is read."""
     made = Interface([2, 2])
     strides_in_bytes = made.description
     strides_in_bytes[key] = (Emptying(2, strides_in_bytes), 2) if key != "data" else (strides_in_bytes["data"][0], Emptying(0, strides_in_bytes))

@@ -52,7 +52,7 @@ def bounded_item(self, i):
     return raising() if isinstance(i, int) and i > 10 ** 5 else self
 
 
-# Objects whose conversions raise, return invalid values, or clear their container.
+# Objects with conversions that raise, return invalid values, or clear the container.
 Raises = type("Raises", (), dict.fromkeys(("__index__", "__len__", "__float__", "__int__", "__bool__", "__iter__", "__getitem__", "__hash__",
                                            "__eq__", "__call__", "__fspath__", "__repr__"), raising))
 Lies = type("Lies", (), {"__len__": lambda self: 2 ** 62, "__getitem__": bounded_item, "__index__": lambda self: 2 ** 70,
@@ -65,7 +65,7 @@ Pair = collections.namedtuple("Pair", "x y")
 
 
 def cleared():
-    """A list that is cleared when its second element is converted."""
+    """A list, cleared when its second element is converted."""
     container = [1, Clears(), 2, T([2])]
     container[1].container = container
     return container
@@ -85,7 +85,7 @@ def nested(depth):
 
 
 def ends(n):
-    """A generator that raises after its first element."""
+    """A generator; raises after its first element."""
     yield n
     raise Hostile
 
@@ -208,7 +208,7 @@ class Pool:
         return "None"
 
     def fitting(self, param):
-        """A value that fits a parameter's name, default and annotation."""
+        """A value for a parameter, by its name, default and annotation."""
         kinds = list(BY_NAME.get(param.name, ()))
         default, annotation = param.default, str(param.annotation)
         for kind, type_ in (("bool", bool), ("int", int), ("float", float), ("word", str)):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The format of a sample in a file, and its calls. Shared by the process with PyTorch, which makes samples and runs their forms, and the process with
-Phlox, which reads and replays them. A sample is a dict: op, variant, kind, path, dtype, args, kwargs, leaves (indices of tensors that require grad) and
-forms (the outcome of each). A tensor is stored as dtype, sizes, strides and the bytes spanned by these, independent of the library that made it."""
+"""The format of a sample in a file, and its calls. One process makes samples and runs their forms with PyTorch. The other reads and
+replays them with Phlox. A sample is a dict: op, variant, kind, path, dtype, args, kwargs, leaves (indices of tensors with requires_grad) and
+forms (the outcome of each). A tensor is stored as dtype, sizes, strides and the bytes spanned by these, independent of the library."""
 import base64
 import ctypes
 import gzip
@@ -164,7 +164,7 @@ class Call:
 
 
 def cotangent(torch, t):
-    """Values that are exact in every dtype, the same in each library."""
+    """Values exact in every dtype, the same in each library."""
     numbers = [(i * 7 % 13 - 6) / 4 for i in range(13)]
     flat = (numbers * (t.numel() // 13 + 1))[:t.numel()]
     return torch.tensor(flat, dtype=t.dtype, device=t.device).reshape(t.shape)

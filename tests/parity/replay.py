@@ -2,8 +2,8 @@
 """python3 replay.py FILE [--device cpu sim] [--op NAME] [--dtype NAME] [--page PAGE] [--keep SMALL] [--jobs N] [--beside PYTHON]: replays samples made by
 sample.py with Phlox alone, and prints how many outcomes are right.
 An outcome is right if an error has the same class and text, and a result has the same structure, dtypes, shapes, strides and values, with NaN and infinity
-at the same positions. Each device is replayed by one or more subprocesses that report progress, so a crash or hang counts as a wrong outcome.
-On a GPU, PyTorch has other outcomes than on the CPU, where the samples were made: for example, it has no integer matmul and fewer LAPACK drivers.
+at the same positions. Each device is replayed by one or more subprocesses. They report progress, so a crash or hang counts as a wrong outcome.
+On a GPU, some of PyTorch's outcomes differ from those recorded on the CPU: for example, it has no integer matmul and fewer LAPACK drivers.
 --beside names a Python whose PyTorch supports the GPU; an outcome that differs from the CPU's is right if PyTorch has it on that GPU."""
 import argparse
 import base64
@@ -107,7 +107,7 @@ def distance(have, want, most):
 
 
 def indexed_values(sample, result):
-    """Replaces the indices of a result by the values that they select, for ops with any order among equal elements."""
+    """Replaces the indices of a result by the selected values, for ops with any order among equal elements."""
     (dtype, size, stride, data), index = sample["args"][0]["tensor"], result[1]["tensor"]
     flat, dim = numbers(dtype, base64.b64decode(data)), sample["kwargs"].get("dim", (sample["args"] + [-1, -1])[2])
     if not size or 0 in index[1]:
@@ -121,7 +121,7 @@ def indexed_values(sample, result):
 
 
 def indexed_values_of_form(sample, value):
-    """The same for the containers of a form: a tuple, or a list that begins with one."""
+    """The same for the containers of a form: a tuple, or a list with a tuple first."""
     if isinstance(value, dict):
         return indexed_values(sample, value["tuple"])
     return [indexed_values(sample, value[0]), *value[1:]]
@@ -148,7 +148,7 @@ def normalized_vectors(value):
 
 
 def expected_value(have, want, wide):
-    """The expected value if PyTorch's non-finite elements may also be the float64 results: elements of `wide` where `have` differs from PyTorch's."""
+    """The expected value if PyTorch's non-finite elements may also be the float64 results: takes elements of `wide` if `have` differs from PyTorch's."""
     if isinstance(want, list) and isinstance(have, list) and len(want) == len(have):
         return [*map(expected_value, have, want, wide)]
     if not isinstance(want, dict) or not isinstance(have, dict) or have.keys() != want.keys():
@@ -190,7 +190,7 @@ def judge(sample, name, have, want, device="cpu"):
 
 
 def same_error(have, want):
-    """Compares errors. An error that a device reports later has the kernel and position appended to its text, and another class."""
+    """Compares errors. An error reported later by a device has the kernel and position appended to its text, and another class."""
     later = "\nIt was reported by" in have[1]
     return plain(have)[later:] == plain(want)[later:]
 
@@ -213,7 +213,7 @@ def plain(error):
 
 
 class Peer:
-    """PyTorch in a subprocess that runs forms of samples on the same GPU. It is restarted after an error of a kernel."""
+    """PyTorch in a subprocess, running forms of samples on the same GPU. It is restarted after an error of a kernel."""
     def __init__(self, python, path):
         self.command, self.process = [python, os.path.abspath(__file__), path, "--peer"], None
 

@@ -18,17 +18,17 @@ from torch.testing._internal.common_methods_invocations import op_db
 import form
 import replay
 
-# Ops that return uninitialized memory; values are not compared.
+# Ops returning uninitialized memory; values are not compared.
 UNSAID = {"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided", "resize_", "resize_as_"}
 LARGEST, SMALL = 4096, 64
 FEW = {torch.float32, torch.int64, torch.bfloat16, torch.uint8}
-# A sum in another order may be off by as much as PyTorch's own rounding error, if that exceeds the tolerance, but by no more than this factor.
+# A sum in another order may be off by as much as PyTorch's own rounding error above the tolerance, but by no more than this factor.
 SHORT = {"float16", "bfloat16", "float32"}
 LOOSEST = 64
 
 
 def evenly_spaced(samples, most):
-    """At most that many elements of a list, evenly spaced."""
+    """At most `most` elements of a list, evenly spaced."""
     return samples if len(samples) <= most else [samples[i * len(samples) // most] for i in range(most)]
 
 
@@ -37,7 +37,7 @@ def usable(value, largest=LARGEST):
 
 
 def excluded(outcome):
-    """True for ops that PyTorch itself does not implement, and for results other than strided tensors."""
+    """True for ops not implemented by PyTorch itself, and for results other than strided tensors."""
     error = outcome.get("error", ["", ""])
     return "not implemented for" in error[1] or "cannot be kept" in error[1] or "another layout" in error[1]
 
@@ -85,7 +85,7 @@ def rounding(sample, given, name):
 
 
 def replace_non_finite(value, exact):
-    """The encoded value, with each non-finite element replaced by its float64 result if that is finite."""
+    """The encoded value, with each non-finite element replaced by its float64 result, if finite."""
     if isinstance(value, list) and isinstance(exact, list) and len(value) == len(exact):
         return [*map(replace_non_finite, value, exact)]
     if not isinstance(value, dict) or not isinstance(exact, dict) or value.keys() != exact.keys():

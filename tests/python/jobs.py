@@ -31,7 +31,7 @@ def ranks(body, *args, size=2, backend="gloo"):
 
 
 def exit_codes(body, *args, size=2, backend="gloo"):
-    """Exit codes of ranks that exit by themselves. Prints the exception of a rank that raised instead."""
+    """Exit codes of self-terminating ranks. Prints the exceptions raised by ranks."""
     with tempfile.NamedTemporaryFile() as file:
         job = mp.spawn(run_rank, (size, file.name, backend, body, args), nprocs=size, join=False)
         for process in job.processes:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A kernel error is reported with its op and the line of its launch. In a backward pass the report has the node and the lines of the backward
-and forward calls. Invalid data makes kernels fail on any device; the fault point "kernel" makes every other kernel fail."""
+and forward calls. Invalid data makes kernels fail on any device; the fault point "kernel" fails any other kernel."""
 import os
 os.environ.setdefault("PHLOX_SIM_DEVICES", "4")
 

@@ -220,7 +220,7 @@ def futures(r, n, device):
 
 
 def streams(r, n, device):
-    """A collective runs after the earlier work of its stream, and before the work of streams that wait for it."""
+    """A collective runs after the earlier work of its stream, and before the work of waiting streams."""
     side = torch.cuda.Stream()
     with torch.cuda.stream(side):
         x = torch.ones(1 << 16, device=device) * (r + 1)
@@ -368,7 +368,7 @@ def mismatched_collective(r, n, device):
 
 
 def destroy_during_collective(r, n, device):
-    """A destroyed group that is still referenced completes its pending work."""
+    """A destroyed but referenced group completes its pending work."""
     held, kept, store = dist.new_group(), [], dist.PrefixStore("meet", dist.GroupMember.WORLD._store)
     dist.all_reduce(torch.ones(1, device=device), group=held)  # over NCCL a group's first call blocks until all ranks join
     if r == 0:

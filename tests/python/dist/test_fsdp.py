@@ -263,7 +263,7 @@ def sharded_tensors(r, n, device):
 
 
 def embedding_without_backward_gather(r, n, device):
-    """An embedding not gathered for backward, and a forward that waits for an event."""
+    """An embedding not gathered for backward, and a forward waiting for an event."""
     whole, losses = [], []
 
     class Words(nn.Embedding):

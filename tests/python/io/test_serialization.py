@@ -606,7 +606,7 @@ class MaliciousFiles(unittest.TestCase):
             archive.writestr("archive/data/0", bytes(1 << 28))
         with self.assertRaisesRegex(RuntimeError, "compressed or encrypted"):
             torch.load(io.BytesIO(file.getvalue()))
-        # Many records that overlap in the file.
+        # Many overlapping records.
         many = b"(" + b"".join(tensor(storage(str(i), count=b"M\0\x40"), size=b"K\1\x85") for i in range(20)) + b"t"
         file = raw(b"\x80\x02" + many + b".", ("data/0", bytes(1 << 16)))
         with zipfile.ZipFile(file, "a") as archive:
@@ -672,7 +672,7 @@ class Nosy:
 
 
 def graph(steps=100):
-    """Nested lists whose repr has 2**steps parts, as memo 0."""
+    """Nested lists with a repr of 2**steps parts, as memo 0."""
     return b"]q\0" + b"](h\0h\0eq\0" * steps
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""out= of every op that supports it: other dtypes, sizes, layouts and devices, and tensors that require grad. Compared with PyTorch if it is
+"""out= of every op that supports it: other dtypes, sizes, layouts and devices, and tensors with requires_grad. Compared with PyTorch if it is
 installed."""
 import os
 import re

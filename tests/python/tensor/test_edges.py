@@ -299,7 +299,7 @@ class Overflow(Edges):
 
 
 class ClearsList:
-    """An integer whose __index__ clears the list that contains it."""
+    """An integer; __index__ clears the enclosing list."""
 
     def __init__(self, value, within):
         self.value, self.within = value, within
@@ -323,7 +323,7 @@ class MutatedLists(Edges):
 
     def test_rows_mutated_while_read(self):
         class Row:
-            """Clears the list that contains it when its values are iterated."""
+            """Clears the enclosing list when its values are iterated."""
 
             def __len__(self):
                 return 2
@@ -800,7 +800,7 @@ class MemoryOverlap(Edges):
 
 
 class LayoutsAndFormats(Edges):
-    """Layouts, memory formats and names: unsupported ones raise an error that names them."""
+    """Layouts, memory formats and names: unsupported ones raise an error naming them."""
 
     @each_device
     def test_channels_last_rank_errors(self):
