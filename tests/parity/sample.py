@@ -22,7 +22,7 @@ import replay
 UNSAID = {"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided", "resize_", "resize_as_"}
 LARGEST, SMALL = 4096, 64
 FEW = {torch.float32, torch.int64, torch.bfloat16, torch.uint8}
-# A sum in another order may be off by as much as PyTorch's own rounding error above the tolerance, but by no more than this factor.
+# If PyTorch's own rounding error exceeds the tolerance, a sum in another order may be off by as much. LOOSEST limits this multiple of the tolerance.
 SHORT = {"float16", "bfloat16", "float32"}
 LOOSEST = 64
 
