@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small real use of each library of docs/programs.md: python3 -m phlox tests/libraries.py NAME. What it prints, losses
-above all, is the same with PyTorch but for the last digits."""
+"""Small realistic uses of each library in docs/programs.md: python3 -m phlox tests/libraries.py NAME. The output, in particular the losses, equals
+PyTorch's except for the last digits."""
 import os
 import pickle
 import random
@@ -30,25 +30,25 @@ def train(model, loss_of, steps=2):
         print(f"loss {loss.item():.3f}")
 
 
-def places():
+def device_types():
     return ["cpu"] + ["cuda"] * torch.cuda.is_available()
 
 
-def alike(name, first, other):
+def assert_close(name, first, other):
     torch.testing.assert_close(torch.as_tensor(other).cpu(), torch.as_tensor(first).cpu(), rtol=2e-3, atol=2e-3, msg=lambda text: f"{name}: {text}")
 
 
-def on_places(name, model, x):
-    """Result and gradients on a device are those of the CPU."""
+def check_devices(name, model, x):
+    """Results and gradients on a device equal those on the CPU."""
     found = []
-    for place in places():
+    for device_type in device_types():
         model.zero_grad()
-        y = model.to(place)(x.to(place))
+        y = model.to(device_type)(x.to(device_type))
         y.square().mean().backward()
         found.append([y.detach(), *(p.grad.norm() for p in model.parameters() if p.grad is not None)])
     for other in found[1:]:
         for one, same in zip(found[0], other):
-            alike(name, one, same)
+            assert_close(name, one, same)
 
 
 def images(size=64):
@@ -120,7 +120,7 @@ def torchvision(folder):
         model = getattr(models, name)(num_classes=3, **({"image_size": 64} if name.startswith("vit") else {}))
         train(model, lambda model: sum(F.cross_entropy(model(x), y) for x, y in loader), 1)
     for name in ("resnet18", "swin_t", "mobilenet_v3_small"):
-        on_places(name, getattr(models, name)(num_classes=3).eval(), images()[0])
+        check_devices(name, getattr(models, name)(num_classes=3).eval(), images()[0])
 
 
 def torchmetrics(folder):
@@ -156,12 +156,12 @@ def torchmetrics(folder):
     print(tracker.best_metric(return_step=True), tracker.compute_all())
     given, wanted = torch.randn(40, 3).softmax(-1), torch.randint(3, (40,))
     want = classes.clone()(given, wanted)
-    for place in places():
-        moved = classes.clone().to(place)
+    for device_type in device_types():
+        moved = classes.clone().to(device_type)
         moved.reset()
-        for name, value in moved(given.to(place), wanted.to(place)).items():
-            assert value.device.type == place
-            alike(name, want[name], value)
+        for name, value in moved(given.to(device_type), wanted.to(device_type)).items():
+            assert value.device.type == device_type
+            assert_close(name, want[name], value)
 
 
 def timm(folder):
@@ -191,7 +191,7 @@ def timm(folder):
             print(f"loss {loss.item():.3f}")
         print(accuracy(model.eval()(x), y.argmax(1), topk=(1, 2)))
     for name in ("resnet18", "convnext_atto"):
-        on_places(name, timm.create_model(name, num_classes=3).eval(), images()[0])
+        check_devices(name, timm.create_model(name, num_classes=3).eval(), images()[0])
     print([tuple(features.shape) for features in timm.create_model("resnet18", features_only=True)(images()[0])])
     print(create_transform(64, is_training=True, auto_augment="rand-m9-mstd0.5"))
 
@@ -205,19 +205,19 @@ class Logits(nn.Module):
         return self.model(input_ids=ids).logits
 
 
-def trainer(folder, place, model, ids):
-    """transformers.Trainer, with evaluation, checkpoints and a second run that goes on."""
+def trainer(folder, device_type, model, ids):
+    """transformers.Trainer with evaluation, checkpoints and a resumed run."""
     from transformers import PrinterCallback, Trainer, TrainingArguments
     rows = [{"input_ids": row, "labels": row} for row in ids.repeat(8, 1)]
-    size = 4 // min(4, torch.cuda.device_count()) if place == "cuda" else 4  # of one device: all that there are take part
-    given = TrainingArguments(output_dir=f"{folder}/{place}", per_device_train_batch_size=size, num_train_epochs=2, learning_rate=1e-3, warmup_steps=1, logging_steps=2, save_steps=4, report_to=[],
-                              use_cpu=place == "cpu", eval_strategy="epoch", seed=3, disable_tqdm=True, gradient_accumulation_steps=1)
+    size = 4 // min(4, torch.cuda.device_count()) if device_type == "cuda" else 4  # per device; all devices are used
+    given = TrainingArguments(output_dir=f"{folder}/{device_type}", per_device_train_batch_size=size, num_train_epochs=2, learning_rate=1e-3, warmup_steps=1, logging_steps=2, save_steps=4, report_to=[],
+                              use_cpu=device_type == "cpu", eval_strategy="epoch", seed=3, disable_tqdm=True, gradient_accumulation_steps=1)
     one, again = (Trainer(model=model, args=given, train_dataset=rows, eval_dataset=rows[:4]) for _ in range(2))
     for each in one, again:
         each.remove_callback(PrinterCallback)
     one.train()
     seen = [round(entry["loss"], 3) for entry in one.state.log_history if "loss" in entry]
-    again.train(resume_from_checkpoint=f"{folder}/{place}/checkpoint-4")
+    again.train(resume_from_checkpoint=f"{folder}/{device_type}/checkpoint-4")
     return seen, round(again.evaluate()["eval_loss"], 3), again.state.global_step
 
 
@@ -241,25 +241,25 @@ def transformers(folder):
                 print(model.generate(ids[1:], max_new_tokens=5, do_sample=False).tolist())
                 print(model.generate(ids[1:], max_new_tokens=5, num_beams=2, do_sample=False).tolist())
                 print(model.generate(ids, attention_mask=mask, max_new_tokens=5, do_sample=True, top_k=5, top_p=0.9).shape)
-            on_places(kind.__name__, Logits(model), ids)
+            check_devices(kind.__name__, Logits(model), ids)
             model.cpu().save_pretrained(folder)
             torch.testing.assert_close(kind.from_pretrained(folder).eval()(ids).logits, model(ids).logits)
-    for place in places():
+    for device_type in device_types():
         seed()
-        print(trainer(folder, place, GPT2LMHeadModel(GPT2Config(vocab_size=50, n_embd=32, n_layer=2, n_head=4, n_positions=64, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0, **ends)), ids))
+        print(trainer(folder, device_type, GPT2LMHeadModel(GPT2Config(vocab_size=50, n_embd=32, n_layer=2, n_head=4, n_positions=64, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0, **ends)), ids))
 
 
 def accelerate(folder):
     from accelerate import Accelerator
     from accelerate.state import AcceleratorState
-    for place in places():
+    for device_type in device_types():
         AcceleratorState._reset_state(reset_partial_state=True)
         seed()
-        accelerator, model = Accelerator(cpu=place == "cpu", gradient_accumulation_steps=2, project_dir=folder), layers()
+        accelerator, model = Accelerator(cpu=device_type == "cpu", gradient_accumulation_steps=2, project_dir=folder), layers()
         optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 0.9 ** step)
         model, optimizer, data, schedule = accelerator.prepare(model, optimizer, rows(), schedule)
-        assert next(model.parameters()).device.type == accelerator.device.type == place
+        assert next(model.parameters()).device.type == accelerator.device.type == device_type
         for x, y in data:
             with accelerator.accumulate(model):
                 loss = F.cross_entropy(model(x), y)
@@ -301,10 +301,10 @@ def skorch(folder):
     print(make_pipeline(StandardScaler(), net).fit(x, y).score(x, y), [round(float(loss), 3) for loss in net.history[:, "train_loss"]])
     print(GridSearchCV(net, {"lr": [0.01, 0.1], "module__width": [16]}, cv=2).fit(x / 16, y).best_params_)
     assert (pickle.loads(pickle.dumps(net)).predict(x) == net.predict(x)).all()
-    for place in places():
+    for device_type in device_types():
         seed()
-        there = NeuralNetClassifier(Digits, criterion=nn.CrossEntropyLoss, module__width=16, max_epochs=3, lr=0.1, device=place, verbose=0).fit(x / 16, y)
-        assert there.module_[0].weight.device.type == place and there.history[-1, "train_loss"] < there.history[0, "train_loss"]
+        there = NeuralNetClassifier(Digits, criterion=nn.CrossEntropyLoss, module__width=16, max_epochs=3, lr=0.1, device=device_type, verbose=0).fit(x / 16, y)
+        assert there.module_[0].weight.device.type == device_type and there.history[-1, "train_loss"] < there.history[0, "train_loss"]
     line = NeuralNetRegressor(nn.Linear, module__in_features=64, module__out_features=1, max_epochs=5, lr=0.01, optimizer=torch.optim.Adam, train_split=ValidSplit(3), verbose=0)
     line.fit(x / 16, y.astype(np.float32)[:, None])
     print([round(float(loss), 3) for loss in line.history[:, "valid_loss"]])
@@ -341,24 +341,24 @@ def lightning(folder):
             optimizer = torch.optim.SGD(self.parameters(), self.hparams.rate)
             return {"optimizer": optimizer, "lr_scheduler": torch.optim.lr_scheduler.StepLR(optimizer, 1)}
 
-    def trainer(place, epochs):
-        return L.Trainer(max_epochs=epochs, accelerator={"cpu": "cpu", "cuda": "gpu"}[place], devices=1, logger=False, default_root_dir=folder, gradient_clip_val=1.0,
-                         enable_progress_bar=False, callbacks=[ModelCheckpoint(monitor="valid", dirpath=f"{folder}/{place}", save_last=True), EarlyStopping("valid"), ModelSummary(2)])
+    def trainer(device_type, epochs):
+        return L.Trainer(max_epochs=epochs, accelerator={"cpu": "cpu", "cuda": "gpu"}[device_type], devices=1, logger=False, default_root_dir=folder, gradient_clip_val=1.0,
+                         enable_progress_bar=False, callbacks=[ModelCheckpoint(monitor="valid", dirpath=f"{folder}/{device_type}", save_last=True), EarlyStopping("valid"), ModelSummary(2)])
 
     data, ends = rows(), []
-    for place in places():
+    for device_type in device_types():
         seed()
-        model, fitted = Model(), trainer(place, 2)
+        model, fitted = Model(), trainer(device_type, 2)
         fitted.fit(model, data, data)
         best = fitted.checkpoint_callback.best_model_path
         again = Model.load_from_checkpoint(best)
         print(fitted.validate(again, data), again.hparams, [tuple(y.shape) for y in fitted.predict(again, data)])
-        further = trainer(place, 3)
-        further.fit(Model(), data, data, ckpt_path=f"{folder}/{place}/last.ckpt")
+        further = trainer(device_type, 3)
+        further.fit(Model(), data, data, ckpt_path=f"{folder}/{device_type}/last.ckpt")
         assert (further.current_epoch, further.global_step) == (3, 12)
         ends.append([p.detach().cpu() for p in further.model.parameters()])
     for one, other in zip(ends[0], ends[-1]):
-        alike("lightning", one, other)
+        assert_close("lightning", one, other)
 
 
 if __name__ == "__main__":

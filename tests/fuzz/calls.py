@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random and hostile calls of all public names of the package: any exception of Python's is fine, but a SystemError, a crash, a hang, memory for
-small sizes that is missing, or a library that no longer works behind it are not.
+"""Random and invalid calls of all public names of the package. Any Python exception is allowed, except a SystemError. Crashes, hangs, a MemoryError for small
+sizes, and a library that no longer works afterwards are failures.
 
-The cases that found something stand in corpus/calls.txt, and come first. A case follows from FUZZ_SEED (default 1) and its number alone, and runs for FUZZ_LIMIT seconds (default 20) at most; FUZZ_CASE=n prints and runs one,
-FUZZ_FROM=n begins with it. Cases run for FUZZ_SECONDS (default 10), in batches, each of which is a process: what ends it is a find, and the next
-batch goes on behind it. FUZZ_SAMPLES names the samples of the ops (BUILD/gen/samples.inc). FUZZ_NAME=nn.Linear,relu takes these names."""
+Earlier failures are in corpus/calls.txt and run first. A case depends only on FUZZ_SEED (default 1) and its number, and is limited to FUZZ_LIMIT seconds
+(default 20). FUZZ_FROM=n starts at case n. Cases run for FUZZ_SECONDS (default 10) in batches, each in a subprocess; if a case ends the process, the next batch
+continues after it. FUZZ_SAMPLES names the samples of the ops (BUILD/gen/samples.inc). FUZZ_NAME=nn.Linear,relu selects names."""
 import ast
 import contextlib
 import inspect
@@ -23,16 +23,16 @@ import warnings
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 KEPT = [line for line in open(os.path.join(HERE, "corpus", "calls.txt")).read().splitlines() if line and not line.startswith("#")]
-BATCH, ROOM = 4000, 15 << 30  # cases and bytes of addresses of a process, of which two simulated devices reserve 9 GiB
+BATCH, ADDRESS_SPACE = 4000, 15 << 30  # cases per process; address space in bytes, of which two simulated devices reserve 9 GiB
 
-# What takes memory of other libraries, which is called more often.
+# Functions that accept memory of other libraries; called more often.
 LENT = ("from_dlpack from_numpy frombuffer as_tensor asarray tensor nn.Parameter utils.dlpack.from_dlpack Tensor.__array_wrap__ Tensor.new_tensor "
         "Tensor.__setitem__ Tensor.__add__").split()
 
-# What is not called, and why.
+# Names not called, with the reason.
 LEFT_OUT = {
-    "set_num_threads": "starts as many threads as it is told", "set_num_interop_threads": "likewise",
-    "multiprocessing.spawn": "starts as many processes as it is told", "multiprocessing.start_processes": "likewise",
+    "set_num_threads": "starts any number of threads", "set_num_interop_threads": "likewise",
+    "multiprocessing.spawn": "starts any number of processes", "multiprocessing.start_processes": "likewise",
     "cuda.caching_allocator_delete": "takes an address", "cuda.ExternalStream": "likewise", "cuda.get_stream_from_external": "likewise", "cuda.streams.ExternalStream": "likewise",
     "cuda.memory.caching_allocator_delete": "likewise",
     "cuda.CUDAPluggableAllocator": "runs code of a file", "cuda.memory.CUDAPluggableAllocator": "likewise", "ops.load_library": "likewise",
@@ -49,15 +49,15 @@ def setting(name, default):
     return int(os.environ.get(name, default))
 
 
-# What Python's operators, copies and pickles call, and objects that are made again or only half.
+# Special methods called by operators, copies and pickles, including repeated or partial initialization.
 SPECIAL = ("init new setstate reduce_ex getitem setitem delitem contains len iter next bool int index float complex format repr str hash eq lt add radd "
            "iadd sub rsub mul imul matmul rmatmul truediv rtruediv floordiv mod pow rpow and or xor invert lshift rshift neg abs call enter exit copy "
            "deepcopy array array_wrap dlpack dlpack_device getattr setattr delattr dir torch_function").split()
 
 
-# ---- what is called
+# ---- names to call
 def callables():
-    """(path, object) of each public name, and of the special methods of classes, in the order of the names."""
+    """(path, object) of each public name and of the special methods of classes, sorted by path."""
     import names
     found = {path: value for path, value in names.public() if not inspect.ismodule(value)}
     for path, value in list(found.items()):
@@ -73,7 +73,7 @@ def parameters(value):
         return []
 
 
-# What names of examples stand for that are set in a line before.
+# Values of names that examples define on an earlier line.
 FREE = {"weight": "torch.nn.Parameter(T([2, 3]))", "x": "T([2, 3])", "optimizer": "torch.optim.SGD([torch.nn.Parameter(T([2]))], lr=0.1)",
         "model": "torch.nn.Linear(3, 2)"}
 
@@ -83,7 +83,7 @@ def source(node):
 
 
 def arguments_of_examples(path, value):
-    """[(positional texts, {name: text})] of the calls of the name in its docstring."""
+    """[(positional texts, {name: text})] of the calls in the name's docstring."""
     found = []
     for line in re.findall(r">>> (.*)", value.__doc__ or ""):
         with contextlib.suppress(SyntaxError):
@@ -103,7 +103,7 @@ def sample_tensor(match):
 
 
 def arguments_of_samples():
-    """The same of the tables' samples: {op: [...]}."""
+    """The same for the samples of the op tables: {op: [...]}."""
     found, path = {}, os.environ.get("FUZZ_SAMPLES")
     for name, text in re.findall(r'PX_SAMPLE\("(\w+)", "((?:[^"\\]|\\.)*)"', open(path).read() if path else ""):
         text = re.sub(r"\b(perm|[fpusibd])\(([\d,]*)(?:;\d+)?\)", sample_tensor, text)
@@ -118,7 +118,7 @@ def arguments_of_samples():
 
 
 class Caller:
-    """Makes the text of a case."""
+    """Generates the source text of a case."""
 
     def __init__(self):
         import pool
@@ -131,7 +131,7 @@ class Caller:
         self.known = {path: arguments_of_examples(path, value) + samples.get(path.split(".")[-1], []) for path, value in self.names}
 
     def text(self, number):
-        """(path, text) of a case; those below 0 are the kept ones."""
+        """(path, text) of a case; negative numbers are cases of the corpus."""
         if number < 0:
             return f"kept {number}", KEPT[number]
         r = random.Random(setting("FUZZ_SEED", 1) * 1_000_003 + number)
@@ -148,12 +148,12 @@ class Caller:
             positional, named = list(positional), dict(named)
         else:
             positional, named = self.fresh(p, params, receiver)
-        self.exchange(p, params, positional, named)
+        self.mutate(p, params, positional, named)
         arguments = ", ".join(positional + [f"{name}={text}" for name, text in named.items()])
         return path, f"torch.{path}({arguments})"
 
     def fresh(self, p, params, receiver):
-        """An argument for each parameter, without some that have a default."""
+        """An argument for each parameter, except for some with a default."""
         positional, named = [], {}
         for param in params:
             given = param.default is param.empty or p.random.random() < 0.25
@@ -168,7 +168,7 @@ class Caller:
         return positional, named
 
     def receiver(self, p, path):
-        """An object of the class of the path."""
+        """An object of the class at the path."""
         if path in ("Tensor", "nn.Parameter") or p.random.random() < 0.03:
             return p.tensor()
         if p.random.random() < 0.04:
@@ -176,8 +176,8 @@ class Caller:
         examples = [f"torch.{path}({', '.join(a + [f'{k}={v}' for k, v in n.items()])})" for a, n in self.known.get(path, [])]
         return p.pick(*examples) if examples else p.module() if path.startswith("nn.") else f"torch.{path}()"
 
-    def exchange(self, p, params, positional, named):
-        """Some arguments give way to others; now and then one is added or taken away."""
+    def mutate(self, p, params, positional, named):
+        """Replaces some arguments, and occasionally adds or removes one."""
         r = p.random
         for i in range(len(positional)):
             if r.random() < 0.2:
@@ -201,7 +201,7 @@ class Find(Exception):
 
 
 def restore(torch):
-    """What calls may have set is as it was."""
+    """Resets global settings that a call may have changed."""
     torch.set_default_dtype(torch.float32)
     torch.set_default_device(None)
     torch.set_grad_enabled(True)
@@ -215,7 +215,7 @@ def restore(torch):
 
 
 def canary(torch):
-    with contextlib.suppress(Exception):  # what kernels of the case have reported
+    with contextlib.suppress(Exception):  # errors reported by the case's kernels
         torch.cuda.synchronize(0)
         torch.cuda.synchronize(1)
     with contextlib.suppress(Exception):
@@ -229,7 +229,7 @@ def canary(torch):
 
 
 def use(torch, result):
-    """Looks at what a call gave."""
+    """Uses the result of a call."""
     if isinstance(result, torch.Tensor):
         if result.numel() <= 4096:
             repr(result), result.tolist(), result.clone(), result + 1
@@ -247,8 +247,8 @@ def use(torch, result):
         repr(result), hash(result), result == result
 
 
-def small(text):
-    """Whether a text has no number that asks for much memory; letters are numbers of a hundred. Sizes may be divided by tiny ones."""
+def needs_little_memory(text):
+    """True if the text has no number large enough to request much memory. Tiny numbers count as well, since sizes may be divided by them."""
     return not re.search(r"Lies|\*\*|\d{6}|e\d{3}|e-\d|b'bytes'|memoryview", text)
 
 
@@ -258,7 +258,7 @@ def run_case(torch, space, text):
     except SystemError as error:
         raise Find(f"SystemError: {error}") from error
     except MemoryError as error:
-        if small(text):
+        if needs_little_memory(text):
             raise Find("MemoryError") from error
     except (Exception, GeneratorExit) as error:
         repr(error) if not isinstance(error, space["Hostile"]) else None
@@ -269,11 +269,11 @@ def run_case(torch, space, text):
 
 
 def worker(first, last):
-    """Runs cases; standard output gets `NUMBER PATH` before each, and lines `find NUMBER WHAT TEXT`."""
+    """Runs cases. Prints `NUMBER PATH` before each, and a line `find NUMBER WHAT TEXT` for each failure."""
     sys.path[:0] = [HERE, os.path.join(HERE, "..", "python")]
     import phlox as torch
     if "libasan" not in os.environ.get("LD_PRELOAD", ""):
-        resource.setrlimit(resource.RLIMIT_AS, (ROOM, ROOM))
+        resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     warnings.simplefilter("ignore")
     caller, out, alone = Caller(), os.dup(1), last - first == 1
@@ -286,7 +286,7 @@ def worker(first, last):
         try:
             run_case(torch, caller.pool.NAMES, text)
         except Exception as error:
-            what = error if isinstance(error, Find) else f"the library does not work behind it: {error!r}"
+            what = error if isinstance(error, Find) else f"the library no longer works after it: {error!r}"
             os.write(out, f"find {number} {what}: {text[:600]}\n".encode(errors="replace"))
             if not isinstance(error, Find):
                 return
@@ -294,11 +294,11 @@ def worker(first, last):
         sys.stdout.seek(0), sys.stdout.truncate()
 
 
-# ---- all
-def batch(first, last, place):
-    """Runs cases in a process; (finds, the number that comes next)."""
-    with open(os.path.join(place, "log"), "wb+") as log, open(os.path.join(place, "errors"), "wb+") as errors:
-        process = subprocess.run([sys.executable, os.path.abspath(__file__), "worker", str(first), str(last)], stdout=log, stderr=errors, cwd=place,
+# ---- batches
+def batch(first, last, folder):
+    """Runs cases in a subprocess. Returns the failures and the number of the next case."""
+    with open(os.path.join(folder, "log"), "wb+") as log, open(os.path.join(folder, "errors"), "wb+") as errors:
+        process = subprocess.run([sys.executable, os.path.abspath(__file__), "worker", str(first), str(last)], stdout=log, stderr=errors, cwd=folder,
                                  stdin=subprocess.DEVNULL)
         log.seek(0)
         lines = log.read().decode(errors="replace").splitlines()
@@ -311,9 +311,9 @@ def batch(first, last, place):
     number = int(begun[-1].split()[0])
     if process.returncode:
         why = "hangs" if process.returncode == -signal.SIGALRM else f"ends the process ({process.returncode})"
-        places = "; ".join(re.findall(r"#\d+ 0x\w+ in (\S+ \S+:\d+)|(\S+: runtime error: .*)", trouble)[0:6] and
+        frames = "; ".join(re.findall(r"#\d+ 0x\w+ in (\S+ \S+:\d+)|(\S+: runtime error: .*)", trouble)[0:6] and
                            ["".join(m) for m in re.findall(r"#\d+ 0x\w+ in (\S+ \S+:\d+)|(\S+: runtime error: .*)", trouble)[:6]])
-        finds.append(f"find {number} {why}: {begun[-1]} {places}")
+        finds.append(f"find {number} {why}: {begun[-1]} {frames}")
     return finds, number + 1
 
 
@@ -323,13 +323,13 @@ def main():
     only, first = os.environ.get("FUZZ_CASE"), setting("FUZZ_FROM", -len(KEPT))
     begin, count, finds = time.monotonic(), 0, []
     end = begin + float(os.environ.get("FUZZ_SECONDS", "10"))
-    with tempfile.TemporaryDirectory() as place:
+    with tempfile.TemporaryDirectory() as folder:
         if only:
-            finds, _ = batch(int(only), int(only) + 1, place)
-            print(open(os.path.join(place, "log")).read(), open(os.path.join(place, "errors")).read()[-4000:], *finds, sep="\n")
+            finds, _ = batch(int(only), int(only) + 1, folder)
+            print(open(os.path.join(folder, "log")).read(), open(os.path.join(folder, "errors")).read()[-4000:], *finds, sep="\n")
             sys.exit(len(finds) > 0)
         while time.monotonic() < end:
-            new, following = batch(first, first + BATCH, place)
+            new, following = batch(first, first + BATCH, folder)
             count, first = count + following - first, following
             for find in new:
                 print(find, flush=True)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory of other libraries, for random calls: DLPack capsules, arrays and buffers, which keep their word or tell what cannot be. A lie that nobody
-could tell from the truth (more elements than there is memory for) is not among them. Memory is given in pieces of exactly the bytes that are told."""
+"""Memory of other libraries, for random calls: DLPack capsules, arrays and buffers, with valid or invalid descriptions. Undetectable errors (more elements than
+memory) are left out. Memory is allocated with exactly the described number of bytes."""
 import array
 import ctypes
 
@@ -24,23 +24,23 @@ Deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 Managed._fields_ = [("tensor", DLTensor), ("context", ctypes.c_void_p), ("deleter", Deleter)]
 new_capsule = ctypes.pythonapi.PyCapsule_New
 new_capsule.restype, new_capsule.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
-LENT = {}  # what is lent out, by the address of its Managed
+LENT = {}  # exported memory, by the address of its Managed
 NAMES = b"dltensor", b"used_dltensor", b"dltensor_versioned", b"other"
 
 
 @Deleter
 def give_back(address):
-    LENT.pop(address)  # a KeyError is printed: memory goes back once
+    LENT.pop(address)  # a second release prints a KeyError
 
 
-def memory(sizes, strides, item, odd=0):
-    """Bytes up to the end of the last element, `odd` bytes behind a multiple of 16; (owner, address)."""
+def allocate(sizes, strides, item, odd=0):
+    """Memory up to the end of the last element, at `odd` bytes past a multiple of 16; returns (owner, address)."""
     count = 0 if 0 in sizes else 1 + sum((size - 1) * stride for size, stride in zip(sizes, strides))
     owner = ctypes.create_string_buffer(bytes((i * 37) % 251 for i in range(odd + count * item)), odd + count * item or 1)
     return owner, ctypes.addressof(owner) + odd
 
 
-def rows(sizes):
+def contiguous_strides(sizes):
     strides, step = [], 1
     for size in reversed(sizes):
         strides.insert(0, step)
@@ -49,21 +49,21 @@ def rows(sizes):
 
 
 def capsule(sizes, strides=None, kind=(2, 32, 1), odd=0, name=0, deleter=True, **lies):
-    """A capsule over memory of its own; `lies` are fields of DLTensor, shape and strides among them."""
-    owner, address = memory(sizes, strides or rows(sizes), kind[1] // 8, odd)
+    """A capsule with its own memory; `lies` overrides fields of DLTensor, including shape and strides."""
+    owner, address = allocate(sizes, strides or contiguous_strides(sizes), kind[1] // 8, odd)
     fields = dict(data=address, device_type=1, device_id=0, ndim=len(sizes), code=kind[0], bits=kind[1], lanes=kind[2], byte_offset=0, shape=sizes,
                   strides=strides)
     fields.update(lies)
     for key in ("shape", "strides"):
         numbers = None if fields[key] is None else (ctypes.c_int64 * 8)(*fields[key])
-        fields[key] = ctypes.cast(numbers, ctypes.POINTER(ctypes.c_int64))  # which holds the numbers
+        fields[key] = ctypes.cast(numbers, ctypes.POINTER(ctypes.c_int64))  # keeps the numbers alive
     managed = Managed(DLTensor(**fields), None, give_back if deleter else Deleter())
     LENT[ctypes.addressof(managed)] = managed, owner
     return new_capsule(ctypes.addressof(managed), NAMES[name], None)
 
 
 class Exporter:
-    """An array with the protocol; the capsule may be any object, also one that was taken already."""
+    """An object with __dlpack__; it may return any object, including a consumed capsule."""
 
     def __init__(self, given, device=(1, 0)):
         self.given, self.device = given, device
@@ -76,13 +76,13 @@ class Exporter:
 
 
 class Interface:
-    """An array of NumPy's protocol, whose description is what it is told to be."""
+    """An object with NumPy's array interface; `lies` overrides entries of the description."""
 
     def __init__(self, sizes, typestr="<f4", steps=None, odd=0, **lies):
         item = int(typestr[2:]) if isinstance(typestr, str) and typestr[2:].isdigit() else 4
-        self.owner, address = memory(sizes, steps or rows(sizes), item, odd)
-        told = steps and tuple(step * item for step in steps)
-        self.description = dict(shape=tuple(sizes), typestr=typestr, strides=told, data=(address, False), version=3)
+        self.owner, address = allocate(sizes, steps or contiguous_strides(sizes), item, odd)
+        strides_in_bytes = steps and tuple(step * item for step in steps)
+        self.description = dict(shape=tuple(sizes), typestr=typestr, strides=strides_in_bytes, data=(address, False), version=3)
         self.description.update(lies)
 
     @property
@@ -91,7 +91,7 @@ class Interface:
 
 
 class Emptying:
-    """A number that empties the description it lies in."""
+    """An integer that clears the enclosing description."""
 
     def __init__(self, number, description):
         self.number, self.description = number, description
@@ -102,10 +102,10 @@ class Emptying:
 
 
 def emptied(key):
-    """An array whose description goes while it is read."""
+    """An array; its description is cleared while it is read."""
     made = Interface([2, 2])
-    told = made.description
-    told[key] = (Emptying(2, told), 2) if key != "data" else (told["data"][0], Emptying(0, told))
+    strides_in_bytes = made.description
+    strides_in_bytes[key] = (Emptying(2, strides_in_bytes), 2) if key != "data" else (strides_in_bytes["data"][0], Emptying(0, strides_in_bytes))
     return made
 
 
@@ -127,8 +127,8 @@ BUFFERS = ["bytearray(16)", "bytes(16)", "b''", "memoryview(bytearray(32))[::2]"
            "memoryview(bytearray(12)).cast('B', (3, 4))", "memoryview(array.array('h', [1, 2, 3]))", "(ctypes.c_double * 2)(1, 2)", "bytearray(b'abc')"]
 
 
-def text_of(pool):
-    """A text that makes one of them."""
+def random_object(pool):
+    """The source text of a random object."""
     r = pool.random
     sizes = [0 if r.random() < 0.08 else r.randint(1, 4) for _ in range(r.randint(0, 3))]
     strides = [r.randint(0, 7) for _ in sizes] if r.random() < 0.4 else None

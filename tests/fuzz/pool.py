@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arguments for random calls, as source texts: what fits a parameter of a name, and what fits none. Their names are those of this file."""
+"""Arguments for random calls, as source texts: valid and invalid ones for a parameter's name. The texts refer to names in this file."""
 import array
 import collections
 import ctypes
@@ -14,9 +14,9 @@ DTYPES = "bool uint8 int8 int16 int32 int64 float16 bfloat16 float32 float64".sp
 DEVICES = "cpu", "cpu", "cpu", "cuda:0", "cuda:0", "cuda:1"
 
 
-# ---- names that the texts use
+# ---- names used by the texts
 def T(sizes, dtype="float32", device="cpu", layout="rows", grad=False, first=0):
-    """A tensor of small numbers: rows, gaps between elements, columns first, or one element repeated."""
+    """A tensor of small numbers: contiguous, with gaps, transposed, or expanded from one element."""
     count = 1
     for size in sizes:
         count *= size
@@ -34,30 +34,30 @@ def T(sizes, dtype="float32", device="cpu", layout="rows", grad=False, first=0):
 
 
 class Hostile(Exception):
-    """What objects of this file raise."""
+    """Raised by objects of this file."""
 
 
 def raising(*args):
     raise Hostile
 
 
-def clearing(self):
-    self.place.clear()
+def clear_container(self):
+    self.container.clear()
     gc.collect(0)
     return 1
 
 
-def item_of_many(self, i):
-    """As many as a loop can go over: what asks for one behind another without end, as `x in it` does, hangs in Python, too."""
+def bounded_item(self, i):
+    """Returns itself for indices up to 10**5: unbounded iteration, as in `x in it`, hangs in Python as well."""
     return raising() if isinstance(i, int) and i > 10 ** 5 else self
 
 
-# Objects whose conversions raise, lie, or take away what they lie in.
+# Objects with conversions that raise, return invalid values, or clear the container.
 Raises = type("Raises", (), dict.fromkeys(("__index__", "__len__", "__float__", "__int__", "__bool__", "__iter__", "__getitem__", "__hash__",
                                            "__eq__", "__call__", "__fspath__", "__repr__"), raising))
-Lies = type("Lies", (), {"__len__": lambda self: 2 ** 62, "__getitem__": item_of_many, "__index__": lambda self: 2 ** 70,
+Lies = type("Lies", (), {"__len__": lambda self: 2 ** 62, "__getitem__": bounded_item, "__index__": lambda self: 2 ** 70,
                          "__float__": lambda self: float("nan")})
-Clears = type("Clears", (), {"__index__": clearing, "__float__": clearing, "__len__": clearing, "__bool__": clearing})
+Clears = type("Clears", (), {"__index__": clear_container, "__float__": clear_container, "__len__": clear_container, "__bool__": clear_container})
 Text = type("Text", (str,), {})
 Whole = type("Whole", (int,), {"__index__": raising})
 Sub = type("Sub", (torch.Tensor,), {})
@@ -65,27 +65,27 @@ Pair = collections.namedtuple("Pair", "x y")
 
 
 def cleared():
-    """A list whose second element empties it when it is looked at."""
-    place = [1, Clears(), 2, T([2])]
-    place[1].place = place
-    return place
+    """A list, cleared when its second element is converted."""
+    container = [1, Clears(), 2, T([2])]
+    container[1].container = container
+    return container
 
 
 def selfish(kind=list):
-    place = [] if kind is list else {}
-    place.append(place) if kind is list else place.update(x=place)
-    return place
+    container = [] if kind is list else {}
+    container.append(container) if kind is list else container.update(x=container)
+    return container
 
 
 def nested(depth):
-    place = 1
+    container = 1
     for _ in range(depth):
-        place = [place]
-    return place
+        container = [container]
+    return container
 
 
 def ends(n):
-    """A generator that raises behind its first element."""
+    """A generator; raises after its first element."""
     yield n
     raise Hostile
 
@@ -108,7 +108,7 @@ ODD = ["None", "True", "object()", "Raises()", "Lies()", "Clears", "Text('a')", 
        "torch.strided", "torch.contiguous_format", "torch.channels_last", "torch.Generator()", "torch.Generator('cuda')", "torch.cuda.Stream()",
        "torch.cuda.Event()", "torch.device('cuda', 1)", "torch.finfo(torch.float32)", "T([2, 3]).untyped_storage()", "T([2]).numpy", "torch.enable_grad()"]
 
-# What a parameter of a name usually is; its default's type tells the rest.
+# Kinds of values by parameter name; the type of the default adds to them.
 MEANINGS = [
     ("tensor", "input self other weight target index mask source src tensor x x1 x2 x3 grad grad_output mat1 mat2 vec vec1 vec2 end value values batch1 batch2 "
                "condition tensor1 tensor2 var anchor positive negative boundaries sorted_sequence exponent min max running_mean running_var mat a b data out bias"),
@@ -126,7 +126,7 @@ BY_NAME = {name: [kind for kind, names in MEANINGS if name in names.split()] for
 
 
 class Pool:
-    """Texts of one case: `random` decides."""
+    """Source texts for one case, chosen by `random`."""
 
     def __init__(self, random):
         self.random = random
@@ -202,13 +202,13 @@ class Pool:
         return self.pick("torch.utils.data.TensorDataset(T([4, 2]), T([4]))", "[1, 2, 3]", "range(5)")
 
     def lent(self):
-        return lent.text_of(self)
+        return lent.random_object(self)
 
     def none(self):
         return "None"
 
     def fitting(self, param):
-        """For a parameter of inspect's, what its name and its default call for."""
+        """A value for a parameter, by its name, default and annotation."""
         kinds = list(BY_NAME.get(param.name, ()))
         default, annotation = param.default, str(param.annotation)
         for kind, type_ in (("bool", bool), ("int", int), ("float", float), ("word", str)):

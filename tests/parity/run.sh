@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Compares each op and module with PyTorch's, on samples of the tables that PyTorch tests itself with, and writes docs/parity.md (docs/parity-cuda.md on GPUs).
+# Compares each op and module with PyTorch on samples of PyTorch's own test tables, and writes docs/parity.md (docs/parity-cuda.md for GPUs).
 #   tests/parity/run.sh TORCH [DEVICE...]   TORCH: a Python with PyTorch. DEVICE: cpu, sim (the default: both) or cuda.
-# Environment: BESIDE, a Python whose PyTorch has the GPU; JOBS, processes a device (2); MOST, samples an op (12); O, the build folder (build).
+# Environment: BESIDE, a Python whose PyTorch supports the GPU; JOBS, processes per device (2); MOST, samples per op (12); O, the build folder (build).
 set -eu
 cd "$(dirname "$0")/../.."
 [ $# -gt 0 ] || { sed -n '3,5s/^# //p' "$0" >&2; exit 2; }

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""python3 sample.py FILE [--most N]: samples from PyTorch's own tables of ops and modules, and what PyTorch makes of them (form.py).
---most says how many of the default dtype an op has at most, others have a sixth; --most 1 makes a set that is small in all. Runs with PyTorch alone."""
+"""python3 sample.py FILE [--most N]: makes samples from PyTorch's own tables of ops and modules, with PyTorch's outcomes (form.py). --most limits the samples
+of an op in the default dtype; other dtypes have a sixth of it. --most 1 makes the small test set. Requires only PyTorch."""
 import argparse
 import base64
 import gzip
@@ -18,17 +18,17 @@ from torch.testing._internal.common_methods_invocations import op_db
 import form
 import replay
 
-# What they give is not said: memory that nobody wrote.
+# Ops returning uninitialized memory; values are not compared.
 UNSAID = {"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided", "resize_", "resize_as_"}
 LARGEST, SMALL = 4096, 64
 FEW = {torch.float32, torch.int64, torch.bfloat16, torch.uint8}
-# Where PyTorch's own rounding is more than the tolerance, another order of sums may be as far off again; more than this it may not.
+# If PyTorch's own rounding error exceeds the tolerance, a sum in another order may be off by as much. LOOSEST limits this multiple of the tolerance.
 SHORT = {"float16", "bfloat16", "float32"}
 LOOSEST = 64
 
 
-def spread(samples, most):
-    """At most so many of a list, from all of it."""
+def evenly_spaced(samples, most):
+    """At most `most` elements of a list, evenly spaced."""
     return samples if len(samples) <= most else [samples[i * len(samples) // most] for i in range(most)]
 
 
@@ -36,14 +36,14 @@ def usable(value, largest=LARGEST):
     return sum(t.numel() for t in form.tensors(torch, value)) <= largest
 
 
-def refused_here(outcome):
-    """PyTorch's own gaps bind nobody, and neither does a result that is not of strided tensors."""
+def excluded(outcome):
+    """True for ops not implemented by PyTorch itself, and for results other than strided tensors."""
     error = outcome.get("error", ["", ""])
     return "not implemented for" in error[1] or "cannot be kept" in error[1] or "another layout" in error[1]
 
 
-def draws(sample):
-    """Does the same call give other numbers?"""
+def is_random(sample):
+    """True if the same call returns different values."""
     seeds, torch.manual_seed = torch.manual_seed, lambda seed: None
     try:
         return any(form.outcome(torch, sample, "forward") != sample["forms"]["forward"] for _ in range(2))
@@ -51,8 +51,8 @@ def draws(sample):
         torch.manual_seed = seeds
 
 
-def unwritten(sample, name):
-    """Does the result hold memory that nobody wrote? Then it is another one where new memory is filled, by PyTorch or by what used it before."""
+def has_uninitialized_memory(sample, name):
+    """True if the result contains uninitialized memory: it then changes if PyTorch or earlier allocations fill new memory."""
     torch.use_deterministic_algorithms(True, warn_only=True)
     for _ in [torch.full((n,), 12345.) for n in range(1, 800, 9)]:
         pass
@@ -61,47 +61,47 @@ def unwritten(sample, name):
     return replay.judge(sample, name, again, sample["forms"][name]) is not None
 
 
-def widened(value):
-    """An encoded argument with its numbers in float64."""
+def to_float64(value):
+    """An encoded argument with its values in float64."""
     if isinstance(value, list):
-        return [*map(widened, value)]
+        return [*map(to_float64, value)]
     if not isinstance(value, dict):
         return value
     (tag, kept), = value.items()
     if tag == "tensor":
         return form.encode(torch, t.double() if (t := form.decode(torch, value, "cpu")).is_floating_point() else t)
-    return {tag: widened(kept)} if tag in ("tuple", "dict") else {"torch": "float64"} if tag == "torch" and kept in SHORT else value
+    return {tag: to_float64(kept)} if tag in ("tuple", "dict") else {"torch": "float64"} if tag == "torch" and kept in SHORT else value
 
 
 def rounding(sample, given, name):
-    """How far PyTorch's own numbers are from those that it computes in float64, as a multiple of the tolerance; where they left the dtype's
-    range on the way, those of float64 are kept beside them."""
-    wide = {part: widened(sample[part]) for part in ("args", "inputs", "state") if part in sample}
-    named = {part: {k: widened(v) for k, v in sample[part].items()} for part in ("kwargs", "named") if part in sample}
+    """PyTorch's rounding error relative to its own float64 result, as a multiple of the tolerance. If values left the range of the dtype, the float64
+    results are stored as well, as "wide"."""
+    wide = {part: to_float64(sample[part]) for part in ("args", "inputs", "state") if part in sample}
+    named = {part: {k: to_float64(v) for k, v in sample[part].items()} for part in ("kwargs", "named") if part in sample}
     exact = form.outcome(torch, {**sample, **wide, **named}, name)
-    if "value" in exact and (kept := mended(given["value"], exact["value"])) != given["value"]:
+    if "value" in exact and (kept := replace_non_finite(given["value"], exact["value"])) != given["value"]:
         given["wide"] = kept
     return replay.distance(given, exact, replay.TOLERANCE[sample["dtype"]])
 
 
-def mended(value, exact):
-    """The encoded value with each number that is not finite as float64 has it, where that is a number."""
+def replace_non_finite(value, exact):
+    """The encoded value, with each non-finite element replaced by its float64 result, if finite."""
     if isinstance(value, list) and isinstance(exact, list) and len(value) == len(exact):
-        return [*map(mended, value, exact)]
+        return [*map(replace_non_finite, value, exact)]
     if not isinstance(value, dict) or not isinstance(exact, dict) or value.keys() != exact.keys():
         return value
     if "tensor" not in value:
-        return {tag: mended(kept, exact[tag]) for tag, kept in value.items()}
+        return {tag: replace_non_finite(kept, exact[tag]) for tag, kept in value.items()}
     (dtype, size, stride, data), (wide, size_, _, data_) = value["tensor"], exact["tensor"]
     if dtype not in SHORT or wide != "float64" or size != size_:
         return value
     own, better = (replay.numbers(d, base64.b64decode(x)) for d, x in ((dtype, data), (wide, data_)))
     taken = torch.tensor([a if math.isfinite(a) or math.isnan(b) else b for a, b in zip(own, better)], dtype=torch.float64).to(getattr(torch, dtype))
-    return {"tensor": [dtype, size, stride, base64.b64encode(form.raw(taken, taken.numel())).decode()]}
+    return {"tensor": [dtype, size, stride, base64.b64encode(form.raw_bytes(taken, taken.numel())).decode()]}
 
 
 def finish(sample, forms):
-    """The sample with the outcome of each form, or None where PyTorch itself has none."""
+    """The sample with the outcome of each form; None if PyTorch has none, or if it cannot be encoded."""
     if sample is None:
         return None
     try:
@@ -117,14 +117,14 @@ def finish(sample, forms):
     sample["forms"] = {}
     for name in forms:
         given = form.outcome(torch, sample, name)
-        if refused_here(given):
+        if excluded(given):
             continue
         sample["forms"][name] = given
         if name == "forward" and "error" in given:
             break
-        if name == "forward" and draws(sample):
+        if name == "forward" and is_random(sample):
             sample["random"] = "unsaid" if sample["op"] in UNSAID else "drawn"
-        if unwritten(sample, name):
+        if has_uninitialized_memory(sample, name):
             del sample["forms"][name]
         elif sample["dtype"] in SHORT and "value" in given and (most := rounding(sample, given, name)) > 1:
             given["slack"] = min(most, LOOSEST)
@@ -151,13 +151,13 @@ def forms_of(op, dtype, first):
     return forms
 
 
-def shaped(value, change):
-    """The structure with each tensor changed."""
+def map_tensors(value, change):
+    """The structure with `change` applied to each tensor."""
     if isinstance(value, torch.Tensor):
         return change(value.detach()).requires_grad_(value.requires_grad) if value.layout == torch.strided else value
     if isinstance(value, (list, tuple)):
-        return type(value)(shaped(v, change) for v in value) if type(value) in (list, tuple) else value
-    return {k: shaped(v, change) for k, v in value.items()} if isinstance(value, dict) else value
+        return type(value)(map_tensors(v, change) for v in value) if type(value) in (list, tuple) else value
+    return {k: map_tensors(v, change) for k, v in value.items()} if isinstance(value, dict) else value
 
 
 CHANGES = {"strided": lambda t: torch.stack([t, t], -1)[..., 0], "empty": lambda t: t[:0].clone() if t.dim() else t}
@@ -168,18 +168,18 @@ def samples_of_op(op, most):
     dtypes = op.supported_dtypes("cpu") & (op.supported_dtypes("cpu") if most > 1 else FEW)
     for dtype in sorted(dtypes if path else (), key=str):
         try:
-            asks = op.supports_autograd and dtype in op.supported_backward_dtypes("cpu")
-            found = list(op.sample_inputs("cpu", dtype, requires_grad=asks))
+            needs_grad = op.supports_autograd and dtype in op.supported_backward_dtypes("cpu")
+            found = list(op.sample_inputs("cpu", dtype, requires_grad=needs_grad))
         except Exception:
             continue
         found = [s for s in found if usable([s.input, s.args, s.kwargs], largest)]
         default = dtype == torch.float32 or torch.float32 not in op.supported_dtypes("cpu")
-        for i, s in enumerate(spread(found, most if default else max(most // 6, 1))):
+        for i, s in enumerate(evenly_spaced(found, most if default else max(most // 6, 1))):
             call = [s.input, *s.args], s.kwargs
             about = {"op": op.name, "variant": op.variant_test_name, "path": path, "dtype": str(dtype).split(".")[-1]}
             for kind in ("sample", "strided", "empty")[:3 if i < 2 else 1]:
-                args, kwargs = shaped(call, CHANGES.get(kind, lambda t: t))
-                forms = forms_of(op, dtype, i == 0) if kind == "sample" else ["forward", "grad"][:1 + asks]
+                args, kwargs = map_tensors(call, CHANGES.get(kind, lambda t: t))
+                forms = forms_of(op, dtype, i == 0) if kind == "sample" else ["forward", "grad"][:1 + needs_grad]
                 yield {**about, "kind": kind, "args": args, "kwargs": kwargs, "tensors": form.tensors(torch, [args, kwargs])}, forms
     if path and op.error_inputs_func is not None:
         yield from errors_of_op(op, path)
@@ -202,7 +202,7 @@ def samples_of_module(info, most):
     for dtype in sorted(info.supported_dtypes("cpu"), key=str):
         for train in (True, False) if info.train_and_eval_differ else (True,):
             found = info.module_inputs_func(info, "cpu", dtype, True, train)
-            for s in spread(found, most if dtype == torch.float32 else max(most // 6, 1)):
+            for s in evenly_spaced(found, most if dtype == torch.float32 else max(most // 6, 1)):
                 yield module_sample(info, s, dtype, train)
     for e in info.module_error_inputs_func(info, "cpu", torch.float32, True, True) if info.module_error_inputs_func else ():
         yield module_sample(info, e.module_error_input, torch.float32, True, "error")
@@ -229,7 +229,7 @@ def module_sample(info, s, dtype, train, kind="sample"):
 
 
 def lines(of, entry, most, crashed):
-    """The samples of an entry as lines, made by a process of their own: PyTorch may crash in one, whose number is then left out."""
+    """The samples of an entry as lines, made in a subprocess. If PyTorch crashes in a sample, its index is skipped on the next run."""
     end, write = os.pipe()
     child = os.fork()
     if not child:

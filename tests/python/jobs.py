@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks for tests: a body runs in a process for each, on the CPU over gloo, or on a device each over nccl."""
+"""Runs a test body on each rank of a group: a process per rank, on the CPU over gloo or on a device each over nccl."""
 import os
 import pickle
 import sys
@@ -13,10 +13,10 @@ import phlox.multiprocessing as mp
 LIMIT = timedelta(seconds=60)
 
 
-def begin(rank, size, path, backend, body, args):
+def run_rank(rank, size, path, backend, body, args):
     if backend == "nccl":
         torch.cuda.set_device(rank)
-        torch.use_deterministic_algorithms(True)  # GPUs add up what falls on one place in any order
+        torch.use_deterministic_algorithms(True)  # accumulating into the same element is otherwise unordered on GPUs
     dist.init_process_group(backend, init_method=f"file://{path}", rank=rank, world_size=size, timeout=LIMIT)
     try:
         body(rank, size, torch.device("cuda", rank) if backend == "nccl" else torch.device("cpu"), *args)
@@ -27,13 +27,13 @@ def begin(rank, size, path, backend, body, args):
 
 def ranks(body, *args, size=2, backend="gloo"):
     with tempfile.NamedTemporaryFile() as file:
-        mp.spawn(begin, (size, file.name, backend, body, args), nprocs=size)
+        mp.spawn(run_rank, (size, file.name, backend, body, args), nprocs=size)
 
 
 def exit_codes(body, *args, size=2, backend="gloo"):
-    """Of a job whose ranks end by themselves; says what a rank raised instead."""
+    """Exit codes of self-terminating ranks. Prints the exceptions raised by ranks."""
     with tempfile.NamedTemporaryFile() as file:
-        job = mp.spawn(begin, (size, file.name, backend, body, args), nprocs=size, join=False)
+        job = mp.spawn(run_rank, (size, file.name, backend, body, args), nprocs=size, join=False)
         for process in job.processes:
             process.join(60)
         for path in filter(os.path.getsize, job.error_files):

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs one file of unittest cases, or those that are named after it; the last line is 'N passed, N failed, N skipped'. Says what was skipped, and why.
-Each is named when it begins, so that the log of one that never ends says which."""
+"""Runs one file of unittest cases, or the named cases of it. Prints each name as it starts, so that the log of a hanging test names it, then the
+skipped tests with reasons. The last line is 'N passed, N failed, N skipped'."""
 import importlib.util, os, sys, unittest
 
-# A process that a test spawns imports this file, and runs nothing.
+# Processes spawned by a test import this file, and must not run anything.
 if __name__ == "__main__":
     path = os.path.abspath(sys.argv[1])
     sys.path[:1] = [os.path.dirname(path), os.path.dirname(os.path.abspath(__file__))]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The samples of the op tables as arguments of Python calls, in any library that has torch's names."""
+"""The samples of the op tables as arguments of Python calls, for any library with torch's names."""
 import math
 import os
 import re
@@ -10,7 +10,7 @@ DTYPES = "bool uint8 int8 int16 int32 int64 float16 bfloat16 float32 float64".sp
 
 
 def python_names():
-    """The name in Python of ops whose entry gives another one."""
+    """Python names of ops whose entry defines a different one."""
     names, folder = {}, os.path.join(ROOT, "ops")
     for file in os.listdir(folder):
         op = None
@@ -23,7 +23,7 @@ def python_names():
 
 
 class Numbers:
-    """Values for the tensors of one sample: the same for each library."""
+    """Values for the tensors of one sample, the same for each library."""
     def __init__(self, low, high):
         self.low, self.high, self.drawn = low, high, 0
 
@@ -34,9 +34,9 @@ class Numbers:
             first, last = math.ceil(low * 128) | 1, math.floor(high * 128)
             steps = (last - first) // 2 + 1
             return [(first + 2 * ((self.drawn * 13 + i * 37) % steps)) / 128 for i in range(n)]
-        if kind == "d":  # symmetric, positive-definite matrices; the limit is the number of rows
-            places = [(i // limit // limit, i // limit % limit, i % limit) for i in range(n)]
-            return [3 + r + m / 4 if r == c else ((r * c + r + c + m) % 5 - 2) / 4 for m, r, c in places]
+        if kind == "d":  # symmetric positive-definite matrices; `limit` is the number of rows
+            indices = [(i // limit // limit, i // limit % limit, i % limit) for i in range(n)]
+            return [3 + r + m / 4 if r == c else ((r * c + r + c + m) % 5 - 2) / 4 for m, r, c in indices]
         if kind == "i": return [(i * 7 + 3 + self.drawn) % limit for i in range(n)]
         if kind == "b": return [(i * 5 + self.drawn) % 3 != 0 for i in range(n)]
         return list(range(n))[::-1]
@@ -55,7 +55,7 @@ def tensor(library, numbers, match, dtype, device):
     return t.to(getattr(library, kind)).reshape(sizes).to(device)
 
 
-def word(library, text):
+def parse_word(library, text):
     if text in ("True", "False", "None"): return {"True": True, "False": False, "None": None}[text]
     if re.fullmatch(r"-?\d+", text): return int(text)
     try: return float(text)
@@ -63,7 +63,7 @@ def word(library, text):
 
 
 def arguments(library, text, low, high, dtype, device="cpu"):
-    """The arguments of a sample: positional ones and those by name."""
+    """The positional and keyword arguments of a sample."""
     numbers, args, keywords, inside = Numbers(low, high), [], {}, None
     for match in TOKEN.finditer(text):
         if match["close"]:
@@ -76,7 +76,7 @@ def arguments(library, text, low, high, dtype, device="cpu"):
         if match["kind"]: value = tensor(library, numbers, match, dtype, device)
         elif match["list"]: value = [int(x) for x in match["list"][1:-1].split(",") if x.strip()]
         elif match["text"]: value = match["text"][1:-1]
-        else: value = word(library, match["word"])
+        else: value = parse_word(library, match["word"])
         if inside is not None: inside.append(value)
         elif match["name"]: keywords[match["name"][:-1]] = value
         else: args.append(value)
@@ -84,7 +84,7 @@ def arguments(library, text, low, high, dtype, device="cpu"):
 
 
 def samples():
-    """Each sample: the op, its name in Python, and its text with the range of its numbers."""
+    """Yields the op, its Python name, and the text and value range of each sample."""
     names = python_names()
     with open(PATH) as file:
         for op, text, low, high in re.findall(r'PX_SAMPLE\("(\w+)", "([^"]*)", (\S+), (\S+)\)', file.read()):

@@ -38,7 +38,7 @@ class Split(torch.autograd.Function):
 
 
 class Same(torch.autograd.Function):
-    """Gives what forward of `how` makes, and a gradient times 3."""
+    """Returns the result of `how(ctx, x)`. Its backward multiplies the gradient by 3."""
     @staticmethod
     def forward(ctx, x, how):
         result = how(ctx, x)
@@ -49,23 +49,23 @@ class Same(torch.autograd.Function):
         return sum(grad.reshape(2, 2) for grad in grads) * 3, None
 
 
-def dirty(ctx, x):
+def mark_dirty_mul(ctx, x):
     ctx.mark_dirty(x.mul_(2))
     return x
 
 
 class Functions(unittest.TestCase):
-    def same(self, how, leaf=False):
-        """An input that is no leaf, and what Same gives for it."""
+    def apply_same(self, how, leaf=False):
+        """Returns a tensor (a leaf on request) and the result of Same applied to it."""
         x = torch.ones(2, 2, requires_grad=True)
         x = x if leaf else x * 1
         return x, Same.apply(x, how)
 
-    def test_a_view_made_in_a_function_is_a_view_that_does_not_change(self):
+    def test_views_returned_by_function_are_read_only(self):
         views = {"view": lambda ctx, x: x.view(-1), "itself": lambda ctx, x: x, "inner": lambda ctx, x: (x * 1).view(-1)}
         for name, how in views.items():
             for leaf in (True, False):
-                x, y = self.same(how, leaf)
+                x, y = self.apply_same(how, leaf)
                 self.assertTrue(y._is_view() and y.grad_fn.name() == "SameBackward" and y is not x, name)
                 self.assertEqual(y._base is x, name != "inner")
                 with self.assertRaisesRegex(RuntimeError, "Output 0 of SameBackward is a view and is being modified inplace. This view "
@@ -75,13 +75,13 @@ class Functions(unittest.TestCase):
                 if leaf:
                     self.assertEqual(x.grad.tolist(), [[3, 3], [3, 3]])
 
-    def test_a_view_made_in_a_function_does_not_outlive_a_change_of_its_base(self):
+    def test_views_of_function_are_invalidated_by_base_modification(self):
         text = "Output 0 of SameBackward is a view and its base or another view of its base has been modified inplace. This view "
-        x, y = self.same(lambda ctx, x: x.view(-1))
+        x, y = self.apply_same(lambda ctx, x: x.view(-1))
         x.mul_(2)
         for ask in (lambda: y.grad_fn, lambda: y.sum(), lambda: y.sum().backward()):
             self.assertRaisesRegex(RuntimeError, text + "was created inside a custom Function", ask)
-        x, y = self.same(lambda ctx, x: [x[0], x[1]])
+        x, y = self.apply_same(lambda ctx, x: [x[0], x[1]])
         self.assertRaisesRegex(RuntimeError, "Output 1 of SameBackward is a view and is being modified inplace. This view is the output of "
                                "a function that returns multiple views", y[1].mul_, 2)
         x.mul_(2)
@@ -91,36 +91,36 @@ class Functions(unittest.TestCase):
         x.mul_(2)
         self.assertRaisesRegex(RuntimeError, "Output 1 of UnbindBackward0 is a view and its base", lambda: rows[1].grad_fn)
 
-    def test_what_is_marked_dirty(self):
-        x, y = self.same(dirty)
+    def test_mark_dirty(self):
+        x, y = self.apply_same(mark_dirty_mul)
         self.assertTrue(y is x and y.grad_fn.name() == "SameBackward")
         for how, leaf, text in (
-                (dirty, True, "a leaf Variable that requires grad has been used in an in-place operation."),
-                (lambda ctx, x: dirty(ctx, x) * 1, False, "Some elements marked as dirty during the forward method were not")):
-            self.assertRaisesRegex(RuntimeError, text, self.same, how, leaf)
+                (mark_dirty_mul, True, "a leaf Variable that requires grad has been used in an in-place operation."),
+                (lambda ctx, x: mark_dirty_mul(ctx, x) * 1, False, "Some elements marked as dirty during the forward method were not")):
+            self.assertRaisesRegex(RuntimeError, text, self.apply_same, how, leaf)
         row = (torch.ones(2, 2, requires_grad=True) * 1)[0]
         self.assertRaisesRegex(RuntimeError, "your Function cannot return more than one Tensor", Same.apply, row,
-                               lambda ctx, x: [dirty(ctx, x), x * 2])
+                               lambda ctx, x: [mark_dirty_mul(ctx, x), x * 2])
 
-    def test_an_input_that_is_given_back_as_a_constant(self):
+    def test_mark_non_differentiable_input(self):
         def how(ctx, x):
             ctx.mark_non_differentiable(x)
             return x
-        x, y = self.same(how)
+        x, y = self.apply_same(how)
         self.assertEqual((y is x, y.requires_grad, y._is_view()), (False, False, False))
 
-    def test_a_node_of_a_function_has_what_its_ctx_has(self):
+    def test_function_node_exposes_ctx_attributes(self):
         def how(ctx, x):
             ctx.note = 5
             ctx.save_for_backward(x)
             return x * 2
-        x, y = self.same(how)
+        x, y = self.apply_same(how)
         node = y.grad_fn
         self.assertEqual((node.note, node.needs_input_grad, len(node.saved_tensors)), (5, (True, False), 1))
         self.assertRegex(repr(node), "^<torch.autograd.function.SameBackward object at 0x")
         self.assertRaisesRegex(AttributeError, "'SameBackward' object has no attribute 'absent'", lambda: node.absent)
 
-    def test_gradients_that_are_not_there_are_made(self):
+    def test_materialize_grads(self):
         x, y = torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)
         for create in (False, True):
             grads = torch.autograd.grad((x * 2).sum(), (x, y), materialize_grads=True, create_graph=create)
@@ -129,7 +129,7 @@ class Functions(unittest.TestCase):
                                "allow_unused=False.", torch.autograd.grad, (x * 2).sum(), y, materialize_grads=True,
                                allow_unused=False)
 
-    def test_gradients_that_nobody_gave_are_zeros(self):
+    def test_set_materialize_grads(self):
         nothing = (torch.float32, [0, 0])
         for fill, wanted in ((True, [(torch.bool, [False] * 2), nothing]), (False, [None, None])):
             x = torch.ones(2, requires_grad=True)
@@ -137,7 +137,7 @@ class Functions(unittest.TestCase):
             self.assertEqual(Split.seen, [(torch.float32, [1, 1]), *wanted, None])
             self.assertEqual(x.grad.tolist(), [2, 2])
 
-    def test_own_function(self):
+    def test_custom_function(self):
         x = torch.tensor([1., 2.], requires_grad=True)
         y = Square.apply(x, 3)
         self.assertIn("grad_fn=<SquareBackward", repr(y))
@@ -147,7 +147,7 @@ class Functions(unittest.TestCase):
             lambda a: Square.apply(a, 2).sum(), (torch.tensor([1., 2.], dtype=torch.float64,
                                                               requires_grad=True),)))
 
-    def test_retained_gradients_add_up(self):
+    def test_retain_grad_accumulates(self):
         x = torch.ones(2, requires_grad=True)
         y = x * 2
         y.retain_grad()
@@ -156,14 +156,14 @@ class Functions(unittest.TestCase):
         z.backward()
         self.assertEqual(y.grad.tolist(), [6., 6.])  # PyTorch 1.13.1's
 
-    def test_a_graph_that_kept_nothing_runs_again(self):
+    def test_second_backward_without_saved_tensors(self):
         x = torch.ones(2, requires_grad=True)
         y = (x + 1).sum()
         y.backward()
         y.backward()
         self.assertEqual(x.grad.tolist(), [2., 2.])
 
-    def test_second_backward_is_refused(self):
+    def test_second_backward_raises(self):
         y = Square.apply(torch.ones(2, requires_grad=True), 1).sum()
         y.backward()
         with self.assertRaisesRegex(RuntimeError, "backward through the graph a second time"):
@@ -181,7 +181,7 @@ class Functions(unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError, r"incorrect number of gradients \(expected 1, got 2\)"):
             Bad.apply(torch.ones(1, requires_grad=True)).backward()
 
-    def test_exceptions_keep_their_class(self):
+    def test_backward_exceptions_propagate(self):
         class Custom(Exception):
             pass
 
@@ -228,7 +228,7 @@ class Hooks(unittest.TestCase):
         (x * 2).sum().backward()
         self.assertEqual((x.grad.tolist(), len(seen)), ([2., 2.], 1))
 
-    def test_error_in_a_hook(self):
+    def test_hook_exception_propagates(self):
         x = torch.ones(2, requires_grad=True)
         y = x * 2
 
@@ -242,7 +242,7 @@ class Hooks(unittest.TestCase):
 
 
 class Nodes(unittest.TestCase):
-    """Hooks of nodes, and edges in the place of tensors."""
+    """Hooks of graph nodes, and gradient edges as arguments."""
 
     def setUp(self):
         self.x, self.w = torch.ones(2, 3, requires_grad=True), torch.ones(3, requires_grad=True)
@@ -254,7 +254,7 @@ class Nodes(unittest.TestCase):
         self.y.backward(retain_graph=True)
         return self.x.grad, self.w.grad
 
-    def test_hooks_see_gradients(self):
+    def test_node_hooks_receive_gradients(self):
         seen, shapes = [], lambda grads: [None if g is None else tuple(g.shape) for g in grads]
         handles = [self.y.grad_fn.register_hook(lambda inputs, outputs: seen.append(("after", shapes(inputs), shapes(outputs)))),
                    self.y.grad_fn.register_prehook(lambda outputs: seen.append(("before", shapes(outputs))))]
@@ -265,7 +265,7 @@ class Nodes(unittest.TestCase):
         self.back()
         self.assertEqual(len(seen), 2)
 
-    def test_hooks_replace_gradients(self):
+    def test_node_hooks_replace_gradients(self):
         with self.product.register_hook(lambda inputs, outputs: (inputs[0] * 2, None)):
             x, w = self.back()
             self.assertEqual((x.tolist(), w), ([[2] * 3] * 2, None))
@@ -280,11 +280,11 @@ class Nodes(unittest.TestCase):
             with self.product.register_hook(hook), self.assertRaisesRegex(kind, text):
                 self.back()
 
-    def test_metadata_stays_with_the_node(self):
+    def test_node_metadata(self):
         self.y.grad_fn.metadata["a"] = 1
         self.assertEqual((self.y.grad_fn.metadata, self.product.metadata), ({"a": 1}, {}))
 
-    def test_edges_in_the_place_of_tensors(self):
+    def test_gradient_edges(self):
         graph = torch.autograd.graph
         x, y = graph.get_gradient_edge(self.x), graph.get_gradient_edge(self.y)
         self.assertEqual((x.node.name(), x.output_nr, y.node), ("torch::autograd::AccumulateGrad", 0, self.y.grad_fn))
@@ -300,7 +300,7 @@ class Nodes(unittest.TestCase):
         with self.assertRaisesRegex(IndexError, "MulBackward0 has no result 7"):
             torch.autograd.grad(graph.GradientEdge(self.product, 7), self.x)
 
-    def test_hooks_of_several_tensors(self):
+    def test_multi_grad_hook(self):
         seen, hook = [], torch.autograd.graph.register_multi_grad_hook
         handle = hook((self.x, self.w), lambda grads: seen.append([None if g is None else g.shape for g in grads]))
         self.back()
@@ -315,7 +315,7 @@ class Nodes(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, r"one of \('all', 'any'\) but got x"):
             hook((self.x,), None, mode="x")
 
-    def test_hooks_of_several_tensors_end_with_them(self):
+    def test_multi_grad_hook_lifetime(self):
         class Seen(list):
             pass
         seen = Seen()
@@ -327,7 +327,7 @@ class Nodes(unittest.TestCase):
         gc.collect()
         self.assertIsNone(ended())
 
-    def test_versions_are_counted_up(self):
+    def test_increment_version(self):
         a, b = torch.ones(1), torch.ones(1)
         torch.autograd.graph.increment_version([a, b, a])
         self.assertEqual((a._version, b._version), (2, 1))
@@ -335,13 +335,13 @@ class Nodes(unittest.TestCase):
             torch.autograd.graph.increment_version([a, 3])
         self.assertEqual(a._version, 2)
 
-    def test_batches_of_gradients_are_refused_by_name(self):
+    def test_is_grads_batched_not_implemented(self):
         with self.assertRaisesRegex(NotImplementedError, "is_grads_batched=True"):
             torch.autograd.grad(self.y, self.x, is_grads_batched=True)
 
 
 class Modes(unittest.TestCase):
-    def test_context_managers_and_decorators(self):
+    def test_grad_mode_context_managers_and_decorators(self):
         x = torch.ones(1, requires_grad=True)
         with torch.no_grad():
             self.assertFalse((x * 2).requires_grad)
@@ -357,7 +357,7 @@ class Modes(unittest.TestCase):
         self.assertEqual((Model.run.__name__, Model.run.__doc__), ("run", "what it does"))
         self.assertTrue(torch.is_grad_enabled())
 
-    def test_set_grad_enabled_acts_at_once(self):
+    def test_set_grad_enabled_is_immediate(self):
         torch.set_grad_enabled(False)
         self.assertFalse(torch.is_grad_enabled())
         torch.set_grad_enabled(True)
@@ -365,7 +365,7 @@ class Modes(unittest.TestCase):
             self.assertFalse(torch.is_grad_enabled())
         self.assertTrue(torch.is_grad_enabled())
 
-    def test_modes_belong_to_threads(self):
+    def test_grad_mode_is_thread_local(self):
         seen = []
         with torch.no_grad():
             thread = threading.Thread(target=lambda: seen.append(torch.is_grad_enabled()))
@@ -373,7 +373,7 @@ class Modes(unittest.TestCase):
             thread.join()
         self.assertEqual(seen, [True])
 
-    def test_a_generator_runs_under_the_mode(self):
+    def test_grad_mode_decorates_generators(self):
         @torch.no_grad()
         def steps():
             seen = yield torch.is_grad_enabled()
@@ -391,7 +391,7 @@ class Modes(unittest.TestCase):
         self.assertEqual((caught.exception.value, torch.is_grad_enabled()), ("end", True))
         self.assertEqual([len(list(steps())), steps().close()], [2, None])
 
-    def test_anomaly_mode_ends_with_its_block(self):
+    def test_anomaly_mode_is_scoped(self):
         for mode in (lambda: torch.autograd.set_detect_anomaly(True, check_nan=False), torch.autograd.detect_anomaly):
             with warnings.catch_warnings(record=True) as caught, self.assertRaises(KeyError), mode():
                 warnings.simplefilter("always")
@@ -399,7 +399,7 @@ class Modes(unittest.TestCase):
                 raise KeyError
             self.assertEqual((torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()), (False, True))
 
-    def test_anomaly_mode_names_the_forward_line(self):
+    def test_anomaly_mode_reports_forward_line(self):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             with torch.autograd.detect_anomaly():
@@ -424,7 +424,7 @@ class Modes(unittest.TestCase):
 
 
 class Gradients(unittest.TestCase):
-    def test_what_is_wanted_is_named(self):
+    def test_argument_errors(self):
         x = torch.ones(1, requires_grad=True)
         with self.assertRaisesRegex(RuntimeError, r"`inputs` argument to `grad\(\)` cannot be empty."):
             torch.autograd.grad(x * 2, [])
@@ -432,26 +432,26 @@ class Gradients(unittest.TestCase):
             torch.nn.Parameter(torch.tensor([1]))
         self.assertFalse(torch.nn.Parameter(torch.tensor([1]), requires_grad=False).requires_grad)
 
-    def test_grad_of_a_non_leaf_warns(self):
+    def test_grad_of_non_leaf_warns(self):
         y = torch.ones(1, requires_grad=True) * 2
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             self.assertIsNone(y.grad)
         self.assertIn("not a leaf Tensor is being accessed", str(caught[0].message))
 
-    def test_grad_and_allow_unused(self):
+    def test_grad_allow_unused(self):
         x, z = torch.ones(1, requires_grad=True), torch.ones(1, requires_grad=True)
         self.assertEqual(torch.autograd.grad((x * 3).sum(), x)[0].item(), 3)
         with self.assertRaisesRegex(RuntimeError, "appears to not have been used in the graph"):
             torch.autograd.grad((x * 3).sum(), z)
         self.assertEqual(torch.autograd.grad((x * 3).sum(), [x, z], allow_unused=True)[1], None)
 
-    def test_backward_into_some_inputs(self):
+    def test_backward_inputs(self):
         x, z = torch.ones(1, requires_grad=True), torch.ones(1, requires_grad=True)
         (x * z * 2).sum().backward(inputs=[x])
         self.assertEqual((x.grad.item(), z.grad), (2, None))
 
-    def test_graph(self):
+    def test_graph_nodes(self):
         x = torch.ones(1, requires_grad=True)
         node = (x * 2).grad_fn
         self.assertEqual((node.name(), type(node).__name__), ("MulBackward0", "MulBackward0"))
@@ -464,20 +464,20 @@ class Gradients(unittest.TestCase):
         self.assertEqual(Square.apply(x, 2).grad_fn.name(), "SquareBackward")
         self.assertIs(node.next_functions[0][0].variable, x)
 
-    def test_a_gradient_is_laid_out_as_its_leaf(self):
+    def test_gradient_layout_matches_leaf(self):
         weight, x = torch.rand(3, 4).requires_grad_(), torch.rand(2, 4)
         (x @ weight.t()).sum().backward()
         self.assertEqual(weight.grad.stride(), weight.stride())
-        turned = torch.rand(4, 3).t().requires_grad_()
-        (x @ turned.t()).sum().backward()
-        self.assertEqual(turned.grad.stride(), (1, 3))
+        transposed = torch.rand(4, 3).t().requires_grad_()
+        (x @ transposed.t()).sum().backward()
+        self.assertEqual(transposed.grad.stride(), (1, 3))
         row, = torch.autograd.grad((x @ weight.t()).sum(), weight)
         self.assertTrue(row.is_contiguous())
         weight.grad = None
         (weight.t() * torch.rand(4, 3)).sum().backward()
         self.assertTrue(weight.grad.is_contiguous())
 
-    def test_the_layout_of_a_gradient_reads_no_contents(self):
+    def test_gradient_layout_ignores_saved_versions(self):
         weight, x = torch.rand(3, 4).requires_grad_(), torch.rand(2, 4)
         y = x @ weight.t()
         with torch.no_grad():
@@ -485,7 +485,7 @@ class Gradients(unittest.TestCase):
         y.sum().backward()
         self.assertEqual(weight.grad[0].tolist(), x.sum(0).tolist())
 
-    def test_assigning_grad_is_checked(self):
+    def test_grad_setter_checks(self):
         x = torch.ones(2, requires_grad=True)
         with self.assertRaisesRegex(RuntimeError, r"gradient of size '\[3\]' to a tensor of size '\[2\]'"):
             x.grad = torch.ones(3)

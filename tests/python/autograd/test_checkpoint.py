@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hooks for tensors that are saved for backward, torch.utils.checkpoint in both forms, and random states that are kept."""
+"""Saved-tensor hooks, torch.utils.checkpoint in both forms, and torch.random.fork_rng."""
 import functools, gc, unittest, warnings, weakref
 
 import phlox as torch
@@ -8,7 +8,7 @@ from phlox.autograd.graph import allow_mutation_on_saved_tensors, disable_saved_
 from phlox.utils.checkpoint import CheckpointError, checkpoint, checkpoint_sequential
 
 
-two_devices = unittest.skipUnless(torch.cuda.device_count() > 1, "two devices are wanted")
+two_devices = unittest.skipUnless(torch.cuda.device_count() > 1, "requires two devices")
 
 
 class Square(torch.autograd.Function):
@@ -25,7 +25,7 @@ class Square(torch.autograd.Function):
 
 
 class SavedTensors(unittest.TestCase):
-    def test_each_saved_tensor_goes_through_the_hooks(self):
+    def test_saved_tensors_hooks(self):
         seen = []
 
         def pack(t):
@@ -43,7 +43,7 @@ class SavedTensors(unittest.TestCase):
         (x * x).sum().backward()  # without hooks again
         self.assertEqual(len(seen), 3)
 
-    def test_functions_of_programs_save_through_them_too(self):
+    def test_custom_functions_use_saved_tensors_hooks(self):
         x = torch.tensor([3.], requires_grad=True)
         with saved_tensors_hooks(lambda t: t.tolist(), torch.tensor):
             y = Square.apply(x)
@@ -51,14 +51,14 @@ class SavedTensors(unittest.TestCase):
         second, = torch.autograd.grad(first, x)
         self.assertEqual((first.tolist(), second.tolist()), ([6.], [2.]))
 
-    def test_second_derivatives_through_packed_tensors(self):
+    def test_double_backward_through_packed_tensors(self):
         x = torch.tensor([3.], requires_grad=True)
         with saved_tensors_hooks(lambda t: t * 1, lambda t: t):
             y = x * x * x
         first, = torch.autograd.grad(y, x, create_graph=True)
         self.assertEqual(torch.autograd.grad(first, x)[0].tolist(), [18.])
 
-    def test_the_hooks_entered_last_serve(self):
+    def test_innermost_hooks_apply(self):
         log = []
         hooks = [saved_tensors_hooks(lambda t, n=n: log.append(n) or t, lambda t: t) for n in range(2)]
         x = torch.ones(1, requires_grad=True)
@@ -69,7 +69,7 @@ class SavedTensors(unittest.TestCase):
             x.exp()
         self.assertEqual(log, [0, 1, 0])
 
-    def test_errors(self):
+    def test_hook_errors(self):
         x = torch.ones(2, requires_grad=True)
         with saved_tensors_hooks(lambda t: t.mul_(2), lambda t: t), self.assertRaisesRegex(RuntimeError, "pack hook is modifying its input in place"):
             x.exp() * 2
@@ -84,12 +84,12 @@ class SavedTensors(unittest.TestCase):
             with saved_tensors_hooks(lambda t: t.clone(), lambda t: t):
                 y = x * 1
                 change(y)
-            with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):  # PyTorch's hooks come before the change
+            with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):  # PyTorch runs its hooks before the change
                 y.sum().backward()
         with saved_tensors_hooks(lambda t: 1 // 0, lambda t: t), self.assertRaises(ZeroDivisionError):
             x.exp()
 
-    def test_what_was_packed_goes_with_the_graph(self):
+    def test_packed_values_are_freed_with_graph(self):
         class Box:
             def __init__(self, t):
                 self.t = t
@@ -110,7 +110,7 @@ class SavedTensors(unittest.TestCase):
         gc.collect()
         self.assertIsNone(made[1]())
 
-    def test_hooks_are_refused_where_they_are_disabled(self):
+    def test_disable_saved_tensors_hooks(self):
         def enter():
             with save_on_cpu():
                 pass
@@ -129,7 +129,7 @@ class SavedTensors(unittest.TestCase):
         with self.assertRaises(TypeError):
             disable_saved_tensors_hooks(3).__enter__()
 
-    def test_what_is_saved_may_change_where_that_is_allowed(self):
+    def test_allow_mutation_on_saved_tensors(self):
         def view(b): b[1:2].zero_()
         def detached(b): torch.add(torch.ones(3, device=b.device), 1, out=b.detach())
         def several(b): torch._foreach_mul_([b, b.clone()], 2.)
@@ -146,7 +146,7 @@ class SavedTensors(unittest.TestCase):
                     self.assertEqual(len(ctx.cloned), 0)
                 self.assertEqual(a.grad.tolist(), [2., 4., 6.])
 
-    def test_a_step_of_an_optimiser_may_come_before_backward(self):
+    def test_optimizer_step_before_backward(self):
         p, q = torch.nn.Parameter(torch.tensor([1., 2.])), torch.tensor([3., 4.], requires_grad=True)
         with allow_mutation_on_saved_tensors():
             first, second = (p * q).sum(), (p * q * p).sum()
@@ -156,7 +156,7 @@ class SavedTensors(unittest.TestCase):
             second.backward()
         self.assertEqual((q.grad.tolist(), p.grad.tolist()), ([1., 4.], [9., 20.]))
 
-    def test_where_saved_tensors_may_change_backward_is_there_too(self):
+    def test_allow_mutation_backward_inside_scope(self):
         a = torch.tensor([2.], requires_grad=True)
         with allow_mutation_on_saved_tensors() as ctx:
             with self.assertRaisesRegex(RuntimeError, "contexts cannot be nested"), allow_mutation_on_saved_tensors():
@@ -171,7 +171,7 @@ class SavedTensors(unittest.TestCase):
         with self.assertRaisesRegex(AssertionError, "Trying to backward outside"):
             z.backward()
 
-    def test_saved_on_the_cpu(self):
+    def test_save_on_cpu(self):
         for pin in (False, True):
             x = torch.ones(1 << 16, device="cuda", requires_grad=True)
             plain = torch.cuda.memory_allocated()
@@ -198,7 +198,7 @@ def gradients(model, call, device):
 
 
 class Checkpoint(unittest.TestCase):
-    def test_gradients_and_random_numbers_are_those_of_a_plain_call(self):
+    def test_matches_plain_call(self):
         for device in ("cpu", f"cuda:{torch.cuda.device_count() - 1}"):
             model = net().to(device)
             plain = gradients(model, lambda m, x: m(x), device)
@@ -210,7 +210,7 @@ class Checkpoint(unittest.TestCase):
                     self.assertTrue(all(map(torch.equal, plain, gradients(model, call, device))))
 
     @two_devices
-    def test_a_graph_over_two_devices(self):
+    def test_two_devices(self):
         parts = [nn.Linear(3, 3).to(f"cuda:{i}") for i in (0, 1)]
 
         def run(x):
@@ -223,7 +223,7 @@ class Checkpoint(unittest.TestCase):
             found = x.grad.clone() if call is run else found
         self.assertTrue(torch.allclose(found, x.grad))
 
-    def test_memory_is_held_by_the_arguments_alone(self):
+    def test_only_arguments_are_saved(self):
         x = torch.ones(1 << 18, device="cuda", requires_grad=True)
         held = {}
         for name, call in (("plain", lambda f: f(x)), ("kept", lambda f: checkpoint(f, x, use_reentrant=False))):
@@ -233,7 +233,7 @@ class Checkpoint(unittest.TestCase):
             del y
         self.assertEqual(held, {"plain": 3, "kept": 1})
 
-    def test_the_plain_form_has_no_limits(self):
+    def test_non_reentrant_supports_double_backward_and_kwargs(self):
         x = torch.ones(3, requires_grad=True)
         y = checkpoint(lambda x, scale: (x * x).exp() * scale["by"], x, scale={"by": 2}, use_reentrant=False).sum()
         first, = torch.autograd.grad(y, x, create_graph=True)
@@ -244,7 +244,7 @@ class Checkpoint(unittest.TestCase):
         y.backward()
         self.assertTrue(torch.allclose(x.grad, 2 * x.exp()))
 
-    def test_the_second_run_ends_when_all_is_there(self):
+    def test_recomputation_stops_early(self):
         runs = []
 
         def run(x):
@@ -266,7 +266,7 @@ class Checkpoint(unittest.TestCase):
         y.backward(), z.backward()
         self.assertEqual(runs, ["begins", "ends", "begins"])
 
-    def test_another_second_run_is_an_error(self):
+    def test_recomputation_mismatch_raises(self):
         def by_turns(*functions):
             runs = iter(functions)
             return lambda x: next(runs)(x)
@@ -282,7 +282,7 @@ class Checkpoint(unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
             z.sum().backward()
 
-    def test_wrong_arguments(self):
+    def test_argument_errors(self):
         x = torch.ones(1, requires_grad=True)
         with self.assertWarnsRegex(UserWarning, "the use_reentrant parameter should be passed explicitly"):
             checkpoint(torch.exp, x)
@@ -297,7 +297,7 @@ class Checkpoint(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "determinism_check should be one of"):
             checkpoint(torch.exp, x, use_reentrant=False, determinism_check="some")
 
-    def test_as_a_decorator(self):
+    def test_decorator(self):
         @checkpoint(use_reentrant=False)
         def run(x):
             return x.exp()
@@ -309,7 +309,7 @@ class Checkpoint(unittest.TestCase):
 
 class Random(unittest.TestCase):
     @two_devices
-    def test_a_fork_leaves_no_trace(self):
+    def test_fork_rng_restores_states(self):
         torch.manual_seed(3)
         with torch.random.fork_rng():
             inside = torch.rand(2), torch.rand(2, device="cuda:1")
@@ -333,7 +333,7 @@ aten = torch.ops.aten
 
 
 class Selective(unittest.TestCase):
-    """Results of some ops are kept."""
+    """Selective checkpointing: the results of some ops are saved."""
 
     @staticmethod
     def function(x, y):
@@ -350,15 +350,15 @@ class Selective(unittest.TestCase):
         out.sum().backward()
         return [x.grad.tolist(), y.grad.tolist()]
 
-    def test_gradients_are_those_without_it(self):
+    def test_matches_plain_gradients(self):
         for device in ["cpu"] + ["cuda"] * torch.cuda.is_available():
             wanted = self.gradients(device, self.function)
             for policy in ([aten.mm.default], [aten.mm.default, aten.sigmoid.default], lambda *args, **kwargs: True, lambda *args, **kwargs: False,
                            lambda context, op, *args, **kwargs: Policy.PREFER_SAVE if op == aten.mul.Tensor else Policy.MUST_RECOMPUTE):
                 self.assertEqual(self.gradients(device, self.function, policy), wanted)
 
-    def test_what_is_kept_is_not_computed_again(self):
-        for policy, places in (([aten.mm.default], 1), ([aten.sigmoid.default], 2)):
+    def test_saved_results_are_not_recomputed(self):
+        for policy, storages in (([aten.mm.default], 1), ([aten.sigmoid.default], 2)):
             products = []
 
             def function(x, y):
@@ -366,9 +366,9 @@ class Selective(unittest.TestCase):
                 return torch.sigmoid(products[-1]) * y
 
             self.gradients("cpu", function, policy)
-            self.assertEqual((len(products), len({product.data_ptr() for product in products})), (2, places))
+            self.assertEqual((len(products), len({product.data_ptr() for product in products})), (2, storages))
 
-    def test_a_policy_sees_pytorchs_ops_their_arguments_and_results(self):
+    def test_policy_receives_op_arguments_and_output(self):
         seen, layer = [], nn.Linear(3, 3)
 
         def policy(context, op, *args, **kwargs):
@@ -379,7 +379,7 @@ class Selective(unittest.TestCase):
         names = "aten.addmm.default aten.gelu.default aten.mm.default aten.add.Tensor aten._softmax.default".split()
         self.assertEqual(seen, [(name, False, True, (3, 3)) for name in names])
 
-    def test_what_is_kept_may_not_change(self):
+    def test_mutating_saved_results_raises(self):
         def function(x, y):
             z = torch.mm(x, y)
             w = z * 1
@@ -390,7 +390,7 @@ class Selective(unittest.TestCase):
             self.gradients("cpu", function, [aten.mm.default])
         self.gradients("cpu", function, [aten.mm.default], allow_cache_entry_mutation=True)
 
-    def test_another_run_is_refused(self):
+    def test_recomputation_mismatch_raises(self):
         runs = []
 
         def function(x, y):
@@ -405,9 +405,9 @@ class Selective(unittest.TestCase):
         out.backward(retain_graph=True)
         with self.assertRaisesRegex(RuntimeError, "^Trying to backward an extra time. You are only allowed"):
             out.backward()
-        self.assertTrue(torch.equal(x + 1, torch.full((2, 2), 2.0)))  # the scope has ended in spite of it
+        self.assertTrue(torch.equal(x + 1, torch.full((2, 2), 2.0)))  # the error ended the scope
 
-    def test_an_error_of_a_policy_is_raised(self):
+    def test_policy_exceptions_propagate(self):
         def policy(context, op, *args, **kwargs):
             raise KeyError(str(op))
 
@@ -415,7 +415,7 @@ class Selective(unittest.TestCase):
             self.gradients("cpu", self.function, policy)
         self.assertEqual(self.gradients("cpu", self.function, [aten.mm.default]), self.gradients("cpu", self.function))
 
-    def test_what_is_no_policy_is_refused(self):
+    def test_invalid_policies(self):
         make = torch.utils.checkpoint.create_selective_checkpoint_contexts
         with self.assertRaisesRegex(TypeError, "^policy_fn_or_list must be either a function or a list of ops.$"):
             make(7)
@@ -424,7 +424,7 @@ class Selective(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "Expected op in `op_list` to be an OpOverload but got: 3 of type <class 'int'>. $"):
             make([3])
 
-    def test_ops_of_aten_are_names_and_functions(self):
+    def test_aten_op_names_and_calls(self):
         x = torch.ones(2, 2)
         self.assertEqual((repr(aten.mm.default), str(aten.mm), repr(aten.mm), aten.add.Tensor.name(), aten.mm.default.name()),
                          ("<OpOverload(op='aten.mm', overload='default')>", "aten.mm", "<OpOverloadPacket(op='aten.mm')>", "aten::add.Tensor", "aten::mm"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.autograd.functional, gradcheck and gradgradcheck; beside PyTorch, where a recent one is installed."""
+"""torch.autograd.functional, gradcheck and gradgradcheck, compared with PyTorch if a recent one is installed."""
 import unittest
 
 import phlox
@@ -12,7 +12,7 @@ except ImportError:
 
 
 def cases(t):
-    """Calls of torch.autograd.functional, good and bad."""
+    """Calls of torch.autograd.functional, valid and invalid."""
     F = t.autograd.functional
     x, y = t.tensor([1.0, 2.0, 3.0]), t.tensor([[0.5, -1.0], [2.0, 0.0]])
     three, two, square = t.ones(3), t.ones(2), t.ones(2, 2)
@@ -26,7 +26,7 @@ def cases(t):
         lambda: F.jvp(f, x, three), lambda: F.jvp(g, (x, y), (three, square)), lambda: F.jvp(lambda a: a * 2, t.tensor(3.0)),
         lambda: F.vhp(h, x, three), lambda: F.hvp(h, x, three), lambda: F.vhp(k, (x, y), (three, square)), lambda: F.hvp(k, (x, y), (three, square)),
         lambda: F.vhp(lambda a: a**3, t.tensor(3.0)), lambda: F.jacobian(line, (x, y)), lambda: F.vhp(lambda a: a.sum(), x, x),
-        # what does not fit
+        # mismatched arguments
         lambda: F.vjp(f, x), lambda: F.jvp(f, x), lambda: F.vjp(f, x, three), lambda: F.vjp(g, (x, y), (three, t.tensor(2.0))),
         lambda: F.vjp(g, (x, y), two), lambda: F.vjp(f, x, (two, two)), lambda: F.jacobian(f, 3), lambda: F.jacobian(f, [x]),
         lambda: F.jacobian(g, (x, 3)), lambda: F.jacobian(lambda a: 3, x), lambda: F.jacobian(lambda a: (a, 3), x), lambda: F.vjp(f, x, 3),
@@ -46,12 +46,12 @@ def outcome(call):
 
 class Functional(unittest.TestCase):
     @unittest.skipIf(torch is None, "PyTorch is not installed, or one before 2.9")
-    def test_beside_pytorch(self):
+    def test_functional_matches_pytorch(self):
         for number, (mine, theirs) in enumerate(zip(cases(phlox), cases(torch))):
             with self.subTest(number):
                 self.assertEqual(outcome(mine), outcome(theirs))
 
-    def test_products_are_those_with_the_whole_matrices(self):
+    def test_products_match_full_matrices(self):
         F = phlox.autograd.functional
         for device in ("cpu", "cuda")[:1 + phlox.cuda.is_available()]:
             x, v, w = (phlox.tensor(numbers, device=device, dtype=phlox.float64) for numbers in ([1.0, 2, -3], [4.0, -5, 6], [2.0, 1]))
@@ -63,7 +63,7 @@ class Functional(unittest.TestCase):
             self.assertTrue(phlox.allclose(F.vhp(h, x, v)[1], v @ H) and phlox.allclose(F.hvp(h, x, v)[1], H @ v))
             self.assertEqual(F.vjp(f, x, w)[0].tolist(), f(x).tolist())
 
-    def test_results_can_be_derived_if_asked(self):
+    def test_create_graph(self):
         F = phlox.autograd.functional
         x = phlox.tensor([1.0, 2.0], requires_grad=True)
         self.assertFalse(F.jacobian(lambda a: a**3, x).requires_grad)
@@ -74,7 +74,7 @@ class Functional(unittest.TestCase):
             self.assertEqual(F.jacobian(lambda a: a * a, x).tolist(), [[2, 0], [0, 4]])
             self.assertFalse(phlox.is_grad_enabled())
 
-    def test_what_it_does_not_do(self):
+    def test_unsupported_options_and_errors(self):
         F, x = phlox.autograd.functional, phlox.ones(2)
         with self.assertRaisesRegex(NotImplementedError, "Computing Jacobian using forward-AD or forward-over-reverse Hessian"):
             F.jacobian(lambda a: a, x, strategy="forward-mode")
@@ -98,8 +98,8 @@ class Wrong(phlox.autograd.Function):
         return 2 * a * g + h * a.exp() * a
 
 
-class Restless(phlox.autograd.Function):
-    turns = 0
+class Nondeterministic(phlox.autograd.Function):
+    calls = 0
 
     @staticmethod
     def forward(ctx, a):
@@ -107,12 +107,12 @@ class Restless(phlox.autograd.Function):
 
     @staticmethod
     def backward(ctx, g):
-        Restless.turns += 1
-        return g * (2 + 1e-7 * (Restless.turns % 2))
+        Nondeterministic.calls += 1
+        return g * (2 + 1e-7 * (Nondeterministic.calls % 2))
 
 
 class Checks(unittest.TestCase):
-    def test_any_number_of_tensors_is_checked(self):
+    def test_gradcheck_many_inputs(self):
         inputs = [phlox.randn(2, dtype=phlox.float64, requires_grad=True) for _ in range(40)]
         self.assertTrue(phlox.autograd.gradcheck(lambda *all: sum(x * x for x in all), inputs))
         with self.assertRaisesRegex(RuntimeError, "with respect to input 39"):
@@ -121,7 +121,7 @@ class Checks(unittest.TestCase):
     def setUp(self):
         self.x, self.w = (phlox.tensor(numbers, dtype=phlox.float64, requires_grad=True) for numbers in ([0.3, 0.7, -0.2], [1.0, 2.0, 3.0]))
 
-    def test_all_outputs_count(self):
+    def test_gradcheck_all_outputs(self):
         from phlox.autograd.gradcheck import GradcheckError
         self.assertTrue(phlox.autograd.gradcheck(phlox.mul, (self.x, self.w)))
         self.assertTrue(phlox.autograd.gradcheck(lambda a: (a * 2, 3, a.detach().long()), self.x))
@@ -129,7 +129,7 @@ class Checks(unittest.TestCase):
             phlox.autograd.gradcheck(Wrong.apply, (self.x,))
         self.assertFalse(phlox.autograd.gradcheck(Wrong.apply, (self.x,), raise_exception=False))
 
-    def test_second_derivatives(self):
+    def test_gradgradcheck(self):
         check = phlox.autograd.gradgradcheck
         self.assertTrue(check(phlox.sin, self.x) and check(phlox.mul, (self.x, self.w)) and check(lambda a: (a.sin(), a.exp()), (self.x,)))
         self.assertTrue(check(phlox.sin, self.x, phlox.ones(3, dtype=phlox.float64), gen_non_contig_grad_outputs=True))
@@ -147,12 +147,12 @@ class Checks(unittest.TestCase):
         self.assertTrue(phlox.autograd.gradcheck(Half.apply, self.x))
         self.assertFalse(check(Half.apply, self.x, raise_exception=False))
 
-    def test_backward_passes_are_compared(self):
+    def test_gradcheck_nondet_tol(self):
         with self.assertRaisesRegex(RuntimeError, r"^Backward is not reentrant, .* nondeterminism was 0\.0\."):
-            phlox.autograd.gradcheck(Restless.apply, self.x)
-        self.assertTrue(phlox.autograd.gradcheck(Restless.apply, self.x, nondet_tol=1e-5))
+            phlox.autograd.gradcheck(Nondeterministic.apply, self.x)
+        self.assertTrue(phlox.autograd.gradcheck(Nondeterministic.apply, self.x, nondet_tol=1e-5))
 
-    def test_what_is_refused(self):
+    def test_gradcheck_argument_errors(self):
         for option in ("check_batched_grad", "check_batched_forward_grad"):
             with self.assertRaisesRegex(NotImplementedError, f"gradcheck with {option}=True is not implemented"):
                 phlox.autograd.gradcheck(phlox.sin, self.x, **{option: True})

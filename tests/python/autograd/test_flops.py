@@ -39,7 +39,7 @@ def count(call, **options):
 
 
 class Flops(unittest.TestCase):
-    def test_products_are_told_by_module_and_op(self):
+    def test_flops_by_module_and_op(self):
         model = MLP()
         counter = count(lambda: model(torch.randn(128, 784)))
         self.assertEqual(counter.get_total_flops(), 476577792)
@@ -56,7 +56,7 @@ MLP             476.578M    100.00%
   - aten.addmm  205.521M     43.12%
   - aten.mm     268.435M     56.33%""")
 
-    def test_a_backward_pass_belongs_to_the_modules_of_its_forward_calls(self):
+    def test_backward_is_attributed_to_forward_module(self):
         model = CNN()
         counts = count(lambda: model(torch.randn(4, 3, 32, 32)).sum().backward()).get_flop_counts()
         self.assertEqual(counts["Global"], {aten.convolution: 12985344, aten.addmm: 640,
@@ -65,7 +65,7 @@ MLP             476.578M    100.00%
         self.assertEqual(counts["CNN.c2"], {aten.convolution: 2073600, aten.convolution_backward: 10368000})
         self.assertEqual(counts["CNN.fc"], {aten.addmm: 640, aten.mm: 1280})
 
-    def test_attention_counts_all_pairs(self):
+    def test_causal_attention_counts_all_pairs(self):
         x = torch.randn(2, 4, 24, 16, requires_grad=True)
         for causal in (False, True):
             call = lambda: nn.functional.scaled_dot_product_attention(x, x, x, is_causal=causal).sum().backward()
@@ -73,7 +73,7 @@ MLP             476.578M    100.00%
                              {"aten._scaled_dot_product_flash_attention_for_cpu": 4 * 2 * 4 * 24 * 24 * 16,
                               "aten._scaled_dot_product_flash_attention_for_cpu_backward": 10 * 2 * 4 * 24 * 24 * 16})
 
-    def test_batches_of_products_and_sums(self):
+    def test_batched_matmul(self):
         a, b = torch.randn(2, 3, 4), torch.randn(2, 4, 5)
 
         def call():
@@ -84,12 +84,12 @@ MLP             476.578M    100.00%
         self.assertEqual(count(call).get_flop_counts(),
                          {"Global": {aten.bmm: 240, aten.baddbmm: 240, aten.addmm: 120}})
 
-    def test_nothing_is_computed_for_it_on_meta(self):
+    def test_meta_tensors_suffice(self):
         with torch.device("meta"):
             model, x = MLP(), torch.empty(128, 784)
         self.assertEqual(count(lambda: model(x)).get_total_flops(), 476577792)
 
-    def test_what_is_computed_anew_counts_as_forward(self):
+    def test_recomputation_counts_as_forward(self):
         model, x = nn.Sequential(nn.Conv2d(2, 4, 3), nn.Conv2d(4, 4, 3)), torch.randn(1, 2, 8, 8, requires_grad=True)
         plain = count(lambda: model(x).sum().backward()).get_flop_counts()["Global"]
         again = count(lambda: checkpoint(model, x, use_reentrant=False).sum().backward()).get_flop_counts()
@@ -97,7 +97,7 @@ MLP             476.578M    100.00%
                                            aten.convolution_backward: plain[aten.convolution_backward]})
         self.assertEqual(again["Sequential"], again["Global"])
 
-    def test_counters_within_counters_and_devices(self):
+    def test_nested_counters(self):
         a = torch.randn(8, 8, device="cuda" if torch.cuda.is_available() else "cpu", requires_grad=True)
 
         def inner():
@@ -105,7 +105,7 @@ MLP             476.578M    100.00%
             (a @ a).sum().backward()
         self.assertEqual(count(inner).get_total_flops(), 1024 + 3 * 1024)
 
-    def test_the_table_has_what_is_outside_of_modules_and_is_printed(self):
+    def test_table_includes_global_and_is_printed(self):
         out, model = io.StringIO(), nn.Linear(4, 4)
         with contextlib.redirect_stdout(out), FlopCounterMode(depth=None):
             model(torch.ones(2, 4))
@@ -122,7 +122,7 @@ Global             128    100.00%
         self.assertEqual(FlopCounterMode().get_table(), "Module      FLOP    % Total\n--------  ------  ---------\n"
                                                         "Global         0         0%")
 
-    def test_an_error_ends_what_was_entered(self):
+    def test_exception_exits_module_scopes(self):
         model = nn.Sequential(nn.Linear(4, 4), nn.Linear(3, 3))
         with FlopCounterMode(display=False) as counter:
             self.assertRaises(RuntimeError, model, torch.ones(2, 4))
@@ -130,7 +130,7 @@ Global             128    100.00%
         self.assertEqual(counter.get_flop_counts()["Sequential"], {aten.addmm: 64})
         self.assertEqual(counter.get_flop_counts()["Global"], {aten.addmm: 64, aten.mm: 64})
 
-    def test_formulas_of_the_programs_own_are_refused(self):
+    def test_custom_mapping_not_implemented(self):
         with self.assertRaisesRegex(NotImplementedError, "custom_mapping"):
             FlopCounterMode(custom_mapping={aten.relu: lambda *a, **k: 1})
         with self.assertWarnsRegex(UserWarning, "mods argument is not needed anymore"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.autograd.forward_ad: what dual tensors and calls with them change by; forward mode in autograd.functional and gradcheck."""
+"""torch.autograd.forward_ad: tangents of dual tensors and ops; forward mode in autograd.functional and gradcheck."""
 import unittest
 
 import phlox
@@ -9,7 +9,7 @@ torch = phlox
 
 
 def cases(torch):
-    """Name -> a pair of tensors, or a dual tensor, that is made within a level."""
+    """Maps a name to a function, called inside a dual level, that returns a (primal, tangent) pair or a dual tensor."""
     fw = torch.autograd.forward_ad
     x, v = (torch.tensor(values, dtype=torch.float64) for values in ([1., 2., 3.], [.5, -1., 2.]))
     dual = lambda: fw.make_dual(x.clone(), v.clone())
@@ -50,7 +50,7 @@ def cases(torch):
         assert fw.unpack_dual(primal).tangent is None and fw.unpack_dual(tangent).tangent is None
         return torch.autograd.grad(primal.sum(), w)[0], tangent.detach()
 
-    def beside():
+    def modified_leaf():
         w = leaf()
         with torch.no_grad():
             w.add_(1)
@@ -73,7 +73,7 @@ def cases(torch):
         "reverse over forward, by the tensor": lambda: under_reverse(lambda w, t: w),
         "reverse over forward, by the tangent": lambda: under_reverse(lambda w, t: t),
         "parts": parts,
-        "leaves, while nothing is recorded": beside,
+        "leaves, while nothing is recorded": modified_leaf,
         "a variable of both modes": required,
         "complex numbers": lambda: torch.view_as_real(fw.make_dual(torch.complex(x, v), torch.complex(v, x)) ** 2),
         "choices": lambda: torch.where(dual() > 1, dual() * 2, 0.),
@@ -95,18 +95,18 @@ class DualTensors(unittest.TestCase):
             return [part.detach().tolist() for part in pair]
 
     @unittest.skipIf(newest is None, NOT_NEWEST)
-    def test_changes_are_those_of_pytorch(self):
+    def test_tangents_match_pytorch(self):
         theirs = cases(newest)
         for name, ours in cases(phlox).items():
             with self.subTest(name):
                 for a, b in zip(self.made(phlox, ours), self.made(newest, theirs[name])):
                     assert torch.allclose(torch.tensor(a), torch.tensor(b)), (a, b)
 
-    def test_every_case_has_a_change(self):
+    def test_every_case_has_tangent(self):
         for name, ours in cases(phlox).items():
             with self.subTest(name): assert len(self.made(phlox, ours)) == 2
 
-    def test_a_dual_tensor_shares_memory_and_requires_no_grad(self):
+    def test_dual_tensor_shares_memory_and_requires_no_grad(self):
         fw, x = torch.autograd.forward_ad, torch.ones(2)
         with fw.dual_level():
             d = fw.make_dual(x, torch.tensor([1., 2.]))
@@ -117,7 +117,7 @@ class DualTensors(unittest.TestCase):
             assert fw.unpack_dual(d).tangent.tolist() == [2., 4.] and fw.unpack_dual(y).tangent == 9
             self.raises(RuntimeError, "does not require grad", y.backward)
 
-    def test_after_its_level_a_tensor_is_constant(self):
+    def test_tangent_ends_with_level(self):
         fw = torch.autograd.forward_ad
         with fw.dual_level():
             d = fw.make_dual(torch.ones(2), torch.ones(2)) * 2
@@ -125,14 +125,14 @@ class DualTensors(unittest.TestCase):
         with fw.dual_level():
             assert not fw.unpack_dual(d.add_(1) * torch.ones(2)).tangent.any()
 
-    def test_a_level_may_decorate_a_function(self):
+    def test_dual_level_as_decorator(self):
         fw = torch.autograd.forward_ad
 
         @fw.dual_level()
         def change(): return fw.unpack_dual(fw.make_dual(torch.tensor(3.), torch.tensor(1.)) ** 2).tangent
         assert change() == 6 and change() == 6
 
-    def test_functions_of_programs_go_by_their_backward(self):
+    def test_custom_functions_use_backward(self):
         fw, F = torch.autograd.forward_ad, torch.autograd.Function
 
         class Square(F):
@@ -157,7 +157,7 @@ class DualTensors(unittest.TestCase):
             self.raises(NotImplementedError, "its backward is not differentiable", lambda: fw.unpack_dual(Apart.apply(d)))
         assert torch.func.jvp(Square.apply, (torch.tensor(3.),), (torch.tensor(1.),))[1] == 6
 
-    def test_functions_see_what_is_not_recorded(self):
+    def test_no_grad_region_differs_between_jacfwd_and_jacrev(self):
         def f(x):
             with torch.no_grad(): c = x ** 2
             return x - c
@@ -165,14 +165,14 @@ class DualTensors(unittest.TestCase):
         assert torch.equal(torch.func.jacfwd(f)(x), (1 - 2 * x).diag())
         assert torch.equal(torch.func.jacrev(f)(x), torch.eye(2))
 
-    def test_on_devices(self):
+    def test_devices(self):
         fw = torch.autograd.forward_ad
         for device in ["cuda"] if torch.cuda.is_available() else []:
             with fw.dual_level():
                 d = fw.make_dual(torch.ones(2, device=device), torch.tensor([1., 2.], device=device))
                 assert fw.unpack_dual((d ** 3).cpu()).tangent.tolist() == [3., 6.]
 
-    def test_errors_are_those_of_pytorch(self):
+    def test_errors_match_pytorch(self):
         fw, x = torch.autograd.forward_ad, torch.ones(2)
         self.raises(RuntimeError, "Trying to create a dual Tensor for forward AD but no level exists, make sure to enter_dual_level() first.",
                     lambda: fw.make_dual(x, x))
@@ -191,7 +191,7 @@ class DualTensors(unittest.TestCase):
         finally:
             fw.exit_dual_level()
 
-    def test_jacobians_go_forward(self):
+    def test_forward_mode_jacobian_and_hessian(self):
         jacobian, hessian = torch.autograd.functional.jacobian, torch.autograd.functional.hessian
         x, forward = torch.tensor([1., 2.]), {"vectorize": True, "strategy": "forward-mode"}
         both = lambda x, y: (x * y, x.sum())
@@ -203,7 +203,7 @@ class DualTensors(unittest.TestCase):
         self.raises(RuntimeError, '`strict=True` and `strategy="forward-mode"` are not supported together (yet).', lambda: jacobian(torch.square, x, strict=True, **forward))
         self.raises(NotImplementedError, '`create_graph=True` and `strategy="forward-mode"` are not supported together', lambda: jacobian(torch.square, x, create_graph=True, **forward))
 
-    def test_gradcheck_compares_forward_mode(self):
+    def test_gradcheck_forward_mode(self):
         class Wrong(torch.autograd.Function):
             @staticmethod
             def forward(ctx, x): return x * 2

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.func.grad, grad_and_value and vjp: what they give, what history it has, and PyTorch's errors."""
+"""torch.func.grad, grad_and_value and vjp: results, autograd history, and PyTorch's errors."""
 import unittest
 
 import phlox as torch
@@ -14,27 +14,27 @@ class Gradients(unittest.TestCase):
             call()
         self.assertIn(text, str(caught.exception))
 
-    def test_they_are_of_the_arguments_that_are_asked_for(self):
+    def test_argnums(self):
         f = lambda x, y, by=1: (x * x * y * by).sum()
         assert torch.equal(grad(f)(X, X), torch.tensor([2., 8.]))
         assert torch.equal(grad(f, argnums=-1)(X, X, by=2), torch.tensor([2., 8.]))
         both, value = grad_and_value(f, argnums=(0, 1))(X, X)
         assert torch.equal(both[0], 2 * X * X) and torch.equal(both[1], X * X) and value == 9
 
-    def test_arguments_may_be_containers_and_what_is_beside_is_handed_on(self):
+    def test_container_arguments_and_aux(self):
         grads, aux = grad(lambda d: (d["a"].sum(), "beside"), has_aux=True)({"a": X, "b": X})
         assert torch.equal(grads["a"], torch.ones(2)) and torch.equal(grads["b"], torch.zeros(2)) and aux == "beside"
 
-    def test_what_no_argument_reaches_has_gradient_zero(self):
+    def test_independent_inputs_have_zero_gradient(self):
         assert torch.equal(grad(lambda x: x.detach().sum())(X), torch.zeros(2))
         assert torch.equal(grad(lambda x: (x > 0).sum())(X), torch.zeros(2))
 
-    def test_they_nest(self):
+    def test_nested_grad(self):
         assert torch.allclose(grad(grad(grad(torch.sin)))(torch.tensor(.5)), -torch.cos(torch.tensor(.5)))
-        # The inner variable is not the outer one, whose derivative is that of x * 1.
+        # The inner variable is distinct from the outer one, which enters as x * 1.
         assert grad(lambda x: x * grad(lambda y: x + y)(torch.tensor(1.)))(torch.tensor(2.)) == 1
 
-    def test_history_outside_stays_and_inside_goes(self):
+    def test_graph_outside_of_grad_is_kept(self):
         w = torch.tensor(2., requires_grad=True)
         got, value = grad_and_value(lambda x: (x * w) ** 2)(torch.tensor(3.))
         assert torch.autograd.grad(got, w, retain_graph=True)[0] == 24 and torch.autograd.grad(value, w)[0] == 36
@@ -43,7 +43,7 @@ class Gradients(unittest.TestCase):
         with torch.no_grad():
             assert grad(torch.square)(w) == 4
 
-    def test_vjp_gives_the_product_for_any_weights(self):
+    def test_vjp_any_cotangent(self):
         value, of = vjp(lambda x, y: (x * 2, (x * y).sum()), X, X)
         assert torch.equal(value[0], 2 * X) and value[1] == 5 and not value[1].requires_grad
         for _ in range(2):
@@ -51,11 +51,11 @@ class Gradients(unittest.TestCase):
             assert torch.equal(x, 3 * X) and torch.equal(y, X)
         assert vjp(lambda x: (x, 7), X, has_aux=True)[2] == 7
 
-    def test_on_devices(self):
+    def test_devices(self):
         for device in ["cuda"] if torch.cuda.is_available() else []:
             assert torch.equal(grad(lambda x: x.square().sum())(X.to(device)).cpu(), 2 * X)
 
-    def test_gradients_of_each_sample(self):
+    def test_per_sample_gradients(self):
         net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2))
         weights = {name: p.detach() for name, p in net.named_parameters()}
         x, y = torch.randn(5, 3), torch.randint(0, 2, (5,))
@@ -65,7 +65,7 @@ class Gradients(unittest.TestCase):
             each = [torch.autograd.grad(torch.nn.functional.cross_entropy(net(x[i:i + 1]), y[i:i + 1]), p)[0] for i in range(5)]
             assert torch.allclose(got[name], torch.stack(each), atol=1e-6)
 
-    def test_errors_are_those_of_pytorch(self):
+    def test_errors_match_pytorch(self):
         total = lambda x: x.sum()
         self.raises(RuntimeError, "grad_and_value(f)(*args): Expected f(*args) to return a scalar Tensor, got tensor with 1 dims. Maybe you wanted "
                     "to use the vjp or jacrev APIs instead?", lambda: grad(lambda x: x)(X))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.func.jvp, linearize, jacrev, jacfwd, hessian and stack_module_state: what they give, with PyTorch where it is installed, and its errors."""
+"""torch.func.jvp, linearize, jacrev, jacfwd, hessian and stack_module_state: results, compared with PyTorch if installed, and its errors."""
 import unittest
 import warnings
 
@@ -11,7 +11,7 @@ X = torch.tensor([1., 2.])
 
 
 def made(torch, *shape):
-    """Numbers that are none's and all different, in float64."""
+    """Distinct float64 values that are neither 0 nor an integer."""
     count = torch.zeros(shape, dtype=torch.float64).numel()
     return (torch.arange(count, dtype=torch.float64).reshape(shape) * .37).sin() * .8 + 1.3
 
@@ -24,7 +24,7 @@ def change_in_place(x):
 
 
 def cases(torch):
-    """Name -> what it gives, in a library."""
+    """Maps a name to a call in the given library."""
     f, func = torch.nn.functional, torch.func
     jvp, grad, vmap, jacrev, jacfwd, hessian = func.jvp, func.grad, func.vmap, func.jacrev, func.jacfwd, func.hessian
     x, matrix, rows = made(torch, 3), made(torch, 3, 3), made(torch, 4, 3)
@@ -35,7 +35,7 @@ def cases(torch):
         for p in net.parameters(): p.copy_(made(torch, *p.shape))
     weights = {name: p.detach() for name, p in net.named_parameters()}
     outer = torch.tensor(2., dtype=torch.float64, requires_grad=True)
-    turned = torch.complex(x, x.flip(0))
+    complex_x = torch.complex(x, x.flip(0))
     return {
         "tangents of tangents": lambda: jvp(lambda x: jvp(curve, (x,), (x * 3,))[1], (x,), (x * 2,)),
         "gradients of tangents": lambda: grad(lambda x: jvp(curve, (x,), (rows[0],))[1].sum())(x),
@@ -43,7 +43,7 @@ def cases(torch):
         "tangents within a mapping": lambda: vmap(lambda x: jvp(curve, (x,), (x.cos(),)))(rows),
         "mapped tangents": lambda: vmap(lambda t: jvp(curve, (x,), (t,))[1])(rows),
         "tangents through a mapping": lambda: jvp(vmap(curve), (rows,), (rows * 2,)),
-        "of complex numbers": lambda: torch.view_as_real(jvp(lambda z: z * z.exp() + z.conj(), (turned,), (turned * 2j,))[1]),
+        "of complex numbers": lambda: torch.view_as_real(jvp(lambda z: z * z.exp() + z.conj(), (complex_x,), (complex_x * 2j,))[1]),
         "a linear map of many": lambda: vmap(func.linearize(curve, x)[1])(rows),
         "forward and forward": lambda: jacfwd(jacfwd(number))(x),
         "reverse and reverse": lambda: jacrev(jacrev(number))(x),
@@ -77,7 +77,7 @@ class Jacobians(unittest.TestCase):
         self.assertIn(text, str(caught.exception))
 
     @unittest.skipIf(newest is None, NOT_NEWEST)
-    def test_all_are_those_of_pytorch(self):
+    def test_results_match_pytorch(self):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             theirs = cases(newest)
@@ -89,26 +89,26 @@ class Jacobians(unittest.TestCase):
                         assert a.shape == tuple(b.shape) and a.requires_grad == b.requires_grad, (a, b)
                         assert torch.allclose(a, torch.tensor(b.tolist(), dtype=torch.float64).reshape(a.shape), rtol=1e-9, atol=1e-12), (a, b)
 
-    def test_nothing_is_lacking(self):
+    def test_every_op_has_batching_rule(self):
         with warnings.catch_warnings():
-            warnings.simplefilter("error")  # no op is called for each place
+            warnings.simplefilter("error")  # no fallback to one call per batch index
             for name, ours in cases(phlox).items():
                 with self.subTest(name): ours()
 
-    def test_a_tangent_is_how_the_result_changes(self):
+    def test_jvp(self):
         value, change = torch.func.jvp(lambda x, y: {"a": x * y, "b": x.sum()}, (X, X), (X, torch.ones(2)))
         assert torch.equal(value["a"], X * X) and torch.equal(change["a"], X * X + X) and change["b"] == 3
         assert not value["a"].requires_grad and not change["a"].requires_grad
         assert torch.func.jvp(lambda x: (x * x, "beside"), (X,), (X,), has_aux=True)[2] == "beside"
 
-    def test_what_depends_on_no_input_does_not_change(self):
+    def test_jvp_of_independent_output(self):
         for f in (lambda x: torch.ones(3), lambda x: x.detach(), lambda x: x > 0):
             value, change = torch.func.jvp(f, (X,), (X,))
             assert torch.equal(change, torch.zeros_like(value))
             self.raises(RuntimeError, "jvp(f, primals, tangents, strict=True): The output of f is independent of the inputs. This is not allowed with "
                         "strict=True.", lambda: torch.func.jvp(f, (X,), (X,), strict=True))
 
-    def test_a_linear_map_does_not_run_the_function_again(self):
+    def test_linearize_does_not_rerun_function(self):
         runs = []
         value, push = torch.func.linearize(lambda x: runs.append(x) or (x * x, 7), X)
         assert torch.equal(value[0], X * X) and value[1] == 7
@@ -116,19 +116,19 @@ class Jacobians(unittest.TestCase):
             assert torch.equal(push(X * k)[0], 2 * k * X * X)
         assert len(runs) == 1
 
-    def test_random_numbers_do_what_is_asked(self):
+    def test_randomness(self):
         noisy = lambda x: x * torch.rand(2)
         self.raises(RuntimeError, "vmap: called random operation while in randomness error mode.", lambda: torch.func.jacfwd(noisy)(X))
         for f in torch.func.jacfwd(noisy, randomness="same"), torch.func.jacrev(noisy):
             assert (f(X).diagonal() > 0).all() and f(X).triu(1).sum() == 0
 
-    def test_on_devices(self):
+    def test_devices(self):
         for device in ["cuda"] if torch.cuda.is_available() else []:
             x = X.to(device)
             assert torch.equal(torch.func.jacfwd(torch.square)(x).cpu(), (2 * X).diag())
             assert torch.equal(torch.func.hessian(lambda x: x.pow(3).sum())(x).cpu(), (6 * X).diag())
 
-    def test_stacked_models_have_leaves_of_their_own(self):
+    def test_stack_module_state(self):
         a, b = torch.nn.BatchNorm1d(2), torch.nn.BatchNorm1d(2)
         weights, buffers = torch.func.stack_module_state([a, b])
         assert list(weights) == ["weight", "bias"] and list(buffers) == ["running_mean", "running_var", "num_batches_tracked"]
@@ -141,27 +141,27 @@ class Jacobians(unittest.TestCase):
         b.weight.requires_grad_(False)
         self.raises(RuntimeError, "Expected weight from each model to have the same .requires_grad", lambda: stack([a, b]))
 
-    def test_norms_without_statistics_of_the_batch_may_be_mapped(self):
+    def test_vmap_batch_norm_without_running_stats(self):
         net = torch.nn.Sequential(torch.nn.BatchNorm1d(3), torch.nn.Linear(3, 2))
         assert torch.func.replace_all_batch_norm_modules_(net) is net
         assert net[0].running_mean is None and not net[0].track_running_stats
         x = torch.rand(4, 5, 3)
         assert torch.allclose(torch.vmap(net)(x), torch.stack([net(rows) for rows in x]), atol=1e-6)
 
-    def test_errors_are_those_of_pytorch(self):
-        jvp, of, who = torch.func.jvp, lambda *tangents: torch.func.jvp(torch.square, (X,), tangents), "jvp(f, primals, tangents): "
+    def test_errors_match_pytorch(self):
+        jvp, of, prefix = torch.func.jvp, lambda *tangents: torch.func.jvp(torch.square, (X,), tangents), "jvp(f, primals, tangents): "
         self.raises(RuntimeError, "Trying to set a forward gradient that has a different size than that of the original Tensor, this is not supported. "
                     "Tensor is of size [2] while the given forward gradient is of size [3].", lambda: of(torch.ones(3)))
         self.raises(NotImplementedError, "a tangent of dtype float64 for a tensor of dtype float32 is not implemented", lambda: of(X.double()))
         self.raises(ValueError, "Expected tangent to be floating point or complex, but got: torch.int64", lambda: of(X.long()))
         self.raises(ValueError, "Expected primal to be floating point or complex, but got: torch.int64", lambda: jvp(torch.square, (X.long(),), (X,)))
-        self.raises(RuntimeError, who + "Expected primals to be a tuple. E.g. it should be valid to call f(*primals).", lambda: jvp(torch.square, X, X))
-        self.raises(RuntimeError, who + "Expected primals and tangents to have the same python structure.", lambda: of(X, X))
-        self.raises(RuntimeError, who + "Expected primals to only contain Tensors, got <class 'float'>", lambda: jvp(torch.square, (3.,), (X,)))
-        self.raises(RuntimeError, who + "Expected primals to contain at least one Tensor.", lambda: jvp(torch.square, (), ()))
-        self.raises(RuntimeError, who + "expected f(*primals) to return only tensors, got unsupported type <class 'int'>", lambda: jvp(lambda x: 3, (X,), (X,)))
-        self.raises(RuntimeError, who + "Expected f to be a function that has non-empty output (got output = [None])", lambda: jvp(lambda x: None, (X,), (X,)))
-        self.raises(RuntimeError, who + "output of function f should be a tuple: (output, aux) if has_aux is True", lambda: jvp(torch.square, (X,), (X,), has_aux=True))
+        self.raises(RuntimeError, prefix + "Expected primals to be a tuple. E.g. it should be valid to call f(*primals).", lambda: jvp(torch.square, X, X))
+        self.raises(RuntimeError, prefix + "Expected primals and tangents to have the same python structure.", lambda: of(X, X))
+        self.raises(RuntimeError, prefix + "Expected primals to only contain Tensors, got <class 'float'>", lambda: jvp(torch.square, (3.,), (X,)))
+        self.raises(RuntimeError, prefix + "Expected primals to contain at least one Tensor.", lambda: jvp(torch.square, (), ()))
+        self.raises(RuntimeError, prefix + "expected f(*primals) to return only tensors, got unsupported type <class 'int'>", lambda: jvp(lambda x: 3, (X,), (X,)))
+        self.raises(RuntimeError, prefix + "Expected f to be a function that has non-empty output (got output = [None])", lambda: jvp(lambda x: None, (X,), (X,)))
+        self.raises(RuntimeError, prefix + "output of function f should be a tuple: (output, aux) if has_aux is True", lambda: jvp(torch.square, (X,), (X,), has_aux=True))
         push = torch.func.linearize(torch.square, X)[1]
         self.raises(RuntimeError, "tangent:0 with shape torch.Size([3]) in flattened pytree doesn't match the shape torch.Size([2]) of the corresponding "
                     "primal.", lambda: push(torch.ones(3)))

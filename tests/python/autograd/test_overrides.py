@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""__torch_function__: subclasses of Tensor that ops keep, classes and modes that take calls over."""
+"""__torch_function__: Tensor subclasses kept by ops, and classes and modes that override functions."""
 import copy
 import threading
 import unittest
@@ -60,7 +60,7 @@ DEVICES = ["cpu"] + ["cuda"] * torch.cuda.is_available()
 
 
 class Subclasses(unittest.TestCase):
-    def test_results_of_ops_are_of_the_class(self):
+    def test_op_results_keep_subclass(self):
         for device in DEVICES:
             t, plain = torch.ones(2, 3, device=device).as_subclass(Tagged), torch.ones(2, 3, device=device)
             results = {"add": t + 1, "radd": 1 + t, "rsub": 1 - t, "rtruediv": 2 / t, "rpow": 2 ** t, "right": plain * t, "left": t * plain,
@@ -72,7 +72,7 @@ class Subclasses(unittest.TestCase):
             self.assertEqual({name: type(value) for name, value in results.items()}, dict.fromkeys(results, Tagged))
             self.assertEqual((type(t.shape), type(t.tolist()), type(t.sum().item()), len(t), bool(t.sum())), (torch.Size, list, float, 2, True))
 
-    def test_in_place_the_object_stays(self):
+    def test_in_place_ops_keep_object(self):
         t, plain = torch.ones(2).as_subclass(Tagged), torch.ones(2)
         same = t
         t += 1
@@ -83,21 +83,21 @@ class Subclasses(unittest.TestCase):
         self.assertIs(type(plain.add_(t)), Tagged)
         self.assertEqual((type(plain), plain.tolist()), (torch.Tensor, [7, 4]))
 
-    def test_the_most_derived_class_wins(self):
+    def test_most_derived_class_wins(self):
         a, b = torch.ones(2).as_subclass(Tagged), torch.ones(2).as_subclass(More)
         self.assertIs(type(a + b), More)
         self.assertIs(type(b + a), More)
 
-    def test_unrelated_classes_refuse_each_other(self):
+    def test_unrelated_subclasses_raise(self):
         with self.assertRaisesRegex(TypeError, "Multiple dispatch failed for 'torch.add'; all __torch_function__ handlers returned NotImplemented"):
             torch.ones(2).as_subclass(Tagged) + torch.ones(2).as_subclass(Refusing)
 
-    def test_parameters_give_plain_results(self):
+    def test_parameters_return_plain_tensors(self):
         p = nn.Parameter(torch.ones(2))
         self.assertIs(type(p + 1), torch.Tensor)
         self.assertIs(type(p * torch.ones(2).as_subclass(Tagged)), Tagged)
 
-    def test_gradients_flow_through(self):
+    def test_gradients_through_subclass(self):
         for device in DEVICES:
             w = torch.ones(2, requires_grad=True, device=device)
             loss = (w.as_subclass(Tagged) * 3).sum()
@@ -108,21 +108,21 @@ class Subclasses(unittest.TestCase):
             (leaf * 2).sum().backward()
             self.assertEqual((type(leaf), leaf.is_leaf, leaf.grad.tolist()), (Tagged, True, [2, 2]))
 
-    def test_a_subclass_is_a_view_of_what_it_is_made_of(self):
+    def test_as_subclass_shares_memory(self):
         plain = torch.zeros(2)
         t = plain.as_subclass(Tagged)
         t += 1
         self.assertEqual(plain.tolist(), [1, 1])
         self.assertIs(type(plain), torch.Tensor)
 
-    def test_constructor_copy_and_text(self):
+    def test_constructor_copy_and_repr(self):
         self.assertEqual(repr(Tagged([1.0, 2.0])), "Tagged([1., 2.])")
         t = Tagged(torch.ones(2))
         t.note = "kept"
         for made in (copy.copy(t), copy.deepcopy(t)):
             self.assertEqual((type(made), made.note), (Tagged, "kept"))
 
-    def test_a_class_may_have_attributes_of_its_own(self):
+    def test_class_attributes_take_precedence(self):
         class Named(torch.Tensor):
             shape = "round"
 
@@ -131,7 +131,7 @@ class Subclasses(unittest.TestCase):
         t = torch.ones(2).as_subclass(Named)
         self.assertEqual((t.shape, t.frobnicate, t.ndim), ("round", "no frobnicate", 1))
 
-    def test_what_is_no_subclass_is_refused(self):
+    def test_invalid_subclasses(self):
         for cls in (int, "Tagged", None):
             with self.assertRaises(TypeError):
                 torch.ones(2).as_subclass(cls)
@@ -142,7 +142,7 @@ class Subclasses(unittest.TestCase):
 
 
 class Classes(unittest.TestCase):
-    def test_every_use_of_a_tensor_is_heard(self):
+    def test_every_operation_dispatches(self):
         t = torch.ones(2, 2).as_subclass(Logging)
         uses = {"add": lambda: t + 1, "sub": lambda: t - 1, "__rsub__": lambda: 1 - t, "__rpow__": lambda: 2 ** t, "mul_": lambda: t.__imul__(1),
                 "neg": lambda: -t, "eq": lambda: t == 1, "matmul": lambda: t @ t, "__getitem__": lambda: t[0], "__setitem__": lambda: t.__setitem__(0, 1),
@@ -153,19 +153,19 @@ class Classes(unittest.TestCase):
         one = t.sum()
         self.assertEqual([log(lambda: f(one))[0] for f in (bool, int, float)], ["__bool__", "__int__", "__float__"])
 
-    def test_functions_are_the_objects_that_programs_name(self):
+    def test_func_argument_is_public_object(self):
         t = torch.ones(2).as_subclass(Logging)
         Logging.seen.clear()
         torch.add(t, 1), t.add(1), t.shape, F.gelu(t), t.numel()
         self.assertEqual(Logging.seen, [torch.add, torch.Tensor.add, torch.Tensor.shape.__get__, F.gelu, torch.Tensor.numel])
 
-    def test_attributes_are_set_through_it(self):
+    def test_attribute_setters_dispatch(self):
         t = torch.ones(2).as_subclass(Logging)
         self.assertEqual(log(lambda: setattr(t, "requires_grad", True)), ["__set__"])
         self.assertEqual(log(lambda: setattr(t, "mine", 3)), [])
         self.assertEqual((t.requires_grad, t.mine), (True, 3))
 
-    def test_any_object_may_take_calls_over(self):
+    def test_any_class_can_override(self):
         self.assertEqual(torch.add(Never(), 1, alpha=2), ("add", ["Never"], 2, ["alpha"]))
         for call in (lambda: torch.ones(2) + Never(), lambda: Never() + torch.ones(2)):
             self.assertEqual(call()[:2], ("add", ["Never"]))
@@ -175,7 +175,7 @@ class Classes(unittest.TestCase):
         self.assertEqual(F.relu(Never())[0], "relu")
         self.assertEqual(torch.add(torch.ones(2).as_subclass(Tagged), Never())[1], ["Tagged", "Never"])
 
-    def test_exceptions_pass(self):
+    def test_handler_exceptions_propagate(self):
         class Failing(torch.Tensor):
             @classmethod
             def __torch_function__(cls, func, types, args=(), kwargs=None):
@@ -185,7 +185,7 @@ class Classes(unittest.TestCase):
             with self.assertRaises(KeyError):
                 call()
 
-    def test_it_can_be_switched_off(self):
+    def test_disable_torch_function_subclass(self):
         t = torch.ones(2).as_subclass(Logging)
         with torch._C.DisableTorchFunctionSubclass():
             self.assertEqual(log(lambda: self.assertIs(type(t + 1), torch.Tensor)), [])
@@ -195,7 +195,7 @@ class Classes(unittest.TestCase):
 
 
 class Modes(unittest.TestCase):
-    def test_a_mode_sees_functions_methods_and_attributes(self):
+    def test_mode_receives_functions_methods_and_attributes(self):
         with Counting() as mode:
             x = torch.ones(2) + 1
             x[0] = x.sum().item()
@@ -205,7 +205,7 @@ class Modes(unittest.TestCase):
         torch.ones(2).shape
         self.assertEqual(len(mode.seen), seen)
 
-    def test_a_question_takes_its_argument_by_name_and_is_heard_by_modes(self):
+    def test_is_tensor_dispatches_to_modes(self):
         x = torch.ones(2)
         self.assertTrue(torch.is_tensor(obj=x) and torch.is_tensor(nn.Parameter(x)))
         self.assertFalse(torch.is_tensor(obj=None) or torch.is_tensor(2))
@@ -216,7 +216,7 @@ class Modes(unittest.TestCase):
             with self.assertRaises(TypeError):
                 torch.is_tensor(*arguments, **named)
 
-    def test_modes_nest_and_the_inner_one_answers_first(self):
+    def test_innermost_mode_runs_first(self):
         class Answering(TorchFunctionMode):
             def __init__(self, answer):
                 self.answer = answer
@@ -229,20 +229,20 @@ class Modes(unittest.TestCase):
             torch.ones(2)
         self.assertEqual((outer.seen, inner.seen), (["ones"], ["ones"]))
 
-    def test_a_mode_comes_before_classes(self):
+    def test_modes_run_before_classes(self):
         t = torch.ones(2).as_subclass(Logging)
         with Counting() as mode:
             self.assertEqual(log(lambda: torch.add(t, 1)), ["add"])
         self.assertEqual(mode.seen, ["add"])
 
-    def test_a_mode_belongs_to_its_thread(self):
+    def test_modes_are_thread_local(self):
         with Counting() as mode:
             thread = threading.Thread(target=lambda: torch.ones(2) + 1)
             thread.start()
             thread.join()
         self.assertEqual(mode.seen, [])
 
-    def test_a_mode_is_left_by_an_exception(self):
+    def test_exception_exits_mode(self):
         with self.assertRaises(ZeroDivisionError):
             with Counting():
                 1 / 0
@@ -250,21 +250,21 @@ class Modes(unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError, "no mode is active"):
             torch._C._pop_mode()
 
-    def test_modes_can_be_switched_off(self):
+    def test_disable_torch_function(self):
         with Counting() as mode, torch._C.DisableTorchFunction():
             torch.ones(2)
         self.assertEqual(mode.seen, [])
 
 
 class Functions(unittest.TestCase):
-    def test_a_function_of_a_programs_own_can_be_taken_over(self):
+    def test_wrap_torch_function(self):
         @wrap_torch_function(lambda x, y: (x, y))
         def mine(x, y):
             return "plain"
         self.assertEqual(mine(torch.ones(1), 2), "plain")
         self.assertEqual(mine(Never(), 2), ("mine", ["Never"], 2, []))
 
-    def test_questions(self):
+    def test_helpers(self):
         self.assertEqual([has_torch_function((x,)) for x in (torch.ones(1), nn.Parameter(torch.ones(1)), 3, Never(), torch.ones(1).as_subclass(Tagged))],
                          [False, False, False, True, True])
         self.assertEqual([is_tensor_like(x) for x in (torch.ones(1), Never(), 3)], [True, True, False])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.vmap: functions of one example over batches, with gradients on either side, and its errors."""
+"""torch.vmap: functions of one sample applied to batches, gradients inside and outside of it, and its errors."""
 import unittest, warnings
 
 import phlox as torch
@@ -22,7 +22,7 @@ def loop(function, *args):
 
 
 def gradient(function):
-    """Of a function of one tensor that gives a number; for use inside and outside of vmap."""
+    """Gradient of a scalar function of one tensor, for use inside and outside of vmap."""
     def of(x, *rest):
         x = x.view_as(x) if x.requires_grad else x.detach().requires_grad_()
         return torch.autograd.grad(function(x, *rest), x, create_graph=True)[0]
@@ -30,13 +30,13 @@ def gradient(function):
 
 
 class Vmap(unittest.TestCase):
-    def test_a_function_of_rows_runs_for_all(self):
+    def test_function_of_row(self):
         x, y = torch.rand(5, 3), torch.rand(5, 3)
         assert torch.equal(vmap(torch.mul)(x, y), x * y)
         assert torch.allclose(vmap(torch.dot)(x, y), (x * y).sum(1))
         assert torch.func.vmap is vmap
 
-    def test_dimensions_are_taken_and_put_where_they_are_asked(self):
+    def test_in_dims_and_out_dims(self):
         x = torch.rand(2, 3, 4)
         assert torch.equal(vmap(lambda row: row * 2, in_dims=1, out_dims=2)(x), (x * 2).movedim(1, 2))
         assert torch.equal(vmap(lambda row: row, in_dims=-1, out_dims=-1)(x), x)
@@ -44,42 +44,42 @@ class Vmap(unittest.TestCase):
                     out_dims=(0, None))({"a": x, "b": x[0]}, 1)
         assert torch.equal(a, x + 1) and b is x[0] or torch.equal(b, x[0])
 
-    def test_results_with_names_keep_them(self):
+    def test_named_tuples_are_kept(self):
         x = torch.rand(5, 3)
         most = vmap(lambda row: row.max(0))(x)
         assert type(most) is torch.return_types.max and torch.equal(most.values, x.amax(1)) and torch.equal(most.indices, x.argmax(1))
-        values, places = vmap(torch.sort, out_dims=1)(x)
-        assert torch.equal(values, x.sort(1).values.t()) and torch.equal(places, x.argsort(1).t())
+        values, order = vmap(torch.sort, out_dims=1)(x)
+        assert torch.equal(values, x.sort(1).values.t()) and torch.equal(order, x.argsort(1).t())
         assert torch.utils._pytree.tree_map(lambda t: t + 1, x.max(0)).indices.equal(x.argmax(0) + 1)
 
-    def test_ops_that_know_more_dimensions_are_called_once(self):
+    def test_batched_arguments_need_one_call(self):
         x, y = torch.rand(4, 3), torch.rand(4, 3)
         tall, right = torch.rand(2, 4, 3), torch.rand(4, 2)
         with warnings.catch_warnings():
-            warnings.simplefilter("error")  # no word of a performance drop
+            warnings.simplefilter("error")  # no warning of a performance drop
             assert torch.equal(vmap(torch.complex, (0, None))(x, y[0]), torch.complex(x, y[0].expand(4, 3)))
             assert torch.equal(vmap(lambda row: torch.isin(row, y))(x), torch.isin(x, y))
             assert torch.allclose(vmap(lambda a: torch.linalg.lstsq(a, right).solution)(tall), torch.linalg.lstsq(tall, right.expand(2, 4, 2)).solution)
 
-    def test_mappings_nest(self):
+    def test_nested(self):
         x, y = torch.arange(3.), torch.arange(4.)
         table = vmap(vmap(torch.mul, in_dims=(None, 0)), in_dims=(0, None))(x, y)
         assert torch.equal(table, x[:, None] * y)
 
-    def test_chunks_give_the_same(self):
+    def test_chunk_size(self):
         x = torch.rand(7, 3)
         assert torch.equal(vmap(torch.sin, chunk_size=2)(x), x.sin())
         same = vmap(lambda row: row * 0 + torch.rand(3), randomness="same", chunk_size=2)(x)
         assert torch.equal(same, same[:1].expand(7, 3))
 
-    def test_gradients_of_each_example(self):
+    def test_per_sample_gradients(self):
         x, w = torch.rand(5, 3), torch.rand(3)
         loss = lambda w, row: (w * row).sin().sum() ** 2
         got = vmap(gradient(loss), in_dims=(None, 0))(w, x)
         assert torch.allclose(got, torch.stack([gradient(loss)(w, row) for row in x]))
         assert not got.requires_grad
 
-    def test_gradients_through_a_mapping_and_of_gradients(self):
+    def test_gradients_outside_and_inside(self):
         x = torch.rand(4, 3, requires_grad=True)
         f = lambda row: (row * row.sin()).sum()
         assert torch.allclose(torch.autograd.grad(vmap(f)(x).sum(), x)[0],
@@ -89,7 +89,7 @@ class Vmap(unittest.TestCase):
         want = torch.autograd.functional.hessian(f, point)
         assert torch.allclose(hessian(point, torch.eye(3)), want, atol=1e-6)
 
-    def test_per_sample_gradients_of_a_network(self):
+    def test_per_sample_gradients_of_network(self):
         net = torch.nn.Sequential(torch.nn.Conv2d(1, 4, 3), torch.nn.ReLU(), torch.nn.MaxPool2d(2),
                                   torch.nn.Flatten(), torch.nn.LayerNorm(36), torch.nn.Linear(36, 5))
         params = {name: p.detach() for name, p in net.named_parameters()}
@@ -108,7 +108,7 @@ class Vmap(unittest.TestCase):
             for name, want in gradients(params, x[i], y[i]).items():
                 assert torch.allclose(got[name][i], want, atol=1e-6), name
 
-    def test_an_ensemble_of_models(self):
+    def test_model_ensembling(self):
         models = [torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2))
                   for _ in range(5)]
         stacked = {name: torch.stack([m.state_dict()[name] for m in models])
@@ -118,7 +118,7 @@ class Vmap(unittest.TestCase):
         got = vmap(call, in_dims=(0, None))(stacked, x)
         assert torch.allclose(got, torch.stack([m(x) for m in models]), atol=1e-6)
 
-    def test_indices_and_embeddings_of_each_place(self):
+    def test_indexing_and_embedding(self):
         x, i = torch.rand(4, 5, 6), torch.tensor([[0, 2], [1, 1], [4, 0], [3, 3]])
         for f in (lambda t, k: t[k], lambda t, k: t[:, k], lambda t, k: t[k, k],
                   lambda t, k: t[k, :, None], lambda t, k: F.embedding(k, t)):
@@ -126,7 +126,7 @@ class Vmap(unittest.TestCase):
         put = lambda t, k: t.index_put((k,), torch.ones(6))
         assert torch.equal(vmap(put)(x, i), loop(put, x, i))
 
-    def test_random_numbers(self):
+    def test_randomness(self):
         x = torch.zeros(4, 3)
         draw = lambda row: row + torch.randn(3)
         raises(RuntimeError, lambda: vmap(draw)(x), "called random operation while in randomness error")
@@ -147,7 +147,7 @@ class Vmap(unittest.TestCase):
                "vmap: inplace arithmetic(self, *extra_args) is not possible because there exists a "
                "Tensor `other` in extra_args that has more elements than `self`.")
 
-    def test_what_a_function_may_not_do(self):
+    def test_unsupported_operations(self):
         x = torch.rand(2, 3)
         for f, text in ((lambda r: r.sum().item(), "vmap over calling .item() on a Tensor"),
                         (lambda r: r if r.sum() > 0 else -r, "data-dependent control flow"),
@@ -160,7 +160,7 @@ class Vmap(unittest.TestCase):
                         (lambda r: torch.add(r, 1, out=torch.zeros(3)), "aten::add.out")):
             raises(RuntimeError, lambda: vmap(f)(x), text)
 
-    def test_errors_of_dimensions(self):
+    def test_dimension_errors(self):
         x = torch.rand(2, 3)
         for call, text in (
                 (lambda: vmap(torch.mul, in_dims=(0,))(x, x), "in_dims is not compatible with the "
@@ -181,7 +181,7 @@ class Vmap(unittest.TestCase):
             raises(ValueError, call, text)
         raises(IndexError, lambda: vmap(lambda x: x, out_dims=7)(x), "Dimension out of range")
 
-    def test_an_op_without_a_rule_says_so(self):
+    def test_fallback_warns(self):
         x = torch.rand(2, 9)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
@@ -189,11 +189,11 @@ class Vmap(unittest.TestCase):
         assert torch.equal(got, loop(lambda row: torch.histc(row, 4, 0, 1), x))
         assert "have not yet implemented the batching rule for aten::histc" in str(caught[0].message)
 
-    def test_numbers_promote_as_those_of_one_example(self):
+    def test_zero_dim_type_promotion(self):
         numbers, row = torch.rand(4, dtype=torch.float64), torch.rand(3)
         assert vmap(lambda n: n * row)(numbers).dtype == torch.float32
 
-    def test_conjugates_and_negatives_are_views_of_each_example(self):
+    def test_conjugate_and_negative_views(self):
         x = torch.complex(torch.rand(4, 3), torch.rand(4, 3))
         flags = lambda row: (row.is_conj(), row.conj().is_conj(), row.conj().imag.is_neg(), row.conj().imag.resolve_neg().is_neg())
         seen = []
@@ -228,7 +228,7 @@ class Vmap(unittest.TestCase):
         raises(RuntimeError, lambda: vmap(lambda row: torch.view_as_real(row.conj()))(x), "unresolved conjugated")
         raises(RuntimeError, lambda: vmap(torch.view_as_complex)(torch.rand(2)), "must have one or more dimensions")
 
-    def test_what_is_written_to_a_conjugate_of_each_example(self):
+    def test_writes_through_conjugate_views(self):
         def writes(row):
             row = row.clone()
             row.conj()[0] = 1 + 2j
@@ -250,13 +250,13 @@ class Vmap(unittest.TestCase):
             vmap(function)(through).sum().backward()
             assert torch.allclose(through.grad, expected)
 
-    def test_a_batched_tensor_is_shown_with_what_is_beneath(self):
+    def test_repr_of_batched_tensor(self):
         shown = []
         vmap(lambda row: (shown.append(repr(row)), row)[1])(torch.arange(4.).reshape(2, 2))
         assert shown == ["BatchedTensor(lvl=1, bdim=0, value=\n    tensor([[0., 1.],\n            "
                          "[2., 3.]])\n)"]
 
-    def test_additions_by_index_are_one_call(self):
+    def test_index_ops_need_one_call(self):
         rows, index = torch.arange(12.).reshape(3, 4), torch.tensor([2, 0])
         cases = {
             "index_add": lambda x: x.index_add(0, index, x[:2] * 2), "index_copy": lambda x: x.index_copy(0, index, x[1:3]),
@@ -265,10 +265,10 @@ class Vmap(unittest.TestCase):
             "logcumsumexp": lambda x: x.logcumsumexp(0)}
         for name, f in cases.items():
             with self.subTest(name), warnings.catch_warnings():
-                warnings.simplefilter("error")  # of places that are called one by one
+                warnings.simplefilter("error")  # no fallback to one call per batch index
                 assert torch.equal(torch.vmap(f)(rows), torch.stack([f(row) for row in rows]))
 
-    def test_what_looks_at_values_looks_at_those_of_all_places(self):
+    def test_linalg_and_quantile(self):
         x, q = torch.rand(3, 4, 4, dtype=torch.float64), torch.tensor([[0., 1.], [.25, .5], [.5, .75]], dtype=torch.float64)
         assert torch.allclose(vmap(torch.linalg.eigvals)(x), torch.linalg.eigvals(x))
         values, vectors = vmap(lambda a: tuple(torch.linalg.eig(a)))(x)
@@ -278,13 +278,13 @@ class Vmap(unittest.TestCase):
         raises(RuntimeError, lambda: vmap(torch.linalg.eig)(x / 0), "should not contain infs or NaNs")
         raises(RuntimeError, lambda: vmap(torch.quantile)(x, q + 1), "q values must be in the range [0, 1]")
 
-    def test_a_mask_may_be_larger_than_what_is_filled(self):
+    def test_masked_fill_broadcasts_mask(self):
         row, masks, value = torch.arange(3.), torch.rand(2, 4, 3) > .5, torch.tensor(7.)
         wanted = torch.stack([row.masked_fill(m, value) for m in masks])
         assert torch.equal(vmap(lambda m: row.masked_fill(m, value))(masks), wanted)
         assert torch.equal(vmap(lambda r, m, v: r.masked_fill(m, v))(row.expand(2, 3), masks, value.expand(2)), wanted)
 
-    def test_a_copy_that_is_written_by_place_is_of_each_place(self):
+    def test_index_put_on_unbatched_tensor_copies(self):
         x, index, values = torch.zeros(5), torch.tensor([[0, 1], [4, 4]]), torch.tensor([[1., 2.], [3., 4.]])
         put = lambda i, v: torch.index_put(x, (i,), v, accumulate=True)
         wanted = torch.tensor([[1., 2., 0., 0., 0.], [0., 0., 0., 0., 7.]])
@@ -294,7 +294,7 @@ class Vmap(unittest.TestCase):
         masked = lambda m: torch._unsafe_masked_index_put_accumulate(x, m, (index[0],), values[0])
         assert torch.equal(vmap(masked)(masks), torch.stack([masked(m) for m in masks]))
 
-    def test_what_has_a_rule_calls_no_place_by_itself(self):
+    def test_batching_rules_do_not_fall_back(self):
         F, x, lines = torch.nn.functional, torch.randn(3, 4, 5, dtype=torch.float64), torch.rand(3, 5).sort().values
         index, image, target = torch.tensor([[2, 0], [1, 1], [3, 2]]), torch.randn(3, 2, 5, 2, 2), torch.randint(0, 5, (3, 2, 2, 2))
         mask, weight, alone = x[0] > 0, torch.rand(3, 5), torch.tensor([[1, 2], [0, 0], [3, 1]])
@@ -315,25 +315,25 @@ class Vmap(unittest.TestCase):
         for name, (f, *mapped) in cases.items():
             with self.subTest(name), warnings.catch_warnings():
                 warnings.simplefilter("error")
-                torch.testing.assert_close(vmap(f)(*mapped), torch.stack([f(*place) for place in zip(*mapped)]))
+                torch.testing.assert_close(vmap(f)(*mapped), torch.stack([f(*sample_args) for sample_args in zip(*mapped)]))
                 if not mapped[0].is_floating_point() or name in ("searchsorted", "bucketize", "sorter", "isin", "scatter"):
                     continue
                 first, *rest = (t.clone().requires_grad_(t.is_floating_point() and t is mapped[0]) for t in mapped)
-                wanted, = torch.autograd.grad(torch.stack([f(*place) for place in zip(first, *rest)]).square().sum(), first)
+                wanted, = torch.autograd.grad(torch.stack([f(*sample_args) for sample_args in zip(first, *rest)]).square().sum(), first)
                 got, = torch.autograd.grad(vmap(f)(first, *rest).square().sum(), first)
                 torch.testing.assert_close(got, wanted)
                 torch.testing.assert_close(vmap(torch.func.grad(lambda *a: f(*a).square().sum()))(*mapped), wanted)
 
-    def test_batch_norm_moves_the_statistics_of_each_place(self):
+    def test_batch_norm_running_statistics(self):
         x, mean, var = torch.randn(3, 4, 5), torch.zeros(3, 5), torch.ones(3, 5)
         norm = lambda a, m, v: torch.nn.functional.batch_norm(a, m, v, training=True)
         wanted = [t.clone() for t in (mean, var)]
-        torch.testing.assert_close(vmap(norm)(x, mean, var), torch.stack([norm(*place) for place in zip(x, *wanted)]))
+        torch.testing.assert_close(vmap(norm)(x, mean, var), torch.stack([norm(*sample_args) for sample_args in zip(x, *wanted)]))
         torch.testing.assert_close((mean, var), tuple(wanted))
         raises(RuntimeError, lambda: vmap(norm, (0, None, None))(x, mean[0], var[0]), "while the running_mean or running_var, which will be updated in place")
-        torch.testing.assert_close(mean[0], wanted[0][0])  # nothing was changed
+        torch.testing.assert_close(mean[0], wanted[0][0])  # unchanged
 
-    def test_sizes_that_follow_from_values_must_agree(self):
+    def test_data_dependent_sizes_must_agree(self):
         x = torch.tensor([[1, 0, 2], [2, 1, 0]])
         calls = torch.bincount, torch.argwhere, lambda row: torch.nonzero_static(row, size=4)
         with warnings.catch_warnings(record=True) as caught:
@@ -346,7 +346,7 @@ class Vmap(unittest.TestCase):
             raises(RuntimeError, lambda: vmap(torch.argwhere)(x * torch.tensor([[1], [0]])), "stack expects each tensor to be equal size, but got [2, 1] at entry 0")
         raises(RuntimeError, lambda: vmap(torch.masked_select)(x, x > 0), "Attempted to vmap over `mask` in torch.masked_select(self, mask)")
 
-    def test_places_repeat_as_often_as_each_says_if_their_number_is_told(self):
+    def test_repeat_interleave_with_output_size(self):
         x, repeats = torch.rand(3, 2), torch.tensor([[1, 2], [3, 0], [0, 3]])
         calls = lambda n: torch.repeat_interleave(n, output_size=3), lambda n: x.repeat_interleave(n, 1, output_size=3)
         with warnings.catch_warnings():
@@ -357,7 +357,7 @@ class Vmap(unittest.TestCase):
         raises(RuntimeError, lambda: vmap(lambda n: x[0].repeat_interleave(n))(repeats), "vmapping over the `repeats` tensor requires")
         raises(RuntimeError, lambda: vmap(lambda n: torch.repeat_interleave(n, output_size=2))(repeats), "allocated size does not match required size")
 
-    def test_lines_go_from_the_ends_of_each_place(self):
+    def test_linspace_with_batched_ends(self):
         a, b = torch.tensor([0., 1., 2.]), torch.tensor([1., 5., -3.])
         for line in torch.linspace, lambda *ends, **k: torch.logspace(*ends, **k, base=2):
             calls = [(lambda x, y: line(x, y, 4), a, b), (lambda x: line(x, 3, 4), a), (lambda x: line(3, x, 4), a), (lambda x: line(a[0], x, 4), b),
@@ -365,12 +365,12 @@ class Vmap(unittest.TestCase):
             with warnings.catch_warnings():
                 warnings.simplefilter("error")
                 for f, *ends in calls:
-                    assert torch.equal(vmap(f)(*ends), torch.stack([f(*place) for place in zip(*ends)]))
+                    assert torch.equal(vmap(f)(*ends), torch.stack([f(*sample_args) for sample_args in zip(*ends)]))
         grid = vmap(vmap(lambda x, y: torch.linspace(x, y, 3), (0, None)), (None, 0))(a, b)
         assert torch.equal(grid, torch.stack([torch.stack([torch.linspace(x, y, 3) for x in a]) for y in b]))
         raises(RuntimeError, lambda: vmap(lambda x: torch.linspace(x, 1, -1))(a), "number of steps must be non-negative")
 
-    def test_on_a_device(self):
+    def test_device(self):
         x = torch.rand(4, 3, device="cuda")
         got = vmap(lambda row: torch.softmax(row, 0) @ torch.ones(3, device="cuda"))(x)
         assert torch.allclose(got.cpu(), torch.ones(4))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.backends: settings are read and written; on a GPU products follow them."""
+"""torch.backends: settings can be read and written; on a GPU, matrix products obey them."""
 import unittest
 import warnings
 
@@ -20,10 +20,10 @@ class Settings(unittest.TestCase):
         self.assertEqual((b.cudnn.enabled, b.cudnn.benchmark, b.cudnn.deterministic, b.cudnn.allow_tf32),
                          (True, False, False, True))
 
-    def test_capability_of_the_processor(self):
+    def test_cpu_capability(self):
         self.assertIn(torch.backends.cpu.get_cpu_capability(), ("DEFAULT", "AVX2", "AVX512"))
 
-    def test_precision_and_allow_tf32_are_one(self):
+    def test_matmul_precision_and_allow_tf32_agree(self):
         self.assertEqual(torch.get_float32_matmul_precision(), "highest")
         for name, allowed in (("high", True), ("medium", True), ("highest", False)):
             torch.set_float32_matmul_precision(name)
@@ -33,7 +33,7 @@ class Settings(unittest.TestCase):
         matmul.allow_tf32 = False
         self.assertEqual(torch.get_float32_matmul_precision(), "highest")
 
-    def test_flags_for_a_while(self):
+    def test_flags_context_managers(self):
         cudnn, nnpack = torch.backends.cudnn, torch.backends.nnpack
         with cudnn.flags(enabled=False, deterministic=True):
             self.assertEqual((cudnn.enabled, cudnn.deterministic, cudnn.allow_tf32), (False, True, True))
@@ -48,7 +48,7 @@ class Settings(unittest.TestCase):
         self.assertTrue(nnpack.enabled and cudnn.enabled)
         self.assertRaises(RuntimeError, nnpack.set_flags, 1)
 
-    def test_convolutions_with_fewer_multiplications(self):
+    def test_winograd_convolutions(self):
         nnpack, conv = torch.backends.nnpack, torch.nn.functional.conv2d
         self.assertEqual(nnpack.is_available(), torch.backends.cpu.get_cpu_capability() == "AVX512")
         x, weight = torch.randn(2, 64, 20, 20), torch.randn(64, 64, 3, 3)
@@ -60,7 +60,7 @@ class Settings(unittest.TestCase):
             self.assertLess(((y - exact).abs().max() / exact.abs().max()).item(), 2e-6)
         self.assertTrue(torch.equal(conv(x, weight, padding=1), fast))
 
-    def test_mistakes(self):
+    def test_invalid_values(self):
         with self.assertRaisesRegex(RuntimeError, "allow_tf32 expects a bool, but got int"):
             matmul.allow_tf32 = 1
         with self.assertRaisesRegex(RuntimeError, "expects a bool"):
@@ -72,7 +72,7 @@ class Settings(unittest.TestCase):
         self.assertRaises(RuntimeError, torch.set_float32_matmul_precision, 3)
         self.assertEqual(torch.get_float32_matmul_precision(), "highest")
 
-    def test_they_are_modules(self):
+    def test_settings_are_module_attributes(self):
         self.assertIn("allow_tf32", dir(matmul))
         self.assertIn("benchmark", dir(torch.backends.cudnn))
         self.assertNotIn("allow_fp16_reduced_precision_reduction", dir(torch.backends.cudnn))
@@ -80,14 +80,14 @@ class Settings(unittest.TestCase):
         self.assertEqual(torch.backends.cudnn.own, 1)
 
 
-@unittest.skipUnless(ON_GPU, "there is no NVIDIA GPU")
+@unittest.skipUnless(ON_GPU, "requires an NVIDIA GPU")
 class Precision(unittest.TestCase):
     def tearDown(self):
         matmul.allow_tf32 = False
         matmul.allow_fp16_reduced_precision_reduction = matmul.allow_bf16_reduced_precision_reduction = True
 
     def error(self, dtype, n=512, k=4096, bias=False):
-        """Of a product against float64, as a part of the largest number in it."""
+        """Error of a product relative to float64, divided by its largest absolute value."""
         torch.manual_seed(1)
         a, b = torch.rand(n, k, device="cuda").to(dtype), torch.rand(k, n, device="cuda").to(dtype)
         c = torch.rand(n, device="cuda").to(dtype)
@@ -104,19 +104,19 @@ class Precision(unittest.TestCase):
         torch.set_float32_matmul_precision("high")
         self.assertGreater(self.error(torch.float32), 2e-6)
 
-    def test_float64_does_not_care(self):
+    def test_float64_ignores_tf32(self):
         matmul.allow_tf32 = True
         self.assertLess(self.error(torch.float64), 1e-14)
 
-    def test_reductions_of_half_types(self):
+    def test_reduced_precision_reductions(self):
         for dtype, step in ((torch.float16, 2.0**-11), (torch.bfloat16, 2.0**-8)):
             for bias in (False, True):
                 for allowed in (True, False):
                     matmul.allow_fp16_reduced_precision_reduction = allowed
                     matmul.allow_bf16_reduced_precision_reduction = allowed
-                    # Few rows and a long sum: what is split among blocks, if anything is.
+                    # Few rows and a long sum, so that a split reduction (split-k) would be chosen.
                     error = self.error(dtype, n=64, k=16384, bias=bias)
-                    # Sums in float32 are off by the last rounding alone.
+                    # Accumulating in float32 leaves only the final rounding error.
                     self.assertLess(error, (8 if allowed else 1.01) * step, f"{dtype}, {allowed}, bias={bias}")
 
 

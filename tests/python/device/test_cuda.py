@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.cuda over simulated devices: selection, streams, events, memory, random numbers, errors."""
+"""torch.cuda on simulated devices: device selection, streams, events, memory, random numbers, errors."""
 import os
 import re
 os.environ.setdefault("PHLOX_SIM_DEVICES", "3")
@@ -17,14 +17,14 @@ import phlox as torch
 cuda = torch.cuda
 
 
-@unittest.skipIf(cuda.device_count() < 1, "a device is wanted")
+@unittest.skipIf(cuda.device_count() < 1, "requires a device")
 class Cuda(unittest.TestCase):
-    def test_subclass_of_stream(self):
+    def test_stream_subclass(self):
         class Mine(cuda.Stream):
             pass
         self.assertIsInstance(Mine(), cuda.Stream)
 
-    def test_a_stream_is_kept_busy(self):
+    def test_sleep_keeps_stream_busy(self):
         start, end = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
         start.record()
         cuda._sleep(30_000_000)
@@ -35,7 +35,7 @@ class Cuda(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "cycles must not be negative, but got -1"):
             cuda._sleep(-1)
 
-    def test_figures_are_known_or_refused_by_name(self):
+    def test_device_metrics(self):
         for name in "utilization memory_usage temperature power_draw clock_rate device_memory_used".split():
             figure = getattr(cuda, name)
             if cuda._backend_name() == "sim":
@@ -62,7 +62,7 @@ class Cuda(unittest.TestCase):
             event.record()
             start.elapsed_time(event)
 
-    def test_memory(self):
+    def test_memory_stats(self):
         before = cuda.memory_allocated()
         x = torch.empty(1000, device="cuda")
         self.assertEqual(cuda.memory_allocated() - before, 4096)
@@ -78,14 +78,14 @@ class Cuda(unittest.TestCase):
             self.assertEqual(cuda.memory_cached(), cuda.memory_reserved())
         self.assertTrue(issubclass(caught[0].category, FutureWarning))
 
-    def test_figures_as_dicts_of_dicts(self):
+    def test_nested_memory_stats(self):
         stats, nested = cuda.memory_stats(), cuda.memory_stats_as_nested_dict()
         self.assertEqual(set(nested["allocated_bytes"]["all"]), {"current", "peak", "allocated", "freed"})
         self.assertEqual(nested["segment"]["small_pool"]["peak"], stats["segment.small_pool.peak"])
         self.assertEqual(nested["num_ooms"], stats["num_ooms"])
         self.assertIn("current", cuda.host_memory_stats_as_nested_dict()["active_bytes"])
 
-    def test_figures_of_pools(self):
+    def test_memory_stats_of_pools(self):
         self.assertEqual(cuda.memory_stats_as_nested_dict()["reserved_bytes_by_private_pools"], {})
         pool = cuda.MemPool()
         with cuda.use_mem_pool(pool): held = torch.empty(5 << 20, dtype=torch.uint8, device="cuda")
@@ -94,13 +94,13 @@ class Cuda(unittest.TestCase):
         del held, pool
         self.assertEqual(cuda.memory_stats_as_nested_dict()["reserved_bytes_by_private_pools"], {})
 
-    def test_pinned_memory_goes_back(self):
+    def test_empty_host_cache(self):
         torch.ones(1 << 20).pin_memory()
         torch.accelerator.memory.empty_host_cache()
         stats = cuda.host_memory_stats()
         self.assertEqual(stats["allocated_bytes.current"], stats["active_bytes.current"])
 
-    def test_processes_of_a_gpu(self):
+    def test_list_gpu_processes(self):
         driver = types.SimpleNamespace(NVMLError_DriverNotLoaded=OSError, nvmlInit=lambda: None, nvmlDeviceGetHandleByPciBusId=str,
                                        nvmlDeviceGetComputeRunningProcesses=lambda at: [types.SimpleNamespace(pid=7, usedGpuMemory=3 << 19)])
         with mock.patch.dict(sys.modules, pynvml=driver):
@@ -110,13 +110,13 @@ class Cuda(unittest.TestCase):
         with mock.patch.dict(sys.modules, pynvml=None):
             self.assertEqual(cuda.list_gpu_processes(), "pynvml module not found, please install nvidia-ml-py")
 
-    def test_the_fraction_is_told(self):
+    def test_get_per_process_memory_fraction(self):
         self.assertEqual(cuda.get_per_process_memory_fraction(), 1.0)
         cuda.set_per_process_memory_fraction(0.5, 0)
         self.assertEqual(cuda.get_per_process_memory_fraction("cuda:0"), 0.5)
         cuda.set_per_process_memory_fraction(1.0, 0)
 
-    def test_figures_of_pinned_memory_begin_again(self):
+    def test_reset_host_memory_stats(self):
         torch.ones(1 << 20).pin_memory()
         cuda.reset_peak_host_memory_stats()
         stats = cuda.host_memory_stats()
@@ -125,7 +125,7 @@ class Cuda(unittest.TestCase):
         stats = cuda.host_memory_stats()
         self.assertEqual((stats["active_requests.allocated"], stats["num_host_alloc"]), (0, 0))
 
-    def test_nothing_is_cached_while_the_cache_is_off(self):
+    def test_caching_allocator_disabled(self):
         warm = torch.ones(1000, device="cuda")
         del warm
         before = cuda.memory_stats()
@@ -143,7 +143,7 @@ class Cuda(unittest.TestCase):
         cuda.memory.caching_allocator_enable()
         self.assertEqual(z.sum().item(), 1000)
 
-    def test_memory_for_other_libraries(self):
+    def test_caching_allocator_alloc_and_delete(self):
         before = cuda.memory_allocated()
         at = cuda.caching_allocator_alloc(1000)
         self.assertEqual(cuda.memory_allocated() - before, 1024)
@@ -156,7 +156,7 @@ class Cuda(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, "Invalid type for stream argument"):
             cuda.caching_allocator_alloc(8, stream="0")
 
-    def test_a_pool_of_its_own(self):
+    def test_mem_pool(self):
         pool, outside = cuda.MemPool(), torch.empty(1 << 20, device="cuda")
         self.assertEqual((pool.use_count(), pool.allocator, pool.snapshot()), (1, None, []))
         with cuda.use_mem_pool(pool):
@@ -176,7 +176,7 @@ class Cuda(unittest.TestCase):
         self.assertLess(cuda.memory_reserved(), held)
         del outside, y
 
-    def test_pools_are_left_when_an_error_passes(self):
+    def test_exception_exits_mem_pool(self):
         pool = cuda.MemPool()
         with self.assertRaises(ZeroDivisionError), cuda.use_mem_pool(pool, 0):
             1 / 0
@@ -184,7 +184,7 @@ class Cuda(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, r"^MemPool\(\): allocator must be a CUDAPluggableAllocator, not object$"):
             cuda.MemPool(object())
 
-    def test_a_pool_that_does_not_split_gives_each_block_a_segment(self):
+    def test_mem_pool_no_split(self):
         for no_split, segments in (False, 1), (True, 2):
             pool = cuda.MemPool(no_split=no_split)
             with cuda.use_mem_pool(pool):
@@ -192,7 +192,7 @@ class Cuda(unittest.TestCase):
             self.assertEqual(len(pool.snapshot()), segments)
             del x, y
 
-    def test_a_pool_lends_what_is_free_before_out_of_memory_is_said(self):
+    def test_mem_pool_use_on_oom(self):
         for lends in False, True:
             cuda.empty_cache()
             pool = cuda.MemPool(use_on_oom=lends)
@@ -214,7 +214,7 @@ class Cuda(unittest.TestCase):
             finally:
                 cuda.set_per_process_memory_fraction(1.0)
 
-    def test_a_graph_shares_a_pool(self):
+    def test_graph_uses_mem_pool(self):
         pool, g, x = cuda.MemPool(), cuda.CUDAGraph(), torch.ones(8, device="cuda")
         with cuda.graph(g, pool=pool.id):
             y = x * 3
@@ -230,7 +230,7 @@ class Cuda(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, "must be `float`"):
             cuda.set_per_process_memory_fraction(1)
 
-    def test_figures_of_a_device_that_is_not_there(self):
+    def test_memory_stats_of_invalid_device(self):
         torch.ones(1, device="cuda")
         for figure in (cuda.memory_allocated, cuda.max_memory_reserved, cuda.memory_stats):
             with self.assertRaisesRegex(RuntimeError, "Invalid device argument 99: did you call init?"):
@@ -248,7 +248,7 @@ class Cuda(unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError, "Expected a 'cuda' device type for generator"):
             torch.rand(2, device="cuda", generator=torch.Generator())
 
-    def test_pinned(self):
+    def test_pinned_memory(self):
         x = torch.ones(3, pin_memory=True)
         self.assertTrue(x.is_pinned() and x.pin_memory() is x and x[1:].is_pinned())
         self.assertFalse(x.clone().is_pinned())
@@ -262,15 +262,15 @@ class Cuda(unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError, "unknown parameter type"):
             torch.ones(1, device="cuda").record_stream(1)
 
-    def test_streams_that_are_held_differ(self):
+    def test_live_streams_are_distinct(self):
         streams = [torch.cuda.Stream() for _ in range(40)]
         self.assertEqual(len({s.cuda_stream for s in streams}), 40)
         del streams
         self.assertLess(len({torch.cuda.Stream().cuda_stream for _ in range(200)}), 100)
 
-    def test_streams_and_events_answer_as_pytorchs(self):
-        least, greatest = torch.cuda.Stream.priority_range()
-        self.assertEqual((least, greatest < 0, torch.cuda.Stream(priority=-100).priority, torch.cuda.Stream().device_type), (0, True, greatest, 1))
+    def test_streams_and_events_match_pytorch(self):
+        lowest, highest = torch.cuda.Stream.priority_range()
+        self.assertEqual((lowest, highest < 0, torch.cuda.Stream(priority=-100).priority, torch.cuda.Stream().device_type), (0, True, highest, 1))
         event = torch.Event(device="cuda")
         event.record()
         event.synchronize()
@@ -283,12 +283,12 @@ class Cuda(unittest.TestCase):
             torch.cuda.Stream.priority_range(1)
 
 
-@unittest.skipIf(cuda.device_count() < 2, "two devices are wanted")
-class Several(unittest.TestCase):
+@unittest.skipIf(cuda.device_count() < 2, "requires two devices")
+class MultipleDevices(unittest.TestCase):
     def tearDown(self):
         cuda.set_device(0)
 
-    def test_scopes(self):
+    def test_device_contexts(self):
         scope = cuda.device(1)
         for _ in range(2):
             with scope, scope:
@@ -301,7 +301,7 @@ class Several(unittest.TestCase):
         self.assertEqual(caught.exception.error_code, 101)
         self.assertIsInstance(caught.exception, RuntimeError)
 
-    def test_streams_of_other_libraries(self):
+    def test_external_streams(self):
         s = torch.cuda.Stream(priority=-1)
         for found in (torch.cuda.ExternalStream(s.cuda_stream), torch.cuda.get_stream_from_external(s.cuda_stream, "cuda:0")):
             self.assertIsInstance(found, torch.cuda.Stream)
@@ -312,13 +312,13 @@ class Several(unittest.TestCase):
         torch.cuda.current_stream().wait_stream(s)
         self.assertEqual(x.tolist(), [1.0] * 3)
         self.assertEqual(torch.cuda.ExternalStream(0), torch.cuda.default_stream())
-        if torch.cuda._backend_name() == "sim":  # a driver need not know that a handle is wrong
+        if torch.cuda._backend_name() == "sim":  # a CUDA driver may not detect an invalid handle
             with self.assertRaisesRegex(torch.AcceleratorError, "CUDA error: invalid resource handle"):
                 torch.cuda.ExternalStream(12345)
         for wrong, error in (("x", TypeError), (1 << 70, OverflowError)):
             self.assertRaises(error, torch.cuda.ExternalStream, wrong)
 
-    def test_scopes_of_streams(self):
+    def test_stream_contexts(self):
         stream, other = cuda.Stream(device=1), cuda.Stream(device=0)
         scope, first = cuda.stream(stream), cuda.current_stream(0)
         for enter in (lambda: scope, lambda: stream):
@@ -336,14 +336,14 @@ class Several(unittest.TestCase):
         for left, text in ((scope, "the stream was not entered"), (cuda.device(1), "the device scope was not entered")):
             self.assertRaisesRegex(RuntimeError, text, left.__exit__, None, None, None)
 
-    def test_scopes_may_be_derived_from(self):
+    def test_device_context_subclasses(self):
         class Named(cuda.device):
             name = "one"
         with Named(1) as scope:
             self.assertEqual((scope.name, scope.idx, cuda.current_device()), ("one", 1, 1))
         self.assertTrue(issubclass(cuda.device_of, cuda.device))
 
-    def test_what_a_scope_does_not_choose_it_restores(self):
+    def test_device_contexts_restore_device(self):
         for given in (None, "cuda"):
             with cuda.device(given):
                 cuda.set_device(1)
@@ -354,7 +354,7 @@ class Several(unittest.TestCase):
             self.assertEqual(cuda.current_device(), 1)
             cuda.set_device(0)
 
-    def test_the_device_of_something(self):
+    def test_device_of(self):
         class Unsure:
             is_cuda = property(lambda self: 1 / 0)
 
@@ -385,7 +385,7 @@ class Several(unittest.TestCase):
         thread.join()
         self.assertEqual((cuda.current_device(), seen), (1, [0]))
 
-    def test_moving(self):
+    def test_tensor_cuda(self):
         x = torch.ones(2)
         y = x.cuda(1)
         self.assertEqual((y.get_device(), x.get_device(), y.device), (1, -1, torch.device("cuda:1")))
@@ -406,11 +406,11 @@ class Several(unittest.TestCase):
             self.assertEqual(torch.ones(1).get_device(), 1)
             self.assertEqual(torch.Tensor(1).get_device(), -1)
         self.assertEqual(torch.ones(1).get_device(), -1)
-        with torch.device("cuda"):  # only the default tensor type hides where a tensor is
+        with torch.device("cuda"):  # repr omits the device only for the default tensor type
             self.assertEqual((repr(torch.ones(1)), repr(torch.ones(1, device="cpu"))),
                              ("tensor([1.], device='cuda:0')", "tensor([1.])"))
 
-    def test_streams(self):
+    def test_stream_devices(self):
         s = cuda.Stream(1)
         with cuda.stream(s):
             self.assertEqual((cuda.current_stream(), cuda.current_device()), (s, 1))
@@ -430,11 +430,11 @@ class Several(unittest.TestCase):
             s.record_event(5)
         self.assertIs(cuda.stream(s).stream, s)
 
-    def test_texts_of_two_devices(self):
+    def test_cross_device_errors(self):
         F, here, there = torch.nn.functional, torch.ones(2, 3, device="cuda:0"), torch.ones(2, 3, device="cuda:1")
         elements = "found at least two devices, cuda:0 and cuda:1!"
         wrapper = r"got %s is on cuda:1, different from other tensors on cuda:0 \(when checking argument in method wrapper_CUDA_%s\)"
-        for step in (torch.optim.SGD, torch.optim.Adam, torch.optim.Adadelta):  # what was remembered stays behind
+        for step in (torch.optim.SGD, torch.optim.Adam, torch.optim.Adadelta):  # the optimizer state stays on the old device
             p = torch.nn.Parameter(torch.ones(2))
             optimizer = step([p], lr=1., **({"momentum": 1.} if step is torch.optim.SGD else {}))
             for device in ("cpu", "cuda"):
@@ -454,7 +454,7 @@ class Several(unittest.TestCase):
             with self.assertRaisesRegex(RuntimeError, "^Expected all tensors to be on the same device, but " + text):
                 call()
 
-    def test_hooks_run_with_python_from_engine_threads(self):
+    def test_hooks_on_engine_threads(self):
         x = torch.ones(3, device="cuda:1", requires_grad=True)
         y = x * 2
         threads = []
@@ -464,7 +464,7 @@ class Several(unittest.TestCase):
 
 
 class Forks(unittest.TestCase):
-    def test_a_child_cannot_use_what_the_parent_has(self):
+    def test_child_cannot_use_parents_context(self):
         code = """
 import os, phlox as torch
 x = torch.ones(2, device="cuda")
@@ -483,7 +483,7 @@ print(os.wait()[1])
                                                         "CUDA with multiprocessing, you must use the 'spawn' start method"], done.stderr)
 
 
-    def test_a_look_at_the_devices_does_not_spoil_a_fork(self):
+    def test_device_count_does_not_initialize(self):
         code = """
 import os, phlox as torch
 print(torch.cuda.is_available(), torch.cuda.device_count(), torch.cuda.is_initialized(), flush=True)
@@ -498,7 +498,7 @@ print(os.wait()[1])
 
 
 class NoDevices(unittest.TestCase):
-    def test_seeding_initialises_nothing(self):
+    def test_seeding_does_not_initialize(self):
         code = """
 import phlox as torch
 torch.cuda.manual_seed(1), torch.cuda.manual_seed_all(1), torch.manual_seed(1)
@@ -507,7 +507,7 @@ assert torch.cuda.get_rng_state().tolist()[0] == 1 and not torch.cuda.is_initial
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
 
-    def test_texts(self):
+    def test_errors(self):
         code = """
 import phlox as torch
 assert not torch.cuda.is_available() and torch.cuda.memory_allocated() == 0
@@ -525,8 +525,8 @@ assert "|" in torch.cuda.memory_summary()
         self.assertEqual((done.returncode, done.stderr), (0, ""))
 
 
-@unittest.skipIf(torch.cuda.device_count() < 1, "a device is wanted")
-class Waits(unittest.TestCase):
+@unittest.skipIf(torch.cuda.device_count() < 1, "requires a device")
+class SyncDebugMode(unittest.TestCase):
     text = "called a synchronizing CUDA operation"
 
     def tearDown(self):
@@ -560,7 +560,7 @@ class Waits(unittest.TestCase):
         for call in calls:
             call()
 
-    def test_modes(self):
+    def test_invalid_modes(self):
         for mode in ("loud", "Warn"):
             with self.assertRaisesRegex(RuntimeError, "invalid value of debug_mode, expected one of `default`, `warn`, `error`"):
                 cuda.set_sync_debug_mode(mode)
@@ -582,9 +582,9 @@ class Waits(unittest.TestCase):
             settings("")
 
 
-@unittest.skipIf(torch.cuda.device_count() < 2, "two devices are wanted")
-class Faults(unittest.TestCase):
-    """What a kernel finds wrong is raised with the op that the program called, and its line."""
+@unittest.skipIf(torch.cuda.device_count() < 2, "requires two devices")
+class KernelErrors(unittest.TestCase):
+    """An error detected by a kernel is raised with the called op and its line."""
     def check(self, name, call, *kernel):
         with self.assertRaises((IndexError, RuntimeError)) as caught:
             call()
@@ -595,7 +595,7 @@ class Faults(unittest.TestCase):
                                                           f"launched at {__file__}:{line}") + "$")
         torch.cuda.synchronize()
 
-    def test_the_op_that_was_called(self):
+    def test_error_names_called_op(self):
         F, x = torch.nn.functional, torch.ones(4, 3, device="cuda")
         layer, loss = torch.nn.Embedding(4, 3).cuda(), torch.nn.CrossEntropyLoss()
         far, rows, target = torch.tensor([9]).cuda(), torch.ones(1, 3).cuda(), torch.tensor([0, 1, 2, 7]).cuda()
@@ -616,7 +616,7 @@ class Faults(unittest.TestCase):
         self.check("bernoulli", lambda: torch.bernoulli(x + 1))
         self.check("floor_divide", lambda: far // (far - 9))
 
-    def test_an_empty_tensor_has_no_place_to_index(self):
+    def test_indexing_empty_tensor(self):
         F, none, one = torch.nn.functional, torch.zeros(0, 3, device="cuda"), torch.tensor([1], device="cuda")
         for call in (lambda: none[one], lambda: none.index_select(0, one), lambda: none.gather(0, one[None]), lambda: none.take(one),
                      lambda: none.scatter(0, one[None], 1.0), lambda: F.embedding(one, none)):
@@ -628,8 +628,8 @@ class Faults(unittest.TestCase):
             torch.bincount(-one)
 
 
-class Names(unittest.TestCase):
-    def test_messages_name_the_class_alone(self):
+class AttributeErrors(unittest.TestCase):
+    def test_messages_use_class_name(self):
         for thing, name in ((torch.cuda.Stream(), "Stream"), (torch.cuda.Event(), "Event"), (torch.cuda.device(0), "device"),
                             (torch.zeros(1, device="cuda"), "Tensor"), (torch.nn.Linear(1, 1).cuda().weight, "Parameter")):
             for use in (lambda: thing.nothing, lambda: delattr(thing, "nothing")):
@@ -638,7 +638,7 @@ class Names(unittest.TestCase):
                 self.assertEqual(str(caught.exception), f"'{name}' object has no attribute 'nothing'")
         self.assertEqual(repr(torch.cuda.Stream).replace("phlox", "torch"), "<class 'torch.cuda.Stream'>")
 
-    def test_what_a_getter_raises_stays(self):
+    def test_getter_exceptions_are_kept(self):
         class Late(torch.cuda.Stream):
             @property
             def odd(self):
@@ -647,8 +647,8 @@ class Names(unittest.TestCase):
             Late().odd
 
 
-@unittest.skipIf(torch.cuda.device_count() < 2, "two devices are wanted")
-class TwoDevicesDoNotMix(unittest.TestCase):
+@unittest.skipIf(torch.cuda.device_count() < 2, "requires two devices")
+class CrossDevice(unittest.TestCase):
     both = "found at least two devices, cuda:0 and cuda:1!"
 
     def setUp(self):
@@ -656,7 +656,7 @@ class TwoDevicesDoNotMix(unittest.TestCase):
         self.mask = torch.ones(3, dtype=torch.bool, device="cuda:0")
         self.near, self.far = (torch.tensor(2.0, device=f"cuda:{i}") for i in range(2))
 
-    def test_a_value_to_fill_with_is_of_the_device(self):
+    def test_fill_value_on_other_device(self):
         x, mask, at = self.x, self.mask, torch.zeros(1, dtype=torch.int64, device="cuda:0")
         for fill in (lambda v: torch.full((3,), v, device="cuda:0"), lambda v: torch.full_like(x, v), lambda v: x.new_full((3,), v),
                      lambda v: x.masked_fill(mask, v), lambda v: x.clone().masked_fill_(mask, v), lambda v: x.clone().fill_(v), lambda v: torch.fill(x, v),
@@ -667,14 +667,14 @@ class TwoDevicesDoNotMix(unittest.TestCase):
                 self.assertEqual(fill(value)[0].item(), 2)
         self.assertEqual(torch.full((2,), self.far).tolist(), [2, 2])
 
-    def test_a_value_to_fill_with_keeps_its_gradient(self):
+    def test_fill_value_keeps_gradient(self):
         value = torch.tensor(2.0, requires_grad=True)
         for fill in (torch.fill, lambda x, v: (x * 1).fill_(v), lambda x, v: x.masked_fill(self.mask, v)):
             value.grad = None
             fill(self.x, value).sum().backward()
             self.assertEqual(value.grad.item(), 3)
 
-    def test_scalars_of_a_device_make_a_tensor_there(self):
+    def test_tensor_from_device_scalars(self):
         near, far = self.near, self.far
         for data in ([near, near], [[near], [1.5]], [near.cpu(), near], (1, far)):
             device = far.device if far is data[-1] else near.device
@@ -685,15 +685,15 @@ class TwoDevicesDoNotMix(unittest.TestCase):
                 make([near, far])
         self.assertEqual(str(torch.tensor([near, far], device="cuda:1")), "tensor([2., 2.], device='cuda:1')")
 
-    def test_a_generator_serves_its_device(self):
+    def test_generator_device(self):
         with self.assertRaisesRegex(RuntimeError, "Expected a 'cuda:1' device type for generator but found 'cuda:0'"):
             torch.rand(2, device="cuda:1", generator=torch.Generator("cuda:0"))
         for name in ("cuda", "cuda:1"):
             torch.rand(2, device="cuda:1", generator=torch.Generator(name))
 
 
-class Statistics(unittest.TestCase):
-    def test_those_of_halves_are_floats_on_devices(self):
+class BatchNormStatistics(unittest.TestCase):
+    def test_float16_statistics_are_float32_on_devices(self):
         for device, wanted in (("cpu", torch.float16), ("cuda", torch.float32)):
             x, weight = torch.ones(4, 3, device=device, dtype=torch.float16), torch.ones(3, device=device, dtype=torch.float16)
             out, mean, invstd = torch.native_batch_norm(x, weight, weight, None, None, True, 0.1, 1e-5)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A kernel that finds something wrong is named with its op and the line that launched it; in a backward, with the node, the line of the
-backward call and that of the forward call. Bad data makes kernels fail on any device, and the fault point "kernel" every other one."""
+"""A kernel error is reported with its op and the line of its launch. In a backward pass the report has the node and the lines of the backward
+and forward calls. Invalid data makes kernels fail on any device; the fault point "kernel" fails any other kernel."""
 import os
 os.environ.setdefault("PHLOX_SIM_DEVICES", "4")
 
@@ -16,7 +16,7 @@ from phlox.nn import functional as F
 
 devices = torch.cuda.device_count()
 
-# ---- calls whose data is at fault: what must be named, and the line
+# ---- calls with invalid data: the op to report, and the line
 BAD = """
     gather              | torch.gather(x, 0, wild)
     gather              | x.gather(1, wild)
@@ -66,7 +66,7 @@ BAD = """
     index               | x.half()[far, 1]
     nll_loss            | F.nll_loss(x.view(1, 3, 4), far.repeat(2).view(1, 4))
 """
-# ---- calls and their backward, on w, v and m (leaves), i (indices) and c (classes): each of their kernels is made to fail
+# ---- calls and their backward passes, on leaves w, v and m, indices i and classes c: each of their kernels is made to fail
 CALLS = """
     w + v
     w * v
@@ -144,31 +144,31 @@ def table(text):
 
 
 def operands(device):
-    """What the rows of both tables name, on a device."""
+    """The operands named in both tables, on a device."""
     def leaf(*sizes): return (torch.rand(*sizes, device=device) + 1).requires_grad_()
     far = torch.tensor([9, 9], device=device)
     names = {"x": torch.arange(12., device=device).view(4, 3) + 5, "far": far, "wild": torch.full((4, 3), 9, device=device),
              "ones": torch.ones(12, device=device), "zero": torch.zeros(2, dtype=torch.int64, device=device),
              "w": leaf(4, 3), "v": leaf(4, 3), "m": leaf(3, 3), "i": torch.tensor([1, 2], device=device),
              "c": torch.tensor([1, 2, 0, 1], device=device)}
-    settle()
+    synchronize_all()
     return {"torch": torch, "nn": nn, "F": F, **names}
 
 
-def settle():
+def synchronize_all():
     for device in range(devices): torch.cuda.synchronize(device)
 
 
 def at(line, code):
-    """The code as that line of a file of its own."""
+    """Compiles code as if it stood at that line of its own file."""
     return compile("\n" * (line - 1) + code, f"line{line}.py", "exec")
 
 
-# ---- where a call may be made from: each runs what it is given
+# ---- contexts of a call: each runs the given callable
 
-def here(call): call()
+def directly(call): call()
 
-def aside(call):
+def on_side_stream(call):
     with torch.cuda.stream(torch.cuda.Stream()): call()
 
 def in_a_thread(call):
@@ -206,7 +206,7 @@ def in_a_backward(call):
             return grad
     Function.apply(torch.ones(1, requires_grad=True)).sum().backward()
 
-PLACES = [here, aside, in_a_thread, in_a_module_with_hooks, in_a_backward] + [in_a_replica] * (devices > 1)
+CONTEXTS = [directly, on_side_stream, in_a_thread, in_a_module_with_hooks, in_a_backward] + [in_a_replica] * (devices > 1)
 
 # ---- the fault point
 
@@ -214,25 +214,25 @@ core = ctypes.CDLL(glob.glob(os.path.join(os.path.dirname(torch.__file__), "libp
 core.px_fault_seen.restype = ctypes.c_int64
 
 
-def arm(nth):
+def arm_kernel_fault(nth):
     core.px_fault_disarm_all()
     if nth: core.px_fault_arm(b"kernel", ctypes.c_int64(nth), ctypes.c_bool(False))
 
 
 def failures(make, run):
-    """Makes one kernel after the other fail in what `run` does with what `make` makes; gives the errors' texts."""
+    """Runs `run(make())` repeatedly, each time with the next kernel failing. Returns the texts of the errors."""
     texts, nth = [], 1
     while True:
         made = make()
-        settle()
-        arm(nth)
+        synchronize_all()
+        arm_kernel_fault(nth)
         try:
             run(made)
-            settle()
+            synchronize_all()
         except torch.AcceleratorError as e:
             texts.append(str(e))
         hit = core.px_fault_seen(b"kernel") >= nth
-        arm(0)
+        arm_kernel_fault(0)
         if not hit: return texts
         if len(texts) < nth: raise AssertionError(f"kernel {nth} failed unsaid")
         nth += 1
@@ -240,36 +240,36 @@ def failures(make, run):
 
 class Case(unittest.TestCase):
     def setUp(self):
-        self.addCleanup(arm, 0)
+        self.addCleanup(arm_kernel_fault, 0)
 
-    def said(self, text, pattern):
+    def assert_launched(self, text, pattern):
         self.assertRegex(text, r"\nIt was reported by \w+( \(kernel \w+\))? on (stream \d+|the default stream) of cuda:\d, launched " + pattern)
 
 
-@unittest.skipIf(devices < 1, "a device is wanted")
+@unittest.skipIf(devices < 1, "requires a device")
 class Lines(Case):
-    def test_there_are_two_hundred_calls_with_bad_data(self):
-        self.assertGreaterEqual(len(table(BAD)) * len(PLACES), 200)
+    def test_at_least_200_invalid_calls(self):
+        self.assertGreaterEqual(len(table(BAD)) * len(CONTEXTS), 200)
 
-    def test_bad_data_is_named_with_op_and_line(self):
+    def test_invalid_data_reports_op_and_line(self):
         for row in table(BAD):
             op, call = row.split("|", 1)
-            for place in PLACES:
-                with self.subTest(row, place=place.__name__):
+            for context in CONTEXTS:
+                with self.subTest(row, context=context.__name__):
                     names = operands("cuda:0")
                     with self.assertRaises((IndexError, RuntimeError)) as caught:
-                        place(lambda: exec(at(7, call.strip()), names))
-                        settle()
-                    self.said(str(caught.exception), r"at line7\.py:7( |$)")
+                        context(lambda: exec(at(7, call.strip()), names))
+                        synchronize_all()
+                    self.assert_launched(str(caught.exception), r"at line7\.py:7( |$)")
                     self.assertRegex(str(caught.exception), rf"reported by {op.strip()}_?( |$)")
 
-    def test_each_kernel_of_a_call_is_named_with_its_line(self):
+    def test_kernel_faults_report_line(self):
         for call in table(CALLS):
             with self.subTest(call):
                 for text in failures(lambda: operands("cuda:0"), lambda names: exec(at(7, call), names)):
-                    self.said(text, r"at line7\.py:7$")
+                    self.assert_launched(text, r"at line7\.py:7$")
 
-    def test_each_kernel_of_a_backward_is_named_with_node_and_both_lines(self):
+    def test_backward_kernel_faults_report_node_and_lines(self):
         def make(call):
             names = operands("cuda:0")
             exec(at(7, f"y = ({call})"), names)
@@ -279,21 +279,21 @@ class Lines(Case):
             with self.subTest(call):
                 texts = failures(lambda: make(call), lambda names: exec(at(9, "y.backward(seed)"), names))
                 for text in texts:
-                    self.said(text, r"at line9\.py:9 in \w+ of line7\.py:7$")
+                    self.assert_launched(text, r"at line9\.py:9 in \w+ of line7\.py:7$")
 
-    def test_the_backward_of_a_bad_index_is_named_with_both_lines(self):
+    def test_backward_of_invalid_index_reports_lines(self):
         rows = ["w[i]", "w[i, 1]", "w.index_select(0, i)", "F.embedding(i, w)", "w.gather(0, i.view(2, 1))", "w.take(i)", "F.nll_loss(w, c)"]
         for call in rows:
             with self.subTest(call):
                 names = operands("cuda:0")
                 exec(at(7, f"y = ({call}).sum()"), names)
-                names["i"].data.fill_(99), names["c"].data.fill_(99)  # behind autograd's back
+                names["i"].data.fill_(99), names["c"].data.fill_(99)  # not tracked by autograd
                 with self.assertRaises((IndexError, RuntimeError)) as caught:
                     exec(at(9, "y.backward()"), names)
-                    settle()
-                self.said(str(caught.exception), r"at line9\.py:9 in \w+Backward0? of line7\.py:7$")
+                    synchronize_all()
+                self.assert_launched(str(caught.exception), r"at line9\.py:9 in \w+Backward0? of line7\.py:7$")
 
-    def test_each_kernel_of_a_second_backward_is_named(self):
+    def test_double_backward_kernel_faults_report_node(self):
         def make():
             names = operands("cuda:0")
             exec(at(7, "y = (w.exp() * v).sum()"), names)
@@ -301,9 +301,9 @@ class Lines(Case):
             names["seed"] = torch.ones_like(names["g"])
             return names
         for text in failures(make, lambda names: exec(at(9, "g.backward(seed)"), names)):
-            self.said(text, r"at line9\.py:9 in \w+ of line[78]\.py:[78]$")
+            self.assert_launched(text, r"at line9\.py:9 in \w+ of line[78]\.py:[78]$")
 
-    def test_each_kernel_of_a_step_is_named(self):
+    def test_optimizer_kernel_faults_report_line(self):
         for kind in ("SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "Adadelta", "Adamax", "NAdam", "RAdam", "Rprop", "ASGD"):
             def make():
                 w, v = (torch.ones(3, device="cuda:0", requires_grad=True) for _ in range(2))
@@ -312,21 +312,21 @@ class Lines(Case):
             with self.subTest(kind):
                 texts = failures(make, lambda names: exec(at(9, "o.step()"), names))
                 self.assertGreaterEqual(len(texts), 2)
-                for text in texts: self.said(text, r"at line9\.py:9$")
+                for text in texts: self.assert_launched(text, r"at line9\.py:9$")
                 for text in failures(make, lambda names: exec(at(9, "o.zero_grad(set_to_none=False)"), names)):
-                    self.said(text, r"at line9\.py:9$")
+                    self.assert_launched(text, r"at line9\.py:9$")
 
-    def test_clipping_is_named(self):
+    def test_clip_grad_norm_kernel_faults_report_line(self):
         def make():
             w = torch.ones(3, device="cuda:0", requires_grad=True)
             w.grad = torch.ones_like(w)
             return {"w": w, "nn": nn}
         for text in failures(make, lambda names: exec(at(9, "nn.utils.clip_grad_norm_([w], .1)"), names)):
-            self.said(text, r"at line9\.py:9$")
+            self.assert_launched(text, r"at line9\.py:9$")
 
 
-@unittest.skipIf(devices < 2, "two devices are wanted")
-class SeveralDevices(Case):
+@unittest.skipIf(devices < 2, "requires two devices")
+class MultipleDevices(Case):
     def make(self):
         net = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 2)).to("cuda:0")
         return {"net": nn.DataParallel(net, device_ids=[0, 1]), "x": torch.ones(6, 4, device="cuda:0"), "torch": torch}
@@ -337,24 +337,24 @@ class SeveralDevices(Case):
         names["seed"] = torch.ones_like(names["y"])
         return names
 
-    def test_each_kernel_of_a_pass_of_replicas_is_named(self):
+    def test_data_parallel_forward_kernel_faults_report_line(self):
         texts = failures(self.make, lambda names: exec(at(7, "y = net(x)"), names))
         self.assertGreaterEqual(len(texts), 4)
-        for text in texts: self.said(text, r"at line7\.py:7$")
+        for text in texts: self.assert_launched(text, r"at line7\.py:7$")
 
-    def test_each_kernel_of_its_backward_is_named_with_both_lines(self):
+    def test_data_parallel_backward_kernel_faults_report_lines(self):
         texts = failures(self.made_forward, lambda names: exec(at(9, "y.backward(seed)"), names))
         self.assertGreaterEqual(len(texts), 8)
-        for text in texts: self.said(text, r"at line9\.py:9 in \w+ of line7\.py:7$")
+        for text in texts: self.assert_launched(text, r"at line9\.py:9 in \w+ of line7\.py:7$")
 
-    def test_each_kernel_of_a_backward_over_two_devices_is_named(self):
+    def test_two_device_backward_kernel_faults_report_lines(self):
         def make():
             names = {"a": torch.ones(3, device="cuda:0", requires_grad=True), "b": torch.ones(3, device="cuda:1", requires_grad=True)}
             exec(at(7, "y = (a * a).exp().to(1) * (b * b).exp()"), names)
             names["seed"] = torch.ones_like(names["y"])
             return names
         for text in failures(make, lambda names: exec(at(9, "y.backward(seed)"), names)):
-            self.said(text, r"at line9\.py:9 in \w+ of line7\.py:7$")
+            self.assert_launched(text, r"at line9\.py:9 in \w+ of line7\.py:7$")
 
 
 if __name__ == "__main__":

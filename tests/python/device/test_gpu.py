@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a real GPU answers: properties, environment, errors of the driver, out of memory. Beside PyTorch, where it is
-there, the same texts."""
+"""Behaviour of a real GPU: properties, environment, driver errors, out of memory. Error texts are compared with PyTorch's if it is
+installed."""
 import os
 import re
 import subprocess
@@ -16,12 +16,12 @@ except ImportError:
     torch = None
 
 HERE = phlox.cuda._backend_name() == "cuda"
-wants_gpu = unittest.skipUnless(HERE, "there is no NVIDIA GPU")
+wants_gpu = unittest.skipUnless(HERE, "requires an NVIDIA GPU")
 wants_torch = unittest.skipIf(torch is None, "no PyTorch with CUDA is here to compare with")
 
 
 def run(code, **environment):
-    """Runs a program in a process of its own; gives its output and errors, stripped."""
+    """Runs a program in a subprocess. Returns its output and errors, stripped."""
     environment = {**os.environ, "PYTHONWARNINGS": "ignore", **environment}
     done = subprocess.run([sys.executable, "-c", "import phlox as torch\n" + code], env=environment,
                           capture_output=True, text=True, timeout=120)
@@ -36,7 +36,7 @@ def raised(call):
 
 @wants_gpu
 class Properties(unittest.TestCase):
-    def test_memory(self):
+    def test_mem_get_info(self):
         free, total = phlox.cuda.mem_get_info()
         self.assertTrue(0 < free < total)
         self.assertEqual(total, phlox.cuda.get_device_properties(0).total_memory)
@@ -45,7 +45,7 @@ class Properties(unittest.TestCase):
         del x
 
     @wants_torch
-    def test_they_are_those_of_pytorch(self):
+    def test_properties_match_pytorch(self):
         self.assertEqual(repr(phlox.cuda.get_device_properties(0)), repr(torch.cuda.get_device_properties(0)))
         for name in ("name", "major", "minor", "total_memory", "multi_processor_count", "max_threads_per_multi_processor",
                      "L2_cache_size", "uuid"):
@@ -55,7 +55,7 @@ class Properties(unittest.TestCase):
             self.assertEqual(getattr(phlox.cuda, name)(), getattr(torch.cuda, name)(), name)
         self.assertEqual(phlox.cuda.mem_get_info()[1], torch.cuda.mem_get_info()[1])
 
-    def test_streams_come_from_a_pool(self):
+    def test_stream_pool(self):
         for priority in (0, -1):
             streams = [phlox.cuda.Stream(priority=priority) for _ in range(32)]
             self.assertEqual(len({s.cuda_stream for s in streams}), 32)
@@ -68,7 +68,7 @@ class Properties(unittest.TestCase):
                 for other in streams: other.wait_stream(s)
             self.assertEqual(x.tolist(), [33] * 8)
 
-    def test_events_tell_time(self):
+    def test_event_timing(self):
         start, end = phlox.cuda.Event(enable_timing=True), phlox.cuda.Event(enable_timing=True)
         x = phlox.ones(1 << 26, device="cuda")
         start.record()
@@ -90,17 +90,17 @@ class Environment(unittest.TestCase):
             self.assertEqual(run(self.COUNT, CUDA_VISIBLE_DEVICES=text), f"{count} {count > 0}", repr(text))
         self.assertGreaterEqual(total, 1)
 
-    def test_a_device_named_twice(self):
-        said = run("try: torch.ones(1, device='cuda')\nexcept RuntimeError as e: print(type(e).__name__, e)",
+    def test_duplicate_visible_device(self):
+        output = run("try: torch.ones(1, device='cuda')\nexcept RuntimeError as e: print(type(e).__name__, e)",
                    CUDA_VISIBLE_DEVICES="0,0")
-        self.assertIn("invalid device ordinal", said)
+        self.assertIn("invalid device ordinal", output)
 
-    def test_the_environment_may_be_set_before_the_first_use(self):
+    def test_environment_is_read_at_first_use(self):
         self.assertEqual(run("import os; os.environ['CUDA_VISIBLE_DEVICES'] = ''; " + self.COUNT), "0 False")
 
     def test_no_devices(self):
-        said = run("try: torch.ones(1, device='cuda')\nexcept RuntimeError as e: print(e)", CUDA_VISIBLE_DEVICES="")
-        self.assertEqual(said, "No CUDA GPUs are available")
+        output = run("try: torch.ones(1, device='cuda')\nexcept RuntimeError as e: print(e)", CUDA_VISIBLE_DEVICES="")
+        self.assertEqual(output, "No CUDA GPUs are available")
 
     BAD = """
 x = torch.ones(5, device='cuda')
@@ -115,12 +115,12 @@ print((x + 1).tolist())
 
     def test_launch_blocking(self):
         for blocking, line in (("1", 6), ("0", 8)):
-            said = run(self.BAD, CUDA_LAUNCH_BLOCKING=blocking)
-            self.assertTrue(said.startswith(f"{line} index 9 is out of bounds for dimension 0 with size 5"), said)
-            self.assertIn("launched at <string>:6", said)
-            self.assertTrue(said.endswith("[2.0, 2.0, 2.0, 2.0, 2.0]"), said)
+            output = run(self.BAD, CUDA_LAUNCH_BLOCKING=blocking)
+            self.assertTrue(output.startswith(f"{line} index 9 is out of bounds for dimension 0 with size 5"), output)
+            self.assertIn("launched at <string>:6", output)
+            self.assertTrue(output.endswith("[2.0, 2.0, 2.0, 2.0, 2.0]"), output)
 
-    def test_nothing_is_initialised_by_import(self):
+    def test_import_does_not_initialize(self):
         self.assertEqual(run("a = torch.cuda.is_initialized(); torch.cuda.device_count(); torch.cuda.manual_seed(1)\n"
                              "b = torch.cuda.is_initialized(); torch.ones(1, device='cuda')\n"
                              "print(a, b, torch.cuda.is_initialized())"), "False False True")
@@ -139,42 +139,42 @@ print(torch.ones(1, device='cuda').tolist())
 """
 
     def test_fork(self):
-        said = run(self.FORK.format(first=True)).splitlines()
-        self.assertEqual(said, ["Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must "
+        output = run(self.FORK.format(first=True)).splitlines()
+        self.assertEqual(output, ["Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must "
                                 "use the 'spawn' start method", "[1.0]"])
 
-    def test_a_look_at_the_devices_does_not_spoil_a_fork(self):
+    def test_device_count_does_not_initialize(self):
         self.assertEqual(run(self.FORK.format(first=False)).splitlines(), ["[1.0, 1.0]", "[1.0]"])
 
-    def test_a_look_counts_what_the_driver_counts(self):
+    def test_device_count_matches_driver(self):
         count = "a = torch.cuda.device_count(); torch.cuda.init(); print(a, torch.cuda.device_count())"
         uuid = "GPU-" + str(phlox.cuda.get_device_properties(0).uuid)
         for names, seen in (("", 0), ("0", 1), (uuid, 1), (uuid[:12], 1), ("0,99", 1), ("99", 0), ("-1,0", 0), ("MIG-absent", 0)):
-            said = run(count, CUDA_VISIBLE_DEVICES=names)
+            output = run(count, CUDA_VISIBLE_DEVICES=names)
             if seen:
-                self.assertEqual(said, f"{seen} {seen}", names)
+                self.assertEqual(output, f"{seen} {seen}", names)
             else:
-                self.assertIn("No CUDA GPUs are available", said, names)
-        said = run(count).split()
-        self.assertEqual(said[0], said[1])
+                self.assertIn("No CUDA GPUs are available", output, names)
+        output = run(count).split()
+        self.assertEqual(output[0], output[1])
 
 
 @wants_gpu
 class Errors(unittest.TestCase):
     @wants_torch
-    def test_texts_are_those_of_pytorch(self):
+    def test_errors_match_pytorch(self):
         for call in (lambda lib: lib.ones(1, device="cuda:77"), lambda lib: lib.cuda.set_device(77),
                      lambda lib: lib.cuda.get_device_properties(77), lambda lib: lib.cuda.can_device_access_peer(0, 77),
                      lambda lib: lib.cuda.Stream(device=77), lambda lib: lib.ones(1).cuda(77)):
             self.assertEqual(raised(lambda: call(phlox)), raised(lambda: call(torch)))
         self.assertEqual(phlox.cuda.current_device(), 0)
 
-    def test_products_of_whole_numbers_are_refused_where_there_are_any(self):
+    def test_integer_matmul_is_not_implemented(self):
         a, b = (phlox.ones(shape, dtype=phlox.int64, device="cuda") for shape in ((2, 3), (3, 0)))
         self.assertEqual([(a @ b).shape, phlox.bmm(a[None, :0], b[None]).shape], [(2, 0), (1, 0, 0)])
         self.assertEqual(raised(lambda: a @ a.T), ("NotImplementedError", "\"addmm_cuda\" not implemented for 'Long'"))
 
-    def test_the_code_of_the_driver(self):
+    def test_driver_error_code(self):
         with self.assertRaises(phlox.AcceleratorError) as caught: phlox.cuda.set_device(77)
         self.assertEqual(caught.exception.error_code, 101)
         self.assertIsInstance(caught.exception, RuntimeError)
@@ -202,7 +202,7 @@ for call in (lambda: (bad + 1, torch.cuda.synchronize()), lambda: (good + 1).tol
 import os; os._exit(0)
 """
 
-    def test_an_illegal_access_breaks_the_device(self):
+    def test_illegal_access_breaks_device(self):
         for line in run(self.ILLEGAL).splitlines():
             self.assertEqual(line, "700 ['CUDA error: an illegal memory access was encountered', \"Search for "
                              "`cudaErrorIllegalAddress' in https://docs.nvidia.com/cuda/cuda-runtime-api/"
@@ -210,14 +210,14 @@ import os; os._exit(0)
 
 
 def without_numbers(text):
-    """Without figures, without what it says of other processes, which come and go, and without the lines that Phlox adds."""
+    """Drops sizes, the list of other processes (which changes) and the lines that Phlox adds."""
     text = text.partition("\nRequested by")[0]
     return re.sub(r"Process \d+ has N memory in use\. ", "", re.sub(r"[\d.]+ (GiB|MiB|KiB|bytes)", "N", text))
 
 
 @wants_gpu
 class OutOfMemory(unittest.TestCase):
-    """It fills the card: nothing else may use it meanwhile."""
+    """Fills the device's memory, so requires exclusive use of the GPU."""
     SIZE = 4 << 30
 
     def tearDown(self):
@@ -231,7 +231,7 @@ class OutOfMemory(unittest.TestCase):
         return held, str(caught.exception)
 
     @unittest.skipUnless(os.environ.get("TEST_FILL"), "TEST_FILL=1 allows to fill the card")
-    def test_the_card_is_filled_and_recovers(self):
+    def test_fills_memory_and_recovers(self):
         free, total = phlox.cuda.mem_get_info()
         held, text = self.fill()
         self.assertGreater((len(held) + 1) * self.SIZE, free - (1 << 30))
@@ -248,7 +248,7 @@ class OutOfMemory(unittest.TestCase):
         self.assertGreater(phlox.cuda.mem_get_info()[0], free - (1 << 30))
 
     @unittest.skipUnless(os.environ.get("TEST_FILL"), "TEST_FILL=1 allows to fill the card")
-    def test_frees_that_wait_for_other_streams_are_found(self):
+    def test_waits_for_frees_on_other_streams(self):
         free, _ = phlox.cuda.mem_get_info()
         half = free // 2 + (2 << 30)
         x = phlox.empty(half, dtype=phlox.uint8, device="cuda")
@@ -259,7 +259,7 @@ class OutOfMemory(unittest.TestCase):
         self.assertEqual(x.numel(), half)
 
     @wants_torch
-    def test_the_text_is_that_of_pytorch(self):
+    def test_text_matches_pytorch(self):
         texts = [raised(lambda: lib.empty(1 << 48, dtype=lib.uint8, device="cuda")) for lib in (phlox, torch)]
         self.assertEqual(*[(kind, without_numbers(text)) for kind, text in texts])
         for lib in (phlox, torch): lib.cuda.set_per_process_memory_fraction(0.01)
@@ -267,7 +267,7 @@ class OutOfMemory(unittest.TestCase):
         torch.cuda.set_per_process_memory_fraction(1.0)
         self.assertEqual(*[(kind, without_numbers(text)) for kind, text in texts])
 
-    def test_sizes_that_overflow(self):
+    def test_size_overflow(self):
         self.assertRaisesRegex(RuntimeError, "Storage size calculation overflowed",
                                phlox.empty, 1 << 62, device="cuda")
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.cuda.CUDAGraph: captures, replays, pools, and callables that are graphed. Needs a device."""
+"""torch.cuda.CUDAGraph: capture, replay, pools, and make_graphed_callables. Requires a device."""
 import gc
 import os
 import tempfile
@@ -16,9 +16,9 @@ def capture(function):
     return g, result
 
 
-@unittest.skipUnless(torch.cuda.is_available(), "a device is wanted")
+@unittest.skipUnless(torch.cuda.is_available(), "requires a device")
 class Graphs(unittest.TestCase):
-    def test_indexing_shapes_and_views_are_captured(self):
+    def test_captures_indexing_and_views(self):
         x = torch.arange(24.0, device="cuda").reshape(4, 6)
         index = torch.tensor([2, 0], device="cuda")
         g, y = capture(lambda: (x[index].t() @ x[:2]).softmax(1)[:, 1:])
@@ -26,7 +26,7 @@ class Graphs(unittest.TestCase):
         g.replay()
         self.assertTrue(torch.allclose(y, (x[index].t() @ x[:2]).softmax(1)[:, 1:]))
 
-    def test_a_text_for_each_misuse(self):
+    def test_misuse_errors(self):
         g = torch.cuda.CUDAGraph()
         for call, text in ((g.pool, "Called CUDAGraph::pool\\(\\) without a preceding successful capture"),
                            (g.replay, "without a preceding successful capture"), (g.capture_end, "must end on the same stream"),
@@ -43,7 +43,7 @@ class Graphs(unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError, "Expected a 'cuda' device type"):
             g.register_generator_state(torch.Generator())
 
-    def test_a_graph_that_is_kept_is_made_ready_when_it_is_asked_for(self):
+    def test_keep_graph(self):
         plain, g, x = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph(keep_graph=True), torch.zeros(4, device="cuda")
         for call, text in ((g.instantiate, "capture_end\\(\\) must have been called before calling instantiate"),
                            (g.raw_cuda_graph, "until after capture_end\\(\\) has been called"),
@@ -59,7 +59,7 @@ class Graphs(unittest.TestCase):
             g.debug_dump(os.path.join(folder, "g.dot"))
             with open(os.path.join(folder, "g.dot")) as file:
                 self.assertTrue(file.read().startswith("digraph"))
-        g.replay()  # makes it ready
+        g.replay()  # instantiates the graph
         g.instantiate()
         g.replay()
         self.assertTrue(g.raw_cuda_graph() and g.raw_cuda_graph_exec())
@@ -71,7 +71,7 @@ class Graphs(unittest.TestCase):
         self.assertTrue(plain.raw_cuda_graph())
         self.assertEqual(x.tolist(), [12.0] * 4)
 
-    def test_copies_of_pageable_memory_are_refused(self):
+    def test_pageable_copies_cannot_be_captured(self):
         x = torch.ones(3)
         with self.assertRaisesRegex(RuntimeError, "captur"):
             capture(lambda: x.cuda())
@@ -81,7 +81,7 @@ class Graphs(unittest.TestCase):
         g.replay()
         self.assertEqual(y.tolist(), [5.0] * 3)
 
-    def test_generators_of_programs_go_on(self):
+    def test_registered_generators_advance(self):
         own = torch.Generator("cuda").manual_seed(3)
         want = [torch.rand(5, device="cuda", generator=own.manual_seed(3) if not i else own).tolist() for i in range(2)]
         g, y = capture(lambda: torch.rand(5, device="cuda", generator=own))
@@ -90,7 +90,7 @@ class Graphs(unittest.TestCase):
             g.replay()
             self.assertEqual(y.tolist(), row)
 
-    def test_the_state_of_a_generator_is_not_in_memory_that_the_graph_uses_again(self):
+    def test_generator_state_is_not_in_reused_memory(self):
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             for size in 4, 128, 1 << 18:
@@ -102,7 +102,7 @@ class Graphs(unittest.TestCase):
         torch.cuda.manual_seed(3)
         self.assertEqual(replayed, [torch.rand(8, device="cuda").tolist() for _ in range(3)])
 
-    def test_a_graph_that_is_dropped_in_its_capture_gives_it_up(self):
+    def test_destroying_capturing_graph_ends_capture(self):
         s, g = torch.cuda.Stream(), torch.cuda.CUDAGraph()
         with torch.cuda.stream(s):
             g.capture_begin()
@@ -112,15 +112,15 @@ class Graphs(unittest.TestCase):
             self.assertFalse(torch.cuda.is_current_stream_capturing())
             self.assertEqual(torch.ones(2, device="cuda").sum().item(), 2)
 
-    def test_an_empty_graph_is_warned_of(self):
+    def test_empty_graph_warns(self):
         with self.assertWarnsRegex(UserWarning, "The CUDA Graph is empty"):
             g, _ = capture(lambda: None)
         g.replay()
 
 
-@unittest.skipUnless(torch.cuda.is_available(), "a device is wanted")
+@unittest.skipUnless(torch.cuda.is_available(), "requires a device")
 class Callables(unittest.TestCase):
-    def test_a_function_of_several_tensors_has_gradients(self):
+    def test_graphed_function_has_gradients(self):
         a, b = (torch.randn(3, device="cuda", requires_grad=True) for _ in range(2))
         f = torch.cuda.make_graphed_callables(lambda x, y: (x * y, x + 1), (torch.zeros(3, device="cuda", requires_grad=True),
                                                                            torch.zeros(3, device="cuda", requires_grad=True)))
@@ -129,16 +129,16 @@ class Callables(unittest.TestCase):
         self.assertTrue(torch.equal(p, a * b) and torch.equal(q, a + 1))
         self.assertTrue(torch.equal(a.grad, b + 2) and torch.equal(b.grad, a))
 
-    def test_another_mode_runs_the_module_itself(self):
+    def test_other_training_mode_runs_eagerly(self):
         m = nn.Linear(3, 2).cuda()
         x = torch.randn(4, 3, device="cuda")
         same = torch.cuda.make_graphed_callables(m, (x,))
         self.assertIs(same, m)
         trained = m(x)
         m.eval()
-        self.assertTrue(torch.allclose(m(torch.cat([x, x]))[:4], trained))  # of another size
+        self.assertTrue(torch.allclose(m(torch.cat([x, x]))[:4], trained))  # another batch size
 
-    def test_what_cannot_be_graphed_is_refused(self):
+    def test_invalid_callables(self):
         x, m = torch.ones(2, 3, device="cuda"), nn.Linear(3, 2).cuda()
         with self.assertRaisesRegex(TypeError, "must contain only Tensors"):
             torch.cuda.make_graphed_callables(m, (x, 3))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The history of device memory: events, frames, snapshots in files and their picture. Storages that give their memory back."""
+"""Device memory history: events, frames, snapshot files and their plot. Storages resized to free their memory."""
 import os
 os.environ.setdefault("PHLOX_SIM_DEVICES", "2")
 
@@ -35,7 +35,7 @@ def frames_at(address):
     return next(b["frames"] for s in memory.memory_snapshot() for b in s["blocks"] if b["address"] == address)
 
 
-@unittest.skipIf(torch.cuda.device_count() < 1, "a device is wanted")
+@unittest.skipIf(torch.cuda.device_count() < 1, "requires a device")
 class History(unittest.TestCase):
     def setUp(self):
         torch.cuda.empty_cache()
@@ -44,7 +44,7 @@ class History(unittest.TestCase):
     def tearDown(self):
         memory._record_memory_history(enabled=None)
 
-    def test_events_and_blocks_have_the_lines_that_led_to_them(self):
+    def test_events_and_blocks_have_frames(self):
         line = inspect.currentframe().f_lineno + 1
         x = give(3 * MiB)
         frames = frames_at(x.data_ptr())
@@ -54,7 +54,7 @@ class History(unittest.TestCase):
         self.assertEqual((set(event), event["frames"], event["addr"]), (EVENT, frames, x.data_ptr()))
         self.assertEqual((event["size"], event["stream"], event["pool_id"]), (3 * MiB, 0, (0, 0)))
 
-    def test_a_free_has_the_line_that_let_go(self):
+    def test_free_events_have_frames(self):
         x = give(3 * MiB)
         line = inspect.currentframe().f_lineno + 1
         del x
@@ -62,14 +62,14 @@ class History(unittest.TestCase):
         self.assertEqual([len(requested), len(completed)], [1, 1])
         self.assertEqual((requested[0]["frames"][0]["line"], requested[0]["frames"][0]["name"]), (line, self._testMethodName))
 
-    def test_calls_that_release_the_interpreter_have_all_lines(self):
+    def test_ops_without_gil_have_all_frames(self):
         x = torch.ones(4, 4, device="cuda")
         y = x @ x
         frames = frames_at(y.data_ptr())
         self.assertEqual([f["name"] for f in frames[:2]], ["matmul", self._testMethodName])
         self.assertGreater(len(frames), 3)
 
-    def test_memory_of_a_backward_pass_names_the_node_at_its_forward_line(self):
+    def test_backward_frames_have_node_at_forward_line(self):
         x = torch.ones(1000, device="cuda", requires_grad=True)
         line = inspect.currentframe().f_lineno + 1
         y = x.exp()
@@ -79,13 +79,13 @@ class History(unittest.TestCase):
         self.assertEqual((op["filename"], node["name"], node["filename"], node["line"]), ("libphlox", "ExpBackward0", __file__, line))
         self.assertEqual((called["name"], called["line"]), (self._testMethodName, line + 1))
 
-    def test_every_kind_of_op_is_named(self):
+    def test_every_op_is_in_frames(self):
         x = torch.ones(64, 64, device="cuda")
         for name, op in ("add", lambda: x + x), ("sum", lambda: x.sum(0)), ("cat", lambda: torch.cat([x, x])), ("clone", lambda: x.clone()):
             made = op()
             self.assertEqual([f["name"] for f in frames_at(made.data_ptr())[:2]], [name, "<lambda>"])
 
-    def test_an_exception_under_way_survives_the_free(self):
+    def test_pending_exception_survives_free(self):
         def fails():
             held = give(3 * MiB)
             raise KeyError(held.numel())
@@ -93,7 +93,7 @@ class History(unittest.TestCase):
             fails()
         self.assertEqual(len(events("free_requested")), 1)
 
-    def test_threads_have_lines_of_their_own(self):
+    def test_threads_have_their_own_frames(self):
         made = []
         thread = threading.Thread(target=lambda: made.append(give(512)))
         thread.start()
@@ -102,14 +102,14 @@ class History(unittest.TestCase):
         self.assertIn("<lambda>", names)
         self.assertNotIn(self._testMethodName, names)
 
-    def test_a_request_that_fails_says_what_was_free(self):
+    def test_oom_event_has_free_memory(self):
         with self.assertRaises(torch.OutOfMemoryError):
             give(1 << 50)
         (event,) = events("oom")
         self.assertEqual(set(event), EVENT - {"addr"} | {"device_free"})
         self.assertEqual((event["size"], event["frames"][1]["name"]), (1 << 50, "give"))
 
-    def test_out_of_memory_names_the_op_and_the_line_that_asked_and_owners(self):
+    def test_out_of_memory_reports_op_line_and_owners(self):
         held = give(5 * MiB)
         total = torch.cuda.get_device_properties(0).total_memory
         torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + 20 * MiB) / total)
@@ -126,7 +126,7 @@ class History(unittest.TestCase):
         finally:
             torch.cuda.set_per_process_memory_fraction(1.0)
 
-    def test_out_of_memory_tells_what_was_freed_and_is_in_use(self):
+    def test_out_of_memory_reports_freed_and_used_memory(self):
         side, graph, MOST = torch.cuda.Stream(), torch.cuda.CUDAGraph(), 96 * MiB
         memory._set_allocator_settings("expandable_segments:False")
         torch.cuda.set_per_process_memory_fraction(MOST / torch.cuda.get_device_properties(0).total_memory)
@@ -136,7 +136,7 @@ class History(unittest.TestCase):
                 side.wait_stream(torch.cuda.current_stream())
                 with torch.cuda.stream(side):
                     y = x[:512] + 1
-                del x  # what a capture keeps is never done
+                del x  # memory held by a capture is never free
                 with self.assertRaises(torch.OutOfMemoryError) as failed:
                     give(80 * MiB)
                 torch.cuda.current_stream().wait_stream(side)
@@ -150,7 +150,7 @@ class History(unittest.TestCase):
         self.assertRegex(text, r"\n  .* in \d+ blocks?: add at .*test_memory.py:\d+\n")
         self.assertRegex(text, r"\nPossible remedy: ")
 
-    def test_names_that_are_lacking_say_so(self):
+    def test_missing_names(self):
         for name in ("cuda.default_generators", "cuda.GreenContext", "cuda.memory._annotate_tensor", "cuda.graphs.export_dot", "cuda.CUDAGraph.pools", "cuda.Stream.native_handle",
                      "UntypedStorage.fill_", "storage.TypedStorage.float", "accelerator.Graph", "profiler._KinetoProfile", "profiler.profile.prepare_trace", "utils.benchmark.Colorize", "autograd.profiler_util.StringTable"):
             owner = torch
@@ -160,14 +160,14 @@ class History(unittest.TestCase):
             with self.assertRaisesRegex(AttributeError, rf"torch[.].*{last} is not implemented in Phlox"):
                 getattr(owner, last)
 
-    def test_the_frames_of_an_address(self):
+    def test_allocation_traceback(self):
         x = give(3 * MiB)
         self.assertEqual(memory._allocation_traceback(x.data_ptr()), frames_at(x.data_ptr()))
         self.assertIsNone(memory._allocation_traceback(x.data_ptr() + 1))
         memory._record_memory_history(enabled=None)
         self.assertIsNone(memory._allocation_traceback(give(512).data_ptr()))
 
-    def test_what_context_says_has_frames(self):
+    def test_context_selects_frames(self):
         for context, block, alloc, free in ((None, 0, 0, 0), ("state", 1, 0, 0), ("alloc", 1, 1, 0), ("all", 1, 1, 1)):
             memory._record_memory_history(context=context, stacks="python", clear_history=True)
             x, y = give(512), give(1024)
@@ -177,7 +177,7 @@ class History(unittest.TestCase):
             if block:
                 self.assertEqual(frames_at(x.data_ptr())[0]["name"], "give")
 
-    def test_the_latest_events_are_kept_and_some_are_skipped(self):
+    def test_max_entries_and_skip_actions(self):
         memory._record_memory_history(max_entries=3, skip_actions=["free_requested", "snapshot"])
         for n in range(1, 5):
             give(n * 512)
@@ -187,7 +187,7 @@ class History(unittest.TestCase):
         self.assertLessEqual(len(events()), 1)
         self.assertTrue(frames_at(x.data_ptr()))
 
-    def test_a_file_has_the_snapshot(self):
+    def test_dump_snapshot(self):
         x = give(3 * MiB)
         with tempfile.TemporaryDirectory() as folder:
             memory._dump_snapshot(folder + "/memory.pickle")
@@ -199,7 +199,7 @@ class History(unittest.TestCase):
         block = next(b for s in read["segments"] for b in s["blocks"] if b["address"] == x.data_ptr())
         self.assertIs(block["frames"], next(e for e in read["device_traces"][0] if e["action"] == "alloc")["frames"])
 
-    def test_viewers_go_back_from_a_snapshot_to_its_beginning(self):
+    def test_history_replays_backwards_to_empty(self):
         streams = [torch.cuda.Stream() for _ in range(3)]
         memory._record_memory_history(max_entries=100000, clear_history=True)
         memory._set_allocator_settings("expandable_segments:True")
@@ -223,7 +223,7 @@ class History(unittest.TestCase):
             self.undo(event, segments, blocks)
         self.assertEqual(blocks, set())
 
-    # What was mapped lies in one segment, and what was unmapped becomes one with what it meets, if streams agree.
+    # A mapped range is part of one segment. An unmapped range merges with its neighbours of the same stream.
     def undo(self, event, segments, blocks):
         action, at, size = event["action"], event.get("addr"), event["size"]
         if action == "segment_unmap":
@@ -244,7 +244,7 @@ class History(unittest.TestCase):
         elif action == "free_requested":
             self.assertIn(at, blocks)
 
-    def test_the_end_forgets_events(self):
+    def test_disabling_clears_events(self):
         x = give(512)
         memory._record_memory_history(enabled=None)
         self.assertEqual(events(), [])
@@ -252,14 +252,14 @@ class History(unittest.TestCase):
         y = give(3 * MiB)
         self.assertEqual((events(), frames_at(y.data_ptr())), ([], []))
 
-    def test_the_older_form_takes_a_bool(self):
+    def test_legacy_arguments(self):
         memory._record_memory_history(True, trace_alloc_max_entries=50, trace_alloc_record_context=True)
         x = give(512)
         self.assertEqual([f["name"] for f in events("alloc")[-1]["frames"][:1]], ["give"])
         memory._record_memory_history(False)
         self.assertEqual(events(), [])
 
-    def test_bad_options_are_refused_and_change_nothing(self):
+    def test_invalid_options_change_nothing(self):
         give(512)
         count = len(events())
         for options, error, text in (
@@ -270,7 +270,7 @@ class History(unittest.TestCase):
                 ({"record_pinned_host_memory": True}, NotImplementedError, "record_pinned_host_memory is not implemented in Phlox")):
             with self.assertRaisesRegex(error, text):
                 memory._record_memory_history(**options)
-        self.assertEqual(len(events()), count + 1)  # the snapshot of before
+        self.assertEqual(len(events()), count + 1)  # the snapshot above
 
 
 class Picture(unittest.TestCase):
@@ -285,8 +285,8 @@ class Picture(unittest.TestCase):
             with open(folder + "/m.svg") as file:
                 return file.read()
 
-    @unittest.skipIf(torch.cuda.device_count() < 1, "a device is wanted")
-    def test_it_shows_what_lived_by_op_and_line(self):
+    @unittest.skipIf(torch.cuda.device_count() < 1, "requires a device")
+    def test_shows_allocations_by_op_and_line(self):
         before = give(5 * MiB)
         memory._record_memory_history(clear_history=True)
         kept, line = give(3 * MiB), inspect.currentframe().f_lineno
@@ -301,7 +301,7 @@ class Picture(unittest.TestCase):
         self.assertRegex(texts[0], r"^cuda:0: \d+ MiB live at most, at event ")
         self.assertEqual(kept.numel(), 3 * MiB)
 
-    def test_what_it_shows_adds_up(self):
+    def test_bytes_add_up(self):
         frames = lambda n: [{"filename": "libphlox", "line": 0, "name": "add"}, {"filename": "/a/b.py", "line": n, "name": "f<"}]
         event = lambda action, addr, size, time, n=1: {"action": action, "addr": addr, "size": size, "stream": 0, "time_us": time, "frames": frames(n)}
         events = [event("segment_alloc", 0, 4096, 0), event("alloc", 0, 1024, 5), event("alloc", 1024, 512, 7, 2), event("free_requested", 0, 1024, 9)]
@@ -312,7 +312,7 @@ class Picture(unittest.TestCase):
             self.assertIn(text, drawn)
         self.assertNotIn("cuda:0", drawn)
 
-    def test_what_is_no_snapshot_is_refused(self):
+    def test_invalid_snapshots(self):
         for content, text in ((b"", "Ran out of input"), (pickle.dumps([]), "expected a dict with segments and device_traces"),
                               (pickle.dumps(os.getcwd), "not a memory snapshot: it names posix.getcwd"),
                               (pickle.dumps({"segments": [], "device_traces": [[]]}), "expected a snapshot with events"),
@@ -320,54 +320,54 @@ class Picture(unittest.TestCase):
                               (pickle.dumps({"segments": [], "device_traces": [3]}), "a trace must be a list"),
                               (pickle.dumps({"segments": [], "device_traces": [[{"action": "alloc", "size": 1}]]}), "missing 'addr'"),
                               (pickle.dumps({"segments": [{"device": 0, "total_size": 1, "blocks": [3]}], "device_traces": [[]]}), "has no 'state'")):
-            with self.assertRaises(SystemExit) as failed, contextlib.redirect_stderr(io.StringIO()) as said:
+            with self.assertRaises(SystemExit) as failed, contextlib.redirect_stderr(io.StringIO()) as stderr:
                 self.run_on(content)
             self.assertEqual(failed.exception.code, 1)
-            self.assertIn(text, said.getvalue())
+            self.assertIn(text, stderr.getvalue())
 
 
 class Storages(unittest.TestCase):
     device = "cpu"
     CUT = r"^a tensor reaches to byte 16 of a storage that resize_ has left with {}: the storage must be resized before the tensor is used again"
 
-    def four(self, left=0):
+    def make_storage(self, left=0):
         x = torch.arange(4.0, device=self.device)
         x.untyped_storage().resize_(left)
         return x
 
-    def test_contents_stay_as_far_as_they_fit(self):
-        x = self.four(8)
+    def test_resize_keeps_contents(self):
+        x = self.make_storage(8)
         self.assertEqual((x.untyped_storage().nbytes(), x[:2].tolist()), (8, [0, 1]))
         storage = x.untyped_storage()
         self.assertIs(storage.resize_(32), storage)
         self.assertEqual((storage.nbytes(), x.shape, x[:2].tolist()), (32, (4,), [0, 1]))
         self.assertEqual(x.fill_(3).tolist(), [3] * 4)
 
-    def test_what_reaches_past_the_end_is_refused(self):
+    def test_access_beyond_end_raises(self):
         other = torch.ones(4, device=self.device)
         for left in (0, 8):
             for use in (lambda x: x + 1, lambda x: x[3].item(), torch.clone, lambda x: x.fill_(1), torch.sum, lambda x: x.tolist(), other.copy_,
                         lambda x: x.copy_(other), lambda x: x.to(torch.float64), lambda x: x.cpu() + x, lambda x: x @ x, lambda x: x[2:] * 2,
                         lambda x: torch.cat([other, x]), lambda x: torch.utils.dlpack.to_dlpack(x), lambda x: torch.add(other, 1, out=x)):
                 with self.assertRaisesRegex(RuntimeError, self.CUT.format(left)):
-                    use(self.four(left))
+                    use(self.make_storage(left))
         self.assertEqual(other.tolist(), [1] * 4)
 
-    def test_what_asks_for_no_elements_works(self):
-        x = self.four()
+    def test_metadata_ops_work(self):
+        x = self.make_storage()
         self.assertEqual((x.shape, x.view(2, 2).shape, x.detach().shape, x.data_ptr(), torch.zeros_like(x).tolist()), ((4,), (2, 2), (4,), 0, [0] * 4))
         self.assertEqual(x.resize_(5).untyped_storage().nbytes(), 20)
         x.fill_(2)
 
-    def test_other_tensors_are_as_fast_as_before_and_cut_ones_heal(self):
-        x, y = self.four(), torch.ones(4, device=self.device)
+    def test_restored_storage_works(self):
+        x, y = self.make_storage(), torch.ones(4, device=self.device)
         view = x[1:3]
         self.assertEqual((y + y).tolist(), [2] * 4)
         x.untyped_storage().resize_(16)
         x.copy_(y)
         self.assertEqual(view.tolist(), [1, 1])
 
-    def test_gradients_flow_through_storages_that_come_and_go(self):
+    def test_backward_through_resized_storages(self):
         w = torch.ones(4, device=self.device, requires_grad=True)
         y = (w * 2).sum()
         w.untyped_storage().resize_(0)
@@ -377,7 +377,7 @@ class Storages(unittest.TestCase):
         y.backward()
         self.assertEqual(w.grad.tolist(), [2] * 4)
 
-    def test_bad_sizes_are_refused(self):
+    def test_invalid_sizes(self):
         x = torch.ones(4, device=self.device)
         for size, text in ((1.5, "resize_ expects an int, but got float"), ("a", "resize_ expects an int, but got str"),
                            (-1, "resize_: a storage cannot have the size -1")):
@@ -387,12 +387,12 @@ class Storages(unittest.TestCase):
             x.untyped_storage().resize_(1 << 62)
         self.assertEqual((x.untyped_storage().nbytes(), x.tolist()), (16, [1] * 4))
 
-    def test_typed_storages_count_elements(self):
+    def test_typed_storage_resize(self):
         x = torch.arange(4.0, device=self.device)
         self.assertIsNone(x.storage().resize_(2))
         self.assertEqual((x.storage().size(), x.untyped_storage().nbytes(), x.untyped_storage().resizable()), (2, 8, True))
 
-    def test_shared_memory_cannot_be_resized(self):
+    def test_shared_memory_is_not_resizable(self):
         if self.device == "cpu":
             x = torch.ones(4).share_memory_()
             self.assertFalse(x.untyped_storage().resizable())
@@ -400,17 +400,17 @@ class Storages(unittest.TestCase):
                 x.untyped_storage().resize_(0)
 
 
-@unittest.skipIf(torch.cuda.device_count() < 1, "a device is wanted")
+@unittest.skipIf(torch.cuda.device_count() < 1, "requires a device")
 class DeviceStorages(Storages):
     device = "cuda"
 
-    def test_memory_comes_back_at_once(self):
+    def test_resize_frees_memory_at_once(self):
         x = give(8 * MiB)
         before = torch.cuda.memory_allocated()
         x.untyped_storage().resize_(0)
         self.assertEqual(torch.cuda.memory_allocated(), before - 8 * MiB)
 
-    def test_work_under_way_keeps_the_memory_it_was_given(self):
+    def test_pending_work_keeps_memory(self):
         x, y = torch.ones(1000, device="cuda"), torch.zeros(1000, device="cuda")
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
@@ -422,7 +422,7 @@ class DeviceStorages(Storages):
         side.synchronize()
         self.assertEqual(y.sum().item(), 1000)
 
-    def test_host_memory_that_a_copy_is_writing_is_waited_for_by_ops_that_look_at_it(self):
+    def test_host_reads_wait_for_pending_copies(self):
         sizes, pinned = torch.tensor([1, 3], device="cuda"), torch.zeros(2, dtype=torch.int64).pin_memory()
         torch.cuda._sleep(30_000_000)
         pinned.copy_(sizes, non_blocking=True)

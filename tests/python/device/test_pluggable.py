@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Allocators from shared objects, which are compiled here: in place of the cache, and beneath pools."""
+"""Pluggable allocators compiled here as shared objects: in place of the caching allocator, and for pools."""
 import os
 os.environ.setdefault("PHLOX_SIM_DEVICES", "2")
 
@@ -42,12 +42,12 @@ class Pluggable(unittest.TestCase):
         flags = "-x c - -shared -fPIC".split() + [f"-I{ROOT}/include", f"-I{GEN}", "-x", "none", library, "-o", cls.path]
         subprocess.run(["cc", *flags], input=SOURCE.encode(), check=True, timeout=60)
 
-    def counts(self):
+    def allocation_counts(self):
         return [ctypes.c_int.in_dll(ctypes.CDLL(self.path), name).value for name in ("taken", "given")]
 
-    @unittest.skipIf(torch.cuda.device_count() < 2, "one device")
-    def test_each_tensor_has_memory_of_its_own(self):
-        said = subprocess.run([sys.executable, "-c", f"""
+    @unittest.skipIf(torch.cuda.device_count() < 2, "requires two devices")
+    def test_allocator_replaces_cache(self):
+        process = subprocess.run([sys.executable, "-c", f"""
 import ctypes
 import phlox as torch
 cuda = torch.cuda
@@ -64,42 +64,42 @@ print(y.sum().item(), counts()[1] >= 1, cuda.memory_allocated(1))
 del y
 print(counts()[0] - counts()[1])
 """], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        self.assertEqual(said.stdout.splitlines(), ["native", "pluggable [0, 0]", "[1, 0] 1", "2000.0 True 0", "0"])
+        self.assertEqual(process.stdout.splitlines(), ["native", "pluggable [0, 0]", "[1, 0] 1", "2000.0 True 0", "0"])
 
-    def test_no_other_allocator_once_a_device_was_used(self):
+    def test_allocator_cannot_be_swapped_after_use(self):
         torch.ones(1, device="cuda")
         allocator = cuda.CUDAPluggableAllocator(self.path, "take", "give")
         with self.assertRaisesRegex(RuntimeError, "^Can't swap an already initialized allocator"):
             cuda.change_current_allocator(allocator)
         self.assertEqual(cuda.memory.get_allocator_backend(), "native")
 
-    def test_a_pool_over_an_allocator(self):
+    def test_mem_pool_with_allocator(self):
         allocator = cuda.CUDAPluggableAllocator(self.path, "take", "give")
-        pool, before = cuda.MemPool(allocator.allocator()), self.counts()
+        pool, before = cuda.MemPool(allocator.allocator()), self.allocation_counts()
         self.assertIs(pool.allocator, allocator)
         outside = torch.ones(8, device="cuda")
         with cuda.use_mem_pool(pool):
             x, y = torch.ones(1000, device="cuda"), torch.ones(1000, device="cuda")
         self.assertEqual((x + y).tolist(), [2.0] * 1000)
-        self.assertEqual(self.counts(), [before[0] + 1, before[1]])
+        self.assertEqual(self.allocation_counts(), [before[0] + 1, before[1]])
         self.assertEqual([s["total_size"] for s in pool.snapshot()], [2 << 20])
         del x, y, pool
-        self.assertEqual(self.counts(), [before[0] + 1, before[1] + 1])
+        self.assertEqual(self.allocation_counts(), [before[0] + 1, before[1] + 1])
         self.assertEqual(outside.sum().item(), 8)
 
-    def test_a_graph_in_a_pool_over_an_allocator(self):
-        pool, before = cuda.MemPool(cuda.CUDAPluggableAllocator(self.path, "take", "give").allocator()), self.counts()
+    def test_graph_in_mem_pool_with_allocator(self):
+        pool, before = cuda.MemPool(cuda.CUDAPluggableAllocator(self.path, "take", "give").allocator()), self.allocation_counts()
         g, x = cuda.CUDAGraph(), torch.ones(8, device="cuda")
         with cuda.graph(g, pool=pool.id):
             y = x * 3
         g.replay()
         self.assertEqual(y.tolist(), [3.0] * 8)
-        self.assertEqual(self.counts()[0], before[0] + 1)
+        self.assertEqual(self.allocation_counts()[0], before[0] + 1)
         del y, g, pool
         cuda.empty_cache()
-        self.assertEqual(self.counts()[1], before[1] + 1)
+        self.assertEqual(self.allocation_counts()[1], before[1] + 1)
 
-    def test_bad_objects(self):
+    def test_invalid_libraries(self):
         with self.assertRaisesRegex(OSError, "nowhere.so: cannot open shared object file: No such file"):
             cuda.CUDAPluggableAllocator("/nowhere.so", "take", "give")
         for names in ("absent", "give"), ("take", "absent"):

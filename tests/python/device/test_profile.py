@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Python's profilers hear of ops, and torch.profiler."""
+"""Ops under Python's own profilers, and torch.profiler."""
 import copy
 import cProfile
 import gzip
@@ -17,7 +17,7 @@ import unittest
 import phlox as torch
 
 
-# A library in NVTX's place, and a program that it hears.
+# A stub of the NVTX library, and a program that calls it.
 STUB = """
 #include <stdint.h>
 #include <stdio.h>
@@ -27,7 +27,7 @@ void nvtxMarkA(const char *message) { fprintf(stderr, "mark %s\\n", message); }
 uint64_t nvtxRangeStartA(const char *message) { return fprintf(stderr, "start %s\\n", message), 7; }
 void nvtxRangeEnd(uint64_t range) { fprintf(stderr, "end %d\\n", (int)range); }
 """
-# A tool's library, which NVTX 3 loads. It puts its functions into the program's tables, as -DKNOWS says, when it has found what it expects.
+# A tool's injection library for NVTX 3. It checks the callback tables, then installs the functions selected by the bit mask -DFUNCTIONS.
 TOOL = STUB + """
 typedef void (*function)(void);
 typedef const void *(*give)(uint32_t table);
@@ -43,8 +43,8 @@ int InitializeInjectionNvtx2(give table) {
   if (!callbacks->module(1, &core, NULL)) return 0;
   function own[] = {[2] = (function)nvtxMarkA, [5] = (function)nvtxRangeStartA, [7] = (function)nvtxRangeEnd, [9] = (function)nvtxRangePushA, [11] = (function)nvtxRangePop};
   for (int i = 0; i < 12; i++)
-    if (own[i] && KNOWS >> i & 1) *core[i] = own[i];
-  return KNOWS != 0;
+    if (own[i] && FUNCTIONS >> i & 1) *core[i] = own[i];
+  return FUNCTIONS != 0;
 }
 """
 HEARD = """
@@ -67,23 +67,23 @@ twice([]), twice([])
 
 class Profilers(unittest.TestCase):
     def events(self, call):
-        """What sys.setprofile hears of builtin functions during a call."""
-        heard = []
+        """Events of builtin functions seen by sys.setprofile during a call."""
+        seen = []
 
-        def hear(frame, event, argument):
+        def hook(frame, event, argument):
             if event.startswith("c_") and argument is not sys.setprofile:
-                heard.append((event, argument.__name__))
-                torch.ones(1).add(1)  # what a profiler does itself is not profiled
-        sys.setprofile(hear)
+                seen.append((event, argument.__name__))
+                torch.ones(1).add(1)  # calls made by the profiler are not profiled
+        sys.setprofile(hook)
         try:
             call()
         except RuntimeError:
             pass
         finally:
             sys.setprofile(None)
-        return heard
+        return seen
 
-    def test_ops_are_heard(self):
+    def test_setprofile_sees_ops(self):
         x, y = torch.ones(2), torch.ones(3)
         for name, call in (("add", lambda: torch.add(x, x)), ("relu", lambda: torch.nn.functional.relu(x)), ("mul", lambda: x.mul(2)),
                            ("sum", lambda: torch.sum(*(x,))), ("add_", lambda: torch.Tensor.add_(x, 1)),
@@ -91,7 +91,7 @@ class Profilers(unittest.TestCase):
             self.assertEqual(self.events(call), [("c_call", name), ("c_return", name)])
         self.assertEqual(self.events(lambda: torch.add(x, y)), [("c_call", "add"), ("c_exception", "add")])
 
-    def test_cprofile_lists_ops_by_name(self):
+    def test_cprofile_names_ops(self):
         profile = cProfile.Profile()
         x = torch.ones(2, 2)
         profile.runcall(lambda: [torch.nn.functional.softmax(torch.matmul(x, x).exp(), 0) for _ in range(3)])
@@ -100,7 +100,7 @@ class Profilers(unittest.TestCase):
         for name in ("torch.matmul", "torch.Tensor.exp", "torch.nn.functional.softmax"):
             self.assertRegex(text.getvalue(), r"\n +3 .*{" + name + "}")
 
-    def test_a_profiler_may_fail_and_may_end_itself(self):
+    def test_profile_function_may_raise_and_unset_itself(self):
         def fail(frame, event, argument):
             if event == "c_call":
                 raise KeyError("profiler")
@@ -117,7 +117,7 @@ class Profilers(unittest.TestCase):
         self.assertEqual(torch.add(x, x).tolist(), [2, 2])
         self.assertIsNone(sys.getprofile())
 
-    def test_ops_are_builtin_functions_each_its_own(self):
+    def test_ops_are_distinct_builtin_functions(self):
         self.assertTrue(inspect.isbuiltin(torch.add) and isinstance(torch.Tensor.add, type(len).__mro__[0]))
         self.assertEqual(len({torch.add, torch.sub, torch.add}), 2)
         self.assertNotEqual(torch.add, torch.sub)
@@ -126,7 +126,7 @@ class Profilers(unittest.TestCase):
 class Marks(unittest.TestCase):
     """record_function and torch.cuda.nvtx."""
 
-    def test_a_part_with_a_name(self):
+    def test_record_function(self):
         record = torch.profiler.record_function
         self.assertIs(record, torch.autograd.profiler.record_function)
         with record("forward", "batch 3") as part:
@@ -148,7 +148,7 @@ class Marks(unittest.TestCase):
             with self.assertRaises(kind):
                 wrong()
 
-    def test_marks_of_all_ops_may_be_off_and_are_not_within_each_other(self):
+    def test_emit_nvtx_can_be_disabled_and_does_not_nest(self):
         with torch.autograd.profiler.emit_nvtx(enabled=False) as nothing:
             self.assertIsNone(nothing)
         with torch.autograd.profiler.emit_nvtx(record_shapes=True) as marks:
@@ -156,23 +156,23 @@ class Marks(unittest.TestCase):
             with self.assertRaisesRegex(RuntimeError, "NVTX annotation context manager is not reentrant"):
                 marks.__enter__()
 
-    @unittest.skipUnless(shutil.which("cc"), "no C compiler")
-    def test_nvtx_hears_ranges_marks_and_ops(self):
+    @unittest.skipUnless(shutil.which("cc"), "requires a C compiler")
+    def test_nvtx_library_receives_ranges_marks_and_ops(self):
         with tempfile.TemporaryDirectory() as folder:
             self.build(STUB, f"{folder}/libnvToolsExt.so.1")
-            self.assertEqual(self.hear(LD_LIBRARY_PATH=folder), self.ALL)
+            self.assertEqual(self.run_with_tool(LD_LIBRARY_PATH=folder), self.ALL)
 
-    @unittest.skipUnless(shutil.which("cc"), "no C compiler")
-    def test_a_tool_is_loaded_and_hears_what_it_wants(self):
+    @unittest.skipUnless(shutil.which("cc"), "requires a C compiler")
+    def test_nvtx_injection_library(self):
         with tempfile.TemporaryDirectory() as folder:
-            for name, knows, heard in (("all", 0xaa4, self.ALL), ("some", 0x004, ["-2", "-2", "mark b", ""]), ("refuses", 0, ["-2", "-2", ""])):
-                self.build(TOOL, f"{folder}/{name}.so", f"-DKNOWS={knows}")
-                self.assertEqual(self.hear(NVTX_INJECTION64_PATH=f"{folder}/{name}.so"), heard, name)
+            for name, functions, output in (("all", 0xaa4, self.ALL), ("some", 0x004, ["-2", "-2", "mark b", ""]), ("refuses", 0, ["-2", "-2", ""])):
+                self.build(TOOL, f"{folder}/{name}.so", f"-DFUNCTIONS={functions}")
+                self.assertEqual(self.run_with_tool(NVTX_INJECTION64_PATH=f"{folder}/{name}.so"), output, name)
             self.build(STUB, f"{folder}/libnvToolsExt.so.1")
-            self.assertEqual(self.hear(NVTX_INJECTION64_PATH=f"{folder}/libnvToolsExt.so.1"), ["-2", "-2", ""])  # no tool
-            self.assertEqual(self.hear(NVTX_INJECTION64_PATH="/nowhere.so"), ["-2", "-2", ""])
-            for path in "/nowhere.so", f"{folder}/refuses.so":  # older tools are looked for
-                self.assertEqual(self.hear(NVTX_INJECTION64_PATH=path, LD_LIBRARY_PATH=folder), self.ALL)
+            self.assertEqual(self.run_with_tool(NVTX_INJECTION64_PATH=f"{folder}/libnvToolsExt.so.1"), ["-2", "-2", ""])  # no tool
+            self.assertEqual(self.run_with_tool(NVTX_INJECTION64_PATH="/nowhere.so"), ["-2", "-2", ""])
+            for path in "/nowhere.so", f"{folder}/refuses.so":  # falls back to the older NVTX library
+                self.assertEqual(self.run_with_tool(NVTX_INJECTION64_PATH=path, LD_LIBRARY_PATH=folder), self.ALL)
 
     ALL = ["push a", "0", "pop", "0", "mark b", "start c", "end 7", "push step 3", "pop", "push aten::add, sizes = [[2], [], []]", "pop", "push twice", "pop",
            "push twice", "pop", ""]
@@ -182,10 +182,10 @@ class Marks(unittest.TestCase):
             file.write(text)
         subprocess.run(["cc", "-shared", "-fPIC", *more, "-o", library, library + ".c"], check=True)
 
-    def hear(self, **env):
+    def run_with_tool(self, **env):
         return subprocess.run([sys.executable, "-c", HEARD], env={**os.environ, **env}, capture_output=True, text=True).stderr.split("\n")
 
-    def test_the_drivers_profiler(self):
+    def test_cuda_profiler(self):
         profiler = torch.cuda.profiler
         with self.assertRaisesRegex(AssertionError, "CUDA12. does not need profiler initialization!"):
             profiler.init("out.txt")
@@ -198,7 +198,7 @@ class Marks(unittest.TestCase):
             self.assertIsNone(nothing)
             raise KeyError
 
-    def test_nvtx_answers_as_where_no_tool_listens(self):
+    def test_nvtx_without_tool(self):
         nvtx = torch.cuda.nvtx
         self.assertEqual((nvtx.range_push("a"), nvtx.range_pop(), nvtx.range_end(nvtx.range_start("b")), nvtx.mark("c")), (-2, -2, None, None))
         with nvtx.range("step {}", 3) as part:
@@ -211,13 +211,13 @@ class Marks(unittest.TestCase):
 class Profiles(unittest.TestCase):
     CPU = [torch.profiler.ProfilerActivity.CPU]
 
-    def test_what_ran_with_sizes_memory_and_lines(self):
+    def test_events_with_shapes_memory_and_stacks(self):
         x = torch.ones(4, 5, requires_grad=True)
         with torch.profiler.profile(activities=self.CPU, record_shapes=True, profile_memory=True, with_stack=True) as prof:
             with torch.profiler.record_function("forward"):
                 loss = (x @ torch.ones(5, 3)).sum()
             loss.backward()
-        events = {event.name: event for event in reversed(prof.events())}  # the first of each name
+        events = {event.name: event for event in reversed(prof.events())}  # first event of each name
         part, product = events["forward"], events["aten::matmul"]
         self.assertEqual(product.input_shapes, [[4, 5], [5, 3]])
         self.assertTrue(product.cpu_parent is part and product in part.cpu_children and part.cpu_parent is None)
@@ -225,13 +225,13 @@ class Profiles(unittest.TestCase):
         self.assertAlmostEqual(part.self_cpu_time_total, part.cpu_time_total - sum(e.cpu_time_total for e in part.cpu_children))
         self.assertTrue(part.time_range.start <= product.time_range.start and product.time_range.end <= part.time_range.end)
         self.assertEqual((product.cpu_memory_usage, events["aten::mm"].self_cpu_memory_usage), (48, 48))
-        self.assertEqual(part.cpu_memory_usage, 64)  # the product has ended; the sum and what the graph keeps are there
-        self.assertRegex(product.stack[0], r"test_profile.py\(\d+\): test_what_ran_with_sizes_memory_and_lines$")
+        self.assertEqual(part.cpu_memory_usage, 64)  # the product is freed; the sum and the saved tensors remain
+        self.assertRegex(product.stack[0], r"test_profile.py\(\d+\): test_events_with_shapes_memory_and_stacks$")
         self.assertTrue(part.is_user_annotation and not product.is_user_annotation)
         self.assertIn("MmBackward0", events)
         self.assertIn(events["MmBackward0"], [e.cpu_parent for e in prof.events() if e.name == "aten::mm"])
 
-    def test_the_lines_that_led_to_a_call(self):
+    def test_stacks(self):
         def below(x):
             return x.exp()
         x = torch.ones(3, requires_grad=True)
@@ -240,15 +240,15 @@ class Profiles(unittest.TestCase):
             below(x)
             y.sum().backward()
         first, second = (e.stack for e in prof.events() if e.name == "aten::exp")
-        self.assertEqual([line.rpartition(": ")[2] for line in first[:2]], ["below", "test_the_lines_that_led_to_a_call"])
+        self.assertEqual([line.rpartition(": ")[2] for line in first[:2]], ["below", "test_stacks"])
         self.assertEqual((first[0], first[2:]), (second[0], second[2:]))
         self.assertFalse(any(os.path.dirname(torch.__file__) in line for line in first))
         (node,) = (e for e in prof.events() if e.name == "ExpBackward0")
-        self.assertIn("test_the_lines_that_led_to_a_call", " ".join(node.stack))
+        self.assertIn("test_stacks", " ".join(node.stack))
         counts = [[e.count for e in prof.key_averages(group_by_stack_n=n) if e.key == "aten::exp"] for n in (0, 1, 2)]
         self.assertEqual(counts, [[2], [2], [1, 1]])
         table = prof.key_averages(group_by_stack_n=2).table(max_src_column_width=40, row_limit=1).splitlines()
-        self.assertEqual([row.split()[-1] for row in table[3:5]], ["below", "test_the_lines_that_led_to_a_call"])
+        self.assertEqual([row.split()[-1] for row in table[3:5]], ["below", "test_stacks"])
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "stacks")
             prof.export_stacks(path, "self_cpu_time_total")
@@ -256,7 +256,7 @@ class Profiles(unittest.TestCase):
                 lines = [line for line in file.read().splitlines() if line.rpartition(" ")[0].endswith(first[0].replace(" ", "_"))]
             for line in lines:
                 stack, _, time = line.rpartition(" ")
-                self.assertTrue(stack.split(";")[-2:][0].endswith("test_the_lines_that_led_to_a_call") and int(time) > 0)
+                self.assertTrue(stack.split(";")[-2:][0].endswith("test_stacks") and int(time) > 0)
             with self.assertRaisesRegex(ValueError, "metric should be one of"):
                 prof.export_stacks(path, "count")
             self.assertRaises(TypeError, prof.export_stacks, 3)
@@ -265,7 +265,7 @@ class Profiles(unittest.TestCase):
             with self.assertRaisesRegex(AssertionError, r"export_stacks\(\) requires with_stack=True"):
                 prof.export_stacks(path)
 
-    def test_averages_and_tables(self):
+    def test_key_averages_and_tables(self):
         with torch.profiler.profile(activities=self.CPU, record_shapes=True) as prof:
             for size in (2, 3, 3):
                 torch.ones(size).exp()
@@ -290,8 +290,8 @@ class Profiles(unittest.TestCase):
         with self.assertRaises(AttributeError):
             prof.key_averages().table(sort_by="nonsense")
 
-    @unittest.skipUnless(torch.cuda.is_available(), "no device")
-    def test_work_of_devices(self):
+    @unittest.skipUnless(torch.cuda.is_available(), "requires a device")
+    def test_device_events(self):
         with torch.profiler.profile(profile_memory=True) as prof:
             y = torch.ones(256, device="cuda").exp()
             y.cpu()
@@ -310,7 +310,7 @@ class Profiles(unittest.TestCase):
             y.exp()
         self.assertEqual([e.name for e in prof.events()], ["exp"])
 
-    def test_a_schedule_says_which_steps_are_noted(self):
+    def test_schedule(self):
         action, kinds = torch.profiler.ProfilerAction, torch.profiler.schedule(skip_first=1, wait=1, warmup=1, active=2, repeat=2)
         none, warm, record, save = action
         self.assertEqual([kinds(i) for i in range(11)], [none, none, warm, record, save, none, warm, record, save, none, none])
@@ -328,7 +328,7 @@ class Profiles(unittest.TestCase):
         with self.assertRaisesRegex(AssertionError, "No valid profiler activities found"):
             torch.profiler.profile(activities=[])
 
-    def test_names_of_older_programs_and_what_is_missing(self):
+    def test_legacy_names_and_missing_functions(self):
         from phlox.autograd.profiler_util import FunctionEvent
         from phlox.profiler.profiler import schedule
         self.assertIs(schedule, torch.profiler.schedule)
@@ -349,13 +349,13 @@ class Profiles(unittest.TestCase):
             with self.assertRaisesRegex(NotImplementedError, option):
                 torch.profiler.profile(**{option: 1})
 
-    @unittest.skipUnless(torch.cuda.device_count(), "no device")
-    def test_the_runtime_that_programs_call(self):
+    @unittest.skipUnless(torch.cuda.device_count(), "requires a device")
+    def test_cudart(self):
         runtime = torch.cuda.cudart()
         self.assertEqual((runtime.cudaProfilerStart(), runtime.cudaProfilerStop()), (0, 0))
         self.assertEqual(runtime.cudaMemGetInfo(0)[1], torch.cuda.mem_get_info(0)[1])
 
-    def test_a_profile_that_ends_early_hands_over_what_it_has(self):
+    def test_profile_ended_early_has_events(self):
         seen = []
         with torch.profiler.profile(activities=self.CPU, on_trace_ready=seen.append) as prof:
             torch.ones(1)
@@ -367,7 +367,7 @@ class Profiles(unittest.TestCase):
             with self.assertRaisesRegex(RuntimeError, "already enabled"):
                 torch.autograd.profiler.profile().__enter__()
 
-    def test_traces(self):
+    def test_chrome_traces(self):
         with tempfile.TemporaryDirectory() as folder:
             with torch.profiler.profile(activities=self.CPU, on_trace_ready=torch.profiler.tensorboard_trace_handler(folder, "me", use_gzip=True)) as prof:
                 prof.add_metadata("run", 7)
@@ -379,11 +379,11 @@ class Profiles(unittest.TestCase):
                 trace = json.load(file)
             self.assertEqual(trace["run"], "7")
             events = {e["name"]: e for e in trace["traceEvents"]}
-            self.assertRaises(RuntimeError, copy.deepcopy(prof.events()).export_chrome_trace, name)  # copies are of no profile
+            self.assertRaises(RuntimeError, copy.deepcopy(prof.events()).export_chrome_trace, name)  # a copy belongs to no profile
             part, op = events["part"], events["aten::ones"]
             self.assertEqual((part["ph"], part["cat"], op["cat"], op["pid"]), ("X", "user_annotation", "cpu_op", os.getpid()))
             self.assertTrue(part["ts"] <= op["ts"] and op["ts"] + op["dur"] <= part["ts"] + part["dur"])
-            self.assertRaises(TypeError, prof.export_chrome_trace, 3)  # which open() would take for a file of the process
+            self.assertRaises(TypeError, prof.export_chrome_trace, 3)  # open() would accept it as a file descriptor
             with self.assertRaisesRegex(RuntimeError, "Can't create directory"):
                 torch.profiler.tensorboard_trace_handler(os.path.join(folder, name, "below"))(prof)
 
@@ -393,8 +393,8 @@ class Profiles(unittest.TestCase):
             with open(os.path.join(folder, "trace.json"), encoding="utf-8") as file:
                 return json.load(file)["traceEvents"]
 
-    @unittest.skipUnless(torch.cuda.device_count(), "no device")
-    def test_traces_of_devices_are_in_the_trace_event_format(self):
+    @unittest.skipUnless(torch.cuda.device_count(), "requires a device")
+    def test_device_traces_use_trace_event_format(self):
         side, x = torch.cuda.Stream(), torch.ones(64, 64, device="cuda")
         with torch.profiler.profile(record_shapes=True, profile_memory=True, with_stack=True) as prof:
             with torch.profiler.record_function('a "part"\\\n\u00e9'):
@@ -413,11 +413,11 @@ class Profiles(unittest.TestCase):
         named = {e["name"]: e for e in events if e["ph"] == "X"}
         op, kernel, part = named["aten::matmul"], named["mm"], named['a "part"\\\n\u00e9']
         self.assertEqual((op["args"]["Input Dims"], kernel["cat"], kernel["pid"]), ([[64, 64], [64, 64]], "kernel", 0))
-        self.assertRegex(op["args"]["Call stack"], r"test_profile.py\(\d+\): test_traces_of_devices_are_in_the_trace_event_format;")
+        self.assertRegex(op["args"]["Call stack"], r"test_profile.py\(\d+\): test_device_traces_use_trace_event_format;")
         self.assertEqual([kernel["args"][name] for name in ("device", "stream")], [kernel["pid"], kernel["tid"]])
         self.assertEqual(named["add"]["args"]["stream"], side.stream_id)
         ids = {e["args"]["External id"]: e["name"] for e in events if e.get("cat") == "cpu_op"}
-        self.assertRegex(ids[kernel["args"]["External id"]], "mm|matmul")  # the op that gave it
+        self.assertRegex(ids[kernel["args"]["External id"]], "mm|matmul")  # the launching op
         ends = [[e["id"] for e in events if e["ph"] == ph] for ph in "sf"]
         self.assertEqual(ends[0], ends[1])
         self.assertIn(kernel["args"]["correlation"], ends[0])
@@ -427,7 +427,7 @@ class Profiles(unittest.TestCase):
         self.assertTrue(part["ts"] <= taken[0]["ts"] < part["ts"] + part["dur"])
         self.assertEqual([e["args"]["bytes"] for e in events if e["ph"] == "C" and e["pid"] == 0], [64 * 64 * 4, 2 * 64 * 64 * 4])
 
-    def test_a_trace_may_have_a_part_of_a_profile_or_several(self):
+    def test_traces_of_parts_and_several_cycles(self):
         with torch.profiler.profile(activities=self.CPU, schedule=torch.profiler.schedule(wait=0, warmup=1, active=1), acc_events=True) as prof:
             for _ in range(6):
                 torch.ones(2).exp()
@@ -436,7 +436,7 @@ class Profiles(unittest.TestCase):
         some = type(prof.events())(e for e in prof.events() if e.name == "aten::exp")
         self.assertEqual([(e["name"], e["args"]["External id"]) for e in self.trace(some) if e["ph"] == "X"], [("aten::exp", n) for n in (1, 2, 3)])
 
-    def test_the_profile_of_autograd(self):
+    def test_autograd_profile(self):
         with torch.autograd.profiler.profile() as prof:
             torch.ones(2).exp()
         self.assertEqual([e.name for e in prof.function_events if e.cpu_parent is None], ["aten::ones", "aten::exp"])

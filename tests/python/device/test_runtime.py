@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What holds for a whole process: order between devices, settings. Each test is a process of its own."""
+"""Process-wide behaviour: ordering between devices, and settings. Each test runs a subprocess."""
 import os
 import pathlib
 import subprocess
@@ -8,7 +8,7 @@ import unittest
 
 
 def run(code, timeout=300, **environment):
-    """Runs a program on simulated devices; returns what it has written."""
+    """Runs a program on simulated devices. Returns its output."""
     env = {"PHLOX_SIM_DEVICES": "2", **os.environ, **environment}
     done = subprocess.run([sys.executable, "-c", "import phlox as torch\n" + code], env=env, capture_output=True, text=True, timeout=timeout)
     if done.returncode:
@@ -16,12 +16,12 @@ def run(code, timeout=300, **environment):
     return done.stdout
 
 
-simulated = unittest.skipIf(run("print(torch.cuda._backend_name())") != "sim\n", "of simulated devices")
-two_devices = unittest.skipIf(int(run("print(torch.cuda.device_count())")) < 2, "two devices are wanted")
+simulated = unittest.skipIf(run("print(torch.cuda._backend_name())") != "sim\n", "requires simulated devices")
+two_devices = unittest.skipIf(int(run("print(torch.cuda.device_count())")) < 2, "requires two devices")
 
 
-class End(unittest.TestCase):
-    def test_a_fault_that_nobody_waited_for_is_said_with_its_line(self):
+class Exit(unittest.TestCase):
+    def test_unobserved_error_is_printed_with_line(self):
         for end, said in ("", True), ("try: torch.cuda.synchronize()\nexcept IndexError: pass", False):
             with self.subTest(end):
                 code = 'import phlox as torch\nx = torch.ones(3, device="cuda")\ny = x[torch.tensor([7], device="cuda")]\n' + end
@@ -33,14 +33,14 @@ class End(unittest.TestCase):
 
 @two_devices
 class Peers(unittest.TestCase):
-    """Operands on two devices: as if every op were executed when it is called."""
+    """Operands on two devices: results are as if every op were executed at its call."""
     start = """
 torch.cuda.enable_peer_access(0, 1)
 torch.cuda.enable_peer_access(1, 0)
 a, b = torch.ones(5000, device="cuda:0"), torch.ones(5000, device="cuda:1")
 """
 
-    def test_a_change_after_the_call_does_not_reach_it(self):
+    def test_later_writes_do_not_reach_earlier_ops(self):
         for check in "0", "1":
             run(self.start + """
 for i in range(30):
@@ -52,7 +52,7 @@ for i in range(30):
     assert b.device.index == 1 and b.unique().tolist() == [1 + i]
 """, PHLOX_SIM_DELAY="300", PHLOX_SANITIZE=check)
 
-    def test_gradients_arrive_where_the_leaves_are(self):
+    def test_gradients_are_on_leaf_devices(self):
         for check in "0", "1":
             run(self.start + """
 a.requires_grad_(), b.requires_grad_()
@@ -67,9 +67,9 @@ assert a.grad[1].item() == b.grad[1].item() == 55
 
 @two_devices
 class Settings(unittest.TestCase):
-    """The table of docs/threads.md: what is the process's, what is a thread's, and who takes it over."""
+    """The table of docs/threads.md: the scope of each setting (process or thread), and the threads that inherit it."""
     page = pathlib.Path(__file__).resolve().parents[3] / "docs/threads.md"
-    # name: what sets it, and what tells that it is set
+    # name: (a statement that changes the setting, an expression that is true after it)
     settings = {
         "set_default_dtype": ("torch.set_default_dtype(torch.float64)", "torch.ones(1).dtype == torch.float64"),
         "set_default_tensor_type": ("torch.set_default_tensor_type('torch.cuda.DoubleTensor')",
@@ -144,35 +144,35 @@ was = there()
         lines = [line.split("|")[1:-1] for line in self.page.read_text().splitlines() if line.startswith("| ")]
         return {row[1].strip().strip("`"): [cell.strip() for cell in row] for row in lines[1:] if row[1].strip()}
 
-    def see(self, name, code):
+    def check_in(self, name, code):
         change, there = self.settings[name]
         return run(self.start % there + f"{change}\nassert there() and not was\n{code}", PHLOX_SIM_DEVICES="2", PHLOX_SANITIZE="0").split()
 
-    def test_the_table_is_whole(self):
+    def test_table_is_complete(self):
         self.assertEqual(set(self.rows()), set(self.settings))
 
-    def test_whose_each_setting_is(self):
+    def test_scope_of_each_setting(self):
         for name, row in self.rows().items():
             with self.subTest(name):
-                self.assertEqual(self.see(name, "print(in_thread())"), [str(row[3] == "process")])
+                self.assertEqual(self.check_in(name, "print(in_thread())"), [str(row[3] == "process")])
 
-    def test_replicas_have_the_grad_mode_and_their_device(self):
+    def test_replicas_inherit_settings(self):
         for name, taken in (("set_default_dtype", True), ("set_grad_enabled", True), ("set_autocast_enabled", True), ("set_default_device", False), ("cuda.set_device", True)):
             with self.subTest(name):
-                self.assertEqual(self.see(name, "print(in_replicas())"), [str(taken)])
+                self.assertEqual(self.check_in(name, "print(in_replicas())"), [str(taken)])
 
-    def test_the_engine_has_the_callers_default_device(self):
+    def test_engine_threads_inherit_settings(self):
         for name, taken in (("set_default_dtype", True), ("set_autocast_enabled", True), ("set_default_device", True), ("cuda.set_stream", False)):
             with self.subTest(name):
-                self.assertEqual(self.see(name, "print(in_engine())"), [str(taken)])
+                self.assertEqual(self.check_in(name, "print(in_engine())"), [str(taken)])
 
-    def test_workers_have_what_the_thread_had_that_made_them(self):
+    def test_workers_inherit_settings(self):
         for name, taken in (("set_default_dtype", True), ("set_grad_enabled", True), ("inference_mode", True), ("set_num_threads", False),
                             ("manual_seed", False)):
             with self.subTest(name):
-                self.assertEqual(self.see(name, "print(in_workers())"), [str(taken)])
+                self.assertEqual(self.check_in(name, "print(in_workers())"), [str(taken)])
 
-    def test_a_device_as_a_context_gives_back_that_there_was_none(self):
+    def test_device_context_restores_unset_default(self):
         run("""
 with torch.device("cuda:1"):
     with torch.device("cpu"): assert torch.ones(1).device.type == "cpu"
@@ -186,9 +186,9 @@ assert torch.ones(1).is_cuda
 """, PYTHONWARNINGS="ignore")
 
 
-class Waits(unittest.TestCase):
+class GilRelease(unittest.TestCase):
     @simulated
-    def test_other_threads_run_while_a_call_waits_for_a_device(self):
+    def test_other_threads_run_during_waits(self):
         self.assertEqual(run("""
 import pickle, threading
 x, host, pinned = torch.ones(8, device="cuda"), torch.ones(8), torch.ones(8).pin_memory()
@@ -217,8 +217,8 @@ print([name for name, wait in waits.items() if not runs(wait)])
 """, PHLOX_SIM_DELAY="30000"), "[]\n")
 
 
-class OneModuleManyThreads(unittest.TestCase):
-    def test_a_module_serves_several_threads_at_once(self):
+class SharedModule(unittest.TestCase):
+    def test_module_is_used_by_several_threads(self):
         for device, check in ("cpu", "0"), ("cuda", "0"), ("cuda", "1"):
             with self.subTest(device):
                 self.assertEqual(run("""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Signals: their handlers run while a call waits or computes, and what they raise ends the call. Each test is a process of its own."""
+"""Signal handlers run while a call waits or computes; an exception from a handler ends the call. Each test runs a subprocess."""
 import os
 import unittest
 
@@ -21,7 +21,7 @@ def late(call, after=0.2):
     raise SystemExit("it was not interrupted")
 """
 
-# Training is interrupted at random moments. Nothing is left behind, and once its state is loaded again the next step gives what it should.
+# Interrupts training at random moments. Nothing may leak, and after its state is reloaded the next step must have the same result.
 SWEEP = START + """
 lib = ctypes.CDLL(os.path.join(os.path.dirname(torch.__file__), "libphlox.so.0"))
 lib.px_live_objects.restype = ctypes.c_int64
@@ -81,7 +81,7 @@ print(f"{hits} of {moments} steps were interrupted on {device} with {workers} wo
 
 class Signals(unittest.TestCase):
     @simulated
-    def test_waits_end_and_the_device_goes_on(self):
+    def test_waits_are_interrupted_and_device_remains_usable(self):
         run(START + """
 x = torch.ones(700, 700, device="cuda")
 class busy: last = x
@@ -98,7 +98,7 @@ for wait in waits:
 """, PHLOX_SIM_DELAY="100000")
 
     @simulated
-    def test_the_first_launch_of_a_kernel_ends_though_its_code_waits_for_the_device(self):
+    def test_first_launch_is_interrupted_during_module_load(self):
         run(START + """
 x = torch.ones(700, 700, device="cuda")
 (x @ x) * 1e-3
@@ -115,7 +115,7 @@ for call in lambda y: y > 0, lambda y: y.nonzero(), lambda y: y.softmax(1), lamb
     call(x)
 """, PHLOX_SIM_DELAY="100000", PHLOX_SIM_LOADING="late")
 
-    def test_a_long_op_of_the_cpu_ends(self):
+    def test_long_cpu_ops_are_interrupted(self):
         run(START + """
 a = torch.ones(1500, 1500)
 def products():
@@ -128,7 +128,7 @@ for call in products, sorts, lambda: [b.sin().exp_() for _ in range(10000)]:
     assert (a[:2, :2] @ a[:2, :2]).tolist() == [[2, 2], [2, 2]]
 """)
 
-    def test_a_handler_may_use_the_library_and_let_the_call_go_on(self):
+    def test_handler_may_call_ops_and_resume(self):
         self.assertEqual(run(START + """
 seen = []
 signal.signal(signal.SIGALRM, lambda *_: seen.append(torch.randn(3).numel() + torch.ones(2, device="cuda").sum().item()))
@@ -142,13 +142,13 @@ while len(seen) < 2: z = torch.randn(3_000_000).sort().values
 print(seen, y[0, 0].item(), bool((z[1:] >= z[:-1]).all()))
 """, PHLOX_SIM_DELAY="20000"), "[5.0, 5.0] 700.0 True\n")
 
-    def test_training_may_be_interrupted_anywhere(self):
+    def test_training_survives_random_interrupts(self):
         moments = int(os.environ.get("INTERRUPTS", "20"))
         for device, workers in ("cpu", 2), ("cuda", 0), ("cuda", 2):
             with self.subTest(device=device, workers=workers):
                 print(run(f"device, workers, moments = '{device}', {workers}, {moments}\n" + SWEEP, timeout=60 + 3 * moments), end="")
 
-    def test_a_loader_gives_up_on_a_worker_that_hangs(self):
+    def test_loader_abandons_hanging_worker(self):
         run(START + """
 class Hangs(Dataset):
     def __len__(self): return 4
@@ -163,7 +163,7 @@ assert late(lambda: next(iter(DataLoader(Hangs(), num_workers=2)))) < 3
 assert not active_children()
 """)
 
-    def test_a_loader_ends_though_a_worker_takes_no_more_tasks(self):
+    def test_loader_ends_with_full_task_queue(self):
         self.assertEqual(run(START + """
 class Slow(Dataset):
     def __len__(self): return 400000
@@ -180,7 +180,7 @@ name = ""
 print([len(b) for b in loader])
 """), "[100000, 100000, 100000, 100000]\n")
 
-    def test_sending_tasks_takes_no_lock_that_an_interrupt_could_keep(self):
+    def test_interrupt_while_sending_tasks_leaves_no_lock(self):
         self.assertEqual(run(START + """
 from multiprocessing import synchronize
 def enter(lock):  # the signal comes right after the lock was taken
@@ -190,7 +190,7 @@ synchronize.Lock.__enter__ = enter
 print([b.item() for b in DataLoader(TensorDataset(torch.arange(3)), num_workers=2, collate_fn=lambda b: b[0][0])])
 """), "[0, 1, 2]\n")
 
-    def test_a_loader_whose_workers_persist_goes_on_after_an_interrupt(self):
+    def test_persistent_workers_survive_interrupt(self):
         self.assertEqual(run(START + """
 class Slow(Dataset):
     def __len__(self): return 4
@@ -205,7 +205,7 @@ name = ""
 print([b.item() for b in loader])
 """), "[0, 1, 2, 3]\n")
 
-    def test_workers_leave_a_signal_of_the_keyboard_to_the_program(self):
+    def test_workers_ignore_sigint(self):
         self.assertEqual(run(START + """
 class Number(Dataset):
     def __len__(self): return 4

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Virtual time of simulated devices, profiles in it, and python3 -m phlox.profile."""
+"""Virtual time of simulated devices, profiles in virtual time, and python3 -m phlox.profile."""
 import json
 import os
 import re
@@ -38,7 +38,7 @@ def run(*arguments, **env):
 
 
 class VirtualTime(unittest.TestCase):
-    def test_it_follows_the_work(self):
+    def test_follows_work(self):
         x = torch.zeros(2048, 2048, device="cuda", dtype=torch.bfloat16)
         torch.cuda.synchronize()
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -47,14 +47,14 @@ class VirtualTime(unittest.TestCase):
         y = x @ x
         end.record()
         took = torch.cuda.virtual_time(torch.cuda.current_stream()) - before
-        self.assertEqual(took, 2000 + 2 * 2048**3 // 550_000)  # the figures of an H200: the smallest kernel, and bfloat16
+        self.assertEqual(took, 2000 + 2 * 2048**3 // 550_000)  # rates of the H200 model: minimum kernel time, and bfloat16
         self.assertEqual(torch.cuda.virtual_time(), torch.cuda.virtual_time("cuda:0"))
         self.assertAlmostEqual(start.elapsed_time(end), took / 1e6, places=5)
         for wrong, error in (("cpu", ValueError), (3.5, TypeError)):
             with self.assertRaises(error):
                 torch.cuda.virtual_time(wrong)
 
-    def test_float32_has_the_rate_of_tf32_where_that_is_allowed(self):
+    def test_float32_uses_tf32_rate_if_allowed(self):
         x, times = torch.zeros(1024, 1024, device="cuda"), []
         for torch.backends.cuda.matmul.allow_tf32 in (True, False):
             torch.cuda.synchronize()
@@ -63,18 +63,18 @@ class VirtualTime(unittest.TestCase):
             times.append(torch.cuda.virtual_time(0) - before)
         self.assertEqual(times, [2000 + 2 * 1024**3 // 366_000, 2000 + 2 * 1024**3 // 50_000])
 
-    def test_the_same_program_has_the_same_times_whatever_the_seed(self):
+    def test_independent_of_seed(self):
         times = {run("-m", "phlox", "-c", TRAIN.format(device="cuda"), PHLOX_SIM_SEED=seed) for seed in "017"}
         self.assertEqual(len(times), 1)
         self.assertRegex(times.pop(), r"^time \d+ \d+\n$")
 
-    def test_real_time_is_refused(self):
+    def test_threads_mode_has_no_virtual_time(self):
         self.assertIn("the time of these devices is real", run("-c", """
 import phlox
 try: phlox.cuda.virtual_time()
 except RuntimeError as error: print(error)""", PHLOX_SIM_MODE="threads"))
 
-    def test_profiles_are_in_virtual_time(self):
+    def test_profiles_use_virtual_time(self):
         x = torch.zeros(1024, 1024, device="cuda", dtype=torch.float16)
         with torch.profiler.profile(with_flops=True) as prof:
             y = x @ x
@@ -86,14 +86,14 @@ except RuntimeError as error: print(error)""", PHLOX_SIM_MODE="threads"))
 
 
 class Flops(unittest.TestCase):
-    """Operations as PyTorch counts them, by the shapes of the call."""
+    """FLOPs by PyTorch's formulas, computed from the shapes of the call."""
 
     def flops(self, call):
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], with_flops=True) as prof:
             call()
         return sum(e.flops for e in prof.events())
 
-    def test_products_and_convolutions(self):
+    def test_matmul_and_convolution(self):
         a, b, c = torch.ones(4, 5), torch.ones(5, 6), torch.ones(3, 4, 5)
         image, kernel = torch.ones(2, 4, 8, 8), torch.ones(6, 2, 3, 3)
         conv = torch.nn.functional.conv2d
@@ -103,13 +103,13 @@ class Flops(unittest.TestCase):
                             (lambda: conv(image, kernel, padding=1, groups=2), 2 * 2 * 6 * 8 * 8 * 2 * 9)):
             self.assertEqual(self.flops(call), count)
 
-    def test_gradients_count_too(self):
+    def test_backward_is_counted(self):
         image, kernel = torch.ones(2, 4, 8, 8, requires_grad=True), torch.ones(6, 4, 3, 3, requires_grad=True)
         out = torch.nn.functional.conv2d(image, kernel)
         forward = 2 * 2 * 6 * 6 * 6 * 4 * 9
         self.assertEqual(self.flops(lambda: out.backward(torch.ones_like(out))), 2 * forward)
 
-    def test_without_it_nothing_is_counted(self):
+    def test_with_flops_is_required(self):
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as prof:
             torch.ones(4, 4) @ torch.ones(4, 4)
         self.assertEqual({e.flops for e in prof.events()}, {0})
@@ -129,7 +129,7 @@ class Command(unittest.TestCase):
                 events = json.load(file)["traceEvents"]
             return out, tree.parse(picture).getroot(), events, os.path.getsize(picture)
 
-    def test_a_program_on_devices(self):
+    def test_program_on_devices(self):
         out, picture, events, size = self.profile("cuda")
         self.assertIn("Self CUDA time total", out)
         self.assertRegex(out, r"ProfilerStep#2 +\d+\.\d+\n")
@@ -140,15 +140,15 @@ class Command(unittest.TestCase):
         self.assertLessEqual({"kernel", "gpu_memcpy"}, {e.get("cat") for e in events})
         self.assertLess(size, 1 << 20)
         steps = re.findall(r"ProfilerStep#\d +(\d+\.\d+)", out)
-        self.assertEqual(steps[1], steps[2])  # in virtual time a step is like the one before
+        self.assertEqual(steps[1], steps[2])  # virtual time is the same for every step
 
-    def test_a_program_on_the_cpu(self):
+    def test_program_on_cpu(self):
         out, picture, events, _ = self.profile("cpu")
         self.assertIn("Self CPU time total", out)
         self.assertNotIn("cuda:0 ", out)
         self.assertTrue(any(e["name"] == "aten::linear" for e in events))
 
-    def test_a_program_is_needed(self):
+    def test_missing_program(self):
         done = subprocess.run([sys.executable, "-m", "phlox.profile"], capture_output=True, text=True)
         self.assertEqual(done.returncode, 2)
         self.assertIn("a program is needed", done.stderr)

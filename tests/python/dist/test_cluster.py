@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Simulated clusters: ranks as threads of one process, each with a simulated device. Training over 64 ranks is that of one process, to the
-last bit the same again; groups, objects and errors are a rank's own."""
+"""Simulated clusters: ranks are threads of one process, each with a simulated device. Training on 64 ranks matches training in one process and is
+reproducible to the bit. Groups, objects and errors belong to a rank."""
 import os
 import signal
 import time
@@ -50,12 +50,12 @@ def groups(rank, size):
     every = [None] * size
     dist.all_gather_object(every, {"rank": rank})
     dist.destroy_process_group()
-    dist.init_process_group("gloo")  # once more
+    dist.init_process_group("gloo")  # a second time
     dist.barrier()
     return x.item(), dist.get_rank(half), every
 
 
-def raises(rank, size):
+def fail_on_rank_2(rank, size):
     dist.init_process_group("nccl")
     if rank == 2:
         raise KeyError("rank 2's own")
@@ -63,12 +63,12 @@ def raises(rank, size):
     torch.cuda.synchronize()
 
 
-def draws(rank):
+def draw(rank):
     torch.manual_seed(rank % 2)
     return torch.randn(3).tolist() + torch.randn(2, device="cuda").tolist()
 
 
-def dies(rank):
+def rank_exits(rank):
     dist.init_process_group("nccl")
     x = torch.ones(3, device="cuda")
     try:
@@ -79,7 +79,7 @@ def dies(rank):
         return str(error)
 
 
-def waits(rank, ended):
+def wait_until_interrupted(rank, ended):
     try:
         dist.init_process_group("nccl")
         x = torch.ones(3, device="cuda")
@@ -87,7 +87,7 @@ def waits(rank, ended):
         torch.cuda.synchronize()
         if rank == 0:
             os.kill(os.getpid(), signal.SIGINT)
-        while rank == 1:  # in Python code; the others in a collective
+        while rank == 1:  # runs Python code; the other ranks are in a collective
             time.sleep(0.01)
         dist.all_reduce(x)
         torch.cuda.synchronize()
@@ -96,42 +96,42 @@ def waits(rank, ended):
 
 
 class Clusters(unittest.TestCase):
-    def test_64_ranks_train_as_one_process_does_and_the_same_again(self):
+    def test_training_64_ranks_is_deterministic_and_matches_one_process(self):
         first = dist.simulate(train_rank, (64,), 64)
         assert all(losses == first[0] for losses in first)
         torch.testing.assert_close(torch.tensor(first[0], dtype=torch.float64), train(model(), slice(None)), rtol=0, atol=1e-12)
         assert dist.simulate(train_rank, (64,), 64) == first
 
-    def test_a_rank_has_groups_of_its_own(self):
-        for rank, (total, place, every) in enumerate(dist.simulate(groups, (6,), 6)):
-            assert (total, place) == ((9.0, 12.0)[rank % 2], rank // 2)
+    def test_ranks_have_their_own_groups(self):
+        for rank, (total, rank_in_group, every) in enumerate(dist.simulate(groups, (6,), 6)):
+            assert (total, rank_in_group) == ((9.0, 12.0)[rank % 2], rank // 2)
             assert every == [{"rank": r} for r in range(6)]
         assert not dist.is_initialized()
 
-    def test_the_rank_whose_error_is_its_own_is_told(self):
+    def test_failing_ranks_error_is_raised(self):
         with self.assertRaisesRegex(KeyError, "rank 2's own"):
-            dist.simulate(raises, (4,), 4)
+            dist.simulate(fail_on_rank_2, (4,), 4)
         with self.assertRaisesRegex(RuntimeError, "PHLOX_SIM_DEVICES=65"):
-            dist.simulate(raises, (65,), 65)
+            dist.simulate(fail_on_rank_2, (65,), 65)
 
-    def test_an_interrupt_ends_all_ranks(self):
+    def test_interrupt_ends_all_ranks(self):
         ended = []
         with self.assertRaises(KeyboardInterrupt):
-            dist.simulate(waits, (ended,), 3)
+            dist.simulate(wait_until_interrupted, (ended,), 3)
         self.assertEqual(sorted(ended), [0, 1, 2])
-        dist.simulate(groups, (4,), 4)  # another one goes as ever
+        dist.simulate(groups, (4,), 4)  # a new simulation still works
 
-    def test_a_rank_draws_as_a_process_does(self):
-        drawn = dist.simulate(draws, nprocs=8)
+    def test_random_numbers_match_processes(self):
+        drawn = dist.simulate(draw, nprocs=8)
         assert drawn[0] == drawn[2] == drawn[4] == drawn[6] != drawn[1] == drawn[3] == drawn[5] == drawn[7]
 
-    def test_a_rank_dies_by_the_seed_and_the_others_say_so(self):
+    def test_seeded_rank_death_is_reported_by_peers(self):
         with mock.patch.dict(os.environ, PHLOX_SIM_DEATH="15", PHLOX_SIM_SEED="9"):
-            told = dist.simulate(dies, nprocs=4)
-            assert dist.simulate(dies, nprocs=4) == told
-        dead = [rank for rank, text in enumerate(told) if "has died at its collective number" in text]
+            reported = dist.simulate(rank_exits, nprocs=4)
+            assert dist.simulate(rank_exits, nprocs=4) == reported
+        dead = [rank for rank, text in enumerate(reported) if "has died at its collective number" in text]
         assert len(dead) == 1
-        assert all(f"failed: lost the connection to rank {dead[0]}" in text for rank, text in enumerate(told) if rank != dead[0])
+        assert all(f"failed: lost the connection to rank {dead[0]}" in text for rank, text in enumerate(reported) if rank != dead[0])
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DistributedDataParallel: each test starts its ranks, on the CPU over gloo and on simulated devices over nccl."""
+"""DistributedDataParallel. Each test starts its ranks: on CPUs with gloo, and on simulated devices with nccl."""
 import functools
 import os
 import tempfile
@@ -38,7 +38,7 @@ def train(m, part=slice(None), device="cpu", set_to_none=True):
     return torch.stack(losses).cpu()
 
 
-def trains_like_one(r, n, device, how, path):
+def train_like_one_process(r, n, device, how, path):
     m = DDP(model().to(device), **how)
     losses = train(m, slice(r, None, n), device, how.get("gradient_as_bucket_view") is None)
     dist.all_reduce(mean := losses.to(device))
@@ -74,7 +74,7 @@ class Branches(nn.Module):
         return {"out": [getattr(self, branch)(x)]}
 
 
-def unused(r, n, device):
+def check_unused_parameters(r, n, device):
     m = DDP(Branches().to(device), find_unused_parameters=True)
     x = torch.ones(2, 4, device=device)
     m(x, "a")["out"][0].sum().backward()
@@ -99,7 +99,7 @@ def unused(r, n, device):
         raise AssertionError("gradients are missing, and nothing was said")
 
 
-def copies_and_refusals(r, n, device):
+def broadcast_and_errors(r, n, device):
     torch.manual_seed(r)
     m = DDP(nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3)).to(device).to(memory_format=torch.channels_last))
     out = [torch.empty(3, 2, 3, 3, device=device) for _ in range(n)]
@@ -126,12 +126,12 @@ def copies_and_refusals(r, n, device):
     refuses("appears not to match dtype", lambda: DDP(nn.Linear(2, 2, device=device, dtype=[torch.float32, torch.float64][r])))
 
 
-def norms_over_all(r, n, device):
+def sync_batch_norm(r, n, device):
     torch.manual_seed(5)
     whole, factor = torch.randn(7, 3, 4).double(), torch.randn(7, 3, 4).double()
     one, both = nn.BatchNorm1d(3).double(), nn.SyncBatchNorm.convert_sync_batchnorm(nn.BatchNorm1d(3).double(), dist.group.WORLD).to(device)
     assert type(both) is nn.SyncBatchNorm and both.process_group is dist.group.WORLD and nn.SyncBatchNorm(3).process_group is None
-    part = slice(0, 2) if r == 0 else slice(2, 7)  # of unequal sizes
+    part = slice(0, 2) if r == 0 else slice(2, 7)  # unequal sizes
     for momentum in (0.1, None):
         one.momentum = both.momentum = momentum
         x, y = whole.clone().requires_grad_(), whole[part].to(device).requires_grad_()
@@ -162,8 +162,8 @@ def norms_over_all(r, n, device):
         raise AssertionError("a vector was normalised")
 
 
-class Halves:
-    """What a hook gives: anything with wait()."""
+class HalfSum:
+    """Result of a hook: any object with wait()."""
 
     def __init__(self, tensor):
         self.tensor, self.work = tensor, dist.all_reduce(tensor, async_op=True)
@@ -179,7 +179,7 @@ def hooks(r, n, device):
     def hook(state, bucket):
         seen.append((state, bucket.index(), bucket.is_last(), len(bucket.parameters())))
         assert bucket.gradients()[0].numel() <= bucket.buffer().numel()
-        return Halves(bucket.buffer())
+        return HalfSum(bucket.buffer())
     m = DDP(nn.Linear(3, 1, device=device))
     m.register_comm_hook("s", hook)
     m(torch.full((1, 3), 1.0 + r, device=device)).sum().backward()
@@ -226,7 +226,7 @@ def default_hooks(r, n, device):
         raise AssertionError("no error")
 
 
-def bad_hook(r, n, device):
+def invalid_hook(r, n, device):
     def hook(state, bucket):
         return dist.all_reduce(bucket.buffer(), async_op=True).get_future().then(lambda f: f.value()[0][:1])
     m = DDP(nn.Linear(3, 1, device=device))
@@ -245,8 +245,8 @@ def uneven_batches(rank):
     return torch.randn(1 + 2 * rank, 4, 6).double()
 
 
-def joins(r, n, device, how, divide):
-    """As one process that adds up, for each step, the gradients of the ranks that still have a batch."""
+def join_uneven_inputs(r, n, device, how, divide):
+    """Matches one process that sums, for each step, the gradients of the ranks with a batch left."""
     m, one = DDP(model().to(device), **how), model()
     opt, alone = (torch.optim.SGD(x.parameters(), 0.1) for x in (m, one))
     for _ in range(2):  # two epochs
@@ -266,7 +266,7 @@ def joins(r, n, device, how, divide):
 
 
 class Counts(nn.Module):
-    """Has a buffer, and a parameter that a rank's even steps do not use."""
+    """Has a buffer, and a parameter unused in even steps."""
 
     def __init__(self):
         super().__init__()
@@ -279,15 +279,15 @@ class Counts(nn.Module):
         return self.a(x) + self.b(x) if both else self.a(x)
 
 
-def joins_with_more(r, n, device):
+def join_with_buffers_and_unused_parameters(r, n, device):
     m = DDP(Counts().to(device), find_unused_parameters=True)
     x = torch.ones(1, 2, device=device)
     with m.join():
-        for step in range(5 * r):  # rank 0 has none at all
+        for step in range(5 * r):  # rank 0 has no batch
             m.zero_grad()
             m(x, step % 2 == 0).sum().backward()
             assert m.module.a.weight.grad.tolist() == [[0.5, 0.5]] and (m.module.b.weight.grad is None) == (step % 2 == 1)
-    assert m.module.steps.item() == 5 * (n - 1)  # that of the last
+    assert m.module.steps.item() == 5 * (n - 1)  # of the last rank to join
     with m.join():
         for step in range(4 * (2 - r)):
             with m.no_sync():
@@ -323,7 +323,7 @@ def joins_with_more(r, n, device):
         raise AssertionError("no error")
 
 
-def joins_by_hooks_of_its_own(r, n, device):
+def custom_join_hooks(r, n, device):
     from phlox.distributed.algorithms.join import Join, Joinable, JoinHook
 
     class Counter(Joinable):
@@ -368,8 +368,8 @@ def mixed_model(device):
     return m.to(device)
 
 
-def trains_mixed(r, n, device, path):
-    """By hand: what a copy of the low dtype gives is added up in the dtype of the reduction."""
+def train_mixed_precision(r, n, device, path):
+    """Matches manual casts: gradients of the low-precision copy are reduced in the reduction dtype."""
     low, wide = torch.bfloat16, torch.float32
     for reduce, how in ((wide, {}), (None, {}), (wide, {"gradient_as_bucket_view": True}), (torch.float16, {"static_graph": True}), (wide, {"bucket_cap_mb": 1e-4})):
         m = DDP(mixed_model(device), mixed_precision=_MixedPrecision(low, reduce, low), **how)
@@ -403,10 +403,10 @@ def trains_mixed(r, n, device, path):
             for p, q in zip(own.parameters(), hand.parameters()):
                 assert torch.equal(p, q), (p, q)
     torch.save([p.detach().cpu() for p in own.parameters()], f"{path}/{r}")
-    checks_mixed(m, x, r)
+    check_mixed_precision_modules(m, x, r)
 
 
-def checks_mixed(m, x, r):
+def check_mixed_precision_modules(m, x, r):
     m.eval()
     with torch.no_grad():
         assert m(x).dtype == torch.bfloat16 and m.module[0].weight.dtype == torch.float32
@@ -424,7 +424,7 @@ def checks_mixed(m, x, r):
     try:
         d(torch.ones(1, 2, device=x.device))
     except RuntimeError:
-        pass  # of a half and a float
+        pass  # mixed float16 and float32
     assert odd.bias.dtype == torch.float32 and odd.weight.dtype == torch.float16
     again = torch.utils.checkpoint.checkpoint
     layers = nn.Sequential(nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 6)).to(x.device)
@@ -434,7 +434,7 @@ def checks_mixed(m, x, r):
     assert layers[0].weight.grad.dtype == layers[0].weight.dtype == torch.float32
 
 
-def dies(r, n, device):
+def rank_exits(r, n, device):
     class Dies(torch.autograd.Function):
         @staticmethod
         def forward(ctx, x):
@@ -453,9 +453,9 @@ def dies(r, n, device):
 
         def forward(self, x):
             return self.b(Dies.apply(self.a(x)))
-    try:  # a rank that is late meets the death in the first call already
+    try:  # a late rank may observe the death in its first call
         m = DDP(Layers().to(device), bucket_cap_mb=1e-5)
-        for _ in range(2):  # what fails on a stream is told by the next call
+        for _ in range(2):  # the next call reports an error of the stream
             m(torch.ones(2, 4, device=device)).sum().backward()
             if device.type == "cuda":
                 torch.cuda.synchronize()
@@ -469,63 +469,63 @@ BACKENDS = [("gloo", 2), ("gloo", 4), ("nccl", 2), ("nccl", 4)]
 HOWS = [{}, {"bucket_cap_mb": 1e-6}, {"gradient_as_bucket_view": True}, {"static_graph": True, "bucket_cap_mb": 1e-6}]
 
 
-@unittest.skipUnless(dist.is_available(), "the gloo engine is not built")
+@unittest.skipUnless(dist.is_available(), "the gloo backend is not built")
 class DDPTest(unittest.TestCase):
     def backends(self, *sizes):
         devices = torch.cuda.device_count() if dist.is_nccl_available() else 0
         return [(backend, size) for backend, size in BACKENDS if size in sizes and (backend == "gloo" or devices >= size)]
 
-    def test_training_is_that_of_one_process_and_the_same_bits_again(self):
+    def test_training_is_deterministic_and_matches_one_process(self):
         for i, (backend, size) in enumerate(self.backends(2, 4)):
             with tempfile.TemporaryDirectory() as a, tempfile.TemporaryDirectory() as b:
                 for path in (a, b):
-                    ranks(trains_like_one, HOWS[i], path, size=size, backend=backend)
+                    ranks(train_like_one_process, HOWS[i], path, size=size, backend=backend)
                 for r in range(size):
                     one, two = torch.load(f"{a}/{r}"), torch.load(f"{b}/{r}")
                     self.assertTrue(all(torch.equal(x, y) for x, y in zip(one, two)))
 
-    def test_what_is_off_for_a_pass_adds_up_until_the_next(self):
+    def test_no_sync_accumulates_gradients(self):
         for backend, _ in self.backends(2):
             ranks(no_sync_then_sync, backend=backend)
 
-    def test_unused_parameters_are_found_or_told_of(self):
+    def test_unused_parameters(self):
         for backend, _ in self.backends(2):
-            ranks(unused, backend=backend)
+            ranks(check_unused_parameters, backend=backend)
 
-    def test_ranks_begin_alike_or_are_refused(self):
+    def test_initial_broadcast_and_mismatch_errors(self):
         for backend, _ in self.backends(2):
-            ranks(copies_and_refusals, backend=backend)
+            ranks(broadcast_and_errors, backend=backend)
 
-    def test_batches_of_all_ranks_are_normalised_as_one(self):
+    def test_sync_batch_norm(self):
         for backend, _ in self.backends(2):
-            ranks(norms_over_all, backend=backend)
+            ranks(sync_batch_norm, backend=backend)
 
-    def test_hooks_reduce_in_their_own_way(self):
+    def test_comm_hooks(self):
         for backend, _ in self.backends(2):
             ranks(hooks, backend=backend)
             ranks(default_hooks, backend=backend)
-            ranks(bad_hook, backend=backend)
+            ranks(invalid_hook, backend=backend)
 
-    def test_ranks_without_batches_take_part_in_what_is_left(self):
+    def test_join_with_uneven_inputs(self):
         for backend, size in self.backends(2, 4):
-            ranks(joins, {"bucket_cap_mb": 1e-6} if size == 2 else {}, size == 2, size=size, backend=backend)
+            ranks(join_uneven_inputs, {"bucket_cap_mb": 1e-6} if size == 2 else {}, size == 2, size=size, backend=backend)
         for backend, _ in self.backends(2):
-            ranks(joins_with_more, backend=backend)
-            ranks(joins_by_hooks_of_its_own, backend=backend)
+            ranks(join_with_buffers_and_unused_parameters, backend=backend)
+            ranks(custom_join_hooks, backend=backend)
 
-    def test_mixed_precision_is_what_copies_of_a_low_dtype_give(self):
+    def test_mixed_precision(self):
         for backend, _ in self.backends(2):
             bits = []
             for _ in range(2):
                 with tempfile.TemporaryDirectory() as path:
-                    ranks(trains_mixed, path, backend=backend)
+                    ranks(train_mixed_precision, path, backend=backend)
                     bits.append([torch.load(f"{path}/{r}") for r in range(2)])
             for one, two in zip(*bits):
                 self.assertTrue(all(torch.equal(a, b) for a, b in zip(one, two)))
 
-    def test_the_death_of_a_rank_within_backward_is_told_to_the_others(self):
+    def test_exited_rank_is_reported_in_backward(self):
         for backend, _ in self.backends(2):
-            self.assertEqual(exit_codes(dies, backend=backend), [9, 7])
+            self.assertEqual(exit_codes(rank_exits, backend=backend), [9, 7])
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.distributed.checkpoint: what some ranks save, others load, and a process alone."""
+"""torch.distributed.checkpoint: checkpoints saved by some ranks can be loaded by any number of ranks or by a single process."""
 import os
 import tempfile
 import unittest
@@ -33,14 +33,14 @@ def steps(m, opt, first, last, part=slice(None), device="cpu"):
         opt.step()
 
 
-def wanted(last):
+def expected_state(last):
     m, opt = make(False)
     steps(m, opt, 0, last)
     return m.state_dict(), opt
 
 
-def same(m, opt, last):
-    state, one = wanted(last)
+def assert_same(m, opt, last):
+    state, one = expected_state(last)
     mine = m.state_dict()
     assert list(mine) == list(state)
     for key, value in mine.items():
@@ -52,14 +52,14 @@ def same(m, opt, last):
         assert torch.allclose(moment.cpu(), one.state[w]["exp_avg_sq"], atol=1e-12) and float(opt.state[p]["step"]) == last
 
 
-def saves(r, n, device, path, last):
+def save_steps(r, n, device, path, last):
     m, opt = make()
     steps(m, opt, 0, last, slice(r, None, n), device)
     model, optim = get_state_dict(m, opt)
     dcp.save({"model": model, "optim": optim, "epoch": last, "note": ["a", None, 1.5]}, checkpoint_id=path)
 
 
-def read(m, opt, path):
+def load_into(m, opt, path):
     model, optim = get_state_dict(m, opt)
     state = {"model": model, "optim": optim, "epoch": None, "note": None}
     dcp.load(state, storage_reader=dcp.FileSystemReader(path))
@@ -68,15 +68,15 @@ def read(m, opt, path):
     return state["epoch"]
 
 
-def goes_on(r, n, device, path):
+def resume(r, n, device, path):
     m, opt = make()
-    steps(m, opt, 7, 8, slice(r, None, n), device)  # what is overwritten
-    assert read(m, opt, path) == 2
+    steps(m, opt, 7, 8, slice(r, None, n), device)  # overwritten by the load
+    assert load_into(m, opt, path) == 2
     steps(m, opt, 2, 4, slice(r, None, n), device)
-    same(m, opt, 4)
+    assert_same(m, opt, 4)
 
 
-def full(r, n, device, path):
+def full_state_dicts(r, n, device, path):
     m, opt = make()
     steps(m, opt, 0, 2, slice(r, None, n), device)
     options = StateDictOptions(full_state_dict=True, cpu_offload=True)
@@ -95,12 +95,12 @@ def full(r, n, device, path):
     opt = torch.optim.AdamW(other.parameters(), 1.0)
     set_optimizer_state_dict(other, opt, optim, options=options)
     steps(other, opt, 2, 3, slice(r, None, n), device)
-    same(other, opt, 3)
+    assert_same(other, opt, 3)
 
 
-def dies(r, n, device, path):
+def rank_exits(r, n, device, path):
     state = {"w": torch.full((3,), 2.0), "mine": torch.ones(1) if r else torch.zeros(1)}
-    try:  # a rank that is late meets the death in the barrier already
+    try:  # a late rank may observe the death in the barrier
         dist.barrier()
         if r == 1:
             os._exit(7)
@@ -111,35 +111,35 @@ def dies(r, n, device, path):
     raise AssertionError("the death of a rank was not told")
 
 
-@unittest.skipUnless(dist.is_available(), "the gloo engine is not built")
+@unittest.skipUnless(dist.is_available(), "the gloo backend is not built")
 class CheckpointTest(unittest.TestCase):
     def backend(self, size):
         return "nccl" if dist.is_nccl_available() and torch.cuda.device_count() >= size else "gloo"
 
-    def test_any_number_of_ranks_goes_on(self):
+    def test_resume_with_any_number_of_ranks(self):
         with tempfile.TemporaryDirectory() as path:
-            ranks(saves, path, 1)
-            ranks(saves, path, 2, backend=self.backend(2))  # in the place of the first
+            ranks(save_steps, path, 1)
+            ranks(save_steps, path, 2, backend=self.backend(2))  # replaces the first
             self.assertEqual(sum(name.endswith(".safetensors") for name in os.listdir(path)), 2)
-            ranks(goes_on, path, size=4)
+            ranks(resume, path, size=4)
             m, opt = make(False)
-            self.assertEqual(read(m, opt, path), 2)
+            self.assertEqual(load_into(m, opt, path), 2)
             steps(m, opt, 2, 4)
-            same(m, opt, 4)
+            assert_same(m, opt, 4)
             self.assertEqual(dcp.FileSystemReader(path).read_metadata()["model.0.weight"], (torch.float64, torch.Size([7, 4])))
 
-    def test_whole_state_dicts_are_rank_0s(self):
+    def test_full_state_dicts_on_rank_0(self):
         with tempfile.TemporaryDirectory() as path:
-            ranks(full, path)
+            ranks(full_state_dicts, path)
             if self.backend(2) == "nccl":
-                ranks(full, path, backend="nccl")
+                ranks(full_state_dicts, path, backend="nccl")
 
-    def test_what_is_cut_off_or_damaged_is_told(self):
+    def test_incomplete_and_corrupt_checkpoints(self):
         with tempfile.TemporaryDirectory() as path:
             with self.assertRaisesRegex(FileNotFoundError, "no complete checkpoint in this folder"):
                 dcp.load({"w": torch.zeros(3)}, checkpoint_id=path)
             dcp.save({"w": torch.arange(3.0)}, checkpoint_id=path)
-            self.assertEqual(exit_codes(dies, path), [9, 7])
+            self.assertEqual(exit_codes(rank_exits, path), [9, 7])
             state = {"w": torch.zeros(3)}
             dcp.load(state, checkpoint_id=path)
             self.assertEqual(state["w"].tolist(), [0, 1, 2])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes that work together: each test starts its ranks, on the CPU over gloo and on simulated devices over nccl."""
+"""Process groups. Each test starts its ranks: on CPUs with gloo, and on simulated devices with nccl."""
 import os
 import pickle
 import re
@@ -51,14 +51,14 @@ def collectives(r, n, device):
     dist.barrier()
 
 
-def uneven(r, n, device):
+def uneven_all_to_all(r, n, device):
     x = torch.full((3, 2), float(r), device=device)
     out = torch.empty(2 * (r + 1), 2, device=device)
     dist.all_to_all_single(out, x, [r + 1] * 2, [1, 2])
     assert out[:, 0].tolist() == [0] * (r + 1) + [1] * (r + 1)
 
 
-def pairs(r, n, device):
+def point_to_point(r, n, device):
     x, y = torch.tensor([float(r)], device=device), torch.zeros(1, device=device)
     ring = [dist.P2POp(dist.isend, x, (r + 1) % n), dist.P2POp(dist.irecv, y, (r - 1) % n)]
     for work in dist.batch_isend_irecv(ring):
@@ -86,7 +86,7 @@ def objects(r, n, device):
     assert r != 1 or every == [0, 1, 2]
 
 
-def objects_of_pairs(r, n, device):
+def object_lists(r, n, device):
     if r == 0:
         dist.send_object_list(["a", {"b": 3}], dst=1)
     elif r == 1:
@@ -109,7 +109,7 @@ def groups(r, n, device):
         assert dist.get_rank(last) == 0 and dist.get_group_rank(last, 2) == 0 and dist.get_global_rank(last, 0) == 2
 
 
-def together(r, n, device):
+def coalesced_collectives(r, n, device):
     def t(*values):
         return torch.tensor(values, dtype=torch.float32, device=device)
 
@@ -176,23 +176,23 @@ def meshes(r, n, device):
     deep = init_device_mesh(device.type, (2, 1, 2), mesh_dim_names=("dp", "cp", "tp"))
     assert deep["dp", "cp"]._flatten().mesh.tolist() == dp.mesh.tolist() and DeviceMesh._concatenate([dp, tp]) == mesh
 
-    def says(error, text, call, *args, **options):
+    def assert_raises(error, text, call, *args, **options):
         try:
             call(*args, **options)
         except error as e:
             assert text in str(e), e
         else:
             raise AssertionError(text)
-    says(KeyError, "Invalid mesh_dim_names ('x',) specified. Valid mesh_dim_names are ['dp', 'tp', 'dp_tp'].", lambda: mesh["x"])
-    says(KeyError, "Mesh dim indices should be in ascending order.", lambda: mesh["tp", "dp"])
-    says(KeyError, "Mesh dimension 'x' does not exist.", mesh.get_group, "x")
-    says(RuntimeError, "Optional kwarg `mesh_dim` needs to be specified when device_mesh.ndim > 1.", mesh.get_group)
-    says(RuntimeError, "Found repeated mesh_dim_name in mesh_dim_names ('a', 'a')", init_device_mesh, "cpu", (2, 2), mesh_dim_names=("a", "a"))
-    says(RuntimeError, "Found len(mesh_dim_names): 1 and len(mesh_shape):2.", init_device_mesh, "cpu", (2, 2), mesh_dim_names=("a",))
-    says(RuntimeError, "Device type with index is not supported but got cpu:0.", init_device_mesh, "cpu:0", (2, 2))
-    says(RuntimeError, "Mesh should not be bigger than default world size 4, but found 8 ranks!", init_device_mesh, "cpu", (2, 4))
-    says(ValueError, "dp already exists for submesh of the", tp._flatten, "dp")
-    says(ValueError, "Must pass mesh if passing multiple ProcessGroups", DeviceMesh.from_group, [dp.get_group()], "cpu")
+    assert_raises(KeyError, "Invalid mesh_dim_names ('x',) specified. Valid mesh_dim_names are ['dp', 'tp', 'dp_tp'].", lambda: mesh["x"])
+    assert_raises(KeyError, "Mesh dim indices should be in ascending order.", lambda: mesh["tp", "dp"])
+    assert_raises(KeyError, "Mesh dimension 'x' does not exist.", mesh.get_group, "x")
+    assert_raises(RuntimeError, "Optional kwarg `mesh_dim` needs to be specified when device_mesh.ndim > 1.", mesh.get_group)
+    assert_raises(RuntimeError, "Found repeated mesh_dim_name in mesh_dim_names ('a', 'a')", init_device_mesh, "cpu", (2, 2), mesh_dim_names=("a", "a"))
+    assert_raises(RuntimeError, "Found len(mesh_dim_names): 1 and len(mesh_shape):2.", init_device_mesh, "cpu", (2, 2), mesh_dim_names=("a",))
+    assert_raises(RuntimeError, "Device type with index is not supported but got cpu:0.", init_device_mesh, "cpu:0", (2, 2))
+    assert_raises(RuntimeError, "Mesh should not be bigger than default world size 4, but found 8 ranks!", init_device_mesh, "cpu", (2, 4))
+    assert_raises(ValueError, "dp already exists for submesh of the", tp._flatten, "dp")
+    assert_raises(ValueError, "Must pass mesh if passing multiple ProcessGroups", DeviceMesh.from_group, [dp.get_group()], "cpu")
 
 
 def futures(r, n, device):
@@ -205,7 +205,7 @@ def futures(r, n, device):
     assert chained.wait().item() == 6 * (1 << 12) and order == ["then"] and future.done() and future.wait()[0].data_ptr() == x.data_ptr()
     work.synchronize()
     assert work.result()[0].data_ptr() == x.data_ptr() and work.wait() and work.is_completed() is not None
-    # What follows may itself begin a collective and wait for it, on the thread that ends the first.
+    # A callback may start a collective and wait for it, on the thread that completed the first.
     again = dist.all_reduce(x, async_op=True).get_future().then(lambda f: dist.all_reduce(f.value()[0]) or f.value()[0].max())
     assert again.wait().item() == 12
     out = [torch.zeros(1, device=device) for _ in range(n)]
@@ -220,7 +220,7 @@ def futures(r, n, device):
 
 
 def streams(r, n, device):
-    """What a stream has been given before the collective is done before it; what waits for it, after it."""
+    """A collective runs after the earlier work of its stream, and before the work of waiting streams."""
     side = torch.cuda.Stream()
     with torch.cuda.stream(side):
         x = torch.ones(1 << 16, device=device) * (r + 1)
@@ -229,8 +229,8 @@ def streams(r, n, device):
     assert x.sum().item() == 3 * (1 << 16)
 
 
-def refused(r, n, device):
-    def says(error, text, call, *args, **options):
+def invalid_calls(r, n, device):
+    def assert_raises(error, text, call, *args, **options):
         try:
             call(*args, **options)
         except error as e:
@@ -239,35 +239,35 @@ def refused(r, n, device):
             raise AssertionError(text)
 
     x = torch.ones(2, 3)
-    says(ValueError, "twice", dist.init_process_group, "gloo", store=dist.HashStore(), rank=0, world_size=1)
-    says(ValueError, "Tensors must be contiguous", dist.all_reduce, x.t())
-    says(TypeError, "Expected parameter `tensor` of type torch.Tensor", dist.all_reduce, [x])
-    says(ValueError, "group of 2", dist.all_gather, [x], x)
-    says(ValueError, "Tensors must have identical type", dist.all_gather, [x, x.double()], x)
-    says(ValueError, "Global rank 7 is not part of group", dist.broadcast, x, 7)
-    says(ValueError, "Invalid destination rank", dist.send, x, r)
-    says(ValueError, "PREMUL_SUM needs a factor", dist.all_reduce, x, dist.ReduceOp.PREMUL_SUM)
-    says(ValueError, "Cannot use ReduceOp.PREMUL_SUM with int64", dist.all_reduce, torch.ones(2, dtype=torch.int64), dist._make_nccl_premul_sum(2))
-    says(ValueError, "Can't specify both group_rank and global_rank", dist.broadcast, x, 0, group_src=1)
-    says(ValueError, "must be divisible by 'group_size=", dist.new_subgroups, 3) if n == 4 else says(ValueError, "must not exceed", dist.new_subgroups, 3)
-    says(ValueError, "has appeared in both subgroup", dist.new_subgroups_by_enumeration, [[0], [0, 1]])
-    says(ValueError, "ProcessGroup has non-empty op list", lambda: dist._coalescing_manager().__enter__() and dist._coalescing_manager().__enter__())
-    says(ValueError, "Invalid ``op``", dist.P2POp, print, x, 0)
-    says(ValueError, "should be different ones", dist.new_group, [0, 0])
-    says(NotImplementedError, "'ucc'", dist.new_group, backend="ucc")
+    assert_raises(ValueError, "twice", dist.init_process_group, "gloo", store=dist.HashStore(), rank=0, world_size=1)
+    assert_raises(ValueError, "Tensors must be contiguous", dist.all_reduce, x.t())
+    assert_raises(TypeError, "Expected parameter `tensor` of type torch.Tensor", dist.all_reduce, [x])
+    assert_raises(ValueError, "group of 2", dist.all_gather, [x], x)
+    assert_raises(ValueError, "Tensors must have identical type", dist.all_gather, [x, x.double()], x)
+    assert_raises(ValueError, "Global rank 7 is not part of group", dist.broadcast, x, 7)
+    assert_raises(ValueError, "Invalid destination rank", dist.send, x, r)
+    assert_raises(ValueError, "PREMUL_SUM needs a factor", dist.all_reduce, x, dist.ReduceOp.PREMUL_SUM)
+    assert_raises(ValueError, "Cannot use ReduceOp.PREMUL_SUM with int64", dist.all_reduce, torch.ones(2, dtype=torch.int64), dist._make_nccl_premul_sum(2))
+    assert_raises(ValueError, "Can't specify both group_rank and global_rank", dist.broadcast, x, 0, group_src=1)
+    assert_raises(ValueError, "must be divisible by 'group_size=", dist.new_subgroups, 3) if n == 4 else assert_raises(ValueError, "must not exceed", dist.new_subgroups, 3)
+    assert_raises(ValueError, "has appeared in both subgroup", dist.new_subgroups_by_enumeration, [[0], [0, 1]])
+    assert_raises(ValueError, "ProcessGroup has non-empty op list", lambda: dist._coalescing_manager().__enter__() and dist._coalescing_manager().__enter__())
+    assert_raises(ValueError, "Invalid ``op``", dist.P2POp, print, x, 0)
+    assert_raises(ValueError, "should be different ones", dist.new_group, [0, 0])
+    assert_raises(NotImplementedError, "'ucc'", dist.new_group, backend="ucc")
     dist.barrier()
 
 
-def leaves_one_alone(r, n, device):
-    dist.group.WORLD._monitored_barrier(LIMIT, True)  # all have joined
+def peer_exits(r, n, device):
+    dist.group.WORLD._monitored_barrier(LIMIT, True)  # all ranks have joined
     if r == 1:
         os._exit(0)
     try:
         dist.all_reduce(torch.ones(3, device=device))
         if device.type == "cuda":
-            torch.cuda.synchronize()  # what fails on a stream is told by what waits for the device
+            torch.cuda.synchronize()  # reports an error of the stream
     except dist.DistBackendError as e:
-        # It was under way, or the end of the other was known before.
+        # The collective was in flight, or the peer's exit was already known.
         begun = "[Rank 0] all_reduce number 1 of 3 elements float32, SUM" in str(e)
         assert begun or "[Rank 0] cannot start all_reduce number 1" in str(e), e
         assert "lost the connection to rank 1" in str(e), e
@@ -276,7 +276,7 @@ def leaves_one_alone(r, n, device):
 
 
 class Stores(unittest.TestCase):
-    def test_a_store_over_tcp_serves_others(self):
+    def test_tcp_store(self):
         server = dist.TCPStore("127.0.0.1", 0, is_master=True, timeout=LIMIT)
         other = dist.TCPStore("127.0.0.1", server.port, timeout=LIMIT)
         other.set("a", "one")
@@ -289,7 +289,7 @@ class Stores(unittest.TestCase):
             other.wait(["b"], timedelta(milliseconds=10))
         self.assertTrue(issubclass(dist.DistStoreError, RuntimeError))
 
-    def test_prefixes_go_before_keys(self):
+    def test_prefix_store(self):
         store = dist.HashStore()
         dist.PrefixStore("p", store).set("k", b"\0v")
         self.assertEqual(store.get("p/k"), b"\0v")
@@ -299,7 +299,7 @@ class Stores(unittest.TestCase):
         with self.assertRaises(TypeError):
             store.set("k", 3)
 
-    def test_a_server_that_is_not_there_is_named(self):
+    def test_unreachable_server(self):
         with socket.socket() as s:
             s.bind(("127.0.0.1", 0))
             port = s.getsockname()[1]
@@ -307,8 +307,8 @@ class Stores(unittest.TestCase):
                 dist.TCPStore("127.0.0.1", port, timeout=timedelta(milliseconds=20))
 
 
-class Words(unittest.TestCase):
-    def test_nothing_goes_before_the_group_is_there(self):
+class Api(unittest.TestCase):
+    def test_uninitialized_errors(self):
         self.assertFalse(dist.is_initialized())
         with self.assertRaisesRegex(ValueError, "Default process group has not been initialized"):
             dist.all_reduce(torch.ones(1))
@@ -317,11 +317,11 @@ class Words(unittest.TestCase):
         with self.assertRaisesRegex(NotImplementedError, "'ucc'"):
             dist.init_process_group("ucc")
 
-    def test_reductions_have_their_names(self):
+    def test_reduce_op_names(self):
         self.assertEqual((str(dist.ReduceOp.SUM), repr(dist.ReduceOp.AVG)), ("RedOpType.SUM", "<RedOpType.AVG: 1>"))
         self.assertIs(pickle.loads(pickle.dumps(dist.ReduceOp.MAX)), dist.ReduceOp.MAX)
 
-    def test_placements_say_how_a_tensor_lies(self):
+    def test_placement_repr(self):
         from phlox.distributed.tensor import Partial, Placement, Replicate, Shard
         from phlox.distributed.tensor.placement_types import _StridedShard
         shown = {"Shard(dim=1) S(1)": Shard(1), "Replicate() R": Replicate(), "Partial(sum) P(sum)": Partial(), "Partial(max) P(max)": Partial("max"),
@@ -336,19 +336,19 @@ class Words(unittest.TestCase):
         with self.assertRaises(AttributeError):
             Shard(1).dim = 2
 
-    def test_a_device_has_a_backend(self):
+    def test_default_backend_of_device(self):
         self.assertEqual([dist.get_default_backend_for_device(d) for d in ("cpu", torch.device("cpu"), "cuda:1")], ["gloo", "gloo", "nccl"])
         with self.assertRaisesRegex(ValueError, "Default backend not registered for device : meta"):
             dist.get_default_backend_for_device("meta")
         self.assertTrue(dist.supports_complex(dist.ReduceOp.SUM) and not dist.supports_complex(dist.ReduceOp.MAX))
 
-    def test_what_is_missing_says_so(self):
+    def test_missing_functions(self):
         with self.assertRaisesRegex(NotImplementedError, "shrink_group is not implemented in Phlox"):
             dist.shrink_group()
 
 
-def calls_for_something_else(r, n, device):
-    dist.monitored_barrier()  # all have joined
+def mismatched_collective(r, n, device):
+    dist.monitored_barrier()  # all ranks have joined
     x = torch.ones(3)
     dist.all_reduce(x)
     try:
@@ -357,8 +357,8 @@ def calls_for_something_else(r, n, device):
         dist.all_reduce(x, dist.ReduceOp.MAX)
     except dist.DistBackendError as e:
         here = r"\(.*test_distributed.py:\d+\)"
-        told = rf"rank 2 called all_gather number 2 of 3 elements float32 {here}, and rank 0 called all_reduce number 2 of 3 elements float32, MAX {here}"
-        assert re.search(rf"^\[Rank {r}\] .* number 2 .*{told}", str(e)), e
+        mismatch = rf"rank 2 called all_gather number 2 of 3 elements float32 {here}, and rank 0 called all_reduce number 2 of 3 elements float32, MAX {here}"
+        assert re.search(rf"^\[Rank {r}\] .* number 2 .*{mismatch}", str(e)), e
         try:
             dist.barrier()
         except dist.DistBackendError as again:
@@ -367,10 +367,10 @@ def calls_for_something_else(r, n, device):
     raise AssertionError("no error")
 
 
-def leaves_while_others_come(r, n, device):
-    """A group that is held by something else ends with what it was given."""
+def destroy_during_collective(r, n, device):
+    """A destroyed but referenced group completes its pending work."""
     held, kept, store = dist.new_group(), [], dist.PrefixStore("meet", dist.GroupMember.WORLD._store)
-    dist.all_reduce(torch.ones(1, device=device), group=held)  # over NCCL a group's first call waits for all ranks
+    dist.all_reduce(torch.ones(1, device=device), group=held)  # over NCCL a group's first call blocks until all ranks join
     if r == 0:
         store.wait(["given"])
     works = [dist.all_reduce(torch.ones(1000, device=device), group=held, async_op=True) for _ in range(20)]
@@ -381,11 +381,11 @@ def leaves_while_others_come(r, n, device):
     assert all(work.is_completed() for work in works) and kept
 
 
-def ends_in_order(r, n, device):
-    """Groups end in the order in which they were made, the same on each rank: over NCCL a rank's end of one waits for the others'."""
+def destruction_order(r, n, device):
+    """Groups are destroyed in the order of their creation, the same on each rank: over NCCL, destruction on a rank waits for the others."""
     ended = []
 
-    class Told:
+    class Finalizer:
         def __init__(self, number):
             self.number = number
 
@@ -393,13 +393,13 @@ def ends_in_order(r, n, device):
             ended.append(self.number)
 
     for i in range(20):
-        dist.new_group().bound_device_id = Told(i)
+        dist.new_group().bound_device_id = Finalizer(i)
     dist.destroy_process_group()
     assert ended == [*range(20)], ended
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # as who started the rank destroys one
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # destroyed by the code that started the rank
 
 
-@unittest.skipUnless(dist.is_available(), "the gloo engine is not built")
+@unittest.skipUnless(dist.is_available(), "the gloo backend is not built")
 class Ranks(unittest.TestCase):
     def both(self, body, size):
         ranks(body, size=size)
@@ -409,29 +409,29 @@ class Ranks(unittest.TestCase):
     def test_collectives(self):
         self.both(collectives, 3)
 
-    def test_parts_of_other_sizes(self):
-        self.both(uneven, 2)
+    def test_uneven_all_to_all(self):
+        self.both(uneven_all_to_all, 2)
 
-    def test_sends_and_receives(self):
-        self.both(pairs, 3)
+    def test_point_to_point(self):
+        self.both(point_to_point, 3)
 
-    def test_objects(self):
+    def test_object_collectives(self):
         self.both(objects, 3)
 
-    def test_objects_from_rank_to_rank(self):
-        self.both(objects_of_pairs, 3)
+    def test_object_lists(self):
+        self.both(object_lists, 3)
 
     def test_groups(self):
         self.both(groups, 3)
 
-    def test_several_at_once(self):
-        self.both(together, 3)
+    def test_coalesced_collectives(self):
+        self.both(coalesced_collectives, 3)
 
-    def test_a_group_that_is_destroyed_ends_with_what_it_was_given(self):
-        self.both(leaves_while_others_come, 2)
+    def test_destroyed_group_completes_its_work(self):
+        self.both(destroy_during_collective, 2)
 
-    def test_groups_end_in_the_order_in_which_they_were_made(self):
-        self.both(ends_in_order, 2)
+    def test_groups_are_destroyed_in_creation_order(self):
+        self.both(destruction_order, 2)
 
     def test_futures(self):
         self.both(futures, 2)
@@ -439,21 +439,21 @@ class Ranks(unittest.TestCase):
     def test_subgroups(self):
         self.both(subgroups, 4)
 
-    def test_meshes(self):
+    def test_device_meshes(self):
         self.both(meshes, 4)
 
-    def test_streams_order_collectives(self):
+    def test_collectives_are_ordered_by_streams(self):
         if torch.cuda.device_count() >= 2 and dist.is_nccl_available():
             ranks(streams, backend="nccl")
 
-    def test_what_does_not_fit_is_refused_and_loses_nothing(self):
-        ranks(refused)
+    def test_invalid_calls_do_not_break_group(self):
+        ranks(invalid_calls)
 
-    def test_the_first_call_that_differs_is_named_with_both_lines(self):
-        ranks(calls_for_something_else, size=3)
+    def test_first_mismatch_is_reported_with_both_lines(self):
+        ranks(mismatched_collective, size=3)
 
-    def test_a_rank_that_ends_is_an_error_of_the_others(self):
-        self.both(leaves_one_alone, 2)
+    def test_exited_rank_is_reported(self):
+        self.both(peer_exits, 2)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DTensors: each test starts its ranks, on the CPU over gloo and on simulated devices over nccl, and compares with whole tensors."""
+"""DTensor. Each test starts its ranks, on CPUs with gloo and on simulated devices with nccl, and compares with full tensors."""
 import itertools
 import tempfile
 import unittest
@@ -13,15 +13,15 @@ from phlox import nn
 from phlox.distributed.fsdp import fully_shard
 from phlox.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_module, distribute_tensor
 
-PLACES = [Replicate(), Shard(0), Shard(1), Partial()]
+PLACEMENTS = [Replicate(), Shard(0), Shard(1), Partial()]
 
 
 def whole_tensor(device):
     return torch.arange(5 * 4 * 3, dtype=torch.float64, device=device).view(5, 4, 3)
 
 
-def placed(mesh, placements, whole):
-    """The tensor as it lies so; summands differ from rank to rank."""
+def make_distributed(mesh, placements, whole):
+    """The tensor with the given placements; the summands of Partial differ between ranks."""
     cut = distribute_tensor(whole, mesh, [Replicate() if p.is_partial() else p for p in placements], src_data_rank=None).to_local()
     for i, p in enumerate(placements):
         if p.is_partial():
@@ -30,14 +30,14 @@ def placed(mesh, placements, whole):
     return DTensor.from_local(cut, mesh, placements, shape=whole.shape)
 
 
-def moves(r, n, device):
+def check_redistribute(r, n, device):
     whole = whole_tensor(device)
-    for shape in [(n,)] + ([(2, 2)] if n == 4 and device.type == "cpu" else []):  # placement_test has those of devices
+    for shape in [(n,)] + ([(2, 2)] if n == 4 and device.type == "cpu" else []):  # placement_test covers 2-D meshes of devices
         mesh = dist.init_device_mesh(device.type, shape)
-        for a in itertools.product(PLACES, repeat=len(shape)):
-            d = placed(mesh, a, whole)
+        for a in itertools.product(PLACEMENTS, repeat=len(shape)):
+            d = make_distributed(mesh, a, whole)
             assert d.shape == whole.shape and torch.equal(d.full_tensor(), whole), a
-            for b in itertools.product(PLACES[:3], repeat=len(shape)):
+            for b in itertools.product(PLACEMENTS[:3], repeat=len(shape)):
                 moved = d.redistribute(placements=b)
                 assert moved.placements == b and moved.shape == whole.shape, (a, b)
                 assert torch.equal(moved.to_local(), distribute_tensor(whole, mesh, b).to_local()), (a, b)
@@ -55,11 +55,11 @@ def moves(r, n, device):
 
 def gradients(r, n, device):
     mesh, whole = dist.init_device_mesh(device.type, (n,)), whole_tensor(device)
-    for a, b in itertools.product(PLACES, PLACES[:3]):
-        local = placed(mesh, [a], whole).to_local().detach().requires_grad_()
+    for a, b in itertools.product(PLACEMENTS, PLACEMENTS[:3]):
+        local = make_distributed(mesh, [a], whole).to_local().detach().requires_grad_()
         d = DTensor.from_local(local, mesh, [a], shape=whole.shape).redistribute(placements=[b])
         weights = distribute_tensor(whole.square(), mesh, [b])
-        (d.to_local() * weights.to_local()).sum().backward()  # of each rank's part of the sum, or of all of it
+        (d.to_local() * weights.to_local()).sum().backward()  # of the rank's summand, or of the full sum
         wanted = whole.square() if a.is_partial() else distribute_tensor(whole.square(), mesh, [a]).to_local()
         assert torch.equal(local.grad, wanted), (a, b)
     local = torch.ones(3, device=device, requires_grad=True)
@@ -67,10 +67,10 @@ def gradients(r, n, device):
     assert torch.equal(local.grad, torch.full((3,), 2.0, device=device))
 
 
-def computes(r, n, device):
-    """What is to be reduced is reduced before it is computed with, but for what does nothing with its numbers."""
+def pointwise_ops(r, n, device):
+    """Partial operands are reduced before an op, unless the op does not read the values."""
     mesh, whole = dist.init_device_mesh(device.type, (n,)), whole_tensor(device)
-    d = placed(mesh, [Partial()], whole)
+    d = make_distributed(mesh, [Partial()], whole)
     e = d + 1
     assert e.placements == (Replicate(),) and torch.equal(e.to_local(), whole + 1) and torch.equal((d * d).to_local(), whole * whole)
     assert d.clone().placements == d.float().placements == d.detach().placements == (Partial(),) and torch.equal(d.clone().full_tensor(), whole)
@@ -91,7 +91,7 @@ def computes(r, n, device):
     assert torch.allclose(params[0].grad.full_tensor(), weights[0].grad)
 
 
-def refusals(r, n, device):
+def errors(r, n, device):
     mesh, whole = dist.init_device_mesh(device.type, (n,)), whole_tensor(device)
     two = dist.init_device_mesh(device.type, (n, 1))
     d = distribute_tensor(whole, mesh, [Shard(0)])
@@ -117,7 +117,7 @@ def refusals(r, n, device):
     refuses(RuntimeError, "the local_tensor argument only accepts torch.Tensor", lambda: DTensor.from_local(d, mesh))
 
 
-def modules(r, n, device):
+def distribute_modules(r, n, device):
     mesh = dist.init_device_mesh(device.type, (n,))
 
     def net():
@@ -144,25 +144,25 @@ def modules(r, n, device):
     assert torch.allclose(m(x), one(x)) and torch.allclose(m[1].running_mean.to_local(), one[1].running_mean)
     refuses(RuntimeError, "distribute_module should only be called once on a module", lambda: distribute_module(m, mesh))
     refuses(ValueError, "input_fn should take in 3 arguments, but got 1 arguments!", lambda: distribute_module(net(), mesh, input_fn=lambda inputs: inputs))
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         m = distribute_module(net(), mesh, output_fn=lambda outputs, mesh: outputs.to_local())
-    assert str(said[0].message).startswith("Deprecating output_fn that takes two arguments (outputs, device_mesh), please use output_fn that takes in (module")
+    assert str(caught[0].message).startswith("Deprecating output_fn that takes two arguments (outputs, device_mesh), please use output_fn that takes in (module")
     assert torch.allclose(m(distribute_tensor(x, mesh)), net()(x))
 
 
-def saves(r, n, device, path):
-    """What does not lie in rows is saved whole, and read into parts of any kind."""
+def save_and_load(r, n, device, path):
+    """Tensors not sharded by rows are saved in full, and loaded with any placements."""
     mesh, whole = dist.init_device_mesh(device.type, (2, n // 2)), whole_tensor(device)
     kinds = [[Shard(1), Replicate()], [Shard(0), Shard(0)], [Shard(0), Shard(2)], [Partial(), Shard(0)]]
-    dcp.save({str(i): placed(mesh, p, whole + i) for i, p in enumerate(kinds)}, checkpoint_id=path)
+    dcp.save({str(i): make_distributed(mesh, p, whole + i) for i, p in enumerate(kinds)}, checkpoint_id=path)
     state = {str(i): distribute_tensor(torch.zeros_like(whole), mesh, [Shard(2), Shard(1)] if i % 2 else [Replicate(), Shard(0)]) for i in range(4)}
     dcp.load(state, checkpoint_id=path)
     for i in range(4):
         assert torch.equal(state[str(i)].full_tensor(), whole + i), i
 
 
-@unittest.skipUnless(dist.is_available(), "the gloo engine is not built")
+@unittest.skipUnless(dist.is_available(), "the gloo backend is not built")
 class DTensorTest(unittest.TestCase):
     def each(self, body, *args, sizes=(2, 4)):
         devices = torch.cuda.device_count() if dist.is_nccl_available() else 0
@@ -171,24 +171,24 @@ class DTensorTest(unittest.TestCase):
                 with self.subTest(backend=backend, size=size):
                     ranks(body, *args, size=size, backend=backend)
 
-    def test_what_lies_in_one_way_comes_to_lie_in_another(self):
-        self.each(moves)
+    def test_redistribute(self):
+        self.each(check_redistribute)
 
-    def test_gradients_go_back_the_same_way(self):
+    def test_gradients(self):
         self.each(gradients)
 
-    def test_ops_reduce_what_is_to_be_reduced(self):
-        self.each(computes)
+    def test_ops_reduce_partial_operands(self):
+        self.each(pointwise_ops)
 
-    def test_what_cannot_be_is_refused_as_by_pytorch(self):
-        self.each(refusals, sizes=(2,))
+    def test_errors_match_pytorch(self):
+        self.each(errors, sizes=(2,))
 
-    def test_modules_are_distributed(self):
-        self.each(modules)
+    def test_distribute_module(self):
+        self.each(distribute_modules)
 
-    def test_checkpoints_have_all_kinds(self):
+    def test_checkpoints_of_all_placements(self):
         with tempfile.TemporaryDirectory() as path:
-            self.each(saves, path, sizes=(4,))
+            self.each(save_and_load, path, sizes=(4,))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""fully_shard: each test starts its ranks, on the CPU over gloo and on simulated devices over nccl."""
+"""fully_shard. Each test starts its ranks: on CPUs with gloo, and on simulated devices with nccl."""
 import copy
 import gc
 import os
@@ -28,7 +28,7 @@ class Block(nn.Module):
 
 
 class Net(nn.Module):
-    """Rows that do not divide, a tied weight, blocks that recompute, and inputs without gradients."""
+    """Row counts that do not divide evenly, a tied weight, checkpointed blocks, and inputs without gradients."""
 
     def __init__(self, recompute=False, width=5):
         super().__init__()
@@ -71,14 +71,14 @@ def train(m, part=slice(None), device="cpu", parts=1, apart=False):
     return torch.stack([t.cpu() for t in losses]), opt
 
 
-def columns(p):
-    """Cuts matrices that have as many columns for each rank, of an even number of which there are 8, along these."""
+def shard_columns(p):
+    """Shards a matrix by columns if it has 8 of them."""
     return Shard(-1) if p.ndim == 2 and p.size(1) == 8 else None
 
 
-def sharded(m, how, mesh=None, device="cpu"):
+def shard(m, how, mesh=None, device="cpu"):
     last = list(m.blocks[1:]) if "list" in how else []
-    more = {"mesh": mesh, "shard_placement_fn": columns if "columns" in how else None}
+    more = {"mesh": mesh, "shard_placement_fn": shard_columns if "columns" in how else None}
     if "offload" in how:
         more["offload_policy"] = CPUOffloadPolicy(pin_memory=device != "cpu")
     if last:
@@ -93,10 +93,10 @@ def sharded(m, how, mesh=None, device="cpu"):
     return m
 
 
-def trains_like_one(r, n, device, how, path):
+def train_like_one_process(r, n, device, how, path):
     mesh = dist.init_device_mesh(device.type, (2, n // 2), mesh_dim_names=("replica", "part")) if "replicas" in how else None
     again, parts, width = "recompute" in how, 2 if "parts" in how else 1, 8 if "columns" in how else 5
-    m, one = sharded(net(recompute=again, width=width), how, mesh, device.type), net(recompute=again, width=width)
+    m, one = shard(net(recompute=again, width=width), how, mesh, device.type), net(recompute=again, width=width)
     losses, opt = train(m, slice(r, None, n), device, parts, "apart" in how)
     dist.all_reduce(mean := losses.to(device))
     wanted, other = train(one, parts=parts)
@@ -104,7 +104,7 @@ def trains_like_one(r, n, device, how, path):
     assert [name for name, _ in m.named_parameters()] == [name for name, _ in one.named_parameters()]
     for p, w in zip(m.parameters(), one.parameters()):
         assert isinstance(p, DTensor) and isinstance(p, nn.Parameter) and p.shape == w.shape
-        cut = 1 if "columns" in how and columns(w) else 0
+        cut = 1 if "columns" in how and shard_columns(w) else 0
         assert p.placements == ((Replicate(), Shard(cut)) if mesh else (Shard(cut),)) and (mesh is None or p.device_mesh == mesh)
         for mine, whole in ((p, w), (p.grad, w.grad), (opt.state[p]["exp_avg_sq"], other.state[w]["exp_avg_sq"])):
             assert isinstance(mine, DTensor) and torch.allclose(mine.full_tensor().cpu(), whole, atol=1e-12)
@@ -114,12 +114,12 @@ def trains_like_one(r, n, device, how, path):
             if "offload" in how:
                 assert local.device.type == "cpu" and (mine is not p or local.is_pinned() == (device.type != "cpu"))
     if mesh:
-        keeps_state(m, opt, one, other, device, path)
+        check_checkpoint(m, opt, one, other, device, path)
     torch.save([p.to_local().detach().cpu() for p in m.parameters()] + [losses], f"{path}/{r}")
 
 
-def keeps_state(m, opt, one, other, device, path):
-    """Replicas write rows once; what they wrote is that of one process, and is read by it, and by them."""
+def check_checkpoint(m, opt, one, other, device, path):
+    """Replicas save each row once. The checkpoint matches that of one process and can be loaded by it and by the replicas."""
     state, states = get_state_dict(m, opt)
     dcp.save({"m": state, "o": states}, checkpoint_id=f"{path}/saved")
     wanted = get_state_dict(one, other)
@@ -141,7 +141,7 @@ def keeps_state(m, opt, one, other, device, path):
     assert all(torch.equal(p.full_tensor(), 2 * whole[name]) for name, p in m.named_parameters())
 
 
-def replicas(r, n, device):
+def hybrid_sharding(r, n, device):
     mesh = dist.init_device_mesh(device.type, (2, 2), mesh_dim_names=("replica", "part"))
     for dtype, out in ((None, torch.float32), (torch.bfloat16, torch.bfloat16)):
         m = fully_shard(nn.Linear(4, 3, bias=False, device=device), mesh=mesh, mp_policy=MixedPrecisionPolicy(dtype, torch.float32))
@@ -151,8 +151,8 @@ def replicas(r, n, device):
     m.zero_grad()
     m(torch.ones(1, 4, device=device)).sum().backward()
     assert torch.equal(m.weight.grad.full_tensor().cpu(), torch.full((3, 4), 2.0))
-    assert abs(nn.utils.clip_grad_norm_(m.parameters(), 1.0).item() - 48 ** 0.5) < 1e-5  # of each row once
-    scales(r, n, device, mesh)
+    assert abs(nn.utils.clip_grad_norm_(m.parameters(), 1.0).item() - 48 ** 0.5) < 1e-5  # counts each row once
+    grad_scaler(r, n, device, mesh)
     whole = torch.arange(15.0).view(5, 3)
     d = distribute_tensor(whole + r, mesh, [Replicate(), Shard(0)])
     assert torch.equal(d.full_tensor().cpu(), whole) and d.sum().placements == (Replicate(), Replicate()) and d.to_local().size(0) == 3 - r % 2
@@ -179,14 +179,14 @@ def memory(r, n, device, offload):
         m(x).square().mean().backward()
         opt.step()
         opt.zero_grad()
-    # A parameter, its gradient and two states; the group that computes, its gradient, one piece for
-    # each of what is gathered and what is reduced, and the parts that go in and come out.
-    # What is offloaded has parts on the way there and back.
+    # A parameter, its gradient and two optimizer states are sharded. The group in use is held in full with its gradient,
+    # plus one buffer each for all-gather and reduce-scatter, and the shards that they copy in and out.
+    # With offloading, shards are also in flight in both directions.
     most = 5.5 * one if offload else 4 * layers * one / n + 4.75 * one
     assert torch.cuda.max_memory_allocated() <= most, torch.cuda.max_memory_allocated() / one
 
 
-def mixed(r, n, device):
+def mixed_precision(r, n, device):
     seen = []
 
     class Watch(nn.Linear):
@@ -203,7 +203,7 @@ def mixed(r, n, device):
     assert out.dtype == torch.float64 and seen == [(torch.bfloat16, torch.bfloat16, nn.Parameter)]
     out.sum().backward()
     assert m.weight.dtype == m.weight.grad.dtype == torch.float32
-    assert torch.equal(m.weight.grad.full_tensor().cpu(), torch.full((3, 4), 6.0))  # the mean of 4 and 8
+    assert torch.equal(m.weight.grad.full_tensor().cpu(), torch.full((3, 4), 6.0))  # mean of 4 and 8
     handle = m.unshard(async_op=True)
     handle.wait()
     assert m.weight.dtype == torch.bfloat16 and not isinstance(m.weight, DTensor) and m.weight.shape == (3, 4)
@@ -214,29 +214,29 @@ def mixed(r, n, device):
     assert torch.equal(m.bias.grad.full_tensor().cpu(), torch.full((3,), float(n)))
 
 
-def scales(r, n, device, mesh=None):
-    scales_of(r, device, fully_shard(nn.Linear(2, 2, bias=False, device=device), mesh=mesh))
-    scales_of(r, device, fully_shard(nn.Linear(2, 2, bias=False), mesh=mesh, offload_policy=CPUOffloadPolicy(pin_memory=device.type == "cuda")))
+def grad_scaler(r, n, device, mesh=None):
+    check_grad_scaler(r, device, fully_shard(nn.Linear(2, 2, bias=False, device=device), mesh=mesh))
+    check_grad_scaler(r, device, fully_shard(nn.Linear(2, 2, bias=False), mesh=mesh, offload_policy=CPUOffloadPolicy(pin_memory=device.type == "cuda")))
 
 
-def scales_of(r, device, m):
+def check_grad_scaler(r, device, m):
     opt, scaler = torch.optim.SGD(m.parameters(), 1.0), torch.amp.GradScaler(device.type, init_scale=4.0)
     before = m.weight.full_tensor()
     for step in range(2):
         opt.zero_grad()
         scaler.scale(m(torch.ones(1, 2, device=device)).sum()).backward()
-        if step == 0 and r % 2 == 1:  # in one part's rows alone
+        if step == 0 and r % 2 == 1:  # inf in the rows of one shard only
             m.weight.grad.to_local().fill_(float("inf"))
         scaler.step(opt)
         scaler.update()
         assert scaler.get_scale() == 2.0 and torch.equal(m.weight.full_tensor(), before - step)
 
 
-def tensors(r, n, device):
+def sharded_tensors(r, n, device):
     torch.manual_seed(5)
     whole = torch.randn(5, 3)
     mesh = dist.init_device_mesh(device.type, (n,))
-    d = distribute_tensor(whole + r, mesh, [Shard(0)])  # rank 0's
+    d = distribute_tensor(whole + r, mesh, [Shard(0)])  # broadcasts the tensor of rank 0
     assert d.shape == (5, 3) and d.numel() == 15 and len(d) == 5 and d.stride() == (3, 1) and torch.equal(d.full_tensor().cpu(), whole)
     e = (d * 2 + d.abs()).clamp(max=1)
     assert isinstance(e, DTensor) and e.placements == (Shard(0),)
@@ -262,8 +262,8 @@ def tensors(r, n, device):
     refuses(ValueError, "fully_shard does not support containers that do not implement forward: ModuleList", lambda: fully_shard(nn.ModuleList()))
 
 
-def bare(r, n, device):
-    """An embedding that backward does not gather, and a forward that waits for an event."""
+def embedding_without_backward_gather(r, n, device):
+    """An embedding not gathered for backward, and a forward waiting for an event."""
     whole, losses = [], []
 
     class Words(nn.Embedding):
@@ -293,8 +293,8 @@ def bare(r, n, device):
     refuses(TypeError, "expected a torch.cuda.Event, not int", lambda: m.set_post_optim_event(3))
 
 
-def hooked(r, n, device):
-    """A hook sees what is reduced, on the stream that it is given, and may change it before it is a gradient."""
+def all_reduce_hook(r, n, device):
+    """The hook receives the reduced gradient on its stream, and may modify it before accumulation."""
     seen, stream = [], torch.cuda.Stream() if device.type == "cuda" else None
     m = nn.Sequential(nn.Linear(3, 5, bias=False), nn.Linear(5, 2)).to(device)
     one = copy.deepcopy(m)
@@ -339,7 +339,7 @@ def groups(r, n, device):
         assert [type(layer).__name__ for layer in m] == ["FSDPLinear"] * 3
         out = m(torch.ones(1, 2, device=device))
         assert [isinstance(layer.weight, DTensor) for layer in m] == [keeps == 2] * 3
-        with torch.no_grad():  # only some of them, and again after the parameters have changed
+        with torch.no_grad():  # a subset of modules, and again after a change of the parameters
             for value in (1.0, 2.0):
                 for p in m.parameters():
                     p.zero_() if p.ndim == 1 else p.fill_(value)
@@ -348,7 +348,7 @@ def groups(r, n, device):
         del m, out, p
         gc.collect()
         assert ref() is None
-    bare(r, n, device)
+    embedding_without_backward_gather(r, n, device)
 
 
 def from_meta(r, n, device):
@@ -375,7 +375,7 @@ def from_meta(r, n, device):
     assert torch.equal(other(x), one(x)) and torch.equal(m(x), one(x)) and not any(p.device.type == "meta" for p in m.parameters())
 
 
-def dies(r, n, device, where):
+def rank_exits(r, n, device, where):
     class Dies(torch.autograd.Function):
         @staticmethod
         def forward(ctx, x):
@@ -393,11 +393,11 @@ def dies(r, n, device, where):
         def forward(self, x):
             return self.b(Dies.apply(self.a(x)))
     m = Layers()
-    try:  # a rank that is late meets the death in the first call already
+    try:  # a late rank may observe the death in its first call
         mesh = dist.init_device_mesh(device.type, (2, 2), mesh_dim_names=("replica", "part")) if n == 4 else None
         for part in (m.a, m.b, m):
             fully_shard(part, mesh=mesh)
-        for _ in range(2):  # what fails on a stream is told by the next call
+        for _ in range(2):  # the next call reports an error of the stream
             m(torch.ones(2, 4, device=device)).sum().backward()
             if device.type == "cuda":
                 torch.cuda.synchronize()
@@ -412,56 +412,56 @@ HOWS = {("gloo", 2): ["parts list offload", "keep columns"], ("gloo", 4): ["reco
         ("nccl", 2): ["recompute list offload"], ("nccl", 4): ["prefetch columns offload parts", "replicas prefetch recompute"]}
 
 
-@unittest.skipUnless(dist.is_available(), "the gloo engine is not built")
+@unittest.skipUnless(dist.is_available(), "the gloo backend is not built")
 class FullyShardTest(unittest.TestCase):
     def backends(self, *sizes):
         devices = torch.cuda.device_count() if dist.is_nccl_available() else 0
         return [(backend, size) for backend, size in BACKENDS if size in sizes and (backend == "gloo" or devices >= size)]
 
-    def test_training_is_that_of_one_process_and_the_same_bits_again(self):
+    def test_training_is_deterministic_and_matches_one_process(self):
         for backend, size in self.backends(2, 4):
             for how in HOWS[backend, size]:
                 with self.subTest(backend=backend, size=size, how=how), tempfile.TemporaryDirectory() as a, tempfile.TemporaryDirectory() as b:
                     for path in (a, b):
-                        ranks(trains_like_one, how, path, size=size, backend=backend)
+                        ranks(train_like_one_process, how, path, size=size, backend=backend)
                     for r in range(size):
                         one, two = torch.load(f"{a}/{r}"), torch.load(f"{b}/{r}")
                         self.assertTrue(all(torch.equal(x, y) for x, y in zip(one, two)))
 
-    def test_memory_is_that_of_the_parts_and_a_few_groups(self):
+    def test_peak_memory(self):
         for backend, size in self.backends(4):
             if backend == "nccl":
                 for offload in (False, True):
                     ranks(memory, offload, size=size, backend=backend)
 
-    def test_dtypes_are_those_of_the_policy(self):
+    def test_mixed_precision_policy(self):
         for backend, _ in self.backends(2):
-            ranks(mixed, backend=backend)
-            ranks(scales, backend=backend)
+            ranks(mixed_precision, backend=backend)
+            ranks(grad_scaler, backend=backend)
 
-    def test_replicas_have_the_same_rows(self):
+    def test_hybrid_sharding(self):
         for backend, size in self.backends(4):
-            ranks(replicas, size=size, backend=backend)
+            ranks(hybrid_sharding, size=size, backend=backend)
 
-    def test_modules_make_up_a_group_and_backward_need_not_gather_it(self):
+    def test_module_groups_and_backward_gather(self):
         for backend, _ in self.backends(2):
             ranks(groups, backend=backend)
 
-    def test_a_hook_changes_what_is_reduced(self):
+    def test_all_reduce_hook(self):
         for backend, _ in self.backends(2):
-            ranks(hooked, backend=backend)
+            ranks(all_reduce_hook, backend=backend)
 
-    def test_sharded_tensors_compute_as_whole_ones(self):
+    def test_sharded_tensors_match_full_tensors(self):
         for backend, _ in self.backends(2):
-            ranks(tensors, backend=backend)
+            ranks(sharded_tensors, backend=backend)
 
-    def test_what_was_made_on_meta_starts_as_in_one_process(self):
+    def test_initialization_from_meta(self):
         for backend, _ in self.backends(2):
             ranks(from_meta, backend=backend)
 
-    def test_the_death_of_a_rank_is_told_to_the_others(self):
+    def test_exited_rank_is_reported(self):
         for (backend, size), where in zip(self.backends(2, 4), ("forward", "backward", "backward", "backward")):
-            self.assertEqual(exit_codes(dies, where, size=size, backend=backend), [9, 7, 9, 9][:size])
+            self.assertEqual(exit_codes(rank_exits, where, size=size, backend=backend), [9, 7, 9, 9][:size])
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.futures: values that are to come."""
+"""torch.futures."""
 import gc, threading, unittest, weakref
 from unittest import mock
 
@@ -7,7 +7,7 @@ import phlox as torch
 from phlox.futures import Future, collect_all, wait_all
 
 
-def done(value):
+def completed(value):
     future = Future()
     future.set_result(value)
     return future
@@ -20,7 +20,7 @@ def failed(error):
 
 
 class Futures(unittest.TestCase):
-    def test_a_value_is_set_once(self):
+    def test_result_is_set_once(self):
         future = Future()
         self.assertFalse(future.done())
         with self.assertRaisesRegex(RuntimeError, "not completed"):
@@ -32,7 +32,7 @@ class Futures(unittest.TestCase):
                 again()
         self.assertIsNone(future.value())
 
-    def test_an_exception_in_its_place(self):
+    def test_exception(self):
         error = ValueError("mine")
         future = failed(error)
         for ask in (future.wait, future.value):
@@ -42,7 +42,7 @@ class Futures(unittest.TestCase):
         with self.assertRaisesRegex(AssertionError, "^no is of type <class 'str'>, not an Exception.$"):
             Future().set_exception("no")
 
-    def test_threads_wait(self):
+    def test_waiting_threads(self):
         future, got = Future(), []
         threads = [threading.Thread(target=lambda: got.append(future.wait())) for _ in range(4)]
         [thread.start() for thread in threads]
@@ -50,14 +50,14 @@ class Futures(unittest.TestCase):
         [thread.join(30) for thread in threads]
         self.assertEqual(got, [7] * 4)
 
-    def test_what_follows(self):
-        future, heard = Future(), []
+    def test_callbacks(self):
+        future, received = Future(), []
         double, nothing = future.then(lambda f: 2 * f.value()), future.then(lambda f: 1 / 0)
-        future.add_done_callback(lambda f: heard.append(f.value()))
-        self.assertEqual((heard, double.done()), ([], False))
+        future.add_done_callback(lambda f: received.append(f.value()))
+        self.assertEqual((received, double.done()), ([], False))
         future.set_result(21)
-        future.add_done_callback(lambda f: heard.append("at once"))
-        self.assertEqual((heard, double.wait()), ([21, "at once"], 42))
+        future.add_done_callback(lambda f: received.append("at once"))
+        self.assertEqual((received, double.wait()), ([21, "at once"], 42))
         with self.assertRaisesRegex(RuntimeError, "^Got the following error when running the callback: ZeroDivisionError: division by zero$"):
             nothing.wait()
         with mock.patch("sys.unraisablehook") as unraisable:
@@ -67,7 +67,7 @@ class Futures(unittest.TestCase):
             with self.assertRaisesRegex(TypeError, "expected a function, not int"):
                 method(3)
 
-    def test_several(self):
+    def test_collect_all_and_wait_all(self):
         a, b = Future(), Future()
         both = collect_all([a, b])
         b.set_result(2)
@@ -89,7 +89,7 @@ class Futures(unittest.TestCase):
         gc.collect()
         self.assertIsNone(seen())
 
-    def test_names(self):
+    def test_aliases_and_devices_argument(self):
         self.assertIs(torch.jit.Future, Future)
         self.assertIs(Future[int], Future)
         with self.assertRaisesRegex(NotImplementedError, r"^torch.futures.Future\(devices=\) is not implemented in Phlox$"):

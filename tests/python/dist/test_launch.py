@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torchrun: each test runs it as a command, with a program whose ranks say what they have."""
+"""torchrun: each test runs it as a command, with a program that prints the environment of its ranks."""
 import ast
 import os
 import signal
@@ -15,8 +15,8 @@ import phlox
 HERE = os.path.dirname(os.path.dirname(os.path.abspath(phlox.__file__)))
 NAMES = ("RANK LOCAL_RANK GROUP_RANK ROLE_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_WORLD_SIZE "
          "ROLE_WORLD_SIZE MASTER_ADDR ROLE_NAME TORCHELASTIC_RESTART_COUNT TORCHELASTIC_RUN_ID")
-# What ranks write at once comes in one piece.
-SAYS = f"""
+# One write per rank, so that concurrent outputs do not interleave.
+PRINT_ENVIRONMENT = f"""
 import os, sys
 sys.stdout.write(f"{{({{k: os.environ[k] for k in '''{NAMES}'''.split()}}, sys.argv[1:])}}\\n")
 """
@@ -29,8 +29,8 @@ sys.stdout.write(f"{(dist.get_rank(), x.item(), dist.is_torchelastic_launched())
 dist.monitored_barrier(wait_all_ranks=True)
 dist.destroy_process_group()
 """
-# Trains with a checkpoint after each step; in the first round something happens to rank 1.
-TRAINS = """
+# Trains with a checkpoint after each step; in the first round, rank 1 has the given fault.
+TRAIN = """
 import datetime, json, os, signal, socket, sys, time, torch, torch.distributed as dist
 path, backend, fault = sys.argv[1:]
 device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if backend == "nccl" else torch.device("cpu")
@@ -73,7 +73,7 @@ for step in range(len(losses), 6):
 if rank == 0: sys.stdout.write(json.dumps([os.environ["TORCHELASTIC_RESTART_COUNT"], losses]) + "\\n")
 dist.destroy_process_group()
 """
-# Two hosts: network namespaces with a cable between them; a node's agent runs in each.
+# Two hosts: network namespaces joined by a veth pair, with a node's agent in each.
 HOSTS = """
 set -e
 ip link set lo up
@@ -105,7 +105,7 @@ def command(args, program, folder, runner="phlox.distributed.run"):
     return [sys.executable, "-m", *runner.split(), *args, path]
 
 
-def runs(pid):
+def is_running(pid):
     try:
         with open(f"/proc/{pid}/stat") as file:
             return file.read().split()[2] != "Z"
@@ -132,28 +132,28 @@ class Launch(unittest.TestCase):
         self.assertEqual(done.returncode, code, done.stdout + done.stderr)
         return done
 
-    def said(self, *args, **how):
+    def output_of(self, *args, **how):
         return sorted(map(ast.literal_eval, self.run_job(*args, **how).stdout.splitlines()), key=str)
 
-    def test_ranks_know_who_they_are(self):
-        (first, args), (second, _) = self.said("--standalone --nproc_per_node=2 --role part --rdzv-id=job", SAYS, "-x", "${local_rank}")
+    def test_rank_environment(self):
+        (first, args), (second, _) = self.output_of("--standalone --nproc_per_node=2 --role part --rdzv-id=job", PRINT_ENVIRONMENT, "-x", "${local_rank}")
         self.assertEqual(args, ["-x", "0"])
         self.assertEqual((first["RANK"], second["RANK"], second["LOCAL_RANK"], second["ROLE_RANK"]), ("0", "1", "1", "1"))
         self.assertEqual([second[n] for n in ("WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE")], ["2", "2", "1", "2"])
         self.assertEqual((first["ROLE_NAME"], first["TORCHELASTIC_RESTART_COUNT"], first["TORCHELASTIC_RUN_ID"]), ("part", "0", "job"))
         self.assertEqual(os.listdir(self.folder), ["program.py"])
 
-    def test_the_environment_has_defaults_of_options(self):
+    def test_options_from_environment(self):
         self.environment["PET_NPROC_PER_NODE"] = "2"
-        self.assertEqual(len(self.said("", SAYS)), 2)
+        self.assertEqual(len(self.output_of("", PRINT_ENVIRONMENT)), 2)
 
-    @unittest.skipUnless(phlox.distributed.is_available(), "no gloo")
-    def test_ranks_meet_by_the_environment(self):
+    @unittest.skipUnless(phlox.distributed.is_available(), "the gloo backend is not built")
+    def test_rendezvous_by_environment(self):
         for runner in ("phlox.distributed.run", "phlox -m torch.distributed.run"):
-            self.assertEqual(self.said("--nproc-per-node 2", SUMS, runner=runner), [(0, 3.0, True), (1, 3.0, True)])
+            self.assertEqual(self.output_of("--nproc-per-node 2", SUMS, runner=runner), [(0, 3.0, True), (1, 3.0, True)])
 
-    @unittest.skipUnless(phlox.distributed.is_available(), "no gloo")
-    def test_two_nodes_meet(self):
+    @unittest.skipUnless(phlox.distributed.is_available(), "the gloo backend is not built")
+    def test_two_nodes(self):
         for how in ("--rdzv-backend=c10d --rdzv-endpoint=127.0.0.1:{0}", "--master-port={0} --node-rank={1}"):
             port, agents = free_port(), []
             for node in range(2):
@@ -163,73 +163,73 @@ class Launch(unittest.TestCase):
             self.assertEqual(sorted(map(ast.literal_eval, lines)), [(r, 6.0, True) for r in range(3)])
             self.assertEqual([agent.returncode for agent in agents], [0, 0])
 
-    def test_when_one_node_fails_the_other_one_ends(self):
+    def test_failing_node_ends_the_other(self):
         port, agents = free_port(), []
         program = "import os, sys, time\nif os.environ['GROUP_RANK'] == '1': sys.exit(5)\ntime.sleep(600)"
         for node in range(2):
             args = f"--nnodes=2 --rdzv-conf=join_timeout=60 --node-rank={node} --master-port={port}".split()
             agents.append(subprocess.Popen(command(args, program, self.folder), stderr=subprocess.PIPE, env=self.environment, text=True))
-        said = [agent.communicate(timeout=300)[1] for agent in agents]
+        output_of = [agent.communicate(timeout=300)[1] for agent in agents]
         self.assertEqual([agent.returncode for agent in agents], [1, 1])
-        self.assertIn("ranks of node 1 failed; those of node 0 were ended", said[0])
-        self.assertIn("exitcode  : 5", said[1])
+        self.assertIn("ranks of node 1 failed; those of node 0 were ended", output_of[0])
+        self.assertIn("exitcode  : 5", output_of[1])
 
-    def test_a_failure_is_shown_with_its_rank_and_traceback_and_ends_all(self):
+    def test_failure_report_has_rank_and_traceback(self):
         program = ("import os, time\nfrom torch.distributed.elastic.multiprocessing.errors import record\n@record\ndef main():\n"
                    "    if os.environ['RANK'] == '1': raise KeyError('lost \"it\" \\u00e9')\n    time.sleep(600)\nmain()")
-        said = self.run_job("--nproc-per-node 3", program, code=1).stderr
-        report = said[said.index("====="):]
+        output_of = self.run_job("--nproc-per-node 3", program, code=1).stderr
+        report = output_of[output_of.index("====="):]
         for part in ("program.py FAILED", "rank      : 1 (local_rank: 1)", "exitcode  : 1", "in main", "KeyError: 'lost \"it\" \u00e9'", "<NO_OTHER_FAILURES>"):
             self.assertIn(part, report)
 
-    def test_a_signal_is_named(self):
-        said = self.run_job("", "import os; os.kill(os.getpid(), 9)", code=1).stderr
-        self.assertIn("exitcode  : -9", said)
-        self.assertIn("Signal 9 (SIGKILL) received by PID", said)
+    def test_signals_are_reported(self):
+        output_of = self.run_job("", "import os; os.kill(os.getpid(), 9)", code=1).stderr
+        self.assertIn("exitcode  : -9", output_of)
+        self.assertIn("Signal 9 (SIGKILL) received by PID", output_of)
 
-    def test_all_ranks_are_started_again(self):
+    def test_max_restarts(self):
         program = ("import os, sys, time\nn = os.environ['TORCHELASTIC_RESTART_COUNT']\nif n < '2':\n"
                    "    if os.environ['RANK'] == '0': sys.exit(3)\n    time.sleep(600)\nsys.stdout.write(f'({os.environ[\"RANK\"]}, {n!r})\\n')")
-        self.assertEqual(self.said("--nproc-per-node=2 --max-restarts=2", program), [(0, "2"), (1, "2")])
+        self.assertEqual(self.output_of("--nproc-per-node=2 --max-restarts=2", program), [(0, "2"), (1, "2")])
         self.run_job("--nproc-per-node=2 --max-restarts=1", program, code=1)
 
-    @unittest.skipUnless(phlox.distributed.is_available(), "no gloo")
-    def test_what_starts_again_from_a_checkpoint_ends_with_the_same_losses(self):
+    @unittest.skipUnless(phlox.distributed.is_available(), "the gloo backend is not built")
+    def test_restart_from_checkpoint_has_same_losses(self):
         self.environment.update(PHLOX_HEARTBEAT_TIMEOUT="3000", PHLOX_BACKENDS="sim", PHLOX_SIM_DEVICES="3")
         args, every = "--nproc-per-node=3 --max-restarts=1 --shutdown-timeout=5", ("raise", "SIGKILL", "SIGSTOP", "within", "slow", "size", "order", "cut")
         some = every if os.environ.get("LONG") else None
-        ends = {(backend, fault): ast.literal_eval(self.run_job(args, TRAINS, os.path.join(self.folder, backend + fault), backend, fault).stdout)
+        ends = {(backend, fault): ast.literal_eval(self.run_job(args, TRAIN, os.path.join(self.folder, backend + fault), backend, fault).stdout)
                 for backend, faults in (("gloo", ("", *(some or every[:3]))), ("nccl", ("", *(some or ("SIGKILL", "within"))))) for fault in faults}
         losses = ends["gloo", ""][1]
         self.assertEqual(len(losses), 6)
         for (backend, fault), end in ends.items():
             self.assertEqual(end, ["1" if fault else "0", losses], (backend, fault))
 
-    @unittest.skipUnless(phlox.distributed.is_available(), "no gloo")
-    def test_two_hosts_meet(self):
+    @unittest.skipUnless(phlox.distributed.is_available(), "the gloo backend is not built")
+    def test_two_hosts(self):
         try:
             if hosts("", env=self.environment).returncode:
-                self.skipTest("network namespaces are not permitted, or ip is not here")
+                self.skipTest("network namespaces are not permitted, or ip is not installed")
         except FileNotFoundError:
-            self.skipTest("unshare is not here")
+            self.skipTest("unshare is not installed")
         *job, path = command([], SUMS, self.folder)
         done = hosts(" ".join(job), path, env=self.environment)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertEqual(sorted(map(ast.literal_eval, done.stdout.splitlines())), [(r, 10.0, True) for r in range(4)])
 
-    def test_an_interrupt_ends_all_and_what_they_started(self):
+    def test_interrupt_ends_ranks_and_their_children(self):
         program = ("import os, subprocess, sys, time\nchild = subprocess.Popen(['sleep', '600'])\n"
                    "sys.stdout.write(f'{os.getpid()} {child.pid}\\n')\ntime.sleep(600)")
         args = "--nproc-per-node=2 --shutdown-timeout=5".split()
         agent = subprocess.Popen(command(args, program, self.folder), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=self.environment, text=True)
         pids = [int(pid) for _ in range(2) for pid in agent.stdout.readline().split()]
         agent.send_signal(signal.SIGINT)
-        said = agent.communicate(timeout=300)[1]
+        output_of = agent.communicate(timeout=300)[1]
         self.assertEqual(agent.returncode, 1)
-        self.assertIn("ended by signal 2 (SIGINT)", said)
-        self.assertFalse(any(map(runs, pids)))
+        self.assertIn("ended by signal 2 (SIGINT)", output_of)
+        self.assertFalse(any(map(is_running, pids)))
 
-    def test_a_killed_agent_takes_its_ranks_and_what_they_started_along(self):
+    def test_killed_agent_ends_ranks_and_their_children(self):
         program = ("import os, signal, subprocess, sys, time\nif os.environ['RANK'] == '1': signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
                    "child = subprocess.Popen(['sleep', '600'])\nsys.stdout.write(f'{os.getpid()} {child.pid}\\n')\n"
                    "if os.environ['RANK'] == '2': os.kill(os.getpid(), signal.SIGSTOP)\ntime.sleep(600)")
@@ -238,15 +238,15 @@ class Launch(unittest.TestCase):
         pids = [int(pid) for _ in range(3) for pid in agent.stdout.readline().split()]
         agent.kill()
         agent.wait()
-        # Who has the other end of the pipe is over when it ends: ranks, what they started, and what watched over them.
+        # The pipe reaches end of file once its writers (ranks, their children and the watchdogs) have exited.
         self.assertEqual(agent.stdout.read(), "")
         agent.stdout.close()
         for _ in range(600):
-            if not any(map(runs, pids)): break
+            if not any(map(is_running, pids)): break
             time.sleep(0.1)
-        self.assertFalse(any(map(runs, pids)))
+        self.assertFalse(any(map(is_running, pids)))
 
-    def test_streams_go_to_logs_and_the_terminal(self):
+    def test_log_dir_tee_and_redirects(self):
         program = "import os, sys\nprint('out', os.environ['RANK'])\nprint('err', file=sys.stderr)"
         logs = os.path.join(self.folder, "logs")
         done = self.run_job(f"--nproc-per-node=2 --log-dir={logs} --tee=0:1,1:3 --redirects=0:2", program)
@@ -260,18 +260,18 @@ class Launch(unittest.TestCase):
         done = self.run_job("--nproc-per-node=2 --local-ranks-filter=1", program)
         self.assertEqual(done.stdout, "out 1\n")
 
-    def test_launch_passes_the_local_rank_and_programs_need_no_python(self):
-        self.assertIn(["--local-rank=1", "a"], [args for _, args in self.said("--nproc-per-node=2", SAYS, "a", runner="phlox.distributed.launch")])
+    def test_launch_passes_local_rank_and_no_python(self):
+        self.assertIn(["--local-rank=1", "a"], [args for _, args in self.output_of("--nproc-per-node=2", PRINT_ENVIRONMENT, "a", runner="phlox.distributed.launch")])
         done = subprocess.run([sys.executable, "-m", "phlox.distributed.run", "--no-python", "sh", "-c", "echo $RANK"], capture_output=True,
                               env=self.environment, text=True, timeout=300)
         self.assertEqual(done.stdout, "0\n")
 
-    def test_what_is_missing_or_wrong_is_named(self):
+    def test_argument_errors(self):
         for args, text in (("--nope", "unrecognized arguments: --nope"), ("--nnodes=1:2", "MIN:MAX"), ("--nproc-per-node=x", "Unsupported nproc_per_node value: x"),
                            ("--run-path", "option --run-path is not implemented in Phlox"), ("--start-method=fork", "--start-method fork is not implemented"),
                            ("--rdzv-backend=etcd", "--rdzv-backend etcd is not implemented"), ("--tee=4", "RANK:NUMBER,..., got '4'"), ("--max-restarts=-1", "got '-1'"),
                            ("--no-python -m", "Don't use both"), ("--signals-to-handle=SIGKILL", "SIGKILL")):
-            self.assertIn(text, self.run_job(args, SAYS, code=2).stderr)
+            self.assertIn(text, self.run_job(args, PRINT_ENVIRONMENT, code=2).stderr)
 
 
 if __name__ == "__main__":

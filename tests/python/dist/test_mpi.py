@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The backend mpi: ranks that mpirun starts call each collective, and the C example trains as forked ranks do. Skipped where mpirun or the
-engine is missing."""
+"""The mpi backend: ranks started by mpirun call each collective, and the C example trains as with forked ranks. Skipped if mpirun or the backend
+is missing."""
 import os
 import shutil
 import subprocess
@@ -16,48 +16,48 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.a
 EXAMPLE = os.path.join(ROOT, "build", "examples", "ddp")
 
 
-def be_rank(done):
+def run_rank(done):
     dist.init_process_group("mpi")
     r, n = dist.get_rank(), dist.get_world_size()
     assert n == 3 and dist.get_backend() == "mpi"
 
-    def same(tensor, wanted):
+    def assert_equal(tensor, wanted):
         assert tensor.tolist() == wanted, (r, tensor, wanted)
 
     for dtype in (torch.float32, torch.float64, torch.int64, torch.bfloat16, torch.complex64):
         x = torch.arange(7).to(dtype) + r
         dist.all_reduce(x)
-        same(x.float() if dtype != torch.complex64 else x.real, [3.0 * i + 3 for i in range(7)])
+        assert_equal(x.float() if dtype != torch.complex64 else x.real, [3.0 * i + 3 for i in range(7)])
     x = torch.tensor([float(r)])
     dist.all_reduce(x, op=dist.ReduceOp.AVG)
-    same(x, [1.0])
+    assert_equal(x, [1.0])
     x = torch.tensor([r + 1, 5])
     dist.reduce(x, 1, op=dist.ReduceOp.PRODUCT)
-    same(x, [6, 125] if r == 1 else [r + 1, 5])
+    assert_equal(x, [6, 125] if r == 1 else [r + 1, 5])
     x = torch.full((2,), r)
     dist.broadcast(x, 2)
-    same(x, [2, 2])
+    assert_equal(x, [2, 2])
     every = [torch.empty(1, dtype=torch.int64) for _ in range(n)]
     dist.all_gather(every, torch.tensor([r]))
-    same(torch.cat(every), [0, 1, 2])
+    assert_equal(torch.cat(every), [0, 1, 2])
     x = torch.empty(1, dtype=torch.int64)
     dist.reduce_scatter(x, [torch.tensor([r + 10 * i]) for i in range(n)])
-    same(x, [3 + 30 * r])
+    assert_equal(x, [3 + 30 * r])
     x = torch.empty(3 * (r + 1))
     dist.all_to_all_single(x, torch.full((6,), float(r)), [r + 1] * 3, [1, 2, 3])
-    same(x, [float(i // (r + 1)) for i in range(3 * (r + 1))])
+    assert_equal(x, [float(i // (r + 1)) for i in range(3 * (r + 1))])
     dist.scatter(x := torch.empty(1), [torch.tensor([i * 1.5]) for i in range(n)] if r == 0 else None, 0)
-    same(x, [1.5 * r])
+    assert_equal(x, [1.5 * r])
     dist.gather(torch.tensor([r]), every if r == 1 else None, 1)
     dist.barrier()
     sent = dist.isend(torch.tensor([r]), (r + 1) % n, tag=3)
     dist.recv(x := torch.empty(1, dtype=torch.int64), (r + 2) % n, tag=3)
     sent.wait()
-    same(x, [(r + 2) % n])
+    assert_equal(x, [(r + 2) % n])
     some = dist.new_group([2, 0])
     if r != 1:
         dist.all_reduce(x := torch.tensor([r + 1]), group=some)
-        same(x, [4])
+        assert_equal(x, [4])
     dist.all_gather_object(objects := [None] * n, {"rank": r})
     assert objects == [{"rank": i} for i in range(n)]
     try:
@@ -67,14 +67,14 @@ def be_rank(done):
     else:
         raise AssertionError("calls that differ have met")
     print(f"rank {r} is done", flush=True)
-    # The group is over, and MPI's end would wait; mpirun ends all when it sees one that left without.
+    # The group is destroyed and MPI_Finalize would block; mpirun kills the job when a rank exits without it.
     open(os.path.join(done, str(r)), "w").close()
     while len(os.listdir(done)) < n:
         time.sleep(0.01)
     os._exit(0)
 
 
-def run(*command):
+def mpirun(*command):
     allow = ["--allow-run-as-root", "--oversubscribe"] if "Open MPI" in subprocess.run(["mpirun", "--version"], capture_output=True, text=True).stdout else []
     environment = {**os.environ, "PHLOX_THREADS": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1"}
     return subprocess.run(["mpirun", *allow, "-n", *command], capture_output=True, text=True, timeout=200, env=environment)
@@ -82,20 +82,20 @@ def run(*command):
 
 @unittest.skipUnless(shutil.which("mpirun") and dist.is_mpi_available(), "mpirun or the engine mpi is not here")
 class Mpi(unittest.TestCase):
-    def test_each_collective(self):
+    def test_all_collectives(self):
         with tempfile.TemporaryDirectory() as folder:
-            done = run("3", sys.executable, __file__, "rank", folder)
+            done = mpirun("3", sys.executable, __file__, "rank", folder)
         assert all(f"rank {r} is done" in done.stdout for r in range(3)), done.stdout + done.stderr
 
     @unittest.skipUnless(os.path.exists(EXAMPLE), "the C example is not built")
-    def test_the_c_example_trains_as_forked_ranks_do(self):
+    def test_c_example_matches_forked_ranks(self):
         forked = subprocess.run([EXAMPLE, "4"], capture_output=True, text=True, timeout=200)
-        done = run("4", EXAMPLE, "mpi")
+        done = mpirun("4", EXAMPLE, "mpi")
         assert done.returncode == 0 and "step 100: loss" in done.stdout, done.stderr
         assert done.stdout == forked.stdout or not forked.stdout, (done.stdout, forked.stdout)
 
 
 if __name__ == "__main__" and sys.argv[1:2] == ["rank"]:
-    be_rank(sys.argv[2])
+    run_rank(sys.argv[2])
 elif __name__ == "__main__":
     unittest.main()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors between processes: by shared memory through queues, pipes, pools and arguments; spawn()."""
+"""torch.multiprocessing: tensors sent through queues, pipes, pools and arguments in shared memory; spawn()."""
 import multiprocessing
 import os
 import pickle
@@ -72,7 +72,7 @@ def write_through(connection):
 
 
 class Sharing(unittest.TestCase):
-    def test_a_childs_writes_are_seen_and_its_tensors_arrive(self):
+    def test_child_writes_and_returned_tensors(self):
         for method in ("fork", "spawn", "forkserver"):
             context = mp.get_context(method)
             tensor, queue, received = torch.zeros(3), context.Queue(), context.Event()
@@ -84,7 +84,7 @@ class Sharing(unittest.TestCase):
             process.join()
             self.assertEqual((tensor.tolist(), result.tolist(), result.is_shared(), process.exitcode), ([1, 1, 1], [5, 5, 5], True, 0))
 
-    def test_what_is_sent_moves_to_shared_memory_with_all_that_it_has(self):
+    def test_sending_moves_storage_to_shared_memory(self):
         ours, theirs = multiprocessing.Pipe()
         process = multiprocessing.get_context("fork").Process(target=write_through, args=(theirs,))
         process.start()
@@ -101,13 +101,13 @@ class Sharing(unittest.TestCase):
             self.assertTrue(tensor.is_shared() and bool((tensor == 7).all()))
         self.assertEqual(storage[0], 9)
 
-    def test_hogwild_trains_one_weight_in_many_processes(self):
+    def test_hogwild(self):
         weight = torch.zeros(4, requires_grad=True)
         weight.share_memory_()
         mp.spawn(step, (weight, 40), 2)
         self.assertTrue(torch.allclose(weight, torch.full((4,), 3.0), atol=0.05), weight)
 
-    def test_views_see_the_memory_move(self):
+    def test_views_follow_moved_storage(self):
         base = torch.arange(6.0)
         view, array_before = base[2:], base.data_ptr()
         self.assertFalse(base.is_shared())
@@ -119,57 +119,57 @@ class Sharing(unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError, "storage that is not resizable"):
             base.resize_(100)
 
-    def test_a_pool_takes_and_gives_tensors(self):
+    def test_pool(self):
         with mp.get_context("fork").Pool(2) as pool:
             self.assertEqual([t.item() for t in pool.map(total, [torch.ones(3), torch.ones(4)])], [3, 4])
 
-    def test_a_non_leaf_is_refused(self):
+    def test_non_leaf_raises(self):
         queue = multiprocessing.SimpleQueue()
         with self.assertRaisesRegex(RuntimeError, "Cowardly refusing to serialize non-leaf tensor"):
             queue.put(torch.ones(2, requires_grad=True) * 2)
 
-    def test_a_meta_tensor_arrives_without_memory(self):
+    def test_meta_tensor(self):
         queue = multiprocessing.SimpleQueue()
         queue.put(torch.zeros(2, 3, device="meta"))
         got = queue.get()
         self.assertEqual((got.shape, str(got.device)), ((2, 3), "meta"))
 
-    def test_no_descriptor_is_left_open(self):
+    def test_no_descriptor_leaks(self):
         queue = multiprocessing.SimpleQueue()
         before = len(os.listdir("/proc/self/fd"))
         for i in range(20):
             queue.put(torch.full((10,), float(i)))
             self.assertEqual(queue.get()[3].item(), i)
-        self.assertLessEqual(len(os.listdir("/proc/self/fd")), before + 3)  # the thread that hands out descriptors has some
+        self.assertLessEqual(len(os.listdir("/proc/self/fd")), before + 3)  # the resource sharer's thread holds some
 
-    def test_a_file_that_is_none_is_refused(self):
+    def test_invalid_descriptors(self):
         with tempfile.TemporaryFile() as file:
             with self.assertRaisesRegex(ValueError, "has not the 8 bytes"):
                 torch._C._storage_of_fd(file.fileno(), 8)
         with self.assertRaisesRegex(ValueError, "bytes must not be negative"):
             torch._C._storage_of_fd(0, -1)
 
-    def test_strategies(self):
+    def test_sharing_strategies(self):
         self.assertEqual(mp.get_sharing_strategy(), "file_descriptor")
         self.assertEqual(mp.get_all_sharing_strategies(), {"file_descriptor", "file_system"})
         with self.assertRaisesRegex(AssertionError, "invalid sharing strategy 'carrier pigeon', expected one of"):
             mp.set_sharing_strategy("carrier pigeon")
 
 
-class ByName(unittest.TestCase):
-    """The strategy file_system."""
+class FileSystemStrategy(unittest.TestCase):
+    """The file_system sharing strategy."""
     def setUp(self):
         mp.set_sharing_strategy("file_system")
         self.addCleanup(mp.set_sharing_strategy, "file_descriptor")
         self.files = self.shared()
 
     def shared(self):
-        return {name for name in os.listdir("/dev/shm") if name.startswith("phlox_")}  # other programs have files there too
+        return {name for name in os.listdir("/dev/shm") if name.startswith("phlox_")}  # other programs use the directory too
 
     def made(self):
         return self.shared() - self.files
 
-    def test_no_file_stays_open_and_no_name_is_left(self):
+    def test_no_open_files_or_names_remain(self):
         open_files = len(os.listdir("/proc/self/fd"))
         many = [torch.full((3,), float(i)).share_memory_() for i in range(50)]
         self.assertEqual((mp.get_sharing_strategy(), len(os.listdir("/proc/self/fd"))), ("file_system", open_files))
@@ -178,7 +178,7 @@ class ByName(unittest.TestCase):
         del many
         self.assertEqual(self.made(), set())
 
-    def test_processes_write_to_one_memory(self):
+    def test_processes_share_memory(self):
         here, there = mp.get_context("spawn").Pipe()
         weight = torch.zeros(4)
         child = mp.get_context("spawn").Process(target=double, args=(there,))
@@ -192,7 +192,7 @@ class ByName(unittest.TestCase):
         del weight
         self.assertEqual(self.made(), set())
 
-    def test_a_message_keeps_the_memory_of_what_its_sender_lost(self):
+    def test_message_keeps_memory_alive(self):
         sent = ForkingPickler.dumps(torch.arange(5))
         back = pickle.loads(sent)
         self.assertEqual((back.tolist(), len(self.made())), ([0, 1, 2, 3, 4], 1))
@@ -200,7 +200,7 @@ class ByName(unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError, "unable to open shared memory: No such file"):
             pickle.loads(sent)
 
-    def test_what_killed_processes_held_is_let_go(self):
+    def test_names_of_killed_processes_are_removed(self):
         program = ("import phlox.multiprocessing as mp, phlox, os, signal; mp.set_sharing_strategy('file_system'); "
                    "x = [phlox.ones(9).share_memory_() for i in range(3)]; os.kill(os.getpid(), signal.SIGKILL)")
         subprocess.run([sys.executable, "-c", program], check=False)
@@ -209,7 +209,7 @@ class ByName(unittest.TestCase):
         subprocess.run([sys.executable, "-c", program], check=True, stdout=subprocess.DEVNULL)
         self.assertEqual(self.made(), set())
 
-    def test_names_that_are_none_are_refused(self):
+    def test_invalid_names(self):
         for name in ("", "/phlox", "/phlox_1_2_3", "/phlox_1_2_3@0", "/phlox_../x@5", "/phlox_1_2_3@5 ", "/other_1_2_3@5", "/phlox_" + "1" * 99 + "@5"):
             with self.assertRaisesRegex(ValueError, "is not a shared memory name", msg=name):
                 torch._C._storage_of_name(name, 4)
@@ -224,8 +224,8 @@ class ByName(unittest.TestCase):
             torch._C._storage_name(torch.ones(2).untyped_storage())
 
 
-def use_device(connection):
-    """Writes to what it gets, and answers with what it saw."""
+def check_device_tensors(connection):
+    """Writes to the received tensors, and replies with their earlier contents."""
     held = connection.recv()
     whole, part, parameter = held["whole"], held["part"], held["parameter"]
     seen = [whole.tolist(), part.tolist(), str(whole.device), whole.note, type(parameter).__name__, parameter.requires_grad]
@@ -265,7 +265,7 @@ def wait_and_record(connection):
 
 
 def leave_a_tensor(path):
-    warnings.simplefilter("ignore")  # it says so
+    warnings.simplefilter("ignore")  # the expected warning at exit
     with open(path, "wb") as file:
         ForkingPickler(file).dump(torch.ones(3, device="cuda"))
 
@@ -274,7 +274,7 @@ def twice(tensor):
     return tensor * 2
 
 
-@unittest.skipUnless(torch.cuda.is_available(), "wants a device")
+@unittest.skipUnless(torch.cuda.is_available(), "requires a device")
 class Devices(unittest.TestCase):
     def start(self, function):
         ours, theirs = mp.get_context("spawn").Pipe()
@@ -285,22 +285,22 @@ class Devices(unittest.TestCase):
         self.addCleanup(ours.close)
         return ours, process
 
-    def hear(self, connection):
+    def receive(self, connection):
         self.assertTrue(connection.poll(60))
         return connection.recv()
 
     def tearDown(self):
         self.assertEqual(torch._C._ipc_collect(), 0)
 
-    def test_a_childs_writes_are_seen_and_views_arrive_as_views(self):
-        connection, process = self.start(use_device)
+    def test_child_writes_and_views(self):
+        connection, process = self.start(check_device_tensors)
         whole = torch.arange(6.0, device="cuda")
         whole.note = "kept"
         parameter = nn.Parameter(torch.ones(2, device="cuda"))
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             connection.send({"whole": whole, "part": whole[2:4], "parameter": parameter})
-        seen, refused = self.hear(connection)
+        seen, refused = self.receive(connection)
         self.assertEqual(seen, [[0, 1, 2, 3, 4, 5], [2, 3], "cuda:0", "kept", "Parameter", True, True])
         self.assertRegex(refused[0], "Attempted to send CUDA tensor received from another process")
         self.assertRegex(refused[1], "storage that is not resizable")
@@ -310,11 +310,11 @@ class Devices(unittest.TestCase):
         process.join()
         self.assertEqual(torch._C._ipc_collect(), 0)
 
-    def test_a_tensor_comes_after_the_work_on_it(self):
+    def test_received_tensor_is_ordered_after_work(self):
         side = torch.cuda.Stream()
         context = mp.get_context("spawn")
         with context.Pool(1) as pool, torch.cuda.stream(side):
-            for turn in range(20):  # the result comes through a thread that has another current stream
+            for turn in range(20):  # results arrive on a thread with a different current stream
                 tensor = torch.full((100000,), float(turn), device="cuda")
                 for _ in range(100):
                     tensor.add_(1)
@@ -322,32 +322,32 @@ class Devices(unittest.TestCase):
                 self.assertEqual((result[-1].item(), result.is_cuda), (2 * turn + 200, True))
                 del result
 
-    def test_memory_lives_until_the_child_lets_go(self):
+    def test_memory_lives_until_child_releases_it(self):
         torch.cuda.synchronize()
         before = torch.cuda.memory_allocated()
         connection, process = self.start(hold)
         connection.send(torch.full((1000,), 4.0, device="cuda"))
-        self.assertEqual(self.hear(connection)[-1], 4)
+        self.assertEqual(self.receive(connection)[-1], 4)
         torch.cuda.ipc_collect()
         self.assertGreater(torch.cuda.memory_allocated(), before)
         connection.send(None)
-        self.assertIsNone(self.hear(connection))
+        self.assertIsNone(self.receive(connection))
         torch.cuda.ipc_collect()
         self.assertEqual(torch.cuda.memory_allocated(), before)
         connection.send(None)
 
-    def test_a_child_that_is_killed_has_let_go(self):
+    def test_killed_child_releases_memory(self):
         before = torch.cuda.memory_allocated()
         connection, process = self.start(hold)
         connection.send(torch.full((1000,), 4.0, device="cuda"))
-        self.hear(connection)
+        self.receive(connection)
         self.assertEqual(torch._C._ipc_collect(), 1)
         process.kill()
         process.join()
         torch.cuda.ipc_collect()
         self.assertEqual(torch.cuda.memory_allocated(), before)
 
-    def test_events_go_both_ways(self):
+    def test_events_in_both_directions(self):
         connection, process = self.start(wait_and_record)
         ours, theirs = (torch.cuda.Event(interprocess=True) for _ in range(2))
         tensor = torch.zeros(1000, device="cuda")
@@ -356,15 +356,15 @@ class Devices(unittest.TestCase):
         ours.record()
         self.assertEqual(len(ours.ipc_handle()), 64)
         connection.send((ours, theirs))
-        self.assertTrue(self.hear(connection)[1])
-        self.assertTrue(self.hear(connection))
+        self.assertTrue(self.receive(connection)[1])
+        self.assertTrue(self.receive(connection))
         self.assertTrue(ours.query())
         theirs.synchronize()
         self.assertTrue(theirs.query())
         connection.send(None)
         process.join()
 
-    def test_what_is_no_event_for_others_is_refused(self):
+    def test_invalid_event_handles(self):
         with self.assertRaisesRegex(RuntimeError, "invalid resource handle"):
             torch.cuda.Event().ipc_handle()
         with self.assertRaisesRegex(RuntimeError, "byte-like object of size 64, but got 3"):
@@ -374,17 +374,17 @@ class Devices(unittest.TestCase):
         with self.assertRaises((ValueError, RuntimeError)):
             torch.cuda.Event.from_ipc_handle(0, bytes(64))
 
-    def test_one_process_gets_its_own_tensor_back(self):
+    def test_same_process_receives_same_memory(self):
         queue, sent = multiprocessing.SimpleQueue(), torch.arange(4, device="cuda")
         queue.put((sent, sent[1:]))
         got, part = queue.get()
         self.assertEqual((got.data_ptr(), part.tolist()), (sent.data_ptr(), [1, 2, 3]))
         queue.put(torch.zeros(0, 3, device="cuda"))
         self.assertEqual(queue.get().shape, (0, 3))
-        queue.put(torch.ones(3, device="cuda"))  # which ends before it is received
+        queue.put(torch.ones(3, device="cuda"))  # freed before it is received
         self.assertEqual(queue.get().tolist(), [1, 1, 1])
 
-    def test_a_program_may_send_the_parts_itself(self):
+    def test_reduce_tensor_arguments(self):
         sent = torch.arange(4.0, device="cuda")
         rebuild, args = mp.reductions.reduce_tensor(sent)
         args = list(args)
@@ -399,7 +399,7 @@ class Devices(unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError, "Cannot pickle CUDA storage"):
             multiprocessing.SimpleQueue().put(sent.untyped_storage())
 
-    def test_a_producer_that_ended_is_an_error(self):
+    def test_terminated_producer_raises(self):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "message")
             process = mp.get_context("spawn").Process(target=leave_a_tensor, args=(path,))
@@ -409,7 +409,7 @@ class Devices(unittest.TestCase):
             with open(path, "rb") as file, self.assertRaisesRegex(RuntimeError, "has ended or is inaccessible"):
                 pickle.load(file)
 
-    def test_what_others_have_at_the_end_is_warned_of(self):
+    def test_exit_with_shared_tensors_warns(self):
         code = ("import phlox as torch; from multiprocessing.reduction import ForkingPickler; "
                 "kept = ForkingPickler.dumps(torch.ones(2, device='cuda'))")
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -419,7 +419,7 @@ class Devices(unittest.TestCase):
 
 
 class Spawn(unittest.TestCase):
-    def test_each_process_has_its_number(self):
+    def test_spawn_passes_process_index(self):
         tensor = torch.zeros(3).share_memory_()
         self.assertIsNone(mp.spawn(fill, (tensor,), 3))
         self.assertEqual(tensor.tolist(), [1, 2, 3])
@@ -430,7 +430,7 @@ class Spawn(unittest.TestCase):
         self.assertTrue(context.join())
         self.assertEqual(tensor.tolist(), [11, 12, 13])
 
-    def test_a_failure_ends_all_and_has_its_traceback(self):
+    def test_failure_ends_all_with_traceback(self):
         with tempfile.TemporaryDirectory() as folder:
             context = mp.start_processes(fail, (folder,), 3, join=False, start_method="fork")
             with self.assertRaisesRegex(mp.ProcessRaisedException, "-- Process 1 terminated with the following error:\n(.|\n)*ValueError: the second one") as caught:
@@ -439,7 +439,7 @@ class Spawn(unittest.TestCase):
             self.assertEqual((caught.exception.error_index, caught.exception.pid), (1, context.pids()[1]))
             self.assertFalse(any(process.is_alive() for process in context.processes))
 
-    def test_an_exit_and_a_signal_are_told(self):
+    def test_exit_codes_and_signals(self):
         with self.assertRaisesRegex(mp.ProcessExitedException, "process 0 terminated with exit code 3") as caught:
             mp.start_processes(leave, (), 1, start_method="fork")
         self.assertEqual((caught.exception.exit_code, caught.exception.signal_name), (3, None))
@@ -447,30 +447,30 @@ class Spawn(unittest.TestCase):
             mp.start_processes(be_killed, (), 1, start_method="fork")
         self.assertEqual(caught.exception.signal_name, "SIGKILL")
 
-    def test_what_cannot_be_sent_leaves_no_process(self):
+    def test_unpicklable_function_leaves_no_process(self):
         with self.assertRaises(Exception):
             mp.spawn(lambda number: None, (), 2)
         self.assertFalse(any(process.name.startswith("SpawnProcess") for process in multiprocessing.active_children()))
 
-    def test_what_ends_the_parent_ends_the_children(self):
+    def test_parents_end_kills_children(self):
         program = ("import os, sys, time\nimport phlox.multiprocessing as mp\ndef work(n):\n    sys.stdout.write(f'{os.getpid()}\\n')\n"
                    "    sys.stdout.flush()\n    while True: time.sleep(0.05)\nif __name__ == '__main__': mp.spawn(work, nprocs=2)")
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "program.py")
             with open(path, "w") as file:
                 file.write(program)
-            # To all, as Ctrl-C does; to the parent alone; and its death.
+            # To the process group, as Ctrl-C does; to the parent only; and SIGKILL to the parent.
             for number, everybody in ((signal.SIGINT, True), (signal.SIGINT, False), (signal.SIGKILL, False)):
                 parent = subprocess.Popen([sys.executable, path], stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
                                           env={**os.environ, "PYTHONPATH": os.path.dirname(os.path.dirname(torch.__file__))})
                 pids = [int(parent.stdout.readline()) for _ in range(2)]
                 self.assertEqual(len(set(pids)), 2)
                 (os.killpg if everybody else os.kill)(parent.pid, number)
-                # Who has the other end of the pipes is over when they end.
+                # The pipes reach end of file once all their writers have exited.
                 parent.communicate(timeout=300)
                 self.assertEqual(parent.returncode, -number)
 
-    def test_another_start_method_is_warned_about(self):
+    def test_start_method_warns(self):
         tensor = torch.zeros(1).share_memory_()
         with self.assertWarnsRegex(FutureWarning, "only supports start_method=spawn"):
             mp.spawn(fill, (tensor,), 1, start_method="fork")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.nn.DataParallel, torch.nn.parallel and torch.cuda.comm over simulated devices."""
+"""torch.nn.DataParallel, torch.nn.parallel and torch.cuda.comm on simulated devices."""
 import os
 os.environ.setdefault("PHLOX_SIM_DEVICES", "4")
 
@@ -28,7 +28,7 @@ class Net(nn.Module):
 
 @unittest.skipIf(torch.cuda.device_count() < 4, "four devices are wanted")
 class Parallel(unittest.TestCase):
-    def test_parts(self):
+    def test_batch_is_split_by_devices(self):
         for batch, ids, wanted in ((30, [0, 1], [15, 15]), (30, [0, 1, 2], [10, 10, 10]), (10, [0, 1, 2], [4, 4, 2]),
                                    (7, [0, 1], [4, 3]), (1, [0, 1], [1]), (5, [0, 1, 2, 3], [2, 2, 1])):
             net = Net().to("cuda:0")
@@ -45,7 +45,7 @@ class Parallel(unittest.TestCase):
         self.assertEqual(repr(nn.DataParallel(nn.Linear(2, 2).cuda())),
                          "DataParallel(\n  (module): Linear(in_features=2, out_features=2, bias=True)\n)")
 
-    def test_gradients_are_those_of_one_device(self):
+    def test_gradients_match_one_device(self):
         net, x = Net().cuda(), torch.randn(11, 5, device="cuda:0")
         grads = []
         for module in (net, nn.DataParallel(net)):
@@ -70,7 +70,7 @@ class Parallel(unittest.TestCase):
             losses.append(loss.item())
         self.assertLess(losses[-1], losses[0])
 
-    def test_pieces_may_be_overridden(self):
+    def test_scatter_and_gather_can_be_overridden(self):
         class Counting(nn.DataParallel):
             def scatter(self, inputs, kwargs, device_ids):
                 parts = super().scatter(inputs, kwargs, device_ids)
@@ -83,7 +83,7 @@ class Parallel(unittest.TestCase):
         out = Counting(nn.Identity(), device_ids=[0, 1])(torch.zeros(5))
         self.assertEqual((sizes, out.tolist()), ([[3, 2]], [100] * 5))
 
-    def test_devices_that_are_none(self):
+    def test_invalid_devices(self):
         for ids in (["cpu"], [0, 9], ["meta"]):
             with self.assertRaises((ValueError, RuntimeError, AssertionError)):
                 nn.DataParallel(nn.Identity(), device_ids=ids)
@@ -92,7 +92,7 @@ class Parallel(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, "DataParallel takes a Module, not int"):
             nn.DataParallel(5)
 
-    def test_precondition(self):
+    def test_parameters_must_be_on_first_device(self):
         with self.assertRaises(RuntimeError) as caught:
             parallel = nn.DataParallel(Net().cuda(), device_ids=[0, 1])
             parallel.module.cpu()
@@ -101,11 +101,11 @@ class Parallel(unittest.TestCase):
                          "module must have its parameters and buffers on device cuda:0 (device_ids[0]) but found one of "
                          "them on device: cpu")
 
-    def test_a_number_cannot_be_cut(self):
+    def test_zero_dim_input_raises(self):
         with self.assertRaisesRegex(RuntimeError, "chunk expects at least a 1-dimensional tensor"):
             nn.DataParallel(nn.Identity(), device_ids=[0, 1])(torch.tensor(1.0))
 
-    def test_error_in_a_replica(self):
+    def test_replica_exception(self):
         class Bad(nn.Module):
             def forward(self, x):
                 if x.device.index == 1:
@@ -117,14 +117,14 @@ class Parallel(unittest.TestCase):
         self.assertTrue(text.startswith("Caught ValueError in replica 1 on device 1.\nOriginal Traceback"), text)
         self.assertTrue(text.rstrip().endswith("ValueError: boom"), text)
 
-    def test_error_of_a_layer_in_a_replica(self):
+    def test_layer_exception_in_replica(self):
         with self.assertRaises(ValueError) as caught:
             nn.DataParallel(nn.BatchNorm1d(2).cuda(), device_ids=[0, 1])(torch.zeros(2, 2))
         self.assertEqual(str(caught.exception).rstrip(),
                          "Caught ValueError in replica 0 on device 0.\nOriginal Traceback (most recent call last):\n"
                          "ValueError: Expected more than 1 value per channel when training, got input size torch.Size([1, 2])")
 
-    def test_structures(self):
+    def test_nested_inputs_and_outputs(self):
         class Many(nn.Module):
             def forward(self, x, other=None, plain=None):
                 return {"sum": x["t"] + other[0], "pair": Pair(x["t"], [plain]), "none": None}
@@ -147,7 +147,7 @@ class Parallel(unittest.TestCase):
         nn.DataParallel(counter, device_ids=[0, 1])(torch.zeros(4))
         self.assertEqual(counter.n, 0)
 
-    def test_scalars_are_gathered_with_a_warning(self):
+    def test_gathering_scalars_warns(self):
         class Sum(nn.Module):
             def forward(self, x):
                 return x.sum()
@@ -158,7 +158,7 @@ class Parallel(unittest.TestCase):
         self.assertIn("Was asked to gather along dimension 0, but all input tensors were scalars",
                       str(caught[-1].message))
 
-    def test_threads_and_modes(self):
+    def test_replicas_run_in_threads_with_callers_modes(self):
         class Look(nn.Module):
             def forward(self, x):
                 seen.add((threading.get_ident(), torch.cuda.current_device(), torch.is_grad_enabled()))
@@ -169,34 +169,34 @@ class Parallel(unittest.TestCase):
         self.assertEqual(len({s[0] for s in seen}), 2)
         self.assertEqual(sorted(s[1:] for s in seen), [(0, False), (1, False)])
 
-    def test_batch_norm_of_one_sample_a_device(self):
+    def test_batch_norm_with_one_sample_per_device(self):
         norm = nn.BatchNorm1d(2).cuda()
         with self.assertRaisesRegex(ValueError, r"(?s)Caught ValueError in replica 0 on device 0\..*Expected more than 1 "
                                                 r"value per channel when training, got input size torch\.Size\(\[1, 2\]\)"):
             nn.DataParallel(norm, device_ids=[0, 1])(torch.zeros(2, 2))
 
-    def test_buffers_of_replica_0_stay(self):
+    def test_buffers_of_first_replica_are_kept(self):
         norm = nn.BatchNorm1d(2).cuda()
         nn.DataParallel(norm, device_ids=[0, 1])(torch.randn(8, 2))
         self.assertEqual(norm.num_batches_tracked.item(), 1)
         self.assertNotEqual(norm.running_mean.tolist(), [0, 0])
 
 
-@unittest.skipIf(torch.cuda.device_count() < 2, "two devices are wanted")
-class Pieces(unittest.TestCase):
+@unittest.skipIf(torch.cuda.device_count() < 2, "requires two devices")
+class Functions(unittest.TestCase):
     def test_scatter_and_gather(self):
         parts = nn.parallel.scatter(torch.arange(5), [0, 1])
         self.assertEqual([p.tolist() for p in parts], [[0, 1, 2], [3, 4]])
         self.assertEqual(nn.parallel.gather(parts, 1).device, cuda1)
         self.assertEqual(nn.parallel.gather(parts, "cpu").tolist(), [0, 1, 2, 3, 4])
 
-    def test_backward_through_one_part_of_a_scatter(self):
+    def test_backward_through_one_chunk(self):
         x = torch.ones(4, device=cuda0, requires_grad=True)
         parts = nn.parallel.scatter(x * 1, [0, 1])
         (parts[1] * 3).sum().backward()
         self.assertEqual(x.grad.tolist(), [0, 0, 3, 3])
 
-    def test_replicate_and_apply(self):
+    def test_replicate_and_parallel_apply(self):
         replicas = nn.parallel.replicate(nn.Linear(2, 2).cuda(), [0, 1])
         self.assertEqual([list(r.parameters()) for r in replicas], [[], []])
         self.assertEqual([r.weight.device for r in replicas], [cuda0, cuda1])
@@ -205,7 +205,7 @@ class Pieces(unittest.TestCase):
         out = nn.parallel.parallel_apply(replicas, x)
         self.assertEqual(out[0].tolist(), out[1].tolist())
 
-    def test_apply_wants_as_many_devices_and_names_by_mappings(self):
+    def test_parallel_apply_argument_errors(self):
         with self.assertRaises(AssertionError):
             nn.parallel.parallel_apply([nn.ReLU()], [torch.ones(1)], devices=[0, 1])
         with self.assertRaisesRegex(TypeError, r"argument after \*\* must be a mapping, not float"):
@@ -272,8 +272,8 @@ class Pieces(unittest.TestCase):
             second(first(torch.ones(2, 3, device=cuda0)))
 
 
-class OnTheCpu(unittest.TestCase):
-    def test_no_ids(self):
+class WithoutDevices(unittest.TestCase):
+    def test_empty_device_ids(self):
         net = nn.DataParallel(nn.Linear(2, 2))
         net.device_ids = []
         self.assertEqual(net.module.cpu()(torch.ones(1, 2)).shape, (1, 2))

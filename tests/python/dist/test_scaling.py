@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/scaling.md: its programs run as its commands say, and all print the loss of one device; its arithmetic is the simulator's."""
+"""docs/scaling.md: its programs run with its commands and all print the loss of one device; its formulas match the simulator."""
 import os
 import re
 import shlex
@@ -25,11 +25,11 @@ def free_port():
         return s.getsockname()[1]
 
 
-def all_reduces(rank, mib):
+def time_all_reduce(rank, mib):
     dist.init_process_group("nccl")
     x = torch.zeros(mib << 18, device="cuda")
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    dist.all_reduce(x)  # the devices' clocks agree from here on
+    dist.all_reduce(x)  # synchronizes the virtual clocks of the devices
     begin.record()
     for _ in range(3):
         dist.all_reduce(x)
@@ -43,8 +43,8 @@ class Scaling(unittest.TestCase):
         own = {k: v for k, v in os.environ.items() if not k.startswith("PHLOX_SIM")}
         return {**own, "PYTHONPATH": HOME}
 
-    @unittest.skipUnless(dist.is_available(), "no gloo")
-    def test_each_step_of_the_page_trains_as_one_device_does(self):
+    @unittest.skipUnless(dist.is_available(), "the gloo backend is not built")
+    def test_programs_of_page_match_one_device(self):
         with tempfile.TemporaryDirectory() as folder:
             for kind, text in BLOCKS:
                 if kind == "python":
@@ -52,24 +52,24 @@ class Scaling(unittest.TestCase):
                         file.write(text)
             commands = [text for kind, text in BLOCKS if kind == "sh"]
             self.assertEqual(len(commands), 5)
-            said = []
+            output = []
             for command in commands[:4]:
                 done = subprocess.run(command.replace("python3", shlex.quote(sys.executable)), shell=True, cwd=folder, env=self.environment(),
                                       capture_output=True, text=True, timeout=300)
                 self.assertEqual(done.returncode, 0, done.stderr)
-                said.append(done.stdout)
+                output.append(done.stdout)
             port = str(free_port())
             hosts = [line.partition("#")[0].replace("29400", port) for line in commands[4].splitlines() if "run" in line]
             running = [subprocess.Popen(line.replace("python3", shlex.quote(sys.executable)), shell=True, cwd=folder, stdout=subprocess.PIPE, text=True,
                                         env={**self.environment(), "PHLOX_SIM_DEVICES": "2", "PHLOX_STORE_SECRET": "the job's"}) for line in hosts]
-            said.append("".join(one.communicate(timeout=300)[0] for one in running))
-            self.assertRegex(said[0], r"^\d\.\d{3}\n$")
-            self.assertEqual(said, [said[0]] * 5)
+            output.append("".join(one.communicate(timeout=300)[0] for one in running))
+            self.assertRegex(output[0], r"^\d\.\d{3}\n$")
+            self.assertEqual(output, [output[0]] * 5)
 
-    def test_an_all_reduce_takes_the_time_of_the_formula(self):
+    def test_all_reduce_time_matches_formula(self):
         mib = 4
         for ranks in (2, 4, 8):
-            times = dist.simulate(all_reduces, (mib,), ranks)
+            times = dist.simulate(time_all_reduce, (mib,), ranks)
             wanted = (2 * (ranks - 1) / ranks * (mib << 20) / (1 << 30) + 2 * (ranks - 1) * 1e-6) * 1e3
             for ms in times:
                 self.assertAlmostEqual(ms / wanted, 1, delta=0.01)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ZeroRedundancyOptimizer: each test starts its ranks."""
+"""ZeroRedundancyOptimizer. Each test starts its ranks."""
 import tempfile
 import unittest
 
@@ -32,7 +32,7 @@ def steps(m, opt, first, last, part=slice(None), device="cpu"):
             group["lr"] *= 0.9
 
 
-def one(last, state=None):
+def train_one_process(last, state=None):
     m = model()
     opt = torch.optim.Adam(groups(m), lr=0.02)
     opt.add_param_group({"params": list(m[3].parameters()), "lr": 0.5})
@@ -40,13 +40,13 @@ def one(last, state=None):
     return m, opt
 
 
-def trains(r, n, device, view, path):
+def train(r, n, device, view, path):
     m = model().to(device)
     opt = ZeroRedundancyOptimizer(groups(m), torch.optim.Adam, parameters_as_bucket_view=view, lr=0.02)
     opt.add_param_group({"params": list(m[3].parameters()), "lr": 0.5})
     ddp = DDP(m)
     steps(ddp, opt, 0, 2, slice(r, None, n), device)
-    whole, other = one(2)
+    whole, other = train_one_process(2)
     for p, w in zip(m.parameters(), whole.parameters()):
         assert torch.allclose(p.cpu(), w, atol=1e-12)
     states = sum(s["exp_avg"].numel() for s in opt.optim.state.values())
@@ -65,33 +65,33 @@ def trains(r, n, device, view, path):
         torch.save([state, {k: v.cpu() for k, v in m.state_dict().items()}], path)
 
 
-def goes_on(r, n, device, path):
+def resume(r, n, device, path):
     state, weights = torch.load(path)
     m = model()
     m.load_state_dict(weights)
     opt = ZeroRedundancyOptimizer([*groups(m), {"params": list(m[3].parameters()), "lr": 3.0}], torch.optim.Adam, lr=7.0)
     opt.load_state_dict(state)
     steps(DDP(m), opt, 2, 4, slice(r, None, n), device)
-    for p, w in zip(m.parameters(), one(4)[0].parameters()):
+    for p, w in zip(m.parameters(), train_one_process(4)[0].parameters()):
         assert torch.allclose(p, w, atol=1e-12)
 
 
-def refused(r, n, device):
+def errors(r, n, device):
     try:
         ZeroRedundancyOptimizer(model().parameters(), torch.optim.SGD, overlap_with_ddp=True, lr=1.0)
     except NotImplementedError as e:
         assert "overlap_with_ddp" in str(e)
     else:
         raise AssertionError("overlap_with_ddp was taken")
-    few = nn.Linear(2, 1, bias=False)  # fewer than ranks
+    few = nn.Linear(2, 1, bias=False)  # fewer parameters than ranks
     opt = ZeroRedundancyOptimizer(few.parameters(), torch.optim.SGD, lr=1.0)
     few(torch.ones(1, 2)).sum().backward()
     before = few.weight.detach().clone()
     assert opt.step(lambda: torch.tensor(5.0)) == 5 and torch.equal(few.weight, before - 1)
 
 
-class Sets(Joinable):
-    """Sets the gradients of each step, which are known before."""
+class SetGradients(Joinable):
+    """Joinable that sets precomputed gradients in each step."""
     join_device, join_process_group = torch.device("cpu"), property(lambda self: dist.group.WORLD)
 
     def __init__(self, parameters, gradients):
@@ -108,7 +108,7 @@ class Sets(Joinable):
         return hook
 
 
-def joins(r, n, device):
+def join_uneven_inputs(r, n, device):
     m, gradients = model(), []
     wanted = model()
     other = torch.optim.Adam(wanted.parameters(), lr=0.02)
@@ -118,9 +118,9 @@ def joins(r, n, device):
         gradients.append([p.grad.clone() for p in wanted.parameters()])
         other.step()
     opt = ZeroRedundancyOptimizer(m.parameters(), torch.optim.Adam, lr=0.02)
-    sets = Sets(list(m.parameters()), gradients)
+    sets = SetGradients(list(m.parameters()), gradients)
     with Join([sets, opt]):
-        for i in range((4, 2)[r]):  # the batches of a rank
+        for i in range((4, 2)[r]):  # batches of the rank
             Join.notify_join_context(sets)
             sets.set()
             opt.step()
@@ -129,20 +129,20 @@ def joins(r, n, device):
         assert torch.allclose(p, w, atol=1e-12)
 
 
-@unittest.skipUnless(dist.is_available(), "the gloo engine is not built")
+@unittest.skipUnless(dist.is_available(), "the gloo backend is not built")
 class ZeroTest(unittest.TestCase):
-    def test_training_is_that_of_one_process_and_goes_on_with_other_ranks(self):
+    def test_training_matches_one_process_and_resumes_with_other_ranks(self):
         with tempfile.NamedTemporaryFile() as file:
-            ranks(trains, True, file.name)
+            ranks(train, True, file.name)
             if dist.is_nccl_available() and torch.cuda.device_count() >= 2:
-                ranks(trains, False, file.name, backend="nccl")
-            ranks(goes_on, file.name, size=4)
+                ranks(train, False, file.name, backend="nccl")
+            ranks(resume, file.name, size=4)
 
-    def test_a_rank_without_batches_steps_along(self):
-        ranks(joins)
+    def test_join_with_uneven_inputs(self):
+        ranks(join_uneven_inputs)
 
-    def test_few_parameters_and_what_is_not_done(self):
-        ranks(refused)
+    def test_few_parameters_and_unsupported_options(self):
+        ranks(errors)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.utils.data: orders (PyTorch's, 1.13.1), collation, worker processes and their failures."""
+"""torch.utils.data: sampling orders (those of PyTorch 1.13.1), collation, worker processes and their failures."""
 import os
 os.environ.setdefault("PHLOX_SIM_DEVICES", "1")
 
@@ -33,19 +33,19 @@ class Squares(Dataset):
         return torch.tensor(i * i), i
 
 
-class Broken(Squares):
+class RaisesKeyError(Squares):
     def __getitem__(self, i):
         if i == 3:
             raise KeyError("three")
         return i
 
 
-class AtOnce(Squares):
+class BatchedFetch(Squares):
     def __getitems__(self, indices):
         return [-i for i in indices]
 
 
-class Dying(Squares):
+class Exits(Squares):
     def __getitem__(self, i):
         if i == 2:
             os._exit(3)
@@ -57,7 +57,7 @@ class Slow(Squares):
         time.sleep(30)
 
 
-class Draws(Squares):
+class WorkerSeeds(Squares):
     def __getitem__(self, i):
         info = torch.utils.data.get_worker_info()
         return torch.initial_seed() - info.seed, info.id, random.random()
@@ -69,13 +69,13 @@ class Stream(IterableDataset):
         return iter(range(0 if info is None else info.id, 6, 1 if info is None else info.num_workers))
 
 
-class Whole(Squares):
+class BatchedItems(Squares):
     def __getitems__(self, indices):
         return [-i for i in indices]
 
 
-class Keeps:
-    """Is no type that can be collated."""
+class NotCollatable:
+    """Has no collation rule."""
 
 
 def numbers(n=10):
@@ -154,22 +154,22 @@ class Orders(unittest.TestCase):
         self.assertEqual(order(DataLoader(numbers(), 4, drop_last=True)), [[0, 1, 2, 3], [4, 5, 6, 7]])
         self.assertEqual(order(DataLoader(Subset(numbers(), [9, 2]))), [[9], [2]])
 
-    def test_a_dataset_that_gets_many_items_at_once(self):
-        self.assertEqual([b.tolist() for b in DataLoader(Whole(3), 2)], [[0, -1], [-2]])
+    def test_getitems(self):
+        self.assertEqual([b.tolist() for b in DataLoader(BatchedItems(3), 2)], [[0, -1], [-2]])
 
-    def test_indices_that_are_no_plain_numbers_mean_what_they_do_in_the_dataset(self):
+    def test_negative_and_tensor_indices(self):
         for order_ in ([[-1, 0]], [[torch.tensor(9), torch.tensor(0)]]):
             self.assertEqual(order(DataLoader(numbers(), batch_sampler=order_)), [[9, 0]])
         with self.assertRaisesRegex(IndexError, "out of"):
             order(DataLoader(numbers(), batch_sampler=[[10]]))
 
-    def test_own_samplers(self):
+    def test_custom_samplers(self):
         self.assertEqual(order(DataLoader(numbers(), 2, sampler=[3, 1, 2])), [[3, 1], [2]])
         self.assertEqual(order(DataLoader(numbers(), batch_sampler=[[5], [1, 0]])), [[5], [1, 0]])
         self.assertEqual([x.item() for x, in DataLoader(numbers(3), batch_size=None)], [0, 1, 2])
 
 
-    def test_iterable_datasets_have_an_order_of_their_own(self):
+    def test_iterable_dataset_rejects_samplers(self):
         for name, value in (("shuffle", True), ("sampler", [1]), ("batch_sampler", [[1]])):
             with self.assertRaisesRegex(ValueError, "DataLoader with IterableDataset: expected unspecified "
                                                     f"{name} option, but got {name}="):
@@ -182,7 +182,7 @@ class Orders(unittest.TestCase):
         self.assertEqual((both[-1], both[-4]), (7, 0))
         self.assertRaisesRegex(ValueError, "absolute value of index should not exceed dataset length", lambda: both[-5])
 
-    def test_options_that_would_give_nothing(self):
+    def test_invalid_options(self):
         for wrong in (0, -1):
             with self.assertRaisesRegex(ValueError, "prefetch_factor option should be non-negative"):
                 DataLoader(numbers(), num_workers=1, prefetch_factor=wrong)
@@ -206,17 +206,17 @@ class Collation(unittest.TestCase):
         self.assertEqual((named["k"][0].tolist(), named["k"][1].shape), ([1, 2], (2, 2)))
         self.assertIsInstance(named["k"], list)
 
-    def test_texts_within_a_sample(self):
+    def test_collate_strings(self):
         self.assertEqual(torch.utils.data.default_collate([(1, "a"), (2, "b")])[1], ("a", "b"))
         self.assertEqual(torch.utils.data.default_collate([{"k": "a"}, {"k": "b"}]), {"k": ["a", "b"]})
         self.assertEqual(torch.utils.data.default_collate(["a", "b"]), ["a", "b"])
 
-    def test_kinds_of_a_programs_own(self):
+    def test_collate_mappings_and_sequences(self):
         batch = first([UserDict(a=1), UserDict(a=2)])
         self.assertEqual((type(batch), batch["a"].tolist()), (UserDict, [1, 2]))
         self.assertEqual([column.tolist() for column in first([range(2), range(2)])], [[0, 0], [1, 1]])
 
-    def test_pinning_keeps_mappings(self):
+    def test_pin_memory_keeps_mappings(self):
         loader = DataLoader([UserDict(a=1.0), UserDict(a=2.0)], 2, pin_memory=True)
         batch = next(iter(loader))
         self.assertEqual((type(batch), batch["a"].is_pinned()), (UserDict, True))
@@ -228,13 +228,13 @@ class Collation(unittest.TestCase):
         try:
             import numpy
         except ImportError:
-            self.skipTest("NumPy")
+            self.skipTest("NumPy is not installed")
         batch = first([numpy.ones(2, dtype="float32"), numpy.zeros(2, dtype="float32")])
         self.assertEqual((batch.dtype, batch.tolist()), (torch.float32, [[1, 1], [0, 0]]))
 
     def test_errors(self):
         with self.assertRaises(TypeError) as caught:
-            first([Keeps()])
+            first([NotCollatable()])
         self.assertIn("default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; found <class",
                       str(caught.exception))
         with self.assertRaisesRegex(RuntimeError, "each element in list of batch should be of equal size"):
@@ -243,20 +243,20 @@ class Collation(unittest.TestCase):
                                                   r"\[2\] at entry 1"):
             first([torch.ones(1), torch.ones(2)])
 
-    def test_own_function(self):
+    def test_collate_fn(self):
         loader = DataLoader(list(range(4)), 2, collate_fn=sum)
         self.assertEqual(list(loader), [1, 5])
 
-    def test_pinned(self):
+    def test_pin_memory(self):
         if not torch.cuda.is_available():
-            self.skipTest("a device is wanted")
+            self.skipTest("requires a device")
         for workers in (0, 1):
             tensors, plain = next(iter(DataLoader(Squares(2), 2, pin_memory=True, num_workers=workers)))
             self.assertTrue(tensors.is_pinned() and plain.is_pinned())
 
 
 class Options(unittest.TestCase):
-    def test_contradictions(self):
+    def test_option_errors(self):
         for options, text in (
             (dict(num_workers=-1), "num_workers option should be non-negative; use num_workers=0 to disable "
                                    "multiprocessing."),
@@ -279,14 +279,14 @@ class Options(unittest.TestCase):
             DataLoader(numbers(0), shuffle=True)
         self.assertEqual(str(caught.exception), "num_samples should be a positive integer value, but got num_samples=0")
 
-    def test_frozen(self):
+    def test_attributes_are_read_only(self):
         loader = DataLoader(numbers())
         with self.assertRaises(ValueError) as caught:
             loader.batch_size = 3
         self.assertEqual(str(caught.exception),
                          "batch_size attribute should not be set after DataLoader is initialized")
 
-    def test_tensors_of_one_length(self):
+    def test_tensor_dataset_size_mismatch(self):
         with self.assertRaisesRegex(AssertionError, "Size mismatch between tensors"):
             TensorDataset(torch.ones(2), torch.ones(3))
 
@@ -306,60 +306,60 @@ class Workers(unittest.TestCase):
             for _ in range(2):
                 self.assertEqual(order(loader), [[0, 1, 4], [9, 16, 25], [36, 49, 64], [81]])
 
-    def test_seeds(self):
+    def test_worker_seeds(self):
         torch.manual_seed(0)
-        batches = list(DataLoader(Draws(4), 1, num_workers=2))
+        batches = list(DataLoader(WorkerSeeds(4), 1, num_workers=2))
         self.assertEqual([b[0].item() for b in batches], [0] * 4)
         self.assertEqual([b[1].item() for b in batches], [0, 1, 0, 1])
         torch.manual_seed(0)
-        again = list(DataLoader(Draws(4), 1, num_workers=2))
+        again = list(DataLoader(WorkerSeeds(4), 1, num_workers=2))
         self.assertEqual([b[2].item() for b in batches], [b[2].item() for b in again])
         self.assertIsNone(torch.utils.data.get_worker_info())
 
-    def test_iterable(self):
+    def test_iterable_dataset(self):
         self.assertEqual([b.tolist() for b in DataLoader(Stream(), 4)], [[0, 1, 2, 3], [4, 5]])
         self.assertEqual(sorted(i for b in DataLoader(Stream(), 2, num_workers=2) for i in b.tolist()), list(range(6)))
 
-    def test_error(self):
+    def test_exception_in_worker(self):
         with self.assertRaises(KeyError) as caught:
-            list(DataLoader(Broken(5), 1, num_workers=1))
+            list(DataLoader(RaisesKeyError(5), 1, num_workers=1))
         text = str(caught.exception.args[0])
         self.assertTrue(text.startswith("Caught KeyError in DataLoader worker process 0.\nOriginal Traceback (most recent "
                                         "call last):"), text)
         with self.assertRaisesRegex(KeyError, "^'three'$"):
-            list(DataLoader(Broken(5), 1))
+            list(DataLoader(RaisesKeyError(5), 1))
 
-    def test_a_worker_that_dies(self):
+    def test_worker_exit(self):
         with self.assertRaisesRegex(RuntimeError, r"DataLoader worker \(pid\(s\) \d+\) exited unexpectedly"):
-            list(DataLoader(Dying(5), 1, num_workers=1))
+            list(DataLoader(Exits(5), 1, num_workers=1))
 
     def test_timeout(self):
         with self.assertRaisesRegex(RuntimeError, "DataLoader timed out after 1 seconds"):
             list(DataLoader(Slow(2), 1, num_workers=1, timeout=1))
 
-    def test_a_worker_that_hangs_is_not_waited_for(self):
+    def test_hanging_worker_is_killed(self):
         others = multiprocessing.active_children()
         loader = iter(DataLoader(Slow(2), 1, num_workers=1, timeout=1))
         workers = [worker for worker in multiprocessing.active_children() if worker not in others]
         self.assertRaisesRegex(RuntimeError, "timed out after 1 seconds", next, loader)
         self.assertEqual([worker.exitcode for worker in workers], [-signal.SIGKILL])
 
-    def test_leaving_early(self):
+    def test_early_exit(self):
         iterator = iter(DataLoader(Squares(100), 1, num_workers=2))
         next(iterator)
         del iterator
 
-    def test_persistent(self):
+    def test_persistent_workers(self):
         loader = DataLoader(Squares(4), 2, num_workers=1, persistent_workers=True)
         self.assertEqual([order(loader) for _ in range(2)], [[[0, 1], [4, 9]]] * 2)
 
-    def test_a_persistent_pass_that_is_left_early_leaves_nothing_to_the_next(self):
+    def test_early_exit_of_persistent_workers_leaves_no_batches(self):
         loader = DataLoader(numbers(20), 2, shuffle=True, num_workers=2, persistent_workers=True)
         for _ in range(3):
             next(iter(loader))
             self.assertEqual(sorted(i for batch in order(loader) for i in batch), list(range(20)))
 
-    def test_a_pass_that_the_collector_finds_ends_its_workers_though_its_pipes_are_older(self):
+    def test_garbage_collected_iterator_ends_workers(self):
         others, wrong, context = multiprocessing.active_children(), [], multiprocessing.get_context("fork")
         pipes = [context.Pipe(duplex=False) for _ in range(2)]
         loader = DataLoader(Squares(4), 2, num_workers=2, persistent_workers=True, multiprocessing_context=context)
@@ -371,13 +371,13 @@ class Workers(unittest.TestCase):
         self.assertEqual(wrong, [])
         self.assertEqual([worker.is_alive() for worker in workers], [False, False])
 
-    def test_persistent_workers_iterate_again(self):
+    def test_persistent_workers_with_iterable_dataset(self):
         loader = DataLoader(Stream(), 2, num_workers=2, persistent_workers=True)
         for _ in range(2):
             self.assertEqual(sorted(i for batch in loader for i in batch.tolist()), list(range(6)))
 
-    def test_the_pass_goes_on_after_an_error(self):
-        iterator, got = iter(DataLoader(Broken(12), 1, num_workers=2)), []
+    def test_iteration_continues_after_exception(self):
+        iterator, got = iter(DataLoader(RaisesKeyError(12), 1, num_workers=2)), []
         while len(got) < 12:
             try:
                 got.append(next(iterator).item())
@@ -386,20 +386,20 @@ class Workers(unittest.TestCase):
         self.assertEqual(got, [0, 1, 2, "error", *range(4, 12)])
         self.assertRaises(StopIteration, next, iterator)
 
-    def test_a_batch_that_cannot_be_pickled_is_an_error(self):
+    def test_unpicklable_batch_raises(self):
         for collate, kind in ((lambda items: lambda: 1, AttributeError),
                               (lambda items: torch.ones(1, requires_grad=True) * 2, RuntimeError)):
             with self.assertRaisesRegex(kind, f"Caught {kind.__name__} in DataLoader worker process 0"):
                 list(DataLoader(Squares(4), 2, num_workers=1, collate_fn=collate))
 
-    def test_workers_by_every_way_of_starting_them(self):
+    def test_multiprocessing_contexts(self):
         import multiprocessing
         for context in ("fork", "spawn", "forkserver", multiprocessing.get_context("spawn")):
             loader = DataLoader(Squares(6), 2, num_workers=2, multiprocessing_context=context)
             self.assertEqual([x.tolist() for x, *_ in loader], [x.tolist() for x, *_ in DataLoader(Squares(6), 2)])
             self.assertEqual(loader.multiprocessing_context.get_start_method(), context if isinstance(context, str) else "spawn")
 
-    def test_a_way_of_starting_is_checked_whenever_it_is_set(self):
+    def test_multiprocessing_context_setter_validates(self):
         loader, here = DataLoader(Squares(4), num_workers=1), DataLoader(Squares(4))
         loader.multiprocessing_context = "spawn"
         self.assertEqual(loader.multiprocessing_context.get_start_method(), "spawn")
@@ -413,7 +413,7 @@ class Workers(unittest.TestCase):
             here.multiprocessing_context = "spawn"
         self.assertEqual((loader.multiprocessing_context.get_start_method(), here.multiprocessing_context, loader.in_order), ("spawn", None, True))
 
-    def test_a_dataset_that_cannot_be_sent_is_one_error(self):
+    def test_unpicklable_dataset_raises_once(self):
         dataset = Squares(4)
         dataset.hidden = lambda: 1
         with mock.patch("sys.unraisablehook") as unraisable:
@@ -423,13 +423,13 @@ class Workers(unittest.TestCase):
         unraisable.assert_not_called()
 
 
-class AsPyTorch(unittest.TestCase):
-    def test_an_order_without_end_begins_at_once(self):
+class SamplerProtocol(unittest.TestCase):
+    def test_very_long_sampler_starts_immediately(self):
         order = iter(RandomSampler(range(3), replacement=True, num_samples=10**10))
         self.assertIn(next(order), (0, 1, 2))
         self.assertIn(next(iter(RandomSampler(range(3), num_samples=10**10))), (0, 1, 2))
 
-    def test_an_order_begins_with_the_first_batch(self):
+    def test_sampler_is_read_lazily(self):
         begun = []
 
         class Order(torch.utils.data.Sampler):
@@ -442,9 +442,9 @@ class AsPyTorch(unittest.TestCase):
             self.assertEqual(list(order), batches)
             self.assertEqual([next(order, None), begun.pop()], [None, True])
 
-    def test_an_order_that_has_ended_stays_ended_though_its_iterator_goes_on(self):
+    def test_exhausted_sampler_is_not_resumed(self):
         class Order:
-            """Ends after three items, and would go on if it were asked again."""
+            """Ends after three items, but returns more if called again."""
             def __init__(self): self.count = 0
             def __iter__(self): return self
             def __next__(self):
@@ -457,7 +457,7 @@ class AsPyTorch(unittest.TestCase):
             self.assertEqual(list(order), [[1, 2]] if drop_last else [[1, 2], [3]])
             self.assertEqual(list(order), [])
 
-    def test_a_pass_sees_tensors_that_a_dataset_gets_meanwhile(self):
+    def test_dataset_is_read_lazily(self):
         dataset = TensorDataset(torch.arange(4))
         batches = iter(DataLoader(dataset, batch_size=2))
         self.assertEqual(next(batches)[0].tolist(), [0, 1])
@@ -465,11 +465,11 @@ class AsPyTorch(unittest.TestCase):
         self.assertEqual(next(batches)[0].tolist(), [20, 30])
         self.assertRaises(StopIteration, next, batches)
 
-    def test_the_items_of_an_own_sampler_may_be_tensors(self):
-        places = [torch.tensor(1), torch.tensor(-1)]
-        self.assertEqual(next(iter(DataLoader(TensorDataset(torch.arange(4)), sampler=places, batch_size=2)))[0].tolist(), [1, 3])
+    def test_sampler_of_tensors(self):
+        tensor_indices = [torch.tensor(1), torch.tensor(-1)]
+        self.assertEqual(next(iter(DataLoader(TensorDataset(torch.arange(4)), sampler=tensor_indices, batch_size=2)))[0].tolist(), [1, 3])
 
-    def test_orders_drawn_some_at_a_time_are_the_same(self):
+    def test_chunked_draws_match_one_draw(self):
         from phlox.utils.data import sampler
         for replacement, count in ((True, 100), (True, 64), (False, 10), (False, 14), (False, 3)):
             for seeded in (True, False):
@@ -482,22 +482,22 @@ class AsPyTorch(unittest.TestCase):
                     runs.append(torch.rand(2, generator=generator).tolist())
                 self.assertEqual(runs[:2], runs[2:], (replacement, count, seeded))
 
-    def test_a_dataset_is_asked_for_a_batch_at_once(self):
-        for dataset in (AtOnce(6), Subset(AtOnce(6), range(6))):
+    def test_getitems_is_called_once_per_batch(self):
+        for dataset in (BatchedFetch(6), Subset(BatchedFetch(6), range(6))):
             for workers in (0, 1):
                 loader = DataLoader(dataset, 3, num_workers=workers)
                 self.assertEqual([b.tolist() for b in loader], [[0, -1, -2], [-3, -4, -5]])
         self.assertEqual(Subset(range(10), [5, 7]).__getitems__([1, 0]), [7, 5])
 
-    def test_without_batches_items_are_converted(self):
+    def test_batch_size_none_converts_items(self):
         data = TensorDataset(torch.arange(2), torch.ones(2))
         for workers in (0, 1):
             self.assertEqual([(type(item), len(item)) for item in DataLoader(data, batch_size=None, num_workers=workers)], [(list, 2)] * 2)
         convert = DataLoader(data, batch_size=None).collate_fn
         self.assertEqual(convert(({"a": (1, "text")}, Pair(1, 2), b"x", None)), [{"a": [1, "text"]}, Pair(1, 2), b"x", None])
 
-    @unittest.skipUnless(torch.cuda.is_available(), "wants a device")
-    def test_datasets_and_generators_may_live_on_devices(self):
+    @unittest.skipUnless(torch.cuda.is_available(), "requires a device")
+    def test_device_datasets_and_generators(self):
         data = TensorDataset(torch.arange(8.0, device="cuda"), torch.arange(8, device="cuda"))
         for loader in (DataLoader(data, 4, shuffle=True), DataLoader(random_split(data, [6, 2])[0], 4)):
             x, y = next(iter(loader))
@@ -506,7 +506,7 @@ class AsPyTorch(unittest.TestCase):
         orders = [sorted(torch.cat([y for _, y in DataLoader(data, 3, shuffle=True, generator=generator)]).tolist()) for _ in range(2)]
         self.assertEqual(orders, [list(range(8))] * 2)
 
-    def test_a_default_device_is_that_of_batches_and_splits_keep_to_their_generator(self):
+    def test_default_device(self):
         torch.set_default_device("cuda")
         try:
             self.assertTrue(torch.utils.data.default_collate([1.0, 2.0]).is_cuda)
@@ -528,8 +528,8 @@ class Counted(IterableDataset):
         return self.count
 
 
-class Combined(unittest.TestCase):
-    def test_streams_one_after_another(self):
+class CombinedDatasets(unittest.TestCase):
+    def test_chain_dataset(self):
         chain = Counted(2) + Counted(3)
         self.assertEqual((type(chain).__name__, list(chain), len(chain)), ("ChainDataset", [0, 1, 0, 1, 2], 5))
         self.assertEqual([b.tolist() for b in DataLoader(chain, 2)], [[0, 1], [0, 1], [2]])
@@ -538,8 +538,8 @@ class Combined(unittest.TestCase):
         with self.assertRaisesRegex(AssertionError, "ConcatDataset does not support IterableDataset"):
             ConcatDataset([Counted(1)])
 
-    def test_datasets_side_by_side(self):
-        pairs, named = StackDataset([1, 2, 3], "abc"), StackDataset(x=AtOnce(3), y=[5, 6, 7])
+    def test_stack_dataset(self):
+        pairs, named = StackDataset([1, 2, 3], "abc"), StackDataset(x=BatchedFetch(3), y=[5, 6, 7])
         self.assertEqual((pairs[1], len(pairs), pairs.__getitems__([2, 0])), ((2, "b"), 3, [(3, "c"), (1, "a")]))
         self.assertEqual([b["y"].tolist() for b in DataLoader(named, 2)], [[5, 6], [7]])
         for make, text in ((lambda: StackDataset(), "At least one dataset should be passed"), (lambda: StackDataset([1], [1, 2]), "Size mismatch between datasets"),
@@ -547,7 +547,7 @@ class Combined(unittest.TestCase):
             with self.assertRaisesRegex(ValueError, text):
                 make()
 
-    def test_the_parts_of_processes_make_the_whole(self):
+    def test_distributed_sampler_partitions_dataset(self):
         for length, count, drop in ((10, 3, False), (10, 3, True), (4, 9, False), (8, 4, True)):
             parts = [DistributedSampler(range(length), count, rank, seed=3, drop_last=drop) for rank in range(count)]
             orders = []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.save and torch.load, and files of safetensors."""
+"""torch.save and torch.load, and safetensors files."""
 import os
 os.environ.setdefault("PHLOX_SIM_DEVICES", "2")
 
@@ -22,7 +22,7 @@ class Files(unittest.TestCase):
     def tearDown(self):
         self.folder.cleanup()
 
-    def test_a_state_goes_through_a_file(self):
+    def test_state_dict_round_trip(self):
         net = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
         torch.save(net.state_dict(), self.path)
         other = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
@@ -30,7 +30,7 @@ class Files(unittest.TestCase):
         for a, b in zip(net.state_dict().values(), other.state_dict().values()):
             self.assertTrue(torch.equal(a, b))
 
-    def test_a_checkpoint_goes_through_a_file(self):
+    def test_checkpoint_round_trip(self):
         net = nn.Linear(2, 3)
         optimizer = torch.optim.Adam(net.parameters(), lr=0.1)
         net(torch.ones(1, 2)).sum().backward()
@@ -48,31 +48,31 @@ class Files(unittest.TestCase):
             by.step()
         self.assertTrue(torch.equal(net.weight, other.weight))
 
-    def through(self, thing):
+    def round_trip(self, thing):
         torch.save(thing, self.path)
         return torch.load(self.path)
 
-    def test_values_come_back_as_they_were(self):
+    def test_values_round_trip(self):
         for thing in (None, True, 3, -2**63, 0.1, 1e300, -0.0, float("inf"), "", "a\"\\\u00e9", [], (), {}, [1, (2.0, None)],
                       {"a": {"b": [1]}}, {3: "x", (1, 2): [True]}, OrderedDict([("b", 1), ("a", 2)]), torch.float16,
                       torch.device("cuda:1"), torch.Size([2, 3]), [[[[]]]]):
-            back = self.through(thing)
+            back = self.round_trip(thing)
             self.assertEqual((type(back), repr(back)), (type(thing), repr(thing)))
-        self.assertNotEqual(*[self.through(float("nan"))] * 2)
+        self.assertNotEqual(*[self.round_trip(float("nan"))] * 2)
 
-    def test_tensors_of_a_structure_keep_what_they_are(self):
+    def test_tensors_keep_type_and_requires_grad(self):
         weight = nn.Parameter(torch.ones(2))
         frozen = nn.Parameter(torch.ones(1), requires_grad=False)
         leaf = torch.ones(3, requires_grad=True)
-        back = self.through([weight, {"again": weight}, frozen, leaf, leaf * 2, {"a.b": leaf, "a": {"b": weight * 3}}])
+        back = self.round_trip([weight, {"again": weight}, frozen, leaf, leaf * 2, {"a.b": leaf, "a": {"b": weight * 3}}])
         self.assertIs(back[0], back[1]["again"])
         self.assertEqual([type(t).__name__ for t in back[2:5]], ["Parameter", "Tensor", "Tensor"])
-        history = self.name == "file.pt"  # as PyTorch does, a tensor with a history is a leaf that requires grad
+        history = self.name == "file.pt"  # as in PyTorch, a non-leaf is loaded as a leaf that requires grad
         self.assertEqual([t.requires_grad for t in (back[0], back[2], back[3], back[4])], [True, False, True, history])
         self.assertEqual((back[5]["a.b"].tolist(), back[5]["a"]["b"].tolist()), ([1, 1, 1], [3, 3]))
-        self.assertEqual(self.through({"__metadata__": leaf})["__metadata__"].tolist(), [1, 1, 1])
+        self.assertEqual(self.round_trip({"__metadata__": leaf})["__metadata__"].tolist(), [1, 1, 1])
 
-    def test_safetensors_refuse_what_they_have_no_form_for(self):
+    def test_safetensors_unsupported_values(self):
         path = self.path + ".safetensors"
         for thing, text in (({1, 2}, "of type 'set'"), ([nn.Linear(1, 1)], r"'Linear' cannot be saved; its state_dict\(\) can be"),
                             ({"a": 1 + 2j}, "of type 'complex'"), (object(), "of type 'object'")):
@@ -96,7 +96,7 @@ class Files(unittest.TestCase):
         with self.assertRaisesRegex(AttributeError, "'int' object has no attribute 'read'. You can only torch.load from a file that is seekable"):
             torch.load(5)
 
-    def test_names(self):
+    def test_names_and_order(self):
         torch.save(OrderedDict((("b", torch.arange(3)), ("a.c", torch.tensor(1.5)))), self.path)
         back = torch.load(self.path)
         self.assertEqual(list(back), ["b", "a.c"])
@@ -118,7 +118,7 @@ class Files(unittest.TestCase):
             self.assertEqual(back.shape, t.shape)
             self.assertTrue(torch.equal(back, t))
 
-    def test_a_foreign_dtype_does_not_lose_the_other_tensors(self):
+    def test_unknown_dtype_keeps_other_tensors(self):
         header = (b'{"a":{"dtype":"F4","shape":[4],"data_offsets":[0,4]},'
                   b'"b":{"dtype":"I32","shape":[],"data_offsets":[4,8]}}')
         back = torch.load(io.BytesIO(len(header).to_bytes(8, "little") + header + bytes(4) + b"\7\0\0\0"))
@@ -128,8 +128,8 @@ class Files(unittest.TestCase):
         with self.assertRaises(KeyError):
             back["c"]
 
-    @unittest.skipIf(torch.cuda.device_count() < 2, "two devices are wanted")
-    def test_devices(self):
+    @unittest.skipIf(torch.cuda.device_count() < 2, "requires two devices")
+    def test_map_location(self):
         torch.save({"t": torch.ones(2, device="cuda:1")}, self.path)
         self.assertEqual(torch.load(self.path)["t"].device, torch.device("cuda:1"))
         self.assertEqual(torch.load(self.path, map_location="cpu")["t"].device, torch.device("cpu"))
@@ -137,8 +137,8 @@ class Files(unittest.TestCase):
         self.assertEqual(torch.load(self.path, map_location={"cuda:1": "cuda:0"})["t"].device, torch.device("cuda:0"))
         self.assertEqual(torch.load(self.path, map_location={"cuda:0": "cpu"})["t"].device, torch.device("cuda:1"))
 
-    @unittest.skipIf(torch.cuda.device_count() < 2, "two devices are wanted")
-    def test_a_function_tells_the_device(self):
+    @unittest.skipIf(torch.cuda.device_count() < 2, "requires two devices")
+    def test_map_location_function(self):
         seen = []
 
         def map_location(storage, location):
@@ -150,7 +150,7 @@ class Files(unittest.TestCase):
         self.assertEqual(seen, [("UntypedStorage", "cpu", "cuda:1"), ("UntypedStorage", "cpu", "cpu")])
         self.assertEqual(str(torch.load(self.path, map_location=lambda storage, _: storage.cuda(0))[1].device), "cuda:0")
 
-    def test_bad_locations(self):
+    def test_invalid_map_location(self):
         torch.save(torch.ones(1), self.path)
         with self.assertRaisesRegex(RuntimeError, r"don't know how to restore data location of torch.storage.UntypedStorage \(tagged with cud\)"):
             torch.load(self.path, map_location="cud")
@@ -159,7 +159,7 @@ class Files(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, "'int' object is not callable"):
             torch.load(self.path, map_location=3)
 
-    def test_what_is_no_file(self):
+    def test_invalid_files(self):
         with self.assertRaises(FileNotFoundError) as caught:
             torch.load(os.path.join(self.folder.name, "absent"))
         self.assertEqual(caught.exception.errno, 2)
@@ -170,7 +170,7 @@ class Files(unittest.TestCase):
         with self.assertRaises((FileNotFoundError, RuntimeError)):
             torch.save(torch.ones(1), os.path.join(self.folder.name, "no", "such"))
 
-    def test_a_cut_file(self):
+    def test_truncated_file(self):
         torch.save({"t": torch.arange(100)}, self.path)
         with open(self.path, "rb") as file:
             whole = file.read()
@@ -187,18 +187,18 @@ class MappedFiles(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.path = os.path.join(folder.name, "bytes")
 
-    def test_the_memory_of_a_file(self):
+    def test_from_file(self):
         path = self.path
         with open(path, "wb") as file:
             file.write(bytes(range(10)))
         part = torch.UntypedStorage.from_file(path, nbytes=4)
-        part[1] = 9  # stays here
+        part[1] = 9  # private mapping
         self.assertEqual((list(part), torch.from_file(path, size=2, dtype=torch.int16).tolist()), ([0, 9, 2, 3], [256, 770]))
-        torch.from_file(path, True, 3).fill_(1)  # four bytes each: the file grows
+        torch.from_file(path, True, 3).fill_(1)  # float32: extends the file
         self.assertEqual(open(path, "rb").read(), b"\0\0\x80\x3f" * 3)
         self.assertEqual((len(torch.UntypedStorage.from_file(path)), torch.from_file(path, dtype=torch.int8).shape), (0, (0,)))
 
-    def test_refused(self):
+    def test_from_file_errors(self):
         path = self.path
         open(path, "wb").close()
         for text, call in ((r"file <.*> size <0> is smaller than the required mapping size <4>", lambda: torch.from_file(path, size=1)),
@@ -208,7 +208,7 @@ class MappedFiles(unittest.TestCase):
             with self.assertRaisesRegex(RuntimeError, text):
                 call()
 
-    def test_parts_of_a_storage_share_its_memory(self):
+    def test_storage_slices_share_memory(self):
         x = torch.arange(8, dtype=torch.uint8)
         for device in ("cpu", "cuda"):
             whole = x.to(device).untyped_storage()

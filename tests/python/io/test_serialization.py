@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of torch.save: what they keep, what weights_only allows, files that lie, and PyTorch reading and writing them."""
+"""torch.save files: contents, the weights_only allowlist, malicious files, and interchange with PyTorch."""
 import os
 os.environ.setdefault("PHLOX_SIM_DEVICES", "2")
 
@@ -38,74 +38,74 @@ class Tagged(torch.Tensor):
     pass
 
 
-def saved(thing, **options):
+def saved_buffer(thing, **options):
     buffer = io.BytesIO()
     torch.save(thing, buffer, **options)
     buffer.seek(0)
     return buffer
 
 
-def through(thing, loading={}, **options):
-    return torch.load(saved(thing, **options), **loading)
+def round_trip(thing, loading={}, **options):
+    return torch.load(saved_buffer(thing, **options), **loading)
 
 
-class Forms(unittest.TestCase):
-    """In the zip form; below, in the older one."""
+class ZipFormat(unittest.TestCase):
+    """The zip format; a subclass runs the same tests with the legacy format."""
     options = {}
 
-    def through(self, thing, **loading):
-        return through(thing, loading, **self.options)
+    def round_trip(self, thing, **loading):
+        return round_trip(thing, loading, **self.options)
 
     def test_views_share_memory(self):
         base = torch.arange(6.0)
-        back = self.through({"base": base, "view": base[2:4], "t": torch.arange(6).view(2, 3).t()})
+        back = self.round_trip({"base": base, "view": base[2:4], "t": torch.arange(6).view(2, 3).t()})
         back["view"][0] = 50
         self.assertEqual(back["base"].tolist(), [0, 1, 50, 3, 4, 5])
         self.assertEqual((back["t"].stride(), back["t"].tolist()), ((1, 3), [[0, 3], [1, 4], [2, 5]]))
         self.assertEqual((back["view"].storage_offset(), back["view"]._base), (2, None))
 
-    def test_tied_weights_stay_tied(self):
+    def test_tied_weights(self):
         a = nn.Linear(2, 2)
-        back = self.through(OrderedDict(a=a.weight, b=a.weight, c=a.weight.detach()))
+        back = self.round_trip(OrderedDict(a=a.weight, b=a.weight, c=a.weight.detach()))
         self.assertIs(back["a"], back["b"])
         self.assertEqual(back["a"].untyped_storage().data_ptr(), back["c"].untyped_storage().data_ptr())
 
-    def test_what_weights_only_allows(self):
+    def test_weights_only_allowlist(self):
         things = [b"ab", bytearray(b"xy"), {1, 2}, 1j, Counter("aab"), OrderedDict(a=1), torch.float16, torch.device("cuda:1"),
                   torch.Size([2, 3]), torch.strided, 2**100, -2**31, 70000, "\u00e9\0", (1,), [[], {}, ()]]
-        back = self.through(things)
+        back = self.round_trip(things)
         self.assertEqual([type(t) for t in back], [type(t) for t in things])
         self.assertEqual(back, things)
 
     def test_parameters_and_attributes(self):
         p, t = nn.Parameter(torch.ones(2), requires_grad=False), torch.ones(1, requires_grad=True)
         p.note, t.note = "p", ["t"]
-        q, u = self.through((p, t))
+        q, u = self.round_trip((p, t))
         self.assertEqual((type(q), q.requires_grad, q.note), (nn.Parameter, False, "p"))
         self.assertEqual((type(u), u.requires_grad, u.note, u.is_leaf), (torch.Tensor, True, ["t"], True))
 
-    def test_every_dtype(self):
+    def test_dtypes(self):
         for name in "bool uint8 int8 int16 int32 int64 float16 bfloat16 float32 float64".split():
             t = torch.tensor([0, 1, 1], dtype=getattr(torch, name))
-            self.assertTrue(torch.equal(self.through(t), t), name)
-            self.assertEqual(self.through(torch.empty(0, 3, dtype=t.dtype)).shape, (0, 3))
+            self.assertTrue(torch.equal(self.round_trip(t), t), name)
+            self.assertEqual(self.round_trip(torch.empty(0, 3, dtype=t.dtype)).shape, (0, 3))
 
     def test_storages(self):
         t = torch.arange(3.0)
-        storage, same = self.through([t.storage(), t])
+        storage, same = self.round_trip([t.storage(), t])
         self.assertEqual((storage.tolist(), storage.dtype), ([0, 1, 2], torch.float32))
         self.assertEqual(storage.data_ptr(), same.data_ptr())
 
-    def test_objects_and_modules(self):
+    def test_objects_and_modules_need_weights_only_false(self):
         for thing in (Own(), argparse.Namespace(a=torch.ones(2)), nn.Sequential(nn.Linear(2, 2), nn.ReLU()), defaultdict(list, a=[1])):
             with self.assertRaisesRegex(UnpicklingError, "(?s)Weights only load failed.*Unsupported global: GLOBAL"):
-                self.through(thing)
-            self.assertIs(type(self.through(thing, weights_only=False)), type(thing))
-        self.assertEqual(str(self.allowed(nn.Sequential(nn.ReLU()), [nn.Sequential, nn.ReLU])), "Sequential(\n  (0): ReLU()\n)")
+                self.round_trip(thing)
+            self.assertIs(type(self.round_trip(thing, weights_only=False)), type(thing))
+        self.assertEqual(str(self.with_safe_globals(nn.Sequential(nn.ReLU()), [nn.Sequential, nn.ReLU])), "Sequential(\n  (0): ReLU()\n)")
         net = nn.Linear(2, 2)
-        self.assertTrue(torch.equal(self.through(net, weights_only=False).weight, net.weight))
+        self.assertTrue(torch.equal(self.round_trip(net, weights_only=False).weight, net.weight))
         optimizer = torch.optim.SGD(net.parameters(), lr=0.5)
-        self.assertEqual(self.through(optimizer, weights_only=False).param_groups[0]["lr"], 0.5)
+        self.assertEqual(self.round_trip(optimizer, weights_only=False).param_groups[0]["lr"], 0.5)
 
     def test_numpy(self):
         try:
@@ -113,55 +113,55 @@ class Forms(unittest.TestCase):
         except ImportError:
             self.skipTest("NumPy is not installed")
         a = numpy.arange(3)
-        self.assertEqual(self.through([a], weights_only=False)[0].tolist(), [0, 1, 2])
+        self.assertEqual(self.round_trip([a], weights_only=False)[0].tolist(), [0, 1, 2])
         with self.assertRaisesRegex(UnpicklingError, r"GLOBAL numpy.*_reconstruct was not an allowed global by default"):
-            self.through(a)
+            self.round_trip(a)
 
-    def test_subclasses_of_tensor(self):
+    def test_tensor_subclasses(self):
         t = torch.ones(2).as_subclass(Tagged)
         t.note = 3
         with self.assertRaises(UnpicklingError):
-            self.through(t)
-        for back in (self.through(t, weights_only=False), self.allowed(t, [Tagged])):
+            self.round_trip(t)
+        for back in (self.round_trip(t, weights_only=False), self.with_safe_globals(t, [Tagged])):
             self.assertEqual((type(back), back.note, back.tolist()), (Tagged, 3, [1, 1]))
 
-    def allowed(self, thing, classes):
+    def with_safe_globals(self, thing, classes):
         with torch.serialization.safe_globals(classes):
-            return self.through(thing)
+            return self.round_trip(thing)
 
     def test_safe_globals(self):
-        self.assertEqual(self.allowed(Own(), [Own]).x.tolist(), [1, 1])
-        back = self.allowed(WithState(), [WithState])
+        self.assertEqual(self.with_safe_globals(Own(), [Own]).x.tolist(), [1, 1])
+        back = self.with_safe_globals(WithState(), [WithState])
         self.assertTrue(back.seen)
-        self.assertEqual(self.allowed(Own(), [(Own, f"{__name__}.Own")]).x.tolist(), [1, 1])
+        self.assertEqual(self.with_safe_globals(Own(), [(Own, f"{__name__}.Own")]).x.tolist(), [1, 1])
         self.assertEqual(torch.serialization.get_safe_globals(), [])
         torch.serialization.add_safe_globals([deque, defaultdict, dict])
         self.assertEqual(set(torch.serialization.get_safe_globals()), {deque, defaultdict, dict})
-        self.assertEqual(self.through(defaultdict(dict, a=1)), {"a": 1})
+        self.assertEqual(self.round_trip(defaultdict(dict, a=1)), {"a": 1})
         torch.serialization.clear_safe_globals()
         with self.assertRaisesRegex(UnpicklingError, "GLOBAL collections.deque"):
-            self.through(deque())
+            self.round_trip(deque())
         with self.assertRaisesRegex(TypeError, "expected a safe global to be a class, a function"):
             torch.serialization.add_safe_globals([3])
 
-    @unittest.skipIf(torch.cuda.device_count() < 2, "two devices are wanted")
-    def test_devices(self):
+    @unittest.skipIf(torch.cuda.device_count() < 2, "requires two devices")
+    def test_map_location(self):
         t = torch.arange(3.0, device="cuda:1")
-        a, b = self.through([t, t[1:]])
+        a, b = self.round_trip([t, t[1:]])
         self.assertEqual((str(a.device), b.tolist()), ("cuda:1", [1, 2]))
         b[0] = 9
         self.assertEqual(a.tolist(), [0, 9, 2])
         for where, device in (("cpu", "cpu"), (torch.device("cuda:0"), "cuda:0"), ({"cuda:1": "cuda:0"}, "cuda:0"),
                               (lambda s, l: s, "cpu"), (lambda s, l: s.cuda(0), "cuda:0"), (lambda s, l: None, "cuda:1")):
-            back = self.through(t, map_location=where)
+            back = self.round_trip(t, map_location=where)
             self.assertEqual((str(back.device), back.tolist()), (device, [0, 1, 2]))
 
-    def test_one_storage_has_one_dtype(self):
+    def test_storage_with_two_dtypes_raises(self):
         t = torch.ones(2)
         with self.assertRaisesRegex(RuntimeError, "Cannot save multiple tensors or storages that view the same data as different types"):
-            saved([t, t.untyped_storage()], **self.options)
+            saved_buffer([t, t.untyped_storage()], **self.options)
 
-    def test_what_cannot_be_pickled_leaves_the_old_file(self):
+    def test_failed_save_keeps_old_file(self):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "x.pt")
             torch.save(1, path, **self.options)
@@ -171,17 +171,17 @@ class Forms(unittest.TestCase):
             self.assertEqual((torch.load(path), os.listdir(folder)), (1, ["x.pt"]))
 
 
-class OlderForms(Forms):
+class LegacyFormat(ZipFormat):
     options = {"_use_new_zipfile_serialization": False}
 
-    def test_files_follow_each_other(self):
-        both = io.BytesIO(saved([torch.ones(2)], **self.options).getvalue() + saved({"a": 3}, **self.options).getvalue())
+    def test_consecutive_files(self):
+        both = io.BytesIO(saved_buffer([torch.ones(2)], **self.options).getvalue() + saved_buffer({"a": 3}, **self.options).getvalue())
         self.assertEqual((torch.load(both)[0].tolist(), torch.load(both)), ([1, 1], {"a": 3}))
 
 
-class Zips(unittest.TestCase):
-    def test_the_file_is_an_aligned_zip(self):
-        file = saved({"x": torch.ones(3), "y": torch.ones(5, dtype=torch.int8)})
+class ZipFiles(unittest.TestCase):
+    def test_records_are_aligned(self):
+        file = saved_buffer({"x": torch.ones(3), "y": torch.ones(5, dtype=torch.int8)})
         archive = zipfile.ZipFile(file)
         self.assertIsNone(archive.testzip())
         for record in archive.infolist():
@@ -190,49 +190,49 @@ class Zips(unittest.TestCase):
             self.assertEqual((begin % 64, record.compress_type), (0, zipfile.ZIP_STORED), record.filename)
         self.assertEqual(archive.read("archive/byteorder"), sys.byteorder.encode())
 
-    def test_large_files_have_fields_of_64_bits(self):
-        with tempfile.TemporaryFile() as file:  # most of it is never written
-            at, entries, places = 0, b"", []
+    def test_zip64(self):
+        with tempfile.TemporaryFile() as file:  # sparse
+            at, entries, offsets = 0, b"", []
             for name, size in (("a/0", 5 << 30), ("a/\u00e9", 3), ("a/2", 3 << 30), ("a/3", 3)):
                 header, entry = torch._C._zip_record(name, at, size, zipfile.crc32(b"abc"), 64)
                 file.seek(at)
                 file.write(header + b"abc")
-                places.append((name, size, at))
+                offsets.append((name, size, at))
                 at, entries = at + len(header) + size, entries + entry
                 self.assertEqual((at - size) % 64, 0)
             file.seek(at)
             file.write(entries + torch._C._zip_end(4, at, len(entries)))
             archive = zipfile.ZipFile(file)
-            self.assertEqual([(r.filename, r.file_size, r.header_offset) for r in archive.infolist()], places)
+            self.assertEqual([(r.filename, r.file_size, r.header_offset) for r in archive.infolist()], offsets)
             self.assertEqual((archive.read("a/\u00e9"), archive.read("a/3")), (b"abc", b"abc"))
         entries = b"".join(torch._C._zip_record(f"a/{i}", 0, 0, 0, 64)[1] for i in range(70000))
         self.assertEqual(len(zipfile.ZipFile(io.BytesIO(entries + torch._C._zip_end(70000, 0, len(entries)))).namelist()), 70000)
 
-    def test_files_need_no_more_than_the_methods_that_pytorch_asks_for(self):
+    def test_minimal_file_protocol(self):
         class File:
             def __init__(self, file):
                 for name in ("read", "readline", "tell"):
                     setattr(self, name, getattr(file, name))
                 self.inner = file
 
-            def seek(self, *place):
-                self.inner.seek(*place)
+            def seek(self, *position):
+                self.inner.seek(*position)
         for options in ({}, {"_use_new_zipfile_serialization": False}):
-            self.assertEqual(torch.load(File(saved(torch.arange(5), **options))).tolist(), [0, 1, 2, 3, 4])
+            self.assertEqual(torch.load(File(saved_buffer(torch.arange(5), **options))).tolist(), [0, 1, 2, 3, 4])
         written = []
         File.write = lambda self, data: written.append(bytes(data))
         torch.save(torch.ones(2), File(io.BytesIO()))
         self.assertEqual(torch.load(io.BytesIO(b"".join(written))).tolist(), [1, 1])
 
-    def test_large_records_go_in_pieces_between_which_signals_are_seen(self):
+    def test_large_records_are_split_so_that_signals_are_handled(self):
         class Pieces(io.BytesIO):
             def write(self, data):
                 sizes.append(len(data))
                 return super().write(data)
 
-            def readinto(self, room):
-                sizes.append(len(room))
-                return super().readinto(room)
+            def readinto(self, destination):
+                sizes.append(len(destination))
+                return super().readinto(destination)
 
         sizes, file = [], Pieces()
         x = torch.arange(1_000_000)
@@ -241,23 +241,23 @@ class Zips(unittest.TestCase):
         self.assertTrue(torch.equal(torch.load(file), x))
         self.assertLessEqual(max(sizes), 1 << 20)
 
-    def test_what_ends_a_save_is_all_that_is_told(self):
+    def test_save_error_has_no_followup_errors(self):
         class Full(io.BytesIO):
             def write(self, data):
                 if self.tell() > 300: raise KeyboardInterrupt
                 return super().write(data)
 
-        told, hook = [], sys.unraisablehook
-        sys.unraisablehook = told.append
+        unraisable, hook = [], sys.unraisablehook
+        sys.unraisablehook = unraisable.append
         try:
             with Full() as file, self.assertRaises(KeyboardInterrupt):
                 torch.save(torch.ones(100), file)
             gc.collect()
         finally:
             sys.unraisablehook = hook
-        self.assertEqual(told, [])
+        self.assertEqual(unraisable, [])
 
-    def test_a_map_of_the_file_is_memory(self):
+    def test_mmap(self):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "x.pt")
             torch.save({"x": torch.arange(4.0), "e": torch.empty(0)}, path)
@@ -265,20 +265,20 @@ class Zips(unittest.TestCase):
             back[1] = 7
             self.assertEqual((back.tolist(), torch.load(path)["x"].tolist()), ([0, 7, 2, 3], [0, 1, 2, 3]))
             with self.assertRaisesRegex(ValueError, "f must be a file path in order to use the mmap argument"):
-                torch.load(saved(1), mmap=True)
+                torch.load(saved_buffer(1), mmap=True)
             torch.save(1, path, _use_new_zipfile_serialization=False)
             with self.assertRaisesRegex(RuntimeError, "mmap can only be used with files saved with"):
                 torch.load(path, mmap=True)
 
-    def test_the_other_order_of_bytes(self):
+    def test_byteorder(self):
         file = io.BytesIO()
-        with zipfile.ZipFile(saved(torch.tensor([1, 256], dtype=torch.int16))) as given, zipfile.ZipFile(file, "w") as made:
+        with zipfile.ZipFile(saved_buffer(torch.tensor([1, 256], dtype=torch.int16))) as given, zipfile.ZipFile(file, "w") as made:
             for name in given.namelist():
                 made.writestr(name, b"big" if name.endswith("byteorder") else given.read(name))
         file.seek(0)
         self.assertEqual(torch.load(file).tolist(), [256, 1])
 
-    def test_a_tensor_is_kept_as_well_behind_another_of_its_kind(self):
+    def test_tensor_encoding_is_independent_of_preceding_tensors(self):
         last = torch.device("cuda", torch.cuda.device_count() - 1)
         def some(scale):
             base = torch.arange(70000.0) * scale
@@ -293,7 +293,7 @@ class Zips(unittest.TestCase):
         things[13].tag = "an attribute"
         things.append(things[3])
         for protocol in (1, 2, 3, 5):
-            back = through(things, {"weights_only": False}, pickle_protocol=protocol)
+            back = round_trip(things, {"weights_only": False}, pickle_protocol=protocol)
             self.assertEqual(list(map(about, back)), list(map(about, things)))
             self.assertEqual(back[13].tag, "an attribute")
             self.assertIs(back[24], back[3])
@@ -301,27 +301,27 @@ class Zips(unittest.TestCase):
             self.assertEqual(back[13][65700], 5)
             self.assertNotEqual(back[1][65700], 5)
 
-    def test_protocols(self):
+    def test_pickle_protocols(self):
         for protocol in (2, 3, 4, 5):
-            file = saved([torch.ones(2), nn.Linear(1, 1)], pickle_protocol=protocol)
+            file = saved_buffer([torch.ones(2), nn.Linear(1, 1)], pickle_protocol=protocol)
             self.assertEqual(torch.load(file, weights_only=False)[0].tolist(), [1, 1])
         with self.assertRaisesRegex(UnpicklingError, "Unsupported operand 149"):
-            torch.load(saved([1], pickle_protocol=4))
+            torch.load(saved_buffer([1], pickle_protocol=4))
 
-    def test_arguments(self):
+    def test_argument_errors(self):
         with self.assertRaisesRegex(RuntimeError, "Can not safely load weights when explicit pickle_module is specified"):
-            torch.load(saved(1), pickle_module=pickle, weights_only=True)
+            torch.load(saved_buffer(1), pickle_module=pickle, weights_only=True)
         with self.assertRaisesRegex(TypeError, "weights_only=False"):
-            torch.load(saved(1), encoding="latin1")
-        self.assertEqual(torch.load(saved(1), pickle_module=pickle), 1)
-        self.assertEqual(torch.load(saved("a"), weights_only=False, encoding="latin1"), "a")
+            torch.load(saved_buffer(1), encoding="latin1")
+        self.assertEqual(torch.load(saved_buffer(1), pickle_module=pickle), 1)
+        self.assertEqual(torch.load(saved_buffer("a"), weights_only=False, encoding="latin1"), "a")
         with self.assertRaisesRegex(RuntimeError, "Parent directory .* does not exist"):
             torch.save(1, "/no/such/folder/x.pt")
         with self.assertRaises(IsADirectoryError):
             torch.load("/tmp")
 
-    def test_names_are_torchs(self):
-        file = saved([nn.Parameter(torch.ones(1)), torch.optim.SGD, torch.relu, torch.float32])
+    def test_globals_use_torch_names(self):
+        file = saved_buffer([nn.Parameter(torch.ones(1)), torch.optim.SGD, torch.relu, torch.float32])
         text = zipfile.ZipFile(file).read("archive/data.pkl")
         for name in (b"torch._utils\n_rebuild_parameter\n", b"torch\nFloatStorage\n", b"torch.optim\nSGD\n", b"torch\nfloat32\n"):
             self.assertIn(name, text)
@@ -331,7 +331,7 @@ class Zips(unittest.TestCase):
 
 
 @torch.no_grad()
-def quiet(x):
+def no_grad_function(x):
     return torch.is_grad_enabled()
 
 
@@ -343,11 +343,11 @@ class Settings(unittest.TestCase):
     def tearDown(self):
         self.folder.cleanup()
 
-    def test_data_may_be_left_out_and_filled_in_later(self):
+    def test_skip_data(self):
         with torch.serialization.skip_data():
             torch.save({"x": torch.arange(4.0)}, self.path)
         self.assertEqual(torch.load(self.path)["x"].tolist(), [0, 0, 0, 0])
-        torch.load(self.path, mmap=True)["x"].fill_(3)  # a private map
+        torch.load(self.path, mmap=True)["x"].fill_(3)  # a private mapping
         self.assertEqual(torch.load(self.path)["x"].tolist(), [0, 0, 0, 0])
         with torch.serialization.set_default_mmap_options(mmap.MAP_SHARED):
             torch.load(self.path, mmap=True)["x"].fill_(3)
@@ -359,14 +359,14 @@ class Settings(unittest.TestCase):
             with self.assertWarnsRegex(UserWarning, "^Serializing tensors on the meta device under skip_data"):
                 torch.save(torch.ones(1, device="meta"), io.BytesIO())
 
-    def test_checksums_may_be_left_out(self):
+    def test_crc32_options(self):
         torch.serialization.set_crc32_options(False)
         self.addCleanup(torch.serialization.set_crc32_options, True)
         torch.save(torch.ones(2), self.path)
         self.assertEqual({record.CRC for record in zipfile.ZipFile(self.path).infolist()}, {0})
         self.assertEqual((torch.load(self.path).tolist(), torch.serialization.get_crc32_options()), ([1, 1], False))
 
-    def test_what_is_set_is_told_and_what_cannot_be_is_refused(self):
+    def test_settings_getters_and_errors(self):
         serialization = torch.serialization
         self.assertEqual((serialization.get_default_mmap_options(), serialization.get_default_load_endianness()), (mmap.MAP_PRIVATE, None))
         with self.assertRaisesRegex(ValueError, "expected mmap.MAP_PRIVATE or mmap.MAP_SHARED, but got 9$"):
@@ -374,7 +374,7 @@ class Settings(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, "^Invalid argument type in function set_default_load_endianness$"):
             serialization.set_default_load_endianness(3)
 
-    def test_a_file_without_an_order_of_bytes_has_the_one_that_is_set(self):
+    def test_default_load_endianness(self):
         torch.save(torch.tensor([1], dtype=torch.int16), self.path)
         bare = io.BytesIO()
         with zipfile.ZipFile(self.path) as archive, zipfile.ZipFile(bare, "w") as copied:
@@ -387,8 +387,8 @@ class Settings(unittest.TestCase):
             bare.seek(0)
             self.assertEqual(torch.load(bare).item(), value)
 
-    @unittest.skipUnless(torch.cuda.device_count() > 1, "two devices are wanted")
-    def test_packages_tell_locations_and_restore_them(self):
+    @unittest.skipUnless(torch.cuda.device_count() > 1, "requires two devices")
+    def test_register_package(self):
         serialization, seen = torch.serialization, []
 
         def restore(storage, location):
@@ -409,13 +409,13 @@ class Settings(unittest.TestCase):
 
 
 class Failures(unittest.TestCase):
-    def test_a_write_that_fails_leaves_the_old_file(self):
+    def test_write_failure_keeps_old_file(self):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "x.pt")
             torch.save("old", path)
             code = f"import phlox as torch; torch.save([torch.ones(3), 'new'], {path!r})"
             failed = 0
-            for n in (1, 2, 3, 6, 10, 1000):  # the faults of opening, writing, flushing and renaming come in this order
+            for n in (1, 2, 3, 6, 10, 1000):  # faults of opening, writing, flushing and renaming, in this order
                 done = subprocess.run([sys.executable, "-c", code], env={**os.environ, "PHLOX_FAULT": f"file:{n}"}, capture_output=True, text=True)
                 self.assertEqual(os.listdir(folder), ["x.pt"])
                 if done.returncode:
@@ -424,7 +424,7 @@ class Failures(unittest.TestCase):
                     self.assertEqual(torch.load(path), "old")
             self.assertEqual((failed, torch.load(path)[1]), (5, "new"))
 
-    def test_links_and_modes_are_kept(self):
+    def test_symlinks_and_modes_are_kept(self):
         with tempfile.TemporaryDirectory() as folder:
             path, link = os.path.join(folder, "x.pt"), os.path.join(folder, "l.pt")
             torch.save(1, path)
@@ -447,12 +447,12 @@ class Failures(unittest.TestCase):
 
 
 class Pickles(unittest.TestCase):
-    """Python's own pickle and copy, of what has no file of its own."""
+    """Python's pickle and copy, for objects without a file format."""
 
     def both(self, thing):
-        return pickle.loads(pickle.dumps(thing)), copy.deepcopy(thing), through(thing, {"weights_only": False})
+        return pickle.loads(pickle.dumps(thing)), copy.deepcopy(thing), round_trip(thing, {"weights_only": False})
 
-    def test_generators_go_on_where_they_were(self):
+    def test_generators_keep_state(self):
         for device in ("cpu", "cuda")[:1 + torch.cuda.is_available()]:
             generator = torch.Generator(device).manual_seed(7)
             torch.rand(3, generator=generator, device=device)
@@ -468,31 +468,31 @@ class Pickles(unittest.TestCase):
                 self.assertEqual((type(other), other.dtype, other.tolist()), (type(thing), thing.dtype, thing.tolist()))
                 self.assertNotEqual(other.data_ptr(), thing.data_ptr())
 
-    def test_functions_are_themselves(self):
-        for thing in (nn.functional.relu, torch.relu, torch.Tensor.relu, nn.functional.linear, torch.Tensor.add_, quiet):
+    def test_functions_are_pickled_by_reference(self):
+        for thing in (nn.functional.relu, torch.relu, torch.Tensor.relu, nn.functional.linear, torch.Tensor.add_, no_grad_function):
             for other in self.both(thing):
                 self.assertIs(other, thing)
         self.assertEqual((nn.functional.relu.__module__, torch.relu.__module__), ("torch.nn.functional", "torch"))
         self.assertFalse(copy.deepcopy(torch.no_grad()(lambda x: torch.is_grad_enabled()))(1))
 
-    def test_datasets_and_limits(self):
+    def test_datasets_and_finfo(self):
         data = torch.utils.data.Subset(torch.utils.data.TensorDataset(torch.arange(4)), [1, 3])
         for other in self.both(data):
             self.assertEqual(other[1][0].item(), 3)
         for other in self.both(torch.finfo(torch.float16)) + self.both(torch.iinfo(torch.int8)):
             self.assertIn(other.max, (65504.0, 127))
 
-    def test_what_belongs_to_the_process_is_refused(self):
+    def test_streams_and_events_cannot_be_pickled(self):
         if not torch.cuda.is_available():
-            self.skipTest("a device is wanted")
+            self.skipTest("requires a device")
         for thing, name in ((torch.cuda.Stream(), "Stream"), (torch.cuda.Event(), "Event")):
-            for act in (pickle.dumps, copy.deepcopy, saved):
+            for act in (pickle.dumps, copy.deepcopy, saved_buffer):
                 with self.assertRaisesRegex(TypeError, f"cannot pickle 'torch.cuda.{name}' object"):
                     act(thing)
 
 
 def raw(ops, *records):
-    """A zip with this pickle."""
+    """A zip archive with the given pickle."""
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as archive:
         for name, data in (("data.pkl", ops), ("version", b"3\n"), *records):
@@ -516,12 +516,12 @@ def tensor(of=None, offset=b"K\0", size=b"K\4\x85", stride=b"K\1\x85"):
 RECORD = ("data/0", bytes(16))
 
 
-class Lies(unittest.TestCase):
+class MaliciousFiles(unittest.TestCase):
     def refuses(self, pattern, ops, *records, error=UnpicklingError):
         with self.assertRaisesRegex(error, pattern):
             torch.load(raw(b"\x80\x02" + ops + b".", *records))
 
-    def test_nothing_is_called_that_is_not_listed(self):
+    def test_only_allowlisted_globals_are_called(self):
         for module in ("os", "posix", "sys", "nt"):
             self.refuses(f"unsupported GLOBAL {module}.system whose module {module} is blocked", b"c" + module.encode() + b"\nsystem\n)R")
         for name in (b"builtins\neval", b"builtins\ngetattr", b"torch\nload", b"torch.serialization\nload", b"torch\n_C", b"torch\nTensor.map_",
@@ -533,7 +533,7 @@ class Lies(unittest.TestCase):
         self.refuses("Unsupported operand 147", text("os") + text("system") + b"\x93")
         self.refuses("unrecognized function", b"ctorch._tensor\n_rebuild_from_type_v2\n(ccollections\nOrderedDict\nctorch\nTensor\n)}tR")
 
-    def test_what_is_listed_cannot_be_changed(self):
+    def test_allowlisted_objects_are_immutable(self):
         for name in (b"torch._utils\n_rebuild_tensor_v2", b"collections\nOrderedDict", b"torch.nn.parameter\nParameter", b"torch\nFloatStorage",
                      b"torch\nfloat32", b"torch\nSize"):
             self.refuses("Can only build Tensor, Parameter, OrderedDict or types allowlisted", b"c" + name + b"\n}" + text("a") + b"K\1sb")
@@ -543,14 +543,14 @@ class Lies(unittest.TestCase):
         self.refuses("Can only SETITEMS for dict", b"K\1(K\2K\1u")
         self.refuses("Can only create new object for nn.Parameter", b"ctorch\nSize\n)\x81")
 
-    def test_arguments_are_checked(self):
+    def test_reduce_arguments_are_checked(self):
         self.refuses("bytearray is called with a size", b"c__builtin__\nbytearray\n\x8a\x06\0\0\0\0\0\1\x85R")
         self.refuses("expected bytes encoded as latin1, got 'idna'", b"c_codecs\nencode\n" + text("a") + text("idna") + b"\x86R")
         self.refuses("cannot be called with the pickle's arguments", b"ctorch\nSize\n" + text("a") + b"\x85R")
         self.refuses("cannot be called with the pickle's arguments", b"ctorch._utils\n_rebuild_tensor_v2\nK\1\x85R")
         self.refuses("a Parameter requires a tensor", b"ctorch.nn.parameter\nParameter\nK\1\x85R")
 
-    def test_stacks_and_memos(self):
+    def test_stack_and_memo(self):
         self.refuses("from an empty stack", b"")
         self.refuses("from an empty stack", b"R")
         self.refuses("from an empty stack", b"a")
@@ -560,20 +560,20 @@ class Lies(unittest.TestCase):
         for cut in (b"X\xff\xff\xff\x7fa", b"J\1", b"\x8a\xffa", b"K"):
             with self.assertRaises((EOFError, UnpicklingError)):
                 torch.load(raw(b"\x80\x02" + cut))
-        self.assertEqual(torch.load(raw(b"\x80\x02K\1r\xff\xff\xff\xff0."[:-2] + b".")), 1)  # the largest index costs nothing
+        self.assertEqual(torch.load(raw(b"\x80\x02K\1r\xff\xff\xff\xff0."[:-2] + b".")), 1)  # a large memo index allocates no memory
 
-    def test_what_a_pickle_makes_is_bounded(self):
+    def test_size_of_result_is_bounded(self):
         for step in (b"]", b"}", b"\x8f"):
             self.refuses("more values than its length is worth", step * 40000)
         self.refuses("expected a key of at most 1000 parts", b"}N" + b"\x85q\0" * 5000 + b"K\1s")
         self.refuses("expected a key of at most 1000 parts", b"Nq\0" + b"h\0h\0\x86q\0" * 40 + b"}h\0K\1s")
         self.refuses("expected a key of at most 1000 parts", b"Nq\0" + b"h\0h\0\x86q\0" * 40 + b"c__builtin__\nset\n]h\0a\x85R")
-        self.refuses("cannot be called with the pickle's arguments", b"}]K\1s")  # a list is no key
+        self.refuses("cannot be called with the pickle's arguments", b"}]K\1s")  # a list is not hashable
         deep = torch.load(raw(b"\x80\x02N" + b"\x85q\0" * 100000 + b"."))
         for _ in range(100000):
             deep, = deep
 
-    def test_tensors_stay_in_their_storages(self):
+    def test_tensors_are_within_storages(self):
         self.assertEqual(torch.load(raw(b"\x80\x02" + tensor() + b".", RECORD)).tolist(), [0, 0, 0, 0])
         self.refuses("out of bounds for storage of size 16", tensor(offset=b"K\1"), RECORD, error=RuntimeError)
         self.refuses("out of bounds for storage of size 16", tensor(stride=b"M\xff\xff\x85"), RECORD, error=RuntimeError)
@@ -583,7 +583,7 @@ class Lies(unittest.TestCase):
         for part in ({"stride": b"J\xff\xff\xff\xff\x85"}, {"offset": b"J\xff\xff\xff\xff"}, {"stride": b")"}):
             self.refuses(".", tensor(**part), RECORD, error=RuntimeError)
 
-    def test_storages_are_those_of_the_file(self):
+    def test_storages_are_within_file(self):
         self.refuses("failed locating file data/7: file not found", tensor(storage("7")), RECORD, error=RuntimeError)
         self.refuses(r"record size \(16 bytes\) does not match expected size \(20 bytes\)", tensor(storage(count=b"K\5")), RECORD, error=RuntimeError)
         self.refuses("has two dtypes", b"(" + tensor() + tensor(storage(kind=b"ctorch\nIntStorage\n")) + b"t", RECORD)
@@ -595,18 +595,18 @@ class Lies(unittest.TestCase):
         self.refuses("values to unpack|storage", b"(" + text("storage") + b"tQ", error=Exception)
         self.refuses("unsupported storage type", tensor(storage(kind=b"ctorch\nTensor\n")), RECORD)
 
-    def test_bools_are_0_or_1(self):
+    def test_bool_bytes_are_normalized(self):
         back = torch.load(raw(b"\x80\x02" + tensor(storage(kind=b"ctorch\nBoolStorage\n")) + b".", ("data/0", b"\0\1\2\xff")))
         self.assertEqual((back.tolist(), back.int().tolist()), ([False, True, True, True], [0, 1, 1, 1]))
 
-    def test_zip_bombs(self):
+    def test_overlapping_and_compressed_records(self):
         file = io.BytesIO()
         with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
             archive.writestr("archive/data.pkl", b"\x80\x02" + tensor(storage(count=b"J\0\0\0\4"), size=b"K\1\x85") + b".")
             archive.writestr("archive/data/0", bytes(1 << 28))
         with self.assertRaisesRegex(RuntimeError, "compressed or encrypted"):
             torch.load(io.BytesIO(file.getvalue()))
-        # Many records over the same bytes.
+        # Many overlapping records.
         many = b"(" + b"".join(tensor(storage(str(i), count=b"M\0\x40"), size=b"K\1\x85") for i in range(20)) + b"t"
         file = raw(b"\x80\x02" + many + b".", ("data/0", bytes(1 << 16)))
         with zipfile.ZipFile(file, "a") as archive:
@@ -621,16 +621,16 @@ class Lies(unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError, "storages overlap"):
             torch.load(file)
 
-    def test_files_that_are_none(self):
+    def test_non_checkpoint_files(self):
         for data, error, pattern in ((b"", EOFError, "empty"), (b"no such form", UnpicklingError, "Unsupported operand 110"),
                                      (b"PK\3\4" + bytes(100), RuntimeError, "failed finding central directory"),
                                      (pickle.dumps({"a": 1}, 2), RuntimeError, "Invalid magic number; corrupt file?")):
             with self.assertRaisesRegex(error, pattern):
                 torch.load(io.BytesIO(data))
 
-    def test_cut_and_changed_files(self):
+    def test_truncated_and_modified_files(self):
         for options in ({}, {"_use_new_zipfile_serialization": False}):
-            whole = saved({"t": torch.arange(50.0), "n": [1, "x"]}, **options).getvalue()
+            whole = saved_buffer({"t": torch.arange(50.0), "n": [1, "x"]}, **options).getvalue()
             for cut in range(0, len(whole), 23):
                 with self.assertRaises((EOFError, RuntimeError, UnpicklingError)):
                     torch.load(io.BytesIO(whole[:cut]))
@@ -644,7 +644,7 @@ class Lies(unittest.TestCase):
 
 
 class Greedy(list):
-    """Empties what it is given, and all that it can reach."""
+    """Clears the list passed to it, and every list reachable from there."""
     def extend(self, items):
         for holder in gc.get_referrers(items):
             if type(holder) is list:
@@ -662,7 +662,7 @@ class Failing:
 
 
 class Nosy:
-    """A key that empties its dict while it is hashed."""
+    """A key that clears its dict while it is hashed."""
     def __setstate__(self, state):
         self.inside = state["inside"]
 
@@ -672,12 +672,12 @@ class Nosy:
 
 
 def graph(steps=100):
-    """Lists whose text has 2**steps parts, as memo 0."""
+    """Nested lists with a repr of 2**steps parts, as memo 0."""
     return b"]q\0" + b"](h\0h\0eq\0" * steps
 
 
-DEEP = b"Nq\0" + b"\x85q\0" * 120000  # a tuple that is hashed by a call for each step
-ENDLESS = b"ctorch._utils\n_rebuild_tensor_v2\n(" + storage() + b"K\0\x8a\x06\0\0\0\0\0\1\x85K\0\x85\x89NtRq\0"  # 2**40 zeros in 16 bytes
+DEEP = b"Nq\0" + b"\x85q\0" * 120000  # nested tuples: hashing them recurses once per level
+ENDLESS = b"ctorch._utils\n_rebuild_tensor_v2\n(" + storage() + b"K\0\x8a\x06\0\0\0\0\0\1\x85K\0\x85\x89NtRq\0"  # 2**40 elements with stride 0 over 16 bytes
 LISTED = (b"torch._utils\n_rebuild_tensor", b"torch._utils\n_rebuild_tensor_v2", b"torch._utils\n_rebuild_tensor_v3", b"torch._utils\n_rebuild_parameter",
           b"torch._utils\n_rebuild_parameter_with_state", b"torch._utils\n_rebuild_meta_tensor_no_storage", b"torch._tensor\n_rebuild_from_type_v2",
           b"torch.nn.parameter\nParameter", b"torch\nSize", b"torch\ndevice", b"torch.serialization\n_get_layout", b"collections\nOrderedDict",
@@ -685,9 +685,9 @@ LISTED = (b"torch._utils\n_rebuild_tensor", b"torch._utils\n_rebuild_tensor_v2",
 OPCODES = b"cR\x81bQaesu(t\x85\x86\x87)]}\x8fN\x88\x89KMJ\x8aGUXhjqr\x80."
 
 
-class Hostile(unittest.TestCase):
-    """What a machine in C could get wrong."""
-    refuses = Lies.refuses
+class MaliciousPickles(unittest.TestCase):
+    """Memory safety of the unpickler in C."""
+    refuses = MaliciousFiles.refuses
 
     def load(self, ops, *records):
         return torch.load(raw(b"\x80\x02" + ops + b".", *records))
@@ -702,7 +702,7 @@ class Hostile(unittest.TestCase):
         self.assertEqual(self.load(b"K\1r\xff\xff\xff\xffj\xff\xff\xff\xff"), 1)
         self.refuses("the memo has no entry 4294967294", b"K\1r\xff\xff\xff\xffj\xfe\xff\xff\xff")
         self.refuses("the memo has no entry 255", b"K\1q\0h\xff")
-        index = b"\0\2\0\0"  # 512: at first beyond what the puts are worth, then within
+        index = b"\0\2\0\0"  # 512: first above the number of puts, later below it
         self.assertEqual(self.load(b"(K\1r" + index + b"j" + index + b"Nq\0" * 600 + b"j" + index + b"K\2r" + index + b"j" + index + b"t")[-3:], (1, 2, 2))
         many = b"".join(b"M" + i.to_bytes(2, "little") + b"r" + (i << 16).to_bytes(4, "little") for i in range(5000))
         self.assertEqual(self.load(many + b"j" + (4321 << 16).to_bytes(4, "little")), 4321)
@@ -718,7 +718,7 @@ class Hostile(unittest.TestCase):
                 torch.load(raw(b"\x80\x02" + cut))
         self.refuses("unterminated name", b"c" + b"a" * 1000 + b"\nb\n")
 
-    def test_every_opcode_behind_every_other(self):
+    def test_opcode_pairs(self):
         for start in (b"", b"(", b"N", b"]", b"}", b"(N", b"})", b"ccollections\nOrderedDict\n"):
             for first in range(256):
                 self.survives(start + bytes((first,)))
@@ -726,7 +726,7 @@ class Hostile(unittest.TestCase):
                 for second in OPCODES:
                     self.survives(start + bytes((first, second)) + b"\0\0\0\0\n\n")
 
-    def test_marks_bound_the_stack(self):
+    def test_marks_bound_stack(self):
         for ops in (b"K\1(R", b"K\1(\x85", b"K\1K\2(\x87", b"](K\1a", b"}K\1(K\2s", b"K\1(q\0", b"K\1(", b"](e", b"}(u", b"N(NQ", b"N(Nb"):
             self.survives(ops)
         self.refuses("from an empty stack", b"K\1K\1(\x86")
@@ -734,7 +734,7 @@ class Hostile(unittest.TestCase):
         self.refuses("odd number of items for SETITEMS", b"}(K\1u")
         self.assertEqual(self.load(b"](]((K\1tte"), [[], ((1,),)])
 
-    def test_containers_that_hold_themselves_are_collected(self):
+    def test_self_referencing_containers_are_collected(self):
         for own in (b"]q\1h\1a", b"}q\1K\1h\1s", b"ccollections\nOrderedDict\n)Rq\1K\1h\1s", b"]q\1h\1\x85a"):
             gc.collect()
             tracked = own + b"c%s\nOwn\n)\x81q\2}" % __name__.encode() + text("a") + b"h\1sb"
@@ -749,18 +749,18 @@ class Hostile(unittest.TestCase):
                 gc.collect()
                 self.assertEqual([item for item in gc.get_objects() if type(item) is Own], [])
 
-    def test_deep_values_end(self):
+    def test_deep_nesting(self):
         depth = 1_000_000
         for ops in (b"N" + b"\x85q\0" * depth, b"]" * depth + b"a" * (depth - 1)):
             self.load(ops)
         self.refuses("Unsupported operand 0", b"N" + b"\x85q\0" * depth + b"\0")
         self.load(b"}K\1" * 200000 + b"N" + b"s" * 200000)
         part = b"ctorch.nn.parameter\nParameter\nq\0" + tensor() + b"q\1Nq\3"
-        chain = b"h\0h\1\x85R}" + text("a") + b"h\3sbq\3"  # parameters that are each other's attributes
+        chain = b"h\0h\1\x85R}" + text("a") + b"h\3sbq\3"  # parameters that are attributes of each other
         self.load(part + chain * 100000, RECORD)
 
-    def test_what_functions_are_given(self):
-        """Texts that have no end, hashes that take the stack, tensors of 2**40 numbers, as each of the arguments."""
+    def test_allowlisted_functions_with_hostile_arguments(self):
+        """Every argument as a list of exponential repr, a deeply nested tuple, and a tensor of 2**40 elements."""
         for name in LISTED:
             for given, records in ((graph(), ()), (DEEP, ()), (ENDLESS, (RECORD,))):
                 for count in (1, 2, 3, 4, 6):
@@ -775,35 +775,35 @@ class Hostile(unittest.TestCase):
                         b"ctorch._tensor\n_rebuild_from_type_v2\n(" + b"ctorch._utils\n_rebuild_tensor_v2\n" + b"ctorch\nTensor\n(" + storage() +
                         b"K\0)K\1\x85\x89Nt" + b"]]h\0aK\1aatR"):
                 self.survives(given + ops, RECORD)
-            for place in range(5):
+            for position in range(5):
                 parts = [text("storage"), b"ctorch\nFloatStorage\n", text("0"), text("cpu"), b"K\4"]
-                parts[place] = b"h\0"
+                parts[position] = b"h\0"
                 self.survives(given + b"(" + b"".join(parts) + b"tQ", RECORD)
 
-    def test_values_are_not_copied_without_end(self):
+    def test_repeated_values_are_bounded(self):
         data = text("a" * 50000) + b"q\0" + text("latin1") + b"q\1c_codecs\nencode\nq\2"
         self.refuses("more values than its length is worth", data + b"h\2h\0h\1\x86R" * 1000)
         self.refuses("more values than its length is worth", b"](" + b"K\1" * 50000 + b"eq\0c__builtin__\nset\nq\1" + b"h\1h\0\x85R" * 1000)
         self.refuses("bytearray is called with a size", b"c__builtin__\nbytearray\n\x88\x85R")
 
-    def test_persistent_ids_of_wrong_kinds(self):
-        for saved, pattern in ((b"N", "saved_id must be a tuple, got NoneType"), (b"]", "saved_id must be a tuple, got list"), (b")", "Only persistent_load of storage"),
+    def test_invalid_persistent_ids(self):
+        for saved_buffer, pattern in ((b"N", "saved_id must be a tuple, got NoneType"), (b"]", "saved_id must be a tuple, got list"), (b")", "Only persistent_load of storage"),
                                (b"K\1\x85", "Only persistent_load of storage is allowed, but got <class 'int'>"),
                                (text("storage") + b"\x85", "expected a storage id of 5 parts, got 1")):
-            self.refuses(pattern, saved + b"Q")
+            self.refuses(pattern, saved_buffer + b"Q")
         self.refuses("expected a str as storage key, got list", b"(" + text("storage") + b"ctorch\nFloatStorage\n]" + text("cpu") + b"K\4tQ", RECORD)
         self.refuses("invalid storage of 4 elements on 1", b"(" + text("storage") + b"ctorch\nFloatStorage\n" + text("0") + b"K\1K\4tQ", RECORD)
         self.refuses("invalid storage of .* elements", tensor(storage(count=b"\x8a\x09" + b"\0" * 8 + b"\x01")), RECORD)
         self.refuses("invalid storage of .* elements", tensor(storage(count=b"\x8a\x08" + b"\xff" * 7 + b"\x7f")), RECORD)
         self.refuses("storage views", b"(" + text("storage") + b"ctorch\nFloatStorage\n" + text("0") + text("cpu") + b"K\4)tQ", RECORD)
 
-    def test_errors_of_safe_classes(self):
+    def test_setstate_exceptions(self):
         with torch.serialization.safe_globals([Failing]):
-            self.assertRaisesRegex(UnpicklingError, "__setstate__ cannot be called with the pickle's arguments: of its own", through, Failing("value"))
-            self.assertRaisesRegex(UnpicklingError, "Weights only load failed(?s:.)*of its own", through, Failing("pickle"))
-            self.assertRaisesRegex(KeyboardInterrupt, "of its own", through, Failing("stop"))
+            self.assertRaisesRegex(UnpicklingError, "__setstate__ cannot be called with the pickle's arguments: of its own", round_trip, Failing("value"))
+            self.assertRaisesRegex(UnpicklingError, "Weights only load failed(?s:.)*of its own", round_trip, Failing("pickle"))
+            self.assertRaisesRegex(KeyboardInterrupt, "of its own", round_trip, Failing("stop"))
 
-    def test_safe_classes_that_change_what_they_are_given(self):
+    def test_safe_classes_mutating_arguments(self):
         module = __name__.encode()
         with torch.serialization.safe_globals([Greedy, Nosy]):
             greedy = b"c%s\nGreedy\n)\x81" % module
@@ -812,12 +812,12 @@ class Hostile(unittest.TestCase):
             nosy = b"}q\0(K\1K\2K\3K\4c%s\nNosy\n)\x81}" % module + text("inside") + b"h\0sbK\5K\6K\7u"
             self.assertEqual(list(self.load(nosy).values()), [5, 7])
 
-    def test_blocked_modules_stay_blocked(self):
+    def test_blocked_modules(self):
         with torch.serialization.safe_globals([(os.system, "posix.system"), (os.getcwd, "os.getcwd")]):
             self.refuses("unsupported GLOBAL posix.system whose module posix is blocked", b"cposix\nsystem\n)R")
             self.refuses("unsupported GLOBAL os.getcwd whose module os is blocked", b"cos\ngetcwd\n)R")
 
-    def test_names_and_texts_of_python_2(self):
+    def test_python_2_names_and_strings(self):
         self.assertEqual(self.load(b"U\2\xc3\xa9"), "\u00e9")
         self.refuses("invalid UTF-8", b"U\1\xe9")
         self.refuses("invalid UTF-8", b"X\1\0\0\0\xe9")
@@ -831,17 +831,17 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 PYTORCH = os.environ.get("PYTORCH_PYTHON", sys.executable)
 
 
-def pytorch(program, *args):
-    """What a program prints that runs with PyTorch, in a process of its own."""
+def run_with_pytorch(program, *args):
+    """Output of a program run with PyTorch in a subprocess."""
     env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     return subprocess.run([PYTORCH, "-W", "ignore", "-c", program, *args], cwd="/", env=env, capture_output=True, text=True)
 
 
-HAS_PYTORCH = pytorch("import torch; torch.load").returncode == 0
+HAS_PYTORCH = run_with_pytorch("import torch; torch.load").returncode == 0
 
 
 @unittest.skipUnless(HAS_PYTORCH, "PyTorch is not installed for this Python (PYTORCH_PYTHON names another)")
-class BesidePyTorch(unittest.TestCase):
+class PyTorchInterchange(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory()
         self.path = os.path.join(self.folder.name, "x.pt")
@@ -850,11 +850,11 @@ class BesidePyTorch(unittest.TestCase):
         self.folder.cleanup()
 
     def run_pytorch(self, program):
-        done = pytorch("import torch, sys, collections\npath = sys.argv[1]\n" + program, self.path)
+        done = run_with_pytorch("import torch, sys, collections\npath = sys.argv[1]\n" + program, self.path)
         self.assertEqual(done.returncode, 0, done.stderr)
         return done.stdout
 
-    def test_pytorch_reads_what_phlox_writes(self):
+    def test_pytorch_loads_phlox_files(self):
         for legacy in (False, True):
             base = torch.arange(6.0)
             torch.save({"base": base, "view": base[2:4], "t": torch.ones(2, 3).t(), "p": nn.Parameter(torch.ones(2)),
@@ -876,7 +876,7 @@ print("read")""")
 
     NET = "nn.Sequential(nn.Conv2d(1, 2, 3, padding=1), nn.BatchNorm2d(2), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Dropout(0.5), nn.Linear(8, 3))"
 
-    def test_modules_go_to_pytorch(self):
+    def test_pytorch_loads_phlox_modules(self):
         net = eval(self.NET).eval()
         torch.save(net, self.path)
         said = self.run_pytorch("""
@@ -888,7 +888,7 @@ print(net(torch.ones(1, 1, 4, 4)).tolist())""")
         expected = net(torch.ones(1, 1, 4, 4))
         self.assertTrue(torch.allclose(torch.tensor(eval(said)), expected, atol=1e-5))
 
-    def test_modules_come_from_pytorch(self):
+    def test_phlox_loads_pytorch_modules(self):
         said = self.run_pytorch(f"""
 from torch import nn
 net = {self.NET}.eval()
@@ -902,7 +902,7 @@ print(net(torch.ones(1, 1, 4, 4)).tolist())""")
         with torch.serialization.safe_globals(kinds):
             self.assertEqual(str(torch.load(self.path)), str(net))
 
-    def test_phlox_reads_what_pytorch_writes(self):
+    def test_phlox_loads_pytorch_files(self):
         for form in ("", ", _use_new_zipfile_serialization=False"):
             self.run_pytorch(f"""
 base = torch.arange(6.0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.utils.tensorboard: over the tensorboard package where one is installed, else over tensorboardX, of which there is a stand-in
+"""torch.utils.tensorboard: over the tensorboard package if it is installed, otherwise over tensorboardX. A stub of the latter is defined
 here."""
 import importlib.util, os, subprocess, sys, tempfile, unittest
 
@@ -25,14 +25,14 @@ def run(code, folder):
     return done.stdout.strip(), done.stderr.strip().split("\n")[-1]
 
 
-class WithoutTensorBoard(unittest.TestCase):
-    def test_it_is_an_import_error(self):
+class MissingPackage(unittest.TestCase):
+    def test_import_error(self):
         out, error = run("sys.modules['tensorboardX'] = None\nimport phlox.utils.tensorboard", "/")
         self.assertRegex(error, "^ModuleNotFoundError: .*tensorboard")
         self.assertEqual(run("print(hasattr(torch.utils, 'tensorboard'))", "/"), ("False", ""))
 
     @unittest.skipUnless(importlib.util.find_spec("numpy"), "numpy is not installed")
-    def test_tensorboard_x_is_given_arrays(self):
+    def test_tensorboardx_receives_arrays(self):
         with tempfile.TemporaryDirectory() as folder:
             with open(os.path.join(folder, "tensorboardX.py"), "w") as file:
                 file.write(STAND_IN)
@@ -46,9 +46,9 @@ class WithoutTensorBoard(unittest.TestCase):
 @unittest.skipUnless(HAS_TENSORBOARD, "tensorboard is not installed")
 class Writer(unittest.TestCase):
     def setUp(self):
-        place = tempfile.TemporaryDirectory()
-        self.addCleanup(place.cleanup)
-        self.folder = place.name
+        temporary = tempfile.TemporaryDirectory()
+        self.addCleanup(temporary.cleanup)
+        self.folder = temporary.name
 
     def writer(self, *args, **options):
         return SummaryWriter(self.folder, *args, **options)
@@ -66,13 +66,13 @@ class Writer(unittest.TestCase):
                 writer.add_scalar("no", torch.ones(2))
             with self.assertRaises(AssertionError):
                 writer.add_scalars("no", {"x": 1, "y": torch.ones(2)})
-            self.assertEqual(len(writer.all_writers), 3)  # a bad number makes no folder
+            self.assertEqual(len(writer.all_writers), 3)  # an invalid value creates no folder
         self.assertEqual([(e.step, e.value) for e in self.read().Scalars("loss")], [(3, 0.5), (0, 2.0)])
         self.assertEqual(self.read().Scalars("loss")[0].wall_time, 7.5)
         self.assertEqual([(e.step, e.value) for e in self.read("a_b_x").Scalars("a/b")], [(4, 1.5)])
         self.assertTrue(any(name.endswith(".x") for name in os.listdir(self.folder)))
 
-    def test_a_closed_writer_begins_a_new_file(self):
+    def test_closed_writer_starts_new_file(self):
         writer = self.writer()
         writer.close(), writer.close()
         writer.add_scalar("again", 1)
@@ -116,7 +116,7 @@ class Writer(unittest.TestCase):
         self.assertEqual(pixels["hwc"], pixels["chw"])
         self.assertEqual([pixels["nchw"].count((level,) * 3) for level in (255, 0)], [9 * 6, 7 * 6])
 
-    def test_texts_and_settings(self):
+    def test_text_and_hparams(self):
         from tensorboard.plugins.hparams import plugin_data_pb2
         with self.writer() as writer:
             writer.add_text("note", "so *it* is", 2)
@@ -134,7 +134,7 @@ class Writer(unittest.TestCase):
         self.assertEqual([value.number_value for value in infos["lr"].domain_discrete.values], [0.5, 1])
         self.assertEqual(self.read("hp").Scalars("acc")[0].value, 0.25)
 
-    def test_steps_to_be_forgotten(self):
+    def test_purge_step(self):
         with self.writer() as writer:
             for step in range(4):
                 writer.add_scalar("loss", step, step)
@@ -142,7 +142,7 @@ class Writer(unittest.TestCase):
             writer.add_scalar("loss", 9, 2)
         self.assertEqual([(e.step, e.value) for e in self.read().Scalars("loss")], [(0, 0), (1, 1), (2, 9)])
 
-    def test_what_is_not_there_says_so(self):
+    def test_missing_methods(self):
         with self.writer() as writer:
             self.assertFalse(hasattr(writer, "add_graph"))
             with self.assertRaisesRegex(AttributeError, "has no attribute 'add_video': SummaryWriter.add_video is not implemented in Phlox$"):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The adaptive softmax: its probabilities and loss against a softmax written out, on the CPU and on a simulated device; what is refused; and beside
-PyTorch, where that is installed."""
+"""AdaptiveLogSoftmaxWithLoss: probabilities and loss compared with an explicit softmax, on the CPU and on a simulated device; errors; and results
+compared with PyTorch if it is installed."""
 import copy
 import pickle
 import unittest
@@ -18,7 +18,7 @@ nn = torch.nn
 DEVICES = ["cpu"] + ["cuda"] * torch.cuda.is_available()
 
 
-def made(library=torch, **options):
+def make_layer(library=torch, **options):
     library.manual_seed(4)
     return library.nn.AdaptiveLogSoftmaxWithLoss(16, 20, [4, 10, 15], 2.0, **options)
 
@@ -26,7 +26,7 @@ def made(library=torch, **options):
 class Softmax(unittest.TestCase):
     def test_probabilities_and_loss(self):
         for device in DEVICES:
-            layer, x, y = made(head_bias=True).to(device), torch.randn(30, 16, device=device), torch.randint(20, (30,), device=device)
+            layer, x, y = make_layer(head_bias=True).to(device), torch.randn(30, 16, device=device), torch.randint(20, (30,), device=device)
             whole = layer.log_prob(x)
             head = layer.head(x).log_softmax(1)
             parts = [head[:, :4]] + [layer.tail[i](x).log_softmax(1) + head[:, 4 + i, None] for i in range(3)]
@@ -40,17 +40,17 @@ class Softmax(unittest.TestCase):
             one = layer(x[0], y[0])
             self.assertTrue(one.output.shape == () and torch.allclose(one.output, output[0], atol=1e-6))
 
-    def test_gradients_go_to_the_clusters_that_are_seen(self):
-        layer, x = made(), torch.randn(3, 16, requires_grad=True)
+    def test_gradients_of_used_clusters_only(self):
+        layer, x = make_layer(), torch.randn(3, 16, requires_grad=True)
         layer(x, torch.tensor([0, 5, 3])).loss.backward()
         self.assertTrue(layer.tail[0][1].weight.grad.abs().sum() > 0 and x.grad.abs().sum() > 0)
         self.assertIsNone(layer.tail[1][0].weight.grad)
-        double = made().double()
+        double = make_layer().double()
         y = torch.tensor([1, 7, 12, 19])
         self.assertTrue(torch.autograd.gradcheck(lambda x: double(x, y).loss, torch.randn(4, 16, dtype=torch.float64, requires_grad=True)))
 
     def test_attributes_hooks_and_copies(self):
-        layer, seen = made(), []
+        layer, seen = make_layer(), []
         self.assertEqual((layer.in_features, layer.n_classes, tuple(layer.cutoffs), layer.div_value, layer.head_bias, layer.shortlist_size,
                           layer.n_clusters, layer.head_size), (16, 20, (4, 10, 15, 20), 2.0, False, 4, 3, 7))
         x, y = torch.randn(5, 16), torch.tensor([0, 4, 11, 16, 19])
@@ -65,8 +65,8 @@ class Softmax(unittest.TestCase):
         self.assertEqual((layer.log_prob(x).shape, layer.n_clusters, layer.head_size), (wanted, 3, 7))
         self.assertEqual(repr(layer(x, y))[:18], "_ASMoutput(output=")
 
-    def test_what_does_not_fit_is_refused_in_pytorchs_words(self):
-        layer, x, kind = made(), torch.randn(3, 16), nn.AdaptiveLogSoftmaxWithLoss
+    def test_errors_match_pytorch(self):
+        layer, x, kind = make_layer(), torch.randn(3, 16), nn.AdaptiveLogSoftmaxWithLoss
         ordered = "cutoffs should be a sequence of unique, positive integers sorted in an increasing order, where each value is between 1 and n_classes-1"
         for call, error, text in (
                 (lambda: kind(4, 10, []), ValueError, "cutoffs should be a sequence of length larger than 0"),
@@ -83,16 +83,16 @@ class Softmax(unittest.TestCase):
                 call()
 
     @unittest.skipIf(pytorch is None, "PyTorch is not installed")
-    def test_beside_pytorch(self):
-        x, y, told = torch.randn(12, 16).tolist(), torch.randint(20, (12,)).tolist(), []
+    def test_matches_pytorch(self):
+        x, y, outcomes = torch.randn(12, 16).tolist(), torch.randint(20, (12,)).tolist(), []
         for library in (torch, pytorch):
-            layer, tensor = made(library, head_bias=True), library.tensor(x, requires_grad=True)
+            layer, tensor = make_layer(library, head_bias=True), library.tensor(x, requires_grad=True)
             result = layer(tensor, library.tensor(y))
             result.loss.backward()
-            told.append([torch.tensor(t.tolist()) for t in (result.output, result.loss, layer.log_prob(tensor), tensor.grad,
+            outcomes.append([torch.tensor(t.tolist()) for t in (result.output, result.loss, layer.log_prob(tensor), tensor.grad,
                                                             *layer.parameters(), *(p.grad for p in layer.parameters()))])
             self.assertEqual(list(layer.state_dict()), ["head.weight", "head.bias"] + [f"tail.{i}.{k}.weight" for i in range(3) for k in range(2)])
-        for mine, theirs in zip(*told, strict=True):
+        for mine, theirs in zip(*outcomes, strict=True):
             self.assertTrue(torch.allclose(mine, theirs, atol=1e-5))
 
 

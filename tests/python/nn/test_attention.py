@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""scaled_dot_product_attention in tiles: beside the composition of other ops, for sizes that end inside of tiles, on the CPU and on a simulated device;
-its memory, its random numbers, and which way is taken when."""
+"""Tiled scaled_dot_product_attention: results compared with a composition of ops for sizes that are no multiple of a tile, on the CPU and on a
+simulated device; its memory, random numbers and backend selection."""
 import itertools
 import math
 import subprocess
@@ -15,14 +15,14 @@ F, gradcheck, gradgradcheck = torch.nn.functional, torch.autograd.gradcheck, tor
 attend, cuda = F.scaled_dot_product_attention, torch.backends.cuda
 
 
-def in_tiles(q, k, v, mask=None, dropout=0.0, causal=False):
-    """GPUs have kernels for fewer dtypes and widths."""
+def supports_flash(q, k, v, mask=None, dropout=0.0, causal=False):
+    """True if the tiled kernel supports the call; GPUs have kernels for fewer dtypes and head sizes."""
     return cuda.can_use_flash_attention(cuda.SDPAParams(q, k, v, mask, dropout, causal, q.shape[-3] != k.shape[-3]))
 
 
 DEVICES = ["cpu"] + ["cuda"] * torch.cuda.is_available()
 TOLERANCE = {torch.float64: 1e-11, torch.float32: 3e-5, torch.bfloat16: 4e-2, torch.float16: 8e-3}
-# batch, heads of query, of key and value, queries, places, width, width of value
+# batch, query heads, key and value heads, queries, keys, head size, value head size
 SHAPES = [(2, 4, 2, 7, 5, 4, 6), (1, 2, 2, 101, 270, 16, 16), (1, 1, 1, 97, 257, 65, 3), (2, 3, 1, 1, 300, 8, 8), (1, 2, 1, 100, 1, 8, 8),
           (1, 1, 1, 60, 130, 130, 40), (1, 2, 2, 0, 3, 4, 4), (1, 2, 2, 3, 0, 4, 4), (0, 2, 2, 3, 3, 4, 4), (1, 2, 2, 3, 3, 0, 4), (1, 2, 2, 3, 3, 4, 0)]
 
@@ -53,50 +53,50 @@ def outcome(way, qkv, *args, **options):
 
 
 class Results(unittest.TestCase):
-    def alike(self, got, wanted, dtype, what):
+    def assert_close(self, got, wanted, dtype, what):
         for a, b in zip(got, wanted):
             self.assertEqual((a.shape, a.dtype), (b.shape, b.dtype), what)
             size = max(1, b.double().abs().max().item()) if b.numel() else 1
             self.assertTrue(torch.allclose(a.double().cpu(), b.double().cpu(), rtol=0, atol=TOLERANCE[dtype] * size), what)
 
-    def test_tiles_give_what_the_composition_gives(self):
+    def test_tiled_matches_composed(self):
         for device, dtype, shape in itertools.product(DEVICES, TOLERANCE, SHAPES):
             qkv = inputs(shape, dtype, device)
             cases = [(mask, 0.0, False) for mask in masks(shape, dtype, device)] + [(None, 0.0, True)]
             if device == "cpu":
-                self.assertTrue(in_tiles(*qkv))
-            for i, case in enumerate(case for case in cases if in_tiles(*qkv, *case)):
+                self.assertTrue(supports_flash(*qkv))
+            for i, case in enumerate(case for case in cases if supports_flash(*qkv, *case)):
                 options = {"enable_gqa": shape[1] != shape[2], "scale": None if i % 2 else 0.3}
                 tiled, composed = (outcome(way, qkv, *case, **options) for way in (SDPBackend.FLASH_ATTENTION, SDPBackend.MATH))
-                self.alike(tiled, composed, dtype, (device, dtype, shape, i))
+                self.assert_close(tiled, composed, dtype, (device, dtype, shape, i))
 
-    def test_rows_of_scores_of_each_length(self):
-        for places in range(1, 70):
-            qkv = inputs((1, 1, 1, 3, places, 8, 8), torch.float32, grad=False)
+    def test_every_key_length(self):
+        for keys in range(1, 70):
+            qkv = inputs((1, 1, 1, 3, keys, 8, 8), torch.float32, grad=False)
             wanted = (qkv[0].double() @ qkv[1].double().mT / math.sqrt(8)).softmax(-1) @ qkv[2].double()
-            self.assertTrue(torch.allclose(attend(*qkv).double(), wanted, rtol=0, atol=1e-6), places)
+            self.assertTrue(torch.allclose(attend(*qkv).double(), wanted, rtol=0, atol=1e-6), keys)
 
-    def test_sizes_before_the_last_two_may_be_any_that_broadcast(self):
+    def test_leading_dimensions_broadcast(self):
         for q, k, v, mask in (((3, 4), (5, 4), (5, 4), (5,)), ((2, 3, 4), (5, 4), (1, 5, 6), ()), ((2, 1, 3, 4), (2, 5, 4), (7, 1, 1, 5, 4), (7, 1, 2, 3, 5)),
                               ((2, 3, 2, 3, 4), (2, 3, 2, 5, 4), (2, 3, 2, 5, 4), (3, 1, 1, 5)), ((2, 3, 4), (2, 5, 4), (2, 5, 6), None)):
             torch.manual_seed(1)
             qkv = [torch.randn(sizes).double() for sizes in (q, k, v)]
             mask = mask if mask is None else torch.randn(mask).double()
-            self.alike(outcome(SDPBackend.FLASH_ATTENTION, qkv, mask), outcome(SDPBackend.MATH, qkv, mask), torch.float64, (q, k, v))
+            self.assert_close(outcome(SDPBackend.FLASH_ATTENTION, qkv, mask), outcome(SDPBackend.MATH, qkv, mask), torch.float64, (q, k, v))
 
-    def test_strides_may_be_any_and_the_result_lies_as_query_does(self):
+    def test_any_strides_and_output_layout_of_query(self):
         for device in DEVICES:
             q, k, v = inputs((2, 3, 3, 20, 24, 4, 4), torch.float32, device, False)
             wanted = attend(q, k, v)
-            turned = [x.transpose(1, 2).contiguous().transpose(1, 2) for x in (q, k, v)]
-            apart = [torch.stack([x, x], -1)[..., 0] for x in (q, k, v)]
-            self.assertEqual(attend(*turned).stride(), turned[0].stride())
-            for given in (turned, apart, (q, k[:, :1].expand_as(k), v)):
+            transposed = [x.transpose(1, 2).contiguous().transpose(1, 2) for x in (q, k, v)]
+            strided = [torch.stack([x, x], -1)[..., 0] for x in (q, k, v)]
+            self.assertEqual(attend(*transposed).stride(), transposed[0].stride())
+            for given in (transposed, strided, (q, k[:, :1].expand_as(k), v)):
                 with sdpa_kernel(SDPBackend.MATH):
                     self.assertTrue(torch.allclose(attend(*given), attend(*(x.contiguous() for x in given)), atol=1e-6))
-            self.assertTrue(torch.equal(attend(*turned), wanted) and torch.equal(attend(*apart), wanted))
+            self.assertTrue(torch.equal(attend(*transposed), wanted) and torch.equal(attend(*strided), wanted))
 
-    def test_results_do_not_depend_on_the_number_of_threads(self):
+    def test_independent_of_thread_count(self):
         before, found = torch.get_num_threads(), []
         for threads in (1, 2, 7, 16):
             torch.set_num_threads(threads)
@@ -107,7 +107,7 @@ class Results(unittest.TestCase):
         for others in found[1:]:
             self.assertTrue(all(torch.equal(a, b) for x, y in zip(found[0], others) for a, b in zip(x, y)))
 
-    def test_a_query_that_sees_nothing_gives_zeros_and_no_gradient(self):
+    def test_fully_masked_query_is_zero_without_gradient(self):
         for device in DEVICES:
             q, k, v = inputs((1, 1, 1, 2, 3, 4, 4), torch.float32, device)
             out = attend(q, k, v, torch.tensor([[False] * 3, [True] * 3], device=device))
@@ -115,7 +115,7 @@ class Results(unittest.TestCase):
             self.assertTrue(torch.equal(out[..., 0, :].cpu(), torch.zeros(1, 1, 4)) and torch.equal(q.grad[..., 0, :].cpu(), torch.zeros(1, 1, 4)))
             self.assertTrue(out[..., 1, :].abs().sum() > 0)
 
-    def test_nan_stays_and_does_not_spread_to_other_queries(self):
+    def test_nan_stays_in_its_query(self):
         q, k, v = inputs((1, 1, 1, 3, 300, 4, 4), torch.float32, grad=False)
         q[..., 1, 2] = math.nan
         self.assertEqual(attend(q, k, v).isnan().any(-1).flatten().tolist(), [False, True, False])
@@ -125,10 +125,10 @@ class Results(unittest.TestCase):
 
 
 class Derivatives(unittest.TestCase):
-    def test_first_and_second(self):
+    def test_first_and_second_derivatives(self):
         for device, shape in itertools.product(DEVICES, ((1, 2, 2, 3, 4, 2, 3), (1, 2, 1, 2, 3, 2, 2))):
             qkv = inputs(shape, device=device)
-            if not in_tiles(*qkv):
+            if not supports_flash(*qkv):
                 self.assertEqual(device, "cuda")
                 continue
             for mask in (None, torch.tensor([[True, False, True, True][:shape[4]]], device=device)):
@@ -137,11 +137,11 @@ class Derivatives(unittest.TestCase):
                         return attend(*x, mask, 0.0, mask is None, enable_gqa=True)
                 self.assertTrue(gradcheck(call, qkv) and gradgradcheck(call, qkv))
 
-    def test_one_tensor_in_three_places(self):
+    def test_shared_query_key_and_value(self):
         x, _, _ = inputs((1, 2, 2, 3, 3, 2, 2))
         self.assertTrue(gradcheck(lambda x: attend(x, x, x), [x]) and gradgradcheck(lambda x: attend(x, x, x), [x]))
 
-    def test_dropout_draws_the_same_numbers_again(self):
+    def test_dropout_is_reproduced_in_backward(self):
         for device in DEVICES:
             qkv = inputs((1, 2, 2, 3, 5, 2, 2), device=device)
 
@@ -150,7 +150,7 @@ class Derivatives(unittest.TestCase):
                 return attend(*x, dropout_p=0.4)
             self.assertTrue(gradcheck(call, qkv) and gradgradcheck(call, qkv))
 
-    def test_a_mask_that_needs_a_gradient_is_given_one(self):
+    def test_mask_gradient(self):
         q, k, v = inputs((1, 2, 2, 3, 4, 2, 2))
         mask = torch.randn(3, 4).double().requires_grad_()
         self.assertTrue(gradcheck(attend, [q, k, v, mask]))
@@ -162,7 +162,7 @@ class Derivatives(unittest.TestCase):
 
 
 class Dropout(unittest.TestCase):
-    def test_weights_are_dropped_with_their_chance_and_others_scaled(self):
+    def test_dropout_rate_and_scaling(self):
         for device, p in itertools.product(DEVICES, (0.25, 0.8)):
             S = 2000
             q, k, v = torch.zeros(4, 4, device=device), torch.zeros(S, 4, device=device), torch.eye(S, device=device)
@@ -177,7 +177,7 @@ class Dropout(unittest.TestCase):
             self.assertFalse(torch.equal(attend(q, k, v, dropout_p=p) * S, weights))
             self.assertEqual(attend(q, k, v, dropout_p=1.0).abs().sum().item(), 0)
 
-    def test_its_chance_is_checked(self):
+    def test_invalid_dropout_p(self):
         for p in (-0.5, 1.5):
             with self.assertRaisesRegex(RuntimeError, "dropout probability has to be between 0 and 1, but got"):
                 attend(*(torch.ones(2, 2) for _ in range(3)), dropout_p=p)
@@ -185,14 +185,14 @@ class Dropout(unittest.TestCase):
 
 class Memory(unittest.TestCase):
     @unittest.skipUnless("cuda" in DEVICES, "no device that has the kernel")
-    def test_no_matrix_of_scores_on_a_device(self):
+    def test_no_score_matrix_on_device(self):
         q, k, v = inputs((4, 8, 8, 512, 512, 16, 16), torch.float32, "cuda")
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
         attend(q, k, v, None, 0.1, True).sum().backward()
         self.assertLess(torch.cuda.max_memory_allocated() - before, 4 * 8 * 512 * 512 * 4 // 2)
 
-    def test_no_matrix_of_scores_on_the_cpu(self):
+    def test_no_score_matrix_on_cpu(self):
         program = """
 import resource, phlox as torch
 q, k, v = (torch.randn(4, 8, 2048, 64, requires_grad=True) for _ in range(3))
@@ -201,10 +201,10 @@ torch.nn.functional.scaled_dot_product_attention(q, k, v, dropout_p=0.0, is_caus
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
         grown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
-        self.assertLess(int(grown) * 1024, 4 * 8 * 2048 * 2048 * 4)  # one such matrix; a fifth of it is used
+        self.assertLess(int(grown) * 1024, 4 * 8 * 2048 * 2048 * 4)  # one score matrix; actual use is a fifth of it
 
 
-class Ways(unittest.TestCase):
+class BackendSelection(unittest.TestCase):
     def setUp(self):
         self.qkv = [torch.ones(1, 1, 16, 2) for _ in range(3)]
 
@@ -214,7 +214,7 @@ class Ways(unittest.TestCase):
     def name(self, device="cpu"):
         return type(attend(*(x.to(device).requires_grad_() for x in self.qkv)).grad_fn).__name__
 
-    def test_which_is_taken(self):
+    def test_selected_backend(self):
         flash, math_ = "ScaledDotProductFlashAttentionBackward0", "MatmulBackward0"
         for device in DEVICES:
             self.assertEqual(self.name(device), flash)
@@ -229,19 +229,19 @@ class Ways(unittest.TestCase):
                 with sdpa_kernel(way):
                     self.assertEqual(self.name("cuda"), flash)
 
-    def test_nothing_that_serves_is_an_error(self):
+    def test_no_viable_backend(self):
         for ways in ([], [SDPBackend.CUDNN_ATTENTION, SDPBackend.EFFICIENT_ATTENTION]):
             with sdpa_kernel(ways), self.assertRaisesRegex(RuntimeError, "No viable backend for scaled_dot_product_attention was found"):
                 attend(*self.qkv)
         for args, why in (((torch.ones(2, 2, dtype=torch.complex64),) * 3, "the same floating-point dtype"), ((torch.ones(2, 2), torch.ones(2, 3), torch.ones(2, 2)), "sizes"),
                           ((torch.ones(2, 2),) * 3 + (torch.ones(3, 3),), "attn_mask does not broadcast")):
-            with sdpa_kernel(SDPBackend.FLASH_ATTENTION), warnings.catch_warnings(record=True) as told:
+            with sdpa_kernel(SDPBackend.FLASH_ATTENTION), warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
                 with self.assertRaisesRegex(RuntimeError, "No available kernel.  Aborting execution."):
                     attend(*args)
-            self.assertIn(why, str(told[0].message))
+            self.assertIn(why, str(caught[0].message))
 
-    def test_switches_are_set_and_put_back(self):
+    def test_backend_flags_are_restored(self):
         self.assertEqual(self.switches(), [True] * 4)
         with self.assertRaises(ZeroDivisionError), sdpa_kernel([SDPBackend.FLASH_ATTENTION]):
             self.assertEqual(self.switches(), [False, True, False, False])
@@ -260,7 +260,7 @@ class Ways(unittest.TestCase):
                     pass
         self.assertEqual((repr(SDPBackend.MATH), str(SDPBackend.ERROR), int(SDPBackend.OVERRIDEABLE)), ("<SDPBackend.MATH: 0>", "SDPBackend.ERROR", 4))
 
-    def test_what_can_be_used(self):
+    def test_can_use_functions(self):
         for device in DEVICES:
             params = cuda.SDPAParams(*(x.to(device) for x in self.qkv), None, 0.0, False, False)
             self.assertIs(cuda.can_use_flash_attention(params), True)
@@ -274,14 +274,14 @@ class Ways(unittest.TestCase):
         with self.assertWarnsRegex(UserWarning, "attn_mask requires grad"):
             self.assertIs(cuda.can_use_flash_attention(params, debug=True), False)
 
-    def test_dtypes_are_checked(self):
+    def test_dtype_checks(self):
         q, k, v = self.qkv
         with self.assertRaisesRegex(RuntimeError, "same dtype, but got query.dtype: float key.dtype: double and value.dtype: c10::Half instead."):
             attend(q, k.double(), v.half())
         with self.assertRaisesRegex(RuntimeError, "got attn_mask.dtype: long int and  query.dtype: float instead."):
             attend(q, k, v, torch.ones(16, 16, dtype=torch.int64))
 
-    def test_modules_use_it(self):
+    def test_used_by_modules(self):
         with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
             layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
             for training in (True, False):

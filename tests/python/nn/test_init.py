@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.nn.init beyond uniform and normal numbers, and layers that are made of others or of what programs give them."""
+"""torch.nn.init functions other than uniform and normal, and layers built from other layers or from user-supplied values."""
 import unittest
 import warnings
 
@@ -12,14 +12,14 @@ DEVICES = ["cpu"] + ["cuda"] * torch.cuda.is_available()
 
 
 class Inits(unittest.TestCase):
-    def test_orthogonal_vectors(self):
+    def test_orthogonal(self):
         for device in DEVICES:
             for shape, gain in (((3, 5), 1), ((5, 3), 2), ((4, 2, 3), 1), ((3, 3), 0.5)):
                 flat = init.orthogonal_(torch.empty(*shape, device=device), gain).flatten(1)
                 square = flat @ flat.t() if flat.shape[0] < flat.shape[1] else flat.t() @ flat
                 self.assertTrue(torch.allclose(square, torch.eye(square.shape[0], device=device) * gain ** 2, atol=1e-5))
 
-    def test_patterns(self):
+    def test_eye_and_dirac(self):
         self.assertEqual(init.eye_(torch.empty(2, 3)).tolist(), [[1, 0, 0], [0, 1, 0]])
         for dims in (1, 2, 3):
             x = torch.randn(1, 4, *[5] * dims)
@@ -29,7 +29,7 @@ class Inits(unittest.TestCase):
         sparse = init.sparse_(torch.empty(10, 4), 0.35)
         self.assertEqual((sparse == 0).sum(0).tolist(), [4] * 4)
 
-    def test_normal_numbers_between_bounds(self):
+    def test_trunc_normal(self):
         for device in DEVICES:
             for mean, std, a, b in ((0.0, 1.0, -0.5, 2.0), (0.0, 1.0, 2.0, 3.0), (1.0, 0.5, -9.0, 9.0)):
                 x = init.trunc_normal_(torch.empty(20000, device=device), mean, std, a, b)
@@ -47,7 +47,7 @@ class Inits(unittest.TestCase):
             self.assertIs(fill(layer.weight), layer.weight)
             self.assertTrue(layer.weight.is_leaf and layer.weight.requires_grad)
 
-    def test_what_is_refused(self):
+    def test_errors(self):
         for call, text in ((lambda: init.eye_(torch.ones(3)), "Only tensors with 2 dimensions are supported"), (lambda: init.dirac_(torch.ones(3)), "3, 4, or 5"),
                            (lambda: init.dirac_(torch.ones(3, 2, 2), 2), "dim 0 must be divisible by groups"),
                            (lambda: init.orthogonal_(torch.ones(3)), "Only tensors with 2 or more dimensions are supported"),
@@ -58,7 +58,7 @@ class Inits(unittest.TestCase):
 
 
 class Layers(unittest.TestCase):
-    def test_tables_from_matrices(self):
+    def test_from_pretrained(self):
         weight = torch.randn(5, 4)
         for kind in (nn.Embedding, nn.EmbeddingBag):
             layer = kind.from_pretrained(weight, padding_idx=1)
@@ -68,7 +68,7 @@ class Layers(unittest.TestCase):
         with self.assertRaisesRegex(AssertionError, "expected to be 2-dimensional"):
             nn.Embedding.from_pretrained(weight[0])
 
-    def test_distances_of_programs(self):
+    def test_triplet_margin_with_distance(self):
         a, p, n = torch.randn(4, 3), torch.randn(4, 3), torch.randn(4, 3)
         self.assertTrue(torch.allclose(nn.TripletMarginWithDistanceLoss()(a, p, n), F.triplet_margin_loss(a, p, n)))
         loss = nn.TripletMarginWithDistanceLoss(distance_function=lambda x, y: (x - y).abs().sum(1), margin=2.0, swap=True, reduction="none")
@@ -77,7 +77,7 @@ class Layers(unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError, "anchor 2D, positive 1D, and negative 2D"):
             F.triplet_margin_with_distance_loss(a, p[0], n)
 
-    def test_batch_norm_over_processes(self):
+    def test_sync_batch_norm_single_process(self):
         x = torch.randn(4, 3, 2, 5)
         norm, sync = nn.BatchNorm2d(3), nn.SyncBatchNorm(3)
         self.assertTrue(torch.equal(norm(x), sync(x)) and torch.equal(norm.running_var, sync.running_var))
@@ -88,14 +88,14 @@ class Layers(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, r"expected at least 2D input \(got 1D input\)"):
             sync(x[0, 0, 0])
 
-    def test_older_resizing(self):
+    def test_upsample_functions(self):
         x = torch.randn(1, 2, 3, 4)
         self.assertTrue(torch.equal(F.upsample_nearest(x, scale_factor=2), F.interpolate(x, scale_factor=2)))
         self.assertTrue(torch.equal(F.upsample_bilinear(x, (5, 7)), F.interpolate(x, (5, 7), mode="bilinear", align_corners=True)))
 
 
-class OlderNames(unittest.TestCase):
-    def test_they_warn_and_do_the_same(self):
+class DeprecatedNames(unittest.TestCase):
+    def test_deprecated_names_warn(self):
         for name, *more in ("uniform", 1, 2), ("normal", 1, 2), ("constant", 3), ("eye",), ("xavier_uniform",), ("xavier_normal",), ("kaiming_uniform",), \
                 ("kaiming_normal",), ("orthogonal",), ("sparse", 0.5):
             results = []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lazy modules: layers and programs' own that take the sizes of their parameters from the first input."""
+"""Lazy modules: layers and user-defined modules that infer the sizes of their parameters from the first input."""
 import copy
 import pickle
 import unittest
@@ -13,7 +13,7 @@ LAZY = {name: kind for name, kind in vars(nn).items() if isinstance(kind, type) 
 
 
 class Layers(unittest.TestCase):
-    def test_the_class_changes_with_the_first_call(self):
+    def test_class_changes_after_first_call(self):
         layer = nn.LazyLinear(3)
         self.assertIsInstance(layer, nn.Linear)
         self.assertEqual((repr(layer), layer.in_features), ("LazyLinear(in_features=0, out_features=3, bias=True)", 0))
@@ -26,7 +26,7 @@ class Layers(unittest.TestCase):
         self.assertIs(type(weight), nn.Parameter)
         self.assertFalse(layer._forward_pre_hooks or layer._load_state_dict_pre_hooks or hasattr(layer, "has_uninitialized_params"))
 
-    def test_a_seed_gives_the_weights_of_the_layer(self):
+    def test_initial_weights_match_eager_layer(self):
         for make, eager, x in ((lambda: nn.LazyLinear(3), lambda: nn.Linear(5, 3), torch.ones(2, 5)),
                                (lambda: nn.LazyConv2d(4, 3, groups=2), lambda: nn.Conv2d(2, 4, 3, groups=2), torch.ones(1, 2, 4, 4)),
                                (lambda: nn.LazyConvTranspose1d(4, 3), lambda: nn.ConvTranspose1d(2, 4, 3), torch.ones(2, 4))):
@@ -37,7 +37,7 @@ class Layers(unittest.TestCase):
             for a, b in zip(lazy.parameters(), eager().parameters(), strict=True):
                 self.assertTrue(torch.equal(a, b))
 
-    def test_what_waits_is_said_to(self):
+    def test_uninitialized_parameters_raise(self):
         weight = nn.LazyLinear(3).weight
         for use in (lambda: weight + 1, weight.numel, weight.detach, lambda: torch.relu(weight)):
             with self.assertRaisesRegex(ValueError, "Attempted to use an uninitialized parameter in .*LazyModule"):
@@ -57,7 +57,7 @@ class Layers(unittest.TestCase):
             layer(torch.ones(2, 5, device="cuda"))
             self.assertTrue(layer.weight.is_cuda and layer.running_mean.is_cuda)
 
-    def test_states_give_sizes(self):
+    def test_load_state_dict_sets_sizes(self):
         layer, eager = nn.LazyLinear(3), nn.Linear(4, 3)
         self.assertEqual(str(layer.load_state_dict(eager.state_dict())), "<All keys matched successfully>")
         self.assertFalse(layer.has_uninitialized_params())
@@ -69,7 +69,7 @@ class Layers(unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError, "load an uninitialized parameter into an initialized one"):
             eager.load_state_dict(lazy.state_dict())
 
-    def test_copies_and_pickles_are_lazy(self):
+    def test_copies_and_pickles_stay_lazy(self):
         for name, kind in LAZY.items():
             with self.subTest(name):
                 layer = kind() if "Norm" in name else kind(3) if name == "LazyLinear" else kind(3, 2)
@@ -82,7 +82,7 @@ class Layers(unittest.TestCase):
                     self.assertEqual([p is None for p in other._parameters.values()], [p is None for p in layer._parameters.values()])
                 self.assertIs(type(layer), kind)
 
-    def test_norms_wait_with_their_buffers(self):
+    def test_norms_have_uninitialized_buffers(self):
         layer = nn.LazyInstanceNorm2d()
         self.assertEqual([type(b).__name__ for b in layer.buffers()], ["UninitializedBuffer"] * 2 + ["Tensor"])
         with self.assertRaisesRegex(ValueError, "expected 3D or 4D input"):
@@ -92,12 +92,12 @@ class Layers(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, r"expected input's size at dim=1 to match num_features \(3\), but got: 2\."):
             layer(torch.ones(2, 2, 4, 4))
 
-    def test_inputs_of_other_dimensions_are_refused(self):
+    def test_input_dimension_errors(self):
         with self.assertRaisesRegex(RuntimeError, r"Expected 3D \(unbatched\) or 4D \(batched\) input to LazyConv2d, but got "
                                                   r"input of size: torch.Size\(\[2, 4\]\)"):
             nn.LazyConv2d(3, 3)(torch.ones(2, 4))
 
-    def test_in_a_sequential(self):
+    def test_sequential(self):
         model = nn.Sequential(nn.LazyLinear(3), nn.ReLU(), nn.LazyLinear(2))
         optimizer = torch.optim.SGD(model.parameters(), 0.1)
         model(torch.ones(1, 7)).sum().backward()
@@ -119,14 +119,14 @@ class Own(LazyModuleMixin, nn.Module):
         return x * self.weight
 
 
-class Programs(unittest.TestCase):
-    def test_modules_of_programs(self):
+class UserModules(unittest.TestCase):
+    def test_user_defined_lazy_module(self):
         module = Own()
         self.assertEqual(module(torch.ones(3)).shape, (3,))
         self.assertIs(type(module), Own)
         self.assertIs(type(module.weight), nn.Parameter)
 
-    def test_what_is_not_done_is_said(self):
+    def test_missing_initialization_raises(self):
         class Bare(LazyModuleMixin, nn.Module):
             def __init__(self):
                 super().__init__()
@@ -141,7 +141,7 @@ class Programs(unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError, "module Idle has not been fully initialized"):
             Idle()(torch.ones(3))
 
-    def test_parameters_and_buffers_by_themselves(self):
+    def test_uninitialized_parameter_and_buffer(self):
         parameter, buffer = nn.UninitializedParameter(requires_grad=False), nn.parameter.UninitializedBuffer()
         self.assertFalse(parameter.requires_grad)
         self.assertIsInstance(buffer, nn.Buffer)
@@ -151,8 +151,8 @@ class Programs(unittest.TestCase):
         self.assertEqual((type(buffer), tuple(buffer.shape)), (torch.Tensor, (2,)))
 
 
-class Starts(unittest.TestCase):
-    def test_reset_parameters_draws_anew(self):
+class ResetParameters(unittest.TestCase):
+    def test_reset_parameters_draws_again(self):
         for make in (lambda: nn.Linear(4, 3), lambda: nn.Conv2d(2, 3, 3, bias=False), lambda: nn.Embedding(5, 3, padding_idx=1)):
             torch.manual_seed(1)
             layer = make()
@@ -168,7 +168,7 @@ class Starts(unittest.TestCase):
         self.assertEqual((norm.running_mean.tolist(), int(norm.num_batches_tracked)), ([0, 0, 0], 0))
         self.assertFalse(hasattr(nn.ReLU(), "reset_parameters") or hasattr(nn.Module(), "reset_parameters"))
 
-    def test_a_class_of_its_own_reset_is_heard(self):
+    def test_overridden_reset_parameters_is_called(self):
         class Zeros(nn.Linear):
             def reset_parameters(self):
                 nn.init.zeros_(self.weight)

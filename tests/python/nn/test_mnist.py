@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""examples/mnist_cnn.py: the first losses are PyTorch's (1.13.1, on the CPU), on the CPU and on a device."""
+"""examples/mnist_cnn.py: the first losses equal those of PyTorch 1.13.1 on the CPU, both on the CPU and on a device."""
 import os
 import subprocess
 import sys

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.nn: modules and containers, what they hold, their texts, hooks, copies, pickles, losses."""
+"""torch.nn: modules and containers, registration, repr, hooks, copies, pickles, losses."""
 import os
 os.environ.setdefault("PHLOX_SIM_DEVICES", "2")
 
@@ -35,21 +35,21 @@ class Numbers(unittest.TestCase):
         for a, b in zip(tensor.detach().flatten().tolist(), values, strict=True):
             self.assertAlmostEqual(a, b, places)
 
-    def test_linear_starts_as_pytorchs(self):
+    def test_linear_initialization_matches_pytorch(self):
         torch.manual_seed(0)
         layer = nn.Linear(3, 2)
         self.near(layer.weight, [-0.00432251766, 0.309715837, -0.475185335, -0.424894601, -0.222368971, 0.154820725])
         self.near(layer.bias, [-0.0114391446, 0.457774937])
         self.near(layer(torch.tensor([[1.0, 2.0, 3.0]])), [-0.821886003, 0.0526045561])
 
-    def test_conv_starts_as_pytorchs(self):
+    def test_conv_initialization_matches_pytorch(self):
         torch.manual_seed(0)
         layer = nn.Conv2d(1, 2, 2)
         self.near(layer.weight, [-0.00374341011, 0.268221796, -0.411522567, -0.367969513, -0.192577183, 0.134078681,
                                  -0.00990658998, 0.396444738])
         self.near(layer.bias, [-0.0443720222, 0.132306278])
 
-    def test_initialisations(self):
+    def test_init_functions(self):
         for name, wanted in (
             ("xavier_uniform_", [-0.00820140075, 0.587644517, -0.901600778, -0.806180835, -0.421915472, 0.293751687]),
             ("xavier_normal_", [0.974611521, -0.18558073, -1.37798738, 0.359507501, -0.685912132, -0.884549379]),
@@ -75,7 +75,7 @@ class Numbers(unittest.TestCase):
         self.assertEqual(norm.num_batches_tracked.item(), 1)
         self.near(norm.eval()(x), [0.613938272, 1.40328753, 2.36804771, 4.91150618, 4.12215710, 3.15739679], 5)
 
-    def test_windows_have_a_number_for_each_dimension(self):
+    def test_window_argument_lengths(self):
         x, image, kernel = torch.randn(1, 2, 8), torch.randn(1, 2, 8, 8), torch.randn(3, 2, 3)
         for name in ("stride", "padding", "dilation"):
             with self.assertRaisesRegex(RuntimeError, f"expected {name} to be a single integer value or a list of 1 values"):
@@ -86,18 +86,18 @@ class Numbers(unittest.TestCase):
                     call(image, 2, **{name: value})
         self.assertEqual(nn.functional.max_pool2d(image, 2, stride=()).shape, (1, 2, 4, 4))
 
-    def test_batch_norm_is_trained(self):
+    def test_batch_norm_gradients(self):
         for device in ["cpu"] + ["cuda"] * torch.cuda.is_available():
             norm = nn.BatchNorm1d(2).to(device)
             x = torch.tensor([[1.0, 2.0], [3.0, 6.0], [5.0, 4.0]], device=device, requires_grad=True)
-            for _ in range(2):  # each pass moves the statistics
+            for _ in range(2):  # each pass updates the running statistics
                 x.grad = norm.weight.grad = None
                 norm(x).pow(3).sum().backward()
                 self.near(norm.weight.grad, [0, 0], 4)
                 self.near(x.grad, [0.9186, 0.9186, -1.8371, 0.9186, 0.9186, -1.8371], 3)
 
 
-class Holding(unittest.TestCase):
+class Registration(unittest.TestCase):
     def test_names(self):
         model = Model()
         self.assertEqual([n for n, _ in model.named_parameters()],
@@ -109,7 +109,7 @@ class Holding(unittest.TestCase):
         self.assertEqual([n for n, _ in model.named_parameters(prefix="m", recurse=True)][0], "m.first.weight")
         self.assertEqual(list(model.parameters(recurse=False)), [])
 
-    def test_shared_ones_come_once(self):
+    def test_shared_modules_appear_once(self):
         layer = nn.Linear(2, 2)
         net = nn.Sequential(layer, layer)
         self.assertEqual([n for n, _ in net.named_parameters()], ["0.weight", "0.bias"])
@@ -136,7 +136,7 @@ class Holding(unittest.TestCase):
             Early()
         self.assertEqual(str(caught.exception), "cannot assign module before Module.__init__() call")
 
-    def test_attributes_that_are_not_there(self):
+    def test_missing_attributes(self):
         with self.assertRaises(AttributeError) as caught:
             nn.Linear(2, 2).foo
         self.assertEqual(str(caught.exception), "'Linear' object has no attribute 'foo'")
@@ -144,18 +144,18 @@ class Holding(unittest.TestCase):
             nn.Linear(2, 2).register_module("weight", nn.ReLU())
         self.assertEqual(str(caught.exception), '"attribute \'weight\' already exists"')
 
-    def test_entries_can_be_deleted(self):
+    def test_delete_entries(self):
         model = Model()
         del model.act
         self.assertFalse(hasattr(model, "act"))
         self.assertEqual([n for n, _ in model.named_children()], ["first", "second"])
 
-    def test_no_forward(self):
+    def test_missing_forward(self):
         with self.assertRaises(NotImplementedError) as caught:
             nn.Module()(1)
         self.assertEqual(str(caught.exception), 'Module [Module] is missing the required "forward" function')
 
-    def test_a_parameter_moved_in_the_constructor_is_not_registered(self):
+    def test_moved_parameter_is_not_registered(self):
         class Big(nn.Module):
             def __init__(self):
                 super().__init__()
@@ -165,7 +165,7 @@ class Holding(unittest.TestCase):
             self.assertEqual(list(Big().named_parameters()), [])
         self.assertEqual([w.category for w in caught], [UserWarning])
 
-    def test_weight_of_a_loss_is_a_buffer(self):
+    def test_loss_weight_is_buffer(self):
         loss = nn.CrossEntropyLoss(weight=torch.Tensor([1, 3]))
         self.assertEqual(list(loss.state_dict()), ["weight"])
         self.assertEqual(loss.cuda(0)._buffers["weight"].device, torch.device("cuda:0"))
@@ -187,7 +187,7 @@ class Texts(unittest.TestCase):
         self.assertEqual(repr(nn.Dropout(0.25)), "Dropout(p=0.25, inplace=False)")
         self.assertEqual(repr(nn.ModuleList([nn.ReLU()])), "ModuleList(\n  (0): ReLU()\n)")
 
-    def test_extra_repr_of_a_subclass(self):
+    def test_extra_repr(self):
         class Scaled(nn.Module):
             def extra_repr(self):
                 return "factor=3"
@@ -224,7 +224,7 @@ class State(unittest.TestCase):
         self.assertEqual((result.missing_keys, result.unexpected_keys), (["bias"], ["more"]))
         self.assertEqual(layer.bias.tolist(), before)
 
-    def test_state_is_live(self):
+    def test_state_dict_shares_memory(self):
         layer = nn.Linear(1, 1)
         state = layer.state_dict()
         with torch.no_grad():
@@ -232,7 +232,7 @@ class State(unittest.TestCase):
         self.assertEqual(state["weight"].item(), 7)
         self.assertFalse(state["weight"].requires_grad)
 
-    def test_buffers_that_do_not_persist(self):
+    def test_non_persistent_buffers(self):
         layer = nn.Linear(1, 1)
         layer.register_buffer("scratch", torch.ones(1), persistent=False)
         self.assertEqual(list(layer.state_dict()), ["weight", "bias"])
@@ -240,7 +240,7 @@ class State(unittest.TestCase):
 
 
 class Moving(unittest.TestCase):
-    def test_parameters_stay_the_same_objects(self):
+    def test_moved_parameters_keep_identity(self):
         model = Model()
         model(torch.ones(1, 3)).sum().backward()
         w, grad = model.first.weight, model.first.weight.grad
@@ -251,7 +251,7 @@ class Moving(unittest.TestCase):
         self.assertEqual((w.device, grad.device, model.scale.device), (last,) * 3)
         self.assertEqual(model.cpu().first.weight.device, torch.device("cpu"))
 
-    def test_training_goes_on_after_a_move(self):
+    def test_training_after_move(self):
         model = Model().cuda()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
         losses = []
@@ -272,14 +272,14 @@ class Moving(unittest.TestCase):
         self.assertEqual(str(caught.exception), "nn.Module.to only accepts floating point or complex dtypes, but got "
                                                 "desired dtype=torch.int32")
 
-    def test_types_by_name(self):
+    def test_type_by_name(self):
         self.assertEqual(nn.Linear(1, 1).type("torch.DoubleTensor").weight.dtype, torch.float64)
         with self.assertRaisesRegex(ValueError, "invalid type: 'double'"):
             nn.Linear(1, 1).type("double")
         with self.assertRaisesRegex(TypeError, r"^Module.cuda\(\) got an unexpected keyword argument 'to'"):
             nn.Linear(1, 1).cuda(to=0)
 
-    def test_gradients_become_none_or_zero(self):
+    def test_zero_grad(self):
         layer = nn.Linear(1, 1)
         layer(torch.ones(1, 1)).backward()
         grad = layer.weight.grad
@@ -288,7 +288,7 @@ class Moving(unittest.TestCase):
         layer.zero_grad()
         self.assertIsNone(layer.weight.grad)
 
-    def test_apply_and_modes(self):
+    def test_apply_and_training_modes(self):
         model, seen = Model(), []
         model.apply(lambda m: seen.append(type(m).__name__))
         self.assertEqual(seen, ["Linear", "ReLU", "Linear", "Model"])
@@ -309,12 +309,12 @@ class Hooks(unittest.TestCase):
         self.assertNotEqual(layer(torch.ones(1, 2)).tolist(), [[0, 0]])
         self.assertEqual(seen, ["pre"])
 
-    def test_a_hook_may_change_the_input(self):
+    def test_pre_hook_changes_input(self):
         layer = nn.Identity()
         layer.register_forward_pre_hook(lambda m, args: (args[0] + 1,))
         self.assertEqual(layer(torch.zeros(1)).item(), 1)
 
-    def test_an_error_in_a_hook_is_the_callers(self):
+    def test_hook_exception_propagates(self):
         layer = nn.Identity()
 
         def fail(module, args, out):
@@ -323,7 +323,7 @@ class Hooks(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "boom"):
             layer(torch.zeros(1))
 
-    def test_hooks_come_and_go_while_they_run(self):
+    def test_hooks_registered_and_removed_during_call(self):
         layer, seen = nn.Identity(), []
 
         def once(module, args, out):
@@ -337,7 +337,7 @@ class Hooks(unittest.TestCase):
         layer(torch.zeros(1))
         self.assertEqual(seen[2:], ["second", "later"])
 
-    def test_a_handle_does_not_keep_the_module_nor_the_module_its_cycles(self):
+    def test_handles_do_not_keep_module_and_cycles_are_collected(self):
         layer = nn.Identity()
         gone = weakref.ref(layer)
         with layer.register_forward_hook(lambda m, args, out, keep=layer: out):
@@ -347,7 +347,7 @@ class Hooks(unittest.TestCase):
         self.assertIsNone(gone())
         handle.remove()
 
-    def test_hooks_see_what_is_no_tensor(self):
+    def test_hooks_receive_non_tensor_outputs(self):
         class Pair(nn.Module):
             def forward(self, x, scale=1):
                 return x, x * scale
@@ -377,12 +377,12 @@ class Copies(unittest.TestCase):
         self.assertEqual(other.calls, 5)
         self.same(model, other)
 
-    def test_deepcopy_keeps_what_is_shared(self):
+    def test_deepcopy_keeps_sharing(self):
         layer = nn.Linear(2, 2)
         net = copy.deepcopy(nn.Sequential(layer, layer))
         self.assertIs(net[0], net[1])
 
-    def test_deepcopy_keeps_hooks_and_what_does_not_persist(self):
+    def test_deepcopy_keeps_hooks_and_non_persistent_buffers(self):
         layer = nn.Identity()
         layer.register_buffer("scratch", torch.ones(1), persistent=False)
         layer.register_forward_hook(lambda m, args, out: out + 1)
@@ -393,7 +393,7 @@ class Copies(unittest.TestCase):
         other.register_forward_hook(lambda m, args, out: out + 1)
         self.assertEqual((other(torch.zeros(1)).item(), layer(torch.zeros(1)).item()), (2, 1))
 
-    def test_deepcopy_of_attributes_that_lead_back(self):
+    def test_deepcopy_of_cyclic_attributes(self):
         model = Model()
         model.same = [model, model.first]
         other = copy.deepcopy(model)
@@ -404,7 +404,7 @@ class Copies(unittest.TestCase):
         model = Model()
         self.same(model, pickle.loads(pickle.dumps(model)))
 
-    def test_pickle_of_a_container(self):
+    def test_pickle_of_container(self):
         net = pickle.loads(pickle.dumps(nn.Sequential(OrderedDict(a=nn.Linear(1, 2), b=nn.Dropout(0.25)))))
         self.assertEqual(repr(net), "Sequential(\n  (a): Linear(in_features=1, out_features=2, bias=True)\n"
                                     "  (b): Dropout(p=0.25, inplace=False)\n)")
@@ -454,8 +454,8 @@ class Containers(unittest.TestCase):
         self.assertEqual([n for n, _ in Held().named_parameters()], ["all.0", "all.1", "all.2"])
 
 
-class OlderNames(unittest.TestCase):
-    def test_modules_may_be_given_as_often_as_they_occur(self):
+class Deprecated(unittest.TestCase):
+    def test_modules_remove_duplicate(self):
         layer = nn.ReLU()
         model = nn.Sequential(layer, layer, nn.Sequential(layer))
         self.assertEqual(len(list(model.modules())), 3)
@@ -466,7 +466,7 @@ class OlderNames(unittest.TestCase):
                 return iter([("once" if remove_duplicate else "often", layer)])
         self.assertEqual(list(Counting(layer).modules(False)), [layer])
 
-    def test_nll_loss_by_its_older_name_warns(self):
+    def test_nll_loss_2d_warns(self):
         with warnings.catch_warnings(record=True) as seen:
             warnings.simplefilter("always")
             loss = nn.NLLLoss2d(ignore_index=1, reduction="sum")
@@ -475,27 +475,27 @@ class OlderNames(unittest.TestCase):
         scores, target = torch.log_softmax(torch.arange(12.).reshape(1, 3, 2, 2), 1), torch.tensor([[[0, 1], [2, 1]]])
         self.assertEqual(loss(scores, target), nn.functional.nll_loss(scores, target, ignore_index=1, reduction="sum"))
 
-    def test_softmax_without_a_dimension_warns(self):
+    def test_implicit_softmax_dim_warns(self):
         for name in "softmax", "log_softmax", "softmin":
             with self.assertWarnsRegex(UserWarning, f"Implicit dimension choice for {name} has been deprecated. Change the call to include dim=X"):
                 getattr(nn.functional, name)(torch.zeros(2, 3))
 
-    def test_masks_of_attention_are_merged(self):
+    def test_merge_masks(self):
         layer, query = nn.MultiheadAttention(4, 2, batch_first=True), torch.zeros(2, 3, 4)
-        keys, places = torch.tensor([[0., 0, -1], [0, 0, -2]]), torch.arange(9.).reshape(3, 3)
+        keys, pairs = torch.tensor([[0., 0, -1], [0, 0, -2]]), torch.arange(9.).reshape(3, 3)
         self.assertEqual(layer.merge_masks(None, None, query), (None, None))
         self.assertEqual(layer.merge_masks(None, keys, query), (keys, 1))
-        alone, kind = layer.merge_masks(places, None, query)
+        alone, kind = layer.merge_masks(pairs, None, query)
         self.assertEqual((alone.shape, kind), ((2, 2, 3, 3), 2))
-        both, kind = layer.merge_masks(places.expand(4, 3, 3), keys, query)
+        both, kind = layer.merge_masks(pairs.expand(4, 3, 3), keys, query)
         self.assertEqual(kind, 2)
         for batch in range(2):
             for head in range(2):
-                self.assertEqual(both[batch, head].tolist(), (places + keys[batch]).tolist())
+                self.assertEqual(both[batch, head].tolist(), (pairs + keys[batch]).tolist())
 
 
 class Errors(unittest.TestCase):
-    def test_names_and_types_of_entries(self):
+    def test_registration_errors(self):
         layer = nn.BatchNorm1d(2)
         for call, text in ((lambda: layer.register_parameter("a.b", None), r"parameter name can\\?'t contain \".\"'?$"),
                            (lambda: layer.register_parameter("a", torch.ones(1)), r"cannot assign 'torch.FloatTensor' object to parameter 'a' "),
@@ -506,7 +506,7 @@ class Errors(unittest.TestCase):
             with self.assertRaisesRegex((TypeError, KeyError), text):
                 call()
 
-    def test_targets(self):
+    def test_target_errors(self):
         loss = nn.CrossEntropyLoss()
         with self.assertRaisesRegex(IndexError, r"^Target 5 is out of bounds\.$"):
             loss(torch.zeros(1, 3), torch.tensor([5]))
@@ -516,15 +516,15 @@ class Errors(unittest.TestCase):
                                                   r"classes but got weight tensor of shape: \[2\]"):
             nn.CrossEntropyLoss(weight=torch.ones(2))(torch.zeros(1, 3), torch.tensor([0]))
 
-    def test_shapes(self):
+    def test_shape_errors(self):
         with self.assertRaisesRegex(RuntimeError, r"mat1 and mat2 shapes cannot be multiplied \(2x4 and 3x2\)"):
             nn.Linear(3, 2)(torch.ones(2, 4))
 
-    def test_devices(self):
+    def test_device_errors(self):
         with self.assertRaisesRegex(RuntimeError, "Expected all tensors to be on the same device"):
             nn.Linear(3, 2)(torch.ones(2, 3, device="cuda:0"))
 
-    def test_arguments(self):
+    def test_argument_errors(self):
         with self.assertRaises(TypeError):
             nn.Linear(3)
         with self.assertRaises(TypeError):
@@ -534,7 +534,7 @@ class Errors(unittest.TestCase):
 
 
 class ParameterContainers(unittest.TestCase):
-    def test_a_list(self):
+    def test_parameter_list(self):
         values = nn.ParameterList([nn.Parameter(torch.ones(2)), torch.zeros(1)])
         values.append(nn.Parameter(torch.ones(3)))
         values += [torch.ones(1)]
@@ -548,7 +548,7 @@ class ParameterContainers(unittest.TestCase):
         self.assertIsInstance(values[1:], nn.ParameterList)
         self.assertIs(values[0], next(iter(values)))
 
-    def test_lists_errors(self):
+    def test_parameter_list_errors(self):
         values = nn.ParameterList([torch.ones(1)])
         for index in (1, -2):
             with self.assertRaisesRegex(IndexError, f"index {index} is out of range"):
@@ -559,7 +559,7 @@ class ParameterContainers(unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError, "ParameterList should not be called."):
             values(1)
 
-    def test_a_dict(self):
+    def test_parameter_dict(self):
         values = nn.ParameterDict({"b": nn.Parameter(torch.ones(2)), "a": torch.zeros(1)})
         values["c"] = torch.ones(3)
         values.update([("d", torch.ones(4))])
@@ -575,7 +575,7 @@ class ParameterContainers(unittest.TestCase):
         other.clear()
         self.assertEqual((len(other), list(other.fromkeys(["x", "y"], torch.ones(1)))), (0, ["x", "y"]))
 
-    def test_dicts_errors(self):
+    def test_parameter_dict_errors(self):
         values = nn.ParameterDict()
         for call, kind, text in (
                 (lambda: values["q"], AttributeError, "'ParameterDict' object has no attribute 'q'"),
@@ -587,7 +587,7 @@ class ParameterContainers(unittest.TestCase):
             with self.assertRaisesRegex(kind, text):
                 call()
 
-    def test_printed_forms(self):
+    def test_reprs(self):
         class Both(nn.Module):
             def __init__(self):
                 super().__init__()
@@ -612,14 +612,14 @@ class ParameterContainers(unittest.TestCase):
   )
 )""")
 
-    def test_they_are_copied_and_pickled(self):
+    def test_copies_and_pickles(self):
         net = nn.Module()
         net.values = nn.ParameterList([torch.ones(2)])
         net.named = nn.ParameterDict({"w": torch.ones(3)})
         for other in (copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
             self.assertEqual((len(other.values), list(other.named), list(other.state_dict())), (1, ["w"], ["values.0", "named.w"]))
 
-    def test_module_lists_grow(self):
+    def test_module_list_in_place_add(self):
         layers = nn.ModuleList([nn.ReLU()])
         same = layers
         layers += [nn.Identity()]
@@ -628,7 +628,7 @@ class ParameterContainers(unittest.TestCase):
 
 
 class Attributes(unittest.TestCase):
-    def test_attributes_live_as_long_as_the_tensor(self):
+    def test_attributes_live_as_long_as_tensor(self):
         net = nn.Linear(2, 2)
         net.weight.tag = ["x"]
         gc.collect()
@@ -641,7 +641,7 @@ class Attributes(unittest.TestCase):
         del net.weight.tag
         self.assertFalse(hasattr(net.weight, "tag"))
 
-    def test_the_class_of_a_parameter_stays(self):
+    def test_parameter_subclass_is_kept(self):
         class Special(nn.Parameter):
             pass
         net = nn.Linear(2, 2)
@@ -650,7 +650,7 @@ class Attributes(unittest.TestCase):
         self.assertIs(type(net.weight), Special)
         self.assertEqual([type(p) for p in net.parameters()], [Special, nn.Parameter])
 
-    def test_they_end_with_the_tensor(self):
+    def test_attributes_end_with_tensor(self):
         class Noted:
             pass
         noted = Noted()
@@ -665,7 +665,7 @@ class Attributes(unittest.TestCase):
 
 
 class Images(unittest.TestCase):
-    def test_one_image_is_a_batch_of_one(self):
+    def test_unbatched_image(self):
         torch.manual_seed(0)
         conv = nn.Conv2d(2, 3, 3, padding=1, stride=2)
         x = torch.randn(2, 6, 5, requires_grad=True)
@@ -682,10 +682,10 @@ class Images(unittest.TestCase):
             conv(torch.ones(5, 5))
 
 
-class OnDevices(unittest.TestCase):
-    """What is made of other ops gives on a device what it gives on the CPU, gradients too."""
-    @unittest.skipIf(torch.cuda.device_count() == 0, "there is no device")
-    def test_same_as_on_the_cpu(self):
+class Devices(unittest.TestCase):
+    """Composed ops have the same results and gradients on a device as on the CPU."""
+    @unittest.skipIf(torch.cuda.device_count() == 0, "requires a device")
+    def test_composed_ops_match_cpu(self):
         F, weight = nn.functional, torch.tensor([1.0, 2, 3])
         target = torch.eye(3)[:2]
         for call in (lambda x, y: F.pad(x, (1, -1, 2, 0), value=2.5), lambda x, y: F.pad(x[None], (2, 1), "reflect"),
@@ -705,7 +705,7 @@ class OnDevices(unittest.TestCase):
 
 
 class LinearCrossEntropy(unittest.TestCase):
-    def test_it_is_the_cross_entropy_of_its_linear(self):
+    def test_equals_linear_and_cross_entropy(self):
         for device in ("cpu", "cuda"):
             loss = nn.LinearCrossEntropyLoss(5, 10, out_features=(4, 3), bias=True, label_smoothing=0.1, device=device)
             x = (torch.arange(10.0, device=device).reshape(2, 5) / 7).requires_grad_()
@@ -717,13 +717,13 @@ class LinearCrossEntropy(unittest.TestCase):
             for got, want in zip((made, *grads), (wanted, *torch.autograd.grad(wanted, [x, *loss.parameters()]))):
                 self.assertTrue(torch.allclose(got, want, atol=1e-6))
 
-    def test_its_weight_is_a_buffer_and_its_form_pytorchs(self):
+    def test_weight_buffer_and_repr(self):
         loss = nn.LinearCrossEntropyLoss(2, 3, weight=torch.tensor([1.0, 2, 3]), reduction="sum", ignore_index=1)
         self.assertEqual(list(loss.state_dict()), ["weight", "linear.weight"])
         self.assertEqual(repr(loss), "LinearCrossEntropyLoss(\n  in_features=2, num_classes=3, out_features=(), bias=False, reduction=sum, ignore_index=1, "
                          "label_smoothing=0.0, options=None\n  (linear): Linear(in_features=2, out_features=3, bias=False)\n)")
 
-    def test_what_does_not_fit_is_refused(self):
+    def test_argument_errors(self):
         for error, text, options in ((RuntimeError, r"expected weight shape to be \(10,\), got \(3,\)", {"weight": torch.ones(3)}),
                                      (RuntimeError, r"expected label_smoothing to be in range \[0, 1\], got 2", {"label_smoothing": 2}),
                                      (NotImplementedError, "torch.nn.LinearCrossEntropyLoss: options= is not implemented in Phlox", {"options": 1})):
@@ -731,21 +731,21 @@ class LinearCrossEntropy(unittest.TestCase):
                 nn.LinearCrossEntropyLoss(5, 10, **options)
 
 
-class Missing(unittest.TestCase):
-    def test_what_is_missing_is_named(self):
+class MissingNames(unittest.TestCase):
+    def test_missing_names_raise(self):
         for module, space, name in ((torch, "torch", "q_scale"), (nn, "torch.nn", "LinearCrossEntropyOptions"),
                                     (torch.utils, "torch.utils", "ThroughputBenchmark"), (torch.cuda, "torch.cuda", "get_gencode_flags")):
             with self.assertRaisesRegex(AttributeError, f"^module '{space}' has no attribute '{name}': {space}.{name} is not implemented in Phlox$"):
                 getattr(module, name)
             self.assertFalse(hasattr(module, name))
 
-    def test_what_nobody_has_is_missing_plainly(self):
+    def test_unknown_names_raise(self):
         for module, space in ((torch, "torch"), (nn, "torch.nn"), (nn.functional, "torch.nn.functional")):
             with self.assertRaisesRegex(AttributeError, f"^module '{space}' has no attribute 'frobnicate'$"):
                 module.frobnicate
 
 
-class Extra(nn.Module):
+class ExtraState(nn.Module):
     def __init__(self, inner=None):
         super().__init__()
         self.kept = None
@@ -762,7 +762,7 @@ class ContainerNames(unittest.TestCase):
     def names(self, model):
         return [(name, type(child).__name__) for name, child in model.named_children()]
 
-    def test_what_follows_a_removed_layer_moves_up(self):
+    def test_deleting_layers_renumbers(self):
         for kind in (lambda *layers: nn.Sequential(*layers), lambda *layers: nn.ModuleList(layers)):
             model = kind(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1), nn.Tanh())
             del model[1]
@@ -778,14 +778,14 @@ class ContainerNames(unittest.TestCase):
             self.assertRaisesRegex(TypeError, "int is not a Module subclass", model.insert, 0, 5)
             self.assertEqual(len(model), 2)
 
-    def test_a_part_keeps_its_names(self):
+    def test_slices_keep_names(self):
         model = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
         self.assertEqual(self.names(model[1:]), [("1", "ReLU"), ("2", "Linear")])
         self.assertIs(model[1:][1], model[2])
 
 
-class WhatIsLoaded(unittest.TestCase):
-    def test_values_that_are_no_tensors(self):
+class LoadStateDict(unittest.TestCase):
+    def test_non_tensor_values(self):
         layer = nn.Linear(2, 2)
         before = layer.weight.tolist()
         with self.assertRaisesRegex(RuntimeError, r'^Error\(s\) in loading state_dict for Linear:\n\tWhile copying the parameter named '
@@ -799,7 +799,7 @@ class WhatIsLoaded(unittest.TestCase):
         self.assertEqual((keys.missing_keys, keys.unexpected_keys), (["bias"], ["more"]))
         self.assertEqual(layer.weight.tolist(), [[1, 1]] * 2)
 
-    def test_what_is_assigned_is_not_copied(self):
+    def test_assign_does_not_copy(self):
         layer, state = nn.BatchNorm1d(2), nn.BatchNorm1d(2).state_dict()
         weight = layer.weight
         layer.load_state_dict(state, assign=True)
@@ -807,23 +807,23 @@ class WhatIsLoaded(unittest.TestCase):
         for name, value in layer.state_dict().items():
             self.assertEqual(value.data_ptr(), state[name].data_ptr(), name)
 
-    def test_variables_are_kept_where_they_are_wanted(self):
+    def test_keep_vars(self):
         model = nn.Sequential(nn.BatchNorm1d(2))
         kept = model.state_dict(prefix="a.", keep_vars=True)
         self.assertIs(kept["a.0.weight"], model[0].weight)
         self.assertIs(kept["a.0.running_mean"], model[0].running_mean)
         self.assertFalse(model.state_dict()["0.weight"].requires_grad)
 
-    def test_extra_state_is_kept(self):
-        model = Extra(nn.Sequential(nn.Linear(1, 1), Extra()))
+    def test_extra_state(self):
+        model = ExtraState(nn.Sequential(nn.Linear(1, 1), ExtraState()))
         model.kept, model.inner[1].kept = "outer", [1, 2]
         state = model.state_dict()
         self.assertEqual((state["_extra_state"], state["inner.1._extra_state"]), ({"kept": "outer"}, {"kept": [1, 2]}))
-        other = Extra(nn.Sequential(nn.Linear(1, 1), Extra()))
+        other = ExtraState(nn.Sequential(nn.Linear(1, 1), ExtraState()))
         self.assertEqual(str(other.load_state_dict(state)), "<All keys matched successfully>")
         self.assertEqual((other.kept, other.inner[1].kept), ("outer", [1, 2]))
 
-    def test_what_is_missing_is_told_before_what_is_unexpected(self):
+    def test_missing_keys_before_unexpected_keys(self):
         with self.assertRaises(RuntimeError) as caught:
             nn.Linear(1, 1).load_state_dict({"weight": torch.ones(1, 1), "other": torch.ones(1)})
         self.assertEqual(str(caught.exception), 'Error(s) in loading state_dict for Linear:\n\tMissing key(s) in '
@@ -831,7 +831,7 @@ class WhatIsLoaded(unittest.TestCase):
         self.assertRaisesRegex(TypeError, "Expected state_dict to be dict-like, got <class 'list'>.",
                                nn.Linear(1, 1).load_state_dict, [1])
 
-    def test_a_parameter_takes_no_name_that_is_taken(self):
+    def test_parameter_name_conflicts(self):
         layer = nn.Linear(1, 1)
         for name, kind, text in (("in_features", KeyError, "attribute 'in_features' already exists"),
                                  (5, TypeError, "parameter name should be a string. Got int")):
@@ -840,7 +840,7 @@ class WhatIsLoaded(unittest.TestCase):
         layer.register_parameter("bias", None)
         self.assertIsNone(layer.bias)
 
-    def test_a_padding_index_counts_from_the_end(self):
+    def test_negative_padding_idx(self):
         table = nn.Embedding(3, 2, padding_idx=-1)
         self.assertEqual((table.padding_idx, repr(table)), (2, "Embedding(3, 2, padding_idx=2)"))
         self.assertEqual(table.weight[2].tolist(), [0, 0])
@@ -850,14 +850,14 @@ class WhatIsLoaded(unittest.TestCase):
 
 
 class Functional(unittest.TestCase):
-    """What PyTorch 1.13 has not, or does otherwise; the rest is in parity_cases.txt."""
+    """Functions that PyTorch 1.13 lacks or computes differently; the others are in parity_cases.txt."""
     def setUp(self):
         self.x = torch.tensor([[1., 2., 3.], [4., 5., 6.]])
 
     def near(self, tensor, wanted):
         self.assertTrue(torch.allclose(tensor, torch.tensor(wanted, dtype=torch.float32), atol=1e-4), tensor)
 
-    def test_inplace_changes_the_input(self):
+    def test_inplace(self):
         for name, rest in (("relu", ()), ("leaky_relu", (0.1,)), ("hardtanh", (-1., 2.)), ("relu6", ()), ("selu", ()), ("dropout", (0.5, True))):
             for args, kwargs in ((rest + (True,), {}), (rest, {"inplace": True})):
                 x = self.x - 3
@@ -875,7 +875,7 @@ class Functional(unittest.TestCase):
         with self.assertRaises(TypeError):
             torch.relu(self.x, inplace=True)
 
-    def test_attention(self):
+    def test_scaled_dot_product_attention(self):
         x = self.x[None]
         attend = nn.functional.scaled_dot_product_attention
         self.near(attend(x, x, x, is_causal=True), [[[1, 2, 3], [4, 5, 6]]])
@@ -890,7 +890,7 @@ class Functional(unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError, "at least 2 dimensional"):
             attend(x[0, 0], x, x)
 
-    def test_what_the_arguments_of_to_ask_for(self):
+    def test_parse_to_arguments(self):
         read = torch._C._nn._parse_to
         self.assertEqual(read("meta", torch.float64, True), (torch.device("meta"), torch.float64, True, None))
         self.assertEqual(read(torch.ones(1, dtype=torch.int8)), (torch.device("cpu"), torch.int8, False, None))
@@ -898,7 +898,7 @@ class Functional(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, r"to\(\) takes at most 3 positional arguments but 4 were given"):
             read("cpu", torch.float32, True, False)
 
-    def test_a_query_that_sees_nothing_gives_zeros(self):
+    def test_fully_masked_query_is_zero(self):
         for nothing in (torch.tensor([[False, False], [True, False]]), torch.tensor([[-torch.inf, -torch.inf], [0, -torch.inf]])):
             q, k, v = (torch.ones(2, 3, requires_grad=True) for _ in range(3))
             result = nn.functional.scaled_dot_product_attention(q, k, v, nothing)
@@ -913,7 +913,7 @@ class Functional(unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError, r"Given normalized_shape=\[2\], expected input with shape \[\*2\], but got input of size\[2, 3\]"):
             nn.functional.rms_norm(self.x, (2,))
 
-    def test_sizes_are_kept_as_given(self):
+    def test_pool_sizes_are_kept_as_given(self):
         for pool in (nn.MaxPool2d(2), copy.deepcopy(nn.MaxPool2d(2)), pickle.loads(pickle.dumps(nn.MaxPool2d(2)))):
             self.assertEqual((pool.kernel_size, pool.stride, pool.padding), (2, 2, 0))
         self.assertEqual(nn.AdaptiveAvgPool2d((2, 3)).output_size, (2, 3))
@@ -923,7 +923,7 @@ class Functional(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "Invalid padding string 'bad', should be one of {'valid', 'same'}"):
             nn.Conv2d(1, 2, 3, padding="bad")
 
-    def test_older_words_for_reduction(self):
+    def test_deprecated_reduction_arguments_of_losses(self):
         a, b = torch.rand(2, 3), torch.rand(2, 3)
         for words, wanted in (({"size_average": False}, "sum"), ({"reduce": False}, "none"), ({"size_average": True}, "mean"),
                               ({"size_average": False, "reduce": False}, "none")):
@@ -936,7 +936,7 @@ class Functional(unittest.TestCase):
             weighted = nn.CrossEntropyLoss(torch.ones(3), False)
         self.assertEqual((weighted.reduction, weighted.weight.tolist()), ("sum", [1, 1, 1]))
 
-    def test_older_words_for_the_reduction_of_a_function(self):
+    def test_deprecated_reduction_arguments_of_functions(self):
         a, b = torch.rand(2, 3), torch.rand(2, 3)
         for words, wanted in (({"size_average": False}, "sum"), ({"reduce": False}, "none"), ({"reduce": True}, "mean"),
                               ({"size_average": False, "reduction": "none"}, "sum")):
@@ -952,15 +952,15 @@ class Functional(unittest.TestCase):
             self.assertRaises(UserWarning, nn.functional.mse_loss, a, b, reduce=False)
         self.assertRaisesRegex(TypeError, "unexpected keyword argument 'reduce'", nn.functional.relu, a, reduce=True)
 
-    def test_attributes_of_convolutions(self):
-        for layer, said in ((nn.Conv1d(2, 4, 3), (False, (0,), (0, 0))), (nn.Conv2d(2, 4, (3, 4), padding=(1, 2)), (False, (0, 0), (2, 2, 1, 1))),
+    def test_convolution_attributes(self):
+        for layer, wanted in ((nn.Conv1d(2, 4, 3), (False, (0,), (0, 0))), (nn.Conv2d(2, 4, (3, 4), padding=(1, 2)), (False, (0, 0), (2, 2, 1, 1))),
                             (nn.Conv2d(2, 4, (3, 4), padding="same"), (False, (0, 0), [1, 2, 1, 1])),
                             (nn.Conv1d(2, 4, 3, padding="valid"), (False, (0,), [0, 0])),
                             (nn.ConvTranspose2d(2, 4, 3, padding=1, stride=2, output_padding=1), (True, (1, 1), (1, 1, 1, 1)))):
-            self.assertEqual((layer.transposed, layer.output_padding, layer._reversed_padding_repeated_twice), said)
+            self.assertEqual((layer.transposed, layer.output_padding, layer._reversed_padding_repeated_twice), wanted)
         self.assertFalse(hasattr(nn.Linear(1, 1), "transposed"))
 
-    def test_norms_without_a_bias(self):
+    def test_norms_without_bias(self):
         for kind in (nn.BatchNorm1d, nn.InstanceNorm1d):
             layer = kind(2, affine=True, bias=False)
             self.assertIsNone(layer.bias)
@@ -969,13 +969,13 @@ class Functional(unittest.TestCase):
             x = torch.rand(3, 2, 4)
             self.assertTrue(torch.equal(layer(x), kind(2, affine=True)(x)))
 
-    def test_printed_numbers(self):
+    def test_reprs_of_numbers(self):
         self.assertEqual(repr(nn.Threshold(0.1, 20)), "Threshold(threshold=0.1, value=20.0)")
         self.assertEqual(repr(nn.GroupNorm(2, 4)), "GroupNorm(2, 4, eps=1e-05, affine=True, bias=True)")
         self.assertEqual(repr(nn.Upsample(size=3, mode="bilinear")), "Upsample(size=3, mode='bilinear')")
 
-    def test_layers_on_a_device(self):
-        if not torch.cuda.is_available(): self.skipTest("there is no device")
+    def test_layers_on_device(self):
+        if not torch.cuda.is_available(): self.skipTest("requires a device")
         for make, shape in ((lambda: nn.Conv1d(2, 4, 3, padding="same"), (2, 2, 6)), (lambda: nn.ConvTranspose2d(2, 4, 3, 2), (2, 2, 4, 4)),
                             (lambda: nn.GroupNorm(1, 2), (2, 2, 6)), (lambda: nn.InstanceNorm1d(2), (2, 2, 6)), (lambda: nn.PReLU(), (2, 2)),
                             (lambda: nn.Upsample(scale_factor=2, mode="bilinear"), (1, 2, 3, 4)), (lambda: nn.ReflectionPad2d(1), (1, 2, 3, 4))):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Methods of torch.nn.Module that a subclass overrides are called wherever PyTorch calls them: by moves, state dicts,
-modes and walks of the modules above."""
+"""Overridden methods of torch.nn.Module are called wherever PyTorch calls them: when parent modules are moved, saved, loaded, switched between
+training modes and traversed."""
 import os
 os.environ.setdefault("PHLOX_SIM_DEVICES", "2")
 
@@ -41,8 +41,8 @@ class Counting(nn.Module):
 
 
 class Moves(unittest.TestCase):
-    @unittest.skipIf(torch.cuda.device_count() < 2, "two devices are wanted")
-    def test_apply_of_a_child_moves_what_it_keeps(self):
+    @unittest.skipIf(torch.cuda.device_count() < 2, "requires two devices")
+    def test_child_apply_override_is_called(self):
         net = nn.Sequential(Moving())
         net.double()
         self.assertEqual((net[0].extra.dtype, net[0].layer.weight.dtype), (torch.float64, torch.float64))
@@ -51,7 +51,7 @@ class Moves(unittest.TestCase):
         self.assertEqual({str(t.device) for t in (net[0].extra, net[0].steps, net[0].layer.bias)}, {"cuda:1"})
         self.assertRaisesRegex(TypeError, "only accepts floating point", net.to, torch.int32)
 
-    def test_gradients_move_along_and_parameters_stay_themselves(self):
+    def test_gradients_move_and_parameters_keep_identity(self):
         net = nn.Sequential(Moving())
         weight = net[0].layer.weight
         net[0].layer(torch.ones(1, 2)).sum().backward()
@@ -60,7 +60,7 @@ class Moves(unittest.TestCase):
         self.assertTrue(weight.is_cuda and weight.grad.is_cuda)
         self.assertEqual(weight.grad.tolist(), [[1, 1]] * 2)
 
-    def test_apply_itself(self):
+    def test_apply_function(self):
         layer = nn.BatchNorm1d(2)
         layer._apply(lambda t: t + 1)
         self.assertEqual((layer.weight.tolist(), layer.running_mean.tolist()), ([2, 2], [1, 1]))
@@ -72,7 +72,7 @@ class Moves(unittest.TestCase):
 
 
 class StateDicts(unittest.TestCase):
-    def test_what_a_class_saves_and_loads(self):
+    def test_save_and_load_overrides(self):
         saved, other = nn.Sequential(Counting(4), nn.Linear(1, 1)), nn.Sequential(Counting(), nn.Linear(1, 1))
         state = saved.state_dict()
         self.assertEqual(list(state), ["0.w", "0.count", "1.weight", "1.bias"])
@@ -80,7 +80,7 @@ class StateDicts(unittest.TestCase):
         self.assertEqual((other[0].count, repr(keys)), (4, "<All keys matched successfully>"))
         self.assertEqual(other[1].weight.tolist(), saved[1].weight.tolist())
 
-    def test_what_does_not_fit(self):
+    def test_mismatch_errors(self):
         net = nn.Sequential(Counting(), nn.Linear(1, 2))
         with self.assertRaisesRegex(RuntimeError, r'^Error\(s\) in loading state_dict for Sequential:\n'
                                     r'\tMissing key\(s\) in state_dict: "1.bias". \n'
@@ -106,7 +106,7 @@ class StateDicts(unittest.TestCase):
         net.load_state_dict(dict(state))
         self.assertEqual(seen, [2, None])
 
-    def test_every_state_says_the_versions_of_its_modules(self):
+    def test_metadata_has_version_of_every_module(self):
         net = nn.Sequential(nn.Linear(1, 1), nn.Sequential(nn.BatchNorm1d(1)))
         versions = {"": {"version": 1}, "0": {"version": 1}, "1": {"version": 1}, "1.0": {"version": 2}}
         self.assertEqual(net.state_dict()._metadata, versions)
@@ -115,7 +115,7 @@ class StateDicts(unittest.TestCase):
         self.assertEqual(copy._metadata, versions)
         self.assertFalse(hasattr(net.state_dict(destination=OrderedDict()), "_metadata"))
 
-    def test_hooks_of_saving(self):
+    def test_state_dict_hooks(self):
         net, seen = nn.Sequential(nn.Linear(1, 1, bias=False)), []
         net[0]._register_state_dict_hook(lambda m, state, prefix, meta: state.__setitem__(prefix + "more", 1))
         net[0].register_state_dict_pre_hook(lambda m, prefix, keep_vars: seen.append((prefix, keep_vars)))
@@ -126,7 +126,7 @@ class StateDicts(unittest.TestCase):
         with net.register_state_dict_post_hook(lambda m, state, prefix, meta: state):
             self.assertRaisesRegex(RuntimeError, "must return None", net.state_dict)
 
-    def test_hooks_of_loading(self):
+    def test_load_state_dict_hooks(self):
         net, seen = nn.Sequential(nn.Linear(1, 1, bias=False)), []
         net[0]._register_load_state_dict_pre_hook(
             lambda state, prefix, *rest: state.__setitem__(prefix + "weight", state.pop(prefix + "old")))
@@ -153,7 +153,7 @@ class StateDicts(unittest.TestCase):
         self.assertRaisesRegex(RuntimeError, 'Missing key.*"0._extra_state"', net.load_state_dict, {})
         self.assertRaisesRegex(RuntimeError, "should never be called", nn.Linear(1, 1).get_extra_state)
 
-    def test_state_dict_of_a_child(self):
+    def test_child_state_dict_override(self):
         class Bare(nn.Linear):
             def state_dict(self, *args, destination=None, prefix="", keep_vars=False):
                 destination[prefix + "bare"] = 1
@@ -162,14 +162,14 @@ class StateDicts(unittest.TestCase):
 
 
 class Modes(unittest.TestCase):
-    def test_train_of_a_child(self):
+    def test_child_train_override(self):
         class Frozen(nn.Sequential):
             def train(self, mode=True):
                 return super().train(False)
         net = nn.Sequential(Frozen(nn.Dropout()), nn.Dropout()).train()
         self.assertEqual([m.training for m in net.modules()], [True, False, False, True])
 
-    def test_a_train_of_an_object(self):
+    def test_train_attribute_of_instance(self):
         net = nn.Sequential(nn.Dropout())
         net[0].train = lambda mode=True: seen.append(mode)
         seen = []
@@ -177,8 +177,8 @@ class Modes(unittest.TestCase):
         self.assertEqual((seen, net[0].training), ([False], True))
 
 
-class Walks(unittest.TestCase):
-    def test_named_parameters_of_a_class(self):
+class Traversal(unittest.TestCase):
+    def test_named_parameters_override(self):
         class Some(nn.Linear):
             def named_parameters(self, prefix="", recurse=True, remove_duplicate=True):
                 yield prefix + "bias", self.bias
@@ -190,7 +190,7 @@ class Walks(unittest.TestCase):
         self.assertEqual((layer.bias.grad, layer.weight.grad.item()), (None, 1))
         self.assertEqual((layer.bias.requires_grad, layer.weight.requires_grad), (False, True))
 
-    def test_named_modules_of_a_class(self):
+    def test_named_modules_override(self):
         class Shallow(nn.Sequential):
             def named_modules(self, memo=None, prefix="", remove_duplicate=True):
                 yield prefix + "first", self[0]
@@ -198,7 +198,7 @@ class Walks(unittest.TestCase):
         self.assertEqual(list(net.modules()), [net[0]])
         self.assertEqual([name for name, _ in net.named_parameters()], ["first.weight", "first.bias"])
 
-    def test_parameters_and_buffers_by_dotted_names(self):
+    def test_get_parameter_and_buffer_by_path(self):
         net = nn.Sequential(nn.BatchNorm1d(2))
         self.assertIs(net.get_parameter("0.weight"), net[0].weight)
         self.assertIs(net.get_buffer("0.running_mean"), net[0].running_mean)
@@ -208,8 +208,8 @@ class Walks(unittest.TestCase):
         self.assertIsInstance(net[0], nn.ReLU)
 
 
-class Registrations(unittest.TestCase):
-    def test_buffers_that_are_made_so(self):
+class Registration(unittest.TestCase):
+    def test_buffer_attributes(self):
         module = nn.Module()
         module.a, module.b = nn.Buffer(torch.ones(2)), nn.Buffer(torch.ones(1), persistent=False)
         self.assertEqual([name for name, _ in module.named_buffers()], ["a", "b"])
@@ -217,7 +217,7 @@ class Registrations(unittest.TestCase):
         self.assertIsInstance(module.a, nn.Buffer)
         self.assertNotIsInstance(torch.ones(1), nn.Buffer)
 
-    def test_register_parameter_of_a_class(self):
+    def test_register_parameter_override(self):
         class Seen(nn.Module):
             def register_parameter(self, name, param):
                 names.append(name)
@@ -226,7 +226,7 @@ class Registrations(unittest.TestCase):
         module.weight = nn.Parameter(torch.ones(1))
         self.assertEqual((names, len(list(module.parameters()))), (["weight"], 1))
 
-    def test_hooks_of_all_registrations(self):
+    def test_global_registration_hooks(self):
         seen = []
         with all_modules.register_module_parameter_registration_hook(lambda m, name, p: seen.append(name)), \
                 all_modules.register_module_module_registration_hook(lambda m, name, child: nn.Tanh()), \

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.nn.Module as programs subclass, patch and hook it: what they put in the place of a method is called."""
+"""torch.nn.Module as subclassed, patched and hooked by programs: replaced methods are called."""
 import os
 os.environ.setdefault("PHLOX_SIM_DEVICES", "2")
 
@@ -24,7 +24,7 @@ class Doubled(nn.Linear):
 
 
 class Subclasses(unittest.TestCase):
-    def test_super_forward_is_the_layers(self):
+    def test_super_forward(self):
         x, layer = torch.ones(3, 4), Doubled(4, 2)
         self.assertTrue(torch.equal(layer(x), F.linear(x, layer.weight, layer.bias) * 2))
 
@@ -40,7 +40,7 @@ class Subclasses(unittest.TestCase):
             torch.manual_seed(0)
             self.assertTrue(torch.allclose(sub(*args)(x), plain(x) + 1), name)
 
-    def test_super_forward_of_a_container_and_of_a_loss(self):
+    def test_super_forward_of_container_and_loss(self):
         class More(nn.Sequential):
             def forward(self, x):
                 return super().forward(x) + 1
@@ -52,7 +52,7 @@ class Subclasses(unittest.TestCase):
         self.assertEqual(More(nn.Identity(), nn.Identity())(x).sum(), 24)
         self.assertTrue(torch.allclose(Triple()(x, target), 3 * F.cross_entropy(x, target)))
 
-    def test_the_first_base_with_a_forward_counts(self):
+    def test_first_forward_in_mro_is_called(self):
         class Says(nn.Module):
             def forward(self, x):
                 return "says"
@@ -60,21 +60,21 @@ class Subclasses(unittest.TestCase):
         self.assertEqual(type("A", (Says, nn.Linear), {})(2, 2)(x), "says")
         self.assertIsInstance(type("B", (nn.Linear, Says), {})(2, 2)(x), torch.Tensor)
 
-    def test_a_layer_without_the_init_of_its_class(self):
+    def test_layer_without_its_init(self):
         class Ones(nn.Linear):
             def __init__(self):
                 nn.Module.__init__(self)
                 self.weight, self.bias = nn.Parameter(torch.ones(2, 4)), None
         self.assertEqual(Ones()(torch.ones(1, 4)).tolist(), [[4, 4]])
 
-    def test_arguments_of_init(self):
+    def test_init_arguments(self):
         class Given(nn.Module):
             def __init__(self, *args, **kwargs):
                 super().__init__(*args, **kwargs)
         self.assertRaisesRegex(TypeError, r"Given.__init__\(\) takes 1 positional argument but 2 were given", Given, 3)
         self.assertRaisesRegex(TypeError, r"Given.__init__\(\) got an unexpected keyword argument 'a'", Given, a=3)
 
-    def test_call_super_init_makes_the_next_base(self):
+    def test_call_super_init(self):
         class Other:
             def __init__(self, number):
                 self.number = number
@@ -86,29 +86,29 @@ class Subclasses(unittest.TestCase):
                 super().__init__(number=4)
         self.assertEqual(Both().number, 4)
 
-    def test_a_class_may_be_changed(self):
+    def test_class_can_be_reassigned(self):
         layer, x = nn.Linear(4, 2), torch.ones(1, 4)
         plain = layer(x)
         layer.__class__ = Doubled
         self.assertTrue(torch.equal(layer(x), plain * 2))
 
-    def test_identity_takes_and_gives_anything(self):
+    def test_identity_accepts_any_arguments(self):
         self.assertEqual(nn.Identity(54, unused=1)(3), 3)
         self.assertEqual(repr(nn.Identity(54)), "Identity()")
 
-    def test_signatures_of_forward(self):
+    def test_forward_signatures(self):
         self.assertEqual(list(inspect.signature(nn.BCELoss.forward).parameters), ["self", "input", "target"])
 
 
-class Patches(unittest.TestCase):
-    def test_a_forward_of_an_object(self):
+class MonkeyPatching(unittest.TestCase):
+    def test_forward_of_instance(self):
         layer, x = nn.Linear(2, 2), torch.ones(2)
         layer.forward = lambda x: x * 3
         self.assertEqual(nn.Sequential(layer)(x).tolist(), [3, 3])
         del layer.forward
         self.assertTrue(torch.equal(layer(x), F.linear(x, layer.weight, layer.bias)))
 
-    def test_a_forward_of_a_library_class(self):
+    def test_forward_of_library_class(self):
         layer, x = nn.Sequential(nn.Tanh()), torch.zeros(1)
         own = nn.Tanh.forward
         nn.Tanh.forward = lambda self, x: x + 10
@@ -118,7 +118,7 @@ class Patches(unittest.TestCase):
             nn.Tanh.forward = own
         self.assertEqual(layer(x).item(), 0)
 
-    def test_a_forward_of_a_class_above(self):
+    def test_forward_of_base_class(self):
         layer, x = type("Sub", (Doubled,), {})(2, 2), torch.ones(2)
         layer(x)
         own = Doubled.forward
@@ -129,7 +129,7 @@ class Patches(unittest.TestCase):
             Doubled.forward = own
         self.assertTrue(torch.equal(layer(x), 2 * F.linear(x, layer.weight, layer.bias)))
 
-    def test_call_of_all_modules(self):
+    def test_module_call(self):
         net, seen, own = nn.Sequential(nn.ReLU(), Doubled(2, 1)), [], nn.Module.__call__
 
         def counted(self, *args, **kwargs):
@@ -143,7 +143,7 @@ class Patches(unittest.TestCase):
         net(torch.ones(1, 2))
         self.assertEqual(seen, ["Sequential", "ReLU", "Doubled"])
 
-    def test_functions_that_layers_call(self):
+    def test_functional_functions_used_by_layers(self):
         x, own = torch.rand(2, 3), {}
         calls = {"relu": lambda x, inplace=False: x + 100, "linear": lambda x, weight, bias=None: "linear",
                  "softmax": lambda x, dim: dim, "cross_entropy": lambda *args: "loss",
@@ -164,21 +164,21 @@ class Patches(unittest.TestCase):
                 setattr(F, name, function)
         self.assertTrue(torch.equal(layers["relu"](x), x))
 
-    def test_norms_call_the_functions_of_the_program(self):
-        x, heard = torch.rand(2, 3, 4), []
+    def test_functional_functions_used_by_norms(self):
+        x, called = torch.rand(2, 3, 4), []
         layers = [nn.BatchNorm1d(3), nn.BatchNorm1d(3, momentum=None), nn.InstanceNorm1d(3, affine=True), nn.GroupNorm(3, 3), nn.LayerNorm(4),
                   nn.RMSNorm(4)]
         wanted = [layer(x) for layer in layers]
         states = [layer.state_dict() for layer in layers]
         own = {name: getattr(F, name) for name in ("batch_norm", "instance_norm", "group_norm", "layer_norm", "rms_norm")}
 
-        def hearing(name):
+        def recording(name):
             def function(*args, **kwargs):
-                heard.append(name)
+                called.append(name)
                 return own[name](*args, **kwargs)
             return function
         for name in own:
-            setattr(F, name, hearing(name))
+            setattr(F, name, recording(name))
         try:
             for layer, result, state in zip([copy.deepcopy(layer) for layer in layers], wanted, states):
                 for name, value in state.items():
@@ -187,25 +187,25 @@ class Patches(unittest.TestCase):
                 self.assertTrue(torch.allclose(layer(x), result))
                 for name, value in state.items():
                     self.assertTrue(torch.allclose(layer.state_dict()[name], value), name)
-            self.assertEqual(heard, ["batch_norm", "batch_norm", "instance_norm", "group_norm", "layer_norm", "rms_norm"])
+            self.assertEqual(called, ["batch_norm", "batch_norm", "instance_norm", "group_norm", "layer_norm", "rms_norm"])
             self.assertEqual(nn.InstanceNorm2d(3)(torch.rand(3, 2, 2)).shape, (3, 2, 2))
         finally:
             for name, function in own.items():
                 setattr(F, name, function)
 
-    def test_attributes_of_all_modules(self):
+    def test_attributes_of_module_class(self):
         nn.Module.marker = 5
         self.assertEqual(nn.Linear(1, 1).marker, 5)
         del nn.Module.marker
         self.assertFalse(hasattr(nn.Linear(1, 1), "marker"))
 
-    def test_object_setattr_goes_round_the_module(self):
+    def test_object_setattr_bypasses_registration(self):
         layer, other = nn.Linear(1, 1), nn.ReLU()
         object.__setattr__(layer, "friend", other)
         self.assertIs(layer.friend, other)
         self.assertEqual(list(layer.children()), [])
 
-    def test_getattr_of_a_wrapper(self):
+    def test_getattr_of_wrapper(self):
         class Wrapper(nn.Module):
             def __init__(self, inner):
                 super().__init__()
@@ -220,14 +220,14 @@ class Patches(unittest.TestCase):
         with self.assertRaisesRegex(AttributeError, "'Linear' object has no attribute 'nothing'"):
             Wrapper(nn.Linear(3, 2)).nothing
 
-    def test_getattr_is_asked_before_the_parameters(self):
+    def test_getattr_precedes_parameters(self):
         class Late(nn.Linear):
             def __getattr__(self, name):
                 return "late" if name == "weight" else super().__getattr__(name)
         self.assertEqual(Late(1, 1).weight, "late")
         self.assertIsInstance(Late(1, 1).bias, nn.Parameter)
 
-    def test_setattr_of_a_subclass(self):
+    def test_setattr_override(self):
         class Loud(nn.Module):
             def __setattr__(self, name, value):
                 super().__setattr__(name + "_", value)
@@ -235,7 +235,7 @@ class Patches(unittest.TestCase):
         module.inner = nn.ReLU()
         self.assertEqual([name for name, _ in module.named_children()], ["inner_"])
 
-    def test_a_deep_nest_ends_in_an_error(self):
+    def test_deep_nesting_raises_recursion_error(self):
         net = nn.Identity()
         for _ in range(20000):
             net = nn.Sequential(net)
@@ -245,7 +245,7 @@ class Patches(unittest.TestCase):
 
 
 class Hooks(unittest.TestCase):
-    def test_with_keyword_arguments(self):
+    def test_hooks_with_kwargs(self):
         class Scaled(nn.Module):
             def forward(self, x, scale=1):
                 return x * scale
@@ -258,21 +258,21 @@ class Hooks(unittest.TestCase):
         module.register_forward_pre_hook(lambda m, args, kwargs: 5, with_kwargs=True)
         self.assertRaisesRegex(RuntimeError, "forward pre-hook must return None or a tuple", module, x)
 
-    def test_prepended(self):
+    def test_prepend(self):
         module, seen = nn.Identity(), []
         module.register_forward_hook(lambda *_: seen.append(1))
         module.register_forward_hook(lambda *_: seen.append(2), prepend=True)
         module(0)
         self.assertEqual(seen, [2, 1])
 
-    def test_always_called(self):
+    def test_always_call(self):
         module, seen = nn.Linear(2, 2), []
         module.register_forward_hook(lambda m, args, out: seen.append(out), always_call=True)
         module.register_forward_hook(lambda m, args, out: seen.append(0))
         self.assertRaises(RuntimeError, module, torch.ones(3))
         self.assertEqual(seen, [None])
 
-    def test_what_a_late_hook_raises_is_a_warning(self):
+    def test_exception_in_always_call_hook_warns(self):
         module, seen = nn.Linear(2, 2), []
         module.register_forward_hook(lambda m, args, out: 1 / 0, always_call=True)
         module.register_forward_hook(lambda m, args, kwargs, out: seen.append(kwargs), always_call=True, with_kwargs=True)
@@ -282,7 +282,7 @@ class Hooks(unittest.TestCase):
         self.assertRaises(ZeroDivisionError, module, torch.ones(1, 2))
         self.assertEqual(seen, [{}] * 2)
 
-    def test_hooks_that_change_the_hooks_change_the_next_call(self):
+    def test_hook_changes_apply_to_next_call(self):
         module, seen = nn.Identity(), []
 
         def once(m, args, out):
@@ -296,13 +296,13 @@ class Hooks(unittest.TestCase):
         module(0)
         self.assertEqual(seen[2:], ["always", "later"])
 
-    def test_a_pre_hook_may_add_the_first_hook_of_this_call(self):
+    def test_pre_hook_may_register_forward_hook(self):
         module, seen = nn.Identity(), []
         module.register_forward_pre_hook(lambda m, args: seen.append(m.register_forward_hook(lambda *_: seen.append(1))))
         module(0)
         self.assertEqual(seen[1:], [1])
 
-    def test_what_pre_hooks_give(self):
+    def test_pre_hook_results(self):
         module, seen = nn.Identity(), []
         handle = module.register_forward_pre_hook(lambda m, args: args[0] + 1)
         module.register_forward_pre_hook(lambda m, args: seen.append(args))
@@ -313,7 +313,7 @@ class Hooks(unittest.TestCase):
         module.register_forward_pre_hook(lambda m, args, kwargs: (args, 5), with_kwargs=True)
         self.assertRaises(Exception, module, 1)
 
-    def test_without_hooks_a_module_is_as_before(self):
+    def test_forward_after_hook_removal(self):
         module = nn.Linear(2, 2)
         module.register_forward_hook(lambda *_: 1 / 0).remove()
         module.x = 1
@@ -324,7 +324,7 @@ class Hooks(unittest.TestCase):
         module.register_forward_hook(lambda *_: 4)
         self.assertEqual(module(torch.ones(2)), 4)
 
-    def test_the_dicts_of_hooks_may_be_written(self):
+    def test_hook_dicts_are_writable(self):
         module = nn.Identity()
         module.register_forward_hook(lambda m, args, out: out + 1)
         self.assertEqual(module(1), 2)
@@ -333,14 +333,14 @@ class Hooks(unittest.TestCase):
         module._forward_hooks.clear()
         self.assertEqual(module(1), 1)
 
-    def test_of_all_modules(self):
+    def test_global_hooks(self):
         net, seen = nn.Sequential(nn.Identity()), []
         with all_modules.register_module_forward_hook(lambda m, args, out: seen.append(type(m).__name__)):
             with all_modules.register_module_forward_pre_hook(lambda m, args: (args[0] + 1,)):
                 self.assertEqual(net(1), 3)
         self.assertEqual((net(1), seen), (1, ["Identity", "Sequential"]))
 
-    def test_a_hook_does_not_keep_its_module(self):
+    def test_hook_does_not_keep_module(self):
         module = nn.Identity()
         handle = module.register_forward_hook(lambda m, args, out: None)
         gone = weakref.ref(module)
@@ -360,7 +360,7 @@ def add_one(module, args, out):
 
 
 class Operators(unittest.TestCase):
-    def test_sequentials_are_added_and_multiplied(self):
+    def test_sequential_add_and_multiply(self):
         a, b = nn.Sequential(nn.ReLU()), nn.Sequential(nn.Tanh())
         kinds = lambda net: [type(module).__name__ for module in net]
         self.assertEqual(kinds(a + b), ["ReLU", "Tanh"])
@@ -375,7 +375,7 @@ class Operators(unittest.TestCase):
         self.assertRaisesRegex(ValueError, "Non-positive multiplication factor 0", lambda: a * 0)
         self.assertRaisesRegex(TypeError, r"unsupported operand type\(s\) for \*", lambda: a * 1.5)
 
-    def test_module_lists_are_added(self):
+    def test_module_list_add(self):
         layers = nn.ModuleList([nn.ReLU()])
         self.assertEqual([type(m).__name__ for m in layers + [nn.Tanh()]], ["ReLU", "Tanh"])
         layers += [nn.Tanh()]
@@ -383,7 +383,7 @@ class Operators(unittest.TestCase):
 
 
 class Graphs(unittest.TestCase):
-    def test_a_module_is_moved_while_a_graph_lives(self):
+    def test_move_while_graph_is_alive(self):
         for move in (lambda m: m.cuda(), lambda m: m.double()):
             layer = nn.Linear(2, 1)
             old = layer(torch.ones(1, 2))
@@ -394,8 +394,8 @@ class Graphs(unittest.TestCase):
             self.assertEqual(layer.weight.grad.tolist(), [[1, 1]])
             self.assertIsNotNone(old.grad_fn)
 
-    @unittest.skipIf(torch.cuda.device_count() < 2, "two devices are wanted")
-    def test_replicas_of_a_module_that_was_elsewhere(self):
+    @unittest.skipIf(torch.cuda.device_count() < 2, "requires two devices")
+    def test_replicas_after_moves(self):
         layer = nn.Linear(2, 2).cuda()
         replicas, x = nn.DataParallel(layer, device_ids=[0, 1]), torch.ones(4, 2, device="cuda")
         first = replicas(x).sum()
@@ -405,13 +405,13 @@ class Graphs(unittest.TestCase):
         self.assertEqual(layer.weight.grad.tolist(), [[4, 4]] * 2)
         self.assertTrue(first.requires_grad)
 
-    def test_functions_are_pickled(self):
+    def test_functions_are_pickled_by_reference(self):
         for function in (F.relu, torch.relu, F.linear, torch.add, torch.Tensor.add):
             self.assertIs(pickle.loads(pickle.dumps(function)), function)
 
 
 class BackwardHooks(unittest.TestCase):
-    def test_see_the_gradients_of_inputs_and_outputs(self):
+    def test_hooks_receive_gradients(self):
         layer, seen = nn.Linear(2, 3), []
         layer.register_full_backward_hook(lambda m, inward, out: seen.append((inward[0].tolist(), out[0].tolist())))
         x = torch.ones(1, 2, requires_grad=True)
@@ -419,7 +419,7 @@ class BackwardHooks(unittest.TestCase):
         self.assertEqual(seen, [(x.grad.tolist(), [[2, 2, 2]])])
         self.assertTrue(torch.allclose(x.grad, 2 * layer.weight.sum(0, keepdim=True)))
 
-    def test_may_give_others(self):
+    def test_hooks_replace_gradients(self):
         layer = nn.Identity()
         layer.register_full_backward_pre_hook(lambda m, out: (out[0] * 3,))
         layer.register_full_backward_hook(lambda m, inward, out: (inward[0] + out[0],))
@@ -427,7 +427,7 @@ class BackwardHooks(unittest.TestCase):
         layer(x).backward()
         self.assertEqual(x.grad.item(), 6)
 
-    def test_without_gradients_of_inputs(self):
+    def test_inputs_without_gradient(self):
         layer, seen = nn.Linear(2, 1), []
         layer.register_full_backward_hook(lambda m, inward, out: seen.append(inward))
         layer(torch.ones(1, 2)).sum().backward()
@@ -436,12 +436,12 @@ class BackwardHooks(unittest.TestCase):
         self.assertRaisesRegex(RuntimeError, "where no input requires gradient should always return None",
                                layer(torch.ones(1, 2)).sum().backward)
 
-    def test_of_the_wrong_number(self):
+    def test_wrong_number_of_gradients(self):
         layer, x = nn.Identity(), torch.ones(1, requires_grad=True)
         layer.register_full_backward_hook(lambda m, inward, out: (None, None))
         self.assertRaisesRegex(RuntimeError, "invalid number of grad, got 2, but expected 1", layer(x).backward)
 
-    def test_several_inputs_and_results(self):
+    def test_several_inputs_and_outputs(self):
         class Swap(nn.Module):
             def forward(self, a, b, factor):
                 return b * factor, a
@@ -452,13 +452,13 @@ class BackwardHooks(unittest.TestCase):
         (inward, out), = seen
         self.assertEqual((inward[0].item(), inward[1:], out[0], out[1].item()), (1, (None, None), None, 1))
 
-    def test_old_and_new_do_not_mix(self):
+    def test_regular_and_full_backward_hooks_conflict(self):
         layer = nn.Identity()
         layer.register_full_backward_hook(lambda *_: None)
         self.assertRaisesRegex(RuntimeError, "Cannot use both regular backward hooks and full backward hooks",
                                layer.register_backward_hook, lambda *_: None)
 
-    def test_of_all_modules(self):
+    def test_global_hooks(self):
         net, seen = nn.Sequential(nn.ReLU(), nn.Tanh()), []
         with all_modules.register_module_full_backward_hook(lambda m, inward, out: seen.append(type(m).__name__)):
             net(torch.ones(1, requires_grad=True)).backward()

@@ -1,29 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.nn.utils beside clipping and packed sequences, and torch.func.functional_call; beside PyTorch, where a recent one is installed."""
+"""torch.nn.utils except clipping and packed sequences, and torch.func.functional_call. Compared with PyTorch if a recent one is installed."""
 import copy, importlib, os, pickle, re, unittest, warnings
 os.environ.setdefault("PHLOX_SIM_DEVICES", "2")
 
 import phlox as torch
 from phlox import nn
 from peer import newest as real
-from test_main import run
+from package.test_main import run
 
 
 def outcome(function, *args, **kwargs):
-    """What a call gives, or its error, in a form that both libraries share: a text, and the numbers of tensors."""
+    """The result or error of a call in a form shared by both libraries: a text, and the values of tensors."""
     numbers = []
     try:
         value = function(*args, **kwargs)
     except Exception as error:
         value = type(error).__name__, str(error)
-    return re.sub(r"torch\.nn\.modules\.\w+\.|phlox\.|torch\.| object at 0x\w+", "", repr(told(value, numbers))), numbers
+    return re.sub(r"torch\.nn\.modules\.\w+\.|phlox\.|torch\.| object at 0x\w+", "", repr(describe(value, numbers))), numbers
 
 
-def told(value, numbers):
+def describe(value, numbers):
     if hasattr(value, "detach"):
         numbers += value.detach().double().flatten().tolist()
         return tuple(value.shape)
-    return type(value)(told(item, numbers) for item in value) if type(value) in (list, tuple) else value
+    return type(value)(describe(item, numbers) for item in value) if type(value) in (list, tuple) else value
 
 
 def linear(library, *args, **options):
@@ -31,10 +31,10 @@ def linear(library, *args, **options):
     return library.nn.Linear(*args, **options)
 
 
-class Beside:
-    """Each method `case_x(library)` gives outcomes, which are those of PyTorch where there is one."""
+class ComparedWithPyTorch:
+    """Each method `case_x(library)` yields outcomes, which must equal PyTorch's if it is installed."""
 
-    def test_beside_torch(self):
+    def test_matches_pytorch(self):
         for name in filter(lambda name: name.startswith("case_"), dir(self)):
             with self.subTest(case=name[5:]), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -60,8 +60,8 @@ class Tied(nn.Module):
         return self.last(self.first(x))
 
 
-class FunctionalCall(Beside, unittest.TestCase):
-    def case_of_a_layer(self, library):
+class FunctionalCall(ComparedWithPyTorch, unittest.TestCase):
+    def case_layer(self, library):
         call, x = importlib.import_module(library.__name__ + ".func").functional_call, library.ones(1, 2)
         layer, ones = linear(library, 2, 3), library.ones(3, 2)
         yield outcome(call, layer, {"weight": ones}, x)
@@ -73,7 +73,7 @@ class FunctionalCall(Beside, unittest.TestCase):
         yield outcome(call, library.nn.DataParallel(layer), {}, x)
         yield outcome(lambda: layer.weight)
 
-    def test_its_own_tensors_come_back(self):
+    def test_original_tensors_are_restored(self):
         layer, ones = nn.Linear(2, 3), torch.ones(3, 2, requires_grad=True)
         own = layer.weight
         torch.func.functional_call(layer, {"weight": ones, "new": ones}, torch.ones(1, 2)).sum().backward()
@@ -83,7 +83,7 @@ class FunctionalCall(Beside, unittest.TestCase):
             torch.func.functional_call(layer, {"weight": ones, "in_features": ones}, torch.ones(1, 2))
         self.assertIs(layer.weight, own)
 
-    def test_a_call_that_fails_changes_nothing(self):
+    def test_failed_call_changes_nothing(self):
         model, given = Tied(), {"calls": torch.full((1,), 5.0)}
         with self.assertRaisesRegex(KeyError, "on purpose"):
             torch.func.functional_call(model, given, torch.ones(1, 2), {"fails": True})
@@ -100,12 +100,12 @@ class FunctionalCall(Beside, unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError, "reparametrizing for Tied:\n\tMissing key.s.: 'calls', 'first.bias', 'last.bias'."):
             call(model, {"first.weight": zeros}, x, strict=True)
 
-    def test_buffers_that_a_call_puts_into_their_places_are_given_back(self):
+    def test_reassigned_buffers_are_returned(self):
         model, given = Tied(), {"calls": torch.ones(1)}
         torch.func.functional_call(model, given, torch.ones(1, 2))
         self.assertEqual((given["calls"].item(), model.calls.item()), (2, 0))
 
-    def test_the_older_name_warns(self):
+    def test_deprecated_name_warns(self):
         from phlox.nn.utils import stateless
         with self.assertWarnsRegex(FutureWarning, "use `torch.func.functional_call` instead") as caught:
             stateless.functional_call(nn.Linear(1, 1), {}, torch.ones(1, 1))
@@ -120,7 +120,7 @@ def norm(library, cls, *args, **options):
     return made
 
 
-class Fusion(Beside, unittest.TestCase):
+class Fusion(ComparedWithPyTorch, unittest.TestCase):
     LAYERS = [("Conv1d", (3, 4, 2), {}, "BatchNorm1d", (2, 3, 5)), ("Conv2d", (3, 4, 2), {"bias": False}, "BatchNorm2d", (2, 3, 5, 5)),
               ("ConvTranspose2d", (3, 4, 2), {}, "BatchNorm2d", (2, 3, 5, 5)), ("Linear", (3, 4), {}, "BatchNorm1d", (2, 3))]
 
@@ -130,7 +130,7 @@ class Fusion(Beside, unittest.TestCase):
             return layer, after, library.nn.utils.fuse_linear_bn_eval(layer, after)
         return layer, after, library.nn.utils.fuse_conv_bn_eval(layer, after, name == "ConvTranspose2d")
 
-    def test_the_copy_does_what_both_do(self):
+    def test_fused_copy_matches_both_layers(self):
         for device in "cpu", "cuda":
             for affine in True, False:
                 for *made, shape in self.LAYERS:
@@ -142,7 +142,7 @@ class Fusion(Beside, unittest.TestCase):
                         self.assertTrue(layer.weight is weight and fused.weight.requires_grad)
                         self.assertEqual((type(fused.bias), fused.bias.requires_grad), (nn.Parameter, layer.bias is not None))
 
-    def case_what_is_refused(self, library):
+    def case_errors(self, library):
         utils = library.nn.utils
         yield outcome(utils.fuse_conv_bn_eval, library.nn.Conv2d(3, 4, 2), norm(library, "BatchNorm2d", 4))
         yield outcome(utils.fuse_linear_bn_eval, linear(library, 3, 5).eval(), norm(library, "BatchNorm1d", 4))
@@ -155,19 +155,19 @@ class Fusion(Beside, unittest.TestCase):
         yield outcome(lambda: [(one.dtype, one.requires_grad) for one in made])
 
 
-class SkipInit(Beside, unittest.TestCase):
-    def case_all(self, library):
+class SkipInit(ComparedWithPyTorch, unittest.TestCase):
+    def case_skip_init(self, library):
         skip = library.nn.utils.skip_init
         yield outcome(lambda: skip(library.nn.Linear, 2, 3, dtype=library.float64).weight.dtype)
         yield outcome(lambda: skip(library.nn.Conv2d, 2, 3, kernel_size=1, device="cpu").weight.shape)
         yield outcome(skip, int)
         yield outcome(skip, type("Own", (library.nn.Module,), {"__init__": lambda self: None}))
 
-    @unittest.skipIf(torch.cuda.device_count() < 2, "two devices are wanted")
-    def test_a_device(self):
+    @unittest.skipIf(torch.cuda.device_count() < 2, "requires two devices")
+    def test_device(self):
         self.assertEqual(str(nn.utils.skip_init(nn.Linear, 2, 3, device="cuda:1").weight.device), "cuda:1")
 
-    def test_nothing_is_drawn(self):
+    def test_no_random_numbers_are_drawn(self):
         torch.manual_seed(0)
         nn.utils.skip_init(nn.Linear, 2, 3)
         first = torch.rand(1)
@@ -175,14 +175,14 @@ class SkipInit(Beside, unittest.TestCase):
         self.assertEqual(first, torch.rand(1))
 
 
-class Places(Beside, unittest.TestCase):
+class SubmodulePaths(ComparedWithPyTorch, unittest.TestCase):
     def case_submodules(self, library):
         model = library.nn.Sequential(linear(library, 2, 3), library.nn.Sequential(library.nn.ReLU()))
         for path in "", "0", "1.0", "a", "0.weight", "0.x", "1..0", "1.", "1.0.0":
             yield outcome(model.get_submodule, path)
             yield outcome(model.get_parameter, path)
 
-    def test_a_vector_that_is_too_short_changes_nothing(self):
+    def test_short_vector_changes_nothing(self):
         layer = nn.Linear(2, 3)
         before = layer.weight.tolist()
         with self.assertRaises(RuntimeError):
@@ -195,7 +195,7 @@ def module_of(library, name):
 
 
 def parametrization(library, *methods):
-    """A class of a library with these methods, of forward and right_inverse."""
+    """A parametrization class of the library, with the given forward and right_inverse."""
     names = dict(zip(["forward", "right_inverse"], methods))
     return type("Own", (library.nn.Module,), {name: (lambda self, *x, of=method: of(*x)) for name, method in names.items()})()
 
@@ -204,8 +204,8 @@ def states(layer):
     return type(layer).__name__, list(layer.state_dict()), layer.weight
 
 
-class Parametrize(Beside, unittest.TestCase):
-    def case_one_and_another(self, library):
+class Parametrize(ComparedWithPyTorch, unittest.TestCase):
+    def case_chained_parametrizations(self, library):
         register, layer = module_of(library, "parametrize").register_parametrization, linear(library, 2, 3)
         yield outcome(register, layer, "weight", parametrization(library, lambda x: x.square(), lambda x: x.abs().sqrt()))
         yield outcome(states, layer)
@@ -218,7 +218,7 @@ class Parametrize(Beside, unittest.TestCase):
         yield outcome(module_of(library, "parametrize").remove_parametrizations, layer, "weight")
         yield outcome(states, layer)
 
-    def case_of_several_originals(self, library):
+    def case_several_originals(self, library):
         tools, layer, other = module_of(library, "parametrize"), linear(library, 2, 3), linear(library, 2, 3)
         half = parametrization(library, lambda a, b: a + b, lambda x: (x / 2, x / 2))
         yield outcome(tools.register_parametrization, layer, "weight", half)
@@ -230,7 +230,7 @@ class Parametrize(Beside, unittest.TestCase):
         yield outcome(tools.remove_parametrizations, layer, "weight")
         yield outcome(states, layer)
 
-    def case_what_is_refused(self, library):
+    def case_errors(self, library):
         tools = module_of(library, "parametrize")
         wrong = [(lambda x: x.double(),), (lambda x: x[:1],), (lambda x: 3,), (lambda x: x, lambda x: x.double()), (lambda x: x, lambda x: 3),
                  (lambda *x: x[0], lambda x: [x, 3]), (lambda x: x, lambda x: x[:1])]
@@ -255,14 +255,14 @@ class Parametrize(Beside, unittest.TestCase):
         yield outcome(tools.ParametrizationList, [], layer.weight)
         yield outcome(lambda: (tools.is_parametrized(layer), tools.is_parametrized(used, "weight"), tools.is_parametrized(used, "bias")))
 
-    def test_a_registration_that_fails_changes_nothing(self):
+    def test_failed_registration_changes_nothing(self):
         layer = nn.Linear(2, 3)
         weight, before = layer.weight, layer.weight.tolist()
         with self.assertRaises(ValueError):
             nn.utils.parametrize.register_parametrization(layer, "weight", parametrization(torch, lambda x: x[:1], lambda x: x * 2))
         self.assertTrue(layer.weight is weight and weight.tolist() == before)
 
-    def test_what_is_computed_may_be_kept(self):
+    def test_cached(self):
         calls, layer, tools = [], nn.Linear(2, 3), nn.utils.parametrize
         tools.register_parametrization(layer, "weight", parametrization(torch, lambda x: (calls.append(1), x * 1)[1]), unsafe=True)
         with tools.cached():
@@ -282,8 +282,8 @@ class Parametrize(Beside, unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError, "only supported through state_dict"):
             pickle.dumps(layer)
 
-    @unittest.skipIf(torch.cuda.device_count() < 2, "two devices are wanted")
-    def test_a_model_on_two_devices_trains_what_is_beneath(self):
+    @unittest.skipIf(torch.cuda.device_count() < 2, "requires two devices")
+    def test_data_parallel_trains_originals(self):
         layer = nn.utils.parametrizations.weight_norm(nn.Linear(2, 3)).cuda()
         model = nn.DataParallel(layer, [0, 1])
         model(torch.ones(4, 2, device="cuda")).sum().backward()
@@ -292,7 +292,7 @@ class Parametrize(Beside, unittest.TestCase):
         torch.testing.assert_close(model(torch.ones(4, 2, device="cuda")), layer(torch.ones(4, 2, device="cuda")))
 
 
-class Parametrizations(Beside, unittest.TestCase):
+class Parametrizations(ComparedWithPyTorch, unittest.TestCase):
     def case_weight_norm(self, library):
         for dim in 0, 1, None:
             layer = linear(library, 3, 4)
@@ -318,7 +318,7 @@ class Parametrizations(Beside, unittest.TestCase):
         for wrong in {"dim": 5}, {"n_power_iterations": 0}, {"name": "none"}:
             yield outcome(norm, linear(library, 3, 4), **wrong)
 
-    def test_orthogonal_weights_stay_so(self):
+    def test_orthogonal_weights_stay_orthogonal(self):
         torch.manual_seed(3)
         orthogonal = nn.utils.parametrizations.orthogonal
         for sizes in ((3, 3), (4, 2), (2, 5)):
@@ -331,7 +331,7 @@ class Parametrizations(Beside, unittest.TestCase):
                     weight = layer.weight if sizes[0] <= sizes[1] else layer.weight.mT
                     self.assertLess((weight.mT @ weight - torch.eye(min(sizes))).abs().max().item(), 1e-5)
 
-    def test_orthogonal_takes_a_weight_and_refuses_others(self):
+    def test_orthogonal_assignment_and_errors(self):
         orthogonal, turn = nn.utils.parametrizations.orthogonal, torch.tensor([[0., 1.], [-1., 0.]])
         layer = orthogonal(nn.Linear(2, 2))
         layer.weight = turn
@@ -345,7 +345,7 @@ class Parametrizations(Beside, unittest.TestCase):
                 call()
 
 
-class Hooks(Beside, unittest.TestCase):
+class Hooks(ComparedWithPyTorch, unittest.TestCase):
     def case_weight_norm(self, library):
         utils, layer = library.nn.utils, linear(library, 3, 4)
         yield outcome(utils.weight_norm, layer)
@@ -381,26 +381,26 @@ class Hooks(Beside, unittest.TestCase):
         yield outcome(utils.spectral_norm, linear(library, 3, 4, bias=False), "bias")
         yield outcome(utils.spectral_norm, library.nn.LazyLinear(3))
 
-    def test_modules_by_these_names_are_called_as_the_functions(self):
+    def test_submodules_are_callable(self):
         code = ("import warnings; warnings.simplefilter('ignore')\n"
                 "import torch, torch.nn.utils.weight_norm\nfrom torch.nn.utils.weight_norm import WeightNorm\n"
                 "layer = torch.nn.utils.weight_norm(torch.nn.Linear(2, 2))\nhook, = layer._forward_pre_hooks.values()\n"
                 "print(type(hook) is WeightNorm, torch.nn.utils.spectral_norm(torch.nn.Linear(1, 1)))")
         self.assertEqual(run("-c", code)[1], "True Linear(in_features=1, out_features=1, bias=True)")
 
-    def test_a_warning_of_weight_norm_names_the_line(self):
+    def test_weight_norm_warning_names_callers_line(self):
         with self.assertWarnsRegex(FutureWarning, "in favor of `torch.nn.utils.parametrizations.weight_norm`") as caught:
             nn.utils.weight_norm(nn.Linear(1, 1))
         self.assertEqual(caught.filename, __file__)
 
-    def test_a_norm_that_is_refused_changes_nothing(self):
+    def test_failed_weight_norm_changes_nothing(self):
         layer = nn.Linear(1, 1)
         with self.assertRaises(IndexError), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             nn.utils.weight_norm(layer, dim=7)
         self.assertEqual((list(layer.state_dict()), len(layer._forward_pre_hooks)), (["weight", "bias"], 0))
 
-    def test_a_layer_with_a_hook_is_pickled(self):
+    def test_pickle_of_hooked_layer(self):
         layer = nn.utils.spectral_norm(nn.Linear(2, 3))
         again = pickle.loads(pickle.dumps(layer)).eval()
         self.assertEqual(again(torch.ones(1, 2)).tolist(), layer.eval()(torch.ones(1, 2)).tolist())
@@ -411,8 +411,8 @@ def pruned(layer, name="weight"):
     return sorted(layer.state_dict()), [(type(hook).__name__, hook._tensor_name) for hook in hooks], getattr(layer, name)
 
 
-class Prune(Beside, unittest.TestCase):
-    def case_one_after_another(self, library):
+class Prune(ComparedWithPyTorch, unittest.TestCase):
+    def case_chained_pruning(self, library):
         prune, layer = module_of(library, "prune"), linear(library, 4, 3)
         for step in (lambda: prune.l1_unstructured(layer, "weight", 3), lambda: prune.l1_unstructured(layer, "weight", 0.5),
                      lambda: prune.ln_structured(layer, "weight", 0.4, 2, 0), lambda: prune.identity(layer, "bias"),
@@ -436,19 +436,19 @@ class Prune(Beside, unittest.TestCase):
         yield outcome(prune.random_structured, prune.identity(linear(library, 4, 3), "weight"), "weight", 1, -3)
         yield outcome(lambda: prune.ln_structured(library.nn.Conv2d(3, 4, 2), "weight", 0.5, 2, 1).weight_mask)
 
-    def case_of_several(self, library):
+    def case_global_pruning(self, library):
         prune = module_of(library, "prune")
         model = library.nn.Sequential(linear(library, 2, 3), linear(library, 3, 2))
-        places = [(model[0], "weight"), (model[1], "weight"), (model[1], "bias")]
-        yield outcome(prune.global_unstructured, places, prune.L1Unstructured, amount=0.5)
+        targets = [(model[0], "weight"), (model[1], "weight"), (model[1], "bias")]
+        yield outcome(prune.global_unstructured, targets, prune.L1Unstructured, amount=0.5)
         yield outcome(lambda: list(model.state_dict().values()))
-        scores = {places[0]: library.arange(6.0).view(3, 2)}
-        yield outcome(prune.global_unstructured, iter(places) if library is torch else places, prune.L1Unstructured, scores, amount=2)
+        scores = {targets[0]: library.arange(6.0).view(3, 2)}
+        yield outcome(prune.global_unstructured, iter(targets) if library is torch else targets, prune.L1Unstructured, scores, amount=2)
         yield outcome(lambda: list(model.state_dict().values()))
-        for wrong in (places, prune.LnStructured, None), (5, prune.L1Unstructured, None), (places, prune.L1Unstructured, [1]):
+        for wrong in (targets, prune.LnStructured, None), (5, prune.L1Unstructured, None), (targets, prune.L1Unstructured, [1]):
             yield outcome(prune.global_unstructured, *wrong, **{"amount": 1, **({"n": 1} if wrong[1] is prune.LnStructured else {})})
 
-    def case_methods_of_programs(self, library):
+    def case_user_defined_methods(self, library):
         prune, layer = module_of(library, "prune"), linear(library, 2, 3)
 
         class Even(prune.BasePruningMethod):
@@ -479,7 +479,7 @@ class Prune(Beside, unittest.TestCase):
         yield outcome(container.add_pruning_method, other)
         yield outcome(container.add_pruning_method, 5)
 
-    def test_a_method_that_fails_changes_nothing(self):
+    def test_failed_method_changes_nothing(self):
         class Wide(nn.utils.prune.BasePruningMethod):
             PRUNING_TYPE = "global"
 
@@ -496,7 +496,7 @@ class Prune(Beside, unittest.TestCase):
                 wrong()
             self.assertEqual([type(hook).__name__ for hook in layer._forward_pre_hooks.values()], ["L1Unstructured"])
 
-    def test_what_is_pruned_stays_so_while_it_learns(self):
+    def test_pruned_weights_stay_zero_in_training(self):
         for device in "cpu", "cuda":
             layer = nn.utils.prune.random_structured(nn.LSTM(2, 3, device=device), "weight_ih_l0", 0.5, 0)
             optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
@@ -508,7 +508,7 @@ class Prune(Beside, unittest.TestCase):
             self.assertTrue(zeros.sum() == 12 and not layer.weight_ih_l0[zeros].any() and not layer.weight_ih_l0_orig.grad[zeros].any())
 
 
-class Lengths(Beside, unittest.TestCase):
+class NormExceptDim(ComparedWithPyTorch, unittest.TestCase):
     def case_norm_except_dim(self, library):
         v = library.arange(1.0, 25).view(2, 3, 4)
         for dim in -1, 0, 1, 2, -2, -3, 3:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The dicts of a torch.nn.Module: what programs write into _parameters, _buffers, _modules and __dict__ is the module's,
-and pickles and copies are made of them."""
+"""The dicts of a torch.nn.Module: entries written to _parameters, _buffers, _modules and __dict__ take effect, and copies and pickles are made
+from them."""
 import os
 os.environ.setdefault("PHLOX_SIM_DEVICES", "2")
 
@@ -39,13 +39,13 @@ class Updated(Counted):
 
 
 class LiveDicts(unittest.TestCase):
-    def test_what_is_made_of_their_types_is_a_dict(self):
+    def test_dict_types_construct_plain_dicts(self):
         net = Counted()
         for live in (net._modules, net._parameters, net.__dict__):
             made = type(live)({"a": 1}, b=2)
             self.assertEqual((type(made), made, type(live)()), (dict, {"a": 1, "b": 2}, {}))
 
-    def test_a_child_is_replaced(self):
+    def test_replace_child(self):
         net, new = nn.Sequential(nn.Linear(2, 2), nn.ReLU()), nn.Linear(2, 5)
         net._modules["0"] = new
         self.assertIs(net[0], new)
@@ -54,7 +54,7 @@ class LiveDicts(unittest.TestCase):
         self.assertIsInstance(net._modules.pop("1"), nn.ReLU)
         self.assertEqual(len(net), 1)
 
-    def test_children_are_cleared_added_and_moved(self):
+    def test_clear_add_and_move_children(self):
         net = nn.Sequential(nn.ReLU(), nn.Tanh())
         net._modules.move_to_end("0")
         self.assertEqual([type(m).__name__ for m in net], ["Tanh", "ReLU"])
@@ -67,7 +67,7 @@ class LiveDicts(unittest.TestCase):
         net._modules = OrderedDict(z=nn.ReLU())
         self.assertEqual(repr(net), "Sequential(\n  (z): ReLU()\n)")
 
-    def test_a_parameter_is_replaced(self):
+    def test_replace_parameter(self):
         layer, weight = nn.Linear(2, 5), nn.Parameter(torch.ones(5, 2))
         layer._parameters["weight"] = weight
         self.assertIs(layer.weight, weight)
@@ -75,14 +75,14 @@ class LiveDicts(unittest.TestCase):
         self.assertEqual([name for name, _ in layer.named_parameters()], ["weight"])
         self.assertEqual(layer(torch.ones(1, 2)).tolist(), [[2] * 5])
 
-    def test_a_result_may_be_a_parameter_of_the_dict(self):
+    def test_non_leaf_in_parameters_dict(self):
         layer = nn.Linear(2, 1, bias=False)
         source = torch.ones(1, 2, requires_grad=True)
         layer._parameters["weight"] = source * 2
         layer(torch.ones(1, 2)).sum().backward()
         self.assertEqual(source.grad.tolist(), [[2, 2]])
 
-    def test_a_name_that_was_deleted_can_be_registered(self):
+    def test_deleted_name_can_be_registered(self):
         layer = nn.Linear(2, 2)
         del layer.bias
         self.assertFalse(hasattr(layer, "bias"))
@@ -91,12 +91,12 @@ class LiveDicts(unittest.TestCase):
         del layer._parameters["weight"]
         self.assertRaises(KeyError, layer._parameters.pop, "weight")
         layer.weight = torch.ones(2, 2)
-        for _ in range(2):  # forward reads a plain attribute, which is no entry afterwards either
+        for _ in range(2):  # forward reads a plain attribute, which creates no entry
             self.assertEqual((layer(torch.ones(1, 2)).tolist(), layer.state_dict()), ([[2, 2]], {}))
         del layer.weight
         self.assertRaisesRegex(AttributeError, "'Linear' object has no attribute 'weight'", layer, torch.ones(1, 2))
 
-    def test_buffers_and_which_of_them_persist(self):
+    def test_buffers_and_persistence(self):
         layer = nn.BatchNorm1d(2)
         layer._buffers["running_mean"] = torch.full((2,), 7.0)
         self.assertEqual(layer.running_mean.tolist(), [7, 7])
@@ -107,7 +107,7 @@ class LiveDicts(unittest.TestCase):
         layer._non_persistent_buffers_set.discard("running_mean")
         self.assertIn("running_mean", layer.state_dict())
 
-    def test_they_read_as_dicts(self):
+    def test_dict_protocol(self):
         net = nn.Sequential(nn.ReLU())
         plain = {"0": net[0]}
         self.assertIsInstance(net._modules, dict)
@@ -116,7 +116,7 @@ class LiveDicts(unittest.TestCase):
         self.assertIs(net._modules.get("0"), net[0])
         self.assertIs(net._modules.setdefault("0", nn.Tanh()), net[0])
 
-    def test_what_does_not_fit_is_refused(self):
+    def test_invalid_entries(self):
         layer = nn.Linear(1, 1)
         self.assertRaises(TypeError, layer._parameters.__setitem__, "weight", 5)
         self.assertRaises(TypeError, layer._modules.__setitem__, "child", torch.ones(1))
@@ -124,7 +124,7 @@ class LiveDicts(unittest.TestCase):
         self.assertRaises(KeyError, layer._buffers.__delitem__, "weight")
         self.assertIsInstance(layer.weight, nn.Parameter)
 
-    def test_the_dict_of_an_object(self):
+    def test_instance_dict(self):
         layer, other = nn.Linear(2, 3), nn.ReLU()
         self.assertLessEqual({"training": True, "in_features": 2}.items(), layer.__dict__.items())
         self.assertIs(layer.__dict__["_parameters"]["weight"], layer.weight)
@@ -136,7 +136,7 @@ class LiveDicts(unittest.TestCase):
         del layer.__dict__["forward"]
         self.assertRaises(TypeError, layer, 1)
 
-    def test_a_copy_by_hand(self):
+    def test_manual_copy(self):
         model = Counted()
         other = Counted.__new__(Counted)
         other.__dict__ = model.__dict__.copy()
@@ -146,7 +146,7 @@ class LiveDicts(unittest.TestCase):
         self.assertIs(other.scratch, model.scratch)
         self.assertIsNotNone(model.layer.weight)
 
-    def test_they_do_not_keep_the_module(self):
+    def test_dicts_do_not_keep_module(self):
         gc.disable()
         try:
             model = Counted()
@@ -159,7 +159,7 @@ class LiveDicts(unittest.TestCase):
 
 
 class States(unittest.TestCase):
-    def test_getstate_and_setstate_of_a_class(self):
+    def test_getstate_and_setstate_overrides(self):
         for kind in (Counted, Forgetful, Assigned, Updated):
             model = kind()
             for made in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
@@ -169,14 +169,14 @@ class States(unittest.TestCase):
                 self.assertEqual(made._non_persistent_buffers_set, {"scratch"})
                 self.assertEqual(repr(made), repr(model))
 
-    def test_a_copy_shares_what_the_module_has(self):
+    def test_shallow_copy_shares_contents(self):
         model = Counted()
         made = copy.copy(model)
         self.assertIs(made.layer, model.layer)
         made.layer = nn.ReLU()
         self.assertIsInstance(model.layer, nn.Linear)
 
-    def test_arguments_that_only_make_a_layer_are_no_attributes(self):
+    def test_factory_arguments_are_not_attributes(self):
         layer = nn.Linear(2, 3, device="cpu", dtype=torch.float64)
         self.assertFalse(hasattr(layer, "device") or hasattr(layer, "dtype"))
         self.assertEqual(copy.deepcopy(layer).weight.dtype, torch.float64)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recurrent layers and cells, and torch.nn.utils.rnn: against formulas written out, on the CPU and on a simulated device; and beside PyTorch, where
-that is installed, with weights that go from one to the other in a file."""
+"""Recurrent layers and cells, and torch.nn.utils.rnn: compared with explicit formulas on the CPU and on a simulated device, and with PyTorch if it is
+installed, after a transfer of the weights through a file."""
 import contextlib
 import copy
 import io
@@ -26,7 +26,7 @@ IN, SIZE, BATCH, TIMES = 3, 4, 2, 5
 
 
 def cases():
-    """(name, arguments) of each layer with each choice of its options."""
+    """(name, arguments) of each layer with each combination of options."""
     for name, more in LAYERS.items():
         for options in OPTIONS:
             yield name.split()[0], {**more, **options}
@@ -37,7 +37,7 @@ def cases():
 # ---- the formulas
 
 def step(kind, x, states, w):
-    """One step of a cell from its weights: the states that follow."""
+    """One time step of a cell, computed from its weights. Returns the next states."""
     h = states[0]
     a = x @ w["weight_ih"].t() + w.get("bias_ih", 0)
     b = h @ w["weight_hh"].t() + w.get("bias_hh", 0)
@@ -54,7 +54,7 @@ def step(kind, x, states, w):
 
 
 def run(layer, x, states):
-    """The layer's output and last states for an input (L, N, features), time by time."""
+    """The layer's output and final states for an input (L, N, features), computed step by step."""
     kind = "RNN relu" if layer.mode == "RNN_RELU" else type(layer).__name__
     weights, ends = dict(layer.named_parameters()), []
     for k in range(layer.num_layers):
@@ -73,23 +73,23 @@ def run(layer, x, states):
     return x, [torch.stack(state) for state in zip(*ends)]
 
 
-def states_of(layer, batch=BATCH, **where):
+def initial_states(layer, batch=BATCH, **where):
     sizes = [getattr(layer, "proj_size", 0) or layer.hidden_size] + [layer.hidden_size] * isinstance(layer, nn.LSTM)
     return [torch.randn(layer.num_layers * (1 + layer.bidirectional), batch, size, **where) for size in sizes]
 
 
-def tied(states):
+def as_argument(states):
     return tuple(states) if len(states) > 1 else states[0]
 
 
 def flat(result):
-    """Output and states, one after another."""
+    """Output and states as one list."""
     output, states = result
     return [output, *(states if isinstance(states, (tuple, list)) else [states])]
 
 
 class Test(unittest.TestCase):
-    def near(self, mine, wanted, tolerance=1e-10):
+    def assert_close(self, mine, wanted, tolerance=1e-10):
         self.assertEqual(mine.shape, wanted.shape)
         self.assertLessEqual(((mine - wanted).abs() / wanted.abs().clamp(min=1)).max().item(), tolerance)
 
@@ -101,15 +101,15 @@ class Test(unittest.TestCase):
 
 class Formulas(Test):
     def both(self, layer, x, states, wanted):
-        """Results and gradients of the layer are those of another way to get them."""
+        """Checks the layer's results and gradients against those of another computation."""
         tensors = [x, *states, *layer.parameters()]
         results = []
-        for call in (lambda: flat(layer(x, tied(states))), wanted):
+        for call in (lambda: flat(layer(x, as_argument(states))), wanted):
             parts = call()
             loss = sum((part * torch.arange(part.numel(), device=x.device).reshape(part.shape)).sum() for part in parts)
             results.append([*parts, *torch.autograd.grad(loss, tensors)])
         for mine, other in zip(*results, strict=True):
-            self.near(mine, other, 1e-9)
+            self.assert_close(mine, other, 1e-9)
 
     def test_layers(self):
         for device in DEVICES:
@@ -120,7 +120,7 @@ class Formulas(Test):
                     x = torch.randn(TIMES, BATCH, IN, dtype=torch.float64, device=device)
                     first = layer.batch_first
                     given = (x.transpose(0, 1) if first else x).contiguous().requires_grad_()
-                    states = [s.requires_grad_() for s in states_of(layer, dtype=torch.float64, device=device)]
+                    states = [s.requires_grad_() for s in initial_states(layer, dtype=torch.float64, device=device)]
 
                     def wanted():
                         output, ends = run(layer, given.transpose(0, 1) if first else given, states)
@@ -137,11 +137,11 @@ class Formulas(Test):
                     torch.manual_seed(2)
                     layer = getattr(nn, name)(IN, SIZE, **options).double().to(device)
                     x = torch.randn(max(lengths), 3, IN, dtype=torch.float64, device=device, requires_grad=True)
-                    states = [s.requires_grad_() for s in states_of(layer, 3, dtype=torch.float64, device=device)]
+                    states = [s.requires_grad_() for s in initial_states(layer, 3, dtype=torch.float64, device=device)]
                     tensors = [x, *states, *layer.parameters()]
 
                     def packed():
-                        output, ends = layer(utils.pack_padded_sequence(x, lengths, enforce_sorted=False), tied(states))
+                        output, ends = layer(utils.pack_padded_sequence(x, lengths, enforce_sorted=False), as_argument(states))
                         return flat((utils.pad_packed_sequence(output)[0], ends))
 
                     def alone():
@@ -154,28 +154,28 @@ class Formulas(Test):
                         loss = sum((part * torch.arange(part.numel(), device=device).reshape(part.shape)).sum() for part in parts)
                         results.append([*parts, *torch.autograd.grad(loss, tensors)])
                     for mine, other in zip(*results, strict=True):
-                        self.near(mine, other, 1e-9)
+                        self.assert_close(mine, other, 1e-9)
 
-    def test_large_states(self):
-        """Weights that are large enough to be packed for the products of all times; sizes that are no whole panels."""
+    def test_large_hidden_sizes(self):
+        """Weights large enough to be packed for the products of all time steps; sizes not divisible by the panel width."""
         for device, (name, more), dtype in itertools.product(DEVICES, LAYERS.items(), (torch.float32, torch.float64)):
             with self.subTest(name, device=device, dtype=dtype):
                 torch.manual_seed(2)
                 size, kind = {"LSTM": 97, "GRU": 131}.get(name, 201), getattr(nn, name.split()[0])
                 layer = kind(IN, size, bidirectional=True, **more).to(device, dtype)
                 x = torch.randn(TIMES, 9, IN, dtype=dtype, device=device, requires_grad=True)
-                states = [s.requires_grad_() for s in states_of(layer, 9, dtype=dtype, device=device)]
+                states = [s.requires_grad_() for s in initial_states(layer, 9, dtype=dtype, device=device)]
                 results = []
                 with cudnn(allow_tf32=False):
-                    whole = layer(x, tied(states))
+                    whole = layer(x, as_argument(states))
                 for output, ends in (whole, run(layer, x, states)):
                     parts = flat((output, ends))
                     results.append([*parts, *torch.autograd.grad(sum((part * part).sum() for part in parts), [x, *states, *layer.parameters()])])
                 for mine, other in zip(*results, strict=True):
                     scale = other.abs().max().item()
-                    # A state beside zero is cut by relu in one of the two and not in the other.
+                    # Values close to zero may be clipped by relu in only one of the two.
                     near = 1e-12 if dtype == torch.float64 else 1e-3 if "relu" in name else 1e-5
-                    self.near(mine / scale, other / scale, near)
+                    self.assert_close(mine / scale, other / scale, near)
 
     def test_cells(self):
         for device in DEVICES:
@@ -185,33 +185,33 @@ class Formulas(Test):
                     cell = getattr(nn, name.split()[0] + "Cell")(IN, SIZE, bias, **more).double().to(device)
                     x = torch.randn(BATCH, IN, dtype=torch.float64, device=device)
                     states = [torch.randn(BATCH, SIZE, dtype=torch.float64, device=device) for _ in range(1 + (name == "LSTM"))]
-                    result = cell(x, tied(states))
+                    result = cell(x, as_argument(states))
                     wanted = step(name, x, states, dict(cell.named_parameters()))
                     for mine, other in zip(result if name == "LSTM" else [result], wanted, strict=True):
-                        self.near(mine, other)
-                    single = cell(x[0], tied([s[0] for s in states]))
-                    self.near((single[0] if name == "LSTM" else single), wanted[0][0])
+                        self.assert_close(mine, other)
+                    single = cell(x[0], as_argument([s[0] for s in states]))
+                    self.assert_close((single[0] if name == "LSTM" else single), wanted[0][0])
                     absent = step(name, x, [s * 0 for s in states], dict(cell.named_parameters()))
-                    self.near((cell(x)[0] if name == "LSTM" else cell(x)), absent[0])
+                    self.assert_close((cell(x)[0] if name == "LSTM" else cell(x)), absent[0])
 
-    def test_gradients_agree_with_differences(self):
+    def test_gradcheck(self):
         for name, more in LAYERS.items():
             layer = getattr(nn, name.split()[0])(2, 2, bidirectional=True, **more).double()
             x = torch.rand(3, 2, 2, dtype=torch.float64, requires_grad=True)
-            states = [s.abs().requires_grad_() for s in states_of(layer, dtype=torch.float64)]
-            self.assertTrue(torch.autograd.gradcheck(lambda x, *states: torch.cat([part.flatten() for part in flat(layer(x, tied(states)))]), (x, *states)))
+            states = [s.abs().requires_grad_() for s in initial_states(layer, dtype=torch.float64)]
+            self.assertTrue(torch.autograd.gradcheck(lambda x, *states: torch.cat([part.flatten() for part in flat(layer(x, as_argument(states)))]), (x, *states)))
 
-    def test_gradients_have_gradients(self):
+    def test_double_backward(self):
         for name, more in LAYERS.items():
             torch.manual_seed(4)
             layer = getattr(nn, name.split()[0])(2, 2, **more).double()
             x = torch.rand(3, 2, 2, dtype=torch.float64, requires_grad=True)
             penalties = []
-            for call in (layer, lambda x: run(layer, x, [s * 0 for s in states_of(layer, dtype=torch.float64)])):
+            for call in (layer, lambda x: run(layer, x, [s * 0 for s in initial_states(layer, dtype=torch.float64)])):
                 slope, = torch.autograd.grad(flat(call(x))[0].tanh().sum(), x, create_graph=True)
                 penalties.append(torch.autograd.grad((slope ** 2).sum(), [x, *layer.parameters()]))
             for mine, other in zip(*penalties, strict=True):
-                self.near(mine, other)
+                self.assert_close(mine, other)
 
 
 @contextlib.contextmanager
@@ -225,8 +225,8 @@ def cudnn(**settings):
 
 
 @unittest.skipUnless(torch.cuda.is_available() and torch.backends.cudnn.is_available(), "no cuDNN")
-class ByLibrary(Test):
-    """Nets that cuDNN runs as a whole, beside the same nets layer by layer on the same device."""
+class CudnnNetworks(Test):
+    """Networks run by cuDNN as a whole, compared with the same networks run layer by layer on the device."""
     TOLERANCE = {torch.float64: 1e-10, torch.float32: 2e-5, torch.float16: 1e-2, torch.bfloat16: 8e-2}
 
     def setUp(self):
@@ -234,9 +234,9 @@ class ByLibrary(Test):
         self.addCleanup(setattr, torch.backends.cudnn, "allow_tf32", was)
 
     def results(self, layer, x, states, whole, wanted=None, twice=False):
-        """Output and states, then gradients, by cuDNN or without it; the name of the output's node tells which it was."""
+        """Output, states and gradients, with or without cuDNN, and whether cuDNN ran, according to the output's node."""
         with cudnn(enabled=whole):
-            output, ends = layer(x, tied(states))
+            output, ends = layer(x, as_argument(states))
             parts = flat((getattr(output, "data", output) if isinstance(output, utils.PackedSequence) else output, ends))
             names, nodes = set(), [part.grad_fn for part in parts]
             while nodes:
@@ -249,7 +249,7 @@ class ByLibrary(Test):
             grads = torch.autograd.grad(loss, tensors, retain_graph=twice)
             if twice:
                 for a, b in zip(grads, torch.autograd.grad(loss, tensors), strict=True):
-                    self.near(a, b, 0)
+                    self.assert_close(a, b, 0)
         return [*parts, *grads], any("Whole" in name for name in names)
 
     def both(self, layer, x, states, tolerance, **more):
@@ -258,8 +258,8 @@ class ByLibrary(Test):
         self.assertEqual((by_library, by_layers), (True, False))
         for k, (a, b) in enumerate(zip(mine, other, strict=True)):
             self.assertEqual((a.shape, a.dtype), (b.shape, b.dtype))
-            apart = ((a - b).abs().max() / b.abs().max().clamp(min=1)).item()
-            self.assertLessEqual(apart, tolerance, f"part {k}")
+            difference = ((a - b).abs().max() / b.abs().max().clamp(min=1)).item()
+            self.assertLessEqual(difference, tolerance, f"part {k}")
 
     def net(self, name, options, dtype=torch.float64, lengths=None, sizes=(IN, SIZE)):
         torch.manual_seed(2)
@@ -272,9 +272,9 @@ class ByLibrary(Test):
             x.data.requires_grad_()
         else:
             x.requires_grad_()
-        return layer, x, [s.requires_grad_() for s in states_of(layer, batch, dtype=dtype, device="cuda")]
+        return layer, x, [s.requires_grad_() for s in initial_states(layer, batch, dtype=dtype, device="cuda")]
 
-    def test_every_kind_of_net(self):
+    def test_all_options(self):
         for (name, options), dtype in itertools.product(cases(), self.TOLERANCE):
             with self.subTest(name, dtype=dtype, **options):
                 self.both(*self.net(name, options, dtype), self.TOLERANCE[dtype])
@@ -284,12 +284,12 @@ class ByLibrary(Test):
             with self.subTest(name, dtype=dtype, **options):
                 self.both(*self.net(name, options, dtype, lengths=[5, 3, 3, 1]), self.TOLERANCE[dtype])
 
-    def test_sizes_of_models(self):
+    def test_realistic_sizes(self):
         for name, dtype in itertools.product(("LSTM", "GRU"), (torch.float32, torch.bfloat16)):
             with self.subTest(name, dtype=dtype):
                 self.both(*self.net(name, {"num_layers": 2}, dtype, sizes=(65, 130)), 4 * self.TOLERANCE[dtype])
 
-    def test_some_gradients_and_some_twice(self):
+    def test_partial_gradients_and_second_backward(self):
         for name, wanted in itertools.product(("LSTM", "GRU", "RNN"), ("x", "states", "weights", "one")):
             with self.subTest(name, wanted=wanted):
                 layer, x, states = self.net(name, {"num_layers": 2})
@@ -300,45 +300,45 @@ class ByLibrary(Test):
 
     def test_eval_mode_and_dropout(self):
         layer, x, states = self.net("LSTM", {"num_layers": 2, "dropout": 0.5})
-        self.assertFalse(self.results(layer, x, states, True)[1])  # the random numbers are ours
+        self.assertFalse(self.results(layer, x, states, True)[1])  # random numbers are Phlox's, so cuDNN is not used
         layer.eval()
         self.both(layer, x, states, 1e-10)
         outputs = []
         with torch.no_grad():
             for whole in (True, False):
                 with cudnn(enabled=whole):
-                    outputs.append(layer(x, tied(states))[0])
-        self.near(*outputs, 1e-10)
+                    outputs.append(layer(x, as_argument(states))[0])
+        self.assert_close(*outputs, 1e-10)
 
-    def test_gradients_have_gradients(self):
+    def test_double_backward(self):
         for name in ("LSTM", "GRU", "RNN"):
             layer, x, states = self.net(name, {"num_layers": 2, "bidirectional": True})
             penalties = []
             for whole in (True, False):
                 with cudnn(enabled=whole):
-                    slope, = torch.autograd.grad(layer(x, tied(states))[0].tanh().sum(), x, create_graph=True)
+                    slope, = torch.autograd.grad(layer(x, as_argument(states))[0].tanh().sum(), x, create_graph=True)
                     penalties.append([slope, *torch.autograd.grad((slope ** 2).sum(), [x, *states, *layer.parameters()], allow_unused=True)])
             for mine, other in zip(*penalties, strict=True):
                 self.assertEqual(mine is None, other is None)
-                if mine is not None: self.near(mine, other, 1e-9)
+                if mine is not None: self.assert_close(mine, other, 1e-9)
 
-    def test_a_weight_that_is_changed_before_the_backward_pass_is_an_error(self):
+    def test_weight_modified_before_backward_raises(self):
         layer, x, states = self.net("GRU", {})
         output = layer(x, states[0])[0]
         with torch.no_grad(): layer.weight_hh_l0.mul_(2)
         with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
             output.sum().backward()
 
-    def test_settings_between_the_passes_change_nothing(self):
+    def test_settings_changed_between_passes(self):
         layer, x, states = self.net("LSTM", {}, torch.float32)
         wanted = self.results(layer, x, states, True)[0][3]
-        output, ends = layer(x, tied(states))
+        output, ends = layer(x, as_argument(states))
         parts = flat((output, ends))
         loss = sum((part * torch.linspace(-1, 1, part.numel(), device="cuda").reshape(part.shape)).sum() for part in parts)
         with cudnn(enabled=False, allow_tf32=True):
-            self.near(torch.autograd.grad(loss, x)[0], wanted, 0)
+            self.assert_close(torch.autograd.grad(loss, x)[0], wanted, 0)
 
-    def test_streams_that_take_turns(self):
+    def test_alternating_streams(self):
         layer, x, states = self.net("GRU", {"num_layers": 2})
         wanted = self.results(layer, x, states, False)[0]
         for _ in range(3):
@@ -347,33 +347,33 @@ class ByLibrary(Test):
             with torch.cuda.stream(stream):
                 mine = self.results(layer, x, states, True)[0]
             torch.cuda.current_stream().wait_stream(stream)
-            for a, b in zip(mine, wanted, strict=True): self.near(a, b, 1e-9)
+            for a, b in zip(mine, wanted, strict=True): self.assert_close(a, b, 1e-9)
 
-    def test_deterministic_algorithms_are_ours(self):
+    def test_deterministic_algorithms_avoid_cudnn(self):
         layer, x, states = self.net("LSTM", {})
         torch.use_deterministic_algorithms(True)
         self.addCleanup(torch.use_deterministic_algorithms, False)
         self.assertFalse(self.results(layer, x, states, True)[1])
 
 
-class Calls(Test):
-    def test_without_a_batch_and_without_states(self):
+class Interface(Test):
+    def test_unbatched_input_and_default_states(self):
         for name, options in cases():
             with self.subTest(name, **options):
                 layer = getattr(nn, name)(IN, SIZE, **options)
-                x, states = torch.randn(TIMES, IN), [s[:, 0] for s in states_of(layer)]
-                batched = layer(x.unsqueeze(0 if layer.batch_first else 1), tied([s.unsqueeze(1) for s in states]))
-                for mine, wanted in zip(flat(layer(x, tied(states))), flat(batched), strict=True):
-                    self.near(mine, wanted.squeeze(1 if mine.dim() == 2 and not layer.batch_first or wanted.shape[0] != 1 else 0), 1e-6)
-                zeros = layer(x, tied([s * 0 for s in states]))
+                x, states = torch.randn(TIMES, IN), [s[:, 0] for s in initial_states(layer)]
+                batched = layer(x.unsqueeze(0 if layer.batch_first else 1), as_argument([s.unsqueeze(1) for s in states]))
+                for mine, wanted in zip(flat(layer(x, as_argument(states))), flat(batched), strict=True):
+                    self.assert_close(mine, wanted.squeeze(1 if mine.dim() == 2 and not layer.batch_first or wanted.shape[0] != 1 else 0), 1e-6)
+                zeros = layer(x, as_argument([s * 0 for s in states]))
                 for mine, wanted in zip(flat(layer(x)), flat(zeros), strict=True):
-                    self.near(mine, wanted, 0)
+                    self.assert_close(mine, wanted, 0)
 
-    def test_output_of_batch_first_is_a_view_by_time(self):
+    def test_batch_first_output_is_strided(self):
         output, h = nn.GRU(IN, SIZE, batch_first=True)(torch.randn(2, 5, IN))
         self.assertEqual((output.shape, output.stride(), h.shape), ((2, 5, 4), (4, 8, 1), (1, 2, 4)))
 
-    def test_dropout_is_between_layers_in_training(self):
+    def test_dropout_between_layers_in_training(self):
         torch.manual_seed(3)
         layer, x = nn.LSTM(IN, SIZE, 2, dropout=0.5), torch.randn(TIMES, BATCH, IN)
         self.assertFalse(torch.equal(layer(x)[0], layer(x)[0]))
@@ -387,7 +387,7 @@ class Calls(Test):
                          ["dropout option adds dropout after all but last recurrent layer, so non-zero dropout expects num_layers "
                           "greater than 1, but got dropout=0.5 and num_layers=1"])
 
-    def test_weights_that_a_program_has_replaced_are_used(self):
+    def test_replaced_weights_are_used(self):
         layer, x = nn.LSTM(IN, SIZE), torch.randn(TIMES, BATCH, IN)
         raw = layer.weight_hh_l0
         del layer._parameters["weight_hh_l0"]
@@ -398,9 +398,9 @@ class Calls(Test):
         self.assertIsNotNone(raw.grad)
         other = nn.LSTM(IN, SIZE)
         other.load_state_dict({name: raw.detach() * 2 if name == "weight_hh_l0" else getattr(layer, name).detach() for name in other.state_dict()})
-        self.near(output, other(x)[0], 1e-6)
+        self.assert_close(output, other(x)[0], 1e-6)
 
-    def test_hooks_and_subclasses_see_tuples(self):
+    def test_hooks_and_subclasses_receive_tuples(self):
         seen = []
 
         class Own(nn.LSTM):
@@ -409,24 +409,24 @@ class Calls(Test):
                 return output * 2, states
         layer, x = Own(IN, SIZE), torch.randn(TIMES, BATCH, IN)
         layer.register_forward_hook(lambda module, args, result: seen.append((len(args), type(result), len(result[1]))))
-        layer(x, tuple(states_of(layer)))
+        layer(x, tuple(initial_states(layer)))
         self.assertEqual(seen, [(2, tuple, 2)])
-        self.near(layer(x)[0], 2 * nn.LSTM.forward(layer, x)[0], 0)
+        self.assert_close(layer(x)[0], 2 * nn.LSTM.forward(layer, x)[0], 0)
 
-    def test_functions(self):
+    def test_functional_forms(self):
         layer, x = nn.LSTM(IN, SIZE, 2, bidirectional=True), torch.randn(TIMES, BATCH, IN)
-        states = states_of(layer)
-        for mine, wanted in zip(torch.lstm(x, states, layer._flat_weights, True, 2, 0.0, False, True, False), flat(layer(x, tied(states))), strict=True):
-            self.near(mine, wanted, 0)
+        states = initial_states(layer)
+        for mine, wanted in zip(torch.lstm(x, states, layer._flat_weights, True, 2, 0.0, False, True, False), flat(layer(x, as_argument(states))), strict=True):
+            self.assert_close(mine, wanted, 0)
         packed = utils.pack_padded_sequence(x, [5, 2])
         for mine, wanted in zip(torch.lstm(packed.data, packed.batch_sizes, states, layer._flat_weights, True, 2, 0.0, False, True),
-                                flat(layer(packed, tied(states))), strict=True):
-            self.near(mine, getattr(wanted, "data", wanted), 0)
+                                flat(layer(packed, as_argument(states))), strict=True):
+            self.assert_close(mine, getattr(wanted, "data", wanted), 0)
         cell = nn.GRUCell(IN, SIZE)
         h = torch.randn(BATCH, SIZE)
-        self.near(torch.gru_cell(x[0], h, cell.weight_ih, cell.weight_hh, cell.bias_ih, cell.bias_hh), cell(x[0], h), 0)
+        self.assert_close(torch.gru_cell(x[0], h, cell.weight_ih, cell.weight_hh, cell.bias_ih, cell.bias_hh), cell(x[0], h), 0)
 
-    def test_what_does_not_fit_is_refused_in_pytorchs_words(self):
+    def test_errors_match_pytorch(self):
         lstm, gru, x = nn.LSTM(IN, SIZE), nn.GRU(IN, SIZE), torch.randn(TIMES, BATCH, IN)
         h, wide = torch.randn(1, BATCH, SIZE), torch.randn(1, BATCH + 1, SIZE)
         for error, text, call in (
@@ -454,8 +454,8 @@ class Calls(Test):
                 self.fails(error, text, call)
 
 
-class Lives(Test):
-    def test_names_texts_and_attributes(self):
+class Modules(Test):
+    def test_state_repr_and_attributes(self):
         layer = nn.LSTM(IN, SIZE, 2, batch_first=True, dropout=0.5, bidirectional=True, proj_size=2)
         self.assertEqual(repr(layer), "LSTM(3, 4, proj_size=2, num_layers=2, batch_first=True, dropout=0.5, bidirectional=True)")
         names = [f"{kind}_l{k}{suffix}" for k in (0, 1) for suffix in ("", "_reverse")
@@ -470,7 +470,7 @@ class Lives(Test):
         self.assertEqual(repr(nn.RNNCell(IN, SIZE, bias=False, nonlinearity="relu")), "RNNCell(3, 4, bias=False, nonlinearity=relu)")
         self.assertIsNone(layer.flatten_parameters())
 
-    def test_weights_start_below_the_root_of_the_size(self):
+    def test_initial_weight_range(self):
         for layer in (nn.GRU(IN, 100), nn.LSTMCell(IN, 100)):
             for again in (False, True):
                 before = layer.state_dict(), [p.detach().clone() for p in layer.parameters()]
@@ -489,22 +489,22 @@ class Lives(Test):
         other.load_state_dict(torch.load(file))
         for twin in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer)), other):
             self.assertEqual((repr(twin), twin.mode), (repr(layer), "LSTM"))
-            self.near(twin(x)[0], layer(x)[0], 0)
+            self.assert_close(twin(x)[0], layer(x)[0], 0)
 
-    def test_replicas_run_on_their_devices(self):
+    def test_data_parallel(self):
         if torch.cuda.device_count() < 2:
-            self.skipTest("two devices are needed")
+            self.skipTest("requires two devices")
         layer, x = nn.LSTM(IN, SIZE, batch_first=True).cuda(), torch.randn(4, TIMES, IN, device="cuda")
         output, (h, c) = nn.DataParallel(layer, [0, 1], dim=0)(x)
-        self.near(output, layer(x)[0], 1e-6)
-        self.assertEqual(h.shape, (2, 2, SIZE))  # states are gathered along dimension 0, as PyTorch does
+        self.assert_close(output, layer(x)[0], 1e-6)
+        self.assertEqual(h.shape, (2, 2, SIZE))  # states are gathered along dimension 0, as in PyTorch
 
 
-class Packed(Test):
+class PackedSequences(Test):
     def setUp(self):
         self.rows = [torch.tensor([[1., 2.], [3., 4.]]), torch.tensor([[5., 6.], [7., 8.], [9., 10.]]), torch.tensor([[11., 12.]])]
 
-    def test_a_list_is_packed_and_unpacked(self):
+    def test_pack_and_unpack_list(self):
         packed = utils.pack_sequence(self.rows, enforce_sorted=False)
         self.assertEqual(packed.data[:, 0].tolist(), [5, 1, 11, 7, 3, 9])
         self.assertEqual([x.tolist() for x in packed[1:]], [[3, 2, 1], [1, 0, 2], [1, 0, 2]])
@@ -529,7 +529,7 @@ class Packed(Test):
         for mine, wanted in zip(utils.unpad_sequence(padded.transpose(0, 1), lengths), self.rows, strict=True):
             self.assertTrue(torch.equal(mine, wanted))
 
-    def test_gradients_go_through(self):
+    def test_gradients(self):
         for row in self.rows:
             row.requires_grad_()
         packed = utils.pack_sequence(self.rows, enforce_sorted=False)
@@ -550,7 +550,7 @@ class Packed(Test):
             self.assertEqual(there.to("cpu", torch.float64).data.tolist(), packed.data.tolist())
             self.assertEqual([x.device.type for x in utils.unpack_sequence(there)], ["cuda"] * 3)
 
-    def test_what_does_not_fit_is_refused_in_pytorchs_words(self):
+    def test_errors_match_pytorch(self):
         padded = utils.pad_sequence(self.rows)
         pack = utils.pack_padded_sequence
         self.fails(RuntimeError, "`lengths` array must be sorted in decreasing order when `enforce_sorted` is True. You can pass "
@@ -572,9 +572,9 @@ class Packed(Test):
 
 
 @unittest.skipIf(pytorch is None, "PyTorch is not installed")
-class Beside(Test):
+class ComparedWithPyTorch(Test):
     def pair(self, name, options):
-        """PyTorch's layer, and Phlox's with its weights, which go by a file."""
+        """PyTorch's layer, and Phlox's with the same weights, transferred through a file."""
         theirs, mine = getattr(pytorch.nn, name)(IN, SIZE, **options), getattr(nn, name)(IN, SIZE, **options)
         self.assertEqual(repr(mine), repr(theirs))
         file = io.BytesIO()
@@ -589,32 +589,32 @@ class Beside(Test):
             x, *states = [library.tensor(value, requires_grad=True) for value in inputs]
             rnn = library.nn.utils.rnn
             given = rnn.pack_padded_sequence(x, [5, 2], layer.batch_first) if packs else x
-            parts = flat(layer(given, tied(states)))
+            parts = flat(layer(given, as_argument(states)))
             if packs:
                 parts[0] = parts[0].data
             sum((part * part).sum() for part in parts).backward()
             values.append([t.tolist() for t in (*parts, x.grad, *(s.grad for s in states), *(p.grad for p in layer.parameters()))])
         for a, b in zip(*values, strict=True):
-            self.near(torch.tensor(a), torch.tensor(b), 1e-5)
+            self.assert_close(torch.tensor(a), torch.tensor(b), 1e-5)
 
     def test_results_and_gradients_with_all_options(self):
         for name, options in cases():
             for packs in (False, True):
                 with self.subTest(name, packs=packs, **options), warnings.catch_warnings():
-                    warnings.simplefilter("ignore")  # PyTorch tells which way it takes
+                    warnings.simplefilter("ignore")  # PyTorch reports its implementation
                     mine, theirs = self.pair(name, options)
                     torch.manual_seed(6)
                     x = torch.randn(*((BATCH, TIMES) if mine.batch_first else (TIMES, BATCH)), IN)
-                    self.agree(mine, theirs, [t.tolist() for t in (x, *states_of(mine))], packs)
+                    self.agree(mine, theirs, [t.tolist() for t in (x, *initial_states(mine))], packs)
 
-    def test_a_seed_gives_the_same_weights(self):
+    def test_initial_weights(self):
         for name in ("LSTM", "GRU", "RNN", "LSTMCell", "GRUCell", "RNNCell"):
             layers = []
             for library in (torch, pytorch):
                 library.manual_seed(8)
                 layers.append(getattr(library.nn, name)(IN, SIZE))
             for mine, wanted in zip(*(layer.parameters() for layer in layers), strict=True):
-                self.near(mine.detach(), torch.tensor(wanted.tolist()), 1e-7)
+                self.assert_close(mine.detach(), torch.tensor(wanted.tolist()), 1e-7)
 
 
 if __name__ == "__main__":

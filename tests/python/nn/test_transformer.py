@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attention and the layers of a Transformer: against formulas written out, on the CPU and on a simulated device; what programs subclass, replace and
-hook; and beside PyTorch, where that is installed, with weights from the same seed."""
+"""Attention and the layers of a Transformer: compared with explicit formulas on the CPU and on a simulated device; subclassing, replacement and
+hooks; and results compared with PyTorch if it is installed, from the same seed."""
 import copy
 import io
 import itertools
@@ -27,7 +27,7 @@ def close(a, b, tolerance=1e-5):
 
 
 def attention(layer, q, k, v, mask=None):
-    """What MultiheadAttention gives, head by head, for inputs (N, L, E) and a mask (N, H, L, S) that is added."""
+    """MultiheadAttention computed head by head, for inputs (N, L, E) and an additive mask (N, H, L, S)."""
     weights = layer.in_proj_weight.chunk(3) if layer.in_proj_weight is not None else (layer.q_proj_weight, layer.k_proj_weight, layer.v_proj_weight)
     biases = layer.in_proj_bias.chunk(3) if layer.in_proj_bias is not None else (None,) * 3
     q, k, v = (F.linear(x, w, b) for x, w, b in zip((q, k, v), weights, biases))
@@ -48,7 +48,7 @@ def attention(layer, q, k, v, mask=None):
 
 
 def masks(kind):
-    """(key_padding_mask, attn_mask, both as numbers (N, H, L, S)) of a kind."""
+    """(key_padding_mask, attn_mask, both combined as an additive mask (N, H, L, S)) of a kind."""
     padding, pairs = torch.zeros(N, S, dtype=torch.bool), torch.zeros(L, S, dtype=torch.bool)
     padding[0, -2:] = padding[2, -1:] = True
     pairs[:, 0] = True
@@ -89,7 +89,7 @@ class Attention(unittest.TestCase):
                 self.assertTrue(close(turn(result), wanted))
                 self.assertIsNone(shown)
 
-    def test_self_attention_and_one_key_for_all(self):
+    def test_self_attention_and_shared_key_value(self):
         for batch_first, device in itertools.product((False, True), DEVICES):
             layer = nn.MultiheadAttention(E, H, batch_first=batch_first, device=device)
             x, y = torch.randn(N, L, E, device=device), torch.randn(N, S, E, device=device)
@@ -99,7 +99,7 @@ class Attention(unittest.TestCase):
                 a = b if q is k else a
                 self.assertTrue(close(turn(layer(a, b, b)[0]), attention(layer, q, k, k)[0]))
 
-    def test_without_a_batch(self):
+    def test_unbatched_input(self):
         layer = nn.MultiheadAttention(E, H, batch_first=True)
         q, k = torch.randn(L, E), torch.randn(S, E)
         padding = torch.tensor([False] * (S - 1) + [True])
@@ -110,7 +110,7 @@ class Attention(unittest.TestCase):
         each = torch.randn(H, L, S)
         self.assertTrue(close(layer(q, k, k, attn_mask=each)[0], attention(layer, q[None], k[None], k[None], each[None])[0][0]))
 
-    def test_a_causal_hint_stands_for_the_mask(self):
+    def test_is_causal_with_mask(self):
         layer = nn.MultiheadAttention(E, H)
         x = torch.randn(L, N, E)
         mask = nn.Transformer.generate_square_subsequent_mask(L)
@@ -122,7 +122,7 @@ class Attention(unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError, "Need attn_mask if specifying the is_causal hint"):
             layer(x, x, x, is_causal=True)
 
-    def test_dropout_is_of_weights_in_training(self):
+    def test_dropout_in_training(self):
         layer = nn.MultiheadAttention(E, H, dropout=0.5)
         x = torch.randn(L, N, E)
         shown = layer(x, x, x, average_attn_weights=False)[1]
@@ -131,7 +131,7 @@ class Attention(unittest.TestCase):
         layer.eval()
         self.assertTrue(close(layer(x, x, x)[0], layer(x, x, x, need_weights=False)[0]))
 
-    def test_the_function_takes_static_keys(self):
+    def test_static_keys_and_values(self):
         layer, q = nn.MultiheadAttention(E, H), torch.randn(L, N, E)
         k, v = torch.randn(N * H, S, E // H), torch.randn(N * H, S, E // H)
         given = (q, q, q, E, H, layer.in_proj_weight, layer.in_proj_bias, None, None, False, 0.0, layer.out_proj.weight, layer.out_proj.bias)
@@ -152,9 +152,9 @@ class Attention(unittest.TestCase):
             self.assertTrue(torch.autograd.gradcheck(call, tensors))
             self.assertTrue(torch.autograd.gradgradcheck(lambda *x: call(*x, *tensors[3:]), tensors[:3]))
 
-    def test_what_does_not_fit_is_refused_in_pytorchs_words(self):
+    def test_errors_match_pytorch(self):
         layer, x = nn.MultiheadAttention(E, H), torch.randn(L, N, E)
-        apart = nn.MultiheadAttention(E, H, kdim=3)
+        separate = nn.MultiheadAttention(E, H, kdim=3)
         for call, error, text in (
                 (lambda: nn.MultiheadAttention(0, 1), ValueError, "embed_dim and num_heads must be greater than 0, got embed_dim=0 and num_heads=1 instead"),
                 (lambda: nn.MultiheadAttention(5, 2), AssertionError, "embed_dim must be divisible by num_heads"),
@@ -170,7 +170,7 @@ class Attention(unittest.TestCase):
                 (lambda: layer(x, x, x, attn_mask=torch.zeros(2, L)), RuntimeError, r"The shape of the 2D attn_mask is torch.Size\(\[2, 5\]\), but should be \(5, 5\)."),
                 (lambda: layer(x, x, x, attn_mask=torch.zeros(2, L, L)), RuntimeError, r"The shape of the 3D attn_mask is torch.Size\(\[2, 5, 5\]\), but should be \(6, 5, 5\)."),
                 (lambda: layer(x, x, x, torch.zeros(N, 2)), AssertionError, r"Expected key_padded_mask.shape\[1\] to be 5, but got 2"),
-                (lambda: apart(x, x, x), AssertionError, r"expecting key weights shape of \(4, 4\), but got torch.Size\(\[4, 3\]\)"),
+                (lambda: separate(x, x, x), AssertionError, r"expecting key weights shape of \(4, 4\), but got torch.Size\(\[4, 3\]\)"),
                 (lambda: layer(x, x), TypeError, r"MultiheadAttention.forward\(\) missing 1 required positional argument: 'value'"),
                 (lambda: layer(x, x, x, causal=True), TypeError, r"MultiheadAttention.forward\(\) got an unexpected keyword argument 'causal'"),
                 (lambda: layer(x, x, None), TypeError, r"MultiheadAttention.forward\(\): argument 'value' must be Tensor, not NoneType"),
@@ -180,7 +180,7 @@ class Attention(unittest.TestCase):
         with self.assertWarnsRegex(UserWarning, "Support for mismatched key_padding_mask and attn_mask is deprecated. Use same type for both instead."):
             layer(x, x, x, torch.zeros(N, L, dtype=torch.bool), attn_mask=torch.zeros(L, L))
 
-    def test_names_and_attributes(self):
+    def test_state_and_attributes(self):
         layer = nn.MultiheadAttention(E, H, add_bias_kv=True, kdim=3)
         self.assertEqual([name for name, _ in layer.named_parameters()],
                          ["q_proj_weight", "k_proj_weight", "v_proj_weight", "in_proj_bias", "bias_k", "bias_v", "out_proj.weight", "out_proj.bias"])
@@ -193,7 +193,7 @@ class Attention(unittest.TestCase):
         layer._reset_parameters()
         self.assertFalse(torch.equal(before, layer.q_proj_weight))
 
-    def test_weights_that_a_program_has_replaced_are_used(self):
+    def test_replaced_weights_are_used(self):
         layer, x = nn.MultiheadAttention(E, H), torch.randn(L, N, E)
         weight, wanted = layer.in_proj_weight, layer(x, x, x)[0]
         del layer.in_proj_weight
@@ -253,7 +253,7 @@ class Layers(unittest.TestCase):
             for hint in ({}, {"tgt_is_causal": True}):
                 self.assertTrue(close(layer(x, memory, mask, **hint), wanted))
 
-    def test_stacks_are_copies_of_a_layer(self):
+    def test_stacks_copy_the_layer(self):
         layer = nn.TransformerEncoderLayer(E, H, 8, 0.0)
         stack = nn.TransformerEncoder(layer, 3, nn.LayerNorm(E), enable_nested_tensor=False)
         x = torch.randn(L, N, E)
@@ -268,13 +268,13 @@ class Layers(unittest.TestCase):
         self.assertTrue(close(stack(x), wanted))
         self.assertIsNone(nn.TransformerEncoder(layer, 1).norm)
 
-    def test_a_stack_has_a_number_of_layers_that_can_be_made(self):
+    def test_num_layers_limit(self):
         for make in (lambda n: nn.TransformerEncoder(nn.Identity(), n), lambda n: nn.TransformerDecoder(nn.Identity(), n),
                      lambda n: nn.Transformer(4, 2, num_encoder_layers=n), lambda n: nn.Transformer(4, 2, 1, n)):
             with self.assertRaisesRegex(ValueError, "num_layers must be at most 10000"):
                 make(2 ** 62)
 
-    def test_a_stack_sees_whether_a_mask_is_causal(self):
+    def test_causal_mask_detection(self):
         class Layer(nn.TransformerEncoderLayer):
             def forward(self, src, src_mask=None, src_key_padding_mask=None, is_causal=False):
                 hints.append(is_causal)
@@ -289,7 +289,7 @@ class Layers(unittest.TestCase):
         self.assertTrue(close(results[1], results[2]) and close(results[0], results[3]))
         self.assertFalse(close(results[0], results[1]))
 
-    def test_the_whole(self):
+    def test_transformer(self):
         for batch_first, device in itertools.product((False, True), DEVICES):
             model = nn.Transformer(E, H, 2, 2, 8, 0.0, batch_first=batch_first, device=device)
             src, tgt = (torch.randn(*((N, n) if batch_first else (n, N)), E, device=device) for n in (S, L))
@@ -301,7 +301,7 @@ class Layers(unittest.TestCase):
             self.assertTrue(close(result, model.decoder(tgt, memory, mask, memory_key_padding_mask=padding)))
             self.assertTrue(all(p.abs().max() <= math.sqrt(6 / sum(p.shape)) for p in model.parameters() if p.dim() > 1))
 
-    def test_own_encoders_and_layers(self):
+    def test_custom_encoder_and_layer(self):
         class Twice(nn.Module):
             def forward(self, src, mask=None, src_key_padding_mask=None, is_causal=None):
                 return 2 * src
@@ -321,7 +321,7 @@ class Layers(unittest.TestCase):
         with self.assertRaisesRegex(AttributeError, "'Twice' object has no attribute 'self_attn'"):
             nn.TransformerEncoder(Twice(), 1)(src)
 
-    def test_blocks_that_a_subclass_or_an_object_has_are_called(self):
+    def test_overridden_blocks_are_called(self):
         class Layer(nn.TransformerEncoderLayer):
             def _ff_block(self, x):
                 return 3 * super()._ff_block(x)
@@ -340,7 +340,7 @@ class Layers(unittest.TestCase):
         self.assertTrue(close(nn.TransformerEncoderLayer._ff_block(plain, x), plain.linear2(torch.tanh(plain.linear1(x)))))
         self.assertFalse(hasattr(nn.Linear, "_ff_block"))
 
-    def test_hooks_and_replaced_children_take_part(self):
+    def test_hooks_and_replaced_children(self):
         layer, x, seen = nn.TransformerEncoderLayer(E, H, 8, 0.0), torch.randn(L, N, E), []
         layer.self_attn.register_forward_hook(lambda module, args, kwargs, result: seen.append((len(args), sorted(kwargs), result[1])), with_kwargs=True)
         layer.linear1.register_forward_hook(lambda module, args, result: seen.append(result.shape))
@@ -354,7 +354,7 @@ class Layers(unittest.TestCase):
         y = layer.norm1(3 * x)
         self.assertTrue(close(layer(x), layer.norm2(y + layer._ff_block(y))))
 
-    def test_texts(self):
+    def test_reprs(self):
         self.assertEqual(repr(nn.TransformerEncoder(nn.TransformerEncoderLayer(E, H, 8, activation=nn.SiLU()), 2)).count("\n"), 16)
         self.assertIn("(0-1): 2 x TransformerEncoderLayer(", repr(nn.TransformerEncoder(nn.TransformerEncoderLayer(E, H, 8), 2)))
         self.assertIn("  (activation): SiLU()\n", repr(nn.TransformerEncoderLayer(E, H, 8, activation=nn.SiLU())))
@@ -382,8 +382,8 @@ class Layers(unittest.TestCase):
             self.assertEqual(str(other.load_state_dict(model.state_dict())), "<All keys matched successfully>")
             self.assertTrue(close(call(model), call(other)))
 
-    @unittest.skipIf(torch.cuda.device_count() < 2, "one device")
-    def test_replicas_run_on_their_devices(self):
+    @unittest.skipIf(torch.cuda.device_count() < 2, "requires two devices")
+    def test_data_parallel(self):
         torch.manual_seed(0)
         model = nn.TransformerEncoder(nn.TransformerEncoderLayer(E, H, 8, 0.0, F.silu, batch_first=True), 2).cuda()
         x = torch.randn(4, L, E, device="cuda")
@@ -398,14 +398,14 @@ class Layers(unittest.TestCase):
         src, tgt = (torch.randn(2, 1, E, dtype=torch.float64, requires_grad=True) for _ in range(2))
         self.assertTrue(torch.autograd.gradcheck(model, (src, tgt)))
 
-    def test_mixed_precision(self):
+    def test_autocast(self):
         model, x = nn.TransformerEncoderLayer(E, H, 8, 0.0), torch.randn(L, N, E)
         with torch.autocast("cpu", dtype=torch.bfloat16):
             result = model(x)
         self.assertTrue(close(result.float(), model(x), 0.1))
         result.sum().backward()
 
-    def test_what_does_not_fit_is_refused_in_pytorchs_words(self):
+    def test_errors_match_pytorch(self):
         model, x = nn.Transformer(E, H, 1, 1, 8), torch.randn(L, N, E)
         for call, error, text in (
                 (lambda: nn.TransformerEncoderLayer(E, H, activation="tanh"), RuntimeError, "activation should be relu/gelu, not tanh"),
@@ -422,10 +422,10 @@ class Layers(unittest.TestCase):
 
 
 @unittest.skipIf(pytorch is None, "PyTorch is not installed")
-class Beside(unittest.TestCase):
+class ComparedWithPyTorch(unittest.TestCase):
     def both(self, made, *shapes, **given):
-        """Results, gradients and weights of a model of both libraries, from one seed."""
-        told = []
+        """Results, gradients and weights of a model in both libraries, from the same seed."""
+        outcomes = []
         for library in (torch, pytorch):
             library.manual_seed(3)
             model = made(library)
@@ -436,8 +436,8 @@ class Beside(unittest.TestCase):
             first = result[0] if isinstance(result, tuple) else result
             (first * first).sum().backward()
             values = [first, *tensors, *model.parameters()]
-            told.append([value.tolist() for value in values] + [value.grad.tolist() for value in values[1:] if value.grad is not None])
-        for mine, theirs in zip(*told, strict=True):
+            outcomes.append([value.tolist() for value in values] + [value.grad.tolist() for value in values[1:] if value.grad is not None])
+        for mine, theirs in zip(*outcomes, strict=True):
             self.assertTrue(close(torch.tensor(mine), torch.tensor(theirs), 1e-4))
 
     def test_weights_results_and_gradients(self):

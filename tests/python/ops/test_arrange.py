@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the expressions of arrange_cases.txt give, on the CPU and on a device: arranging, sets, products, figures of samples, windows, bits, what fits no signature.
-Each line has an expression and its result; beside PyTorch, where it is installed, that is its result too."""
+"""Results of the expressions in arrange_cases.txt on the CPU and on a device: rearrangement, sets, products, statistics, windows, bits, and errors.
+Each line has an expression and its result, which is also checked against PyTorch if it is installed."""
 import json
 import math
 import os
@@ -16,7 +16,7 @@ DEVICES = ["cpu"] + ["cuda"] * (phlox.cuda.device_count() > 0)
 
 
 def plain(value):
-    """A result as JSON has it: lists, texts, and numbers of six digits."""
+    """A result as JSON: lists, strings, and numbers rounded to six digits."""
     if isinstance(value, (phlox.Tensor, torch.Tensor if torch else phlox.Tensor)):
         return [str(value.dtype).split(".")[1], list(value.shape), plain(value.tolist())]
     if isinstance(value, (tuple, list)):
@@ -52,14 +52,14 @@ class Cases(unittest.TestCase):
                     self.assertEqual(outcome(phlox, expression, device), wanted)
 
     @unittest.skipIf(torch is None, peer.NOT_NEWEST)
-    def test_results_are_those_of_pytorch(self):
+    def test_results_match_pytorch(self):
         for expression, wanted in cases():
             with self.subTest(expression=expression):
                 self.assertEqual(outcome(torch, expression, "cpu"), wanted)
 
 
-class Places(unittest.TestCase):
-    def test_a_composite_in_place_changes_its_tensor_and_is_recorded(self):
+class Behaviour(unittest.TestCase):
+    def test_composite_in_place_ops_are_recorded(self):
         for device in DEVICES:
             x = phlox.ones(3, device=device, requires_grad=True)
             y = x * 1
@@ -69,19 +69,19 @@ class Places(unittest.TestCase):
             y.sum().backward()
             self.assertEqual(x.grad.tolist(), [2, 4, 8])
 
-    def test_atleast_gives_the_tensor_itself_where_it_has_the_dimensions(self):
+    def test_atleast_returns_same_tensor(self):
         x = phlox.ones(2, 2, 2)
         for widen in phlox.atleast_1d, phlox.atleast_2d, phlox.atleast_3d:
             self.assertIs(widen(x), x)
 
-    def test_pieces_are_views(self):
+    def test_split_results_are_views(self):
         for device in DEVICES:
             x = phlox.zeros(2, 4, device=device)
             x.hsplit(2)[1].fill_(1)
             phlox.tensor_split(x, [1], dim=1)[0].fill_(2)
             self.assertEqual(x.tolist(), [[2, 0, 1, 1]] * 2)
 
-    def test_gradients_of_distances_from_products_are_those_of_differences(self):
+    def test_cdist_gradients_agree_between_modes(self):
         for device in DEVICES:
             grads = []
             for mode in "use_mm_for_euclid_dist", "donot_use_mm_for_euclid_dist":
@@ -92,7 +92,7 @@ class Places(unittest.TestCase):
             for one, other in zip(*grads):
                 self.assertTrue(phlox.allclose(one, other))
 
-    def test_a_histogram_counts_as_its_edges_say(self):
+    def test_histc_matches_linspace_edges(self):
         for device in DEVICES:
             x = phlox.linspace(0, 1, 1001, device=device)
             counts = phlox.histc(x, 7, 0, 1)
@@ -100,15 +100,15 @@ class Places(unittest.TestCase):
             wanted = [sum(low <= v < high or (k == 6 and v == high) for v in x.tolist()) for k, (low, high) in enumerate(zip(edges, edges[1:]))]
             self.assertEqual(counts.tolist(), wanted)
 
-    def test_the_mode_is_found_in_long_lines(self):
+    def test_mode_of_long_rows(self):
         generator = phlox.Generator().manual_seed(3)
         x = phlox.randint(0, 9, (4, 300), generator=generator)
         for device in DEVICES:
-            values, places = x.to(device).mode(1)
-            for row, value, place in zip(x.tolist(), values.tolist(), places.tolist()):
+            values, positions = x.to(device).mode(1)
+            for row, value, position in zip(x.tolist(), values.tolist(), positions.tolist()):
                 counts = [row.count(v) for v in range(9)]
                 self.assertEqual(value, counts.index(max(counts)))
-                self.assertEqual(place, max(k for k, v in enumerate(row) if v == value))
+                self.assertEqual(position, max(k for k, v in enumerate(row) if v == value))
 
 
 if __name__ == "__main__":

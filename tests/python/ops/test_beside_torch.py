@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Phlox and PyTorch in one process on one GPU: memory is shared both ways, and random numbers are the same."""
+"""Phlox and PyTorch in one process on one GPU: memory is shared in both directions, and random numbers are equal."""
 import unittest
 
 import phlox
@@ -24,10 +24,10 @@ FLOATS = DTYPES[6:]
 BIG = 1 << 26
 
 
-def slow(library, turns=200):
-    """Queues work of some ten milliseconds on the library's current stream."""
+def queue_work(library, count=200):
+    """Queues about ten milliseconds of work on the library's current stream."""
     x = library.ones(BIG, device="cuda")
-    for _ in range(turns):
+    for _ in range(count):
         x.mul_(1.0)
     return x
 
@@ -36,7 +36,7 @@ def slow(library, turns=200):
 class Sharing(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        for library in (phlox, torch):  # the first use of a kernel loads it, which may wait for the device
+        for library in (phlox, torch):  # the first use loads the kernels, which may synchronize the device
             x = library.ones(1000, device="cuda")
             x.mul_(1.0).fill_(2), (x + 1).clone().min().item(), x.max().item()
 
@@ -44,7 +44,7 @@ class Sharing(unittest.TestCase):
         phlox.cuda.synchronize()
         torch.cuda.synchronize()
 
-    def test_memory_is_shared_in_every_dtype(self):
+    def test_every_dtype_is_shared(self):
         for giver, taker in ((phlox, torch), (torch, phlox)):
             for name in DTYPES:
                 with self.subTest(giver=giver.__name__, dtype=name):
@@ -66,29 +66,29 @@ class Sharing(unittest.TestCase):
                 if view.numel():
                     self.assertEqual((got.data_ptr(), got.stride()), (view.data_ptr(), view.stride()))
 
-    def test_pytorch_waits_for_work_of_phlox(self):
+    def test_pytorch_waits_for_phlox_stream(self):
         for side in (False, True):
             for side_of_torch in (False, True):
                 mine = phlox.cuda.Stream() if side else phlox.cuda.default_stream()
                 theirs = torch.cuda.Stream() if side_of_torch else torch.cuda.default_stream()
                 with self.subTest(phlox=side, torch=side_of_torch), phlox.cuda.stream(mine):
                     a = phlox.zeros(1000, device="cuda")
-                    slow(phlox)
+                    queue_work(phlox)
                     a.fill_(7)
                     with torch.cuda.stream(theirs):
                         got = torch.from_dlpack(a) + 1
-                    self.assertFalse(mine.query())  # nobody has waited on the host
+                    self.assertFalse(mine.query())  # the host did not wait
                     theirs.synchronize()
                     self.assertEqual(got.unique().tolist(), [8])
 
-    def test_phlox_waits_for_work_of_pytorch(self):
+    def test_phlox_waits_for_pytorch_stream(self):
         for side in (False, True):
             for side_of_torch in (False, True):
                 mine = phlox.cuda.Stream() if side else phlox.cuda.default_stream()
                 theirs = torch.cuda.Stream() if side_of_torch else torch.cuda.default_stream()
                 with self.subTest(phlox=side, torch=side_of_torch), torch.cuda.stream(theirs):
                     a = torch.zeros(1000, device="cuda")
-                    slow(torch)
+                    queue_work(torch)
                     a.fill_(7)
                     with phlox.cuda.stream(mine):
                         got = phlox.from_dlpack(a) + 1
@@ -96,7 +96,7 @@ class Sharing(unittest.TestCase):
                     mine.synchronize()
                     self.assertEqual((got.min().item(), got.max().item()), (8, 8))
 
-    def test_memory_lives_as_long_as_its_last_user(self):
+    def test_memory_lives_until_last_reference(self):
         for giver, taker in ((phlox, torch), (torch, phlox)):
             giver.cuda.synchronize()
             before = giver.cuda.memory_allocated()
@@ -111,18 +111,18 @@ class Sharing(unittest.TestCase):
             del view
             self.assertEqual(giver.cuda.memory_allocated(), before)
 
-    def test_a_capsule_that_nobody_takes_gives_back(self):
+    def test_unused_capsule_frees_memory(self):
         before = phlox.cuda.memory_allocated()
         capsule = phlox.ones(1000, device="cuda").__dlpack__()
         self.assertGreater(phlox.cuda.memory_allocated(), before)
         del capsule
         self.assertEqual(phlox.cuda.memory_allocated(), before)
 
-    def test_memory_is_not_reused_under_work_of_pytorch(self):
+    def test_memory_is_not_reused_during_pytorch_work(self):
         a = phlox.full((BIG,), 5.0, device="cuda")
         address = a.data_ptr()
         b = torch.from_dlpack(a)
-        slow(torch)
+        queue_work(torch)
         copy = b.clone()
         del a, b
         again = phlox.zeros(BIG, device="cuda")
@@ -132,10 +132,10 @@ class Sharing(unittest.TestCase):
         del again
         self.assertNotEqual(address, 0)
 
-    def test_memory_is_not_reused_under_work_of_phlox(self):
+    def test_memory_is_not_reused_during_phlox_work(self):
         a = torch.full((BIG,), 5.0, device="cuda")
         b = phlox.from_dlpack(a)
-        slow(phlox)
+        queue_work(phlox)
         copy = b.clone()
         del a, b
         again = torch.zeros(BIG, device="cuda")
@@ -144,7 +144,7 @@ class Sharing(unittest.TestCase):
         self.assertEqual((copy.min().item(), copy.max().item()), (5, 5))
         del again
 
-    def test_arguments(self):
+    def test_dlpack_arguments(self):
         a = phlox.ones(2, device="cuda")
         self.assertEqual(a.__dlpack_device__(), (2, 0))
         self.assertRaisesRegex(BufferError, "unsupported stream", a.__dlpack__, stream=0)
@@ -155,14 +155,14 @@ class Sharing(unittest.TestCase):
         self.assertNotEqual(torch.from_dlpack(a.__dlpack__(copy=True)).data_ptr(), a.data_ptr())
         self.assertRaises(BufferError, phlox.ones(1, device="cuda", requires_grad=True).__dlpack__)
 
-    def test_gradients_flow_on_either_side(self):
+    def test_autograd_on_shared_tensors(self):
         w = torch.ones(3, device="cuda") * 2
         x = phlox.from_dlpack(w).requires_grad_()
         (x * x).sum().backward()
         self.assertEqual(torch.from_dlpack(x.grad).tolist(), [4, 4, 4])
 
 
-# n: one thread, one block and its neighbours, and more than one turn of the largest grid of an H200.
+# n: one thread, one block and its neighbours, and more than one pass of the largest grid on an H200.
 SIZES = [1, 2, 5, 255, 256, 257, 1023, 1025, 4097, 270336, 1081343, 1081344, 1081345, 3000001]
 
 
@@ -173,7 +173,7 @@ class Philox(unittest.TestCase):
             library.cuda.manual_seed(number)
 
     def check(self, draw, tolerance=0.0, **what):
-        """draw(library, cuda device) gives the same, and leaves the generators in the same state."""
+        """Checks that draw(library) returns equal numbers on a CUDA device and leaves the generators in equal states."""
         with self.subTest(**what):
             wanted = draw(torch)
             got = torch.from_dlpack(draw(phlox))
@@ -236,7 +236,7 @@ class Philox(unittest.TestCase):
             self.each(f"dropout {p}", lambda lib, n, dtype: lib.nn.functional.dropout(
                 lib.ones(n, dtype=dtype, device="cuda"), p), FLOATS)
 
-    def test_dropout_of_what_is_not_contiguous(self):
+    def test_dropout_of_non_contiguous(self):
         self.seed()
         for shape in ((5, 7), (300, 1001), (1030, 1050)):
             self.check(lambda lib: lib.nn.functional.dropout(lib.ones(shape, device="cuda").t(), 0.5).contiguous(),
@@ -256,7 +256,7 @@ class Philox(unittest.TestCase):
         self.check(lambda lib: lib.randn_like(lib.zeros(3, 70, device="cuda")), 1e-6, name="randn_like")
         self.check(lambda lib: lib.normal(1.0, 2.0, (3, 70), device="cuda"), 4e-6, name="normal")
 
-    def test_layers_are_initialised_alike(self):
+    def test_layer_initialization(self):
         for kind, arguments in (("Linear", (784, 100)), ("Conv2d", (3, 16, 3)), ("Embedding", (100, 20))):
             self.seed(11)
             mine, theirs = (getattr(lib.nn, kind)(*arguments, device="cuda") for lib in (phlox, torch))
@@ -264,7 +264,7 @@ class Philox(unittest.TestCase):
                 apart = (torch.from_dlpack(a.detach()) - b.detach()).abs().max().item()
                 self.assertLessEqual(apart, 1e-6 if kind == "Embedding" else 0, kind)
 
-    def test_a_sequence_leaves_the_same_offset(self):
+    def test_sequences_advance_offset_equally(self):
         self.seed(5)
         for n in (3, 4096, 2000003):
             for draw in (lambda lib: lib.rand(n, device="cuda"), lambda lib: lib.randint(9, (n,), device="cuda"),
@@ -273,7 +273,7 @@ class Philox(unittest.TestCase):
                 self.check(draw, n=n)
             self.check(lambda lib: lib.randn(n, device="cuda"), 1e-6, n=n)
 
-    def test_a_state_goes_from_one_to_the_other(self):
+    def test_states_transfer_between_libraries(self):
         self.seed(8)
         phlox.rand(1000, device="cuda")
         torch.cuda.set_rng_state(torch.tensor(phlox.cuda.get_rng_state().tolist(), dtype=torch.uint8))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.use_deterministic_algorithms: its states and words, filled memory, and sums by index in a fixed order."""
+"""torch.use_deterministic_algorithms: settings and errors, filled memory, and indexed sums in a fixed order."""
 import unittest
 
 import phlox as torch
@@ -8,7 +8,7 @@ from phlox.utils import deterministic
 F = torch.nn.functional
 
 
-def states():
+def settings():
     return (torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled(),
             torch.get_deterministic_debug_mode())
 
@@ -18,13 +18,13 @@ class Switch(unittest.TestCase):
         self.addCleanup(torch.use_deterministic_algorithms, False)
 
     def test_states(self):
-        self.assertEqual(states(), (False, False, 0))
+        self.assertEqual(settings(), (False, False, 0))
         torch.use_deterministic_algorithms(True)
-        self.assertEqual(states(), (True, False, 2))
+        self.assertEqual(settings(), (True, False, 2))
         torch.use_deterministic_algorithms(True, warn_only=True)
-        self.assertEqual(states(), (True, True, 1))
+        self.assertEqual(settings(), (True, True, 1))
         torch.use_deterministic_algorithms(False, warn_only=True)
-        self.assertEqual(states(), (False, True, 0))
+        self.assertEqual(settings(), (False, True, 0))
 
     def test_debug_modes(self):
         for given, wanted in ((1, 1), ("error", 2), (0, 0), ("warn", 1), (2, 2), ("default", 0)):
@@ -37,7 +37,7 @@ class Switch(unittest.TestCase):
             with self.assertRaisesRegex(kind, text):
                 torch.set_deterministic_debug_mode(given)
 
-    def test_memory_that_nobody_has_written_is_filled(self):
+    def test_uninitialized_memory_is_filled(self):
         torch.use_deterministic_algorithms(True)
         for device in ("cpu", "cuda")[:1 + torch.cuda.is_available()]:
             for dtype in (torch.float16, torch.float64):
@@ -50,13 +50,13 @@ class Switch(unittest.TestCase):
         self.assertTrue(torch.empty(2, requires_grad=True).requires_grad)
         self.assertEqual(torch.empty(0).tolist(), [])
 
-    def test_or_not(self):
+    def test_filling_can_be_disabled(self):
         self.addCleanup(setattr, deterministic, "fill_uninitialized_memory", True)
         self.assertIs(deterministic.fill_uninitialized_memory, True)
         torch.use_deterministic_algorithms(True)
         deterministic.fill_uninitialized_memory = False
         self.assertIs(deterministic.fill_uninitialized_memory, False)
-        torch.ones(64)  # the memory that the next one takes
+        torch.ones(64)  # its memory is reused by the next tensor
         self.assertFalse(torch.empty(64).isnan().any())
         with self.assertRaisesRegex(RuntimeError, "expects a bool"):
             deterministic.fill_uninitialized_memory = 1
@@ -75,7 +75,7 @@ def gradient(device, forward, *shape):
     return x.grad
 
 
-# What adds by index: of a device to the result.
+# Ops that accumulate by index: maps a device to the result.
 SUMS = {
     "index_add": lambda d: torch.zeros(7, 33, device=d).index_add(0, *scattered(900, 7, d)),
     "index_add of the last dimension": lambda d: torch.zeros(33, 7, device=d).index_add(1, scattered(900, 7, d)[0], scattered(900, 7, d)[1].t()),
@@ -93,21 +93,21 @@ SUMS = {
 }
 
 
-class Order(unittest.TestCase):
+class IndexedSums(unittest.TestCase):
     def setUp(self):
         torch.use_deterministic_algorithms(True)
         self.addCleanup(torch.use_deterministic_algorithms, False)
 
-    @unittest.skipUnless(torch.cuda.is_available(), "there is no device")
-    def test_sums_by_index_are_added_in_the_order_of_the_cpu(self):
+    @unittest.skipUnless(torch.cuda.is_available(), "requires a device")
+    def test_device_sums_follow_cpu_order(self):
         for name, run in SUMS.items():
             with self.subTest(name):
                 wanted = run("cpu")
                 for _ in range(3):
                     self.assertTrue(torch.equal(run("cuda").cpu(), wanted))
 
-    @unittest.skipUnless(torch.cuda.is_available(), "there is no device")
-    def test_bad_indices_are_told(self):
+    @unittest.skipUnless(torch.cuda.is_available(), "requires a device")
+    def test_invalid_indices_are_reported(self):
         with self.assertRaisesRegex(IndexError, "out of bounds"):
             torch.zeros(3, device="cuda").index_put_((torch.tensor([0, 3], device="cuda"),), torch.ones(2, device="cuda"), accumulate=True)
             torch.cuda.synchronize()

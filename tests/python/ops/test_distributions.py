@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.distributions: densities sum to one and agree with means, distribution functions and draws; beside PyTorch's, where it is
-installed, values, divergences, forms and errors."""
+"""torch.distributions: densities integrate to one and agree with means, distribution functions and samples. Values, KL divergences, reprs and errors
+are compared with PyTorch's if it is installed."""
 import itertools
 import math
 import unittest
@@ -11,7 +11,7 @@ import peer
 from peer import newest as torch
 
 HERE = phlox.distributions
-# Of each family, arguments that broadcast to a batch.
+# For each family: arguments that broadcast to a batch.
 CASES = {
     "Bernoulli": [dict(probs=[0.2, 0.5, 0.7]), dict(logits=[-1.0, 0.0, 2.0])],
     "Categorical": [dict(probs=[[0.2, 0.3, 0.5], [4.0, 1.0, 1.0]]), dict(logits=[[0.0, 1.0, -2.0]])],
@@ -38,7 +38,7 @@ CASES = {
     "Kumaraswamy": [dict(concentration1=[1.5, 3.0], concentration0=[2.0, 5.0])],
     "Weibull": [dict(scale=[1.0, 0.5], concentration=[1.5, 4.0])],
 }
-# Without a mean, or with a tail that no grid holds: compared with PyTorch alone.
+# Families without a mean, or with tails beyond any grid; only compared with PyTorch.
 WIDE = {
     "Cauchy": [dict(loc=[0.0, 1.0], scale=[1.0, 0.5])],
     "HalfCauchy": [dict(scale=[1.0, 0.5])],
@@ -62,8 +62,8 @@ WIDE = {
 PROPERTIES = "mean variance stddev mode batch_shape event_shape param_shape has_rsample has_enumerate_support support arg_constraints".split()
 
 
-def made(library, name, arguments, **options):
-    dtype = library.float32 if name == "GeneralizedPareto" else library.float64  # PyTorch's has no other
+def make(library, name, arguments, **options):
+    dtype = library.float32 if name == "GeneralizedPareto" else library.float64  # PyTorch's supports float32 only
     parts = {key: library.tensor(value, dtype=dtype) if isinstance(value, list) else value for key, value in arguments.items()}
     return getattr(library.distributions, name)(**parts, **options)
 
@@ -77,7 +77,7 @@ def all_cases():
 
 
 def grid(d):
-    """Values at which to look, in a first dimension, and the measure that each stands for."""
+    """Points of evaluation along a new first dimension, and the weight of each in an integral."""
     if d.has_enumerate_support:
         values = d.enumerate_support()
         return values, 1.0
@@ -91,15 +91,15 @@ def grid(d):
 
 
 
-class Sense(unittest.TestCase):
+class Consistency(unittest.TestCase):
     def each(self, events=True):
-        """The families; without events those of numbers alone."""
+        """Yields the distributions; with events=False only those of scalars."""
         for name, arguments in cases():
-            d = made(phlox, name, arguments)
+            d = make(phlox, name, arguments)
             if events or not d.event_shape:
                 yield d
 
-    def test_probabilities_sum_to_one_and_give_the_mean_and_the_entropy(self):
+    def test_densities_integrate_to_one_and_give_mean_and_entropy(self):
         for d in self.each(events=False):
             values, measure = grid(d)
             weights = d.log_prob(values).exp() * measure
@@ -112,7 +112,7 @@ class Sense(unittest.TestCase):
                 self.assertTrue(phlox.allclose(mean, d.mean.to(mean), rtol=2e-3, atol=2e-3))
                 self.assertTrue(phlox.allclose((weights * (values - mean) ** 2).sum(0), d.variance.to(mean), rtol=5e-3, atol=1e-3))
 
-    def test_draws_have_the_moments(self):
+    def test_sample_moments(self):
         for d in self.each(events=False):
             phlox.manual_seed(7)
             draws = d.sample((20000,))
@@ -125,8 +125,8 @@ class Sense(unittest.TestCase):
                 error = ((square - wanted ** 2) / 20000).sqrt()
                 self.assertTrue(((draws.double() ** power).mean(0) - wanted).abs().le(5 * error + 1e-9).all(), power)
 
-    def test_divergences_are_the_mean_difference_of_logarithms(self):
-        all_kinds = [made(phlox, name, arguments, validate_args=False) for name, arguments in cases()]
+    def test_kl_is_mean_log_ratio(self):
+        all_kinds = [make(phlox, name, arguments, validate_args=False) for name, arguments in cases()]
         for p, q in itertools.product(all_kinds, all_kinds):
             if any(1 != i != j != 1 for i, j in zip(reversed(p.batch_shape), reversed(q.batch_shape))):
                 continue
@@ -136,7 +136,7 @@ class Sense(unittest.TestCase):
                 except NotImplementedError:
                     continue
                 wide, near = p.expand(phlox.broadcast_shapes(p.batch_shape, q.batch_shape)), 5e-3
-                if p.event_shape and not p.has_enumerate_support:  # a vector of shares
+                if p.event_shape and not p.has_enumerate_support:  # vectors on a simplex
                     phlox.manual_seed(1)
                     values, near = wide.sample((20000,)), 4e-2
                     wanted = (p.log_prob(values) - q.log_prob(values)).mean(0)
@@ -148,7 +148,7 @@ class Sense(unittest.TestCase):
                     wanted = phlox.where(inside, wanted, math.inf)
                 self.assertTrue(phlox.allclose(found.to(wanted), wanted, rtol=near, atol=near), (found, wanted))
 
-    def test_the_divergence_of_events_is_the_sum_over_their_parts(self):
+    def test_kl_of_independent_sums_over_events(self):
         p, q = (HERE.Normal(phlox.arange(6.0).view(2, 3) * scale, 1.0) for scale in (1, 2))
         found = HERE.kl_divergence(HERE.Independent(p, 1), HERE.Independent(q, 1))
         self.assertTrue(phlox.allclose(found, HERE.kl_divergence(p, q).sum(-1)))
@@ -156,18 +156,18 @@ class Sense(unittest.TestCase):
         with self.assertRaises(NotImplementedError):
             HERE.kl_divergence(HERE.Independent(p, 1), HERE.Independent(q, 2))
 
-    def test_divergences_of_a_batch_of_matrices_are_those_of_each(self):
+    def test_batched_wishart_kl(self):
         p, q = (HERE.Wishart(phlox.tensor(df), phlox.eye(2) * scale) for df, scale in (([3.0, 5.0], 1.0), ([4.0, 2.5], 2.0)))
         each = [HERE.kl_divergence(HERE.Wishart(a, phlox.eye(2)), HERE.Wishart(b, phlox.eye(2) * 2)) for a, b in ((3.0, 4.0), (5.0, 2.5))]
         self.assertTrue(phlox.allclose(HERE.kl_divergence(p, q), phlox.stack(each)))
 
-    def test_what_is_not_singular_is_drawn_once_and_without_a_warning(self):
+    def test_nonsingular_wishart_samples_without_warning(self):
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             draws = HERE.Wishart(phlox.tensor([4.0, 6.0]), phlox.eye(3)).sample((500,))
         self.assertTrue(HERE.constraints.positive_definite.check(draws).all())
 
-    def test_of_several_rules_the_one_of_the_nearer_first_kind_is_taken_with_a_warning(self):
+    def test_ambiguous_kl_warns(self):
         class Near(HERE.Normal):
             pass
 
@@ -176,7 +176,7 @@ class Sense(unittest.TestCase):
         with self.assertWarnsRegex(RuntimeWarning, r"Ambiguous kl_divergence\(Near, Near\). Please register_kl\(Near, Near\)"):
             self.assertEqual(HERE.kl_divergence(Near(0.0, 1.0), Near(0.0, 1.0)), "left")
 
-    def test_a_family_of_ones_own_has_the_entropy_and_divergence_of_its_normalizer(self):
+    def test_exponential_family_entropy_and_kl(self):
         class Mine(HERE.ExponentialFamily):
             arg_constraints, _mean_carrier_measure = {}, 0
             _natural_params = property(lambda self: (-self.rate,))
@@ -192,7 +192,7 @@ class Sense(unittest.TestCase):
         self.assertTrue(phlox.allclose(mine[0].entropy(), theirs[0].entropy()))
         self.assertTrue(phlox.allclose(HERE.kl_divergence(*mine), HERE.kl_divergence(*theirs)))
 
-    def test_choices_as_vectors(self):
+    def test_one_hot_categorical(self):
         probs = phlox.tensor([[0.2, 0.3, 0.5], [0.0, 1.0, 0.0]], requires_grad=True)
         d = HERE.OneHotCategoricalStraightThrough(probs)
         self.assertEqual((d.batch_shape, d.event_shape, d.param_shape), ((2,), (3,), (2, 3)))
@@ -205,7 +205,7 @@ class Sense(unittest.TestCase):
             with self.assertRaisesRegex(ValueError, r"to be within the support \(OneHot\(\)\)"):
                 d.log_prob(phlox.tensor(value))
 
-    def test_a_divergence_without_a_rule_is_refused_and_rules_can_be_added(self):
+    def test_register_kl(self):
         class Mine(HERE.Normal):
             pass
 
@@ -217,14 +217,14 @@ class Sense(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, "Expected type_q to be a Distribution subclass but got"):
             HERE.register_kl(Mine, int)
 
-    def test_draws_with_gradients_give_those_of_the_parameters(self):
+    def test_rsample_gradients(self):
         loc, scale = (phlox.tensor([1.0, 2.0], requires_grad=True) for _ in range(2))
         draws = HERE.Normal(loc, scale).rsample((5,))
         draws.sum().backward()
         self.assertTrue(phlox.allclose(loc.grad, phlox.full((2,), 5.0)))
         self.assertTrue(phlox.allclose(scale.grad, ((draws - loc) / scale).sum(0).detach()))
 
-    def test_what_follows_from_a_parameter_has_gradients_even_where_it_is_first_asked_for_without(self):
+    def test_lazy_parameters_keep_gradients(self):
         for d, value in ((HERE.Categorical, phlox.tensor(1)), (HERE.Bernoulli, phlox.tensor([1.0, 0.0]))):
             logits = phlox.tensor([0.5, 1.5], requires_grad=True)
             one = d(logits=logits)
@@ -232,7 +232,7 @@ class Sense(unittest.TestCase):
             (one.entropy().sum() + one.log_prob(value).sum()).backward()
             self.assertGreater(logits.grad.abs().min(), 1e-3)
 
-    def test_independent_makes_events_of_the_last_dimensions_of_a_batch(self):
+    def test_independent(self):
         base = HERE.Normal(phlox.zeros(4, 3, 2), phlox.ones(2))
         d = HERE.Independent(base, 2)
         value = d.rsample((5,))
@@ -243,7 +243,7 @@ class Sense(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, r"Expected reinterpreted_batch_ndims <= len\(base_distribution.batch_shape\), actual 4 vs 3"):
             HERE.Independent(base, 4)
 
-    def test_draws_of_gamma_beta_and_shares_have_the_gradients_of_their_means(self):
+    def test_reparameterized_gradients_match_mean(self):
         phlox.manual_seed(2)
         a, b = (phlox.tensor(v, dtype=phlox.float64, requires_grad=True) for v in (2.0, 3.0))
         for d in HERE.Gamma(a, b), HERE.Beta(a, b):
@@ -252,8 +252,8 @@ class Sense(unittest.TestCase):
             for one, other in zip(found, wanted):
                 self.assertLess((one - other).abs().item(), 0.01, d)
 
-    def test_expanding_keeps_values_and_class(self):
-        for d in [made(phlox, *case) for case in all_cases()]:
+    def test_expand_keeps_values_and_class(self):
+        for d in [make(phlox, *case) for case in all_cases()]:
             wide = d.expand((2, *d.batch_shape))
             self.assertIs(type(wide), type(d))
             self.assertEqual(wide.batch_shape, (2, *d.batch_shape))
@@ -267,7 +267,7 @@ class Sense(unittest.TestCase):
                     continue
                 self.assertTrue(phlox.allclose(getattr(wide, name)[1], figures, equal_nan=True), (d, name))
 
-    def test_a_class_of_ones_own_with_its_own_constructor_must_say_how_it_is_expanded(self):
+    def test_expand_of_subclass_with_own_init_raises(self):
         class Mine(HERE.Normal):
             def __init__(self):
                 super().__init__(0.0, 1.0)
@@ -275,7 +275,7 @@ class Sense(unittest.TestCase):
         with self.assertRaisesRegex(NotImplementedError, "Subclass Mine of Normal that defines a custom __init__ method must also"):
             Mine().expand((2,))
 
-    def test_the_default_of_validation_can_be_changed(self):
+    def test_default_validate_args(self):
         try:
             HERE.Distribution.set_default_validate_args(False)
             self.assertEqual(HERE.Normal(0.0, -1.0).scale.item(), -1)
@@ -285,7 +285,7 @@ class Sense(unittest.TestCase):
             HERE.Normal(0.0, -1.0)
         self.assertEqual(HERE.Normal(0.0, -1.0, validate_args=False).scale.item(), -1)
 
-    def test_numbers_take_the_dtype_and_device_of_tensors(self):
+    def test_numbers_take_dtype_and_device_of_tensors(self):
         for device in ["cpu"] + ["cuda"] * (phlox.cuda.device_count() > 0):
             d = HERE.Normal(phlox.zeros(2, dtype=phlox.float64, device=device), 1)
             self.assertEqual((d.scale.dtype, d.scale.device, d.sample().device), (phlox.float64, d.loc.device, d.loc.device))
@@ -293,13 +293,13 @@ class Sense(unittest.TestCase):
             self.assertEqual(choice.log_prob(choice.sample((4,))).shape, (4, 2))
 
 
-    def test_on_a_device_values_are_those_of_the_cpu(self):
+    def test_devices_match_cpu(self):
         if not phlox.cuda.device_count():
-            self.skipTest("no devices")
+            self.skipTest("requires a device")
         for name, arguments in all_cases():
             if not any(isinstance(value, list) for value in arguments.values()):
-                continue  # numbers make tensors of the CPU
-            here, there = (made(phlox, name, {key: phlox.tensor(value, dtype=phlox.float64, device=device) if isinstance(value, list) else value
+                continue  # plain numbers create CPU tensors
+            here, there = (make(phlox, name, {key: phlox.tensor(value, dtype=phlox.float64, device=device) if isinstance(value, list) else value
                                               for key, value in arguments.items()}) for device in ("cpu", "cuda"))
             value = here.sample((3,))
             found = there.log_prob(value.to("cuda"))
@@ -312,7 +312,7 @@ class Sense(unittest.TestCase):
                 pass
 
 
-# What is refused, or is warned of, and printed forms.
+# Errors, warnings and reprs.
 TEXTS = """Categorical()|Categorical(torch.tensor(1.))|Categorical(logits=torch.tensor(1.))|Categorical(torch.tensor([-1.,.5]))|
 Categorical(torch.tensor([1.,.5])).log_prob(torch.tensor(2))|Categorical(torch.tensor([1.,.5])).log_prob(2)|
 Categorical(torch.ones(3,4)).log_prob(torch.zeros(2))|Normal(0,-1)|Normal('a',-1)|Normal(0,1).log_prob(torch.tensor(float('nan')))|
@@ -380,7 +380,7 @@ def outcome(library, expression):
 
 
 @unittest.skipIf(torch is None, peer.NOT_NEWEST)
-class Beside(unittest.TestCase):
+class ComparedWithPyTorch(unittest.TestCase):
     def same(self, ours, theirs, what):
         if isinstance(theirs, torch.Tensor):
             self.assertEqual(str(ours.dtype).partition(".")[2], str(theirs.dtype).partition(".")[2], what)
@@ -401,35 +401,35 @@ class Beside(unittest.TestCase):
                 found.append(type(error).__name__)
         self.same(found[0], found[1], what)
 
-    def test_properties_and_printed_forms(self):
+    def test_properties_and_reprs(self):
         for name, arguments in all_cases():
-            ours, theirs = made(phlox, name, arguments), made(torch, name, arguments)
-            self.assertEqual(repr(ours), repr(theirs)) if name != "Beta" else None  # PyTorch shows no parameters of it
-            for key in PROPERTIES if name != "Geometric" else set(PROPERTIES) - {"param_shape"}:  # which PyTorch has not there
+            ours, theirs = make(phlox, name, arguments), make(torch, name, arguments)
+            self.assertEqual(repr(ours), repr(theirs)) if name != "Beta" else None  # PyTorch's omits its parameters
+            for key in PROPERTIES if name != "Geometric" else set(PROPERTIES) - {"param_shape"}:  # missing in PyTorch
                 self.both((name, arguments, key), lambda: getattr(ours, key), lambda: getattr(theirs, key))
             self.both((name, arguments, "entropy"), ours.entropy, theirs.entropy)
 
-    def test_densities_distribution_functions_and_their_gradients(self):
+    def test_log_prob_cdf_and_gradients(self):
         for name, arguments in all_cases():
             torch.manual_seed(1)
-            theirs = made(torch, name, arguments)
+            theirs = make(torch, name, arguments)
             value = theirs._bartlett_sampling((50,)) if name == "Wishart" else theirs.sample((50,))
             mine = phlox.tensor(value.tolist(), dtype=getattr(phlox, str(value.dtype)[6:]))
-            ours = made(phlox, name, arguments)
+            ours = make(phlox, name, arguments)
             for key in "log_prob", "cdf":
                 self.both((name, arguments, key), lambda: getattr(ours, key)(mine), lambda: getattr(theirs, key)(value))
 
-    def test_divergences(self):
+    def test_kl_divergence(self):
         for (name, a), (other, b) in itertools.product(all_cases(), all_cases()):
-            one, two = made(phlox, name, a), made(phlox, other, b)
+            one, two = make(phlox, name, a), make(phlox, other, b)
             if any(1 != i != j != 1 for i, j in zip(reversed(one.batch_shape), reversed(two.batch_shape))):
                 continue
             if {name, other} == {"Uniform", "ContinuousBernoulli"} or name == other == "Wishart" and one.batch_shape + two.batch_shape:
-                continue  # PyTorch's is infinite where it is not, or sums over the batch
+                continue  # PyTorch's result is inf although the divergence is finite, or is summed over the batch
             self.both((name, a, other, b), lambda: phlox.distributions.kl_divergence(one, two),
-                      lambda: torch.distributions.kl_divergence(made(torch, name, a), made(torch, other, b)))
+                      lambda: torch.distributions.kl_divergence(make(torch, name, a), make(torch, other, b)))
 
-    def test_gradients_of_divergences(self):
+    def test_kl_gradients(self):
         for (name, a), (other, b) in itertools.product(all_cases(), all_cases()):
             if (name, other) == ("Wishart", "Wishart") or "GeneralizedPareto" in (name, other) or \
                     not any(isinstance(value, list) for value in (*a.values(), *b.values())):
@@ -440,33 +440,33 @@ class Beside(unittest.TestCase):
                           for key, value in side.items()} for side in (a, b)]
                 try:
                     kl = library.distributions.kl_divergence(*(getattr(library.distributions, kind)(**side) for kind, side in zip((name, other), sides)))
-                except (NotImplementedError, RuntimeError):  # without a rule, or of batches that do not fit
+                except (NotImplementedError, RuntimeError):  # no rule, or batches that do not broadcast
                     break
                 leaves = [value for side in sides for value in side.values() if isinstance(value, library.Tensor)]
                 if not kl.isfinite().all() or not kl.requires_grad:
                     break
                 found.append(library.autograd.grad(kl.sum(), leaves, allow_unused=True))
             for ours, theirs in zip(*found) if len(found) == 2 else ():
-                if ours is not None or theirs is not None:  # where one has a gradient, the other's may be zeros
+                if ours is not None or theirs is not None:  # None and a zero gradient are equivalent
                     shape = list((ours if theirs is None else theirs).shape)
                     self.same(phlox.zeros(shape).double() if ours is None else ours, torch.zeros(shape).double() if theirs is None else theirs,
                               (name, a, other, b))
 
-    def test_a_seed_gives_pytorchs_draws(self):
+    def test_samples_of_same_seed(self):
         for name, arguments in all_cases():
             draws = []
             for library in phlox, torch:
                 library.manual_seed(3)
-                d = made(library, name, arguments)
-                # PyTorch takes what is not singular for singular, warns of it, and draws again
+                d = make(library, name, arguments)
+                # PyTorch misclassifies nonsingular matrices as singular, warns and draws again.
                 draws.append(d._bartlett_sampling((40,)) if library is torch and name == "Wishart" else d.sample((40,)))
             self.same(*draws, (name, arguments))
 
-    def test_a_seed_gives_pytorchs_gradients_of_draws_and_densities(self):
-        of_gammas = set("Gamma Beta Dirichlet Chi2 StudentT FisherSnedecor InverseGamma Wishart".split())  # PyTorch's are series that hold to four digits
+    def test_gradients_of_samples_and_densities_of_same_seed(self):
+        of_gammas = set("Gamma Beta Dirichlet Chi2 StudentT FisherSnedecor InverseGamma Wishart".split())  # PyTorch's series are exact to four digits
         for name, arguments in all_cases():
             given = [key for key, value in arguments.items() if isinstance(value, list)]
-            if not given or not made(phlox, name, arguments).has_rsample or name in of_gammas:
+            if not given or not make(phlox, name, arguments).has_rsample or name in of_gammas:
                 continue
             found = []
             for library in phlox, torch:
@@ -500,10 +500,10 @@ class Beside(unittest.TestCase):
             texts = [outcome(library, f"MixtureSameFamily({wrong.replace('t([', 'torch.tensor([')})") for library in (phlox, torch)]
             self.assertEqual(*texts)
 
-    def test_all_names_are_there(self):
+    def test_public_names(self):
         self.assertEqual(sorted(phlox.distributions.__all__), sorted(torch.distributions.__all__))
 
-    def test_texts(self):
+    def test_errors_and_reprs(self):
         for expression in TEXTS:
             with self.subTest(expression): self.assertEqual(outcome(phlox, expression).replace("phlox.", "torch."), outcome(torch, expression), expression)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.fft: values beside NumPy's, lengths, strides, dtypes, errors with their texts, gradients, and what is said where FFTW is missing."""
+"""torch.fft: values compared with NumPy's, lengths, strides, dtypes, error texts, gradients, and the error for a missing FFTW."""
 import itertools
 import os
 import subprocess
@@ -14,8 +14,8 @@ import phlox as torch
 F = torch.fft
 DEVICES = ["cpu"] + ["cuda"] * torch.cuda.is_available()
 ON_GPU = torch.cuda.is_available() and torch.cuda._backend_name() == "cuda"
-WITH_COMPLEX = DEVICES[:1] if ON_GPU else DEVICES  # complex numbers are computed with there
-LINES = ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft")
+WITH_COMPLEX = DEVICES[:1] if ON_GPU else DEVICES  # devices with complex arithmetic
+TRANSFORMS_1D = ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft")
 
 
 def numbers(*shape, complex=False, seed=0):
@@ -51,29 +51,29 @@ class Strides(Case):
                 self.assertEqual(F.irfft(x, dim=0).stride(), (1, 28, 4))
                 self.assertEqual(F.fft(x.transpose(0, 2), dim=0).stride(), (1, 7, 70))
 
-    def test_copies_of_conjugates_keep_the_order(self):
+    def test_conjugate_copies_keep_strides(self):
         for device in DEVICES:
             self.assertEqual(F.ifft(torch.zeros(3, 10, 7, device=device), dim=1).resolve_conj().stride(), (70, 1, 10))
 
 
 class Values(Case):
-    def test_lines_of_any_length(self):
+    def test_one_dimensional_transforms_of_any_length(self):
         for device in DEVICES:
             for n in (1, 2, 3, 4, 5, 8, 12, 13, 31, 64, 97, 100, 1009, 2310):
-                for complex, norm, name in itertools.product((False, True), (None, "forward", "ortho"), LINES):
+                for complex, norm, name in itertools.product((False, True), (None, "forward", "ortho"), TRANSFORMS_1D):
                     if complex and name in ("rfft", "ihfft") or n == 1 and name in ("irfft", "hfft"):
                         continue
                     x = numbers(3, n, complex=complex)
                     with self.subTest(name, n=n, norm=norm, complex=complex):
                         self.assertClose(getattr(F, name)(tensor(x, device), norm=norm), getattr(np.fft, name)(x, norm=norm))
 
-    def test_lines_are_cut_and_filled_with_zeros(self):
+    def test_n_truncates_and_pads(self):
         x, z = numbers(2, 7), numbers(2, 7, complex=True)
-        for device, name, n in itertools.product(DEVICES, LINES, (1, 4, 7, 10)):
+        for device, name, n in itertools.product(DEVICES, TRANSFORMS_1D, (1, 4, 7, 10)):
             for a in (x,) if name in ("rfft", "ihfft") else (x, z):
                 self.assertClose(getattr(F, name)(tensor(a, device), n), getattr(np.fft, name)(a, n))
 
-    def test_large_batches_are_cut_into_pieces_that_do_not_show(self):
+    def test_large_batches_are_split(self):
         shapes = (((300, 400), 0), ((300, 401), 1), ((3, 150, 7, 61), 1), ((2, 3, 40000), -1), ((70000, 2), 1), ((5, 6, 7, 8, 9, 10), 2))
         for device, (shape, dim) in itertools.product(DEVICES, shapes):
             z = numbers(*shape, complex=True)
@@ -82,7 +82,7 @@ class Values(Case):
             self.assertClose(F.fft(tensor(z.real, device), dim=dim), np.fft.fft(z.real, axis=dim))
             self.assertClose(F.irfft(tensor(z, device), dim=dim), np.fft.irfft(z, axis=dim))
 
-    def test_threads_do_not_change_a_digit(self):
+    def test_independent_of_thread_count(self):
         x = tensor(numbers(64, 3000))
         threads = torch.get_num_threads()
         one = []
@@ -92,7 +92,7 @@ class Values(Case):
         torch.set_num_threads(threads)
         self.assertTrue(torch.equal(one[0], one[1]) and torch.equal(one[0], one[2]))
 
-    def test_several_dimensions(self):
+    def test_multi_dimensional(self):
         for device in DEVICES:
             for shape, dims in (((3, 4), None), ((4, 3, 5), None), ((4, 3, 5), (0, 2)), ((4, 3, 5), (-1, 0)), ((2, 3, 4, 5), (1,)), ((150, 2, 130), None)):
                 for name in ("fftn", "ifftn", "rfftn", "irfftn"):
@@ -109,7 +109,7 @@ class Values(Case):
         self.assertClose(F.fftn(tensor(x), dim=()), x + 0j)
         self.assertClose(F.fftn(torch.tensor(3., dtype=torch.float64)), np.array(3. + 0j))
 
-    def test_hermitian_ones_of_several_dimensions(self):
+    def test_hermitian_multi_dimensional(self):
         z, x = numbers(4, 3, 5, complex=True), numbers(4, 3, 5)
         wanted = np.fft.hfft(np.fft.fftn(z, axes=(0, 1)), 8, axis=2)
         self.assertClose(F.hfftn(tensor(z)), wanted)
@@ -118,7 +118,7 @@ class Values(Case):
         self.assertClose(F.ihfft2(tensor(x)), np.fft.ifft(np.fft.ihfft(x, axis=2), axis=1))
         self.assertClose(F.hfftn(F.ihfftn(tensor(x)), x.shape), x)
 
-    def test_strides(self):
+    def test_strided_inputs(self):
         z = numbers(4, 6, 10, complex=True)
         for device in DEVICES:
             t = tensor(z, device)
@@ -132,7 +132,7 @@ class Values(Case):
                 self.assertClose(F.ifftn(view), np.fft.ifftn(array))
             self.assertClose(t, z)
 
-    def test_more_dimensions_than_a_plan_has(self):
+    def test_more_dimensions_than_one_plan(self):
         z = numbers(2, 3, 4, 3, 2, complex=True)
         for device in DEVICES:
             self.assertClose(F.fftn(tensor(z, device), norm="ortho"), np.fft.fftn(z, norm="ortho"))
@@ -141,13 +141,13 @@ class Values(Case):
             for dims, norm in ((0, 1, 2, 3, 4), "backward"), ((4, 0, 2, 1), "ortho"), ((3, 1), "forward"), ((2, 3, 0), "ortho"):
                 self.assertClose(F.rfftn(tensor(z.real, device), dim=dims, norm=norm), np.fft.rfftn(z.real, axes=dims, norm=norm))
 
-    def test_lines_of_one_number_beside_others(self):
+    def test_dimensions_of_size_one(self):
         x = numbers(4, 1, 5)
         for device in DEVICES:
             for dims in (0, 1), (1, 0), (2, 1), (1, 2):
                 self.assertClose(F.rfftn(tensor(x, device), dim=dims, norm="ortho"), np.fft.rfftn(x, axes=dims, norm="ortho"))
 
-    def test_numbers_that_begin_anywhere(self):
+    def test_unaligned_inputs(self):
         x = np.concatenate([[0.], numbers(30)])
         for device, kind in itertools.product(DEVICES, (torch.float32, torch.float64)):
             rows = tensor(x, device).to(kind)[1:].view(5, 6)
@@ -163,7 +163,7 @@ class Values(Case):
         self.assertClose(F.irfft(F.rfft(torch.from_numpy(a))), a, 1e-5)
         self.assertTrue(F.ihfft(x.double()).is_conj())
 
-    def test_frequencies_and_shifts(self):
+    def test_fftfreq_and_shift(self):
         for n in (1, 4, 5):
             self.assertClose(F.fftfreq(n, 0.5, dtype=torch.float64), np.fft.fftfreq(n, 0.5))
             self.assertClose(F.rfftfreq(n, 2, dtype=torch.float64), np.fft.rfftfreq(n, 2))
@@ -177,23 +177,23 @@ class Values(Case):
         self.assertEqual(out.tolist(), [0, 0.25, -0.5, -0.25])
         self.assertTrue(F.fftfreq(3, requires_grad=True).requires_grad)
 
-    def test_out_is_written(self):
+    def test_out(self):
         x = numbers(3, 4)
         for name, kind in (("fft", torch.complex128), ("rfft", torch.complex128), ("irfftn", torch.float64), ("hfft", torch.float64), ("ihfft2", torch.complex128)):
             out = torch.empty(0, dtype=kind)
             self.assertIs(getattr(F, name)(tensor(x), out=out), out)
             self.assertTrue(torch.equal(out, getattr(F, name)(tensor(x))))
 
-    def test_nothing_in_batches(self):
+    def test_empty_batches(self):
         for name, shape in (("fft", (0, 5)), ("rfft", (0, 3)), ("irfft", (0, 8)), ("ifft2", (0, 5))):
             self.assertEqual(getattr(F, name)(torch.ones(0, 5) if name != "ifft2" else torch.ones(0, 2, 5)).shape[-1:], shape[1:])
         self.assertClose(F.fft(torch.ones(2, 0, dtype=torch.float64), n=3), np.zeros((2, 3), complex))
 
-    def test_meta_has_shapes_and_dtypes(self):
+    def test_meta_tensors(self):
         x = torch.ones(3, 6, device="meta")
         self.assertEqual((F.rfft2(x).shape, F.rfft2(x).dtype, F.irfft(x).shape), ((3, 4), torch.complex64, (3, 10)))
 
-    def test_maps_over_batches(self):
+    def test_vmap(self):
         x, z = tensor(numbers(3, 4, 6)), tensor(numbers(3, 4, 6, complex=True))
         for name in ("fft", "rfft", "irfft", "fft2", "rfft2", "hfft2"):
             a = x if name.startswith("rf") else z
@@ -201,7 +201,7 @@ class Values(Case):
 
 
 class Errors(Case):
-    def test_texts(self):
+    def test_errors(self):
         x, z = torch.ones(4, 6), torch.ones(4, 6, dtype=torch.complex64)
         for text, *call in (
                 ("Invalid number of data points (0) specified", F.fft, x, 0),
@@ -232,7 +232,7 @@ class Errors(Case):
         self.refuses(TypeError, "rfft expects a real input tensor, but got ComplexFloat", F.rfft, z)
         self.refuses(TypeError, "rfftn expects a real-valued input tensor, but got ComplexFloat", F.rfftn, z)
 
-    def test_what_to_install_is_said_where_the_library_is_missing(self):
+    def test_missing_fftw(self):
         def run(library):
             code = "import phlox as torch\ntry: torch.fft.fft(torch.ones(2))\nexcept RuntimeError as e: print(e)"
             return subprocess.run([sys.executable, "-c", code], env={**os.environ, "PHLOX_FFTW": library}, capture_output=True, text=True).stdout
@@ -241,14 +241,14 @@ class Errors(Case):
         self.assertEqual(run("libfftw3.so.3"), "")
 
 
-@unittest.skipUnless(torch.cuda.is_available(), "there is no device")
-class Plans(Case):
+@unittest.skipUnless(torch.cuda.is_available(), "requires a device")
+class PlanCache(Case):
     def setUp(self):
         self.cache = torch.backends.cuda.cufft_plan_cache
         self.addCleanup(setattr, self.cache, "max_size", 4096)
         self.cache.clear()
 
-    def test_are_kept_by_what_they_do(self):
+    def test_plans_are_reused(self):
         self.assertEqual((self.cache.size, self.cache.max_size), (0, 4096))
         x = tensor(numbers(3, 8), "cuda")
         for _ in range(3):
@@ -258,7 +258,7 @@ class Plans(Case):
         self.cache.clear()
         self.assertEqual((self.cache.size, self.cache.max_size), (0, 4096))
 
-    def test_no_more_are_kept_than_allowed(self):
+    def test_max_size(self):
         x = numbers(2, 40)
         for most in (2, 1, 0):
             self.cache.max_size = most
@@ -267,7 +267,7 @@ class Plans(Case):
                 self.assertClose(F.rfft(tensor(x, "cuda"), n), np.fft.rfft(x, n))
             self.assertEqual(self.cache.size, most * ON_GPU)
 
-    def test_each_device_has_its_own(self):
+    def test_cache_per_device(self):
         count = torch.cuda.device_count()
         last = self.cache[count - 1]
         self.addCleanup(setattr, last, "max_size", 4096)
@@ -278,7 +278,7 @@ class Plans(Case):
             with torch.cuda.device(count - 1):
                 self.assertEqual(self.cache.max_size, 5)
 
-    def test_texts(self):
+    def test_errors(self):
         count = torch.cuda.device_count()
         self.refuses(RuntimeError, "cuFFT plan cache size must be non-negative, but got -1", setattr, self.cache, "max_size", -1)
         self.refuses(RuntimeError, ".size is a read-only property showing the number of plans currently in the cache. To change the cache capacity, set "
@@ -289,9 +289,9 @@ class Plans(Case):
 
 
 class Gradients(Case):
-    def test_of_any_order(self):
+    def test_gradcheck_and_gradgradcheck(self):
         for device in WITH_COMPLEX:
-            for name in LINES + ("fft2", "rfft2", "irfft2", "hfft2", "ihfft2", "ifftn", "irfftn"):
+            for name in TRANSFORMS_1D + ("fft2", "rfft2", "irfft2", "hfft2", "ihfft2", "ifftn", "irfftn"):
                 for complex in (False,) if name in ("rfft", "ihfft", "rfft2", "ihfft2") else (False, True):
                     for shape in ((3, 4), (2, 5)):
                         with self.subTest(name, complex=complex, shape=shape):
@@ -299,39 +299,39 @@ class Gradients(Case):
                             self.assertTrue(torch.autograd.gradcheck(lambda a: getattr(F, name)(a, norm="ortho"), x))
                             self.assertTrue(torch.autograd.gradgradcheck(getattr(F, name), x))
 
-    def test_are_those_of_real_and_imaginary_parts(self):
+    def test_match_gradients_of_real_parts(self):
         def parts(name):
             def transform(*x):
                 made = getattr(F, name)(torch.view_as_complex(x[0]) if x[0].ndim > 2 else x[0])
                 return torch.view_as_real(made.resolve_conj()) if made.is_complex() else made
             return transform
 
-        for device, name in itertools.product(DEVICES, LINES + ("fft2", "rfft2", "irfft2", "ifftn")):
+        for device, name in itertools.product(DEVICES, TRANSFORMS_1D + ("fft2", "rfft2", "irfft2", "ifftn")):
             for shape in ((3, 4),) if name.startswith(("rf", "ih")) else ((2, 5), (3, 4, 2)):
                 with self.subTest(name, device=device, shape=shape):
                     x = tensor(numbers(*shape), device, grad=True)
                     self.assertTrue(torch.autograd.gradcheck(parts(name), x))
                     self.assertTrue(torch.autograd.gradgradcheck(parts(name), x))
 
-    def test_of_what_was_cut_or_filled(self):
+    def test_truncated_and_padded(self):
         x = tensor(numbers(2, 5), grad=True)
-        for name, n in itertools.product(LINES, (4, 7)):
+        for name, n in itertools.product(TRANSFORMS_1D, (4, 7)):
             self.assertTrue(torch.autograd.gradcheck(lambda a: getattr(F, name)(a, n), x))
 
-    def test_nodes_have_their_names(self):
+    def test_node_names(self):
         x = torch.ones(3, 4, requires_grad=True)
         for name, node in (("fft", "FftR2CBackward0"), ("fftn", "FftC2CBackward0"), ("irfft", "FftC2RBackward0"), ("ihfft", "ConjBackward0")):
             self.assertEqual(getattr(F, name)(x).grad_fn.name(), node)
 
 
-class ShortTimes(Case):
+class StftAndIstft(Case):
     def setUp(self):
         ignored = warnings.catch_warnings()
         ignored.__enter__()
         self.addCleanup(ignored.__exit__, None, None, None)
         warnings.simplefilter("ignore")
 
-    def test_each_window_is_transformed(self):
+    def test_stft_windows(self):
         for device in DEVICES:
             for n, hop, win, centered, half in ((8, 2, 8, True, True), (8, 3, 5, False, False), (7, 4, 7, True, True)):
                 x, window = numbers(2, 40), np.hanning(win)
@@ -345,7 +345,7 @@ class ShortTimes(Case):
                 pairs = torch.stft(tensor(x[0], device), n, hop, win, tensor(window, device), centered, onesided=half, normalized=True, return_complex=False)
                 self.assertClose(torch.view_as_complex(pairs), wanted[0] / np.sqrt(n))
 
-    def test_istft_gives_the_signal_back(self):
+    def test_istft_inverts_stft(self):
         for device in DEVICES:
             x, window = tensor(numbers(3, 64), device), torch.hann_window(16, dtype=torch.float64, device=device)
             short = torch.hann_window(12, dtype=torch.float64, device=device)
@@ -361,7 +361,7 @@ class ShortTimes(Case):
         z = tensor(numbers(2, 40, complex=True))
         self.assertClose(torch.istft(torch.stft(z, 8), 8, return_complex=True), z.numpy())
 
-    def test_windows_may_be_aligned(self):
+    def test_align_to_window(self):
         x, window = tensor(numbers(30)), torch.hann_window(4, dtype=torch.float64)
         aligned = torch.stft(x, 8, 2, 4, window, center=False, align_to_window=True, return_complex=True)
         self.assertEqual(aligned.shape, (5, 14))
@@ -373,7 +373,7 @@ class ShortTimes(Case):
         y = tensor(numbers(4, 5, complex=True), grad=True)
         self.assertTrue(torch.autograd.gradcheck(lambda a, w: torch.istft(a, 6, 2, window=w), (y, window)))
 
-    def test_texts(self):
+    def test_errors(self):
         x, w = torch.ones(2, 40), torch.hann_window(8)
         call = "stft(torch.FloatTensor[2, %d], n_fft=%d, hop_length=%d, win_length=%d, window=%s, normalized=0, onesided=None, return_complex=1, align_to_window=None) : "
         for text, options in ((call % (40, 80, 20, 80, "None") + "expected 0 < n_fft < 40, but got n_fft=80", {"n_fft": 80, "center": False}),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gradients by differences, histograms and scaled products of float8, beside numbers worked out by hand and beside PyTorch where it is installed."""
+"""torch.gradient, histograms and scaled products of float8, compared with values computed by hand and with PyTorch if it is installed."""
 import unittest
 
 import phlox as torch
@@ -8,15 +8,15 @@ X = [[1.0, 2.0, 4.0, 8.0], [3.0, 3.0, 5.0, 1.0], [0.0, 2.0, 2.5, 7.0]]
 DEVICES = ["cpu"] + ["cuda"] * torch.cuda.is_available()
 
 
-class Gradients(unittest.TestCase):
-    def test_a_step_divides(self):
+class GradientOp(unittest.TestCase):
+    def test_scalar_spacing(self):
         for device in DEVICES:
             x = torch.tensor([0.0, 1.0, 4.0, 9.0], device=device)
             self.assertEqual(torch.gradient(x)[0].tolist(), [1, 2, 4, 5])
             self.assertEqual(torch.gradient(x, edge_order=2)[0].tolist(), [0, 2, 4, 6])
             self.assertEqual(torch.gradient(x, spacing=2)[0].tolist(), [0.5, 1, 2, 2.5])
 
-    def test_coordinates_weigh_by_their_distance(self):
+    def test_coordinate_spacing(self):
         for device in DEVICES:
             at = torch.tensor([0.0, 1.0, 3.0, 4.0], device=device)
             for order in 1, 2:
@@ -24,18 +24,18 @@ class Gradients(unittest.TestCase):
                 self.assertEqual(made[1:3].tolist(), [2, 6])
             self.assertEqual(made.tolist(), [0, 2, 6, 8])
 
-    def test_an_infinity_stays_where_it_is_seen(self):
+    def test_infinity_affects_neighbours_only(self):
         made = torch.gradient(torch.tensor([1.0, 2.0, float("inf"), 4.0, 5.0]))[0]
         self.assertEqual(made[2].item(), 1)
 
-    def test_gradients_flow(self):
+    def test_autograd(self):
         x = torch.tensor(X, requires_grad=True)
         (torch.gradient(x, dim=1, edge_order=2)[0] * torch.tensor(X)).sum().backward()
         self.assertEqual(x.grad.shape, x.shape)
         self.assertTrue(torch.autograd.gradcheck(lambda t: torch.gradient(t, spacing=[torch.tensor([0.0, 1.0, 3.0], dtype=torch.float64)], dim=0),
                                                  torch.tensor(X, dtype=torch.float64, requires_grad=True)))
 
-    def test_arguments_that_do_not_fit_are_refused(self):
+    def test_argument_errors(self):
         x = torch.tensor(X)
         for text, options in (("same length, but got a spacing argument of length 1 and a dim argument of length 2", {"spacing": [1.0], "dim": (0, 1)}),
                               ("a list of length equal to 'self.dim\\(\\) = 2'", {"spacing": [torch.ones(3)]}),
@@ -48,7 +48,7 @@ class Gradients(unittest.TestCase):
 
 
 class Histograms(unittest.TestCase):
-    def test_each_bin_has_its_lower_edge_and_the_last_both(self):
+    def test_bin_edges(self):
         for device in DEVICES:
             made = torch.histogram(torch.tensor([0.0, 1.0, 1.5, 2.0, 9.0, float("nan")], device=device), 2, range=(0, 2))
             self.assertEqual(made.hist.tolist(), [1, 3])
@@ -63,7 +63,7 @@ class Histograms(unittest.TestCase):
             infinite = torch.tensor([1.0, 1.0, float("inf")], device=device)
             self.assertEqual(torch.histogram(x, edges[:2], weight=infinite).hist.tolist(), [1])
 
-    def test_points_have_a_bin_in_each_dimension(self):
+    def test_histogramdd(self):
         for device in DEVICES:
             points = torch.tensor([[0.0, 0.0], [1.0, 5.0], [2.0, 5.0], [2.0, 9.0]], device=device)
             hist, edges = torch.histogramdd(points, [2, 3], range=(0.0, 2.0, 0.0, 6.0))
@@ -71,7 +71,7 @@ class Histograms(unittest.TestCase):
             self.assertEqual([e.tolist() for e in edges], [[0, 1, 2], [0, 2, 4, 6]])
             self.assertEqual(torch.histogramdd(points, edges, density=True).hist.sum().item() * 2, 1)
 
-    def test_what_does_not_fit_is_refused_and_changes_nothing(self):
+    def test_errors_leave_out_unchanged(self):
         x, out = torch.tensor([1.0, 2.0]), (torch.zeros(5, dtype=torch.int32), torch.ones(1))
         for text, call in (("bins must be > 0, but got 0 for dimension 0", lambda: torch.histogram(x, 0)),
                            ("min should not exceed max", lambda: torch.histogram(x, 2, range=(1, 0))),
@@ -87,15 +87,15 @@ class Histograms(unittest.TestCase):
             torch.histogram(x.half(), 2)
 
 
-class Absent(unittest.TestCase):
-    def test_none_stands_for_a_dim_that_is_left_out(self):
+class OptionalArguments(unittest.TestCase):
+    def test_none_as_dim(self):
         x = torch.tensor(X)
         self.assertEqual(torch.amax(x, None).item(), 8)
         self.assertTrue(torch.equal(torch.roll(x, 1, None), torch.roll(x, 1)))
         with self.assertRaisesRegex(TypeError, "argument 'dims' .* must be tuple of ints, not NoneType"):
             torch.flip(x, None)
 
-    def test_from_dlpack_copies_where_it_is_asked_to(self):
+    def test_from_dlpack_copy(self):
         x = torch.tensor(X)
         self.assertEqual(torch.from_dlpack(x, copy=False).data_ptr(), x.data_ptr())
         self.assertNotEqual(torch.from_dlpack(x, copy=True).data_ptr(), x.data_ptr())
@@ -104,8 +104,8 @@ class Absent(unittest.TestCase):
             torch.from_dlpack(x, device="meta", copy=False)
 
 
-class Draws(unittest.TestCase):
-    def test_a_weight_that_cannot_be_is_named_where_places_are_drawn_again(self):
+class Multinomial(unittest.TestCase):
+    def test_invalid_weights(self):
         for weights, text in (([1, -1, 1], "entry < 0"), ([1, float("inf"), 1], "entry = infinity or NaN"), ([1, 1, float("nan")], "entry < 0")):
             for device in DEVICES:
                 with self.assertRaisesRegex(RuntimeError, text):
@@ -114,8 +114,8 @@ class Draws(unittest.TestCase):
                     torch.multinomial(torch.tensor(weights, device=device).float(), 2, False).cpu()
 
 
-class Bools(unittest.TestCase):
-    def test_addr_of_bools_is_a_bool(self):
+class Addr(unittest.TestCase):
+    def test_addr_of_bool(self):
         for device in DEVICES:
             one, two = torch.tensor([True, False], device=device), torch.tensor([[False, False], [True, True]], device=device)
             self.assertEqual(torch.addr(two, one, one).tolist(), [[True, False], [True, True]])
@@ -123,12 +123,12 @@ class Bools(unittest.TestCase):
             self.assertEqual(torch.addr(two, one, one, beta=-1, alpha=1).dtype, torch.bool)
 
 
-class Scaled(unittest.TestCase):
+class ScaledMM(unittest.TestCase):
     def setUp(self):
         self.a = (torch.arange(48.0).reshape(6, 8) % 7 - 3).to(torch.float8_e4m3fn)
         self.b = (torch.arange(40.0).reshape(5, 8) % 5 - 2).to(torch.float8_e5m2).t()
 
-    def test_a_product_is_that_of_float32_by_the_scales(self):
+    def test_matches_scaled_float32_product(self):
         for device in DEVICES:
             a, b = self.a.to(device), self.b.to(device)
             want = a.float() @ b.float()
@@ -139,7 +139,7 @@ class Scaled(unittest.TestCase):
                                         want * rows * columns + columns))
             self.assertEqual(torch._scaled_mm(a, b, half, half).dtype, torch.float8_e4m3fn)
 
-    def test_other_dtypes_and_scales_are_refused(self):
+    def test_invalid_dtypes_and_scales(self):
         one = torch.ones(())
         for a, scale in ((self.a.float(), one), (self.a, one.double()), (self.a, torch.ones(6))):
             with self.assertRaisesRegex(ValueError, "Invalid scaling configuration"):

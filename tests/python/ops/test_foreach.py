@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch._foreach_*: ops on each tensor of a list; beside PyTorch, where one is installed that has them all."""
+"""torch._foreach_*: ops on each tensor of a list. Compared with PyTorch if an installed version has them all."""
 import unittest
 
 import phlox as torch
@@ -31,7 +31,7 @@ class Foreach(unittest.TestCase):
         for one, other in zip(a, b):
             self.assertTrue(torch.allclose(torch.tensor(one), torch.tensor(other), 1e-5, 1e-6), (a, b))
 
-    def test_each_is_the_op_on_each_tensor(self):
+    def test_matches_op_on_each_tensor(self):
         for name in ALONE:
             with self.subTest(name):
                 x, _ = lists(torch)
@@ -46,7 +46,7 @@ class Foreach(unittest.TestCase):
         got = eval("t._foreach_" + call.replace("(", "_(" if in_place else "(", 1), {"t": t, "x": x, "y": y})
         return listed(x if in_place else got)
 
-    def test_lists_and_numbers(self):
+    def test_lists_and_scalars(self):
         x, y = lists(torch)
         self.assertEqual(listed(torch._foreach_add(x, y, alpha=2)), [[4.5, 1.25], [[3.75]]])
         self.assertEqual(listed(torch._foreach_addcmul(x, y, y, scalars=[1, 2])), [[4.5, 0.5], [[5.25]]])
@@ -54,19 +54,19 @@ class Foreach(unittest.TestCase):
         self.assertEqual(listed(torch._foreach_norm([torch.tensor([3.0, -4.0])], ord=float("inf"))), [4])
 
     @unittest.skipIf(pytorch is None, "PyTorch is not installed, or an older one")
-    def test_beside_pytorch(self):
+    def test_matches_pytorch(self):
         for call in CALLS:
             for in_place in (True, False)[:1 if call.startswith(("copy", "zero")) else 2]:
                 with self.subTest(call, in_place=in_place):
                     self.close(self.results(torch, call, in_place), self.results(pytorch, call, in_place))
 
-    def test_gradients_flow_through(self):
+    def test_gradients(self):
         x, y = lists(torch)
         y[0].requires_grad_()
         sum(t.sum() for t in torch._foreach_mul(x, y)).backward()
         self.assertEqual(y[0].grad.tolist(), [0.5, 0.25])
 
-    def test_what_does_not_fit_is_refused_before_anything_changes(self):
+    def test_errors_change_nothing(self):
         x, y = lists(torch)
         before = listed(x)
         for call, kind, text in (

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fractional max-pooling: against windows written out, on the CPU and on a simulated device; what is refused; and beside PyTorch, where that is
-installed."""
+"""Fractional max pooling, compared with an explicit loop over windows on the CPU and on a simulated device; errors; and results compared with
+PyTorch if it is installed."""
 import itertools
 import pickle
 import unittest
@@ -18,41 +18,41 @@ DEVICES = ["cpu"] + ["cuda"] * torch.cuda.is_available()
 CASES = ((2, (7, 9), (2, 3), (4, 5)), (2, (8, 6), (3, 1), (6, 6)), (2, (5, 5), (5, 2), (1, 2)), (3, (6, 5, 7), (2, 3, 2), (3, 2, 4)), (3, (5, 4, 5), (1, 2, 4), (4, 1, 1)))
 
 
-def begin(sample, size, kernel, count, i):
-    """Where the i-th of `count` windows begins."""
+def window_start(sample, size, kernel, count, i):
+    """The start of the i-th of `count` windows."""
     if i == count - 1:
         return size - kernel
     step = (size - kernel) / (count - 1)
     return int((i + sample) * step) - int(sample * step)
 
 
-def written_out(x, kernel, counts, samples):
-    """The maxima, and where they are, window by window."""
+def reference(x, kernel, counts, samples):
+    """The maxima and their indices, computed window by window."""
     dims, sizes = len(kernel), x.shape[2:]
-    values, places = torch.zeros(*x.shape[:2], *counts, dtype=x.dtype), torch.zeros(*x.shape[:2], *counts, dtype=torch.int64)
+    values, positions = torch.zeros(*x.shape[:2], *counts, dtype=x.dtype), torch.zeros(*x.shape[:2], *counts, dtype=torch.int64)
     for n, c in itertools.product(range(x.shape[0]), range(x.shape[1])):
         order = samples[n, c].flip(0) if dims == 2 else samples[n, c]
         for window in itertools.product(*map(range, counts)):
-            at = [begin(order[k].item(), sizes[k], kernel[k], counts[k], window[k]) for k in range(dims)]
+            at = [window_start(order[k].item(), sizes[k], kernel[k], counts[k], window[k]) for k in range(dims)]
             best = None
-            for place in itertools.product(*(range(a, a + k) for a, k in zip(at, kernel))):
-                value = x[(n, c, *place)].item()
+            for at_input in itertools.product(*(range(a, a + k) for a, k in zip(at, kernel))):
+                value = x[(n, c, *at_input)].item()
                 if best is None or value > best:
-                    best, where = value, place
+                    best, where = value, at_input
             flat = 0
             for k in range(dims):
                 flat = flat * sizes[k] + where[k]
-            values[(n, c, *window)], places[(n, c, *window)] = best, flat
-    return values, places
+            values[(n, c, *window)], positions[(n, c, *window)] = best, flat
+    return values, positions
 
 
 class Pools(unittest.TestCase):
-    def test_maxima_and_where_they_are(self):
+    def test_values_and_indices(self):
         torch.manual_seed(1)
         for device, (dims, sizes, kernel, counts) in itertools.product(DEVICES, CASES):
             with self.subTest(device=device, kernel=kernel):
                 x, samples = torch.randn(2, 3, *sizes, dtype=torch.float64), torch.rand(2, 3, dims, dtype=torch.float64)
-                wanted = written_out(x, kernel, counts, samples)
+                wanted = reference(x, kernel, counts, samples)
                 pool = getattr(F, f"fractional_max_pool{dims}d")
                 given = pool(x.to(device), kernel, counts, return_indices=True, _random_samples=samples.to(device))
                 for mine, theirs in zip(given, wanted):
@@ -62,12 +62,12 @@ class Pools(unittest.TestCase):
                 layer = getattr(nn, f"FractionalMaxPool{dims}d")(kernel, counts, return_indices=True, _random_samples=samples).to(device)
                 self.assertTrue(torch.equal(layer(x.to(device))[1].cpu(), wanted[1]))
 
-    def test_gradients_go_to_the_maxima(self):
+    def test_gradients(self):
         x, samples = torch.randn(2, 2, 5, 6, dtype=torch.float64, requires_grad=True), torch.rand(2, 2, 2, dtype=torch.float64)
         self.assertTrue(torch.autograd.gradcheck(lambda x: F.fractional_max_pool2d(x, 3, (2, 3), _random_samples=samples), x))
         self.assertTrue(torch.autograd.gradgradcheck(lambda x: F.fractional_max_pool2d(x, 3, (2, 3), _random_samples=samples).square(), x))
 
-    def test_sizes_by_parts_and_samples_that_are_drawn(self):
+    def test_output_ratio_and_random_samples(self):
         x = torch.randn(2, 3, 8, 9)
         self.assertEqual(F.fractional_max_pool2d(x, 2, output_ratio=(0.5, 0.7)).shape, (2, 3, 4, 6))
         self.assertEqual(nn.FractionalMaxPool2d(2, output_ratio=0.5)(x).shape, (2, 3, 4, 4))
@@ -81,13 +81,13 @@ class Pools(unittest.TestCase):
         self.assertEqual(F.fractional_max_pool2d(x[:0], 2, 6).shape, (0, 3, 6, 6))
         self.assertTrue(F.fractional_max_pool2d(torch.tensor([[[1, float("nan")], [3, 4]]]), 2, 1).isnan().all())
 
-    def test_attributes_texts_and_copies(self):
+    def test_attributes_repr_and_copies(self):
         layer = nn.FractionalMaxPool2d(3, output_ratio=(0.5, 0.6))
         self.assertEqual((layer.kernel_size, layer.output_size, layer.output_ratio, layer.return_indices), ((3, 3), None, (0.5, 0.6), False))
         self.assertEqual(repr(layer), "FractionalMaxPool2d()")
         self.assertEqual(pickle.loads(pickle.dumps(layer)).output_ratio, (0.5, 0.6))
 
-    def test_what_does_not_fit_is_refused_in_pytorchs_words(self):
+    def test_errors_match_pytorch(self):
         x, y, pool = torch.randn(2, 3, 7, 9), torch.randn(2, 3, 5, 6, 7), F.fractional_max_pool2d
         for call, error, text in (
                 (lambda: pool(x, 3), ValueError, "fractional_max_pool2d requires specifying either an output_size or an output_ratio"),
@@ -111,17 +111,17 @@ class Pools(unittest.TestCase):
                 call()
 
     @unittest.skipIf(pytorch is None, "PyTorch is not installed")
-    def test_beside_pytorch(self):
+    def test_matches_pytorch(self):
         for dims, sizes, kernel, counts in CASES:
             x, samples = torch.randn(2, 3, *sizes), torch.rand(2, 3, dims)
-            told = []
+            outcomes = []
             for library in (torch, pytorch):
                 tensor = library.tensor(x.tolist(), requires_grad=True)
-                values, places = getattr(library.nn.functional, f"fractional_max_pool{dims}d")(tensor, kernel, counts, return_indices=True,
+                values, positions = getattr(library.nn.functional, f"fractional_max_pool{dims}d")(tensor, kernel, counts, return_indices=True,
                                                                                               _random_samples=library.tensor(samples.tolist()))
                 values.square().sum().backward()
-                told.append((values.tolist(), places.tolist(), tensor.grad.tolist()))
-            self.assertEqual(*told)
+                outcomes.append((values.tolist(), positions.tolist(), tensor.grad.tolist()))
+            self.assertEqual(*outcomes)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Images read at coordinates: grid_sample and affine_grid beside what is written out, for every mode and padding."""
+"""grid_sample and affine_grid compared with an explicit computation, for every interpolation and padding mode."""
 import itertools
 import math
 import unittest
@@ -10,7 +10,7 @@ from phlox.nn import functional as F
 DEVICES = ["cpu"] + ["cuda"] * torch.cuda.is_available()
 
 
-def back(x, size, padding, corners):
+def pad_coordinate(x, size, padding, corners):
     if padding == "zeros":
         return x
     if padding == "reflection":
@@ -21,17 +21,17 @@ def back(x, size, padding, corners):
     return min(max(x, 0), size - 1)
 
 
-def keys(d, a=-0.75):
+def cubic_kernel(d, a=-0.75):
     return ((a + 2) * d - (a + 3)) * d * d + 1 if d <= 1 else ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
 
 
 def taps(g, size, mode, padding, corners):
-    """(place, weight) of the elements that count along one dimension; a place may be outside."""
+    """(index, weight) of the contributing elements along one dimension; indices may be out of range."""
     x = (g + 1) / 2 * (size - 1) if corners else ((g + 1) * size - 1) / 2
     if mode == "bicubic":
         low = math.floor(x)
-        return [(back(low + k, size, padding, corners), keys(abs(x - low - k))) for k in range(-1, 3)]
-    x = back(x, size, padding, corners)
+        return [(pad_coordinate(low + k, size, padding, corners), cubic_kernel(abs(x - low - k))) for k in range(-1, 3)]
+    x = pad_coordinate(x, size, padding, corners)
     if mode == "nearest":
         return [(round(x), 1.0)]
     low = math.floor(x)
@@ -39,10 +39,10 @@ def taps(g, size, mode, padding, corners):
 
 
 class Grids(unittest.TestCase):
-    def written_out(self, image, grid, mode, padding, corners):
+    def reference(self, image, grid, mode, padding, corners):
         size, out = image.shape[2:], []
-        for n, place in enumerate(grid.flatten(1, -2).tolist()):
-            for coordinates in place:
+        for n, point in enumerate(grid.flatten(1, -2).tolist()):
+            for coordinates in point:
                 along = [taps(g, s, mode, padding, corners) for g, s in zip(reversed(coordinates), size)]
                 total = torch.zeros(image.shape[1], dtype=image.dtype)
                 for chosen in itertools.product(*along):
@@ -59,7 +59,7 @@ class Grids(unittest.TestCase):
             for mode, padding, corners in itertools.product(("bilinear", "nearest", "bicubic"), ("zeros", "border", "reflection"), (True, False)):
                 if mode == "bicubic" and dims == 3:
                     continue
-                wanted = self.written_out(image, grid, mode, padding, corners)
+                wanted = self.reference(image, grid, mode, padding, corners)
                 for device in DEVICES:
                     got = F.grid_sample(image.to(device), grid.to(device), mode, padding, corners)
                     self.assertTrue(torch.allclose(got.cpu(), wanted, atol=1e-9), (mode, padding, corners, dims))
@@ -70,12 +70,12 @@ class Grids(unittest.TestCase):
         for mode, padding in (("bilinear", "zeros"), ("bilinear", "reflection"), ("bicubic", "border"), ("nearest", "zeros")):
             self.assertTrue(torch.autograd.gradcheck(lambda a, b: F.grid_sample(a, b, mode, padding, False), (image, grid)))
 
-    def test_no_numbers_count_nothing(self):
+    def test_nan_and_inf_coordinates_contribute_nothing(self):
         grid = torch.tensor([[[[math.nan, 0.0], [math.inf, 0.0], [0.0, 0.0]]]])
         got = F.grid_sample(torch.ones(1, 1, 3, 3), grid, align_corners=True)
         self.assertEqual(got.flatten().tolist(), [0, 0, 1])
 
-    def test_affine_maps(self):
+    def test_affine_grid(self):
         for dims, corners in itertools.product((2, 3), (True, False)):
             size = (2, 1, *(3, 4, 2)[:dims])
             same = torch.eye(dims, dims + 1).expand(2, dims, dims + 1)
@@ -87,7 +87,7 @@ class Grids(unittest.TestCase):
             theta = torch.randn(2, dims, dims + 1, dtype=torch.float64, requires_grad=True)
             self.assertTrue(torch.autograd.gradcheck(lambda t: F.affine_grid(t, size, corners), (theta,)))
 
-    def test_what_is_said(self):
+    def test_warnings_and_errors(self):
         x, g = torch.ones(2, 2, 4, 5), torch.zeros(2, 3, 4, 2)
         with self.assertWarnsRegex(UserWarning, "has changed to align_corners=False since 1.3.0"):
             F.grid_sample(x, g)

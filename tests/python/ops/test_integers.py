@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Products of whole numbers, which wrap around; their convolution and pooling; unsigned ones, on the CPU and on a simulated device: what those of float64 give, where these are exact."""
+"""Integer matrix products with wraparound, integer convolution and pooling, and unsigned dtypes, on the CPU and on a simulated device. Results match float64 within its exact range."""
 import functools
 import os
 import unittest
@@ -13,7 +13,7 @@ WHOLE = torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64
 
 
 def each_device(test):
-    """Runs a test on the CPU, then on a simulated device: what it makes is there. GPUs have no products of whole numbers, as PyTorch has none there."""
+    """Runs a test on the CPU, then with a simulated default device. GPUs are left out, since they have no integer matmul, as in PyTorch."""
     @functools.wraps(test)
     def run(self):
         for device in ["cpu"] + ["cuda"] * (torch.cuda._backend_name() == "sim"):
@@ -23,18 +23,18 @@ def each_device(test):
 
 
 def numbers(*size, start=0, dtype=torch.int64):
-    """Small ones of both signs in no order, with equal ones among them."""
+    """Small integers of both signs in irregular order, with repetitions."""
     count = torch.Size(size).numel()
     return torch.tensor([(start + i * 7) % 11 - 5 for i in range(count)], dtype=torch.int64).reshape(size).to(dtype)
 
 
-class WholeNumbers(unittest.TestCase):
+class Integers(unittest.TestCase):
     def same(self, have, want, dtype=torch.int64):
         self.assertEqual(have.dtype, dtype)
         self.assertEqual(have.tolist(), want.to(dtype).tolist())
 
     @each_device
-    def test_products_wrap_around(self):
+    def test_matmul_wraps(self):
         for dtype in WHOLE:
             for m, k, n in (1, 5, 3), (7, 1, 70), (13, 300, 17), (130, 20, 1), (1, 40, 200), (80, 70, 131), (3, 0, 2):
                 a, b, s = (torch.randint(-2**62, 2**62, size).to(dtype) for size in ((m, k), (k, n), (n,)))
@@ -47,7 +47,7 @@ class WholeNumbers(unittest.TestCase):
                 self.same((right.t() @ left.t()).t(), want, dtype)
                 self.same(torch.stack([a, a]).bmm(torch.stack([b, b + 1])), torch.stack([want, want + a.long().sum(1, keepdim=True)]), dtype)
 
-    def test_products_are_the_same_with_any_number_of_threads(self):
+    def test_matmul_is_independent_of_thread_count(self):
         before = torch.get_num_threads()
         self.addCleanup(torch.set_num_threads, before)
         for dtype in WHOLE:
@@ -59,7 +59,7 @@ class WholeNumbers(unittest.TestCase):
                 self.assertEqual((a @ b).tolist(), alone)
 
     @each_device
-    def test_rows_of_powers_and_shifts_wrap_around(self):
+    def test_pow_and_shifts_wrap(self):
         for dtype in WHOLE:
             info, bits = torch.iinfo(dtype), torch.iinfo(dtype).bits
             wrapped = lambda v: (v - info.min) % 2**bits + info.min
@@ -67,14 +67,14 @@ class WholeNumbers(unittest.TestCase):
             x = torch.tensor(values, dtype=dtype)
             for power in 0, 1, 2, 3, 4:
                 self.assertEqual((x ** power).tolist(), [wrapped(v ** power) for v in values])
-            for places in list(range(bits)) + [bits, bits + 32]:
-                self.assertEqual((x << torch.full_like(x, places)).tolist(), [wrapped(v << places) if places < bits else 0 for v in values])
+            for bit_count in list(range(bits)) + [bits, bits + 32]:
+                self.assertEqual((x << torch.full_like(x, bit_count)).tolist(), [wrapped(v << bit_count) if bit_count < bits else 0 for v in values])
         truths = torch.tensor([True, False, True, False] * 20), torch.tensor([True, True, False, False] * 20)
         self.assertEqual(torch.maximum(*truths).tolist(), [True, True, True, False] * 20)
         self.assertEqual(torch.minimum(*truths).tolist(), [True, False, False, False] * 20)
 
     @each_device
-    def test_quotients_by_one_number_are_those_of_python(self):
+    def test_division_by_scalar_matches_python(self):
         for dtype in torch.int32, torch.int64:
             info = torch.iinfo(dtype)
             powers = [2**k for k in range(1, info.bits - 1, 5)]
@@ -116,7 +116,7 @@ class WholeNumbers(unittest.TestCase):
                     self.same(spread(x, w, b, **form), spread(x.double(), w.double(), b.double(), **form))
 
     @each_device
-    def test_output_padding_beyond_the_stride_is_what_the_padding_cut_and_then_the_bias(self):
+    def test_output_padding_beyond_stride(self):
         x, w, b = torch.ones(1, 1, 2), torch.ones(1, 1, 2), torch.tensor([10.0])
         self.assertEqual(F.conv_transpose1d(x, w, b, dilation=3, output_padding=2).flatten().tolist(), [11, 11, 10, 11, 11, 10, 10])
         self.assertEqual(F.conv_transpose1d(x, w, b, dilation=3, padding=1, output_padding=2).flatten().tolist(), [11, 10, 11, 11, 10])
@@ -125,7 +125,7 @@ class WholeNumbers(unittest.TestCase):
         self.assertEqual(x.grad.flatten().tolist(), [1, 2])
 
     @each_device
-    def test_maxima_and_where_they_are(self):
+    def test_max_pool_values_and_indices(self):
         forms = {"kernel_size": 2}, {"kernel_size": 3, "stride": 2, "padding": 1, "ceil_mode": True}, {"kernel_size": 2, "dilation": 2, "stride": 1, "padding": 1}
         for dims, pool in (1, F.max_pool1d), (2, F.max_pool2d), (3, F.max_pool3d):
             for dtype in WHOLE:
@@ -135,13 +135,13 @@ class WholeNumbers(unittest.TestCase):
                         (have, at), (want, where) = (pool(t, return_indices=True, **form) for t in (x, x.double()))
                         self.same(have, want, dtype)
                         self.same(at, where)
-        near = torch.tensor([[[2**62, 2**62 + 1, 2**62 - 1]]])  # float64 does not tell them apart
+        near = torch.tensor([[[2**62, 2**62 + 1, 2**62 - 1]]])  # equal in float64
         self.assertEqual(F.max_pool1d(near, 3, return_indices=True)[0].item(), 2**62 + 1)
         least = torch.full((1, 1, 2), -128, dtype=torch.int8)
         self.assertEqual([t.tolist() for t in F.max_pool1d(least, 2, padding=1, return_indices=True)], [[[[-128, -128]]], [[[0, 1]]]])
 
     @each_device
-    def test_means_lose_their_fractions(self):
+    def test_avg_pool_truncates(self):
         forms = {"kernel_size": 2}, {"kernel_size": 3, "stride": 2, "padding": 1, "ceil_mode": True}, {"kernel_size": 3, "padding": 1, "count_include_pad": False}
         for dims, pool in (1, F.avg_pool1d), (2, F.avg_pool2d), (3, F.avg_pool3d):
             for form in forms + ({"kernel_size": 2, "divisor_override": 3},) * (dims > 1):
@@ -151,7 +151,7 @@ class WholeNumbers(unittest.TestCase):
                     self.same(pool(x, **form), (means + means.sign() * 1e-9).trunc())
 
     @each_device
-    def test_unsigned_numbers_that_have_no_sign(self):
+    def test_unsigned_sign_ops(self):
         large = torch.tensor([1, 2**64 - 5, 2**63 + 1], dtype=torch.uint64)
         self.assertEqual(torch.relu(large).tolist(), large.tolist())
         self.assertEqual(large.clone().relu_().tolist(), large.tolist())
@@ -162,7 +162,7 @@ class WholeNumbers(unittest.TestCase):
         self.assertEqual(large.unique().tolist(), sorted(large.tolist()))
 
     @each_device
-    def test_unsigned_numbers_beside_floats_become_floats(self):
+    def test_unsigned_with_float_promotes(self):
         for dtype in torch.uint16, torch.uint32, torch.uint64:
             x, same = torch.tensor([3, 1, 2], dtype=dtype), torch.tensor([3., 1., 2.])
             for f in (lambda x: x + 0.5, lambda x: same.clone().sub_(x), lambda x: x > 1.5, lambda x: torch.ldexp(x, x), lambda x: torch.atan2(x, x), torch.deg2rad,
@@ -173,11 +173,11 @@ class WholeNumbers(unittest.TestCase):
                 self.assertRaisesRegex(NotImplementedError, "UInt", refused)
 
     @each_device
-    def test_unsigned_sums_and_products_by_index_wrap_around(self):
+    def test_unsigned_scatter_wraps(self):
         for dtype in torch.uint16, torch.uint32, torch.uint64:
-            self.check_joined(dtype, torch.tensor([1, 2, -2]).to(dtype), torch.tensor([0, 1, 0]), torch.ones(2, dtype=dtype))
+            self.check_scatter(dtype, torch.tensor([1, 2, -2]).to(dtype), torch.tensor([0, 1, 0]), torch.ones(2, dtype=dtype))
 
-    def check_joined(self, dtype, x, index, ones):
+    def check_scatter(self, dtype, x, index, ones):
         self.same(ones.scatter_add(0, index, x), torch.tensor([0, 3]), dtype)
         self.same(ones.clone().scatter_add_(0, index, x), torch.tensor([0, 3]), dtype)
         self.same(ones.scatter(0, index, x, reduce="multiply"), torch.tensor([-2, 2]), dtype)
@@ -188,7 +188,7 @@ class WholeNumbers(unittest.TestCase):
         self.assertEqual(ones.tolist(), [1, 1])
 
     @each_device
-    def test_unsigned_draws_are_those_of_int64(self):
+    def test_unsigned_random_numbers_match_int64(self):
         for dtype in torch.uint16, torch.uint32, torch.uint64:
             draw = lambda dtype: (torch.manual_seed(3), torch.randint(0, 60000, (50,), dtype=dtype))[1]
             self.same(draw(dtype), draw(torch.int64), dtype)
@@ -199,7 +199,7 @@ class WholeNumbers(unittest.TestCase):
         for dtype, name in (torch.uint16, "short unsigned int"), (torch.int8, "signed char"), (torch.bool, "bool"):
             self.assertRaisesRegex(RuntimeError, f"to - 1 is out of bounds for {name}", lambda: torch.zeros(2, dtype=dtype).random_(70000))
 
-    def test_dtypes_that_are_not_taken(self):
+    def test_unsupported_dtypes(self):
         for dtype in torch.bool, torch.uint16:
             x = torch.ones(1, 1, 4, 4).to(dtype)
             for call in lambda: F.max_pool2d(x, 2), lambda: F.avg_pool2d(x, 2), lambda: F.conv2d(x, x):

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.cuda.jiterator: code for one element, on the CPU and on devices. What the code means is in tests/call/jit_test.c."""
+"""torch.cuda.jiterator: elementwise source code on the CPU and on devices. tests/call/jit_test.c tests the language."""
 import unittest
 
 import phlox as torch
 from phlox.cuda.jiterator import _create_jit_fn, _create_multi_output_jit_fn
 
-PLACES = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
+DEVICES = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
 SOFT = "template <typename T> T soft(T x, T y, T alpha) { return x > 0 ? x : alpha * y; }"
 
 
@@ -15,33 +15,33 @@ class Jiterator(unittest.TestCase):
             call()
         self.assertIn(text, str(caught.exception))
 
-    def test_numbers_have_defaults(self):
+    def test_default_arguments(self):
         soft = _create_jit_fn(SOFT, alpha=1.)
-        for place in PLACES:
-            x, y = torch.tensor([-1., 2.], device=place), torch.tensor([4., 5.], device=place)
+        for device in DEVICES:
+            x, y = torch.tensor([-1., 2.], device=device), torch.tensor([4., 5.], device=device)
             assert soft(x, y).tolist() == [4., 2.] and soft(x, y, alpha=.5).tolist() == [2., 2.]
             assert soft(x, y).device == x.device
 
-    def test_dtypes_are_those_of_the_tensors(self):
+    def test_dtypes(self):
         f = _create_jit_fn("template <typename T> T f(T x, T c) { return x * c; }", c=2)
         for dtype in (torch.float16, torch.bfloat16, torch.float64, torch.int32, torch.uint8, torch.complex64):
             assert f(torch.tensor([3], dtype=dtype)).dtype is dtype and f(torch.tensor([3], dtype=dtype)).tolist() == [6]
         assert f(torch.tensor([1j]), c=1j).tolist() == [-1]
 
-    def test_what_lies_in_strides_and_is_broadcast(self):
+    def test_strides_and_broadcasting(self):
         f = _create_jit_fn("template <typename T> T f(T x, T y) { return x - y; }")
         x, y = torch.arange(6.).reshape(2, 3).T, torch.tensor([1., 2.])
         assert torch.equal(f(x, y), x - y)
 
-    def test_several_results_are_a_tuple(self):
+    def test_multiple_outputs(self):
         both = _create_multi_output_jit_fn("template <typename T> void both(T x, T& a, T& b) { a = x + 1; b = a * 2; }", num_outputs=2)
-        for place in PLACES:
-            a, b = both(torch.tensor([1, 2], device=place))
+        for device in DEVICES:
+            a, b = both(torch.tensor([1, 2], device=device))
             assert a.tolist() == [2, 3] and b.tolist() == [4, 6]
         one = _create_multi_output_jit_fn("template <typename T> void one(T x, T& a) { a = x; }", 1)
         assert one(torch.tensor([1])).tolist() == [1]
 
-    def test_what_pytorch_refuses(self):
+    def test_errors_match_pytorch(self):
         soft = _create_jit_fn(SOFT, alpha=1.)
         x = torch.ones(2)
         self.raises(RuntimeError, "Couldn't parse code, please check correctness:\n x + 1", lambda: _create_jit_fn("x + 1"))
@@ -52,7 +52,7 @@ class Jiterator(unittest.TestCase):
         self.raises(TypeError, "must be Number, not str", lambda: soft(x, x, alpha="1"))
         self.raises(ValueError, "gives 1 to 32 results", lambda: _create_multi_output_jit_fn("template <typename T> void f(T x, T& a) { a = x; }", 0)(x))
 
-    def test_it_maps_and_has_no_gradient(self):
+    def test_vmap_and_no_gradient(self):
         f = _create_jit_fn("template <typename T> T f(T x) { if (x > 1) return x * x; return 0; }")
         x = torch.arange(6.).reshape(2, 3)
         assert torch.equal(torch.vmap(f)(x), f(x))

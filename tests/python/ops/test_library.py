@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.library: ops that programs define in Python."""
+"""torch.library: ops defined in Python."""
 import importlib, threading, unittest
 from typing import List, Optional, Sequence, Tuple
 
@@ -10,13 +10,13 @@ HAS_DEVICE = torch.cuda.device_count() > 0
 
 
 def unique(count=[0]):
-    """A name that no op has: ops stay as long as the process."""
+    """A new op name; ops are registered for the life of the process."""
     count[0] += 1
     return f"test_library::op{count[0]}"
 
 
-def scaled(**options):
-    """An op with a kernel for all devices: x times k."""
+def scale_op(**options):
+    """An op with a kernel for all devices: x * k + shift."""
     @library.custom_op(unique(), mutates_args=(), **options)
     def op(x: torch.Tensor, k: float = 2.0, *, shift: int = 0) -> torch.Tensor:
         return torch.mul(x, k) + shift
@@ -24,7 +24,7 @@ def scaled(**options):
 
 
 def with_gradient():
-    op = scaled()
+    op = scale_op()
 
     def setup(ctx, inputs, output, keyword_only_inputs):
         ctx.k, ctx.shift = inputs[1], keyword_only_inputs["shift"]
@@ -35,8 +35,8 @@ def with_gradient():
 
 
 class CustomOps(unittest.TestCase):
-    def test_it_is_called_by_either_name(self):
-        op = scaled()
+    def test_callable_as_object_and_by_qualified_name(self):
+        op = scale_op()
         space, name = op._qualname.split("::")
         same = getattr(getattr(torch.ops, space), name)
         x = torch.tensor([1.0, 2.0])
@@ -47,8 +47,8 @@ class CustomOps(unittest.TestCase):
             with self.assertRaises(TypeError):
                 op(*args, **options)
 
-    def test_forms_on_meta(self):
-        op = scaled()
+    def test_register_fake(self):
+        op = scale_op()
         with self.assertRaisesRegex(NotImplementedError, "^There was no fake impl registered for <CustomOpDef"):
             op(torch.ones(2, device="meta"))
 
@@ -57,9 +57,9 @@ class CustomOps(unittest.TestCase):
             return torch.empty_like(x)
         self.assertEqual((op(torch.ones(2, 3, device="meta")).shape, op(torch.ones(2, 3, device="meta")).device.type), ((2, 3), "meta"))
 
-    @unittest.skipUnless(HAS_DEVICE, "no device")
-    def test_kernels_by_device(self):
-        op = scaled(device_types="cpu")
+    @unittest.skipUnless(HAS_DEVICE, "requires a device")
+    def test_register_kernel(self):
+        op = scale_op(device_types="cpu")
         x = torch.ones(2)
         with self.assertRaisesRegex(NotImplementedError, f"^Could not run '{op._qualname}' with arguments from the 'CUDA' backend.$"):
             op(x.cuda())
@@ -73,7 +73,7 @@ class CustomOps(unittest.TestCase):
         both(leaf, 3).sum().backward()
         self.assertEqual((leaf.grad.tolist(), leaf.grad.device.type), ([3, 3], "cuda"))
 
-    def test_gradients(self):
+    def test_register_autograd(self):
         op = with_gradient()
         x = torch.tensor([1.0, 2.0], dtype=torch.float64, requires_grad=True)
         y = op(x, 5, shift=1)
@@ -87,14 +87,14 @@ class CustomOps(unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError, f"Expected the backward of {op._qualname} to return 2 gradients, got 3"):
             op(x).sum().backward()
 
-    def test_an_op_without_a_gradient_says_so(self):
-        op = scaled()
+    def test_missing_gradient_raises(self):
+        op = scale_op()
         y = op(torch.ones(1, requires_grad=True))
         self.assertTrue(y.requires_grad)
         with self.assertRaisesRegex(RuntimeError, f"^Trying to backward through {op._qualname.replace('::', '.')}.default but no autograd formula"):
             y.backward()
 
-    def test_lists_of_tensors(self):
+    def test_tensor_lists(self):
         @library.custom_op(unique(), mutates_args=())
         def total(xs: List[torch.Tensor], more: Optional[torch.Tensor], sizes: Sequence[int]) -> torch.Tensor:
             assert isinstance(xs, list) and sizes == [2, 3]
@@ -114,7 +114,7 @@ class CustomOps(unittest.TestCase):
         total([a], None, [2, 3]).sum().backward()
         self.assertEqual(a.grad.tolist(), [4, 4])
 
-    def test_several_results_and_none(self):
+    def test_multiple_and_no_results(self):
         @library.custom_op(unique(), mutates_args=())
         def two(x: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
             return x + 1, x + 2
@@ -135,7 +135,7 @@ class CustomOps(unittest.TestCase):
         increase(x, 1)
         self.assertEqual((x.tolist(), torch.is_grad_enabled()), ([2], True))
 
-    def test_a_change_is_seen_by_backward(self):
+    def test_mutation_is_detected_by_backward(self):
         @library.custom_op(unique(), mutates_args=("x",))
         def touch(x: torch.Tensor) -> None:
             pass
@@ -147,7 +147,7 @@ class CustomOps(unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError, "has been modified by an inplace operation"):
             y.sum().backward()
 
-    def test_results_are_apart_from_what_is_given(self):
+    def test_results_must_not_alias_inputs(self):
         @library.custom_op(unique(), mutates_args=())
         def same(x: torch.Tensor, view: bool = False) -> torch.Tensor:
             return x[:1] if view else x
@@ -156,7 +156,7 @@ class CustomOps(unittest.TestCase):
             with self.assertRaisesRegex(RuntimeError, "The output of this custom operator \\(1\\) must not also be an input"):
                 same(torch.ones(2), view)
 
-    def test_what_a_function_does_wrong(self):
+    def test_invalid_results_and_exceptions(self):
         @library.custom_op(unique(), mutates_args=())
         def wrong(x: torch.Tensor, how: str) -> Tuple[torch.Tensor, torch.Tensor]:
             if how == "raise":
@@ -170,14 +170,14 @@ class CustomOps(unittest.TestCase):
                 wrong(torch.ones(1), how)
 
     def test_threads(self):
-        op, results = scaled(), []
+        op, results = scale_op(), []
         threads = [threading.Thread(target=lambda i=i: results.append(op(torch.ones(3), i).sum().item() == 3 * i)) for i in range(8)]
         [thread.start() for thread in threads], [thread.join() for thread in threads]
         self.assertEqual(results, [True] * 8)
 
 
 class Schemas(unittest.TestCase):
-    def test_from_annotations(self):
+    def test_infer_schema(self):
         def f(a: torch.Tensor, b: Optional[torch.Tensor], c: "list[torch.Tensor]", d: Sequence[int], e: Optional[float] = None, *, g: str = "x", h: bool = True,
               i: torch.dtype = torch.float32, j: torch.device) -> Tuple[torch.Tensor, torch.Tensor]:
             pass
@@ -186,7 +186,7 @@ class Schemas(unittest.TestCase):
         self.assertEqual(library.infer_schema(g, mutates_args="unknown", op_name="a::b"),
                          "a::b(Tensor(a0!) x) -> ()")
 
-    def test_what_has_none(self):
+    def test_infer_schema_errors(self):
         def no_type(x) -> torch.Tensor: pass
         def a_dict(x: dict) -> torch.Tensor: pass
         def no_result(x: torch.Tensor): pass
@@ -218,7 +218,7 @@ class Libraries(unittest.TestCase):
         with self.assertRaisesRegex(NotImplementedError, "^Could not run 'test_libraries::pick' with arguments from the 'CPU' backend.$"):
             pick(x, [1])
         lib.impl("pick", lambda x, s: x * s[0], "CPU")
-        pick(x, [7]).sum().backward()  # what a kernel calls is recorded
+        pick(x, [7]).sum().backward()  # ops called by a kernel are recorded by autograd
         self.assertEqual(x.grad.tolist(), [7, 7])
         more = library.Library("test_libraries", "FRAGMENT")
         more.define("sine(Tensor x) -> Tensor")
@@ -239,7 +239,7 @@ class Libraries(unittest.TestCase):
                 call()
         self.assertEqual(pick(torch.ones(1), [2]).tolist(), [2])
 
-    def test_functions_by_name(self):
+    def test_module_level_functions(self):
         name = unique()
         library.define(name, "(Tensor x, *, Scalar alpha=1) -> (Tensor, Tensor)")
 
@@ -265,9 +265,9 @@ class Libraries(unittest.TestCase):
             with self.assertRaisesRegex(RuntimeError, "^operator test_library::none does not exist$"):
                 function("test_library::none")
 
-    def test_names(self):
+    def test_legacy_paths_and_missing_functions(self):
         paths = importlib.import_module("phlox._library.custom_ops")
-        self.assertIsInstance(scaled(), paths.CustomOpDef)
+        self.assertIsInstance(scale_op(), paths.CustomOpDef)
         self.assertIs(paths.custom_op, library.custom_op)
         with self.assertRaisesRegex(NotImplementedError, "^torch.library.triton_op is not implemented in Phlox$"):
             library.triton_op("a::b")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.linalg: values, layouts, batches, errors with their texts, gradients, and what is said where LAPACK is missing."""
+"""torch.linalg: values, layouts, batches, error texts, gradients, and the error for a missing LAPACK."""
 import math
 import os
 import subprocess
@@ -13,7 +13,7 @@ DEVICES = ["cpu"] + ["cuda"] * torch.cuda.is_available()
 
 
 def definite(*sizes, device="cpu"):
-    """Symmetric, positive-definite matrices."""
+    """Symmetric positive-definite matrices."""
     x = torch.randn(*sizes, dtype=torch.float64, device=device)
     return x @ x.mT + torch.eye(sizes[-1], dtype=torch.float64, device=device)
 
@@ -33,7 +33,7 @@ class Base(unittest.TestCase):
 
 
 class Solving(Base):
-    def test_cholesky_times_its_transpose_is_the_matrix(self):
+    def test_cholesky(self):
         for device in DEVICES:
             a = definite(2, 3, 3, device=device)
             lower, upper = L.cholesky(a), L.cholesky(a, upper=True)
@@ -42,7 +42,7 @@ class Solving(Base):
             self.assertEqual(lower.triu(1).count_nonzero().item(), 0)
             self.assertEqual(lower.stride(), (9, 1, 3))
 
-    def test_factors_by_exchanges_of_rows(self):
+    def test_lu(self):
         for device in DEVICES:
             a = torch.randn(2, 4, 4, dtype=torch.float64, device=device)
             for matrices in (a, a[:, :, :3], a[:, 1:], a.mT, a[0]):
@@ -55,7 +55,7 @@ class Solving(Base):
             self.near(L.lu_solve(factors, pivots, b.mT, left=False) @ a, b.mT)
             self.near(a.float() @ L.solve(a.float(), b.float()), b.float(), 1e-3)
 
-    def test_triangles_are_solved_from_both_sides(self):
+    def test_solve_triangular_from_both_sides(self):
         for device in DEVICES:
             a = torch.randn(2, 3, 3, dtype=torch.float64, device=device) + 3 * torch.eye(3, dtype=torch.float64, device=device)
             b = torch.randn(2, 3, 3, dtype=torch.float64, device=device)
@@ -66,14 +66,14 @@ class Solving(Base):
                 self.near(triangle @ L.solve_triangular(a, b, upper=upper, unitriangular=unit), b)
                 self.near(L.solve_triangular(a.mT, b, upper=not upper, left=False, unitriangular=unit) @ triangle.mT, b)
 
-    def test_cholesky_solves_and_inverts(self):
+    def test_cholesky_solve_and_inverse(self):
         a, b = definite(2, 3, 3), torch.randn(3, 2, dtype=torch.float64)
         for upper in (False, True):
             factor = L.cholesky(a, upper=upper)
             self.near(a @ torch.cholesky_solve(b, factor, upper), b.expand(2, 3, 2))
             self.near(a @ torch.cholesky_inverse(factor, upper), torch.eye(3, dtype=torch.float64).expand(2, 3, 3))
 
-    def test_solve_takes_vectors_matrices_and_sides(self):
+    def test_solve_shapes_and_sides(self):
         for device in DEVICES:
             a = definite(2, 3, 3, device=device)
             for shape in ((3,), (2, 3), (3, 2), (2, 3, 4), (5, 1, 3, 2)):
@@ -85,13 +85,13 @@ class Solving(Base):
             b = torch.randn(4, 3, dtype=torch.float64, device=device)
             self.near(L.solve(a, b, left=False) @ a, b.expand(2, 4, 3))
 
-    def test_one_matrix_serves_a_batch_of_right_sides(self):
+    def test_one_matrix_with_batched_right_sides(self):
         a, b = definite(3, 3), torch.randn(64, 3, 2, dtype=torch.float64)
         self.near(a @ L.solve(a, b), b)
         factor, pivots = L.lu_factor(a)
         self.near(a @ L.lu_solve(factor, pivots, b), b)
 
-    def test_triangles_leave_the_other_half_unread(self):
+    def test_solve_triangular_ignores_other_half(self):
         a = torch.randn(3, 3, dtype=torch.float64) + 3 * torch.eye(3, dtype=torch.float64)
         b = torch.randn(2, 3, 4, dtype=torch.float64)
         self.near(a.triu() @ L.solve_triangular(a, b, upper=True), b)
@@ -102,7 +102,7 @@ class Solving(Base):
         self.near(a.triu().T @ x, b)
         self.near(copy, a.expand(2, 3, 3))
 
-    def test_lu_puts_the_matrix_together_again(self):
+    def test_lu_reconstructs_matrix(self):
         for shape in ((3, 3), (2, 4, 3), (2, 5), (0, 3), (3, 0), (0, 2, 2)):
             a = torch.randn(*shape, dtype=torch.float64)
             p, lower, upper = L.lu(a)
@@ -125,14 +125,14 @@ class Solving(Base):
         self.assertEqual(L.det(torch.zeros(0, 0)).item(), 1)
         self.assertEqual(L.slogdet(torch.zeros(2, 2)).logabsdet.item(), -torch.inf)
 
-    def test_ldl_solves_what_is_not_definite(self):
+    def test_ldl_of_indefinite_matrix(self):
         for device in DEVICES:
             a = torch.randn(2, 4, 4, dtype=torch.float64).to(device)
             a = a + a.mT
             b = torch.randn(2, 4, 3, dtype=torch.float64).to(device)
             self.near(a @ L.ldl_solve(*L.ldl_factor(a), b), b, 1e-7)
 
-    def test_many_small_matrices_at_a_time(self):
+    def test_batches_of_small_matrices(self):
         for device in DEVICES:
             for dtype, sizes in ((torch.float32, (70, 5, 5)), (torch.float64, (3, 7, 16, 16)), (torch.float64, (4, 1, 1)), (torch.float64, (5, 33, 33))):
                 a = definite(*sizes).to(device, dtype)
@@ -149,13 +149,13 @@ class Solving(Base):
                 lu, pivots = torch.linalg.lu_factor(a + 1)
                 for adjoint in (False, True):
                     near((a + 1).mT @ torch.linalg.lu_solve(lu, pivots, b, adjoint=True) if adjoint else (a + 1) @ torch.linalg.lu_solve(lu, pivots, b), b)
-                apart = torch.stack([lu, lu], -3)[..., 0, :, :]  # a batch with gaps
-                near(torch.linalg.lu_solve(apart, pivots, b), torch.linalg.lu_solve(lu, pivots, b))
+                strided = torch.stack([lu, lu], -3)[..., 0, :, :]  # a batch with gaps
+                near(torch.linalg.lu_solve(strided, pivots, b), torch.linalg.lu_solve(lu, pivots, b))
                 values, vectors = torch.linalg.eigh(a)
                 near(vectors @ torch.diag_embed(values) @ vectors.mT, a)
                 self.assertTrue((values.diff() >= 0).all())
                 near(torch.linalg.eigvalsh(a), values)
-        # Each has its own outcome.
+        # Each matrix of a batch has its own status.
         a = torch.eye(3).repeat(6, 1, 1)
         a[2, 1, 1], a[4] = -1, 0
         for device in DEVICES:
@@ -163,7 +163,7 @@ class Solving(Base):
             self.assertEqual(torch.linalg.inv_ex(a.to(device)).info.tolist(), [0, 0, 0, 0, 1, 0])
             self.assertEqual(torch.linalg.lu_factor_ex(a.to(device)).info.tolist(), [0, 0, 0, 0, 1, 0])
 
-    def test_operands_may_lie_anyhow(self):
+    def test_strided_operands(self):
         a, b = definite(4, 4), torch.randn(4, 6, dtype=torch.float64)
         wide = torch.zeros(8, 8, dtype=torch.float64)
         wide[::2, ::2] = a
@@ -181,12 +181,12 @@ class Solving(Base):
         meta = torch.empty(2, 3, 3, device="meta")
         self.assertEqual((L.solve(meta, meta).shape, L.inv(meta).stride(), L.det(meta).shape), ((2, 3, 3), (9, 1, 3), (2,)))
 
-    def test_autocast_computes_in_float32(self):
+    def test_autocast_uses_float32(self):
         a = definite(3, 3).bfloat16()
         with torch.autocast("cpu", torch.bfloat16):
             self.assertEqual([f(a).dtype for f in (L.inv, L.cholesky, L.svdvals, L.cond, torch.inverse)], [torch.float32] * 5)
 
-    def test_results_have_names(self):
+    def test_named_results(self):
         a = definite(2, 2)
         for result, name, fields in ((L.cholesky_ex(a), "linalg_cholesky_ex", ("L", "info")), (L.slogdet(a), "linalg_slogdet", ("sign", "logabsdet")),
                                      (L.lu(a), "linalg_lu", ("P", "L", "U")), (torch.slogdet(a), "slogdet", ("sign", "logabsdet"))):
@@ -195,7 +195,7 @@ class Solving(Base):
 
 
 class Factoring(Base):
-    def test_qr_has_orthonormal_columns(self):
+    def test_qr(self):
         for device in DEVICES:
             for shape in ((4, 3), (2, 3, 5), (3, 3), (0, 3), (3, 0)):
                 a = torch.randn(*shape, dtype=torch.float64, device=device)
@@ -206,7 +206,7 @@ class Factoring(Base):
                     self.near(L.qr(a, "r").R, L.qr(a).R)
                 self.assertEqual(r.tril(-1).count_nonzero().item(), 0)
 
-    def test_reflections_multiply(self):
+    def test_householder_product_and_ormqr(self):
         for device in DEVICES:
             a, tau = torch.geqrf(torch.randn(2, 4, 3, dtype=torch.float64, device=device))
             q, c = L.householder_product(a, tau), torch.randn(2, 4, 2, dtype=torch.float64, device=device)
@@ -214,7 +214,7 @@ class Factoring(Base):
             self.near(torch.ormqr(a, tau, c.mT, left=False)[..., :3], c.mT @ q)
         self.near(torch.orgqr(a, tau), q)
 
-    def test_eigenvalues_of_symmetric_matrices(self):
+    def test_eigh(self):
         for device in DEVICES:
             a = torch.randn(2, 4, 4, dtype=torch.float64, device=device)
             a = a + a.mT
@@ -224,7 +224,7 @@ class Factoring(Base):
                 self.near(L.eigvalsh(a, side), values)
             self.assertTrue((values.diff() >= 0).all())
 
-    def test_singular_values_and_vectors(self):
+    def test_svd(self):
         for device in DEVICES:
             for shape in ((4, 3), (2, 3, 5), (3, 3), (0, 3), (2, 3, 0)):
                 a = torch.randn(*shape, dtype=torch.float64, device=device)
@@ -237,7 +237,7 @@ class Factoring(Base):
                 u, s, v = torch.svd(a)
                 self.near(u * s.unsqueeze(-2) @ v.mT, a)
 
-    def test_least_squares(self):
+    def test_lstsq(self):
         a, b = torch.randn(2, 5, 3, dtype=torch.float64), torch.randn(2, 5, 2, dtype=torch.float64)
         for driver in (None, "gels", "gelsy", "gelsd", "gelss"):
             for x in (a, a.mT):
@@ -255,7 +255,7 @@ class Factoring(Base):
         self.assertEqual(L.lstsq(flat, torch.ones(3, 1, dtype=torch.float64), driver="gelsd").rank.item(), 1)
         self.near(L.lstsq(a, b[..., 0]).solution, (L.pinv(a) @ b)[..., 0])
 
-    def test_pseudoinverses_and_ranks(self):
+    def test_pinv_and_matrix_rank(self):
         low = torch.randn(2, 5, 2, dtype=torch.float64) @ torch.randn(2, 2, 4, dtype=torch.float64)
         p = L.pinv(low)
         self.near(low @ p @ low, low)
@@ -268,7 +268,7 @@ class Factoring(Base):
         self.near(L.pinv(values, .1), torch.tensor([1 / 3, 1., 0.]).diag(), 1e-6)
         self.assertEqual((L.pinv(torch.zeros(3, 0)).shape, L.matrix_rank(torch.zeros(2, 0, 3)).tolist()), ((0, 3), [0, 0]))
 
-    def test_norms_and_condition_numbers_of_singular_values(self):
+    def test_matrix_norm_and_cond(self):
         a = torch.tensor([[3., 0.], [0., -4.]])
         self.assertEqual([L.matrix_norm(a, order).item() for order in (2, -2, "nuc")], [4, 3, 7])
         self.assertEqual([L.norm(a, order).item() for order in (2, "nuc")], [4, 7])
@@ -278,7 +278,7 @@ class Factoring(Base):
             self.near(L.cond(a, order), torch.tensor(expected), 1e-5)
         self.assertEqual(L.cond(torch.ones(2, 2), 1).item(), torch.inf)
 
-    def test_powers_products_and_exponentials(self):
+    def test_matrix_power_multi_dot_and_exp(self):
         a = torch.randn(2, 3, 3, dtype=torch.float64)
         self.near(L.matrix_power(a, 5), a @ a @ a @ a @ a)
         self.near(L.matrix_power(a, -2) @ a @ a, torch.eye(3, dtype=torch.float64).expand(2, 3, 3), 1e-7)
@@ -297,7 +297,7 @@ class Factoring(Base):
         self.assertEqual(torch.vander(torch.tensor([2, 3]), 3).tolist(), [[4, 2, 1], [9, 3, 1]])
 
 
-    def test_functions_over_decompositions(self):
+    def test_lu_and_lowrank_functions(self):
         a = torch.randn(2, 3, 3, dtype=torch.float64)
         for made in (torch.lu(a), a.lu(), torch.lu(a, get_infos=True)[:2]):
             self.near(made[0], L.lu_factor(a).LU)
@@ -312,7 +312,7 @@ class Factoring(Base):
         self.refuses(ValueError, "q(=7) must be non-negative integer and not greater than min(m, n)=5", torch.pca_lowrank, low, 7)
 
 
-class Refusals(Base):
+class Errors(Base):
     def test_singular_matrices(self):
         zero, batch, b = torch.zeros(2, 2), torch.stack([torch.eye(2), torch.zeros(2, 2)]), torch.ones(2, 1)
         self.assertTrue(issubclass(L.LinAlgError, RuntimeError))
@@ -329,17 +329,17 @@ class Refusals(Base):
             self.assertEqual(L.solve_ex(batch, b).info.tolist(), [0, 1])
             self.assertEqual(L.cholesky_ex(-batch).info.tolist(), [1, 1])
 
-    def test_numbers_that_are_none(self):
+    def test_nan_and_inf(self):
         text = "The algorithm failed to converge because the input matrix contained non-finite values."
         for number in (torch.nan, torch.inf):
             self.refuses(L.LinAlgError, "linalg.svd: " + text, L.svd, torch.full((2, 2), number))
             self.refuses(L.LinAlgError, "linalg.eigh: (Batch element 1): " + text, L.eigh, torch.stack([torch.eye(2), torch.full((2, 2), number)]))
 
-    def test_pivots_of_another_batch_are_refused(self):
+    def test_pivot_batch_mismatch(self):
         with self.assertRaisesRegex(RuntimeError, "do not fit"):
             torch.lu_unpack(torch.ones(3, 2, 2), torch.ones(0, 2, dtype=torch.int32))
 
-    def test_arguments_of_decompositions(self):
+    def test_decomposition_arguments(self):
         a = torch.eye(3)
         self.refuses(RuntimeError, "qr received unrecognized mode 'x' but expected one of 'reduced' (default), 'r', or 'complete'", L.qr, a, "x")
         self.refuses(RuntimeError, "Expected UPLO argument to be 'L' or 'U', but got x", L.eigh, a, "x")
@@ -368,7 +368,7 @@ class Refusals(Base):
                      L.solve, torch.eye(2), torch.eye(2).double())
         self.refuses(RuntimeError, "linalg.lu_factor: LU without pivoting is not implemented on the CPU", L.lu_factor, torch.eye(2), pivot=False)
 
-    def test_pivots_that_are_no_rows_are_refused(self):
+    def test_out_of_range_pivots(self):
         factor, pivots = L.lu_factor(torch.eye(3))
         for bad in (pivots + 1, pivots - 1, pivots * 1000000):
             for call in (lambda: torch.lu_unpack(factor, bad), lambda: L.lu_solve(factor, bad, torch.eye(3))):
@@ -378,7 +378,7 @@ class Refusals(Base):
         with self.assertRaisesRegex(RuntimeError, "pivots"):
             L.ldl_solve(factor, torch.full((3,), -7, dtype=torch.int32), torch.eye(3))
 
-    def test_what_to_install_is_said_where_lapack_is_missing(self):
+    def test_missing_lapack(self):
         def run(library):
             code = "import phlox as torch\ntry: torch.linalg.inv(torch.eye(2))\nexcept RuntimeError as e: print(e)\nprint(torch.linalg.inv(torch.ones(2, 2, device='meta')).shape)"
             return subprocess.run([sys.executable, "-c", code], env={**os.environ, "PHLOX_LAPACK": library}, capture_output=True, text=True).stdout
@@ -387,7 +387,7 @@ class Refusals(Base):
 
 
 class Gradients(Base):
-    def test_singular_matrices_have_gradients_of_their_determinant(self):
+    def test_determinant_of_singular_matrix(self):
         a = torch.tensor([[1., 2.], [2., 4.]], requires_grad=True)
         L.det(a).backward()
         again, = torch.autograd.grad(L.det(a), a, create_graph=True)
@@ -397,7 +397,7 @@ class Gradients(Base):
         self.assertTrue(torch.autograd.gradgradcheck(L.det, (low.requires_grad_(),), atol=1e-3))
         self.near(a.grad, torch.tensor([[4., -2.], [-2., 1.]]), 1e-5)
 
-    def test_gradients_agree_with_differences(self):
+    def test_gradcheck_of_solvers(self):
         a = torch.randn(2, 3, 3, dtype=torch.float64, requires_grad=True)
         b = torch.randn(2, 3, 2, dtype=torch.float64, requires_grad=True)
         eye = torch.eye(3, dtype=torch.float64)
@@ -408,7 +408,7 @@ class Gradients(Base):
             self.assertTrue(torch.autograd.gradcheck(function, (a, b)))
             self.assertTrue(torch.autograd.gradgradcheck(function, (a, b)))
 
-    def test_gradients_of_decompositions_agree_with_differences(self):
+    def test_gradcheck_of_decompositions(self):
         tall = torch.randn(2, 4, 3, dtype=torch.float64, requires_grad=True)
         square = torch.randn(2, 3, 3, dtype=torch.float64, requires_grad=True)
         sides = torch.randn(2, 4, 2, dtype=torch.float64, requires_grad=True)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every sample of the op tables in every dtype, in PyTorch and in Phlox on the same GPU: what PyTorch has, Phlox has,
-and the numbers are the same. Names of ops that PyTorch has not (inner ones) are passed over."""
+"""Every sample of the op tables in every dtype, in PyTorch and Phlox on the same GPU: Phlox must support each dtype that PyTorch supports, with
+equal results. Internal ops without a counterpart in PyTorch are skipped."""
 import math
 import os
 import re
@@ -16,27 +16,27 @@ try:
 except ImportError:
     torch = None
 
-# MATRIX_DEVICE=cpu compares on the CPU, where there is no GPU.
+# MATRIX_DEVICE=cpu compares on the CPU, without a GPU.
 DEVICE = os.environ.get("MATRIX_DEVICE", "cuda")
 DTYPES = {"float64": 1e-9, "float32": 2e-5, "float16": 1e-2, "bfloat16": 6e-2, "int64": 0, "int32": 0, "int16": 0,
           "int8": 0, "uint8": 0, "bool": 0}
-# What is not compared by its numbers: memory as it was, draws (they have tests of their own), and which of several modes is told.
-OPEN = re.compile(r"^(empty|new_empty|rand|normal|bernoulli|dropout|uniform|random|exponential|multinomial|_standard_gamma$|_sample_dirichlet$|poisson$|mode$)")
-# Of equal values either index will do: results after the first are not compared.
+# Values are not compared: uninitialized memory, random numbers (tested separately), and the choice among several modes.
+NOT_COMPARED = re.compile(r"^(empty|new_empty|rand|normal|bernoulli|dropout|uniform|random|exponential|multinomial|_standard_gamma$|_sample_dirichlet$|poisson$|mode$)")
+# Any index among ties is valid, so only the first result is compared.
 TIES = {"topk", "kthvalue", "median", "nanmedian", "sort", "argsort", "argmax", "argmin", "max", "min"}
-# Statistics of bfloat16 rows are float32, as PyTorch has them on GPUs.
+# As PyTorch on GPUs, Phlox returns float32 statistics for bfloat16 rows.
 if DEVICE == "cpu": TIES.add("native_layer_norm")
-# Kernels that PyTorch has on the device and Phlox lacks: it refuses the dtype.
-WHOLE = ("int64", "int32", "int16", "int8", "uint8")
-GAPS = {("avg_pool2d", "int64")} | {(name, dtype) for name in ("conv1d", "conv2d") for dtype in WHOLE} if DEVICE == "cpu" else {
-    (name, dtype) for name in ("histc", "mse_loss") for dtype in WHOLE}
+# Kernels that PyTorch has on the device and Phlox lacks; Phlox rejects the dtype.
+INTEGERS = ("int64", "int32", "int16", "int8", "uint8")
+GAPS = {("avg_pool2d", "int64")} | {(name, dtype) for name in ("conv1d", "conv2d") for dtype in INTEGERS} if DEVICE == "cpu" else {
+    (name, dtype) for name in ("histc", "mse_loss") for dtype in INTEGERS}
 GAPS |= {("stft", "float16")}
-# PyTorch's constants 1/6 and the like are floats, also for float64.
+# PyTorch stores constants such as 1/6 as float32, also for float64.
 LOOSE = {"hardsigmoid": 1e-7, "hardswish": 1e-7}
-# On GPUs its own kernels are coarser: tf32 in recurrent layers, floats in sums of doubles.
+# PyTorch's GPU kernels are less exact: TF32 in recurrent layers, float32 accumulation of float64.
 if DEVICE == "cuda": LOOSE |= {"rnn_tanh": 1e-3, "rnn_relu": 1e-3, "gru": 1e-3, "_weight_norm": 1e-7, "_standard_gamma_grad": 1e-4}
-# torch._neg_view is hidden here. Positional arguments mean something else in PyTorch's kl_div; its hinge_embedding_loss of integers is an error or, from torch, no mean.
-# On GPUs its cdist of bfloat16 by products is off by a half, and its matrix_exp of halves is NaN.
+# torch._neg_view is unavailable. Positional arguments differ in PyTorch's kl_div; its hinge_embedding_loss of integers raises, or truncates the mean.
+# On GPUs, its cdist of bfloat16 via matmul is off by one half, and its matrix_exp of float16 is NaN.
 OTHERS = {"kl_div", "hinge_embedding_loss", "_neg_view"} | ({"cdist", "matrix_exp"} if DEVICE == "cuda" else set())
 
 
@@ -50,24 +50,24 @@ def missing():
 
 
 REASON = missing()
-if REASON is None and DEVICE == "cuda": torch.backends.cudnn.allow_tf32 = False  # of recurrent layers, where it is the default
+if REASON is None and DEVICE == "cuda": torch.backends.cudnn.allow_tf32 = False  # on by default for recurrent layers
 
 
 def outcome(library, name, sample, dtype):
-    """The results as a list of tensors; or the exception, or None where the library has no such name."""
+    """The results as a list of tensors, the exception, or None if the library has no such name."""
     text, low, high = sample
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         args, keywords = samples.arguments(library, text, low, high, dtype, DEVICE)
         first = args[0] if args else None
-        places = [library.nn.functional, library] + ([first] if isinstance(first, library.Tensor) else [])
-        found = [getattr(place, name) for place in places if hasattr(place, name)]
+        namespaces = [library.nn.functional, library] + ([first] if isinstance(first, library.Tensor) else [])
+        found = [getattr(namespace, name) for namespace in namespaces if hasattr(namespace, name)]
         error = None
         for function in found:
             method = first is not None and getattr(function, "__self__", None) is first
             try:
                 result = function(*args[method:], **keywords)
-                if DEVICE == "cuda": library.cuda.synchronize()  # what a kernel reports belongs to this op
+                if DEVICE == "cuda": library.cuda.synchronize()  # so that a kernel's error is attributed to this op
             except Exception as e: error = error or e
             else: return flat(library, result)
         return error
@@ -95,7 +95,7 @@ def differ(a, b, name):
 
 @unittest.skipIf(REASON, REASON)
 class Matrix(unittest.TestCase):
-    def test_every_dtype(self):
+    def test_every_sample_in_every_dtype(self):
         lacking, wrong, unknown, compared = [], [], set(), 0
         for op, name, sample in samples.samples():
             if op in OTHERS or op.startswith("_") and not hasattr(phlox, op): continue
@@ -104,8 +104,8 @@ class Matrix(unittest.TestCase):
                 if not isinstance(wanted, list): continue
                 what = f"{name}({sample[0]}) of {dtype}"
                 got = outcome(phlox, name, sample, dtype)
-                if "ZeroDivisionError" in str(got): continue  # PyTorch says so on the CPU alone
-                # Names, forms of arguments and libraries that Phlox has not are no kernels that are missing.
+                if "ZeroDivisionError" in str(got): continue  # PyTorch reports it on the CPU only
+                # Missing names, argument forms and libraries are not missing kernels.
                 if "is not implemented in Phlox" in str(got) or "is not implemented for GPUs" in str(got) or isinstance(got, TypeError):
                     unknown.add(f"{name}({sample[0]})")
                     continue
@@ -116,9 +116,9 @@ class Matrix(unittest.TestCase):
                     lacking.append(f"{what}: {type(got).__name__}: {str(got).splitlines()[0] if got else 'no such name'}")
                     continue
                 compared += 1
-                pairs = [] if OPEN.match(name) else list(zip(got, wanted))
-                said = [differ(a, b, name) for a, b in (pairs[:1] if name in TIES else pairs)]
-                wrong += [f"{what}: {text}" for text in said if text]
+                pairs = [] if NOT_COMPARED.match(name) else list(zip(got, wanted))
+                differences = [differ(a, b, name) for a, b in (pairs[:1] if name in TIES else pairs)]
+                wrong += [f"{what}: {text}" for text in differences if text]
         print(f"{compared} compared; names or forms that Phlox has not:", *sorted(unknown))
         self.assertEqual((lacking, wrong), ([], []), "\n".join([""] + lacking + ["---- other numbers:"] + wrong))
         self.assertGreater(compared, 1000)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""out= of every op that takes it: of other dtypes, sizes, layouts and devices, and what requires grad; where PyTorch is
-installed, beside it."""
+"""out= of every op that supports it: other dtypes, sizes, layouts and devices, and tensors with requires_grad. Compared with PyTorch if it is
+installed."""
 import os
 import re
 import unittest
@@ -10,11 +10,11 @@ import peer
 import phlox
 import samples
 
-torch = peer.newest or (peer.installed if peer.VERSION < (2,) else None)  # texts of those between were others
+torch = peer.newest or (peer.installed if peer.VERSION < (2,) else None)  # error texts of versions in between differ
 
 HAS_SAMPLES = os.path.exists(samples.PATH)
-DRAWS = re.compile(r"^(normal|bernoulli|empty|rand|multinomial)")  # other numbers each time
-# What PyTorch says where Phlox says otherwise, and why.
+DRAWS = re.compile(r"^(normal|bernoulli|empty|rand|multinomial)")  # random results
+# Differences from PyTorch: its text, with the reason.
 OTHERS = {
     **dict.fromkeys(("addbmm", "addr", "diff", "histc", "inner", "kron", "linear", "logsigmoid", "mvlgamma", "norm"),
                     "PyTorch has the texts, the dtypes and the warnings of the ops that it calls"),
@@ -24,37 +24,37 @@ OTHERS = {
 }
 TEXTS = {"floor_divide": "PyTorch's text has another name", "square": "PyTorch's text is that of pow",
          "mv": "PyTorch's text depends on whether out has the right size"}
-ROUNDED = {"logsumexp", "prod"}  # PyTorch rounds between steps, or computes in float32
+ROUNDING_DIFFERS = {"logsumexp", "prod"}  # PyTorch rounds intermediate results, or computes in float32
 OLD = torch is not None and peer.VERSION < (2,)
 FORMS = ("rows", "empty", "columns", "gaps", "larger", "leaf", "history")
 
 
-def function(library, name):
+def find_function(library, name):
     return getattr(library, name, None) or getattr(library.nn.functional, name, None)
 
 
 def call(library, name, sample, dtype, out, device="cpu"):
     args, keywords = samples.arguments(library, *sample, dtype, device)
-    return function(library, name)(*args, **keywords, out=out)
+    return find_function(library, name)(*args, **keywords, out=out)
 
 
-def lacks(name, sample, dtype, device):
-    """Whether a GPU has no such op, with out= or without, as it has no products of integers in PyTorch either."""
+def unsupported_on_gpu(name, sample, dtype, device):
+    """True if a GPU does not support the op, with or without out=; as in PyTorch, GPUs have no integer matmul."""
     if device == "cpu" or phlox.cuda._backend_name() != "cuda":
         return False
     args, keywords = samples.arguments(phlox, *sample, dtype, device)
     try:
-        function(phlox, name)(*args, **keywords)
+        find_function(phlox, name)(*args, **keywords)
     except NotImplementedError:
         return True
     return False
 
 
-def result_of(name, sample, dtype):
-    """The result without out=, if it is one tensor, and the op takes out=."""
+def single_result(name, sample, dtype):
+    """The result without out= if it is a single tensor and the op supports out=."""
     try:
         args, keywords = samples.arguments(phlox, *sample, dtype)
-        made = function(phlox, name)(*args, **keywords)
+        made = find_function(phlox, name)(*args, **keywords)
         if not isinstance(made, phlox.Tensor): return None
         call(phlox, name, sample, dtype, phlox.empty(0, dtype=made.dtype))
     except (TypeError, AttributeError, NotImplementedError, RuntimeError, ValueError):
@@ -87,7 +87,7 @@ def outcome(library, name, sample, dtype, out):
 
 
 def near(name, a, b):
-    return len(a) == 6 and len(b) == 6 and name in ROUNDED and a[:4] == b[:4] and a[5] == b[5] and all(
+    return len(a) == 6 and len(b) == 6 and name in ROUNDING_DIFFERS and a[:4] == b[:4] and a[5] == b[5] and all(
         abs(x - y) <= 2e-2 * max(1, abs(y)) for x, y in zip(a[4], b[4]))
 
 
@@ -95,20 +95,20 @@ def cases(draws=False):
     for op, name, sample in samples.samples():
         if bool(DRAWS.match(name)) != draws: continue
         for dtype in ("float32", "int64"):
-            made = result_of(name, sample, dtype)
+            made = single_result(name, sample, dtype)
             if made is not None: yield name, sample, dtype, made
 
 
 @unittest.skipIf(not HAS_SAMPLES, "the samples of the op tables were not generated")
 class Out(unittest.TestCase):
     @unittest.skipIf(torch is None, "PyTorch is not installed for this Python")
-    def test_every_dtype_and_form_is_taken_or_refused_as_pytorch_does(self):
+    def test_every_dtype_and_layout_matches_pytorch(self):
         wrong, compared, seen = [], 0, set()
         for name, sample, dtype, made in cases():
-            if name in OTHERS or function(torch, name) is None: continue
-            if OLD and (name in ("gelu", "avg_pool3d") or name.endswith("_copy")): continue  # PyTorch 1 leaves what is not contiguous, or broadcasts into out
+            if name in OTHERS or find_function(torch, name) is None: continue
+            if OLD and (name in ("gelu", "avg_pool3d") or name.endswith("_copy")): continue  # PyTorch 1 skips non-contiguous outputs, or broadcasts into out
             own = str(made.dtype).partition(".")[2]
-            kinds = ("float64",) if OLD else samples.DTYPES  # errors are slow to come from PyTorch 1
+            kinds = ("float64",) if OLD else samples.DTYPES  # exceptions are slow in PyTorch 1
             wanted = [(form, own) for form in FORMS] + [(form, kind) for form in ("rows", "empty", "larger") for kind in kinds if kind != own]
             for form, kind in wanted:
                 if form in ("leaf", "history") and "float" not in kind: continue
@@ -117,14 +117,14 @@ class Out(unittest.TestCase):
                 compared += 1
                 seen.add(name)
                 if a == b or near(name, a, b): continue
-                if len(a) == 2 and (OLD or name in TEXTS and len(b) == 2): continue  # PyTorch 1 refuses more
-                if form == "history" and len(b) == 2 and "automatic differentiation" in b[1]: continue  # PyTorch writes some, and loses its history
+                if len(a) == 2 and (OLD or name in TEXTS and len(b) == 2): continue  # PyTorch 1 rejects more
+                if form == "history" and len(b) == 2 and "automatic differentiation" in b[1]: continue  # PyTorch writes some of them and loses the graph
                 wrong.append(f"{name}({sample[0]}) of {dtype}, out {form} of {kind}:\n  {a}\n  {b}")
         self.assertEqual(wrong, [], "\n".join(wrong))
         self.assertGreater(len(seen), 80)
         self.assertGreater(compared, 1500)
 
-    def test_what_is_refused_is_left_as_it_was(self):
+    def test_rejected_out_is_unchanged(self):
         refused = 0
         for name, sample, dtype, made in cases():
             for kind in samples.DTYPES:
@@ -146,13 +146,13 @@ class Out(unittest.TestCase):
                 with self.subTest(name, sample=sample, form=form):
                     self.assertEqual((out.shape, state(out)[3]), (made.shape, state(made)[3]))
 
-    @unittest.skipIf(phlox.cuda.device_count() == 0, "there is no device")
-    def test_of_another_device_is_refused(self):
+    @unittest.skipIf(phlox.cuda.device_count() == 0, "requires a device")
+    def test_other_device_is_rejected(self):
         names = set()
         for name, sample, dtype, made in cases():
-            if "(" not in sample[0] or name == "full": continue  # a factory writes where out is
+            if "(" not in sample[0] or name == "full": continue  # a factory uses the device of out
             for device, other in (("cuda", "cpu"), ("cpu", "cuda")):
-                if lacks(name, sample, dtype, device):
+                if unsupported_on_gpu(name, sample, dtype, device):
                     continue
                 out = phlox.zeros(made.shape, dtype=made.dtype, device=other)
                 before = state(out)
@@ -163,14 +163,14 @@ class Out(unittest.TestCase):
                 names.add(name)
         self.assertGreater(len(names), 80)
 
-    def test_factories_write_where_out_is_and_what_it_has(self):
+    def test_factories_use_dtype_and_device_of_out(self):
         for make in (lambda **k: phlox.zeros(2, 3, **k), lambda **k: phlox.full((2, 3), 7, **k), lambda **k: phlox.eye(2, 3, **k),
                      lambda **k: phlox.arange(6, **k), lambda **k: phlox.linspace(0, 5, 6, **k), lambda **k: phlox.ones(2, 3, **k)):
             for device in ("cpu", "cuda")[:1 + (phlox.cuda.device_count() > 0)]:
                 out = phlox.tensor([9, 9], dtype=phlox.int16, device=device)
                 with warnings.catch_warnings():
                     warnings.simplefilter("error")
-                    warnings.filterwarnings("ignore", "The number of elements in the out tensor of shape \\[2\\] is 2 ")  # of arange
+                    warnings.filterwarnings("ignore", "The number of elements in the out tensor of shape \\[2\\] is 2 ")  # from arange
                     self.assertIs(make(out=out), out)
                 self.assertEqual((out.tolist(), out.dtype, out.device.type), (make().short().tolist(), phlox.int16, device))
                 with self.assertRaisesRegex(RuntimeError, r"^dtype Double does not match dtype of out parameter \(Short\)$"):
@@ -179,11 +179,11 @@ class Out(unittest.TestCase):
                     with self.assertRaisesRegex(RuntimeError, r"^device cpu does not match device of out parameter \(cuda:0\)$"):
                         make(out=out, device="cpu")
 
-    def test_arange_tells_that_out_had_another_length(self):
+    def test_arange_resize_warns(self):
         with self.assertWarnsRegex(UserWarning, r"which does not match the computed number of elements 2\..* shape \(2,\)\.$"):
             phlox.arange(2, out=phlox.ones(3))
 
-    def test_results_of_several_tensors_are_written_too(self):
+    def test_multiple_outputs(self):
         x = phlox.tensor([[3.0, 1.0, 2.0]])
         for op in (lambda **k: phlox.sort(x, **k), lambda **k: phlox.topk(x, 2, **k), lambda **k: phlox.kthvalue(x, 2, **k),
                    lambda **k: phlox.max(x, 1, **k), lambda **k: phlox.min(x, 1, **k), lambda **k: phlox.cummax(x, 1, **k),
@@ -199,7 +199,7 @@ class Out(unittest.TestCase):
                 with self.assertRaisesRegex(TypeError, text):
                     op(out=wrong)
 
-    def test_dtypes_of_two_results_are_looked_at_before_one_changes(self):
+    def test_dtypes_of_both_outputs_are_checked_first(self):
         texts = {"kthvalue": ("output values must be of same type as input", "output indices must be of scalar type Long"),
                  "mode": ("expected scalar type 'Float' but got 'Double' for values output", "expected scalar type 'Long' but got 'Int' for indices output"),
                  "median": ("Expected tensor for 'values' to have the same type as tensor for argument #2 'self'",
@@ -208,7 +208,7 @@ class Out(unittest.TestCase):
         for name, (of_values, of_indices) in texts.items():
             call = getattr(phlox, name)
             for dtypes, text in ((phlox.float64, phlox.int64), of_values), ((phlox.float32, phlox.int32), of_indices):
-                out = tuple(phlox.full((2,), 7, dtype=dtype) for dtype in dtypes)  # not of the result's size
+                out = tuple(phlox.full((2,), 7, dtype=dtype) for dtype in dtypes)  # another size than the result
                 with self.subTest(name, dtypes=dtypes), self.assertRaisesRegex(RuntimeError, re.escape(text)):
                     call(x, *(2,) * (name == "kthvalue"), dim=1, out=out)
                 self.assertEqual([o.tolist() for o in out], [[7, 7]] * 2)
@@ -216,7 +216,7 @@ class Out(unittest.TestCase):
             with self.subTest(name, shared=True), self.assertRaisesRegex(RuntimeError, re.escape(of_values).replace("Double", "Long")):
                 call(x, *(2,) * (name == "kthvalue"), dim=1, out=(shared, shared))
 
-    def test_a_result_of_several_may_not_lie_where_its_op_still_reads(self):
+    def test_output_overlapping_input_of_multi_output_op(self):
         for op in (lambda x, **k: phlox.kthvalue(x, 1, 0, **k), lambda x, **k: phlox.median(x, 0, **k), lambda x, **k: phlox.nanmedian(x, 0, **k)):
             x = phlox.tensor([[3.0, 1.0], [1.0, 2.0]])
             with self.assertRaisesRegex(RuntimeError, "some elements of the input tensor and the written-to tensor refer to a single memory location"):
@@ -226,9 +226,9 @@ class Out(unittest.TestCase):
         self.assertTrue(values is x)
         self.assertEqual(x.tolist(), [1, 1])
 
-    def test_what_is_written_may_not_lie_where_else_its_op_reads(self):
+    def test_output_overlapping_other_inputs(self):
         x, other, where, rows = phlox.arange(9.).reshape(3, 3), phlox.ones(3, 3), phlox.tensor([[0, 1, 2]] * 3), phlox.tensor([2, 0, 1])
-        places, line = phlox.zeros(3, dtype=phlox.int64), where.clone()
+        positions, line = phlox.zeros(3, dtype=phlox.int64), where.clone()
         calls = {
             "scatter": lambda: phlox.scatter(other, 0, where, x, out=x), "scatter_add": lambda: phlox.scatter_add(other, 0, where, x, out=x),
             "scatter_reduce": lambda: phlox.scatter_reduce(other, 0, where, x, "sum", out=x), "index_add": lambda: phlox.index_add(other, 0, rows, x, out=x),
@@ -237,18 +237,18 @@ class Out(unittest.TestCase):
             "take": lambda: phlox.take(x, where, out=x), "take by itself": lambda: phlox.take(line, line, out=line),
             "take_along_dim": lambda: phlox.take_along_dim(x, where, 0, out=x), "cross": lambda: phlox.cross(x, other, dim=1, out=x),
             "linalg.cross": lambda: phlox.linalg.cross(other, x, out=x), "nonzero": lambda: phlox.nonzero(line, out=line),
-            "max": lambda: phlox.max(x, 0, out=(x[0], places)), "min": lambda: phlox.min(line, 1, out=(places, line[0]))}
+            "max": lambda: phlox.max(x, 0, out=(x[0], positions)), "min": lambda: phlox.min(line, 1, out=(positions, line[0]))}
         for name, call in calls.items():
             with self.subTest(name), self.assertRaisesRegex(RuntimeError, "some elements of the input tensor and the written-to tensor refer to a single memory location"):
                 call()
         self.assertEqual((x.flatten().tolist(), line.tolist()), ([*range(9)], where.tolist()))
-        self.assertTrue(phlox.scatter(x, 0, where[:1], other, out=x) is x)  # self it may be
+        self.assertTrue(phlox.scatter(x, 0, where[:1], other, out=x) is x)  # out may be self
         self.assertEqual(x.tolist(), [[1, 1, 2], [3, 1, 5], [6, 7, 1]])
-        self.assertEqual(x.addbmm_(x[None], other[None]).shape, (3, 3))  # its result is made apart, and then takes self's place
+        self.assertEqual(x.addbmm_(x[None], other[None]).shape, (3, 3))  # the result is computed separately, then replaces self
         with self.assertRaisesRegex(ValueError, "aminmax\\(\\): the `min` and `max` out= tensors must not overlap."):
             phlox.aminmax(x, dim=0, out=(other[0], other[0]))
 
-    def test_a_median_says_which_of_out_has_another_dtype(self):
+    def test_median_names_mismatched_output(self):
         x, values, indices = phlox.ones(2, 3), phlox.zeros(0), phlox.zeros(0, dtype=phlox.int64)
         for op in phlox.median, phlox.nanmedian:
             with self.assertRaisesRegex(RuntimeError, "^Expected tensor for argument #1 'indices' to have scalar type Long; but got torch.FloatTensor instead"):
@@ -256,20 +256,20 @@ class Out(unittest.TestCase):
             with self.assertRaisesRegex(RuntimeError, "^Expected tensor for 'values' to have the same type as tensor for argument #2 'self'; but type torch.DoubleTensor"):
                 op(x, 0, out=(values.double(), indices))
 
-    def test_numbers_are_drawn_in_the_dtype_of_out(self):
+    def test_random_numbers_use_dtype_of_out(self):
         x = phlox.full((1000,), 0.5)
         for draw in (lambda out: phlox.normal(x, x, out=out), lambda out: phlox.normal(x, 1.0, out=out),
                      lambda out: phlox.normal(0.0, x, out=out), lambda out: phlox.normal(0.0, 1.0, (1000,), out=out)):
             out = draw(phlox.zeros(1000, dtype=phlox.float64))
-            self.assertTrue((out != out.float().double()).any())  # more digits than float32 has
+            self.assertTrue((out != out.float().double()).any())  # more precision than float32
             with self.assertRaisesRegex(NotImplementedError, "not implemented for 'Long'"):
                 draw(phlox.zeros(1000, dtype=phlox.int64))
         for dtype in samples.DTYPES:
             out = phlox.bernoulli(x, out=phlox.zeros(0, dtype=getattr(phlox, dtype)))
             self.assertEqual(sorted(set(out.double().tolist())), [0, 1])
 
-    @unittest.skipIf(not phlox.cuda.is_available(), "wants a device")
-    def test_out_on_another_device_keeps_its_size(self):
+    @unittest.skipIf(not phlox.cuda.is_available(), "requires a device")
+    def test_out_on_other_device_keeps_size(self):
         x = phlox.full((4,), 0.5, device="cuda")
         for op, *dtypes in ((lambda out: phlox.normal(x, x, out=out), phlox.float32), (lambda out: phlox.normal(x, 1.0, out=out), phlox.float32),
                             (lambda out: phlox.normal(0.0, x, out=out), phlox.float32), (lambda out: phlox.fft.ihfft(x, out=out), phlox.complex64),
@@ -280,12 +280,12 @@ class Out(unittest.TestCase):
                 op(*outs)
             self.assertEqual([out.tolist() for out in outs], [[0, 0] for _ in outs])
 
-    def test_element_wise_ops_of_one_dtype_say_what_they_found(self):
+    def test_elementwise_dtype_mismatch(self):
         for op, *more in (phlox.neg,), (phlox.floor,), (phlox.clamp_min, 0):
             with self.assertRaisesRegex(RuntimeError, "^Found dtype Double but expected Float$"):
                 op(phlox.ones(2), *more, out=phlox.zeros(2, dtype=phlox.float64))
 
-    def test_sums_are_added_up_in_the_dtype_of_out(self):
+    def test_reductions_accumulate_in_dtype_of_out(self):
         x = phlox.tensor([2.0**24, 1.0, 1.0])
         for add in (lambda **k: phlox.sum(x, 0, **k), lambda **k: phlox.cumsum(x, 0, **k)[-1]):
             self.assertEqual(add(out=phlox.zeros(0, dtype=phlox.float64)).item(), 2**24 + 2)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.ops: ops that shared objects register. The objects are compiled here, from C."""
+"""torch.ops: ops registered by shared objects, compiled here from C."""
 import os
 import shutil
 import subprocess
@@ -59,10 +59,10 @@ class OwnOps(unittest.TestCase):
     def load(self, *entries):
         torch.ops.load_library(self.library(*entries))
 
-    def test_an_op_is_called_and_differentiated(self):
+    def test_call_and_backward(self):
         path = self.library(TRIPLE % ("first::triple", ""))
         torch.ops.load_library(path)
-        torch.ops.load_library(path)  # again: nothing
+        torch.ops.load_library(path)  # loading again has no effect
         self.assertIn(path, torch.ops.loaded_libraries)
         x = torch.tensor([1., 2.], requires_grad=True)
         y = torch.ops.first.triple(x)
@@ -73,15 +73,15 @@ class OwnOps(unittest.TestCase):
         self.assertIs(torch.ops.first.triple, torch.ops.first.triple)
         self.assertIn("Gives three times self.", torch.ops.first.triple.__doc__)
 
-    def test_it_runs_on_simulated_devices(self):
+    def test_runs_on_simulated_devices(self):
         if not torch.cuda.is_available() or "simulated" not in torch.cuda.get_device_name(0):
-            self.skipTest("no simulated device")
+            self.skipTest("requires a simulated device")
         self.load(TRIPLE % ("far::triple", ""))
         x = torch.arange(6., device="cuda").view(2, 3).t()
         self.assertEqual(torch.ops.far.triple(x).tolist(), (3 * x).tolist())
         self.assertEqual(torch.ops.far.triple_(x).tolist(), x.tolist())
 
-    def test_it_is_a_method_and_a_function_where_it_asks_for_that(self):
+    def test_method_and_toplevel_registration(self):
         self.load(TRIPLE % ("asked::asked_triple", "method toplevel"), TRIPLE % ("asked::hidden_triple", ""))
         x = torch.ones(2)
         self.assertEqual(x.asked_triple().tolist(), [3., 3.])
@@ -90,13 +90,13 @@ class OwnOps(unittest.TestCase):
         self.assertEqual(x.tolist(), [3., 3.])
         self.assertFalse(hasattr(x, "hidden_triple") or hasattr(torch, "hidden_triple"))
 
-    def test_several_results_are_a_tuple(self):
+    def test_multiple_results(self):
         self.load(BOTH % "pair::both")
         result = torch.ops.pair.both(torch.tensor([-2.]))
         self.assertIs(type(result), tuple)
         self.assertEqual([t.item() for t in result], [2., 2.])
 
-    def test_mistakes_are_told(self):
+    def test_call_errors(self):
         self.load(TRIPLE % ("told::triple", ""))
         with self.assertRaisesRegex(AttributeError, "'_OpNamespace' 'told' object has no attribute 'double'"):
             torch.ops.told.double
@@ -107,18 +107,18 @@ class OwnOps(unittest.TestCase):
         with self.assertRaisesRegex(NotImplementedError, "not implemented for 'Double'"):
             torch.ops.told.triple(torch.ones(1, dtype=torch.float64))
 
-    def test_a_library_may_load_another(self):
+    def test_library_loads_library(self):
         inner = self.library(TRIPLE % ("inner::triple", ""))
         self.load(f'PX_TRY(px_op_load_library("{inner}"));', TRIPLE % ("outer::triple", ""))
         self.assertEqual(torch.ops.inner.triple(torch.ops.outer.triple(torch.ones(1))).item(), 9.)
 
-    def test_a_form_in_place_is_there_for_those_without_one(self):
+    def test_missing_in_place_form(self):
         self.load((TRIPLE % ("still::triple", "")).replace("inplace", ""))
         x = torch.ones(2)
         with self.assertRaisesRegex(AttributeError, "'still' object has no attribute 'triple_'"):
             torch.ops.still.triple_(x)
 
-    def test_libraries_that_fail_are_told(self):
+    def test_load_errors(self):
         with self.assertRaisesRegex(OSError, "cannot open shared object file"):
             torch.ops.load_library("/nowhere/lib.so")
         with self.assertRaisesRegex(OSError, "has no function px_library_entry"):
@@ -131,7 +131,7 @@ class OwnOps(unittest.TestCase):
             self.load(TRIPLE % ("taken::add", "toplevel"))
         self.assertEqual(torch.add(torch.ones(1), 1).item(), 2.)
 
-    def test_the_librarys_ops_have_a_namespace_too(self):
+    def test_phlox_namespace(self):
         self.assertEqual(torch.ops.phlox.add(torch.ones(1), torch.ones(1), alpha=2).item(), 3.)
         self.assertEqual(torch.ops.phlox.neg_(torch.ones(1)).item(), -1.)
 

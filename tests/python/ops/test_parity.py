@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The expressions of parity_cases.txt give the same text, or the same error, in PyTorch and Phlox; samples that PyTorch made are right (tests/parity)."""
+"""The expressions of parity_cases.txt have the same text or error in PyTorch and Phlox. Samples recorded from PyTorch are replayed (tests/parity)."""
 import gzip
 import json
 import os
@@ -23,7 +23,7 @@ sys.path.insert(0, SAMPLES)
 import form
 import replay
 
-# What PyTorch 2.14 says, where 1.13 says otherwise: the newest is the reference.
+# Texts of PyTorch 2.14 that differ from those of 1.13; the newest version is the reference.
 NEWER = {
     "x[torch.tensor([0.5])]":
         "IndexError: tensors used as indices must be long, int, byte or bool tensors",
@@ -57,7 +57,7 @@ def cases():
         return [line.rstrip("\n") for line in file if line.strip()]
 
 
-# Of dtypes that kernels do not take. 1.13 raises RuntimeError, 2 NotImplementedError, which is one.
+# Calls with unsupported dtypes. PyTorch 1.13 raises RuntimeError, version 2 its subclass NotImplementedError.
 REFUSED = """i.softmax(0)|i.log_softmax(0)|i.bernoulli()|i.normal_()|torch.rand(2, dtype=torch.int64)|F.gelu(i)|F.layer_norm(i, (3,))
 F.mse_loss(i, i)|F.smooth_l1_loss(i, i)|F.huber_loss(i, i)|F.nll_loss(i[None], i[:1])|F.binary_cross_entropy(i, i)|b.ceil()|b.round()
 torch.dot(b, b)|torch.mm(b[None], b[:, None])|b // b|torch.addcmul(b, b, b)""".replace("\n", "|").split("|")
@@ -65,7 +65,7 @@ torch.dot(b, b)|torch.mm(b[None], b[:, None])|b // b|torch.addcmul(b, b, b)""".r
 
 class Parity(unittest.TestCase):
     @unittest.skipIf(torch is None, "PyTorch is not installed for this Python")
-    def test_texts_of_refused_dtypes(self):
+    def test_unsupported_dtype_errors(self):
         for expression in REFUSED:
             texts = []
             for library in (torch, phlox):
@@ -75,8 +75,8 @@ class Parity(unittest.TestCase):
                 texts.append(str(caught.exception))
             self.assertEqual(texts[1], texts[0], expression)
 
-    @unittest.skipIf(phlox.cuda.device_count() == 0, "there is no device")
-    def test_texts_of_refused_dtypes_on_devices(self):
+    @unittest.skipIf(phlox.cuda.device_count() == 0, "requires a device")
+    def test_unsupported_dtype_errors_on_devices(self):
         F, i = phlox.nn.functional, phlox.tensor([1, 2, 3], device="cuda")
         for call, kernel in ((lambda: i.softmax(0), "host_softmax"), (lambda: F.gelu(i), "GeluCUDAKernelImpl"),
                              (lambda: F.mse_loss(i, i), "mse_cuda"), (lambda: (i > 1).ceil(), "ceil_cuda")):
@@ -100,22 +100,22 @@ def one_sample(forms, **more):
 
 
 class Samples(unittest.TestCase):
-    """tests/parity/samples.xz, replayed; gaps.txt names the ops that are not right yet."""
+    """Replays tests/parity/samples.xz; gaps.txt lists the ops with known differences."""
 
     @classmethod
     def setUpClass(cls):
         path = os.path.join(SAMPLES, "samples.xz")
-        cls.ops = replay.tally(form.read(path), {place: replay.replay(path, place) for place in ("cpu", "sim")})
+        cls.ops = replay.summarize(form.read(path), {device: replay.replay(path, device) for device in ("cpu", "sim")})
         with open(os.path.join(SAMPLES, "gaps.txt")) as file:
             cls.gaps = file.read().split()
 
-    def test_ops_are_right_but_for_the_gaps(self):
+    def test_ops_match_except_listed_gaps(self):
         for op, row in self.ops.items():
             with self.subTest(op):
                 if op not in self.gaps:
                     self.assertEqual(row["first"], {})
 
-    def test_gaps_that_are_closed_are_no_longer_listed(self):
+    def test_listed_gaps_exist(self):
         self.assertEqual([op for op in self.gaps if op not in self.ops or replay.state(self.ops[op]) == "right"], [])
 
     def test_all_samples_were_replayed(self):
@@ -123,8 +123,8 @@ class Samples(unittest.TestCase):
         self.assertEqual([op for op, row in self.ops.items() if row["missing"]], [])
 
 
-class Swapped(unittest.TestCase):
-    def test_operators_from_the_right_add_up_from_self(self):
+class ReflectedOperators(unittest.TestCase):
+    def test_reflected_operators(self):
         a, b = phlox.ones(10, 1), phlox.ones(3, 2)
         with self.assertRaisesRegex(RuntimeError, r"tensor a \(10\) must match the size of tensor b \(3\)"):
             phlox.Tensor.__radd__(a, b)
@@ -135,22 +135,22 @@ class Swapped(unittest.TestCase):
             self.assertEqual(made.shape, (10, 1))
 
 
-class Places(unittest.TestCase):
-    def test_indices_lie_as_pytorchs_do(self):
+class Layouts(unittest.TestCase):
+    def test_index_strides(self):
         for device in ["cpu"] + ["cuda"] * phlox.cuda.is_available():
             x = phlox.ones(2, 3, device=device)
             self.assertEqual(x.nonzero().stride(), (1, 6))
             self.assertEqual([t.stride() for t in x.nonzero(as_tuple=True)], [(1,), (1,)])
             self.assertEqual([t.stride() for t in phlox.unravel_index(phlox.arange(4, device=device), (2, 2))], [(2,), (2,)])
 
-    def test_unsigned_numbers_are_sorted_as_such(self):
+    def test_unique_of_unsigned(self):
         x = phlox.tensor([2**64 - 1, 0, 2**63, 7, 2**63], dtype=phlox.uint64)
         values, inverse, counts = phlox.unique(x, return_inverse=True, return_counts=True)
         self.assertEqual((values.tolist(), inverse.tolist(), counts.tolist()), ([0, 7, 2**63, 2**64 - 1], [3, 0, 2, 1, 2], [1, 1, 2, 1]))
         pairs = phlox.tensor([[65535, 1], [0, 2], [65535, 1]], dtype=phlox.uint16)
         self.assertEqual(phlox.unique(pairs, dim=0).tolist(), [[0, 2], [65535, 1]])
 
-    def test_lists_are_written_where_out_says(self):
+    def test_out_lists_are_written(self):
         x = phlox.arange(6).reshape(3, 2)
         out = [phlox.zeros(2, dtype=phlox.int64) for _ in range(3)]
         self.assertIsNone(phlox.unbind_copy(x, out=out))
@@ -160,7 +160,7 @@ class Places(unittest.TestCase):
         self.assertIsNone(phlox.split_with_sizes_copy(x, [1, 2], out=(a := phlox.zeros(0, dtype=phlox.int64), b := phlox.zeros(0, dtype=phlox.int64))))
         self.assertEqual((a.tolist(), b.tolist()), (x[:1].tolist(), x[1:].tolist()))
 
-    def test_lists_are_written_whole_or_not_at_all(self):
+    def test_out_lists_are_checked_before_writing(self):
         line = phlox.zeros(3)
         wrong = {"some elements of the input tensor and the written-to tensor refer to a single memory location": lambda x: x.view(-1)[2:5],
                  "more than one element of the written-to tensor refers to a single memory location": lambda x: phlox.zeros(1).expand(3),
@@ -176,21 +176,21 @@ class Places(unittest.TestCase):
         phlox.unbind_copy(x, out=[x[1], x[0]])
         self.assertEqual(x.tolist(), [[3, 4, 5], [0, 1, 2]])
 
-    def test_as_strided_in_place_changes_where_self_lies(self):
+    def test_as_strided_in_place(self):
         x = phlox.arange(6.)
         self.assertIs(x.as_strided_((2, 2), (1, 2), 1), x)
         self.assertEqual((x.tolist(), x.stride()), ([[1, 3], [2, 4]], (1, 2)))
         with self.assertRaisesRegex(RuntimeError, "mismatch in length of strides and shape"):
             x.as_strided_((2, 2), (1,))
 
-    def test_products_with_zeros_have_second_gradients(self):
+    def test_second_derivative_of_prod_with_zeros(self):
         for x, call in ((phlox.tensor([2., 0., 0., 3.]), lambda x: x.prod()), (phlox.tensor([[2., 0.], [0., 0.], [1., 4.]]), lambda x: x.prod(1)),
                         (phlox.tensor([[2., 0.], [0., 0.], [1., 4.]]), lambda x: x.prod(0, keepdim=True))):
             self.assertTrue(phlox.autograd.gradgradcheck(call, x.double().requires_grad_()))
 
 
 class Linear(unittest.TestCase):
-    def test_a_vector_is_a_row_of_one_product(self):
+    def test_vector_input(self):
         F = phlox.nn.functional
         for device in ["cpu"] + ["cuda"] * phlox.cuda.is_available():
             x, w, b = (t.to(device).requires_grad_() for t in (phlox.tensor([1., 2., 3.]), phlox.arange(12.).reshape(4, 3), phlox.arange(4.)))
@@ -204,42 +204,42 @@ class Linear(unittest.TestCase):
                     F.linear(first, second, b)
 
 
-class Judgement(unittest.TestCase):
-    """What is wrong is seen."""
+class Comparison(unittest.TestCase):
+    """The replay detects every kind of difference."""
 
     def tensor(self, values, **more):
         t = phlox.tensor(values, **more)
         return {"value": form.encode(phlox, t, result=True)}
 
-    def seen(self, have, want, **more):
+    def judge(self, have, want, **more):
         return replay.judge(one_sample({}, **more), "forward", have, want)
 
-    def test_values_dtypes_shapes_strides(self):
+    def test_values_dtypes_shapes_and_strides(self):
         want = self.tensor([[1.0, 2.0], [3.0, float("nan")]])
-        self.assertIsNone(self.seen(self.tensor([[1.0, 2.000001], [3.0, float("nan")]]), want))
-        self.assertIn("values: 1 of 4", self.seen(self.tensor([[1.0, 2.001], [3.0, float("nan")]]), want))
-        self.assertIn("values: 1 of 4", self.seen(self.tensor([[1.0, 2.0], [3.0, 4.0]]), want))
-        self.assertIn("values: 1 of 4", self.seen(self.tensor([[1.0, 2.0], [float("nan"), float("nan")]]), want))
-        self.assertIn("values: 1 of 4", self.seen(self.tensor([[1.0, float("inf")], [3.0, float("nan")]]), want))
-        self.assertIn("dtype", self.seen(self.tensor([[1.0, 2.0], [3.0, 4.0]], dtype=phlox.float64), want))
-        self.assertIn("shape", self.seen(self.tensor([1.0, 2.0, 3.0, float("nan")]), want))
-        turned = phlox.tensor([[1.0, 3.0], [2.0, float("nan")]]).t()
-        self.assertIn("strides", self.seen({"value": form.encode(phlox, turned, result=True)}, want))
+        self.assertIsNone(self.judge(self.tensor([[1.0, 2.000001], [3.0, float("nan")]]), want))
+        self.assertIn("values: 1 of 4", self.judge(self.tensor([[1.0, 2.001], [3.0, float("nan")]]), want))
+        self.assertIn("values: 1 of 4", self.judge(self.tensor([[1.0, 2.0], [3.0, 4.0]]), want))
+        self.assertIn("values: 1 of 4", self.judge(self.tensor([[1.0, 2.0], [float("nan"), float("nan")]]), want))
+        self.assertIn("values: 1 of 4", self.judge(self.tensor([[1.0, float("inf")], [3.0, float("nan")]]), want))
+        self.assertIn("dtype", self.judge(self.tensor([[1.0, 2.0], [3.0, 4.0]], dtype=phlox.float64), want))
+        self.assertIn("shape", self.judge(self.tensor([1.0, 2.0, 3.0, float("nan")]), want))
+        transposed = phlox.tensor([[1.0, 3.0], [2.0, float("nan")]]).t()
+        self.assertIn("strides", self.judge({"value": form.encode(phlox, transposed, result=True)}, want))
 
-    def test_errors_by_class_and_text(self):
+    def test_error_class_and_text(self):
         want = {"error": ["RuntimeError", "so"]}
-        self.assertIsNone(self.seen({"error": ["RuntimeError", "so"]}, want))
+        self.assertIsNone(self.judge({"error": ["RuntimeError", "so"]}, want))
         for have in {"error": ["ValueError", "so"]}, {"error": ["RuntimeError", "thus"]}, self.tensor(1.0):
-            self.assertIsNotNone(self.seen(have, want))
-        self.assertIsNotNone(self.seen(want, self.tensor(1.0)))
+            self.assertIsNotNone(self.judge(have, want))
+        self.assertIsNotNone(self.judge(want, self.tensor(1.0)))
 
-    def test_draws_by_their_mean(self):
+    def test_random_results_by_mean(self):
         want = self.tensor([i / 50 for i in range(50)])
-        self.assertIsNone(self.seen(self.tensor([i / 50 for i in reversed(range(50))]), want, random="drawn"))
+        self.assertIsNone(self.judge(self.tensor([i / 50 for i in reversed(range(50))]), want, random="drawn"))
         for other in [5.0] * 50, [i / 50 + 2 for i in range(50)], [float("nan")] * 50:
-            self.assertIsNotNone(self.seen(self.tensor(other), want, random="drawn"))
+            self.assertIsNotNone(self.judge(self.tensor(other), want, random="drawn"))
 
-    def test_the_end_of_a_process_is_wrong_and_the_next_sample_comes_all_the_same(self):
+    def test_crash_fails_sample_and_next_ones_run(self):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "end.gz")
             with gzip.open(path, "wt") as file:
@@ -249,8 +249,8 @@ class Judgement(unittest.TestCase):
             wrong = replay.replay(path, "cpu")
         self.assertEqual(wrong, {0: {"forward": "the process ended with 0"}, 1: {"forward": "the process ended with 7"}, 2: {}})
 
-    def test_what_differs_is_right_if_pytorch_on_the_device_has_it(self):
-        """A program in the place of that PyTorch: it knows one answer, and ends at the second question."""
+    def test_difference_matching_pytorch_on_device_passes(self):
+        """A stub stands in for that PyTorch: it answers once, and exits at the second request."""
         given = [{"tensor": ["float32", [1], [1], "AACAPw=="]}]  # 1
         with tempfile.TemporaryDirectory() as folder:
             path, other = os.path.join(folder, "two.gz"), os.path.join(folder, "python")

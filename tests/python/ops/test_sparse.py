@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sparse tensors: made, put in order, multiplied and differentiated as dense ones are; what they are not is refused."""
+"""Sparse tensors: construction, coalescing, products and gradients, compared with dense tensors; and errors."""
 import unittest
 
 import phlox as torch
@@ -18,15 +18,15 @@ def csr(device="cpu", **options):
     return torch.sparse_csr_tensor([0, 1, 3], [2, 0, 2], [4.0, 4.0, 5.0], SIZE, device=device, **options)
 
 
-class Made(unittest.TestCase):
-    def test_values_of_one_place_count_together(self):
+class Construction(unittest.TestCase):
+    def test_coalesce_sums_duplicates(self):
         for device in DEVICES:
             self.assertEqual(coo(device).to_dense().tolist(), WHOLE)
             ordered = coo(device).coalesce()
             self.assertEqual((ordered.indices().tolist(), ordered.values().tolist()), ([[0, 1, 1], [2, 0, 2]], [4, 4, 5]))
             self.assertIs(ordered.coalesce(), ordered)
 
-    def test_a_dense_tensor_comes_back(self):
+    def test_dense_round_trip(self):
         for device in DEVICES:
             x = torch.tensor([WHOLE, [[0.0] * 3] * 2], device=device)
             self.assertTrue(torch.equal(x.to_sparse().to_dense(), x))
@@ -37,7 +37,7 @@ class Made(unittest.TestCase):
             empty = torch.zeros(2, 0, device=device)
             self.assertEqual(empty.to_sparse().to_dense().shape, (2, 0))
 
-    def test_rows_begin_where_crow_indices_say(self):
+    def test_csr(self):
         for device in DEVICES:
             rows = coo(device).to_sparse_csr()
             self.assertEqual((rows.crow_indices().tolist(), rows.col_indices().tolist(), rows.values().tolist()), ([0, 1, 3], [2, 0, 2], [4, 4, 5]))
@@ -47,12 +47,12 @@ class Made(unittest.TestCase):
             gap[2, 1] = 1
             self.assertEqual(gap.to_sparse_csr().crow_indices().tolist(), [0, 0, 0, 1, 1])
 
-    def test_the_size_follows_from_the_places(self):
+    def test_size_is_inferred(self):
         self.assertEqual(torch.sparse_coo_tensor(AT, VALUES).shape, (2, 3))
         self.assertEqual(torch.sparse_coo_tensor((4, 5)).to_dense().tolist(), torch.zeros(4, 5).tolist())
         self.assertEqual(coo(dtype=torch.float64).dtype, torch.float64)
 
-    def test_they_print_as_in_pytorch(self):
+    def test_repr_matches_pytorch(self):
         self.assertEqual(repr(coo()), "tensor(indices=tensor([[0, 1, 1, 0],\n                       [2, 0, 2, 2]]),\n       values=tensor([3., 4., 5., 1.]),\n"
                          "       size=(2, 3), nnz=4, layout=torch.sparse_coo)")
         self.assertEqual(repr(csr()), "tensor(crow_indices=tensor([0, 1, 3]),\n       col_indices=tensor([2, 0, 2]),\n"
@@ -60,7 +60,7 @@ class Made(unittest.TestCase):
         self.assertEqual(repr(torch.sparse_coo_tensor((2, 3))), "tensor(indices=tensor([], size=(2, 0)),\n       values=tensor([], size=(0,)),\n"
                          "       size=(2, 3), nnz=0, layout=torch.sparse_coo)")
 
-    def test_what_does_not_fit_is_refused(self):
+    def test_construction_errors(self):
         for text, call in (("indices must be sparse_dim x nnz, but got: \\[2\\]", lambda: torch.sparse_coo_tensor([0, 1], [1.0, 2.0])),
                            ("nnz from indices: 4, nnz from values: 1", lambda: torch.sparse_coo_tensor(AT, [1.0])),
                            ("size is inconsistent with indices: for dim 1, size is 2 but found index 2", lambda: torch.sparse_coo_tensor(AT, VALUES, (2, 2))),
@@ -79,8 +79,8 @@ class Made(unittest.TestCase):
             torch.exp(coo())
 
 
-class Computed(unittest.TestCase):
-    def test_products_are_those_of_dense_matrices(self):
+class Computation(unittest.TestCase):
+    def test_matmul_matches_dense(self):
         for device in DEVICES:
             whole, dense = torch.tensor(WHOLE, device=device), torch.tensor(DENSE, device=device)
             for made in coo(device), csr(device):
@@ -91,7 +91,7 @@ class Computed(unittest.TestCase):
                 self.assertTrue(torch.equal(torch.sparse.mm(made, made.t()).to_dense(), whole @ whole.t()))
                 self.assertTrue(torch.equal(torch.sparse.addmm(torch.ones(2, 2, device=device), made, dense, beta=2, alpha=3), 2 + 3 * (whole @ dense)))
 
-    def test_arithmetic_keeps_zeros(self):
+    def test_arithmetic_matches_dense(self):
         for device in DEVICES:
             whole, other = torch.tensor(WHOLE, device=device), torch.tensor([[1.0, 0.0, 2.0], [0.0, 7.0, 3.0]], device=device)
             for made in coo(device), csr(device):
@@ -104,7 +104,7 @@ class Computed(unittest.TestCase):
                 self.assertEqual(torch.sparse.sum(made).item(), whole.sum().item())
                 self.assertEqual(torch.sparse.sum(made, 0).to_dense().tolist(), whole.sum(0).tolist())
 
-    def test_gradients_go_to_values_and_to_dense_tensors(self):
+    def test_gradients(self):
         for device in DEVICES:
             for made in coo(device, requires_grad=True), csr(device, requires_grad=True):
                 dense = torch.tensor(DENSE, device=device, requires_grad=True)
@@ -119,7 +119,7 @@ class Computed(unittest.TestCase):
             product = lambda v: torch.sparse.mm(torch.sparse_coo_tensor(AT, v, SIZE, device=device), dense.detach().to_sparse()).to_dense()
             self.assertTrue(torch.autograd.gradcheck(product, values))
 
-    def test_softmax_is_that_of_dense_tensors_where_nothing_is_minus_infinity(self):
+    def test_softmax_matches_dense_with_minus_infinity(self):
         at, size = torch.tensor([[0, 0, 2, 2, 2, 3], [1, 3, 0, 1, 3, 2]]), (4, 5, 2)
         for device in DEVICES:
             kept = torch.sparse_coo_tensor(at, torch.ones(6, 2), size, device=device).to_dense() > 0
@@ -136,7 +136,7 @@ class Computed(unittest.TestCase):
             values = torch.tensor(VALUES, dtype=torch.float64, device=device, requires_grad=True)
             self.assertTrue(torch.autograd.gradcheck(line, values) and torch.autograd.gradgradcheck(line, values))
 
-    def test_softmax_of_what_it_is_not_of(self):
+    def test_softmax_edge_cases_and_errors(self):
         for f in torch.sparse.softmax, torch.sparse.log_softmax:
             self.assertEqual(f(torch.sparse_coo_tensor((2, 3)), 1).values().shape, (0,))
             self.assertEqual(f(coo(), 1, dtype=torch.float64).dtype, torch.float64)
@@ -146,12 +146,12 @@ class Computed(unittest.TestCase):
                                      (lambda: f(torch.ones(3), 0), NotImplementedError, "Could not run 'aten::_sparse_.*'CPU' backend")):
                 self.assertRaisesRegex(kind, text, call)
 
-    def test_values_that_are_given_stay_as_they_are(self):
+    def test_given_values_are_unchanged(self):
         values = torch.tensor(VALUES)
         torch.sparse_coo_tensor(AT, values, SIZE).requires_grad_()
         self.assertFalse(values.requires_grad)
 
-    def test_a_graph_network_learns(self):
+    def test_graph_network_training(self):
         edges = torch.tensor([[0, 1, 2, 3, 4, 5, 0, 3], [1, 2, 0, 4, 5, 3, 2, 5]])
         graph = torch.sparse_coo_tensor(edges, torch.ones(8), (6, 6))
         graph = (graph + graph.t()).coalesce()

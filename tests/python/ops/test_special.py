@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Special functions and draws of distributions: numbers that are known, what the functions satisfy, moments; beside PyTorch's, where
-it is installed, values over all of their ranges, dtypes, gradients, texts and the draws of a seed."""
+"""Special functions and random numbers of distributions: known values, identities, moments. Compared with PyTorch if it is installed: values over the
+full ranges, dtypes, gradients, errors and random numbers of a seed."""
 import itertools
 import math
 import unittest
@@ -12,7 +12,7 @@ from peer import newest as torch
 
 INF, NAN = math.inf, math.nan
 DEVICES = ["cpu"] + ["cuda"] * (phlox.cuda.device_count() > 0)
-# Values to 17 digits, by other means than the library's.
+# Values to 17 digits, computed independently of the library.
 KNOWN = {
     "special.digamma": {1.0: -0.57721566490153286, 0.5: -1.9635100260214235, -0.25: 2.9141391202135278, 0.0: -INF, -3.0: NAN, INF: INF},
     "lgamma": {0.5: 0.57236494292470009, 10.0: 12.80182748008147, -0.5: 1.2655121234846454, 0.0: INF, -2.0: INF, INF: INF, -INF: INF},
@@ -43,7 +43,7 @@ KNOWN = {
 }
 
 
-def of(library, path):
+def lookup(library, path):
     for part in path.split("."):
         library = getattr(library, part)
     return library
@@ -54,29 +54,29 @@ def near(a, b, share=1e-14, least=1e-300):
 
 
 class Values(unittest.TestCase):
-    def test_known_numbers(self):
+    def test_known_values(self):
         for (path, rows), device in itertools.product(KNOWN.items(), DEVICES):
-            found = of(phlox, path)(phlox.tensor([*rows, NAN], dtype=phlox.float64, device=device)).tolist()
+            found = lookup(phlox, path)(phlox.tensor([*rows, NAN], dtype=phlox.float64, device=device)).tolist()
             for x, y, wanted in zip(rows, found, rows.values()):
                 self.assertTrue(near(y, wanted, 1e-11 if abs(x) > 4 else 4e-15, 2e-16), (path, x, y, wanted))
             self.assertTrue(math.isnan(found[-1]), path)
 
-    def test_floats_are_rounded_doubles_and_whole_numbers_become_floats(self):
+    def test_lower_precisions_and_integers(self):
         for path in KNOWN:
             x = phlox.linspace(-3, 3, 101, dtype=phlox.float64).float()
             for dtype in (phlox.float32, phlox.float16, phlox.bfloat16):
-                y, wide = of(phlox, path)(x.to(dtype)), of(phlox, path)(x.to(dtype).double())
+                y, wide = lookup(phlox, path)(x.to(dtype)), lookup(phlox, path)(x.to(dtype).double())
                 self.assertTrue(phlox.allclose(y.double(), wide.to(dtype).double(), rtol=3e-7, atol=1e-7, equal_nan=True), (path, dtype))
-            self.assertEqual(of(phlox, path)(phlox.tensor([1, 0])).dtype, phlox.float32)
+            self.assertEqual(lookup(phlox, path)(phlox.tensor([1, 0])).dtype, phlox.float32)
 
-    def test_polynomials_are_those_of_their_formulas(self):
+    def test_polynomials_match_formulas(self):
         x, s = phlox.linspace(-1.5, 1.5, 31, dtype=phlox.float64), phlox.special
         rows = {"chebyshev_polynomial_t": 8 * x**4 - 8 * x**2 + 1, "chebyshev_polynomial_u": 16 * x**4 - 12 * x**2 + 1,
                 "chebyshev_polynomial_v": 16 * x**4 - 8 * x**3 - 12 * x**2 + 4 * x + 1, "chebyshev_polynomial_w": 16 * x**4 + 8 * x**3 - 12 * x**2 - 4 * x + 1,
                 "hermite_polynomial_h": 16 * x**4 - 48 * x**2 + 12, "hermite_polynomial_he": x**4 - 6 * x**2 + 3,
                 "laguerre_polynomial_l": x**4 / 24 - 2 * x**3 / 3 + 3 * x**2 - 4 * x + 1, "legendre_polynomial_p": (35 * x**4 - 30 * x**2 + 3) / 8}
         for name, wanted in rows.items():
-            made = getattr(s, name)(x, 4.9)  # of a degree the whole part counts
+            made = getattr(s, name)(x, 4.9)  # the degree is truncated
             self.assertTrue(phlox.allclose(made, wanted, rtol=1e-13, atol=1e-12), name)
             if "chebyshev" in name:
                 self.assertTrue(phlox.allclose(getattr(s, "shifted_" + name)((x + 1) / 2, 4), wanted, rtol=1e-13, atol=1e-12), name)
@@ -84,7 +84,7 @@ class Values(unittest.TestCase):
             self.assertEqual(getattr(s, name)(phlox.tensor([NAN, 2.0]), 0).tolist(), [1.0, 1.0])
             self.assertTrue(getattr(s, name)(x, NAN).isnan().all() and getattr(s, name)(phlox.tensor(NAN), 3).isnan())
 
-    def test_polynomials_of_large_degrees_are_right(self):
+    def test_polynomials_of_large_degree(self):
         theta, s = phlox.tensor([0.1, 1.0, 2.0, 3.0], dtype=phlox.float64), phlox.special
         for n in 65, 1000, 10**6 + 1:
             near_enough = {"rtol": 0, "atol": 1e-13 * n}
@@ -96,7 +96,7 @@ class Values(unittest.TestCase):
         self.assertEqual(s.legendre_polynomial_p(ends[:2], 1001).tolist(), [1.0, -1.0])
         self.assertTrue(s.hermite_polynomial_h(ends, 10**18).isnan().all())
 
-    def test_functions_of_two_numbers(self):
+    def test_binary_functions(self):
         t = lambda *x: phlox.tensor(x, dtype=phlox.float64)
         zeta = phlox.special.zeta(t(2, 2, 3, 1, 0.5, 2, 3), t(1, 0.25, -1.5, 2, 1, -2, 1e3)).tolist()
         for y, wanted in zip(zeta, (math.pi ** 2 / 6, 17.197329154507111, 0.1181020258208637, INF, NAN, INF, 5.0050024999991667e-7)):
@@ -107,7 +107,7 @@ class Values(unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError, r"polygamma\(n, x\) does not support negative n\."):
             phlox.polygamma(-1, t(1.0))
 
-    def test_the_incomplete_gamma_functions_add_up_and_are_those_of_the_exponential_and_of_counts(self):
+    def test_incomplete_gamma_identities(self):
         a, x = (v.double() for v in phlox.meshgrid(phlox.tensor([1e-3, .5, 1, 3, 40, 900, 2e5, 3e9]), phlox.linspace(.5, 1.5, 21), indexing="ij"))
         low, high = phlox.special.gammainc(a, a * x), phlox.special.gammaincc(a, a * x)
         self.assertTrue(phlox.allclose(low + high, phlox.ones_like(a), rtol=1e-14, atol=0))
@@ -117,16 +117,16 @@ class Values(unittest.TestCase):
         three = phlox.exp(-y) * (1 + y + y * y / 2)
         self.assertTrue(phlox.allclose(phlox.igammac(3 * phlox.ones_like(y), y), three, rtol=1e-13, atol=0))
 
-    def test_digamma_is_infinite_at_zero_on_its_own_side(self):
+    def test_digamma_at_signed_zero(self):
         self.assertEqual(phlox.digamma(phlox.tensor([0.0, -0.0])).tolist(), [-INF, INF])
 
-    def test_inverses_undo(self):
+    def test_inverse_functions(self):
         y = phlox.linspace(-1, 1, 2001, dtype=phlox.float64)[1:-1]
         self.assertTrue(phlox.allclose(phlox.erf(phlox.erfinv(y)), y, rtol=4e-15, atol=0))
         p = (10 ** phlox.linspace(-300, 0, 301, dtype=phlox.float64))[:-1]
         self.assertTrue(phlox.allclose(phlox.special.ndtr(phlox.special.ndtri(p)), p, rtol=1e-12, atol=0))
 
-    def test_numbers_split_and_have_neighbours_at_all_magnitudes(self):
+    def test_frexp_and_nextafter_over_full_range(self):
         for dtype, least, digits in (phlox.float32, 2.0**-149, 23), (phlox.float64, 5e-324, 52):
             some = [least * 3, -least, 2.0**-126, -(2.0**-126) / 2, 1 - 2.0**-digits, -1.0, 3e38, 0.75, 0.0, -0.0, INF, -INF, NAN] * 9
             x = phlox.tensor(some, dtype=dtype)
@@ -140,20 +140,20 @@ class Values(unittest.TestCase):
             self.assertEqual(repr(got.tolist()), repr([math.nextafter(v, towards) for v in ends]))
         self.assertTrue(phlox.nextafter(phlox.tensor([NAN, 1.0], dtype=phlox.float64), phlox.tensor([1.0, NAN], dtype=phlox.float64)).isnan().all())
 
-    def test_bessel_functions_of_float_are_those_of_double_on_both_sides_of_eight(self):
+    def test_bessel_float32_matches_float64(self):
         x = phlox.tensor([8.0, -8.0, 7.9999995, 0.0, 1e-30, 85.0, -20.5, INF, NAN, -INF, 1e30] + [k * 0.11 - 12 for k in range(301)])
         for name in "i0", "i0e", "i1", "i1e":
             wanted = getattr(phlox.special, name)(x.double()).float()
             self.assertTrue(phlox.allclose(getattr(phlox.special, name)(x), wanted, rtol=4e-7, atol=0, equal_nan=True), name)
 
-    def test_the_normal_distribution_is_half_of_erfc(self):
+    def test_ndtr_matches_erfc(self):
         x = phlox.linspace(-30, 9, 1001, dtype=phlox.float64)
         wanted = phlox.tensor([0.5 * math.erfc(-v * math.sqrt(0.5)) for v in x.tolist()], dtype=phlox.float64)
         self.assertTrue(phlox.allclose(phlox.special.ndtr(x), wanted, rtol=1e-13, atol=0))
         self.assertTrue(phlox.allclose(phlox.special.ndtr(x.float()[-500:]), wanted.float()[-500:], rtol=3e-5, atol=0))
         self.assertEqual(phlox.special.ndtr(phlox.tensor([-INF, INF])).tolist(), [0, 1])
 
-    def test_signs_and_neighbours(self):
+    def test_signbit_isinf_fmax_and_nextafter(self):
         x = phlox.tensor([-0.0, 0.0, -INF, INF, NAN, -2.0])
         self.assertEqual(phlox.signbit(x).tolist(), [True, False, True, False, False, True])
         self.assertEqual(phlox.isposinf(x).tolist(), [False, False, False, True, False, False])
@@ -161,14 +161,14 @@ class Values(unittest.TestCase):
         self.assertEqual(phlox.fmax(x, phlox.ones(6)).tolist(), [1, 1, 1, INF, 1, 1])
         self.assertEqual(phlox.fmin(x, phlox.ones(6)).tolist(), [0, 0, -INF, 1, 1, -2])
         self.assertEqual(phlox.heaviside(x, phlox.tensor([7.0])).tolist(), [7, 7, 0, 1, 0, 0])
-        with warnings.catch_warnings(record=True) as said:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             for _ in range(2):
                 self.assertEqual(phlox.where(phlox.tensor([0, 2, 1], dtype=phlox.uint8), phlox.tensor([1., 2., 3.]), 7.).tolist(), [7, 2, 3])
-        self.assertLessEqual([str(w.message)[:41] for w in said], ["where received a uint8 condition tensor. "])
-        of = phlox.ones(2, requires_grad=True)
-        phlox.where(phlox.tensor([0, 1], dtype=phlox.uint8), of, 2 * of).sum().backward()
-        self.assertEqual(of.grad.tolist(), [2, 1])
+        self.assertLessEqual([str(w.message)[:41] for w in caught], ["where received a uint8 condition tensor. "])
+        lookup = phlox.ones(2, requires_grad=True)
+        phlox.where(phlox.tensor([0, 1], dtype=phlox.uint8), lookup, 2 * lookup).sum().backward()
+        self.assertEqual(lookup.grad.tolist(), [2, 1])
         self.assertEqual(phlox.gcd(phlox.tensor([12, -8, 0]), phlox.tensor([18, 0, 0])).tolist(), [6, 8, 0])
         self.assertEqual(phlox.lcm(phlox.tensor([12, -8, 0]), phlox.tensor([18, 6, 0])).tolist(), [36, 24, 0])
         near = phlox.tensor([0., 1., 2., -1., INF, -0., NAN, 3., -1.])
@@ -183,14 +183,14 @@ class Values(unittest.TestCase):
             self.assertTrue(back == 0 and back.signbit())
             self.assertEqual(a[:2].clone().nextafter_(b[1]).tolist(), [least, 1 + step])
             self.assertEqual(phlox.nextafter(a[:2, None], b[:2]).shape, (2, 2))
-            self.assertEqual(phlox.nextafter(a[:3], phlox.tensor(1.0001)).tolist(), [least, 1, 2 - step])  # a number for all is a half first
+            self.assertEqual(phlox.nextafter(a[:3], phlox.tensor(1.0001)).tolist(), [least, 1, 2 - step])  # the scalar is first rounded to half precision
         self.assertEqual(phlox.gcd(phlox.tensor([-128], dtype=phlox.int8), phlox.tensor([-1], dtype=phlox.int8)).tolist(), [1])
 
 
-class Draws(unittest.TestCase):
+class RandomNumbers(unittest.TestCase):
     CASES = [("geometric_", (0.3,), 1 / 0.3, 0.7 / 0.09), ("log_normal_", (0.5, 0.2), math.exp(0.52), (math.exp(0.04) - 1) * math.exp(1.04))]
 
-    def moments(self, x, mean, variance, what):
+    def check_moments(self, x, mean, variance, what):
         x = x.double()
         self.assertLess(abs(x.mean().item() - mean), 5 * (variance / x.numel()) ** 0.5 + 1e-12, what)
         self.assertLess(abs(x.var().item() - variance), 0.1 * variance + 1e-12, what)
@@ -201,13 +201,13 @@ class Draws(unittest.TestCase):
             phlox.manual_seed(5)
             full = lambda value: phlox.full((n,), value, device=device)
             for name, arguments, mean, variance in self.CASES:
-                self.moments(getattr(full(0.0), name)(*arguments), mean, variance, (name, device))
+                self.check_moments(getattr(full(0.0), name)(*arguments), mean, variance, (name, device))
             for rate in 0.0, 0.7, 9.5, 12.0, 3000.0:
-                self.moments(phlox.poisson(full(rate)), rate, rate, ("poisson", rate, device))
+                self.check_moments(phlox.poisson(full(rate)), rate, rate, ("poisson", rate, device))
             for shape in 0.3, 1.0, 4.0, 100.0:
-                self.moments(phlox._standard_gamma(full(shape)), shape, shape, ("gamma", shape, device))
+                self.check_moments(phlox._standard_gamma(full(shape)), shape, shape, ("gamma", shape, device))
             for count, p in (5.0, 0.3), (5.0, 0.9), (200.0, 0.4), (3000.0, 0.7), (4.0, 1.0), (4.0, 0.0), (0.0, 0.5):
-                self.moments(phlox.binomial(full(count), full(p)), count * p, count * p * (1 - p), ("binomial", count, p, device))
+                self.check_moments(phlox.binomial(full(count), full(p)), count * p, count * p * (1 - p), ("binomial", count, p, device))
             cauchy = full(0.0).cauchy_(1.0, 2.0)
             self.assertLess(abs(cauchy.median().item() - 1), 0.06)
             self.assertLess(abs((cauchy < 3).float().mean().item() - 0.75), 0.02)
@@ -215,7 +215,7 @@ class Draws(unittest.TestCase):
             self.assertTrue(phlox.allclose(shares.sum(-1), phlox.ones(n, device=device)))
             self.assertTrue(phlox.allclose(shares.mean(0).cpu(), phlox.tensor([0.125, 0.25, 0.625]), atol=0.01))
 
-    def test_two_calls_give_other_numbers_and_a_seed_the_same(self):
+    def test_seeds(self):
         for device, (name, call) in itertools.product(DEVICES, {
                 "poisson": lambda x: phlox.poisson(x * 7), "gamma": phlox._standard_gamma, "geometric": lambda x: x.clone().geometric_(0.01),
                 "binomial": lambda x: phlox.binomial(x * 100, x * 0.5)}.items()):
@@ -225,10 +225,10 @@ class Draws(unittest.TestCase):
                     phlox.manual_seed(seed)
                 found.append(call(x))
             self.assertTrue(phlox.equal(found[0], found[2]), name)
-            # Not even shifted.
+            # Also not equal under a shift.
             self.assertLess(max((found[0][:900] == found[1][k:900 + k]).float().mean().item() for k in range(8)), 0.6, name)
 
-    def test_the_gradient_of_a_gamma_draw_keeps_its_rank(self):
+    def test_gamma_gradient_follows_quantile(self):
         for shape in 0.05, 0.7, 1.0, 9.0, 300.0, 2e5:
             a = phlox.full((200,), shape, dtype=phlox.float64, requires_grad=True)
             phlox.manual_seed(1)
@@ -239,7 +239,7 @@ class Draws(unittest.TestCase):
             density = phlox.exp((a.detach() - 1) * x.log() - x - phlox.lgamma(a.detach()))
             self.assertTrue(phlox.allclose(a.grad, (below - above) / (2 * h) / density, rtol=2e-3, atol=1e-7), shape)
 
-    def test_what_is_refused(self):
+    def test_errors(self):
         for call, kind, text in (
                 (lambda: phlox.empty(3).geometric_(1.0), RuntimeError, r"geometric_ expects p to be in \(0, 1\), but got p=1"),
                 (lambda: phlox.empty(3).cauchy_(1, -1), RuntimeError, "cauchy_ expects sigma > 0.0, but found sigma=-1"),
@@ -259,7 +259,7 @@ BINARY = "special.xlog1py special.zeta igamma igammac logaddexp2 copysign fmax f
 
 
 @unittest.skipIf(torch is None, peer.NOT_NEWEST)
-class Beside(unittest.TestCase):
+class ComparedWithPyTorch(unittest.TestCase):
     def grid(self, library, dtype):
         steps = [s * m for s in (1, -1) for m in (0.0, 5e-324, 1e-300, 1e-40, 1e-10, 0.1, 0.3, 0.5, 0.77, 0.999, 1.0, 1.5, 2.0, 3.3, 7.9, 8.1, 20.5, 88.0, INF)]
         return library.tensor(steps + [NAN], dtype=getattr(library, dtype))
@@ -277,7 +277,7 @@ class Beside(unittest.TestCase):
                 x = [self.grid(library, dtype)]
                 if count == 2:
                     x = [v.reshape(-1).clone() for v in library.meshgrid(x[0], x[0], indexing="ij")]
-                y = of(library, path)(*x)
+                y = lookup(library, path)(*x)
                 results.append(y)
             inputs = [v.tolist() for v in x]
             for k, (a, b) in enumerate(zip(results[0].double().tolist(), results[1].double().tolist())):
@@ -285,10 +285,10 @@ class Beside(unittest.TestCase):
                 self.assertTrue(path in BETTER and BETTER[path](*at) or near(a, b, 1e-5, 1e-6), (path, dtype, at, a, b))
             self.assertEqual(str(results[0].dtype)[6:], str(results[1].dtype)[6:], path)
 
-    def test_values_of_one_number(self):
+    def test_unary_functions(self):
         self.each(UNARY, 1)
 
-    def test_values_of_two_numbers(self):
+    def test_binary_functions(self):
         self.each(BINARY, 2)
 
     def test_polygamma(self):
@@ -301,11 +301,11 @@ class Beside(unittest.TestCase):
             grads = []
             for library in phlox, torch:
                 x = library.tensor([0.2, 0.7, 0.9], dtype=library.float64, requires_grad=True)
-                of(library, path)(x).sum().backward()
+                lookup(library, path)(x).sum().backward()
                 grads.append(x.grad)
             self.same(*grads, path, 1e-8)
 
-    def test_a_seed_gives_pytorchs_draws(self):
+    def test_samples_of_same_seed(self):
         for name, call in {
                 "geometric": lambda t, x: x.geometric_(0.3), "cauchy": lambda t, x: x.cauchy_(1, 2), "log_normal": lambda t, x: x.log_normal_(0.5, 0.2),
                 "gamma": lambda t, x: t._standard_gamma(x + 0.3), "large gamma": lambda t, x: t._standard_gamma(x + 30),
@@ -320,7 +320,7 @@ class Beside(unittest.TestCase):
                 self.same(*draws, name, 1e-12 if dtype == "float64" else 2e-6)
 
 
-# Where PyTorch's are wrong, or less exact.
+# Functions for which PyTorch is wrong or less exact.
 BETTER = {"i0": math.isinf, "special.i1": math.isinf, "special.zeta": lambda x, q: not math.isfinite(x) or math.isinf(q),
           "igamma": lambda a, x: a < 1e-30 or a != a or x != x, "igammac": lambda a, x: a < 1e-30 or math.isnan(a) or math.isnan(x)}
 

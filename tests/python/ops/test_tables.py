@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables of vectors and bags of them, losses of classes and of sequences, patches of images, and noise: results beside what is written out."""
+"""Embeddings and embedding bags, losses of classes and sequences, unfold, and random layers, compared with explicit computations."""
 import itertools
 import math
 import unittest
@@ -11,8 +11,8 @@ from phlox.nn import functional as F
 DEVICES = ["cpu"] + ["cuda"] * torch.cuda.is_available()
 
 
-class Tables(unittest.TestCase):
-    def test_rows_are_shortened_when_they_are_looked_up(self):
+class Embeddings(unittest.TestCase):
+    def test_max_norm_renormalizes_used_rows(self):
         for device in DEVICES:
             for p in (1.0, 2.0):
                 weight = torch.arange(20.0, device=device).view(5, 4)
@@ -26,13 +26,13 @@ class Tables(unittest.TestCase):
         self.assertTrue(bool((layer(torch.arange(5)).norm(2, 1) <= 1.0001).all()))
         self.assertEqual(repr(layer), "Embedding(5, 3, max_norm=1.0)")
 
-    def test_gradients_by_frequency(self):
+    def test_scale_grad_by_freq(self):
         for device in DEVICES:
             layer = nn.Embedding(5, 3, scale_grad_by_freq=True, padding_idx=4).to(device)
             (layer(torch.tensor([[1, 2], [1, 4]], device=device)) * torch.tensor([1.0, 2.0, 3.0], device=device)).sum().backward()
             self.assertEqual(layer.weight.grad.tolist(), [[0, 0, 0], [1, 2, 3], [1, 2, 3], [0, 0, 0], [0, 0, 0]])
 
-    def written_out(self, indices, weight, begins, mode, factors, padding):
+    def reference(self, indices, weight, begins, mode, factors, padding):
         out = []
         for k, begin in enumerate(begins):
             end = begins[k + 1] if k + 1 < len(begins) else len(indices)
@@ -41,14 +41,14 @@ class Tables(unittest.TestCase):
                        torch.stack(rows).mean(0) if mode == "mean" else torch.stack(rows).amax(0))
         return torch.stack(out)
 
-    def test_bags(self):
+    def test_embedding_bag(self):
         indices, begins = [1, 2, 4, 3, 0, 2], [0, 3, 3, 5]
         for device, mode, padding in itertools.product(DEVICES, ("sum", "mean", "max"), (None, 2)):
             weight = torch.randn(5, 4, device=device, requires_grad=True)
             other = weight.detach().clone().requires_grad_()
             input, offsets = torch.tensor(indices, device=device), torch.tensor(begins, device=device)
             got = F.embedding_bag(input, weight, offsets, mode=mode, padding_idx=padding)
-            wanted = self.written_out(indices, other, begins, mode, None, padding)
+            wanted = self.reference(indices, other, begins, mode, None, padding)
             self.assertTrue(torch.allclose(got, wanted, atol=1e-6))
             grad = torch.randn(4, 4, device=device)
             got.backward(grad)
@@ -60,11 +60,11 @@ class Tables(unittest.TestCase):
         factors = torch.arange(1.0, 7.0)
         weight = torch.randn(5, 4)
         got = F.embedding_bag(torch.tensor(indices), weight, torch.tensor(begins), mode="sum", per_sample_weights=factors)
-        self.assertTrue(torch.allclose(got, self.written_out(indices, weight, begins, "sum", factors, None), atol=1e-5))
+        self.assertTrue(torch.allclose(got, self.reference(indices, weight, begins, "sum", factors, None), atol=1e-5))
         self.assertEqual(F.embedding_bag(torch.tensor(indices)[:0], weight, torch.tensor([0, 0])).tolist(), [[0.0] * 4] * 2)
 
-    # Of columns that are cut into blocks; the first of equals and the first NaN are the greatest.
-    def test_bags_of_wide_rows_in_all_floats_and_by_any_threads(self):
+    # Columns are split into blocks. The maximum is the first of equal values, or the first NaN.
+    def test_embedding_bag_of_wide_rows_dtypes_and_threads(self):
         indices, offsets = torch.randint(0, 9, (400,)), torch.tensor([0, 3, 3, 120])
         threads = torch.get_num_threads()
         for dtype, columns, mode in itertools.product((torch.float32, torch.float64, torch.float16, torch.bfloat16), (1, 64, 131), ("sum", "mean", "max")):
@@ -79,16 +79,16 @@ class Tables(unittest.TestCase):
                 results.append((got.double().tolist(), leaf.grad.double().tolist()))
             torch.set_num_threads(threads)
             self.assertEqual(repr(results[1:]), repr(results[:1] * 2))
-            wanted = self.written_out(indices.tolist(), weight.double(), offsets.tolist(), mode, None, None)
+            wanted = self.reference(indices.tolist(), weight.double(), offsets.tolist(), mode, None, None)
             self.assertTrue(torch.allclose(got.double(), wanted, rtol=2 ** -7, equal_nan=True))
             if mode == "max":
                 self.assertEqual(leaf.grad.double().sum().item(), columns * 3)
 
-    def test_maxima_of_bags_take_no_room_for_other_bags(self):
+    def test_embedding_bag_max_memory(self):
         got = F.embedding_bag(torch.arange(20000), torch.arange(20000.0).unsqueeze(1), torch.arange(0, 20000, 2), mode="max")
         self.assertEqual(got.flatten().tolist(), [2.0 * i + 1 for i in range(10000)])
 
-    def test_the_layer_of_bags(self):
+    def test_embedding_bag_layer(self):
         layer = nn.EmbeddingBag(5, 3, mode="sum", padding_idx=-1)
         self.assertEqual(repr(layer), "EmbeddingBag(5, 3, mode='sum', padding_idx=4)")
         self.assertEqual(layer.weight[4].tolist(), [0, 0, 0])
@@ -98,7 +98,7 @@ class Tables(unittest.TestCase):
                     layer(input, offsets, torch.ones(4)), layer(input.view(2, 2), per_sample_weights=torch.ones(2, 2))):
             self.assertTrue(torch.allclose(got, wanted))
 
-    def test_what_bags_refuse(self):
+    def test_embedding_bag_errors(self):
         weight, input = torch.ones(5, 4), torch.tensor([1, 2, 3])
         for error, call, text in ((ValueError, lambda: F.embedding_bag(input, weight), "offsets has to be a 1D Tensor but got None"),
                                   (RuntimeError, lambda: F.embedding_bag(input, weight, torch.tensor([1])), r"offsets\[0\] has to be 0.*However, got 1"),
@@ -112,7 +112,7 @@ class Tables(unittest.TestCase):
 
 
 class Losses(unittest.TestCase):
-    def test_margins_of_classes(self):
+    def test_multi_margin_loss(self):
         for device in DEVICES:
             x, target, weight = torch.randn(4, 5, device=device), torch.tensor([0, 4, 2, 2], device=device), torch.rand(5, device=device)
             for p, margin in ((1, 1.0), (2, 0.5)):
@@ -123,7 +123,7 @@ class Losses(unittest.TestCase):
                     self.assertAlmostEqual(float(got[n]), float(wanted), places=5)
             self.assertAlmostEqual(float(F.multi_margin_loss(x[0], target[0])), float(F.multi_margin_loss(x[:1], target[:1])), places=6)
 
-    def test_sets_of_classes(self):
+    def test_multilabel_margin_loss(self):
         for device in DEVICES:
             x = torch.randn(3, 4, device=device)
             sets = [[3, 0, -1, 1], [1, -1, 0, 0], [0, 1, 2, 3]]
@@ -136,8 +136,8 @@ class Losses(unittest.TestCase):
             got = F.multilabel_soft_margin_loss(x, target)
             self.assertAlmostEqual(float(got), float(F.binary_cross_entropy_with_logits(x, target)), places=5)
 
-    def all_ways(self, log_probs, target, blank):
-        """The loss as the sum over all rows of classes that come to the target."""
+    def ctc_reference(self, log_probs, target, blank):
+        """The loss as the sum over all alignments that collapse to the target."""
         times, classes = log_probs.shape
         total = 0.0
         for way in itertools.product(range(classes), repeat=times):
@@ -146,13 +146,13 @@ class Losses(unittest.TestCase):
                 total += math.exp(sum(float(log_probs[t, c]) for t, c in enumerate(way)))
         return -math.log(total) if total else math.inf
 
-    def test_ctc_is_the_sum_over_all_ways(self):
+    def test_ctc_sums_over_alignments(self):
         for device, blank in itertools.product(DEVICES, (0, 2)):
             log_probs = torch.randn(5, 3, 3, dtype=torch.float64, device=device).log_softmax(2)
             classes = [c for c in range(3) if c != blank]
             targets = [[classes[0], classes[1]], [classes[1], classes[1]], []]
             lengths, padded = [5, 4, 3], torch.tensor([row + [blank] * (2 - len(row)) for row in targets])
-            wanted = [self.all_ways(log_probs[:n, k], row, blank) for k, (n, row) in enumerate(zip(lengths, targets))]
+            wanted = [self.ctc_reference(log_probs[:n, k], row, blank) for k, (n, row) in enumerate(zip(lengths, targets))]
             sizes = [len(row) for row in targets]
             for got in (F.ctc_loss(log_probs, padded, torch.tensor(lengths), torch.tensor(sizes), blank, "none"), F.ctc_loss(log_probs, padded, lengths, sizes, blank, "none"),
                         F.ctc_loss(log_probs, torch.tensor([c for row in targets for c in row]), lengths, sizes, blank, "none")):
@@ -168,7 +168,7 @@ class Losses(unittest.TestCase):
             alone = F.ctc_loss(log_probs[:, 0], padded[0], torch.tensor(5), torch.tensor(2), blank, "none")
             self.assertAlmostEqual(float(alone), wanted[0], places=9)
 
-    def test_ctc_has_gradients(self):
+    def test_ctc_gradients(self):
         x = torch.randn(4, 2, 3, dtype=torch.float64, requires_grad=True)
 
         def f(x):
@@ -177,7 +177,7 @@ class Losses(unittest.TestCase):
         self.assertTrue(torch.autograd.gradcheck(f, (x,)))
         self.assertTrue(torch.autograd.gradcheck(lambda x: torch.autograd.grad(f(x).sum(), x, create_graph=True)[0], (x,)))
 
-    def test_ctc_of_halves(self):
+    def test_ctc_in_half_precision(self):
         x = torch.randn(4, 2, 3)
         wanted = F.ctc_loss(x.log_softmax(2), torch.tensor([[1, 2], [2, 2]]), [4, 4], [2, 1])
         for dtype in (torch.float16, torch.bfloat16):
@@ -187,7 +187,7 @@ class Losses(unittest.TestCase):
             self.assertEqual((got.dtype, leaf.grad.dtype), (dtype, dtype))
             self.assertAlmostEqual(float(got.detach()), float(wanted), delta=0.1)
 
-    def test_ctc_of_what_cannot_be(self):
+    def test_ctc_infeasible_targets(self):
         x = torch.randn(2, 1, 3, requires_grad=True)
         call = lambda **how: F.ctc_loss(x.log_softmax(2), torch.tensor([[1, 1]]), [2], [2], reduction="sum", **how)
         self.assertEqual(float(call()), math.inf)
@@ -195,7 +195,7 @@ class Losses(unittest.TestCase):
         zero.backward()
         self.assertEqual((float(zero), x.grad.abs().sum().item()), (0.0, 0.0))
 
-    def test_what_ctc_refuses(self):
+    def test_ctc_errors(self):
         lp, targets = torch.zeros(4, 2, 3), torch.tensor([[1, 2], [2, 2]])
         for call, text in ((lambda: F.ctc_loss(lp, targets, [9, 1], [1, 1]), "Expected input_lengths to have value at most 4, but got value 9"),
                            (lambda: F.ctc_loss(lp, targets, [4, 4], [1, -1]), "Expected target_lengths to have value at least 0, but got value -1"),
@@ -208,7 +208,7 @@ class Losses(unittest.TestCase):
 
 
 class Images(unittest.TestCase):
-    def test_patches_and_back(self):
+    def test_unfold_and_fold(self):
         for device in DEVICES:
             x = torch.randn(2, 3, 5, 6, device=device)
             for size, dilation, padding, stride in (((2, 3), (1, 1), (0, 0), (1, 1)), ((2, 2), (2, 1), (1, 0), (1, 2))):
@@ -230,7 +230,7 @@ class Images(unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError, r"sliding blocks 4 \* 5 = 20, but got input.size\(2\)=7"):
             F.fold(torch.ones(1, 4, 7), (5, 6), 2)
 
-    def test_neighbouring_channels(self):
+    def test_local_response_norm(self):
         x = torch.randn(2, 5, 3, 2)
         got = F.local_response_norm(x, 3, alpha=0.1, beta=0.5, k=2.0)
         for c in range(5):
@@ -238,12 +238,12 @@ class Images(unittest.TestCase):
             self.assertTrue(torch.allclose(got[:, c], x[:, c] / (2 + 0.1 * mean) ** 0.5, atol=1e-6))
         self.assertEqual(F.local_response_norm(x[..., 0], 2).shape, (2, 5, 3))
 
-    def test_pairs_of_rows(self):
+    def test_pdist(self):
         x = torch.randn(4, 3)
         self.assertTrue(torch.allclose(F.pdist(x), torch.stack([(x[i] - x[j]).norm() for i in range(4) for j in range(i + 1, 4)])))
 
 
-class Noise(unittest.TestCase):
+class RandomLayers(unittest.TestCase):
     def test_alpha_dropout_keeps_mean_and_variance(self):
         x = torch.randn(200, 200)
         y = F.alpha_dropout(x, 0.3, training=True)
@@ -253,14 +253,14 @@ class Noise(unittest.TestCase):
         channels = F.feature_alpha_dropout(torch.zeros(6, 7, 3, 3), 0.5, training=True).flatten(2)
         self.assertTrue(torch.equal(channels, channels[:, :, :1].expand(6, 7, 9)))
 
-    def test_channels_of_volumes_are_dropped(self):
+    def test_dropout3d_drops_channels(self):
         y = F.dropout3d(torch.ones(6, 7, 2, 2, 2), 0.5).flatten(2)
         self.assertTrue(torch.equal(y, y[:, :, :1].expand(6, 7, 8)))
         self.assertEqual(set(y.flatten().tolist()), {0.0, 2.0})
         with self.assertWarnsRegex(UserWarning, "Received a 2-D input to dropout3d"):
             F.dropout3d(torch.ones(2, 3))
 
-    def test_random_slopes(self):
+    def test_rrelu(self):
         x = torch.randn(1000)
         y = F.rrelu(x, 0.2, 0.4, training=True)
         below = x < 0

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.distributions.transforms: inverses and determinants agree with the functions; beside PyTorch's, where it is installed, values,
-shapes, printed forms and errors."""
+"""torch.distributions.transforms: inverses and determinants agree with the functions. Values, shapes, reprs and errors are compared with PyTorch's
+if it is installed."""
 import math
 import unittest
 
@@ -8,7 +8,7 @@ import phlox
 import peer
 from peer import newest as torch
 
-# Expressions of transforms, each with points to put through.
+# Expressions that create transforms, each with input points.
 LINE, MATRIX = [[-1.5, 0.2, 0.7], [0.1, 2.0, -0.3]], [[[0.5, 0.1], [0.3, -0.2]], [[1.0, 2.0], [3.0, 0.5]]]
 POSITIVE = [[0.5, 0.2, 0.7], [0.1, 2.0, 1.3]]
 CASES = {
@@ -32,42 +32,42 @@ half_open_interval(0.0,2.0) corr_cholesky positive_definite positive_semidefinit
 boolean""".split()
 
 
-def made(library, text):
+def make(library, text):
     there = {**vars(library.distributions.transforms), "torch": library, "Normal": library.distributions.Normal}
     return eval(text, there)
 
 
-def double(library, points):
+def float64_tensor(library, points):
     return library.tensor(points, dtype=library.float64)
 
 
-class Sense(unittest.TestCase):
-    def test_an_inverse_leads_back(self):
+class Consistency(unittest.TestCase):
+    def test_inverse(self):
         for text, points in {**CASES, "LowerCholeskyTransform()": MATRIX}.items():
-            t, x = made(phlox, text), double(phlox, points)
+            t, x = make(phlox, text), float64_tensor(phlox, points)
             self.assertTrue(phlox.allclose(t.inv(t(x)), x if "Lower" not in text else x.tril()), text)
             self.assertIs(t.inv.inv, t)
             self.assertTrue(t.codomain.check(t(x)).all(), text)
             self.assertEqual((t.forward_shape(x.shape), t.inverse_shape(t(x).shape)), (t(x).shape, x.shape), text)
 
-    def test_determinants_are_those_of_the_jacobian(self):
+    def test_log_det_matches_jacobian(self):
         for text, points in CASES.items():
-            t = made(phlox, text)
-            for point in double(phlox, points):
+            t = make(phlox, text)
+            for point in float64_tensor(phlox, points):
                 jacobian = phlox.autograd.functional.jacobian(lambda x: t(x).flatten(), point)
                 if "Stick" in text:
                     jacobian = jacobian[:-1]
-                if "Corr" in text:  # what is below the diagonal is free
+                if "Corr" in text:  # the strict lower triangle is free
                     jacobian = jacobian.view(3, 3, 3)[[1, 2, 2], [0, 0, 1]]
                 slope = t.log_abs_det_jacobian(point, t(point))
                 if "StackTransform" in text or "CatTransform" in text or not t.domain.event_dim:
                     wanted = jacobian.diagonal().abs().log()
                 else:
-                    wanted = phlox.tensor(math.log(abs(float(product(jacobian)))), dtype=phlox.float64)
+                    wanted = phlox.tensor(math.log(abs(float(determinant(jacobian)))), dtype=phlox.float64)
                 self.assertEqual(slope.shape, wanted.shape, text)
                 self.assertTrue(phlox.allclose(slope, wanted, atol=1e-6), (text, slope, wanted))
 
-    def test_a_cache_gives_the_same_objects(self):
+    def test_cache(self):
         t = phlox.distributions.ExpTransform(cache_size=1)
         x = phlox.ones(2)
         y = t(x)
@@ -77,7 +77,7 @@ class Sense(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "cache_size must be 0 or 1"):
             phlox.distributions.ExpTransform(cache_size=2)
 
-    def test_equal_ones(self):
+    def test_equality(self):
         d = phlox.distributions
         self.assertEqual(d.AffineTransform(0.0, 1.0), d.AffineTransform(0.0, 1.0))
         self.assertNotEqual(d.AffineTransform(0.0, 1.0), d.AffineTransform(0.0, 2.0))
@@ -85,7 +85,7 @@ class Sense(unittest.TestCase):
         self.assertEqual(d.ExpTransform().inv, d.ExpTransform().inv)
         self.assertEqual(d.ComposeTransform([d.ExpTransform()]), d.ComposeTransform([d.ExpTransform()]))
 
-    def test_a_rule_for_a_constraint_of_a_programs_own(self):
+    def test_register_user_constraint(self):
         d = phlox.distributions
 
         class Even(d.constraints.Constraint):
@@ -96,8 +96,8 @@ class Sense(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, "Expected constraint to be either a Constraint subclass or instance"):
             d.biject_to.register(int)(len)
 
-    def test_a_squashed_policy_learns(self):
-        # As soft actor-critic has it: the action is a tanh of a normal number, whose density has gradients.
+    def test_tanh_policy_training(self):
+        # As in soft actor-critic: the action is tanh of a normal sample, with a differentiable density.
         d, loc = phlox.distributions, phlox.zeros(3, requires_grad=True)
         policy = d.Independent(d.TransformedDistribution(d.Normal(loc, 0.5), [d.TanhTransform(cache_size=1)]), 1)
         phlox.manual_seed(0)
@@ -107,8 +107,8 @@ class Sense(unittest.TestCase):
         self.assertEqual((policy.batch_shape, policy.event_shape, action.shape), ((), (3,), (100, 3)))
 
 
-def product(matrix):
-    """The determinant, by elimination with the largest pivots."""
+def determinant(matrix):
+    """The determinant, by elimination with partial pivoting."""
     rows, result = [list(row) for row in matrix.tolist()], 1.0
     for i in range(len(rows)):
         best = max(range(i, len(rows)), key=lambda k: abs(rows[k][i]))
@@ -160,7 +160,7 @@ def outcome(library, text):
 
 
 @unittest.skipIf(torch is None, peer.NOT_NEWEST)
-class Beside(unittest.TestCase):
+class ComparedWithPyTorch(unittest.TestCase):
     def same(self, ours, theirs, what):
         self.assertEqual(tuple(ours.shape), tuple(theirs.shape), what)
         for a, b in zip(ours.reshape(-1).tolist(), theirs.reshape(-1).tolist()):
@@ -170,19 +170,19 @@ class Beside(unittest.TestCase):
         for text, points in {**CASES, **WITHOUT_DETERMINANT}.items():
             results = []
             for library in phlox, torch:
-                t, x = made(library, text), double(library, points)
+                t, x = make(library, text), float64_tensor(library, points)
                 results.append((t(x), t.log_abs_det_jacobian(x, t(x)) if text not in WITHOUT_DETERMINANT else x))
             for ours, theirs in zip(*results):
                 self.same(ours, theirs, text)
 
-    def test_transforms_of_constraints(self):
+    def test_constraint_registries(self):
         for name in CONSTRAINTS:
             for to in "biject_to", "transform_to":
                 found = []
                 for library in phlox, torch:
                     constraint = eval(name, vars(library.distributions.constraints))
                     try:
-                        found.append(getattr(library.distributions, to)(constraint)(double(library, LINE if name == "corr_cholesky" else MATRIX)))
+                        found.append(getattr(library.distributions, to)(constraint)(float64_tensor(library, LINE if name == "corr_cholesky" else MATRIX)))
                     except NotImplementedError as error:
                         found.append(str(error))
                 if isinstance(found[1], str):
@@ -190,7 +190,7 @@ class Beside(unittest.TestCase):
                 else:
                     self.same(*found, (to, name))
 
-    def test_what_constraints_allow(self):
+    def test_constraint_checks(self):
         matrices = [[[2.0, 0.0], [0.5, 1.0]], [[2.0, 0.5], [0.5, 1.0]], [[1.0, 2.0], [2.0, 1.0]], [[1.0, 0.0], [0.6, 0.8]],
                     [[0.0, 0.0], [0.0, 0.0]], [[-1.0, 0.0], [0.0, 1.0]]]
         for name in """lower_triangular lower_cholesky corr_cholesky square symmetric positive_semidefinite positive_definite
@@ -199,13 +199,13 @@ class Beside(unittest.TestCase):
             found = []
             for library in phlox, torch:
                 constraint = eval(name, vars(library.distributions.constraints))
-                found.append((constraint.check(double(library, matrices)).tolist(), repr(constraint), constraint.event_dim, constraint.is_discrete))
+                found.append((constraint.check(float64_tensor(library, matrices)).tolist(), repr(constraint), constraint.event_dim, constraint.is_discrete))
             self.assertEqual(*found, name)
         wide = phlox.distributions.constraints
         for kind in wide.square, wide.symmetric, wide.positive_definite, wide.positive_semidefinite:
             self.assertEqual(kind.check(phlox.ones(4, 2, 3)).tolist(), [False] * 4)
 
-    def test_triangles_as_vectors(self):
+    def test_triangular_vector_functions(self):
         for text in """vec_to_tril_matrix(torch.arange(6.))|vec_to_tril_matrix(torch.arange(6.).view(2,3),-1)|vec_to_tril_matrix(torch.arange(5.))|
 vec_to_tril_matrix(torch.arange(8.),1)|tril_matrix_to_vec(torch.arange(9.).view(3,3))|tril_matrix_to_vec(torch.arange(18.).view(2,3,3),-1)|
 tril_matrix_to_vec(torch.arange(9.).view(3,3),1)|tril_matrix_to_vec(torch.ones(3,3),3)|euler_constant""".replace("\n", "").split("|"):
@@ -217,7 +217,7 @@ tril_matrix_to_vec(torch.arange(9.).view(3,3),1)|tril_matrix_to_vec(torch.ones(3
                     found.append(str(error))
             self.assertEqual(*found, text)
 
-    def test_texts(self):
+    def test_errors_and_reprs(self):
         for text in TEXTS + DISTRIBUTIONS:
             self.assertEqual(outcome(phlox, text).replace("phlox.", "torch."), outcome(torch, text), text)
 

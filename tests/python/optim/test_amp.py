@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mixed precision: the dtypes of every op with a sample under autocast, regions, decorators and threads, functions with gradients
-of their own, and the scale of gradients; where a recent PyTorch is installed, beside it. PyTorch without CUDA knows what it would do on
-CUDA, by tensors that have no memory."""
+"""Mixed precision: the dtypes of every sampled op under autocast; regions, decorators and threads; custom functions; gradient scaling. Compared
+with PyTorch if a recent one is installed. A PyTorch without CUDA predicts its dtypes on CUDA with fake tensors."""
 import copy
 import itertools
 import logging
@@ -27,37 +26,37 @@ F = nn.functional
 SIMULATED = torch.cuda.device_count() > 0
 LOWER = {"cuda": "float16", "cpu": "bfloat16"}
 DEVICES = ["cpu"] + ["cuda"] * SIMULATED
-# On the CPU PyTorch's roll joins parts, its native_layer_norm has statistics of the input's dtype, its local_response_norm takes means of images
-# as of volumes, and its recurrent nets promote what a product in the lower dtype and a state in another give.
+# On the CPU, PyTorch's roll is a cat of parts; native_layer_norm returns statistics of the input's dtype; local_response_norm pools images as
+# volumes; and recurrent networks promote a product in the lower dtype with a state in another.
 OTHERS = {"roll", "native_layer_norm", "local_response_norm", "lstm"}
 PROMOTED = {"gru", "gru_cell", "lstm_cell"}
 
 
-def each(value, change):
-    """The tensors in an argument, changed."""
-    if isinstance(value, list): return [each(item, change) for item in value]
+def map_tensors(value, change):
+    """Applies `change` to the tensors of an argument."""
+    if isinstance(value, list): return [map_tensors(item, change) for item in value]
     return change(value) if hasattr(value, "dtype") else value
 
 
-def dtypes_of(library, name, sample, dtype, device):
-    """The dtypes of the results under autocast, or the error; None where the library has no such op."""
+def result_dtypes(library, name, sample, dtype, device):
+    """The dtypes of the results under autocast, or the error; None if the library lacks the op."""
     args, keywords = samples.arguments(library, *sample, dtype)
     mode = FakeTensorMode(allow_non_fake_inputs=True) if library is pytorch and device == "cuda" else None
-    if mode: args, keywords = (each(args, mode.from_tensor), {key: each(value, mode.from_tensor) for key, value in keywords.items()})
+    if mode: args, keywords = (map_tensors(args, mode.from_tensor), {key: map_tensors(value, mode.from_tensor) for key, value in keywords.items()})
     if mode: mode.__enter__()
     try:
-        args, keywords = each(args, lambda t: t.to(device)), {key: each(value, lambda t: t.to(device)) for key, value in keywords.items()}
-        return call(library, name, args, keywords, device)
+        args, keywords = map_tensors(args, lambda t: t.to(device)), {key: map_tensors(value, lambda t: t.to(device)) for key, value in keywords.items()}
+        return call_op(library, name, args, keywords, device)
     finally:
         if mode: mode.__exit__(None, None, None)
 
 
-def call(library, name, args, keywords, device):
+def call_op(library, name, args, keywords, device):
     error = None
-    for place in (library.nn.functional, library, args[0] if args else library):
-        function = getattr(place, name, None)
+    for namespace in (library.nn.functional, library, args[0] if args else library):
+        function = getattr(namespace, name, None)
         if function is None: continue
-        method = args and place is args[0]
+        method = args and namespace is args[0]
         library.set_autocast_enabled(device, True)
         try:
             with warnings.catch_warnings():
@@ -73,19 +72,19 @@ def call(library, name, args, keywords, device):
 
 
 @unittest.skipUnless(pytorch and samples.os.path.exists(samples.PATH), peer.NOT_NEWEST + ", or there are no samples")
-class BesidePyTorch(unittest.TestCase):
+class ComparedWithPyTorch(unittest.TestCase):
     maxDiff = None
 
-    def test_the_dtypes_of_all_ops(self):
+    def test_dtypes_of_all_ops(self):
         wrong, compared, cast = [], 0, set()
         for (op, name, sample), device in itertools.product(samples.samples(), DEVICES):
             if name in OTHERS and (device == "cpu" or name == "rms_norm"): continue
             for dtype in ("float32", "float16", "bfloat16", "float64"):
                 if name in PROMOTED and (dtype, device) == ("float16", "cpu"): continue
-                wanted = dtypes_of(pytorch, name, sample, dtype, device)
+                wanted = result_dtypes(pytorch, name, sample, dtype, device)
                 refused = wanted is not None and "autocast" in str(wanted)
                 if not isinstance(wanted, list) and not refused: continue
-                got, compared = dtypes_of(phlox, name, sample, dtype, device), compared + 1
+                got, compared = result_dtypes(phlox, name, sample, dtype, device), compared + 1
                 if isinstance(got, AttributeError) or got is None: continue
                 if refused: wanted, got = str(wanted), str(got)
                 if wanted != got: wrong.append(f"{name}({sample[0]}) of {dtype} on {device}: {got!r}, not {wanted!r}")
@@ -94,7 +93,7 @@ class BesidePyTorch(unittest.TestCase):
         self.assertGreater(compared, 1000 * len(DEVICES))
         self.assertGreater(len(cast), 60 * len(DEVICES))
 
-    def test_images_by_mode(self):
+    def test_interpolate_modes(self):
         for device, mode in itertools.product(DEVICES, ("nearest", "nearest-exact", "bilinear", "bicubic", "area")):
             seen = []
             for library in (pytorch, phlox):
@@ -117,34 +116,34 @@ class BesidePyTorch(unittest.TestCase):
                  "_amp_foreach_non_finite_check_and_unscale_(torch.ones(2), torch.ones(1), torch.ones(1))",
                  "_amp_update_scale_(torch.ones(1), torch.ones(1), torch.ones(1), 2., .5, 2)")
         for text in calls:
-            told = []
+            recorded = []
             for library in (pytorch, phlox):
                 with warnings.catch_warnings(record=True) as seen:
                     warnings.simplefilter("always")
                     try: eval("torch." + text, {"torch": library})
-                    except Exception as e: told.append((type(e).__name__, str(e)))
-                    else: told.append(None)
-                told[-1] = (told[-1], [(w.category.__name__, str(w.message).partition(" (Triggered")[0]) for w in seen])
-            self.assertEqual(told[1], told[0], text)
+                    except Exception as e: recorded.append((type(e).__name__, str(e)))
+                    else: recorded.append(None)
+                recorded[-1] = (recorded[-1], [(w.category.__name__, str(w.message).partition(" (Triggered")[0]) for w in seen])
+            self.assertEqual(recorded[1], recorded[0], text)
 
-    def test_the_sequence_of_scales(self):
+    def test_scale_sequence(self):
         for seed in range(20):
-            numbers, told = random.Random(seed), []
+            numbers, recorded = random.Random(seed), []
             steps = [numbers.choice([1.0, 2.0, 3.0, math.inf, math.nan, -1.0, 2.5]) for _ in range(40)]
             interval, growth, backoff = numbers.choice([1, 2, 5]), numbers.choice([2.0, 1.5]), numbers.choice([0.5, 0.25])
             for library in (pytorch, phlox):
                 p = [library.nn.Parameter(library.ones(3)) for _ in range(2)]
                 optimizers = [library.optim.SGD([one], lr=0.001) for one in p]
                 scaler = library.amp.GradScaler("cpu", 1024.0, growth, backoff, interval)
-                told.append([])
+                recorded.append([])
                 for k, factor in enumerate(steps):
                     for one in optimizers: one.zero_grad()
                     scaler.scale((p[0] * factor).sum() + p[1].sum()).backward()
                     if k % 3 == 0: scaler.unscale_(optimizers[0])
                     for one in optimizers: scaler.step(one)
                     scaler.update()
-                    told[-1].append((scaler.state_dict(), [one.tolist() for one in p]))
-            self.assertEqual(told[1], told[0])
+                    recorded[-1].append((scaler.state_dict(), [one.tolist() for one in p]))
+            self.assertEqual(recorded[1], recorded[0])
 
 
 class Regions(unittest.TestCase):
@@ -152,13 +151,13 @@ class Regions(unittest.TestCase):
         a = torch.ones(2, 2, device=device)
         return (a @ a).dtype
 
-    def test_a_region_ends_with_an_exception(self):
+    def test_exception_exits_region(self):
         with self.assertRaises(ZeroDivisionError):
             with torch.autocast("cpu"), torch.autocast("cpu", torch.float16):
                 1 / 0
         self.assertEqual((self.product(), torch.get_autocast_dtype("cpu")), (torch.float32, torch.bfloat16))
 
-    def test_a_context_is_entered_again(self):
+    def test_context_is_reentrant(self):
         region = torch.autocast("cpu")
         with region as same, region:
             self.assertIs(same, region)
@@ -187,7 +186,7 @@ class Regions(unittest.TestCase):
             def forward(self, x): return super().forward(x)
         self.assertEqual(M(2, 2)(a).dtype, torch.bfloat16)
 
-    def test_subclasses_take_arguments_of_their_own(self):
+    def test_autocast_subclasses(self):
         class Half(torch.autocast):
             def __init__(self, on=True): super().__init__("cpu", torch.float16, on)
         with Half(): self.assertEqual(self.product(), torch.float16)
@@ -198,7 +197,7 @@ class Regions(unittest.TestCase):
         self.assertIsInstance(old, torch.autocast)
         with old: self.assertEqual(self.product(), torch.float16)
 
-    def test_a_thread_has_settings_of_its_own(self):
+    def test_settings_are_thread_local(self):
         seen = []
         def work():
             seen.append(self.product())
@@ -221,7 +220,7 @@ class Regions(unittest.TestCase):
         self.assertEqual((torch.autocast_decrement_nesting(), torch.autocast_decrement_nesting()), (1, 0))
         self.assertTrue(torch.amp.is_autocast_available("cpu") and not torch.amp.is_autocast_available("meta"))
 
-    def test_old_names_of_settings_warn(self):
+    def test_deprecated_settings_warn(self):
         with warnings.catch_warnings(record=True) as seen:
             warnings.simplefilter("always")
             dtypes = torch.get_autocast_gpu_dtype(), torch.get_autocast_cpu_dtype()
@@ -234,7 +233,7 @@ class Regions(unittest.TestCase):
         self.assertEqual((dtypes, other, on, len(seen)), ((torch.float16, torch.bfloat16), (torch.bfloat16, torch.float16), True, 9))
         self.assertTrue(all(w.category is DeprecationWarning and w.filename == __file__ for w in seen))
 
-    def test_a_parameter_is_cast_once(self):
+    def test_cast_of_parameter_is_cached(self):
         w, x = nn.Parameter(torch.ones(2, 2)), torch.ones(2, 2)
         def cast(): return torch.mm(x, w).grad_fn.next_functions[1][0]
         with torch.autocast("cpu"):
@@ -244,7 +243,7 @@ class Regions(unittest.TestCase):
             self.assertNotEqual(first, cast())
         with torch.autocast("cpu", cache_enabled=False): self.assertNotEqual(cast(), cast())
 
-    def test_evaluation_before_training_in_one_region_leaves_gradients(self):
+    def test_no_grad_cast_does_not_block_gradients(self):
         m, x = nn.Linear(2, 2), torch.ones(1, 2)
         with torch.autocast("cpu"):
             with torch.no_grad(): m(x)
@@ -252,21 +251,21 @@ class Regions(unittest.TestCase):
             m(x).sum().backward()
         self.assertEqual((m.weight.grad.dtype, m.weight.grad.tolist()), (torch.float32, [[1.0, 1.0]] * 2))
 
-    def test_gradients_are_those_without_autocast(self):
+    def test_gradients_match_float32(self):
         for device in DEVICES:
             torch.manual_seed(0)
             m = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.LayerNorm(36), nn.Linear(36, 3)).to(device)
-            x, y, told = torch.randn(6, 1, 5, 5, device=device), torch.tensor([0, 1, 2, 0, 1, 2], device=device), []
+            x, y, recorded = torch.randn(6, 1, 5, 5, device=device), torch.tensor([0, 1, 2, 0, 1, 2], device=device), []
             for on in (False, True):
                 m.zero_grad()
                 with torch.autocast(device, enabled=on): loss = F.cross_entropy(m(x), y)
                 loss.backward()
                 self.assertEqual({p.grad.dtype for p in m.parameters()}, {torch.float32})
-                told.append([p.grad.clone() for p in m.parameters()])
-            for a, b in zip(*told): self.assertTrue(torch.allclose(a, b, atol=0.05, rtol=0.05), (a - b).abs().max())
+                recorded.append([p.grad.clone() for p in m.parameters()])
+            for a, b in zip(*recorded): self.assertTrue(torch.allclose(a, b, atol=0.05, rtol=0.05), (a - b).abs().max())
 
     @unittest.skipIf(torch.cuda.device_count() < 2, "there are not two devices")
-    def test_replicas_have_the_settings_of_their_caller(self):
+    def test_replicas_inherit_settings(self):
         m = nn.DataParallel(nn.Linear(2, 2).cuda(), [0, 1])
         with torch.autocast("cuda"): y = m(torch.ones(4, 2, device="cuda"))
         self.assertEqual(y.dtype, torch.float16)
@@ -290,14 +289,14 @@ class Functions(unittest.TestCase):
                 return grad * 2, None, None
         return Double
 
-    def test_a_backward_runs_as_its_forward_did(self):
+    def test_custom_bwd_uses_forward_settings(self):
         for on in (False, True):
             seen, x = [], torch.ones(2, requires_grad=True)
             with torch.autocast("cpu", torch.float16, on): y = self.double(None, seen).apply(x, {"list": [x]}, "n")
             y.sum().backward()
             self.assertEqual(seen, [(torch.float32, [torch.float32], "n", on), (on, torch.float16)])
 
-    def test_what_is_computed_again_is_computed_with_the_settings_of_the_first_run(self):
+    def test_recomputation_uses_forward_settings(self):
         for form in (True, False):
             seen, m, x = [], nn.Linear(2, 2), torch.ones(1, 2, requires_grad=True)
             def run(x):
@@ -308,7 +307,7 @@ class Functions(unittest.TestCase):
             y.sum().backward()
             self.assertEqual((seen, x.grad.dtype, m.weight.grad.dtype), ([torch.bfloat16] * 2, torch.float32, torch.float32))
 
-    def test_inputs_are_cast_where_autocast_is_on(self):
+    def test_custom_fwd_cast_inputs(self):
         seen, x = [], torch.ones(2, requires_grad=True).bfloat16()
         i, d = torch.ones(1, dtype=torch.int64), torch.ones(1, dtype=torch.float64)
         double = self.double(torch.float32, seen)
@@ -327,15 +326,15 @@ class Scaler(unittest.TestCase):
         self.optimizer = torch.optim.SGD([self.p], lr=0.5)
         self.scaler = torch.amp.GradScaler(self.device, init_scale=4.0)
 
-    def test_many_outputs_are_scaled(self):
+    def test_scale_nested_outputs(self):
         one, pair = torch.ones(1), (torch.ones(2), [torch.ones(1)])
         self.assertEqual(self.scaler.scale(one).tolist(), [4.0])
         scaled = self.scaler.scale(pair)
         self.assertEqual((type(scaled), scaled[0].tolist(), scaled[1][0].tolist()), (tuple, [4.0, 4.0], [4.0]))
         self.assertEqual([t.item() for t in self.scaler.scale(t for t in (one, one))], [4.0, 4.0])
 
-    def test_only_a_step_waits_for_the_device(self):
-        if not SIMULATED: self.skipTest("there is no device")
+    def test_only_step_synchronizes(self):
+        if not SIMULATED: self.skipTest("requires a device")
         loss = self.p.sum()
         torch.cuda.synchronize()
         torch.cuda.set_sync_debug_mode("error")
@@ -351,7 +350,7 @@ class Scaler(unittest.TestCase):
         self.assertEqual(self.p.tolist(), [0.5, 0.5])
 
     @unittest.skipIf(torch.cuda.device_count() < 2, "there are not two devices")
-    def test_gradients_on_several_devices(self):
+    def test_multiple_devices(self):
         q = nn.Parameter(torch.ones(2, device="cuda:1"))
         optimizer = torch.optim.SGD([self.p, q], lr=0.5)
         for factor, wanted in ((1.0, [0.5, 0.5]), (math.inf, [0.5, 0.5])):
@@ -363,7 +362,7 @@ class Scaler(unittest.TestCase):
             self.assertEqual((self.p.tolist(), q.tolist()), (wanted, wanted))
         self.assertEqual(self.scaler.get_scale(), 2.0)
 
-    def test_the_order_of_calls_is_checked(self):
+    def test_call_order_is_checked(self):
         s, o = self.scaler, self.optimizer
         for name in ("step", "unscale_", "update"):
             with self.assertRaisesRegex(AssertionError, f"Attempted {name} but _scale is None"): getattr(s, name)(*[o] * (name != "update"))
@@ -379,7 +378,7 @@ class Scaler(unittest.TestCase):
         half.grad = half.detach()
         self.assertRaisesRegex(ValueError, "Attempting to unscale FP16 gradients", s.unscale_, torch.optim.SGD([half], 0.1))
 
-    def test_the_scale_can_be_set(self):
+    def test_set_scale(self):
         self.scaler.scale(self.p.sum()).backward()
         for new, wanted in ((8.0, 8.0), (torch.tensor(2.0, device=self.device), 2.0)):
             self.scaler.step(self.optimizer), self.scaler.update(new)
@@ -389,7 +388,7 @@ class Scaler(unittest.TestCase):
         self.scaler.set_growth_factor(3.0), self.scaler.set_backoff_factor(0.25), self.scaler.set_growth_interval(7)
         self.assertEqual((self.scaler.get_growth_factor(), self.scaler.get_backoff_factor(), self.scaler.get_growth_interval()), (3.0, 0.25, 7))
 
-    def test_states_and_copies(self):
+    def test_state_dict_and_copies(self):
         self.scaler.scale(self.p.sum()).backward()
         self.scaler.step(self.optimizer), self.scaler.update()
         state = self.scaler.state_dict()
@@ -404,7 +403,7 @@ class Scaler(unittest.TestCase):
         self.assertRaises(KeyError, running.load_state_dict, {"scale": 1.0})
         self.assertEqual(running.state_dict(), {**state, "scale": 32.0})
 
-    def test_one_that_is_not_enabled_does_nothing(self):
+    def test_disabled(self):
         off = torch.amp.GradScaler(self.device, enabled=False)
         loss = self.p.sum()
         self.assertIs(off.scale(loss), loss)
@@ -413,22 +412,22 @@ class Scaler(unittest.TestCase):
         self.assertEqual((self.p.tolist(), off.state_dict(), off.get_scale(), off.is_enabled()), ([0.5, 0.5], {}, 1.0, False))
         pickle.loads(pickle.dumps(off))
 
-    def test_an_optimizer_that_unscales_by_itself(self):
+    def test_step_supports_amp_scaling(self):
         class Own(torch.optim.SGD):
             _step_supports_amp_scaling = True
             def step(self, closure=None):
-                self.told = self.grad_scale if self.grad_scale is None else self.grad_scale.item(), self.found_inf.item()
+                self.recorded = self.grad_scale if self.grad_scale is None else self.grad_scale.item(), self.found_inf.item()
         own = Own([self.p], lr=0.5)
         for unscaled, factor, wanted in ((False, 1.0, (4.0, 0.0)), (True, 1.0, (None, 0.0)), (False, math.inf, (4.0, 1.0))):
             own.zero_grad()
             self.scaler.scale((self.p * factor).sum()).backward()
             if unscaled: self.scaler.unscale_(own)
             self.scaler.step(own), self.scaler.update()
-            self.assertEqual(own.told, wanted)
+            self.assertEqual(own.recorded, wanted)
             self.assertFalse(hasattr(own, "grad_scale") or hasattr(own, "found_inf"))
         self.assertEqual(self.scaler.get_scale(), 2.0)
 
-    def test_subclasses_and_old_names(self):
+    def test_subclasses_and_deprecated_names(self):
         with warnings.catch_warnings(record=True) as seen:
             warnings.simplefilter("always")
             old = torch.cpu.amp.GradScaler(init_scale=2.0)
@@ -437,7 +436,7 @@ class Scaler(unittest.TestCase):
         self.assertIs(torch.amp.grad_scaler.GradScaler, torch.amp.GradScaler)
         self.assertIs(torch.amp.autocast_mode.autocast, torch.autocast)
 
-    def test_another_default_dtype(self):
+    def test_default_dtype(self):
         torch.set_default_dtype(torch.float64)
         try:
             self.scaler.scale(self.p.sum()).backward()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Optimisers that count their steps on the device, so that a graph may capture them. Needs a device."""
+"""Optimizers that count steps on the device, so that they can be captured in a graph. Requires a device."""
 import unittest
 import warnings
 
@@ -10,7 +10,7 @@ KINDS = [("Adam", {}), ("Adam", dict(amsgrad=True, weight_decay=0.1)), ("AdamW",
          ("Adadelta", {}), ("RMSprop", dict(momentum=0.9, centered=True)), ("Rprop", {}), ("ASGD", dict(t0=2))]
 
 
-def made(kind, count=4, device="cuda", **options):
+def make(kind, count=4, device="cuda", **options):
     torch.manual_seed(0)
     parameters = [torch.randn(3, n + 1).to(device).requires_grad_() for n in range(count)]
     for p in parameters:
@@ -18,20 +18,20 @@ def made(kind, count=4, device="cuda", **options):
     return parameters, getattr(torch.optim, kind)(parameters, **options)
 
 
-def slope(parameters, seed):
+def set_gradients(parameters, seed):
     torch.manual_seed(seed)
     for p in parameters:
         p.grad.copy_(torch.randn(p.shape))
 
 
-def captured(function):
+def capture(function):
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         function()
     return graph
 
 
-@unittest.skipUnless(torch.cuda.is_available(), "a device is wanted")
+@unittest.skipUnless(torch.cuda.is_available(), "requires a device")
 class Capturable(unittest.TestCase):
     def setUp(self):
         caught = warnings.catch_warnings()
@@ -39,16 +39,16 @@ class Capturable(unittest.TestCase):
         self.addCleanup(caught.__exit__, None, None, None)
         warnings.simplefilter("ignore")
 
-    def test_replays_are_eager_steps_bit_for_bit(self):
+    def test_replays_match_eager_steps_exactly(self):
         for kind, options in KINDS:
-            (plain, host), (eager, steps), (held, replayed) = (made(kind, **options, capturable=c) for c in (False, True, True))
+            (plain, host), (eager, steps), (held, replayed) = (make(kind, **options, capturable=c) for c in (False, True, True))
             graph = None
             for seed in range(6):
                 for parameters, optimizer in ((plain, host), (eager, steps)):
-                    slope(parameters, seed)
+                    set_gradients(parameters, seed)
                     optimizer.step()
-                slope(held, seed)
-                graph = graph or (captured(replayed.step) if seed == 2 else None)
+                set_gradients(held, seed)
+                graph = graph or (capture(replayed.step) if seed == 2 else None)
                 graph.replay() if graph else replayed.step()
             for p, q, r in zip(plain, eager, held):
                 self.assertTrue(torch.equal(q, r) and torch.allclose(p, q, rtol=1e-5, atol=1e-7), kind)
@@ -56,15 +56,15 @@ class Capturable(unittest.TestCase):
                     self.assertTrue(torch.equal(value, steps.state[q][name]) and value.is_cuda, (kind, name))
                 self.assertEqual((replayed.state[r]["step"].item(), replayed.state[r]["step"].dtype), (6, torch.float32))
 
-    def test_a_rate_that_is_a_tensor_follows_a_schedule_between_replays(self):
+    def test_scheduled_tensor_lr_applies_to_replays(self):
         for kind, options in (("Adam", dict(capturable=True)), ("SGD", dict(momentum=0.9)), ("AdamW", dict(fused=True, capturable=True)),
                               ("Adagrad", dict(fused=True)), ("ASGD", dict(capturable=True))):
             rate = torch.tensor(0.1, device="cuda")
-            (held, replayed), (plain, host) = made(kind, lr=rate, **options), made(kind, lr=0.1, **{"momentum": 0.9} if kind == "SGD" else {})
+            (held, replayed), (plain, host) = make(kind, lr=rate, **options), make(kind, lr=0.1, **{"momentum": 0.9} if kind == "SGD" else {})
             schedules = [torch.optim.lr_scheduler.ExponentialLR(o, 0.5) for o in (replayed, host)]
-            slope(held, 1), slope(plain, 1)
+            set_gradients(held, 1), set_gradients(plain, 1)
             replayed.step(), host.step()
-            graph = captured(replayed.step)
+            graph = capture(replayed.step)
             for _ in range(3):
                 for schedule in schedules:
                     schedule.step()
@@ -73,37 +73,37 @@ class Capturable(unittest.TestCase):
             self.assertAlmostEqual(rate.item(), 0.0125)
             self.assertTrue(all(torch.allclose(p, q, rtol=1e-5, atol=1e-7) for p, q in zip(held, plain)), kind)
 
-    def test_rates_that_are_refused(self):
+    def test_invalid_tensor_lr(self):
         with self.assertRaisesRegex(ValueError, "Tensor lr must be 1-element"):
-            made("Adam", lr=torch.ones(2))
+            make("Adam", lr=torch.ones(2))
         with self.assertRaisesRegex(ValueError, "not supported for capturable=False and foreach=True"):
-            made("Adam", lr=torch.tensor(0.1), foreach=True)
+            make("Adam", lr=torch.tensor(0.1), foreach=True)
         with self.assertRaisesRegex(ValueError, "Invalid learning rate"):
-            made("Adam", lr=torch.tensor(-0.1, device="cuda"))
+            make("Adam", lr=torch.tensor(-0.1, device="cuda"))
 
-    def test_what_counts_must_be_on_a_device(self):
-        places = "must be on supported devices: ['cuda', 'xpu', 'hpu', 'privateuseone', 'xla']."
+    def test_capturable_state_must_be_on_device(self):
+        devices = "must be on supported devices: ['cuda', 'xpu', 'hpu', 'privateuseone', 'xla']."
         for kind, names in (("Adam", "params and state_steps"), ("NAdam", "params, mu_products and state_steps"),
                             ("ASGD", "params, mus, etas, and state_steps")):
-            _, optimizer = made(kind, device="cpu", capturable=True)
+            _, optimizer = make(kind, device="cpu", capturable=True)
             with self.assertRaises(AssertionError) as raised:
                 optimizer.step()
-            self.assertEqual((str(raised.exception), dict(optimizer.state)), (f"If capturable=True, {names} {places}", {}))
-        _, optimizer = made("Adam")
+            self.assertEqual((str(raised.exception), dict(optimizer.state)), (f"If capturable=True, {names} {devices}", {}))
+        _, optimizer = make("Adam")
         optimizer.step()
         optimizer.param_groups[0]["capturable"] = True
         with self.assertRaisesRegex(AssertionError, "params and state_steps"):
             optimizer.step()
 
-    def test_a_step_that_counts_on_the_host_is_refused_in_a_capture(self):
+    def test_host_step_counts_cannot_be_captured(self):
         for kind, options, error in (("Adam", {}, RuntimeError), ("RMSprop", {}, RuntimeError), ("Adam", dict(fused=True), RuntimeError),
                                      ("Adagrad", {}, NotImplementedError), ("SGD", {}, None), ("Adagrad", dict(fused=True), None)):
-            parameters, optimizer = made(kind, **options)
-            slope(parameters, 1)
+            parameters, optimizer = make(kind, **options)
+            set_gradients(parameters, 1)
             optimizer.step()
             before = [p.tolist() for p in parameters], [s.get("step", torch.zeros(1)).item() for s in optimizer.state.values()]
             try:
-                captured(optimizer.step)
+                capture(optimizer.step)
             except (RuntimeError, NotImplementedError) as raised:
                 text = (f"Attempting CUDA graph capture of step() for an instance of {kind} but param_groups' capturable is False."
                         if error is RuntimeError else "Adagrad.step() cannot be captured in a graph")
@@ -114,17 +114,17 @@ class Capturable(unittest.TestCase):
             self.assertEqual(before, ([p.tolist() for p in parameters],
                                       [s.get("step", torch.zeros(1)).item() for s in optimizer.state.values()]))
 
-    def test_states_go_where_they_count(self):
+    def test_step_count_is_loaded_to_device(self):
         for flags in (dict(capturable=True), dict(fused=True)):
-            _, optimizer = made("Adam", **flags)
+            _, optimizer = make("Adam", **flags)
             optimizer.step()
             saved = optimizer.state_dict()
             self.assertTrue(saved["state"][0]["step"].is_cuda)
-            (p, *_), other = made("Adam")
+            (p, *_), other = make("Adam")
             other.load_state_dict(torch.load(self.file(saved), map_location="cpu"))
             other.step()
             self.assertEqual((other.state[p]["step"].item(), other.state[p]["step"].device.type), (2, "cuda"))
-            _, host = made("Adam")
+            _, host = make("Adam")
             host.step()
             saved = host.state_dict()
             saved["param_groups"][0].update(flags)
@@ -139,18 +139,18 @@ class Capturable(unittest.TestCase):
         file.seek(0)
         return file
 
-    def test_who_does_not_capture_is_told_once(self):
-        _, optimizer = made("Adam", capturable=True)
+    def test_missing_capture_warns_once(self):
+        _, optimizer = make("Adam", capturable=True)
         with warnings.catch_warnings(record=True) as seen:
             warnings.simplefilter("always")
             optimizer.step(), optimizer.step()
         self.assertEqual(len(seen), 1)
         self.assertIn("but step() is running without CUDA graph capture", str(seen[0].message))
-        optimizer._cuda_graph_capture_health_check()  # what optimisers of programs call
+        optimizer._cuda_graph_capture_health_check()  # called by user-defined optimizers
 
 
-@unittest.skipUnless(torch.cuda.is_available(), "a device is wanted")
-class Loops(unittest.TestCase):
+@unittest.skipUnless(torch.cuda.is_available(), "requires a device")
+class TrainingLoops(unittest.TestCase):
     def losses(self, graphed, kind, options, bad, unscaled):
         torch.manual_seed(3)
         m = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4)).cuda()
@@ -174,13 +174,13 @@ class Loops(unittest.TestCase):
         data[bad, 0, 0] = float("inf")
         for i, rows in enumerate(data):
             x.copy_(rows)
-            graph = graph or (captured(step) if graphed and i == 3 else None)
+            graph = graph or (capture(step) if graphed and i == 3 else None)
             graph.replay() if graph else step()
             schedule.step()
             seen.append((str(self.loss.item()), scaler.get_scale()))
         return seen, [p.tolist() for p in m.parameters()], [s["step"].item() for s in optimizer.state.values() if "step" in s]
 
-    def test_a_whole_loop_with_scaler_clipping_and_schedule_is_captured(self):
+    def test_captured_loop_with_scaler_clipping_and_schedule(self):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             for kind, options in (("Adam", dict(fused=True, capturable=True)), ("SGD", dict(fused=True, momentum=0.9)),
@@ -188,7 +188,7 @@ class Loops(unittest.TestCase):
                 for unscaled in (True, False):
                     eager, replayed = (self.losses(g, kind, options, 5, unscaled) for g in (False, True))
                     self.assertEqual(eager, replayed)
-                    self.assertEqual(eager[2], [7.0] * len(eager[2]))  # the step with the infinite gradient was left out
+                    self.assertEqual(eager[2], [7.0] * len(eager[2]))  # the step with the inf gradient was skipped
                     self.assertIn("nan", eager[0][5][0])
                     self.assertEqual(eager[0][5][1], eager[0][4][1] / 2)
 

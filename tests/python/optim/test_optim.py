@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.optim: steps against PyTorch's numbers (1.13.1), groups, states, schedules. (test_optim_beside_torch.py compares all with a recent one.)"""
+"""torch.optim: steps with the results of PyTorch 1.13.1, groups, states, schedulers. test_optim_beside_torch.py compares all with a recent PyTorch."""
 import copy
 import doctest
 import functools
@@ -20,7 +20,7 @@ ADADELTA, ADAM, ADAMW, SGD = optim.Adadelta, optim.Adam, optim.AdamW, optim.SGD
 
 
 def descend(kind, steps=4, **options):
-    """Four steps from (1, -2, 3); the k-th gradient is half the parameter, and (0.1, -0.2, 0.3) k."""
+    """Four steps from (1, -2, 3); the gradient of step k is half the parameter plus (0.1, -0.2, 0.3) k."""
     p = nn.Parameter(torch.tensor([1.0, -2.0, 3.0]))
     optimizer = kind([p], **options)
     for k in range(steps):
@@ -30,17 +30,17 @@ def descend(kind, steps=4, **options):
 
 
 class Steps(unittest.TestCase):
-    def test_parameters_of_a_group_may_have_made_different_numbers_of_steps(self):
+    def test_parameters_of_group_have_own_step_counts(self):
         turns = [(0, 2), (0, 1, 2), (1, 2), (2, 0), (0, 1, 2)]
         for kind in (torch.optim.Adam, torch.optim.NAdam, torch.optim.RAdam, torch.optim.ASGD, torch.optim.Adamax):
-            together, alone = [[torch.ones(2, requires_grad=True) for _ in range(3)] for _ in range(2)]
-            optimizers = [kind(together, lr=0.1), *(kind([p], lr=0.1) for p in alone)]
+            grouped, alone = [[torch.ones(2, requires_grad=True) for _ in range(3)] for _ in range(2)]
+            optimizers = [kind(grouped, lr=0.1), *(kind([p], lr=0.1) for p in alone)]
             for turn in turns:
                 for i in range(3):
-                    together[i].grad = alone[i].grad = torch.full((2,), i + 0.5) if i in turn else None
+                    grouped[i].grad = alone[i].grad = torch.full((2,), i + 0.5) if i in turn else None
                 for optimizer in optimizers: optimizer.step()
-            self.assertEqual([p.tolist() for p in together], [p.tolist() for p in alone], kind)
-            self.assertNotEqual(together[0].tolist(), together[1].tolist())
+            self.assertEqual([p.tolist() for p in grouped], [p.tolist() for p in alone], kind)
+            self.assertNotEqual(grouped[0].tolist(), grouped[1].tolist())
 
     def test_golden(self):
         for kind, options, wanted in (
@@ -85,7 +85,7 @@ class Steps(unittest.TestCase):
         optimizer.zero_grad()
         self.assertIsNone(p.grad)
 
-    def test_zero_grad_goes_to_the_groups_that_the_optimizer_has_now(self):
+    def test_zero_grad_follows_param_groups(self):
         a, b, c = (torch.ones(2, requires_grad=True) for _ in range(3))
         def graded(*tensors):
             for t in (a, b, c): t.grad = torch.ones(2)
@@ -95,7 +95,7 @@ class Steps(unittest.TestCase):
         graded("a")
         optimizer.param_groups[0]["params"].append(b)
         graded("a", "b")
-        optimizer.param_groups = [{**optimizer.param_groups[0], "params": (c,)}]  # a tuple does as well
+        optimizer.param_groups = [{**optimizer.param_groups[0], "params": (c,)}]  # a tuple works as well
         graded("c")
         vars(optimizer)["param_groups"] = []
         graded()
@@ -105,22 +105,22 @@ class Steps(unittest.TestCase):
         optimizer = Wrapped([a], lr=0.1)
         graded("b")
 
-    def test_a_step_is_the_one_that_the_class_has(self):
+    def test_step_can_be_replaced_on_class(self):
         made = []
-        def told(step):
+        def counted(step):
             @functools.wraps(step)
             def stepped(self, *args, **kwargs):
                 made.append(type(self).__name__)
                 return step(self, *args, **kwargs)
             return stepped
-        class Telling(torch.optim.SGD):
-            step = told(torch.optim.Adamax.step)  # that nobody has made one of yet, perhaps
+        class Counted(torch.optim.SGD):
+            step = counted(torch.optim.Adamax.step)  # possibly before any Adamax was created
         class Doubled(torch.optim.SGD):
             def step(self, closure=None):
                 loss = super().step(closure)
                 super().step()
                 return loss
-        for kind, moved in (Telling, 1), (Doubled, 2), (torch.optim.SGD, 1):
+        for kind, moved in (Counted, 1), (Doubled, 2), (torch.optim.SGD, 1):
             p = nn.Parameter(torch.zeros(1))
             optimizer = kind([p], lr=1.0)
             p.grad = torch.ones(1)
@@ -128,16 +128,16 @@ class Steps(unittest.TestCase):
             self.assertEqual(p.item(), -moved)
             self.assertEqual(optimizer.step(lambda: 5), 5)
             self.assertEqual(p.item(), -2 * moved)
-        self.assertEqual(made, ["Telling"] * 2)
+        self.assertEqual(made, ["Counted"] * 2)
 
-    def test_what_has_no_gradient_stays(self):
+    def test_parameters_without_gradient_are_unchanged(self):
         p = nn.Parameter(torch.ones(1))
         ADAM([p]).step()
         self.assertEqual(p.item(), 1)
 
 
 class Groups(unittest.TestCase):
-    def test_options_of_groups(self):
+    def test_group_options(self):
         p, q = nn.Parameter(torch.ones(1)), nn.Parameter(torch.ones(1))
         optimizer = SGD([{"params": [p]}, {"params": q, "lr": 0.25}], lr=0.5, momentum=0.9)
         self.assertEqual([g["lr"] for g in optimizer.param_groups], [0.5, 0.25])
@@ -160,7 +160,7 @@ class Groups(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "some parameters appear in more than one parameter group"):
             optimizer.add_param_group({"params": [p]})
 
-    def test_what_is_refused(self):
+    def test_argument_errors(self):
         p = nn.Parameter(torch.ones(1))
         for make, text in (
             (lambda: SGD([], lr=0.1), "optimizer got an empty parameter list"),
@@ -177,7 +177,7 @@ class Groups(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, "'Linear' object is not iterable"):
             SGD(nn.Linear(1, 1), lr=0.1)
 
-    def test_parameters_of_several_devices(self):
+    def test_repr_and_parameters_on_several_devices(self):
         p = nn.Parameter(torch.ones(1))
         optimizer = ADAM([p], lr=0.5)
         self.assertIn("lr: 0.5", repr(optimizer))
@@ -196,7 +196,7 @@ Parameter Group 0
     weight_decay: 0
 )""")
 
-    def test_the_decay_of_adam_may_be_that_of_adamw(self):
+    def test_decoupled_weight_decay(self):
         results = []
         for kind, options in ((ADAM, {"decoupled_weight_decay": True}), (torch.optim.AdamW, {})):
             p = nn.Parameter(torch.tensor([1.0, -2.0]))
@@ -209,8 +209,8 @@ Parameter Group 0
 
 
 class States(unittest.TestCase):
-    def resumes(self, kind, carry, **options):
-        """Two steps, or one step, a carried state, another step: the same."""
+    def check_resume(self, kind, carry, **options):
+        """Two steps have the same result as a step, a copied state, and another step."""
         wanted = descend(kind, 2, **options)
         p = nn.Parameter(torch.tensor([1.0, -2.0, 3.0]))
         optimizer = kind([p], **options)
@@ -223,15 +223,15 @@ class States(unittest.TestCase):
                 optimizer.load_state_dict(state)
         self.assertEqual(p.tolist(), wanted)
 
-    def test_round_trips(self):
+    def test_state_dict_round_trip(self):
         carries = (lambda s: s, copy.deepcopy, lambda s: pickle.loads(pickle.dumps(s)))
         for carry in carries:
-            self.resumes(SGD, carry, lr=0.1, momentum=0.9)
-            self.resumes(ADAM, carry, lr=0.1, amsgrad=True)
-            self.resumes(ADAMW, carry, lr=0.1)
-            self.resumes(ADADELTA, carry, lr=0.5)
+            self.check_resume(SGD, carry, lr=0.1, momentum=0.9)
+            self.check_resume(ADAM, carry, lr=0.1, amsgrad=True)
+            self.check_resume(ADAMW, carry, lr=0.1)
+            self.check_resume(ADADELTA, carry, lr=0.5)
 
-    def test_form(self):
+    def test_state_dict_format(self):
         p = nn.Parameter(torch.ones(2))
         optimizer = ADAM([p])
         p.grad = torch.ones(2)
@@ -244,7 +244,7 @@ class States(unittest.TestCase):
         self.assertEqual(float(state["state"][0]["step"]), 1)
         self.assertEqual(state["state"][0]["exp_avg"].shape, (2,))
 
-    def test_sgd_remembers_momentum_alone(self):
+    def test_sgd_state_is_momentum_only(self):
         for momentum, wanted in ((0, {}), (0.9, {0: {"momentum_buffer": [1, 1]}})):
             p = nn.Parameter(torch.ones(2))
             optimizer = SGD([p], lr=0.1, momentum=momentum)
@@ -269,7 +269,7 @@ class States(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, "optimizer can only optimize Tensors, but one of the params is int"):
             SGD([("a", 5)], lr=1.)
 
-    def test_a_schedule_that_runs_ahead_is_warned_of(self):
+    def test_scheduler_before_optimizer_warns(self):
         optimizer = SGD([nn.Parameter(torch.ones(1))], lr=1.)
         schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1)
         with self.assertWarnsRegex(UserWarning, r"^Detected call of `lr_scheduler.step\(\)` before `optimizer.step\(\)`."):
@@ -280,14 +280,14 @@ class States(unittest.TestCase):
             optimizer.step()
             torch.optim.lr_scheduler.StepLR(optimizer, 1).step()
 
-    def test_a_state_of_other_groups_is_refused(self):
+    def test_mismatched_state_dict_raises(self):
         p, q = nn.Parameter(torch.ones(1)), nn.Parameter(torch.ones(1))
         with self.assertRaisesRegex(ValueError, "loaded state dict"):
             SGD([p, q], lr=0.1).load_state_dict(SGD([p], lr=0.1).state_dict())
 
 
-def reference():
-    """The formulas of optim/*.optim, for elements or tensors, and the samples of each kind."""
+def reference_formulas():
+    """The formulas of optim/*.optim, for elements or tensors, and the samples of each optimizer."""
     from phlox.optim import _formulas
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
     path = os.path.join(root, "build", "gen", "optim_samples.py")
@@ -299,7 +299,7 @@ def reference():
     return [(name, getattr(_formulas, name), options) for name, options in module.SAMPLES]
 
 
-class SwappedIn(unittest.TestCase):
+class SwapInParamsAndState(unittest.TestCase):
     def setUp(self):
         self.own, self.others = ([torch.tensor([v], requires_grad=True) for v in values] for values in ((1.0, 2.0), (3.0, 4.0)))
         self.optimizer = optim.SGD([{"params": [self.own[0]]}, {"params": [self.own[1]], "lr": 0.5}], lr=0.1, momentum=0.9)
@@ -311,7 +311,7 @@ class SwappedIn(unittest.TestCase):
     def swap(self, state, count=2):
         return optim.swap_in_optimizer_params_and_state(self.optimizer, {str(i): p for i, p in enumerate(self.others[:count])}, state)
 
-    def test_a_step_is_one_of_the_others_and_the_own_come_back(self):
+    def test_step_uses_swapped_parameters(self):
         self.step(self.own)
         state, groups = self.optimizer.state, [group["params"] for group in self.optimizer.param_groups]
         given = self.optimizer.state_dict()
@@ -324,7 +324,7 @@ class SwappedIn(unittest.TestCase):
         self.assertEqual(self.optimizer.param_groups[0]["lr"], 0.1)
         self.assertEqual(round(given["state"][0]["momentum_buffer"].item(), 5), 7.8)
 
-    def test_what_does_not_fit_is_refused_and_changes_nothing(self):
+    def test_mismatch_changes_nothing(self):
         name = "swap_in_optimizer_params_and_state requires"
         with self.assertRaisesRegex(RuntimeError, f"^{name} initialized optimizer state.$"), self.swap(self.optimizer.state_dict()):
             pass
@@ -345,8 +345,8 @@ class SwappedIn(unittest.TestCase):
         self.assertIs(self.optimizer.param_groups[0]["params"][0], self.own[0])
 
 
-class Kinds(unittest.TestCase):
-    """What every kind promises, on the samples of its entry."""
+class AllOptimizers(unittest.TestCase):
+    """Properties of every optimizer, on the samples of its entry."""
     START, SLOPE = (1.0, -2.0, 3.0, 0.5), (0.1, -0.2, 0.3, -0.7)
 
     def make(self, name, options):
@@ -357,8 +357,8 @@ class Kinds(unittest.TestCase):
         p.grad = p.detach() * 0.5 + torch.tensor(self.SLOPE, dtype=torch.float64) * (k - 2)
         optimizer.step()
 
-    def test_steps_follow_the_formula(self):
-        for name, formula, options in reference():
+    def test_steps_match_formula(self):
+        for name, formula, options in reference_formulas():
             with self.subTest(name, **options):
                 p, optimizer = self.make(name, options)
                 elements, states = list(self.START), [{} for _ in self.START]
@@ -368,7 +368,7 @@ class Kinds(unittest.TestCase):
                         elements[i], states[i] = formula(optimizer.param_groups[0], states[i], x, grad)
                     self.step(p, optimizer, k)
                     numbers = {key: value.item() for key, value in optimizer.state[p].items() if not value.ndim}
-                    for state in states:  # numbers are kept in float32
+                    for state in states:  # scalars are stored in float32
                         state.update(numbers)
                 for a, b in zip(p.tolist(), elements):
                     self.assertAlmostEqual(a, b, 8)
@@ -377,8 +377,8 @@ class Kinds(unittest.TestCase):
                     for a, b in zip(value.tolist() if value.ndim else [], (s[key] for s in states)):
                         self.assertAlmostEqual(a, b, 8)
 
-    def test_construction_and_printed_form(self):
-        for name, _, options in reference():
+    def test_constructor_and_repr(self):
+        for name, _, options in reference_formulas():
             kind = getattr(optim, name)
             _, optimizer = self.make(name, options)
             text = repr(optimizer)
@@ -394,8 +394,8 @@ class Kinds(unittest.TestCase):
             with self.assertRaises(TypeError):
                 kind([torch.ones(1)], speed=1)
 
-    def test_states_go_round(self):
-        for name, _, options in reference():
+    def test_state_dict_round_trip(self):
+        for name, _, options in reference_formulas():
             for carry in (lambda o: o, copy.deepcopy, lambda o: pickle.loads(pickle.dumps(o))):
                 p, optimizer = self.make(name, options)
                 for k in range(2):
@@ -413,8 +413,8 @@ class Kinds(unittest.TestCase):
                 self.assertEqual(q.tolist(), p.tolist())
                 self.assertEqual(r.tolist(), p.tolist())
 
-    def test_half_parameters_keep_half_states(self):
-        for name, _, options in reference():
+    def test_bfloat16_parameters_have_bfloat16_state(self):
+        for name, _, options in reference_formulas():
             p = nn.Parameter(torch.zeros(3, dtype=torch.bfloat16))
             optimizer = getattr(optim, name)([p], **options)
             p.grad = torch.ones_like(p)
@@ -422,8 +422,8 @@ class Kinds(unittest.TestCase):
             self.assertEqual({v.dtype for v in optimizer.state[p].values() if v.ndim} - {torch.bfloat16}, set())
             self.assertNotEqual(p[0].item(), 0)
 
-    def test_steps_of_halves_are_those_of_floats_rounded(self):
-        def step(p, options, dtype):  # one step, from numbers that halves have
+    def test_half_precision_steps_match_rounded_float32(self):
+        def step(p, options, dtype):  # one step, from values exact in half precision
             p = nn.Parameter(p.to(dtype, copy=True))
             optimizer = getattr(optim, name)([p], **options)
             p.grad = (p.detach().float() * 3 - 1).to(half).to(dtype)
@@ -436,7 +436,7 @@ class Kinds(unittest.TestCase):
                     for mine, theirs in zip(step(p, options, half), step(p, options, torch.float32)):
                         self.assertTrue(torch.equal(mine, theirs.to(half)), (half, name, p.shape))
 
-    def test_steps_of_channels_last_are_those_of_rows(self):
+    def test_channels_last_steps_match_contiguous(self):
         def step(dtype, rows, layout):
             p = nn.Parameter((torch.arange(16 * 8 * 9) % 99 / 25 - 2).view(16, 8, 3, 3).to(dtype, memory_format=layout))
             optimizer = optim.SGD([p], lr=0.1, momentum=0.9)
@@ -448,7 +448,7 @@ class Kinds(unittest.TestCase):
             for mixed in False, True:
                 self.assertTrue(torch.equal(step(dtype, mixed, torch.channels_last), step(dtype, mixed, torch.contiguous_format)), (dtype, mixed))
 
-    def test_examples_of_the_documentation(self):
+    def test_docstring_examples(self):
         vectors = sys.modules[nn.utils.parameters_to_vector.__module__]
         for module in (optim._kinds, optim.lr_scheduler, optim._schedules, optim.swa_utils, vectors):
             found = doctest.testmod(module, extraglobs={"torch": torch})
@@ -456,7 +456,7 @@ class Kinds(unittest.TestCase):
 
 
 class Differentiable(unittest.TestCase):
-    """Steps with differentiable=True are recorded."""
+    """Steps with differentiable=True are recorded by autograd."""
     def stepped(self, name, options, start, slopes, **more):
         p = start.clone()
         optimizer = getattr(optim, name)([p], **{**options, "differentiable": True, **more})
@@ -468,9 +468,9 @@ class Differentiable(unittest.TestCase):
     def numbers(self, *values):
         return torch.tensor(values, dtype=torch.float64, requires_grad=True)
 
-    def test_they_are_the_steps_of_the_kernels(self):
+    def test_steps_match_kernels(self):
         slopes = [torch.tensor([0.1, -0.2, 0.3, -0.7], dtype=torch.float64) * (k - 1.5) for k in range(4)]
-        for name, _, options in reference():
+        for name, _, options in reference_formulas():
             with self.subTest(name, **options):
                 p, optimizer = self.stepped(name, options, self.numbers(1.0, -2.0, 3.0, 0.5), slopes)
                 q = nn.Parameter(self.numbers(1.0, -2.0, 3.0, 0.5).detach())
@@ -482,8 +482,8 @@ class Differentiable(unittest.TestCase):
                 states = {key: value.detach() for key, value in optimizer.state[p].items()}
                 torch.testing.assert_close(states, dict(plain.state[q]))
 
-    def test_gradients_go_to_parameters_to_gradients_and_to_rates(self):
-        for name, _, options in reference():
+    def test_gradients_of_parameters_gradients_and_lr(self):
+        for name, _, options in reference_formulas():
             def end(start, a, b, lr):
                 p, optimizer = self.stepped(name, options, start, (a, b), lr=lr)
                 return (p, *(value for key, value in optimizer.state[p].items() if value.ndim))
@@ -492,16 +492,16 @@ class Differentiable(unittest.TestCase):
                 inputs = (self.numbers(1.0, -2.0), self.numbers(0.3, 0.4), self.numbers(0.5, -0.3), lr)
                 self.assertTrue(torch.autograd.gradcheck(end, inputs, eps=1e-7, atol=1e-4, rtol=1e-3))
 
-    def test_a_rate_gets_its_gradient_through_several_steps(self):
+    def test_lr_gradient_through_several_steps(self):
         p, lr = self.numbers(4.0).clone(), torch.tensor(0.1, dtype=torch.float64, requires_grad=True)
         optimizer = SGD([p], lr=lr, differentiable=True)
         for _ in range(3):
-            p.grad, = torch.autograd.grad((p.clone()**2).sum(), p, create_graph=True)  # p changes
+            p.grad, = torch.autograd.grad((p.clone()**2).sum(), p, create_graph=True)  # p is modified
             optimizer.step()
         (p**2).sum().backward()  # 16 (1 - 2 lr)^6
         self.assertAlmostEqual(lr.grad.item(), -192 * 0.8**5)
 
-    def test_what_cannot_be_changes_nothing(self):
+    def test_failed_step_changes_nothing(self):
         p = self.numbers(1.0)
         p.grad = torch.ones_like(p)
         optimizer = ADAM([p], differentiable=True)
@@ -517,8 +517,8 @@ class Differentiable(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "Invalid learning rate: -1.0"):
             optimizer.step()
 
-    @unittest.skipUnless(torch.cuda.is_available(), "no device")
-    def test_on_a_device_they_are_recorded_and_not_captured(self):
+    @unittest.skipUnless(torch.cuda.is_available(), "requires a device")
+    def test_device_steps_are_recorded_but_not_captured(self):
         for options in ({}, {"capturable": True}):
             p = torch.ones(2, device="cuda", requires_grad=True).clone()
             p.grad = torch.ones(2, device="cuda")
@@ -535,7 +535,7 @@ class Differentiable(unittest.TestCase):
             self.assertAlmostEqual(p[0].item(), 0, 5)
             self.assertEqual((p.tolist(), step.item()), (before, 2))
 
-    def test_they_are_recorded_where_nothing_else_is(self):
+    def test_recorded_under_no_grad(self):
         p = self.numbers(1.0).clone()
         p.grad = torch.ones_like(p)
         with torch.no_grad():
@@ -543,10 +543,10 @@ class Differentiable(unittest.TestCase):
         self.assertEqual((p.item(), p.grad_fn.name()), (0.5, "torch::autograd::CopyBackwards"))
 
 
-class Bases(unittest.TestCase):
-    """What programs derive from, read and patch."""
+class BaseClass(unittest.TestCase):
+    """Optimizer as used by programs: subclassed, inspected and patched."""
 
-    def test_an_optimizer_written_in_python(self):
+    def test_subclass(self):
         class Signs(optim.Optimizer):
             def __init__(self, params, lr=0.5):
                 super().__init__(params, {"lr": lr})
@@ -570,7 +570,7 @@ class Bases(unittest.TestCase):
         other.load_state_dict(optimizer.state_dict())
         self.assertEqual((other.state[p]["steps"], other.param_groups[0]["lr"]), (2, 0.125))
 
-    def test_an_optimizer_written_after_pytorchs(self):
+    def test_subclass_using_private_helpers(self):
         from phlox.optim.optimizer import (Optimizer, ParamsT, _default_to_fused_or_foreach, _dispatch_sqrt, _get_value,
                                            _use_grad_for_differentiable, required)
 
@@ -601,7 +601,7 @@ class Bases(unittest.TestCase):
             optimizer.step()
         self.assertEqual(p.item(), 1 - 0.5 - 0.75)
 
-    def test_what_is_put_into_the_state_holds(self):
+    def test_user_modified_state_is_used(self):
         for steps in (torch.tensor(7.0), torch.tensor(7), 7):
             p, q = (nn.Parameter(torch.ones(1)) for _ in range(2))
             optimizer, plain = ADAM([p], 0.1), ADAM([q], 0.1)
@@ -619,7 +619,7 @@ class Bases(unittest.TestCase):
             plain.step()
             self.assertEqual((p.item(), float(optimizer.state[p]["step"])), (q.item(), 8))
 
-    def test_options_that_are_refused(self):
+    def test_conflicting_options(self):
         p = nn.Parameter(torch.zeros(1))
         for options, error in (({"fused": True, "foreach": True}, "`fused` and `foreach` cannot be `True` together"),
                                ({"fused": True, "differentiable": True}, "`fused` does not support `differentiable`")):
@@ -642,7 +642,7 @@ class Bases(unittest.TestCase):
         optimizer.step()
         self.assertEqual((len(seen), "more" in optimizer.state_dict()), (3, False))
 
-    def test_a_step_stays_the_function_that_it_is(self):
+    def test_step_keeps_function_attributes(self):
         import inspect
         p = nn.Parameter(torch.ones(1))
         optimizer = SGD([p], lr=0.1)
@@ -656,7 +656,7 @@ class Bases(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, "unexpected keyword argument 'closed'"):
             optimizer.step(closed=None)
 
-    def test_hooks_of_all_optimizers(self):
+    def test_global_hooks(self):
         from phlox.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
         p, seen = nn.Parameter(torch.ones(1)), []
         optimizer = SGD([p], lr=1.0)
@@ -672,7 +672,7 @@ class Bases(unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError, r"must return None or a tuple of \(new_args, new_kwargs\), but got 3\.$"):
             optimizer.step()
 
-    def test_hooks_of_states_go_first_if_asked_to(self):
+    def test_state_hooks_prepend(self):
         optimizer, seen = SGD([nn.Parameter(torch.ones(1))]), []
         for name in ("state_dict_pre", "state_dict_post", "load_state_dict_pre"):
             for n in range(3):
@@ -680,7 +680,7 @@ class Bases(unittest.TestCase):
         optimizer.load_state_dict(optimizer.state_dict())
         self.assertEqual(seen, [(name, n) for name in ("state_dict_pre", "state_dict_post", "load_state_dict_pre") for n in (2, 0, 1)])
 
-    def test_a_rate_that_is_a_tensor_stays_one(self):
+    def test_tensor_lr_is_kept(self):
         p, rate = nn.Parameter(torch.ones(1)), torch.tensor(0.5)
         optimizer = SGD([p], lr=rate)
         schedule = optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
@@ -692,7 +692,7 @@ class Bases(unittest.TestCase):
         schedule.get_last_lr()[0].fill_(9)
         self.assertEqual(rate.item(), 0.25)
 
-    def test_what_is_not_done_is_refused(self):
+    def test_argument_errors(self):
         p = nn.Parameter(torch.ones(1))
         with self.assertRaisesRegex(TypeError, "iterable of Tensors or dicts, but got torch.FloatTensor"):
             SGD(p.data)
@@ -709,7 +709,7 @@ class Bases(unittest.TestCase):
         self.assertEqual(p.item(), 1)
 
 
-class Others(unittest.TestCase):
+class RMSpropAndAdagrad(unittest.TestCase):
     def run_steps(self, make, steps=4):
         p = nn.Parameter(torch.tensor([1.0, -2.0, 3.0]))
         optimizer = make([p])
@@ -738,7 +738,7 @@ class Others(unittest.TestCase):
         p, optimizer = self.run_steps(optim.Adagrad)
         self.assertEqual(set(optimizer.state[p]), {"step", "sum"})
 
-    def test_the_count_of_steps_is_a_tensor_that_counts(self):
+    def test_step_count_tensor(self):
         def run(change):
             p = torch.nn.Parameter(torch.ones(3))
             optimizer = optim.Adam([p], 0.1)
@@ -762,24 +762,24 @@ class Others(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "a number of steps is not negative, but got -1"):
             run(lambda o, p: o.state[p]["step"].fill_(-1))
 
-    def test_every_protocol_of_pickle_takes_an_optimizer(self):
+    def test_pickle_protocols(self):
         optimizer = ADAM([nn.Parameter(torch.ones(2))], lr=0.5)
         for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
             again = pickle.loads(pickle.dumps(optimizer, protocol))
             self.assertEqual(again.param_groups[0]["lr"], 0.5)
 
-    def test_states_are_found_in_any_order_and_among_others(self):
+    def test_state_lookup_is_independent_of_order(self):
         p, q = (nn.Parameter(torch.ones(2)) for _ in range(2))
         one, other = ADAM([p], lr=0.1), ADAM([q], lr=0.1)
         for _ in range(3):
             p.grad, q.grad = torch.ones(2), torch.ones(2)
             one.step(), other.step()
-            turned = dict(reversed(other.state[q].items()))
-            other.state[q] = {"mine": 1, **turned, "".join(["st", "ep"]): turned["step"]}
+            reordered = dict(reversed(other.state[q].items()))
+            other.state[q] = {"mine": 1, **reordered, "".join(["st", "ep"]): reordered["step"]}
         self.assertEqual(p.tolist(), q.tolist())
         self.assertEqual(other.state[q]["step"].item(), 3)
 
-    def test_copies_and_pickles_go_on_as_the_original(self):
+    def test_copies_and_pickles_continue_identically(self):
         for make in (lambda p: SGD(p, 0.1, momentum=0.9), lambda p: optim.Adam(p, 0.1, betas=(0.5, 0.9)), optim.RMSprop):
             p, optimizer = self.run_steps(make, 2)
             for other in (copy.deepcopy(optimizer), pickle.loads(pickle.dumps(optimizer))):
@@ -796,12 +796,12 @@ class Others(unittest.TestCase):
                 optimizer.load_state_dict(kept)
 
 
-class Schedules(unittest.TestCase):
+class Schedulers(unittest.TestCase):
     def setUp(self):
         warnings.filterwarnings("ignore", "Detected call of")
         self.addCleanup(warnings.resetwarnings)
 
-    def rates(self, make):
+    def lr_sequence(self, make):
         optimizer = SGD([nn.Parameter(torch.ones(1))], lr=0.1)
         schedule, rates = make(optimizer), []
         for _ in range(9):
@@ -811,20 +811,20 @@ class Schedules(unittest.TestCase):
             schedule.step()
         return rates
 
-    def near(self, rates, wanted):
+    def assert_close(self, rates, wanted):
         for a, b in zip(rates, wanted, strict=True):
             self.assertTrue(math.isclose(a, b, rel_tol=1e-14), (a, b))
 
-    def test_step(self):
-        self.near(self.rates(lambda o: optim.lr_scheduler.StepLR(o, 2, gamma=0.5)),
+    def test_step_lr(self):
+        self.assert_close(self.lr_sequence(lambda o: optim.lr_scheduler.StepLR(o, 2, gamma=0.5)),
                   [0.1, 0.1, 0.05, 0.05, 0.025, 0.025, 0.0125, 0.0125, 0.00625])
 
-    def test_cosine(self):
-        self.near(self.rates(lambda o: optim.lr_scheduler.CosineAnnealingLR(o, 4, eta_min=0.01)),
+    def test_cosine_annealing(self):
+        self.assert_close(self.lr_sequence(lambda o: optim.lr_scheduler.CosineAnnealingLR(o, 4, eta_min=0.01)),
                   [0.1, 0.086819805153394644, 0.055, 0.023180194846605363, 0.01, 0.023180194846605363,
                    0.055000000000000021, 0.086819805153394686, 0.10000000000000006])
 
-    def test_all_kinds_by_steps_and_to_epochs(self):
+    def test_chained_and_closed_forms(self):
         rates = optim.lr_scheduler
         makes = [lambda o: rates.MultiStepLR(o, [5, 2, 5], gamma=0.3), lambda o: rates.ConstantLR(o, 0.5, 3), lambda o: rates.LinearLR(o, 0.2, 0.8, 4),
                  lambda o: rates.ExponentialLR(o, 0.9), lambda o: rates.PolynomialLR(o, 12, 2.0), lambda o: rates.OneCycleLR(o, 0.5, epochs=4, steps_per_epoch=3),
@@ -836,7 +836,7 @@ class Schedules(unittest.TestCase):
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")
                     b.step(epoch)
-                self.near(a.get_last_lr(), b.get_last_lr())
+                self.assert_close(a.get_last_lr(), b.get_last_lr())
                 self.assertEqual((a.last_epoch, chained.param_groups[0]["momentum"]), (b.last_epoch, closed.param_groups[0]["momentum"]))
                 a.step()
 
@@ -844,9 +844,9 @@ class Schedules(unittest.TestCase):
         schedule = optim.lr_scheduler.StepLR(SGD([nn.Parameter(torch.ones(1))], lr=0.1), 2)
         with self.assertWarnsRegex(UserWarning, "The epoch parameter in `scheduler.step()"):
             schedule.step(4)
-        self.near(schedule.get_last_lr(), [0.001])
+        self.assert_close(schedule.get_last_lr(), [0.001])
 
-    def test_milestones_are_as_many_as_one_likes(self):
+    def test_multi_step_with_many_milestones(self):
         optimizer = SGD([nn.Parameter(torch.ones(1))], lr=1.0)
         schedule = optim.lr_scheduler.MultiStepLR(optimizer, list(range(1, 301)), 0.5)
         optimizer.step()
@@ -854,7 +854,7 @@ class Schedules(unittest.TestCase):
             schedule.step()
         self.assertEqual(schedule.get_last_lr(), [0.125])
 
-    def test_schedules_of_schedules(self):
+    def test_sequential_and_chained(self):
         rates = optim.lr_scheduler
         optimizer = SGD([nn.Parameter(torch.ones(1))], lr=0.1)
         parts = [rates.ConstantLR(optimizer, 0.5, 9), rates.ExponentialLR(optimizer, 0.9), rates.StepLR(optimizer, 2, 0.5)]
@@ -862,7 +862,7 @@ class Schedules(unittest.TestCase):
         for _ in range(9):
             seen += schedule.get_last_lr()
             schedule.step()
-        self.near(seen, [0.05, 0.05, 0.1, 0.09000000000000001, 0.08100000000000002, 0.1, 0.1, 0.05, 0.05])
+        self.assert_close(seen, [0.05, 0.05, 0.1, 0.09000000000000001, 0.08100000000000002, 0.1, 0.1, 0.05, 0.05])
         state = copy.deepcopy(schedule.state_dict())
         schedule.step()
         schedule.load_state_dict(state)
@@ -873,7 +873,7 @@ class Schedules(unittest.TestCase):
         for _ in range(4):
             seen += chained.get_last_lr()
             chained.step()
-        self.near(seen, [0.05, 0.045000000000000005, 0.08100000000000002, 0.07290000000000002])
+        self.assert_close(seen, [0.05, 0.045000000000000005, 0.08100000000000002, 0.07290000000000002])
         other = SGD([nn.Parameter(torch.ones(1))], lr=0.1)
         with self.assertRaisesRegex(ValueError, "expects all schedulers to belong to the same optimizer"):
             rates.SequentialLR(other, parts, [2, 5])
@@ -891,7 +891,7 @@ class Schedules(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "Tried to step 6 times. The specified number of total steps is 5"):
             schedule.step()
 
-    def test_plateau(self):
+    def test_reduce_on_plateau(self):
         optimizer = SGD([nn.Parameter(torch.ones(1))], lr=0.1)
         schedule = optim.lr_scheduler.ReduceLROnPlateau(optimizer, mode="max", patience=1, factor=0.5, cooldown=1, min_lr=0.03)
         seen = []
@@ -905,7 +905,7 @@ class Schedules(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "mode up is unknown!"):
             optim.lr_scheduler.ReduceLROnPlateau(optimizer, mode="up")
 
-    def test_a_schedule_written_in_python(self):
+    def test_subclass(self):
         class Inverse(optim.lr_scheduler.LRScheduler):
             def __init__(self, optimizer, by, last_epoch=-1):
                 self.by = by
@@ -918,7 +918,7 @@ class Schedules(unittest.TestCase):
         schedule = Inverse(optimizer, 1)
         for _ in range(3):
             schedule.step()
-        self.near(schedule.get_last_lr(), [0.125, 0.25])
+        self.assert_close(schedule.get_last_lr(), [0.125, 0.25])
         self.assertEqual([group["initial_lr"] for group in optimizer.param_groups], [0.5, 1.0])
         self.assertEqual(schedule.state_dict()["by"], 1)
         schedule.get_lr = None
@@ -926,17 +926,17 @@ class Schedules(unittest.TestCase):
             schedule.step()
         self.assertEqual(schedule.last_epoch, 3)
 
-    def test_functions_of_the_epoch(self):
+    def test_lambda_schedules(self):
         optimizer = SGD([nn.Parameter(torch.ones(1))], lr=0.5)
         schedule = optim.lr_scheduler.MultiplicativeLR(optimizer, lambda epoch: 0.5)
         schedule.step()
-        self.near(schedule.get_last_lr(), [0.25])
+        self.assert_close(schedule.get_last_lr(), [0.25])
         with self.assertRaisesRegex(ValueError, "Expected 1 lr_lambdas, but got 2"):
             optim.lr_scheduler.LambdaLR(optimizer, [abs, abs])
         with self.assertRaises(ZeroDivisionError):
             optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 1 / epoch)
 
-    def test_going_on_from_an_epoch(self):
+    def test_last_epoch(self):
         optimizer = SGD([nn.Parameter(torch.ones(1))], lr=0.1)
         with self.assertRaisesRegex(KeyError, "param 'initial_lr' is not specified in param_groups"):
             optim.lr_scheduler.StepLR(optimizer, 2, last_epoch=3)
@@ -950,7 +950,7 @@ class Schedules(unittest.TestCase):
         schedule.step()
         self.assertEqual((schedule.step_size, schedule.get_last_lr(), isinstance(schedule, optim.lr_scheduler.LRScheduler)), (1, [0.5], True))
 
-    def test_state_of_every_schedule_goes_on(self):
+    def test_state_dict_of_every_scheduler(self):
         rates = optim.lr_scheduler
         for make in (lambda o: rates.ConstantLR(o, 0.5, 3), lambda o: rates.LinearLR(o, 0.2, 0.8, 4), lambda o: rates.ExponentialLR(o, 0.9),
                      lambda o: rates.MultiStepLR(o, [2, 5]), lambda o: rates.CosineAnnealingLR(o, 7), lambda o: rates.PolynomialLR(o, 5)):
@@ -966,7 +966,7 @@ class Schedules(unittest.TestCase):
                 schedule.step()
             self.assertEqual(second.get_last_lr(), first.get_last_lr())
 
-    def test_state(self):
+    def test_state_dict(self):
         optimizer = SGD([nn.Parameter(torch.ones(1))], lr=0.1)
         schedule = optim.lr_scheduler.StepLR(optimizer, 2, gamma=0.5)
         for _ in range(3):
@@ -979,10 +979,10 @@ class Schedules(unittest.TestCase):
         self.assertEqual(other.last_epoch, 3)
 
 
-class Loops(unittest.TestCase):
-    """The optimisers that are loops of Python; test_optim_beside_torch.py has their numbers."""
+class PythonOptimizers(unittest.TestCase):
+    """Optimizers implemented as Python loops; test_optim_beside_torch.py checks their numbers."""
 
-    def valley(self, device="cpu", **options):
+    def rosenbrock(self, device="cpu", **options):
         p = torch.tensor([-1.2, 1.0], dtype=torch.float64, device=device, requires_grad=True)
         optimizer, calls = optim.LBFGS([p], **options), []
 
@@ -994,21 +994,21 @@ class Loops(unittest.TestCase):
             return loss
         return p, optimizer, closure, calls
 
-    def test_lbfgs_goes_down_rosenbrocks_valley(self):
+    def test_lbfgs_minimizes_rosenbrock(self):
         for device in ("cpu", "cuda")[:1 + torch.cuda.is_available()]:
-            p, optimizer, closure, calls = self.valley(device, line_search_fn="strong_wolfe", max_iter=100, tolerance_change=1e-15)
-            self.assertAlmostEqual(optimizer.step(closure).item(), 24.2)  # the first loss
+            p, optimizer, closure, calls = self.rosenbrock(device, line_search_fn="strong_wolfe", max_iter=100, tolerance_change=1e-15)
+            self.assertAlmostEqual(optimizer.step(closure).item(), 24.2)  # the initial loss
             for number in p.tolist():
                 self.assertAlmostEqual(number, 1, 6)
             self.assertEqual(optimizer.state[p]["func_evals"], len(calls))
             before = len(calls)
             optimizer.step(closure)
-            self.assertEqual(len(calls), before + 1)  # nothing is left to do
+            self.assertEqual(len(calls), before + 1)  # already converged
 
-    def test_lbfgs_goes_on_from_a_state(self):
-        p, optimizer, closure, _ = self.valley(lr=0.01, max_iter=3)
+    def test_lbfgs_resumes_from_state(self):
+        p, optimizer, closure, _ = self.rosenbrock(lr=0.01, max_iter=3)
         optimizer.step(closure)
-        q, other, closure_of_other, _ = self.valley(lr=0.01, max_iter=3)
+        q, other, closure_of_other, _ = self.rosenbrock(lr=0.01, max_iter=3)
         with torch.no_grad():
             q.copy_(p)
         other.load_state_dict(pickle.loads(pickle.dumps(optimizer.state_dict())))
@@ -1016,15 +1016,15 @@ class Loops(unittest.TestCase):
             optimizer.step(closure)
         self.assertEqual(q.tolist(), p.tolist())
 
-    def test_lbfgs_keeps_to_its_limits(self):
-        p, optimizer, closure, calls = self.valley(max_iter=50, max_eval=7, history_size=2, line_search_fn="strong_wolfe")
+    def test_lbfgs_limits(self):
+        p, optimizer, closure, calls = self.rosenbrock(max_iter=50, max_eval=7, history_size=2, line_search_fn="strong_wolfe")
         optimizer.step(closure)
         self.assertEqual((len(calls), len(optimizer.state[p]["old_dirs"])), (7, 2))
-        p, optimizer, closure, calls = self.valley(max_iter=0)
+        p, optimizer, closure, calls = self.rosenbrock(max_iter=0)
         optimizer.step(closure)
         self.assertEqual((len(calls), p.tolist()), (1, [-1.2, 1.0]))
 
-    def test_what_they_refuse(self):
+    def test_argument_errors(self):
         p = torch.ones(2, requires_grad=True)
         p.grad = torch.ones(2)
         for make, kind, text in ((lambda: optim.LBFGS([{"params": [p]}, {"params": [torch.ones(1)]}]), ValueError, "parameter groups"),
@@ -1036,7 +1036,7 @@ class Loops(unittest.TestCase):
             self.assertRaisesRegex(kind, text, make)
         self.assertEqual(p.tolist(), [1, 1])
 
-    def test_adafactor_keeps_means_of_rows_and_columns(self):
+    def test_adafactor_state_is_factored(self):
         w, b = torch.ones(2, 3, 4, requires_grad=True), torch.ones(5, requires_grad=True)
         optimizer = optim.Adafactor([w, b])
         (w.sum() + b.sum()).backward()
@@ -1044,9 +1044,9 @@ class Loops(unittest.TestCase):
         self.assertEqual({key: tuple(value.shape) for key, value in optimizer.state[w].items()},
                          {"step": (), "row_var": (2, 3, 1), "col_var": (2, 1, 4)})
         self.assertEqual(list(optimizer.state[b]), ["step", "variance"])
-        self.assertAlmostEqual(b[0].item(), 0.99)  # one hundredth of its size
+        self.assertAlmostEqual(b[0].item(), 0.99)  # a relative step of 0.01
 
-    def test_muon_steps_alike_in_all_directions(self):
+    def test_muon_step_is_orthogonal(self):
         w = torch.eye(3, 2).mul_(5).requires_grad_()
         optimizer = optim.Muon([w], lr=0.1, weight_decay=0)
         (w * torch.tensor([[100.0, 0], [0, 1], [0, 0]])).sum().backward()
@@ -1056,8 +1056,8 @@ class Loops(unittest.TestCase):
         self.assertTrue(all(0.05 < step < 0.2 for step in moved), moved)
 
 
-class MoreSchedules(unittest.TestCase):
-    def test_rates_go_round(self):
+class MoreSchedulers(unittest.TestCase):
+    def test_cyclic_lr(self):
         optimizer = SGD([{"params": [torch.ones(1)]}, {"params": [torch.ones(1)]}], momentum=0.5)
         schedule = optim.lr_scheduler.CyclicLR(optimizer, [0.0, 0.25], 0.5, 2, 4, base_momentum=0.5, max_momentum=[0.75, 1.0])
         seen = []
@@ -1073,7 +1073,7 @@ class MoreSchedules(unittest.TestCase):
                            (lambda: optim.lr_scheduler.CyclicLR(optim.Rprop([torch.ones(1)]), 0, 1), "must support momentum or beta1")):
             self.assertRaisesRegex(ValueError, text, make)
 
-    def test_a_scale_that_is_an_object_is_saved(self):
+    def test_scale_fn_object_is_saved(self):
         class Scale:
             height = 1.0
 
@@ -1086,7 +1086,7 @@ class MoreSchedules(unittest.TestCase):
         made[1].step()
         self.assertEqual(made[1].get_last_lr(), [0.5])
 
-    def test_groups_have_least_rates_of_their_own(self):
+    def test_plateau_min_lr_per_group(self):
         optimizer = SGD([{"params": [torch.ones(1)]}, {"params": [torch.ones(1)]}], lr=1.0)
         plateau = optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.25, patience=0, min_lr=[0.5, 0.125])
         for _ in range(4):
@@ -1098,7 +1098,7 @@ class MoreSchedules(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "expected 3 min_lrs, got 1"):
             optim.lr_scheduler.ReduceLROnPlateau(optimizer, min_lr=[1])
 
-    def test_averages(self):
+    def test_averaged_model(self):
         swa = optim.swa_utils
         model = nn.Linear(2, 1)
         with self.assertRaisesRegex(AssertionError, "Only one of avg_fn and multi_avg_fn"):
@@ -1114,7 +1114,7 @@ class MoreSchedules(unittest.TestCase):
         for bad, text in ((dict(anneal_strategy="x"), "one of 'cos' or 'linear', instead got x"), (dict(anneal_epochs=-1), "greater than 0, got -1")):
             self.assertRaisesRegex(ValueError, text, swa.SWALR, SGD([torch.ones(1)]), 0.1, **bad)
 
-    def test_a_step_that_fails_counts_for_nothing(self):
+    def test_failed_step_is_not_counted(self):
         class Failing(optim.lr_scheduler.LRScheduler):
             def get_lr(self):
                 if self.last_epoch == 1:
@@ -1129,7 +1129,7 @@ class MoreSchedules(unittest.TestCase):
 
 
 class Vectors(unittest.TestCase):
-    def test_parameters_as_one_vector(self):
+    def test_parameters_to_vector(self):
         model = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1))
         vector = nn.utils.parameters_to_vector(model.parameters())
         self.assertEqual((vector.shape, vector.requires_grad), ((13,), True))
@@ -1152,35 +1152,35 @@ class Clipping(unittest.TestCase):
             self.assertAlmostEqual(nn.utils.clip_grad_norm_([a, b], 1.0, norm_type=kind).item(), norm, 5)
             self.assertAlmostEqual(a.grad[0].item(), wanted, 6)
 
-    def given(self, *grad):
+    def parameter_with_gradient(self, *grad):
         p = nn.Parameter(torch.zeros(len(grad)))
         p.grad = torch.tensor(grad)
         return p
 
-    def test_in_two_halves(self):
-        p, q = self.given(3.0, 4.0), nn.Parameter(torch.zeros(1))  # without a gradient
+    def test_get_total_norm_and_clip_grads_with_norm(self):
+        p, q = self.parameter_with_gradient(3.0, 4.0), nn.Parameter(torch.zeros(1))  # q has no gradient
         total = nn.utils.get_total_norm(p.grad, "inf")
         self.assertEqual((total.item(), nn.utils.get_total_norm([]).item()), (4, 0))
         nn.utils.clip_grads_with_norm_([p, q], 1.0, total * 2)
         self.assertAlmostEqual(p.grad[0].item(), 3 / 8, 6)
 
-    def test_values(self):
-        p = self.given(3.0, -0.5, -7.0)
+    def test_clip_grad_value(self):
+        p = self.parameter_with_gradient(3.0, -0.5, -7.0)
         nn.utils.clip_grad_value_((x for x in [p]), torch.tensor(1.0), foreach=True)
         self.assertEqual(p.grad.tolist(), [1, -0.5, -1])
 
-    def test_a_norm_that_is_not_finite(self):
-        p = self.given(3.0, math.inf)
+    def test_error_if_nonfinite(self):
+        p = self.parameter_with_gradient(3.0, math.inf)
         with self.assertRaisesRegex(RuntimeError, r"^The total norm of order 2\.0 for gradients from `parameters` is non-finite"):
             nn.utils.clip_grad_norm_(p, 1.0, error_if_nonfinite=True)
         self.assertEqual(p.grad.tolist(), [3, math.inf])
 
-    def test_warnings(self):
+    def test_clip_grad_warnings(self):
         from phlox.nn.utils.clip_grad import clip_grad_norm
         with self.assertWarnsRegex(UserWarning, "empty generator, no gradient clipping will occur"):
             nn.utils.clip_grad_norm_((x for x in ()), 1.0)
         with self.assertWarnsRegex(FutureWarning, "in favor of `torch.nn.utils.clip_grad_norm_`"):
-            self.assertEqual(clip_grad_norm(self.given(3.0, 4.0), 1.0).item(), 5)
+            self.assertEqual(clip_grad_norm(self.parameter_with_gradient(3.0, 4.0), 1.0).item(), 5)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.optim beside PyTorch's, where one is installed that has all of it: twenty steps of every optimiser and schedule, signatures,
-printed forms and errors, averages of weights, and states that go from one library to the other."""
+"""torch.optim compared with a recent PyTorch if one is installed: twenty steps of every optimizer and scheduler, signatures, repr, errors,
+averaged weights, and states transferred between the libraries."""
 import inspect
 import unittest
 import warnings
@@ -75,14 +75,14 @@ def steps(t, kind, options, count=20, optimizer=None, ps=None):
     return seen, optimizer, ps
 
 
-def recorded(t, kind, options):
-    """What a differentiable step makes of a parameter, and the gradients of it. PyTorch's steps that follow change what the first has saved."""
+def differentiable_step(t, kind, options):
+    """Result of a differentiable step, and its gradients. One step only: PyTorch's next step modifies the tensors saved by the first."""
     p, slope = (t.tensor(x, dtype=t.float64, requires_grad=True) for x in ([1.0, -2.0], [0.3, 0.9]))
     q = p.clone()
     q.grad = slope * 0.5
     getattr(t.optim, kind)([q], differentiable=True, **options).step()
     (q**3).sum().backward()
-    detached = kind == "SGD" and "momentum" in options  # PyTorch takes the first momentum out of the graph
+    detached = kind == "SGD" and "momentum" in options  # PyTorch detaches the first momentum
     return q.tolist() + ([] if detached else p.grad.tolist() + slope.grad.tolist())
 
 
@@ -94,18 +94,18 @@ def as_numbers(state):
     return state.tolist() if hasattr(state, "tolist") else state
 
 
-def sent(state, to):
-    """A state with the other library's tensors, as if from a file."""
+def transfer_state(state, to):
+    """A state with the other library's tensors, as if loaded from a file."""
     if isinstance(state, dict):
-        return {key: sent(value, to) for key, value in state.items()}
+        return {key: transfer_state(value, to) for key, value in state.items()}
     if isinstance(state, (list, tuple)):
-        return type(state)(sent(value, to) for value in state)
+        return type(state)(transfer_state(value, to) for value in state)
     if hasattr(state, "tolist"):
         return to.tensor(state.tolist(), dtype=getattr(to, str(state.dtype).split(".")[-1]))
     return state
 
 
-@unittest.skipIf(torch is None, "PyTorch is not installed, or one before 2.15")
+@unittest.skipIf(torch is None, "requires PyTorch 2.15 or later")
 class Optimizers(unittest.TestCase):
     def near(self, a, b, bound=1e-6):
         for one, other in zip(a, b):
@@ -125,28 +125,28 @@ class Optimizers(unittest.TestCase):
         for kind, cases in OPTIONS.items():
             for options in cases:
                 with self.subTest(kind, **options):
-                    # Muon computes in bfloat16, LBFGS may turn elsewhere once it has all but arrived.
+                    # Muon computes in bfloat16. LBFGS may diverge between implementations close to convergence.
                     bound, count = (2e-2, 20) if kind == "Muon" else (1e-5, 6) if kind == "LBFGS" else (1e-6, 20)
                     self.near(steps(torch, kind, options)[0][:count], steps(phlox, kind, options)[0][:count], bound)
 
-    def test_differentiable_steps_have_the_same_gradients(self):
+    def test_gradients_of_differentiable_steps(self):
         for kind, cases in OPTIONS.items():
             for options in cases if hasattr(getattr(phlox.optim, kind)([phlox.ones(1, 1)]), "_kind") else ():
                 with self.subTest(kind, **options):
-                    self.near([recorded(torch, kind, options)], [recorded(phlox, kind, options)])
+                    self.near([differentiable_step(torch, kind, options)], [differentiable_step(phlox, kind, options)])
 
-    def test_states_and_groups_have_the_same_form(self):
+    def test_state_dicts_have_same_structure(self):
         for kind, cases in OPTIONS.items():
             for options in cases:
                 with self.subTest(kind, **options):
                     mine, theirs = (steps(t, kind, options, 3)[1].state_dict() for t in (phlox, torch))
                     self.assertEqual(mine["param_groups"], theirs["param_groups"])
                     for key, state in theirs["state"].items():
-                        state.pop("al", None)  # room of LBFGS
+                        state.pop("al", None)  # scratch of LBFGS
                         self.assertEqual(set(mine["state"][key]), set(state))
                     self.assertEqual(repr(steps(phlox, kind, options, 1)[1]), repr(steps(torch, kind, options, 1)[1]))
 
-    def test_states_go_from_one_library_to_the_other(self):
+    def test_states_transfer_between_libraries(self):
         for kind, cases in OPTIONS.items():
             for options in cases:
                 for here, there in ((phlox, torch), (torch, phlox)):
@@ -156,30 +156,30 @@ class Optimizers(unittest.TestCase):
                         _, optimizer, ps = steps(here, kind, options, 3)
                         others = [there.tensor(p.tolist(), dtype=there.float64, requires_grad=True) for p in ps]
                         other = getattr(there.optim, kind)(others, **options)
-                        other.load_state_dict(sent(optimizer.state_dict(), there))
+                        other.load_state_dict(transfer_state(optimizer.state_dict(), there))
                         self.near(wanted, steps(there, kind, options, 3, other, others)[0], 2e-2 if kind == "Muon" else 1e-5)
 
-    def test_bad_options_have_the_same_errors(self):
+    def test_option_errors(self):
         for kind, options in BAD:
             with self.subTest(kind, **options):
-                said = []
+                messages = []
                 for t in (phlox, torch):
                     with self.assertRaises(ValueError) as caught:
                         getattr(t.optim, kind)([t.ones(2, 2, requires_grad=True)], **options)
-                    said.append(str(caught.exception))
-                self.assertEqual(*said)
+                    messages.append(str(caught.exception))
+                self.assertEqual(*messages)
         for make in (lambda t, p: t.optim.Muon([p[0]]), lambda t, p: t.optim.LBFGS([{"params": [p]}, {"params": [p.clone().detach()]}]),
                      lambda t, p: t.optim.SparseAdam([p]).step(), lambda t, p: t.optim.LBFGS([p], line_search_fn="x").step(lambda: (p * p).sum())):
-            said = []
+            messages = []
             for t in (phlox, torch):
                 p = t.ones(2, requires_grad=True)
                 p.grad = t.ones(2)
                 with self.assertRaises((ValueError, RuntimeError)) as caught:
                     make(t, p)
-                said.append((type(caught.exception), str(caught.exception)))
-            self.assertEqual(*said)
+                messages.append((type(caught.exception), str(caught.exception)))
+            self.assertEqual(*messages)
 
-    def test_one_class_is_the_base_of_another(self):
+    def test_adamw_is_subclass_of_adam(self):
         self.assertTrue(issubclass(phlox.optim.AdamW, phlox.optim.Adam) and issubclass(torch.optim.AdamW, torch.optim.Adam))
 
 
@@ -189,7 +189,7 @@ def two_groups(t):
 
 
 def rates(t, make, count=20, start=None):
-    """The rates and momenta of each epoch; start: the states of an optimiser and a schedule to go on from."""
+    """The learning rate and momentum of each epoch; `start` is the state of an optimizer and a scheduler to resume from."""
     optimizer = two_groups(t)
     schedule, seen = make(t, optimizer), []
     if start:
@@ -210,7 +210,7 @@ def makers():
         yield "SWALR", lambda t, o, case=case: t.optim.swa_utils.SWALR(o, *case)
 
 
-@unittest.skipIf(torch is None, "PyTorch is not installed, or one before 2.15")
+@unittest.skipIf(torch is None, "requires PyTorch 2.15 or later")
 class Schedules(unittest.TestCase):
     near = Optimizers.near
 
@@ -225,17 +225,17 @@ class Schedules(unittest.TestCase):
                 self.near(mine[0], theirs[0], 1e-12)
                 self.assertEqual(mine[1][0]["param_groups"][1].keys(), theirs[1][0]["param_groups"][1].keys())
 
-    def test_states_go_from_one_library_to_the_other(self):
+    def test_states_transfer_between_libraries(self):
         for name, make in makers():
             for here, there in ((phlox, torch), (torch, phlox)):
                 with self.subTest(name, to=there.__name__):
                     wanted = rates(here, make, 15)[0][7:]
                     _, (optimizer, schedule) = rates(here, make, 7)
-                    self.near(wanted, rates(there, make, 8, (sent(optimizer, there), schedule))[0], 1e-12)
+                    self.near(wanted, rates(there, make, 8, (transfer_state(optimizer, there), schedule))[0], 1e-12)
 
 
-@unittest.skipIf(torch is None, "PyTorch is not installed, or one before 2.15")
-class Averages(unittest.TestCase):
+@unittest.skipIf(torch is None, "requires PyTorch 2.15 or later")
+class AveragedModels(unittest.TestCase):
     def averaged(self, t, options):
         t.manual_seed(0)
         model = t.nn.Sequential(t.nn.Linear(3, 4), t.nn.BatchNorm1d(4))
@@ -250,7 +250,7 @@ class Averages(unittest.TestCase):
         t.optim.swa_utils.update_bn([(x, 0) for x in xs], average)
         return before, as_numbers(average.state_dict()), average.training
 
-    def test_weights_and_statistics(self):
+    def test_averaged_weights_and_buffers(self):
         for options in ({}, dict(use_buffers=lambda t: True), dict(avg_fn=lambda t: t.optim.swa_utils.get_ema_avg_fn(0.5)),
                         dict(multi_avg_fn=lambda t: t.optim.swa_utils.get_ema_multi_avg_fn(0.9), use_buffers=lambda t: True),
                         dict(multi_avg_fn=lambda t: t.optim.swa_utils.get_swa_multi_avg_fn(), device=lambda t: "cpu")):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Optimisers that programs write over torch.optim.Optimizer: by signs of averages (Chen et al. 2023), by a belief in gradients (Zhuang et al.
-2020), by slow copies of another optimiser's weights (Zhang et al. 2019) and with steps against sharpness (Foret et al. 2021). Their groups,
-states, closures, files and schedules, on the CPU and on a device; the steps are followed by hand, in floats of Python."""
+"""User-defined subclasses of torch.optim.Optimizer: Lion (Chen et al. 2023), AdaBelief (Zhuang et al. 2020), Lookahead (Zhang et al. 2019) and
+SAM (Foret et al. 2021). Covers groups, states, closures, files and schedulers on the CPU and a device. Steps are recomputed in Python
+floats."""
 import copy
 import io
 import math
@@ -59,7 +59,7 @@ class Belief(torch.optim.Optimizer):
 
 
 class Lookahead(torch.optim.Optimizer):
-    """Shares the groups of the optimiser that it wraps, and keeps what it adds in a state of its own."""
+    """Shares the groups of the wrapped optimizer, and keeps its own values in a separate state."""
 
     def __init__(self, inner, every=2, share=0.5):
         self.inner, self.every, self.share, self.count = inner, every, share, 0
@@ -111,7 +111,7 @@ class Sharpness(torch.optim.Optimizer):
 
 
 def slope(w):
-    """The gradient of sum(w ** 2 * [1, 3]) / 2."""
+    """Gradient of sum(w ** 2 * [1, 3]) / 2."""
     return [w[0], 3 * w[1]]
 
 
@@ -119,7 +119,7 @@ def loss_of(w):
     return (w * w * torch.tensor([1.0, 3.0], dtype=w.dtype, device=w.device)).sum() / 2
 
 
-class Own(unittest.TestCase):
+class UserOptimizers(unittest.TestCase):
     def weight(self, device):
         return torch.tensor([1.0, -2.0], dtype=torch.float64, device=device, requires_grad=True)
 
@@ -132,7 +132,7 @@ class Own(unittest.TestCase):
             loss_of(w).backward()
             optimiser.step()
 
-    def test_steps_by_signs(self):
+    def test_lion_steps(self):
         for device in DEVICES:
             w = self.weight(device)
             self.run_steps(w, Lion([w], weight_decay=0.1), 3)
@@ -144,7 +144,7 @@ class Own(unittest.TestCase):
                     average[k] = 0.99 * average[k] + 0.01 * g
             self.close(w, x)
 
-    def test_steps_by_belief(self):
+    def test_adabelief_steps(self):
         for device in DEVICES:
             w = self.weight(device)
             optimiser = Belief([w])
@@ -158,7 +158,7 @@ class Own(unittest.TestCase):
             self.close(w, x)
             self.assertEqual(optimiser.state[w]["step"], 4)
 
-    def test_slow_weights_follow_an_optimiser_of_the_library(self):
+    def test_lookahead_over_library_optimizer(self):
         for device in DEVICES:
             w = self.weight(device)
             optimiser = Lookahead(torch.optim.SGD([w], lr=0.1), every=2)
@@ -170,7 +170,7 @@ class Own(unittest.TestCase):
                     slow = x = [s + 0.5 * (a - s) for a, s in zip(x, slow)]
             self.close(w, x)
 
-    def test_a_closure_is_called_where_the_slope_is_steepest(self):
+    def test_sam_evaluates_closure_at_perturbed_weights(self):
         for device in DEVICES:
             w = self.weight(device)
             optimiser = Sharpness([w], torch.optim.SGD, lr=0.1)
@@ -190,7 +190,7 @@ class Own(unittest.TestCase):
             with self.assertRaisesRegex(RuntimeError, "needs the closure"):
                 optimiser.step()
 
-    def test_groups_have_options_of_their_own_and_can_be_added(self):
+    def test_group_options_and_add_param_group(self):
         for device in DEVICES:
             a, b = self.weight(device), self.weight(device)
             optimiser = Lion([{"params": [a], "lr": 0.5}], lr=0.1)
@@ -204,7 +204,7 @@ class Own(unittest.TestCase):
                 optimiser.add_param_group({"params": [a]})
             self.assertEqual(len(optimiser.param_groups), 2)
 
-    def test_a_state_goes_through_a_file_and_training_goes_on(self):
+    def test_state_dict_through_file(self):
         for device in DEVICES:
             for kind in Lion, Belief:
                 w = self.weight(device)
@@ -222,7 +222,7 @@ class Own(unittest.TestCase):
                 self.run_steps(again, other, 2)
                 self.assertEqual(w.tolist(), again.tolist())
 
-    def test_a_copy_has_states_of_its_own(self):
+    def test_deepcopy_has_own_state(self):
         w = self.weight("cpu")
         optimiser = Lion([w])
         self.run_steps(w, optimiser, 1)
@@ -233,7 +233,7 @@ class Own(unittest.TestCase):
         self.assertEqual(w.tolist(), twin.tolist())
         self.assertIsNot(other.state[twin]["average"], optimiser.state[w]["average"])
 
-    def test_schedules_and_hooks_serve_them(self):
+    def test_schedulers_and_hooks(self):
         for device in DEVICES:
             w = self.weight(device)
             optimiser = Lion([w], lr=0.4)
@@ -246,7 +246,7 @@ class Own(unittest.TestCase):
             self.assertEqual(rates, [0.4, 0.2, 0.1])
             self.close(w, [1 - 0.4 - 0.2 - 0.1, -2 + 0.7])
 
-    def test_a_closure_has_gradients_and_its_loss_is_given(self):
+    def test_closure_has_gradients_and_returns_loss(self):
         w = self.weight("cpu")
         optimiser = Lion([w])
 

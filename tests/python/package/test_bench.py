@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""bench/vs_torch.py, bench/models.py and what takes rows of it: all rows run, with small inputs, on a simulated device, and their results are right."""
+"""bench/vs_torch.py, bench/models.py and the tools that read their rows: every row runs with small inputs on a simulated device, with correct results."""
 import json
 import os
 import subprocess
@@ -15,7 +15,7 @@ import models
 import reserved
 import vs_torch
 
-# The relative error that a result may have, by the dtype that a row's name tells; of others it is that of float32.
+# The relative error allowed for a row, by the dtype in its name; float32 otherwise.
 EPSILON = {"bfloat16": 2**-8, "bf16": 2**-8, "float16": 2**-11}
 
 
@@ -25,7 +25,7 @@ def run(*flags, program=vs_torch, **env):
 
 
 class Rows(unittest.TestCase):
-    def test_all_rows_on_a_simulated_device(self):
+    def test_all_rows_on_simulated_device(self):
         with tempfile.TemporaryDirectory() as folder:
             out = os.path.join(folder, "rows.json")
             names = [row[0] for row in vs_torch.ROWS]
@@ -39,12 +39,12 @@ class Rows(unittest.TestCase):
             if "check" in more:
                 self.assertLess(row["errors"]["phlox"], next((most for dtype, most in EPSILON.items() if dtype in name), 1e-6), name)
 
-    def test_without_a_device_it_says_so(self):
+    def test_no_device(self):
         self.assertIn("no GPU", run(PHLOX_BACKENDS="sim", PHLOX_SIM_DEVICES="0").stdout)
 
 
 class Convolutions(unittest.TestCase):
-    def test_rows_have_names_of_their_own_and_are_timed(self):
+    def test_row_names_are_unique_and_rows_are_timed(self):
         names = [name for name, _ in convolutions.rows(convolutions.NETWORKS)]
         self.assertEqual(len(names), len(set(names)))
         small = [(1, (16, 8, 8, 3, 2, 1), backward) for backward in (False, True)]
@@ -57,7 +57,7 @@ class Models(unittest.TestCase):
         done = run("--worker", "phlox", "--device", device, *names, program=models, PHLOX_BACKENDS="sim", PHLOX_SIM_DEVICES=devices)
         return {name: found for line in done.stdout.splitlines() for name, found in json.loads(line).items() if name != "rates"}
 
-    def test_all_rows_run_and_the_losses_are_those_of_the_cpu(self):
+    def test_all_rows_have_cpu_losses(self):
         own = {name for name, (_, more) in models.ROWS.items() if more.get("cpu")}
         sim, cpu = self.figures("cuda", "2", []), self.figures("cpu", "0", models.ROWS)
         self.assertEqual(list(sim), [name for name, (_, more) in models.ROWS.items() if name not in own and not more.get("aside")])
@@ -69,7 +69,7 @@ class Models(unittest.TestCase):
             if name in cpu: self.assertEqual(found["losses"], cpu[name]["losses"], name)
             if "step" in name or "GPT-2 124M, tf32" in name: self.assertLess(found["losses"][-1:], found["losses"][:1] or [1], name)
 
-    def test_what_is_measured_on_simulated_devices_is_what_is_told(self):
+    def test_measured_report_on_simulated_devices(self):
         with tempfile.TemporaryDirectory() as folder:
             out, names = os.path.join(folder, "measured.json"), ["GPT-2 124M, bfloat16, 16x1024", "DDP, MLP-4096, tf32, b256"]
             run("--out", out, "--seconds", "0", names[0], program=measured, PHLOX_BACKENDS="sim")
@@ -80,14 +80,14 @@ class Models(unittest.TestCase):
         self.assertEqual(ddp[-5:-3] + ddp[-1:], ["-", ddp[-2], "-"])
         self.assertGreater(float(ddp[-2]), 0)
 
-    def test_what_steps_reserve_is_told(self):
+    def test_reserved_memory_report(self):
         lines = run(reserved.WANTED[4], program=reserved, PHLOX_BACKENDS="sim").stdout.splitlines()
         for line, setting in zip(lines[-2:], ("default", "expandable_segments:True")):
             self.assertEqual(line[len(reserved.WANTED[4]):].split(), [setting, "0", "2", *line.split()[-3:-1], "-"])
 
 
-class Near(unittest.TestCase):
-    def test_fewer_requests_are_refused_than_by_pytorchs_rules(self):
+class AllocatorComparison(unittest.TestCase):
+    def test_fewer_failed_requests_than_pytorchs_rules(self):
         done = subprocess.run([sys.executable, os.path.join(ROOT, "bench", "near.py"), "1", "400"], env={**os.environ, "PHLOX_BACKENDS": "sim"},
                               check=True, capture_output=True, text=True, timeout=300)
         for line in done.stdout.splitlines()[1:5]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.utils.benchmark: what is run, how often, and what the times say. A clock of the test's own tells the time."""
+"""torch.utils.benchmark: number of runs and statistics, with a fake clock."""
 import unittest
 
 import phlox as torch
@@ -7,7 +7,7 @@ from phlox.utils.benchmark import Compare, Measurement, Timer
 
 
 class Clock:
-    """Each run of `tick` takes the next of some times, over and over."""
+    """Each call of `tick` advances the clock by the next of the given spans, cyclically."""
 
     def __init__(self, *spans):
         self.now, self.runs, self.spans = 0.0, 0, spans
@@ -21,7 +21,7 @@ class Clock:
 
 
 class Timers(unittest.TestCase):
-    def test_so_many_runs(self):
+    def test_timeit(self):
         clock = Clock(0.5)
         made = clock.timer(label="L", sub_label="S", description="D", setup="x = 1", num_threads=2).timeit(10)
         self.assertEqual((clock.runs, made.number_per_run, made.raw_times, made.times, made.median, made.mean, made.iqr, made.has_warnings),
@@ -29,7 +29,7 @@ class Timers(unittest.TestCase):
         self.assertEqual(repr(made).split("\n")[1:], ["L: S", "D", "setup: x = 1", "  500.00 ms", "  1 measurement, 10 runs , 2 threads"])
         self.assertIsInstance(made, Measurement)
 
-    def test_blocks_for_some_time(self):
+    def test_blocked_autorange(self):
         clock = Clock(0.001)
         made = clock.timer().blocked_autorange(min_run_time=1.0)
         self.assertEqual((made.number_per_run, 1000 <= len(made.times) <= 1001), (1, True))
@@ -38,31 +38,31 @@ class Timers(unittest.TestCase):
         self.assertEqual(fast.number_per_run, 100)
         self.assertRegex(repr(fast), r"\ntick\(\)\n  Median: 1.00 us\n  IQR:    0.00 us \(1.00 to 1.00\)\n  \d+ measurements, 100 runs per measurement, 1 thread$")
 
-    def test_until_the_times_agree(self):
+    def test_adaptive_autorange(self):
         self.assertEqual(len(Clock(0.5).timer().adaptive_autorange(min_run_time=0.01, max_run_time=100).times), 4)
         uneven = Clock(1, 3).timer().adaptive_autorange(max_run_time=20)
         self.assertTrue(uneven.has_warnings and sum(uneven.raw_times) >= 20)
         self.assertRegex(repr(uneven), "WARNING: the measurements differ by more than a tenth.$")
 
-    def test_a_callback_is_told_of_each_block(self):
+    def test_callback_receives_each_block(self):
         for call in "blocked_autorange", "adaptive_autorange":
-            told = []
-            made = getattr(Clock(0.001).timer(), call)(callback=lambda *block: told.append(block))
-            self.assertEqual(told, [(made.number_per_run, time) for time in made.raw_times])
+            blocks = []
+            made = getattr(Clock(0.001).timer(), call)(callback=lambda *block: blocks.append(block))
+            self.assertEqual(blocks, [(made.number_per_run, time) for time in made.raw_times])
 
         def stop(number, seconds):
             raise KeyError("enough")
         with self.assertRaises(KeyError):
             Clock(0.001).timer().blocked_autorange(callback=stop)
 
-    def test_how_much_the_times_tell(self):
+    def test_significant_figures(self):
         for spans, figures in ((0.5,), 4), ((1, 1.001), 3), ((1, 3), 1):
             made = Clock(*spans).timer().blocked_autorange(min_run_time=20 * sum(spans) / len(spans))
             self.assertEqual((spans, made.significant_figures), (spans, figures))
         self.assertEqual([made.meets_confidence(threshold) for threshold in (0.5, 1.0, 1.5)], [False, False, True])
         self.assertFalse(made.meets_confidence())
 
-    def test_measurements_of_one_task_become_one(self):
+    def test_merge_measurements(self):
         clock = Clock(0.5)
         a, b, other = clock.timer(label="L").timeit(10), clock.timer(label="L").timeit(4), clock.timer(label="M").timeit(2)
         first, second = Measurement.merge(iter([a, other, b]))
@@ -72,7 +72,7 @@ class Timers(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, "merge takes Measurements, not int"):
             Measurement.merge([a, 3])
 
-    def test_what_is_for_other_languages_or_refused(self):
+    def test_argument_errors(self):
         for arguments, error, text in ((("1", "pass", "int x;"), ValueError, "global_setup is C.. only, got `int x;`"),
                                        (dict(language="rust"), ValueError, "Invalid language `rust`."),
                                        (dict(language="c++"), NotImplementedError, r"language='c\+\+'")):
@@ -85,7 +85,7 @@ class Timers(unittest.TestCase):
         with self.assertRaisesRegex(AttributeError, "Timer.collect_callgrind is not implemented in Phlox"):
             timer.collect_callgrind
 
-    def test_a_real_statement(self):
+    def test_real_statement(self):
         x = torch.ones(8, 8, requires_grad=True)
         threads = torch.get_num_threads()
         made = Timer("""
@@ -96,9 +96,9 @@ class Timers(unittest.TestCase):
         self.assertGreater(made.median, 0)
         if torch.cuda.device_count():
             slow = Timer("torch.cuda._sleep(2_000_000)").timeit(2)
-            self.assertGreater(slow.median, 0.0019)  # the clock waits for the device
+            self.assertGreater(slow.median, 0.0019)  # the timer synchronizes the device
 
-    def test_what_is_wrong(self):
+    def test_failing_statements(self):
         threads = torch.get_num_threads()
         with self.assertRaises(ZeroDivisionError):
             Timer("1 / 0", num_threads=1).blocked_autorange()
@@ -109,7 +109,7 @@ class Timers(unittest.TestCase):
                 call()
 
 
-# A tilde is a blank.
+# A tilde stands for a space.
 TABLE = """\
 [------------ L ------------]
            |   x    |    y  ~
@@ -136,7 +136,7 @@ class Comparisons(unittest.TestCase):
         clocks = [Clock(span) for span in spans]
         return [Timer(stmt, globals={"f": clock.tick}, timer=lambda clock=clock: clock.now, **options).timeit(1) for clock in clocks]
 
-    def test_a_table_for_each_label(self):
+    def test_table_per_label(self):
         rows = self.measured(1e-3, label="L", sub_label="a", description="x") + self.measured(2.5e-3, label="L", sub_label="b", description="x")
         rows += self.measured(3.3333e-3, label="L", sub_label="a", description="y")
         rows += self.measured(20e-3, 40e-3, label="L", sub_label="a", description="x", num_threads=2)  # one cell
@@ -144,18 +144,18 @@ class Comparisons(unittest.TestCase):
         rows += self.measured(2e-9, label="M", sub_label="a", description="   wide ")
         self.assertEqual(str(Compare(rows)), TABLE.replace("~", " "))
 
-    def test_environments_are_told_apart_where_there_are_several(self):
+    def test_environments_are_shown_if_several(self):
         rows = [row for env in "mn" for row in self.measured(1.0, label="L", sub_label="a", description="x", env=env)]
         self.assertEqual(str(Compare(rows)).splitlines()[3:5], ["  (m)  a  |  1.0", "  (n)  a  |  1.0"])
         self.assertEqual(str(Compare(rows[:1])).splitlines()[3], "      a  |  1.0")
 
-    def test_figures_that_are_uncertain_are_left_out(self):
+    def test_trim_significant_figures(self):
         rough = self.measured(1.0, 1.3, 1.6, 2.0, 1.1, label="L", sub_label="a", description="x")
         table = Compare(rough + self.measured(2.0, label="L", sub_label="a", description="y"))
         table.trim_significant_figures()
         self.assertEqual(str(table).splitlines()[3], "      a  |  1  |  2.000")
 
-    def test_colours_and_warnings(self):
+    def test_colorize_and_warnings(self):
         spans = {"a": (1.0,), "b": (1.05,), "c": (1.5,), "d": (3.0,), "e": (9.0, 9.0, 18.0, 18.0, 36.0)}
         table = Compare([row for name in spans for row in self.measured(*spans[name], label="L", sub_label=name, description="x")])
         table.colorize()
@@ -169,7 +169,7 @@ class Comparisons(unittest.TestCase):
         self.assertEqual(str(plain).splitlines()[6:], ["      d  |   3.0        ", "      e  |  18.0 (! 50%)", "", "Times are in seconds (s).",
                                                        "(! XX%) Measurement has high variance, where XX is the IQR / median * 100."])
 
-    def test_what_is_no_measurement_is_refused(self):
+    def test_invalid_measurements(self):
         table = Compare([])
         with self.assertRaisesRegex(ValueError, "Expected an instance of `Measurement`, got <class 'int'> instead."):
             table.extend_results(self.measured(1.0) + [1])

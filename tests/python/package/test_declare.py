@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What C declares for Python: signatures that inspect reads, arguments bound by them, texts for those that do not fit."""
+"""Signatures declared in C for Python: inspect reads them, arguments are bound by them, and the error texts of mismatches."""
 import inspect, sys, unittest
 import phlox as torch
 
@@ -24,7 +24,7 @@ def signatures():
 
 
 def names(text):
-    """The parameters of a declared signature, read here in another way: as Python."""
+    """The parameters of a declared signature, parsed here by Python."""
     return list(inspect.signature(compile_signature(text)).parameters)
 
 
@@ -35,13 +35,13 @@ def compile_signature(text):
 
 
 class Signatures(unittest.TestCase):
-    def test_calls_of_ops_and_modules_make_no_tuple(self):
+    def test_calls_use_vectorcall(self):
         vectorcall, method_descriptor = 1 << 11, 1 << 17
         for one in (torch.add, torch.Tensor.add, torch.nn.functional.relu, torch.nn.ReLU()):
             self.assertTrue(type(one).__flags__ & vectorcall, one)
         self.assertTrue(type(torch.Tensor.__dict__["add"]).__flags__ & method_descriptor)
 
-    def test_inspect_reads_each(self):
+    def test_signatures_are_inspectable(self):
         count = 0
         for row, function in signatures():
             with self.subTest(owner=row[1], name=row[2]):
@@ -51,15 +51,15 @@ class Signatures(unittest.TestCase):
                 count += 1
         self.assertGreater(count, 10)
 
-    def test_annotations_are_python(self):
+    def test_annotations_are_valid_python(self):
         for what, word, name, signature, _ in torch._declared():
             if what in ("member", "new"):
                 with self.subTest(owner=word, name=name):
                     compile_signature(signature)
 
 
-class Names(unittest.TestCase):
-    def test_what_is_python_is_found_when_it_is_asked_for(self):
+class LazyNames(unittest.TestCase):
+    def test_python_functions_are_imported_on_access(self):
         for path, files in torch._IN_PYTHON.items():
             module = sys.modules["phlox." + path if path else "phlox"]
             for name in " ".join(files.values()).split():
@@ -68,13 +68,13 @@ class Names(unittest.TestCase):
                     self.assertTrue(getattr(module, name).__doc__)
 
 
-    def test_a_star_import_has_them_too(self):
+    def test_star_import(self):
         space = {}
         exec("from phlox import *\nfrom phlox.cuda import *", space)
         for name in ("ones", "save", "meshgrid", "FloatTensor", "memory_summary", "current_stream"):
             self.assertIn(name, space)
 
-    def test_methods_of_tensor_in_python_are_methods(self):
+    def test_tensor_methods_in_python(self):
         self.assertEqual(torch.Tensor.apply_.__qualname__, "Tensor.apply_")
         self.assertEqual(torch.ones(2).new_zeros(1).tolist(), [0.0])
 
@@ -85,19 +85,19 @@ class Arguments(unittest.TestCase):
             function(*args, **kwargs)
         self.assertEqual(str(caught.exception), text)
 
-    def test_what_does_not_fit_is_told_by_name(self):
+    def test_type_errors_name_the_argument(self):
         f = torch.set_default_device
         self.refused("set_default_device(): argument 'device' (position 1) must be torch.device, not list", f, [])
         self.refused("set_default_device(): argument 'device' must be torch.device, not list", f, device=[])
 
-    def test_too_many_too_few_and_unknown(self):
+    def test_argument_count_and_unknown_names(self):
         f = torch.set_default_device
         self.refused("set_default_device() takes 1 positional argument but 2 were given", f, "cpu", 1)
         self.refused("set_default_device() missing 1 required positional argument: 'device'", f)
         self.refused("set_default_device() got an unexpected keyword argument 'where'", f, "cpu", where=1)
         self.refused("Event() got multiple values for argument 'blocking'", torch.cuda.Event, True, True, blocking=True)
 
-    def test_keyword_only_ones_are_not_taken_by_position(self):
+    def test_keyword_only_arguments(self):
         self.refused("Stream() takes 2 positional arguments but 3 were given", torch.cuda.Stream, None, 0, 1)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""python3 -m phlox: a program's `torch` is Phlox, in the program and in its processes."""
+"""python3 -m phlox: `torch` is Phlox, in the program and in its child processes."""
 import os
 import subprocess
 import sys
@@ -23,14 +23,14 @@ class Main(unittest.TestCase):
         self.assertEqual(run("-c", code, "a", "b")[:2], (0, "2.0 True ['-c', 'a', 'b']"))
         self.assertIn("phlox", run("-c", "import torch; print(torch.__file__)")[1])
 
-    def test_parts_in_python_are_imported_once_and_late(self):
+    def test_python_modules_are_imported_lazily_and_once(self):
         code = ("import sys, torch; print('phlox.utils.data' in sys.modules, 'data' in dir(torch.utils)); "
                 "from torch.utils.data.sampler import Sampler; import phlox.utils.data as data, torch.utils.data as same; "
                 "print(data is same is torch.utils.data, Sampler is data.Sampler, data.__spec__.name, data.__name__)")
         self.assertEqual(run("-c", code)[1].split("\n"), ["False True", "True True phlox.utils.data torch.utils.data"])
         self.assertIn("No module named 'torch.utils.no_such'", run("-c", "import torch.utils.no_such")[2])
 
-    def test_modules_are_called_torch(self):
+    def test_modules_are_named_torch(self):
         code = ("import torch; from torch.optim import lr_scheduler; "
                 "print(*(m.__name__ for m in (torch, torch.nn, torch.nn.utils, torch.cuda, torch.cuda.memory, torch.optim, lr_scheduler, "
                 "torch.backends.cudnn)))")
@@ -38,7 +38,7 @@ class Main(unittest.TestCase):
                          "torch.optim torch.optim.lr_scheduler torch.backends.cudnn")
         self.assertEqual(phlox.__name__, "phlox")
 
-    def test_the_installed_torch_is_phlox(self):
+    def test_package_metadata(self):
         code = ("import importlib.metadata as m, importlib.util, torch; print(m.version('torch') == torch.__version__, m.metadata('torch')['Name'], "
                 "importlib.util.find_spec('torch').name, [d.version == torch.__version__ for d in m.distributions(name='torch')][:1])\n"
                 "try: m.version('no-such-package')\nexcept m.PackageNotFoundError as error: print(error)")
@@ -63,7 +63,7 @@ except RuntimeError as error: print(error)
         out = run("-c", program, PHLOX_THREADS="2")[1]
         self.assertEqual(out.split("\n"), ["2", "4", "2 1 True", "set_num_threads expects a positive integer"])
 
-    def test_file_with_spawned_processes(self):
+    def test_script_with_spawned_processes(self):
         program = """
 import multiprocessing, sys, torch
 def work(x): return (x * 2).tolist() + ["phlox" in torch.__file__]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The shape of the package: the module paths that libraries import, what stands behind names that only can be imported, what is
-to be compiled and runs as it is. Beside PyTorch, where a recent one is installed, every public name of these modules."""
+"""Structure of the package: module paths that libraries import, placeholders for names without an implementation, and compile functions that
+run eagerly. Compared with PyTorch if a recent one is installed: every public name of these modules."""
 import collections, importlib, inspect, os, pathlib, pickle, re, subprocess, sys, tempfile, types, unittest, warnings
 
 import phlox as torch
@@ -9,7 +9,7 @@ import peer
 from peer import newest as real
 from test_main import run
 
-# What libraries import, by path.
+# Names imported by libraries, by module path.
 IMPORTED = {
     "nn.modules": "Module Linear conv utils batchnorm",
     "nn.modules.activation": "ReLU GELU Softmax",
@@ -40,7 +40,7 @@ IMPORTED = {
     "onnx": "export is_in_onnx_export", "onnx.symbolic_helper": "parse_args", "ao.quantization": "QuantStub DeQuantStub prepare convert",
     "quantization": "QuantStub fuse_modules", "export": "export Dim", "package": "PackageImporter",
     "distributed": "is_available is_initialized init_process_group get_rank all_reduce ReduceOp", "distributed.fsdp": "FullyShardedDataParallel",
-    # What transformers, accelerate and lightning import where torch.distributed is available.
+    # Imported by transformers, accelerate and lightning if torch.distributed is available.
     "distributed.constants": "default_pg_timeout", "distributed._functional_collectives": "wait_tensor all_to_all_single_autograd",
     "distributed.fsdp.fully_sharded_data_parallel": "FullyShardedDataParallel MixedPrecision StateDictType CPUOffload OptimStateKeyType",
     "distributed.fsdp.api": "ShardedStateDictConfig StateDictType", "distributed.fsdp.wrap": "ModuleWrapPolicy enable_wrap transformer_auto_wrap_policy",
@@ -64,7 +64,7 @@ IMPORTED = {
 
 
 def rows():
-    """The table's modules, from the root on: (path, names by source)."""
+    """The modules of the table, starting from the root: (path, names by source)."""
     paths, found = [""], []
     while paths:
         path = paths.pop()
@@ -81,14 +81,14 @@ def module_of(path):
 
 
 class Paths(unittest.TestCase):
-    def test_what_libraries_import_is_there(self):
+    def test_imported_names_exist(self):
         for path, names in IMPORTED.items():
             module = module_of(path)
             for name in names.split():
                 with self.subTest(path=path, name=name):
                     self.assertTrue(hasattr(module, name))
 
-    def test_each_name_of_the_table_is_there_or_missing_by_name(self):
+    def test_every_table_name_exists_or_raises(self):
         seen = 0
         for path, names in rows():
             module = module_of(path)
@@ -102,22 +102,22 @@ class Paths(unittest.TestCase):
                         self.assertTrue(str(error).endswith(f": {full} is not implemented in Phlox"), error)
         self.assertGreater(seen, 500)
 
-    def test_modules_are_attributes_without_an_import(self):
+    def test_modules_are_attributes_without_import(self):
         code = ("import torch, sys; print('phlox.fx' in sys.modules, torch.nn.modules.conv.Conv2d is torch.nn.Conv2d, torch.fx.__name__, "
                 "torch.distributed.is_initialized(), torch.utils.checkpoint.checkpoint.__name__)")
         self.assertEqual(run("-c", code)[1], "False True torch.fx False checkpoint")
 
-    def test_a_function_is_called_though_a_module_has_its_name(self):
+    def test_function_shadowed_by_module_is_callable(self):
         importlib.import_module("phlox.autograd.gradcheck"), importlib.import_module("phlox.nn.parallel.data_parallel")
         x = torch.ones(2, dtype=torch.float64, requires_grad=True)
         self.assertTrue(torch.autograd.gradcheck(torch.sin, x))
         self.assertTrue(torch.autograd.gradcheck.gradcheck(torch.sin, x))
         self.assertEqual(nn.parallel.data_parallel(nn.ReLU(), torch.tensor([-1.0, 2.0])).tolist(), [0, 2])
-        if torch.cuda.device_count():  # without, no devices are asked for
+        if torch.cuda.device_count():  # without devices, device_ids is ignored
             with self.assertRaisesRegex(ValueError, "device_ids must name at least one device"):
                 nn.parallel.data_parallel(nn.ReLU(), torch.tensor([-1.0]), [])
 
-    def test_a_report_of_the_machine(self):
+    def test_collect_env(self):
         report = run("-m", "torch.utils.collect_env")[1]
         for line in (f"Phlox version: {torch.__version__}", f"Python version: {sys.version.split()[0]}", f"Is CUDA available: {torch.cuda.is_available()}",
                      "cuDNN version: ", "Versions of relevant libraries"):
@@ -130,13 +130,13 @@ class Paths(unittest.TestCase):
         self.assertEqual(collect.run("no-such-command --version")[0], 127)
         self.assertEqual(collect.run([sys.executable, "-c", "print(7)"]), (0, "7", ""))
 
-    def test_what_nobody_has_is_missing_plainly(self):
+    def test_unknown_names_raise(self):
         with self.assertRaisesRegex(AttributeError, "^module 'torch.nn.modules.conv' has no attribute 'Conv9d'$"):
             module_of("nn.modules.conv").Conv9d
         with self.assertRaisesRegex(ImportError, "No module named 'phlox.nn.modules.frobnicate'"):
             module_of("nn.modules.frobnicate")
 
-    def test_an_empty_folder_takes_no_place_of_the_table(self):
+    def test_empty_folders_do_not_shadow_modules(self):
         code = ("import sys, phlox; phlox.__path__.insert(0, sys.argv[1]); phlox.nn.__path__.insert(0, sys.argv[1] + '/nn'); "
                 "import phlox.nn.modules as m, phlox.fx, phlox.serialization as s; "
                 "print(m.Linear is phlox.nn.Linear, callable(phlox.fx.Tracer), s.__file__ == phlox.__file__.replace('__init__', 'serialization'))")
@@ -146,19 +146,19 @@ class Paths(unittest.TestCase):
             done = subprocess.run([sys.executable, "-c", code, folder], capture_output=True, text=True)
         self.assertEqual((done.stdout.strip(), done.stderr), ("True True True", ""))
 
-    def test_a_star_takes_what_is_there(self):
+    def test_star_import(self):
         space = {}
         exec("from phlox.nn.modules.pooling import *", space)
         self.assertIn("MaxPool2d", space)
         self.assertNotIn("FractionalMaxPool3d" if not hasattr(nn, "FractionalMaxPool3d") else "", space)
 
-    def test_the_start_loads_none_of_it(self):
+    def test_start_up_imports_no_placeholders(self):
         code = "import sys, phlox; print([name for name, m in list(sys.modules.items()) if name[:6] == 'phlox.' and str(vars(m).get('__file__'))[-3:] == '.py'])"
         self.assertEqual(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip(), "[]")
 
 
-class Families(unittest.TestCase):
-    def test_layers_are_of_the_families_that_programs_ask_for(self):
+class BaseClasses(unittest.TestCase):
+    def test_layers_derive_from_private_base_classes(self):
         for family, layers in {nn.modules.batchnorm._BatchNorm: [nn.BatchNorm1d(2), nn.BatchNorm2d(2)],
                                nn.modules.conv._ConvNd: [nn.Conv1d(1, 1, 1), nn.Conv2d(1, 1, 1), nn.ConvTranspose2d(1, 1, 1)],
                                nn.modules.dropout._DropoutNd: [nn.Dropout()], nn.modules.loss._Loss: [nn.MSELoss(), nn.NLLLoss()],
@@ -168,7 +168,7 @@ class Families(unittest.TestCase):
                 self.assertNotIsInstance(nn.Linear(1, 1), family)
         self.assertTrue(issubclass(nn.modules.conv._ConvNd, nn.Module))
 
-    def test_tuples_of_sizes(self):
+    def test_size_tuples(self):
         utils = module_of("nn.modules.utils")
         self.assertEqual((utils._pair(3), utils._triple([1, 2, 3]), utils._single("ab"), utils._ntuple(5)(0)), ((3, 3), (1, 2, 3), ("a", "b"), (0,) * 5))
         self.assertEqual(utils._reverse_repeat_tuple((1, 2), 2), (2, 2, 1, 1))
@@ -177,10 +177,10 @@ class Families(unittest.TestCase):
         self.assertEqual((list(state), sorted(state._metadata)), (["weight", "bias"], [""]))
 
 
-class OtherNames(unittest.TestCase):
-    """Ops that stand in modules of their own: aliases of the tables, linalg.matmul and special.expit."""
+class Aliases(unittest.TestCase):
+    """Ops in separate modules: aliases of the tables, linalg.matmul and special.expit."""
 
-    def test_a_counter_counts_nothing_until_it_is_entered(self):
+    def test_unentered_flop_counter_is_empty(self):
         from phlox.utils.flop_counter import FlopCounterMode
         counter = FlopCounterMode(display=False)
         self.assertEqual((counter.get_total_flops(), counter.get_flop_counts()), (0, {"Global": {}}))
@@ -200,7 +200,7 @@ class OtherNames(unittest.TestCase):
         self.assertEqual((linalg.diagonal(x).tolist(), linalg.diagonal(x, offset=1).tolist(), linalg.diagonal(torch.zeros(2, 3, 4, 5)).shape), ([1, 5], [2, 6], (2, 3, 4)))
         self.assertTrue(torch.equal(linalg.matmul(x, x.T), x @ x.T))
 
-    def test_they_are_called_by_their_own_names(self):
+    def test_errors_use_alias_names(self):
         with self.assertRaisesRegex(TypeError, r"^special_expit\(\): argument 'input' \(position 1\) must be Tensor, not str$"):
             torch.special.expit("x")
         with self.assertRaisesRegex(NotImplementedError, "^linalg.vector_norm: Expected a floating point or complex tensor as input. Got Long$"):
@@ -211,11 +211,11 @@ class OtherNames(unittest.TestCase):
             self.assertIs(pickle.loads(pickle.dumps(function)), function)
         self.assertEqual((torch.special.expit.__name__, hasattr(torch, "linalg_vecdot")), ("special_expit", False))
 
-    def test_nothing_has_an_empty_name(self):
+    def test_no_empty_names(self):
         for module in (torch, torch.nn, torch.nn.functional, torch.special):
             self.assertFalse(hasattr(module, ""))
 
-    def test_what_they_lack_is_missing_by_name(self):
+    def test_missing_names_raise(self):
         for path, name in (("func", "functionalize"),):
             module = module_of(path)
             self.assertFalse(hasattr(module, name))
@@ -223,14 +223,14 @@ class OtherNames(unittest.TestCase):
                 getattr(module, name)
 
 
-class Refusals(unittest.TestCase):
-    def test_what_is_called_says_what_is_missing(self):
+class Placeholders(unittest.TestCase):
+    def test_calls_raise(self):
         for path, name in (("fx", "symbolic_trace"), ("onnx", "export"), ("ao.quantization", "QuantStub"), ("distributed", "shrink_group"),
                            ("jit", "load"), ("export", "export"), ("distributed.checkpoint", "DefaultSavePlanner")):
             with self.assertRaisesRegex(NotImplementedError, f"^torch.{path}.{name} is not implemented in Phlox$"):
                 getattr(module_of(path), name)(nn.Linear(1, 1), "nccl")
 
-    def test_classes_can_be_derived_from_and_asked_for(self):
+    def test_placeholder_classes_can_be_subclassed(self):
         class Leaf(torch.fx.Tracer):
             pass
 
@@ -244,15 +244,15 @@ class Refusals(unittest.TestCase):
             except torch.distributed.DistBackendError:
                 pass
 
-    def test_questions_are_answered(self):
+    def test_queries_return_false(self):
         for path, names in {"distributed": "is_initialized is_ucc_available", "jit": "is_scripting is_tracing",
                             "compiler": "is_compiling", "onnx": "is_in_onnx_export"}.items():
             for name in names.split():
                 self.assertIs(getattr(module_of(path), name)(), False)
 
 
-class AsItIs(unittest.TestCase):
-    def test_nothing_is_compiled_and_that_is_said_once(self):
+class Compile(unittest.TestCase):
+    def test_compile_returns_function_and_warns_once(self):
         code = """
 import torch, warnings
 def double(x): return x * 2
@@ -272,7 +272,7 @@ for one in seen: print(one.category.__name__, one.filename, one.message)
             "UserWarning <string> torch.compile compiles nothing in Phlox: double", "UserWarning <string> torch.jit.script compiles nothing in Phlox: triple",
             "UserWarning <string> torch.jit.trace compiles nothing in Phlox: double"])
 
-    def test_decorators_give_the_function_back(self):
+    def test_decorators_return_function(self):
         def f(x):
             return x
 
@@ -285,13 +285,13 @@ for one in seen: print(one.category.__name__, one.filename, one.message)
                 self.assertIs(made, f)
         self.assertEqual((torch.fx.wrap("len"), jit.annotate(list, 3), jit.Attribute(3, int).value), ("len", 3, 3))
 
-    def test_wrong_arguments_of_compile(self):
+    def test_compile_argument_errors(self):
         with self.assertRaisesRegex(RuntimeError, "^Either mode or options can be specified, but both can't be specified at the same time.$"):
             torch.compile(len, mode="default", options={})
         with self.assertRaisesRegex(RuntimeError, "expected a function or a module, but got int"):
             torch.compile(3)
 
-    def test_the_warning_of_a_disabled_compilation_is_left_out(self):
+    def test_disabled_compile_does_not_warn(self):
         code = "import torch, warnings; warnings.simplefilter('error'); print(torch.compile(disable=True)(len) is len)"
         self.assertEqual(run("-c", code)[1], "True")
 
@@ -309,7 +309,7 @@ for one in seen: print(one.category.__name__, one.filename, one.message)
 
 
 class Checks(unittest.TestCase):
-    def test_conditions(self):
+    def test_assertions(self):
         torch._assert(True, "no"), torch._check(True)
         with self.assertRaisesRegex(AssertionError, "^no$"):
             torch._assert(False, "no")
@@ -322,7 +322,7 @@ class Checks(unittest.TestCase):
             with self.assertRaisesRegex(TypeError, text):
                 torch._check(cond)
 
-    def test_fans(self):
+    def test_fan_in_and_fan_out(self):
         fans = nn.init._calculate_fan_in_and_fan_out
         self.assertEqual((fans(torch.empty(3, 5)), fans(torch.empty(4, 2, 3, 3))), ((5, 3), (18, 36)))
         self.assertEqual((nn.init._calculate_correct_fan(torch.empty(3, 5), "fan_out")), 3)
@@ -331,7 +331,7 @@ class Checks(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, r"^Mode in not supported, please use one of \['fan_in', 'fan_out'\]$"):
             nn.init._calculate_correct_fan(torch.empty(3, 5), "in")
 
-    def test_passes_of_loaders_are_of_the_classes_that_libraries_ask_for(self):
+    def test_data_loader_iterator_classes(self):
         loader = importlib.import_module("phlox.utils.data.dataloader")
         self.assertIsInstance(iter(loader.DataLoader([1])), (loader._BaseDataLoaderIter, loader._SingleProcessDataLoaderIter))
         self.assertTrue(issubclass(loader._MultiProcessingDataLoaderIter, loader._BaseDataLoaderIter))
@@ -339,16 +339,16 @@ class Checks(unittest.TestCase):
 
 class Hub(unittest.TestCase):
     def setUp(self):
-        place = tempfile.TemporaryDirectory()
-        self.addCleanup(place.cleanup)
-        self.folder, self.hub = place.name, torch.hub
+        temporary = tempfile.TemporaryDirectory()
+        self.addCleanup(temporary.cleanup)
+        self.folder, self.hub = temporary.name, torch.hub
         self.addCleanup(self.hub.set_dir, self.hub.get_dir())
 
     def write(self, text):
         with open(os.path.join(self.folder, "hubconf.py"), "w") as file:
             file.write(text)
 
-    def test_entries_of_a_folder(self):
+    def test_load_from_folder(self):
         with open(os.path.join(self.folder, "beside_hubconf.py"), "w") as file:
             file.write("size = 3\n")
         self.write("dependencies = ['math']\nimport phlox as torch\nfrom beside_hubconf import size\n"
@@ -363,7 +363,7 @@ class Hub(unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError, "^Missing dependencies: no_such_package$"):
             self.hub.list(self.folder, source="local")
 
-    def test_nothing_is_downloaded(self):
+    def test_downloads_are_not_implemented(self):
         with self.assertRaisesRegex(NotImplementedError, "source='github' is not implemented in Phlox"):
             self.hub.load("pytorch/vision", "resnet18")
         with self.assertRaisesRegex(ValueError, '^Unknown source: "web". Allowed values: "github" \\| "local".$'):
@@ -371,7 +371,7 @@ class Hub(unittest.TestCase):
         with self.assertRaisesRegex(NotImplementedError, "put the file of https://example.org/a.pth at .*/a.pth$"):
             self.hub.load_state_dict_from_url("https://example.org/a.pth", self.folder)
 
-    def test_files_that_are_there(self):
+    def test_load_state_dict_from_file_url(self):
         source, state = os.path.join(self.folder, "a b.pth"), nn.Linear(2, 1).state_dict()
         torch.save(state, source)
         url = pathlib.Path(source).as_uri()
@@ -385,8 +385,8 @@ class Hub(unittest.TestCase):
         self.assertFalse(os.path.exists(source))
 
 
-class Trees(unittest.TestCase):
-    def test_flat_and_back(self):
+class PyTree(unittest.TestCase):
+    def test_flatten_and_unflatten(self):
         pytree = torch.utils._pytree
         Pair = collections.namedtuple("Pair", "a b")
         for tree in (3, [], (1, [2, {"x": 3, "y": None}]), Pair(1, (2,)), collections.OrderedDict(b=1, a=2), collections.deque([1, [2]], 3),
@@ -398,7 +398,7 @@ class Trees(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "`leaves` has length 1 but the spec refers to a pytree that holds 2 items"):
             pytree.tree_unflatten([1], pytree.tree_structure((1, 2)))
 
-    def test_maps(self):
+    def test_tree_map(self):
         pytree = torch.utils._pytree
         self.assertEqual(pytree.tree_map(lambda x, y: x + y, {"a": 1, "b": [2]}, {"b": [20], "a": 10}), {"a": 11, "b": [22]})
         self.assertEqual(pytree.tree_map_only(int, str, [1, 2.5, (3,)]), ["1", 2.5, ("3",)])
@@ -415,7 +415,7 @@ class Trees(unittest.TestCase):
         self.assertIs(pytree.tree_map_(lambda x, y: seen.append(x + y), tree, [10, (20, 30)]), tree)
         self.assertEqual(seen, [1, 3, 11, 22.5, 33])
 
-    def test_classes_of_programs(self):
+    def test_register_pytree_node(self):
         class Box:
             def __init__(self, inside):
                 self.inside = inside
@@ -428,10 +428,10 @@ class Trees(unittest.TestCase):
 
 
 @unittest.skipUnless(real, peer.NOT_NEWEST)
-class BesidePyTorch(unittest.TestCase):
-    def test_each_public_name_is_there_or_missing_by_name(self):
+class ComparedWithPyTorch(unittest.TestCase):
+    def test_public_names_exist_or_raise(self):
         for path, names in rows():
-            if not path or re.search(r"(^|\.)_|onnx\.|fx\.experimental", path):  # torch.* itself has names of all sorts, the others are inner modules
+            if not path or re.search(r"(^|\.)_|onnx\.|fx\.experimental", path):  # skips the root, which mixes all kinds of names, and private modules
                 continue
             module, theirs = module_of(path), importlib.import_module(f"torch.{path}")
             for name, value in vars(theirs).items():

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""In which order the dimensions of results and gradients lie: a grid of ops, shapes and orders of the input, as text. `cases(torch)` runs it
-with any library of PyTorch's names; memory_formats.txt has what PyTorch 2.15 gives, written by running this file where that is `torch`."""
+"""Memory formats of results and gradients: a grid of ops, shapes and dimension orders of the input, as text. `cases(torch)` runs it with any
+library that has PyTorch's names. memory_formats.txt has the lines of PyTorch 2.15; running this file with PyTorch as `torch` writes it."""
 import math
 import os
 import warnings
@@ -10,7 +10,7 @@ SHAPES = [(2, 3, 4, 6), (1, 3, 4, 6), (2, 3, 1, 1), (2, 3, 4, 4, 6)]
 
 
 def packed(shape, order=None):
-    """The strides of dimensions that lie in an order, the first of which is the outermost."""
+    """The strides of packed dimensions in the given order, outermost first."""
     strides, step = [0] * len(shape), 1
     for d in reversed(order or range(len(shape))):
         strides[d] = step
@@ -22,8 +22,8 @@ def channels_last(shape):
     return packed(shape, [0, *range(2, len(shape)), 1])
 
 
-def lay(torch, shape, order):
-    """Numbers whose dimensions lie row-major (c), channels last (l), so with gaps (s), in reverse (r)."""
+def make(torch, shape, order):
+    """A tensor that is row-major (c), channels last (l), channels last with gaps (s), or with reversed dimensions (r)."""
     values = torch.arange(float(math.prod(shape))).reshape(shape) / math.prod(shape) + 0.1
     if order == "c":
         return values
@@ -34,15 +34,15 @@ def lay(torch, shape, order):
     return (there if order == "l" else there[:, 1:1 + shape[1]]).copy_(values)
 
 
-def code(t):
-    """c: row-major; l: channels last; other strides as they are."""
+def layout_code(t):
+    """c: row-major; l: channels last; otherwise the strides."""
     strides, shape = tuple(t.stride()), tuple(t.shape)
     return "c" if strides == packed(shape) else "l" if len(shape) > 3 and strides == channels_last(shape) else ",".join(map(str, strides))
 
 
 def ops(torch):
-    """Name: (a function of the input, whether gradients are compared, of how many dimensions). Pads, resized images, norms of groups and
-    shuffled pixels have row-major gradients in Phlox, which the next op upstream puts right."""
+    """Maps a name to (function of the input, whether gradients are compared, dimension counts). Phlox's gradients of pad, interpolate, group norm
+    and pixel shuffle are row-major; the next op upstream converts them."""
     F, found = torch.nn.functional, {}
 
     def last(x):
@@ -54,14 +54,14 @@ def ops(torch):
     def add(name, f, grads=True, dims=(4, 5)):
         found[name] = f, grads, dims
 
-    def beside(x, order="c"):
-        return lay(torch, tuple(x.shape), order)
+    def like(x, order="c"):
+        return make(torch, tuple(x.shape), order)
 
     def channels(x, value=1.0):
         return torch.full((x.shape[1],), value)
 
     def weight(x, order, out=4, kernel=3, groups=1):
-        return lay(torch, (out, x.shape[1] // groups) + (kernel,) * (x.dim() - 2), order)
+        return make(torch, (out, x.shape[1] // groups) + (kernel,) * (x.dim() - 2), order)
 
     for name in "neg exp abs relu sigmoid tanh round isnan zeros_like empty_like ones_like rand_like randn_like".split():
         add(name, getattr(torch, name), "_like" not in name and name != "isnan")
@@ -91,17 +91,17 @@ def ops(torch):
     add("is_row_major", lambda x: torch.zeros(2 - x.is_contiguous(), 2), False)
     add("suggests_last", lambda x: torch.zeros(2 - (x.to(memory_format=last(x)) is x), 2), False)
     for order in "clsr":
-        add("add_" + order, lambda x, order=order: x + beside(x, order))
-        add("mul_after_" + order, lambda x, order=order: beside(x, order) * x)
+        add("add_" + order, lambda x, order=order: x + like(x, order))
+        add("mul_after_" + order, lambda x, order=order: like(x, order) * x)
     add("addcmul", lambda x: torch.addcmul(x, x, x))
-    add("where", lambda x: torch.where(x > 0.5, x, beside(x)), False)
-    add("iadd", lambda x: x.clone().add_(beside(x)))
+    add("where", lambda x: torch.where(x > 0.5, x, like(x)), False)
+    add("iadd", lambda x: x.clone().add_(like(x)))
     add("relu_", lambda x: F.relu(x.clone(), inplace=True))
-    add("copy_", lambda x: torch.empty_like(x).copy_(beside(x)), False)
+    add("copy_", lambda x: torch.empty_like(x).copy_(like(x)), False)
     for channel in ("mean", "sum", "amax"):
         add(channel, lambda x, channel=channel: getattr(x, channel)(1))
     add("cat", lambda x: torch.cat([x, x], 1))
-    add("cat_row_major", lambda x: torch.cat([beside(x), x], 1))
+    add("cat_row_major", lambda x: torch.cat([like(x), x], 1))
     for training in (True, False):
         add(f"batch_norm_{training}", lambda x, training=training: F.batch_norm(
             x, channels(x, 0.0), channels(x), channels(x), channels(x, 0.0), training), dims=(4, 5))
@@ -138,20 +138,20 @@ def ops(torch):
 
 
 def strides(torch, f, grads, shape, order):
-    """Of the results, and of the gradient where the results' is spread of one number, row-major, and channels last."""
-    leaf = lay(torch, shape, order).detach().requires_grad_(grads)
+    """The layouts of the results, and of the gradients for an expanded, a row-major and a channels-last gradient of the result."""
+    leaf = make(torch, shape, order).detach().requires_grad_(grads)
     made = f(leaf)
     made = made if isinstance(made, tuple) else (made,)
-    found = "".join(map(code, made))
+    found = "".join(map(layout_code, made))
     if not grads:
         return found
     y = made[0]
-    seeds = [torch.ones(()).expand(y.shape)] + [lay(torch, tuple(y.shape), order) for order in ("cl" if y.dim() > 3 else "c")]
-    return "/".join([found] + [code(torch.autograd.grad(y, leaf, seed.to(y.dtype), retain_graph=True)[0]) for seed in seeds])
+    seeds = [torch.ones(()).expand(y.shape)] + [make(torch, tuple(y.shape), order) for order in ("cl" if y.dim() > 3 else "c")]
+    return "/".join([found] + [layout_code(torch.autograd.grad(y, leaf, seed.to(y.dtype), retain_graph=True)[0]) for seed in seeds])
 
 
 def cases(torch):
-    """Lines: op, shape, and what comes of an input that is row-major, channels last, so with gaps, and in reverse."""
+    """Lines with the op, the shape, and the layouts for an input that is row-major, channels last, strided with gaps, and reversed."""
     for name, (f, grads, dims) in ops(torch).items():
         for shape in SHAPES:
             if len(shape) in dims:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Python's garbage collector finds behind tensors and modules, what it leaves alone, and objects that stay the same."""
+"""Garbage collection of cycles through tensors and modules, live objects that must survive it, and stable object identity."""
 import functools
 import gc
 import threading
@@ -28,14 +28,14 @@ def leaf(device="cpu"):
 
 
 class Cycles(unittest.TestCase):
-    def gone(self, make, *args):
-        """Calls `make`, which gives objects of a cycle; checks that none outlives what follows."""
+    def assert_collected(self, make, *args):
+        """Calls `make`, which returns the objects of a cycle, and checks that all are collected."""
         gc.collect()
         refs = [weakref.ref(item) for item in make(*args)]
         gc.collect()
         self.assertEqual([ref() for ref in refs], [None] * len(refs))
 
-    def test_a_hook_that_holds_its_tensor_is_collected(self):
+    def test_hook_referencing_its_tensor(self):
         def hooked(device, method):
             x = leaf(device)
             hook = lambda grad: x
@@ -43,31 +43,31 @@ class Cycles(unittest.TestCase):
             return x, hook
         for device in DEVICES:
             for method in ("register_hook", "register_post_accumulate_grad_hook"):
-                self.gone(hooked, device, method)
+                self.assert_collected(hooked, device, method)
 
-    def test_a_hook_of_a_result_that_holds_it_is_collected(self):
+    def test_hook_referencing_its_non_leaf_tensor(self):
         def hooked():
             y = leaf() * 2
             hook = lambda grad: y
             y.register_hook(hook)
             return y, hook
-        self.gone(hooked)
+        self.assert_collected(hooked)
 
-    def test_a_hook_that_python_cannot_clear_is_collected(self):
+    def test_bound_builtin_hook(self):
         def hooked():
             x = leaf()
             x.register_hook(x.mul)
             return x,
-        self.gone(hooked)
+        self.assert_collected(hooked)
 
-    def test_a_kept_handle_keeps_neither_the_tensor_nor_the_hook(self):
+    def test_hook_handle_does_not_keep_tensor(self):
         class Watcher:
             def __init__(self, x):
                 self.x, self.handle = x, x.register_hook(self.see)
 
             def see(self, grad):
                 pass
-        self.gone(lambda: (lambda w: (w, w.x))(Watcher(leaf())))
+        self.assert_collected(lambda: (lambda w: (w, w.x))(Watcher(leaf())))
         x = leaf()
         hook = functools.partial(print)
         handle, ref = x.register_hook(hook), weakref.ref(hook)
@@ -75,7 +75,7 @@ class Cycles(unittest.TestCase):
         self.assertIsNone(ref())
         handle.remove()
 
-    def test_a_handle_removes_a_hook_of_a_tensor_that_has_ended(self):
+    def test_handle_removes_hook_of_freed_tensor(self):
         seen = []
         x = leaf()
         y = x * 2
@@ -86,14 +86,14 @@ class Cycles(unittest.TestCase):
         z.backward()
         self.assertEqual((seen, x.grad.tolist()), ([], [2, 2]))
 
-    def test_an_output_that_a_function_kept_is_collected(self):
+    def test_output_saved_in_ctx(self):
         def made(device):
             y = Keep.apply(leaf(device))
             return y, y.grad_fn and y
         for device in DEVICES:
-            self.gone(made, device)
+            self.assert_collected(made, device)
 
-    def test_a_parameter_that_hook_and_optimizer_hold_is_collected(self):
+    def test_parameter_referenced_by_hook_and_optimizer(self):
         def trained(module, kind):
             parameter = module.weight if module is not None else nn.Parameter(torch.ones(2, 2))
             optimizer = torch.optim.Adam([parameter])
@@ -105,10 +105,10 @@ class Cycles(unittest.TestCase):
             (parameter * 2).sum().backward()
             self.assertIsNone(parameter.grad)
             return [parameter, optimizer, hook] + ([module] if module is not None else [])
-        self.gone(trained, None, 0)
-        self.gone(lambda: trained(nn.Linear(2, 2), 1))
+        self.assert_collected(trained, None, 0)
+        self.assert_collected(lambda: trained(nn.Linear(2, 2), 1))
 
-    def test_a_module_whose_parameter_has_its_method_for_a_hook_is_collected(self):
+    def test_module_with_method_as_parameter_hook(self):
         class Net(nn.Module):
             def __init__(self):
                 super().__init__()
@@ -119,9 +119,9 @@ class Cycles(unittest.TestCase):
 
             def see(self, grad):
                 pass
-        self.gone(lambda: (lambda net: (net, net.w, net.first, net.first.weight))(Net()))
+        self.assert_collected(lambda: (lambda net: (net, net.w, net.first, net.first.weight))(Net()))
 
-    def test_what_a_live_graph_needs_is_left_alone(self):
+    def test_live_graph_is_not_collected(self):
         seen = []
 
         def graph():
@@ -134,7 +134,7 @@ class Cycles(unittest.TestCase):
         y.backward()
         self.assertEqual(seen, [True])
 
-    def test_what_a_module_has_is_left_alone(self):
+    def test_module_attributes_are_not_collected(self):
         layer = nn.Linear(2, 2)
         layer.weight.me, layer.weight.tag = layer.weight, 5
         seen = []
@@ -143,7 +143,7 @@ class Cycles(unittest.TestCase):
         layer(torch.ones(1, 2)).sum().backward()
         self.assertEqual((seen, layer.weight.tag), ([5], 5))
 
-    def test_a_collection_beside_threads_that_use_the_tensors_takes_nothing(self):
+    def test_collection_during_backward_in_threads(self):
         x = torch.ones(1 << 16, requires_grad=True)
         seen, end = [], threading.Event()
         x.register_hook(lambda grad, seen=seen: seen.append(1))
@@ -160,8 +160,8 @@ class Cycles(unittest.TestCase):
         self.assertEqual(len(seen), 60)
 
 
-class SameObjects(unittest.TestCase):
-    def test_parameters_of_a_module_are_the_same_objects_for_as_long_as_it_has_them(self):
+class ObjectIdentity(unittest.TestCase):
+    def test_module_parameters_keep_identity(self):
         model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2), nn.Linear(2, 2))
         head = list(map(id, model[2].parameters()))
         self.assertEqual([id(p) in head for p in model.parameters()], [False] * 4 + [True] * 2)
@@ -170,7 +170,7 @@ class SameObjects(unittest.TestCase):
         self.assertEqual(len(set(own)), len(own))
         self.assertEqual(id(model[0].weight), id(model[0]._parameters["weight"]))
 
-    def test_a_parameter_that_was_assigned_stays_the_object_that_it_was(self):
+    def test_assigned_parameter_keeps_identity(self):
         layer = nn.Module()
         for name in ("a", "b"):
             parameter = nn.Parameter(torch.ones(1))
@@ -179,7 +179,7 @@ class SameObjects(unittest.TestCase):
             del parameter
             self.assertEqual(id(getattr(layer, name)), number)
 
-    def test_a_parameter_that_was_taken_out_ends(self):
+    def test_removed_parameter_is_freed(self):
         layer = nn.Linear(2, 2)
         layer.register_buffer("seen", torch.ones(2))
         for forget in (lambda: delattr(layer, "weight"), lambda: setattr(layer, "bias", None),
@@ -188,14 +188,14 @@ class SameObjects(unittest.TestCase):
             forget()
             self.assertIsNone(ref())
 
-    def test_a_moved_module_keeps_its_objects(self):
+    def test_moved_module_keeps_identity(self):
         for device in DEVICES:
             layer = nn.Linear(2, 2)
             before = [id(p) for p in layer.parameters()]
             layer.to(device).double()
             self.assertEqual([id(p) for p in layer.parameters()], before)
 
-    def test_a_list_of_many_parameters(self):
+    def test_long_parameter_list(self):
         parameters = nn.ParameterList(nn.Parameter(torch.zeros(1)) for _ in range(300))
         numbers = [id(p) for p in parameters]
         self.assertEqual(len(set(numbers)), 300)

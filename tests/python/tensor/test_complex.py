@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Complex numbers: what is computed, their gradients, and views of conjugates and negatives. On the CPU and on
-GPUs, real or simulated; the expected values are those of Python's cmath, or of differences."""
+"""Complex numbers: results, gradients, and conjugate and negative views. On the CPU and on GPUs, real or simulated. The expected values are from
+Python's cmath or from finite differences."""
 import cmath
 import math
 import unittest
@@ -24,7 +24,7 @@ class Case(unittest.TestCase):
 
 
 class Values(Case):
-    def test_functions_are_those_of_cmath(self):
+    def test_functions_match_cmath(self):
         names = "exp log sqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh log10".split()
         for device in DEVICES:
             for name in names:
@@ -34,7 +34,7 @@ class Values(Case):
                     self.assertEqual(made.dtype, dtype)
                     self.assertNear(made, expected, within)
 
-    def test_functions_of_small_numbers_keep_their_digits(self):
+    def test_small_arguments_keep_precision(self):
         small = [1e-9 + 2e-9j]
         self.assertNear(torch.expm1(tensor(small)) * 1e9, [1 + 2j], 1e-8)
         self.assertNear(torch.log1p(tensor(small)) * 1e9, [1 + 2j], 1e-8)
@@ -54,7 +54,7 @@ class Values(Case):
             self.assertNear(torch.addcmul(x, y, y, value=3), [a + 3 * b * b for a, b in pairs])
             self.assertNear(x.clone().mul_(y), [a * b for a, b in pairs])
 
-    def test_parts_lengths_and_angles(self):
+    def test_parts_abs_and_angle(self):
         x = tensor(dtype=torch.complex64)
         self.assertEqual([t.dtype for t in (x.abs(), x.angle(), x.real, x.sgn())], [torch.float32] * 3 + [torch.complex64])
         self.assertNear(x.abs(), [abs(v) for v in VALUES], 1e-6)
@@ -66,7 +66,7 @@ class Values(Case):
         with self.assertRaisesRegex(RuntimeError, "^Expected object of scalar type Float but got scalar type Double"):
             torch.complex(torch.ones(1), torch.ones(1, dtype=torch.float64))
 
-    def test_lengths_and_angles_of_any_layout(self):
+    def test_abs_and_angle_of_any_layout(self):
         for device in DEVICES:
             for dtype in torch.complex64, torch.complex128:
                 base = tensor([[0.25 * i - 1.5j * k for i in range(7)] for k in range(1, 6)], dtype, device)
@@ -77,7 +77,7 @@ class Values(Case):
                     self.assertNear(torch.angle(x), [cmath.phase(v) for v in values], 1e-6)
                     self.assertNear(torch.abs(x, out=out), [abs(v) for v in values], 1e-6)
 
-    def test_real_numbers_promote(self):
+    def test_type_promotion(self):
         x = tensor(dtype=torch.complex64)
         for other, dtype in ((2, torch.complex64), (torch.ones(4, dtype=torch.int64), torch.complex64),
                              (torch.ones(4, dtype=torch.float64), torch.complex128), (1j, torch.complex64)):
@@ -106,7 +106,7 @@ class Values(Case):
             self.assertEqual(torch.tensor([0, 1j], device=device).count_nonzero().item(), 1)
         self.assertNear(tensor(VALUES * 1000, torch.complex64).sum(), [sum(VALUES) * 1000], 1e-6)
 
-    def test_products_of_matrices(self):
+    def test_matmul(self):
         for device in DEVICES:
             a, b = tensor(device=device).view(2, 2), tensor(VALUES[::-1], device=device).view(2, 2)
             (p, q), (r, s) = VALUES[:2], VALUES[2:]
@@ -122,8 +122,8 @@ class Values(Case):
             self.assertNear(a.mH, [v.conjugate() for v in (p, r, q, s)])
 
 
-class Rows(Case):
-    """Rows of parts on the CPU: blocks of 64 numbers, of which far ones are computed again."""
+class VectorizedRows(Case):
+    """Vectorized loops on the CPU: blocks of 64 elements, with elements outside of the fast range computed separately."""
     OPS = [lambda x, y: x * y, lambda x, y: x / y, lambda x, y: x * (1.5 - 2j), lambda x, y: x.square(), lambda x, y: x.reciprocal(),
            lambda x, y: x.abs(), lambda x, y: x.angle(), lambda x, y: x.sgn()]
 
@@ -132,7 +132,7 @@ class Rows(Case):
         both_nan = made.isnan() & expected.isnan()
         self.assertTrue(((made == expected) & (made.signbit() == expected.signbit()) | both_nan).all())
 
-    def test_are_the_same_of_any_length_layout_and_number_of_threads(self):
+    def test_independent_of_length_layout_and_threads(self):
         for dtype in torch.complex64, torch.complex128:
             real = torch.randn(20000, dtype=dtype).real
             x, y = (torch.complex(real.roll(k) * 10, real.roll(k + 3)) for k in (0, 1))
@@ -148,7 +148,7 @@ class Rows(Case):
                 finally:
                     torch.set_num_threads(threads)
 
-    def test_of_all_sizes_are_right(self):
+    def test_accuracy_over_full_range(self):
         for dtype, eps, part, sizes in (torch.complex64, 2.0**-23, 0.51, (1e-44, 1e-30, 1e-15, 1, 1e15, 1e30)), (torch.complex128, 2.0**-52, 1.01, (1e-310, 1e-200, 1e-61, 1, 1e61, 1e200)):
             x = torch.tensor([complex(a * s, -b * t) for s in sizes for t in sizes for a in (0, 0.3, 1.7) for b in (0.9, 1.1)], dtype=dtype)
             values = x.tolist()
@@ -163,7 +163,7 @@ class Rows(Case):
                     expected = v / complex(y)
                     self.assertLessEqual(abs(made - expected), 3 * eps * abs(expected) + 2 * least)
 
-    def test_infinite_numbers_and_zeros_are_those_of_c(self):
+    def test_infinities_and_zeros_follow_c(self):
         inf, nan = math.inf, math.nan
         for dtype in torch.complex64, torch.complex128:
             x = torch.tensor([complex(inf, nan), complex(-inf, 1), complex(nan, -inf), complex(nan, 1), 0, complex(1, 1)], dtype=dtype)
@@ -177,8 +177,8 @@ class Rows(Case):
             self.assertEqual(signs.tolist(), [False, True, False])
 
 
-class ByParts(Case):
-    """Ops whose entries compose complex numbers of real ones."""
+class ComposedOps(Case):
+    """Ops composed of real ops in their entries."""
 
     def test_values(self):
         for device in DEVICES:
@@ -197,7 +197,7 @@ class ByParts(Case):
             self.assertNear(x.clone().index_add_(0, torch.tensor([0, 0], device=device), x[2:]), [VALUES[0] + VALUES[2] + VALUES[3], *VALUES[1:]])
             self.assertNear(x.float_power(2), [v * v for v in VALUES])
 
-    def test_forms_in_place_and_out(self):
+    def test_in_place_and_out(self):
         x = tensor().view(2, 2)
         out = torch.empty(0, dtype=x.dtype)
         self.assertIs(torch.triu(x, out=out), out)
@@ -205,8 +205,8 @@ class ByParts(Case):
         self.assertNear(x.triu_(), out.flatten().tolist())
 
 
-class Further(Case):
-    """What is put together of other ops, drawn, or made between complex ends."""
+class FurtherOps(Case):
+    """Composite ops, random numbers, and ops with complex scalar arguments."""
 
     def test_softmax(self):
         for device in DEVICES:
@@ -216,7 +216,7 @@ class Further(Case):
             self.assertNear(torch.log_softmax(x, 0).exp(), [e / sum(exps) for e in exps])
         self.assertEqual(torch.softmax(torch.zeros(0, 2, dtype=torch.complex64), 0).shape, (0, 2))
 
-    def test_running_products_and_sums_of_exponentials(self):
+    def test_cumprod_and_logcumsumexp(self):
         for device in DEVICES:
             x = tensor(device=device)
             self.assertNear(x.logcumsumexp(0).exp(), [sum(cmath.exp(v) for v in VALUES[:i + 1]) for i in range(4)])
@@ -225,7 +225,7 @@ class Further(Case):
             wide = x.reshape(2, 2).expand(9, 2, 2).contiguous().movedim(0, -1)
             self.assertTrue(torch.equal(wide.cumprod(1)[..., 8], x.reshape(2, 2).cumprod(1)))
 
-    def test_convolutions_are_linear_in_both_parts(self):
+    def test_convolutions_are_complex_linear(self):
         torch.manual_seed(1)
         draw = lambda *sizes: torch.randn(*sizes, dtype=torch.complex128)
         F = torch.nn.functional
@@ -244,7 +244,7 @@ class Further(Case):
         with self.assertRaisesRegex(RuntimeError, "should be the same"):
             F.conv2d(x, w.real)
 
-    def test_lines_between_complex_ends(self):
+    def test_linspace_and_logspace(self):
         for device in DEVICES:
             self.assertNear(torch.linspace(1j, 2, 3, dtype=torch.complex128, device=device), [1j, 1 + .5j, 2])
             self.assertNear(torch.linspace(0, 1, 2, dtype=torch.complex64, device=device), [0, 1])
@@ -254,7 +254,7 @@ class Further(Case):
             torch.linspace(1j, 2, 3, dtype=torch.float32)
         self.assertEqual(str(caught.exception), "torch.linspace(): inferred dtype c10::complex<float> can't be safely cast to passed dtype Float")
 
-    def test_draws_are_those_of_twice_as_many_real_numbers(self):
+    def test_random_numbers_are_pairs_of_reals(self):
         for device in DEVICES:
             for dtype, part in ((torch.complex64, torch.float32), (torch.complex128, torch.float64), (torch.complex32, torch.float16)):
                 torch.manual_seed(4)
@@ -267,7 +267,7 @@ class Further(Case):
                 torch.manual_seed(4)
                 self.assertTrue(torch.equal(drawn, torch.empty(3, 2, dtype=part, device=device).uniform_(-1, 2)))
 
-    def test_variances_with_means_and_correlations(self):
+    def test_var_mean_and_corrcoef(self):
         x = tensor()
         spread, mean = torch.var_mean(x)
         self.assertNear(mean, [sum(VALUES) / 4])
@@ -277,7 +277,7 @@ class Further(Case):
         self.assertNear(torch.nn.functional.softsign(x), [v / (1 + abs(v)) for v in VALUES])
         self.assertNear(torch.linalg.vander(x[:1], N=3), [1, VALUES[0], VALUES[0] ** 2])
 
-    def test_complex_numbers_in_the_place_of_scalars(self):
+    def test_complex_scalar_arguments(self):
         torch.manual_seed(6)
         draw = lambda *sizes: torch.randn(*sizes, dtype=torch.complex128)
         a, b, c = draw(3, 4), draw(4, 2), draw(3, 2)
@@ -303,7 +303,7 @@ class Further(Case):
             with self.assertRaisesRegex(TypeError, r"^addmm\(\): argument '(beta|mat2)'"):
                 call()
 
-    def test_modules_become_complex_with_a_warning(self):
+    def test_module_to_complex_warns(self):
         layer = torch.nn.Linear(2, 2)
         with self.assertWarnsRegex(UserWarning, "Complex modules are a new feature"):
             layer.to(torch.complex64)
@@ -327,7 +327,7 @@ class Conjugates(Case):
         real = torch.ones(2)
         self.assertIs(real.conj(), real)
 
-    def test_what_is_written_to_a_conjugate(self):
+    def test_writes_through_conj(self):
         x = tensor()
         y = x.conj()
         y[0] = 1 + 1j
@@ -335,7 +335,7 @@ class Conjugates(Case):
         y[3].fill_(4j)
         self.assertNear(x, [1 - 1j, VALUES[1] * -2j, VALUES[2] * -2j, -4j])
 
-    def test_imaginary_parts_of_a_conjugate_are_negative_views(self):
+    def test_imag_of_conj_is_negative_view(self):
         x = tensor()
         part = x.conj().imag
         self.assertEqual((part.is_neg(), part.data_ptr() == x.imag.data_ptr()), (True, True))
@@ -344,11 +344,11 @@ class Conjugates(Case):
         self.assertFalse(part.resolve_neg().is_neg())
         part.fill_(7)
         self.assertEqual(x.imag.tolist(), [-7] * 4)
-        for dtype in (torch.bool, torch.uint8):  # which have no negatives, or others
+        for dtype in (torch.bool, torch.uint8):  # dtypes without negative values
             part.copy_(torch.tensor([1, 0, 1, 1], dtype=dtype))
             self.assertEqual(x.imag.tolist(), [-1, 0, -1, -1])
 
-    def test_copies_settle_them(self):
+    def test_copies_resolve_conj(self):
         for device in DEVICES:
             y = tensor(device=device).conj()
             expected = [v.conjugate() for v in VALUES]
@@ -357,7 +357,7 @@ class Conjugates(Case):
             self.assertFalse(y.resolve_conj().is_conj())
             self.assertIs(y.conj().resolve_conj().is_conj(), False)
 
-    def test_what_reads_memory_refuses_them(self):
+    def test_raw_memory_access_raises(self):
         y = tensor().conj()
         with self.assertRaisesRegex(RuntimeError, "^view_as_real doesn't work on unresolved conjugated tensors"):
             torch.view_as_real(y)
@@ -394,14 +394,14 @@ class Gradients(Case):
                     slope += direction * (ends[0] - ends[1]) / (2 * step)
                 self.assertLess(abs(here - slope), within * max(1, abs(slope)), (i, grad, slope))
 
-    def test_functions(self):
+    def test_unary_functions(self):
         for name in ("exp log sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh log2 log10 log1p expm1 "
                      "exp2 sigmoid reciprocal square neg abs angle sgn conj conj_physical real imag sinc").split():
             with self.subTest(name):
                 self.check(getattr(torch, name), tensor())
         self.check(torch.nn.functional.silu, tensor())
 
-    def test_functions_of_two(self):
+    def test_binary_functions(self):
         x, y, real = tensor(), tensor(VALUES[::-1]), torch.tensor([0.5, 1.5, 2., 0.7], dtype=torch.float64)
         for function in (torch.add, torch.sub, torch.mul, torch.div, torch.pow):
             for a, b in ((x, y), (x, real), (real, y)):
@@ -413,7 +413,7 @@ class Gradients(Case):
         self.check(torch.complex, real, real * 2)
         self.check(torch.polar, real, real * 2)
 
-    def test_reductions_and_products(self):
+    def test_reductions_and_matmul(self):
         x, y = tensor().view(2, 2), tensor(VALUES[::-1]).view(2, 2)
         self.check(lambda a: a.sum(0), x)
         self.check(lambda a: a.mean(), x)
@@ -425,7 +425,7 @@ class Gradients(Case):
         self.check(lambda a, b: torch.vdot(a[0], b[0]), x, y)
         self.check(lambda a: (a.mH @ a).diagonal().real, x)
 
-    def test_ops_by_parts(self):
+    def test_composed_ops(self):
         x, index = tensor(), torch.tensor([0, 2, 2, 1])
         for function in (torch.norm, torch.var, torch.std, lambda a: a.cumsum(0), lambda a: a.view(2, 2).tril(),
                          lambda a: a[torch.tensor([True, False, True, True])], lambda a: a[index], lambda a: a.gather(0, index),
@@ -433,43 +433,43 @@ class Gradients(Case):
                          lambda a: a.index_add(0, index, a * a), lambda a: torch.cov(a.view(2, 2))):
             self.check(function, x)
 
-    def test_views_of_parts(self):
+    def test_views_as_real_and_complex(self):
         x = tensor()
         self.check(lambda a: torch.view_as_real(a)[:, 1] * 3, x)
         self.check(lambda a: torch.view_as_complex(a.view(2, 2)), torch.tensor([1., 2, 3, 4], dtype=torch.float64))
         self.check(lambda a: a.conj().imag * a.real, x)
 
-    def test_softmax_and_running_ops(self):
+    def test_softmax_and_cumulative_ops(self):
         x = tensor(grad=True)
         for function in (torch.softmax, torch.log_softmax, torch.logcumsumexp, torch.cumprod):
             self.assertTrue(torch.autograd.gradcheck(function, (x, 0)))
             self.assertTrue(torch.autograd.gradgradcheck(function, (x, 0)))
 
-    def test_with_complex_numbers_as_factors(self):
+    def test_complex_scalar_factors(self):
         x, y, z = (torch.randn(2, 2, dtype=torch.complex128, requires_grad=True) for _ in range(3))
         self.assertTrue(torch.autograd.gradcheck(lambda a, b, c: torch.addmm(a, b, c, beta=2j, alpha=1 - 1j), (x, y, z)))
         self.assertTrue(torch.autograd.gradcheck(lambda a: torch.constant_pad_nd(a, (1, 0), 1j), (x,)))
 
-    def test_second_gradients(self):
+    def test_double_backward(self):
         x = tensor(grad=True)
         (first,) = torch.autograd.grad((x * x * x).real.sum(), x, create_graph=True)
         self.assertNear(first, [(3 * v * v).conjugate() for v in VALUES])
         (second,) = torch.autograd.grad(first.real.sum(), x)
         self.assertNear(second, [(6 * v).conjugate() for v in VALUES])
 
-    def test_a_real_input_gets_a_real_gradient(self):
+    def test_real_input_has_real_gradient(self):
         real = torch.tensor([1., 2.], requires_grad=True)
         (real * torch.tensor([1 + 2j, 3 - 1j])).real.sum().backward()
         self.assertEqual((real.grad.dtype, real.grad.tolist()), (torch.float32, [1, 3]))
 
-    def test_backward_begins_at_a_real_number(self):
+    def test_backward_needs_real_output(self):
         x = tensor([1j], torch.complex64, grad=True)
         with self.assertRaisesRegex(RuntimeError, "^grad can be implicitly created only for real scalar outputs but got torch.complex64"):
             x.sum().backward()
         x.sum().backward(torch.tensor(2j))
         self.assertEqual(x.grad.tolist(), [2j])
 
-    def test_in_place_through_a_conjugate(self):
+    def test_in_place_through_conj(self):
         x = tensor(grad=True)
         y = x * 1
         y.conj().mul_(2j)

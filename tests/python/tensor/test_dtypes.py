@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The dtypes that few kernels compute in: uint16 to uint64, float8, and complex numbers, of which test_complex.py has
-more. On the CPU and on a simulated device."""
+"""Dtypes with few kernels: uint16 to uint64, float8, and complex numbers (see also test_complex.py). On the CPU and on a simulated
+device."""
 import copy
 import io
 import math
@@ -24,13 +24,13 @@ def saved(value):
     return torch.load(file)
 
 
-class Everywhere(unittest.TestCase):
-    """What works for each of them, on each device."""
+class StorageDtypes(unittest.TestCase):
+    """Operations supported for each dtype on each device."""
 
     def each(self):
         return [(dtype, device) for device in DEVICES for dtype in STORED]
 
-    def test_factories_make_them(self):
+    def test_factories(self):
         for dtype, device in self.each():
             made = [torch.zeros(2, dtype=dtype, device=device), torch.ones(2, dtype=dtype, device=device),
                     torch.full((2,), 2, dtype=dtype, device=device),
@@ -40,7 +40,7 @@ class Everywhere(unittest.TestCase):
             self.assertTrue(all(t.dtype == dtype for t in made))
             self.assertEqual(torch.empty(3, dtype=dtype, device=device).element_size(), dtype.itemsize)
 
-    def test_they_convert_to_each_other_and_to_all_others(self):
+    def test_conversions(self):
         others = [torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64,
                   torch.float16, torch.bfloat16, torch.float32, torch.float64]
         for dtype, device in self.each():
@@ -53,7 +53,7 @@ class Everywhere(unittest.TestCase):
                 strided[:, 0] = x
                 self.assertEqual(strided[:, 0].tolist(), y.tolist())
 
-    def test_they_move(self):
+    def test_layout_ops_and_moves(self):
         for dtype, device in self.each():
             x = torch.tensor([[1, 2, 4], [8, 16, 32]], device=device).to(dtype)
             self.assertEqual(x.t().contiguous().tolist(), [[1, 8], [2, 16], [4, 32]])
@@ -65,7 +65,7 @@ class Everywhere(unittest.TestCase):
             self.assertEqual(x.flip(0).tolist(), [[8, 16, 32], [1, 2, 4]])
             self.assertEqual(torch.ones(40, 50, device=device).to(dtype).t().clone().tolist(), [[1] * 40] * 50)
 
-    def test_they_are_compared(self):
+    def test_comparisons(self):
         for dtype, device in self.each():
             x = torch.tensor([1, 2], device=device).to(dtype)
             y = torch.tensor([1, 4], device=device).to(dtype)
@@ -74,7 +74,7 @@ class Everywhere(unittest.TestCase):
             self.assertEqual((x == y).tolist(), [True, False])
             self.assertEqual((x != 2).tolist(), [True, False])
 
-    def test_their_bits_are_views(self):
+    def test_view_as_bytes(self):
         for dtype, device in self.each():
             x = torch.tensor([1, 2], device=device).to(dtype)
             bits = x.view(torch.uint8)
@@ -83,14 +83,14 @@ class Everywhere(unittest.TestCase):
             bits.zero_()
             self.assertTrue(torch.equal(x, torch.zeros(2, dtype=dtype, device=device)))
 
-    def test_files_and_pickles_keep_them(self):
+    def test_files_and_pickles(self):
         for dtype, device in self.each():
             x = torch.tensor([1, 2, 4], device=device).to(dtype)
             for again in saved(x), saved({"a": x[1:]})["a"], pickle.loads(pickle.dumps(x)), copy.deepcopy(x):
                 self.assertEqual((again.dtype, again.device), (x.dtype, x.device))
                 self.assertEqual(again.tolist()[-1], 4)
 
-    def test_other_ops_refuse_by_name_and_change_nothing(self):
+    def test_unsupported_ops_raise_and_change_nothing(self):
         for dtype, device in self.each():
             if dtype in (torch.complex64, torch.complex128):
                 continue
@@ -106,14 +106,14 @@ class Everywhere(unittest.TestCase):
                     call()
             self.assertEqual(x.tolist(), [1, 2])
 
-    def test_dlpack_passes_them(self):
+    def test_dlpack(self):
         for dtype, device in self.each():
             x = torch.tensor([1, 2], device=device).to(dtype)
             self.assertTrue(torch.equal(torch.from_dlpack(x), x))
 
 
 class Unsigned(unittest.TestCase):
-    def test_numbers_beyond_int64(self):
+    def test_values_beyond_int64(self):
         x = torch.tensor([2**64 - 1, 2**63], dtype=torch.uint64)
         self.assertEqual((x.tolist(), x[0].item(), int(x[1])), ([2**64 - 1, 2**63], 2**64 - 1, 2**63))
         self.assertEqual(str(x), "tensor([18446744073709551615,  9223372036854775808], dtype=torch.uint64)")
@@ -121,18 +121,18 @@ class Unsigned(unittest.TestCase):
         self.assertEqual(x.to(torch.float32).to(torch.uint64).tolist()[1], 2**63)
         self.assertEqual(x.to(torch.int64).tolist(), [-1, -2**63])
 
-    def test_what_does_not_fit_is_refused(self):
+    def test_out_of_range_values(self):
         with self.assertRaisesRegex(RuntimeError, "cannot be converted to type uint16 without overflow"):
             torch.tensor([70000], dtype=torch.uint16)
         with self.assertRaises(OverflowError):
             torch.tensor([-1], dtype=torch.uint64)
 
-    def test_they_are_multiplied_chosen_and_combined_by_bits(self):
+    def test_mul_where_and_bitwise_ops(self):
         for dtype in UNSIGNED:
             for device in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
                 most = torch.iinfo(dtype).max
                 x, y = torch.tensor([[most, 6], [5, 0]], dtype=dtype, device=device), torch.tensor([3, 2], dtype=dtype, device=device)
-                self.assertEqual((x * y).tolist(), [[most - 2, 12], [15, 0]])  # modulo the range
+                self.assertEqual((x * y).tolist(), [[most - 2, 12], [15, 0]])  # modulo 2**bits
                 self.assertEqual((x.t() * 2).tolist(), [[most - 1, 10], [12, 0]])
                 self.assertEqual((x & y).tolist(), [[3, 2], [1, 0]])
                 self.assertEqual((x | 1).tolist(), [[most, 7], [5, 1]])
@@ -141,7 +141,7 @@ class Unsigned(unittest.TestCase):
                 self.assertTrue(all(t.dtype is dtype for t in (x * y, x * 2, x & y, x | 1, x ^ x, torch.where(x == 5, x, y), x.clone().mul_(3))))
                 self.assertEqual((x * .5).dtype, torch.float32)
 
-    def test_functions_of_them_are_floats(self):
+    def test_math_functions_return_float32(self):
         for dtype in UNSIGNED:
             x = torch.tensor([torch.iinfo(dtype).max, 4, 1], dtype=dtype)
             for f in (torch.exp2, torch.log, torch.sqrt, torch.sigmoid, torch.reciprocal, lambda t: t / 2, lambda t: 2 / t):
@@ -150,7 +150,7 @@ class Unsigned(unittest.TestCase):
             with self.assertRaisesRegex(NotImplementedError, "not implemented for 'UInt64'"):
                 f(x, x)
 
-    def test_sums_of_them_are_int64(self):
+    def test_sums_are_int64(self):
         for dtype in UNSIGNED:
             for device in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
                 x = torch.tensor([[3, 0], [2, 5]], dtype=dtype, device=device)
@@ -166,7 +166,7 @@ class Unsigned(unittest.TestCase):
             wrapped = torch.iinfo(dtype).max if dtype != torch.uint64 else -1
             self.assertEqual((x.cumsum(0).tolist(), x[::2].cumprod(0).tolist()), ([3, 3, 3 + wrapped], [3, 3 * wrapped]))
 
-    def test_they_have_an_order_beyond_that_of_int64(self):
+    def test_ordering_beyond_int64(self):
         for dtype in UNSIGNED:
             most = torch.iinfo(dtype).max
             for device in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
@@ -183,14 +183,14 @@ class Unsigned(unittest.TestCase):
                 self.assertEqual((torch.minimum(x, y, out=out) is out, out.tolist()), (True, [4, 3, most // 2]))
                 self.assertEqual((x.clamp(1.5, 3.5).dtype, x.clamp(1.5, 3.5).tolist()), (torch.float32, [3.5, 3, 3.5]))
             many = x.cpu()
-            values, places = many.sort()
-            self.assertEqual((values.tolist(), places.tolist(), values.dtype), ([3, most // 2 + 2, most], [1, 2, 0], dtype))
+            values, order = many.sort()
+            self.assertEqual((values.tolist(), order.tolist(), values.dtype), ([3, most // 2 + 2, most], [1, 2, 0], dtype))
             self.assertEqual((many.argsort(descending=True).tolist(), many.msort().tolist()), ([0, 2, 1], values.tolist()))
             row = torch.arange(3000).to(dtype) * 4097
             mixed = row[torch.randperm(3000)]
             self.assertEqual(mixed.sort()[0].tolist(), sorted(mixed.tolist()))
 
-    def test_they_promote_with_floating_point_alone(self):
+    def test_promotion(self):
         self.assertEqual(torch.promote_types(torch.uint16, torch.float16), torch.float16)
         with self.assertRaisesRegex(RuntimeError, "Promotion for uint16, uint32, uint64 types is not "
                                     "supported, attempted to promote UInt16 and Int"):
@@ -200,7 +200,7 @@ class Unsigned(unittest.TestCase):
 
 
 class Complex(unittest.TestCase):
-    def test_numbers_of_python(self):
+    def test_python_complex_numbers(self):
         x = torch.tensor([1 + 2j, 3])
         self.assertEqual((x.dtype, x.tolist(), x[0].item()), (torch.complex64, [1 + 2j, 3 + 0j], 1 + 2j))
         self.assertEqual(torch.tensor([x[0], 1]).tolist(), [1 + 2j, 1 + 0j])
@@ -209,7 +209,7 @@ class Complex(unittest.TestCase):
         x[1] = -1j
         self.assertEqual((x[1].item(), complex(x[0]), bool(x[1])), (-1j, 1 + 2j, True))
 
-    def test_real_tensors_refuse_them(self):
+    def test_real_tensors_reject_complex(self):
         overflow = "value cannot be converted to type .* without overflow"
         for call in (lambda: torch.zeros(2).fill_(1j), lambda: torch.full((2,), 1j, dtype=torch.float32),
                      lambda: float(torch.tensor(1j)), lambda: int(torch.tensor(1j))):
@@ -221,7 +221,7 @@ class Complex(unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError, "result type ComplexFloat can't be cast to the desired output type Float"):
             x += 1j
 
-    def test_they_print_as_pytorchs(self):
+    def test_repr_matches_pytorch(self):
         for values, text in (([1 + 2j, 3 - 4j], "tensor([1.+2.j, 3.-4.j])"),
                              ([1 + 2j, 3.5 - 1e-3j], "tensor([1.0000+2.0000e+00j, 3.5000-1.0000e-03j])"),
                              (1.5 + 2j, "tensor(1.5000+2.j)"),
@@ -231,7 +231,7 @@ class Complex(unittest.TestCase):
         self.assertEqual(str(torch.zeros(1, dtype=torch.complex128)), "tensor([0.+0.j], dtype=torch.complex128)")
         self.assertEqual(str(torch.zeros(0, dtype=torch.complex64)), "tensor([], dtype=torch.complex64)")
 
-    def test_parts_are_views(self):
+    def test_real_and_imag_are_views(self):
         for device in DEVICES:
             x = torch.tensor([1 + 2j, 3 + 4j], device=device)
             x.imag[0] = 7
@@ -244,7 +244,7 @@ class Complex(unittest.TestCase):
         y = torch.ones(2)
         self.assertIs(y.real, y)
 
-    def test_parts_of_what_has_none_are_refused(self):
+    def test_invalid_views(self):
         for error, text, call in (
                 (TypeError, "imag is not implemented for tensors with non-complex", lambda: torch.ones(1).imag),
                 (TypeError, "view_as_real is only supported for complex", lambda: torch.view_as_real(torch.ones(1))),
@@ -255,7 +255,7 @@ class Complex(unittest.TestCase):
             with self.assertRaisesRegex(error, text):
                 call()
 
-    def test_dtypes_know_each_other(self):
+    def test_dtype_conversions(self):
         self.assertEqual((torch.float64.to_complex(), torch.complex32.to_real(), torch.int8.to_real()),
                          (torch.complex128, torch.float16, torch.int8))
         with self.assertRaisesRegex(RuntimeError, "Unknown Complex ScalarType for Int"):
@@ -270,11 +270,11 @@ class Complex(unittest.TestCase):
 
 
 class Float8(unittest.TestCase):
-    # The greatest number, what a larger one becomes, the least positive one.
+    # The largest finite value, the result of overflow, the smallest positive value.
     LIMITS = {torch.float8_e4m3fn: (448, 448.0, 2**-9), torch.float8_e5m2: (57344, math.inf, 2**-16),
               torch.float8_e4m3fnuz: (240, math.nan, 2**-10), torch.float8_e5m2fnuz: (57344, math.nan, 2**-17)}
 
-    def test_every_number_is_itself_again(self):
+    def test_all_values_round_trip(self):
         for device in DEVICES:
             bits = torch.arange(256, device=device).to(torch.uint8)
             for dtype in FLOAT8:
@@ -283,23 +283,23 @@ class Float8(unittest.TestCase):
                 self.assertTrue(torch.equal(again.nan_to_num(7777), numbers.nan_to_num(7777)), dtype)
 
     def test_rounding_is_to_nearest_even(self):
-        for dtype, (_, _, least) in self.LIMITS.items():
-            x = torch.tensor([least / 2, least * 0.75, least * 1.5, least * 2.5, 0.0, -0.0]).to(dtype)
-            self.assertEqual(x.tolist(), [0, least, 2 * least, 2 * least, 0, 0])
+        for dtype, (_, _, smallest) in self.LIMITS.items():
+            x = torch.tensor([smallest / 2, smallest * 0.75, smallest * 1.5, smallest * 2.5, 0.0, -0.0]).to(dtype)
+            self.assertEqual(x.tolist(), [0, smallest, 2 * smallest, 2 * smallest, 0, 0])
 
-    def test_what_is_too_large(self):
-        for dtype, (greatest, over, _) in self.LIMITS.items():
-            x = torch.tensor([greatest, greatest * 1.01, greatest * 4, -greatest * 4]).to(dtype).tolist()
-            self.assertEqual(x[:2], [greatest, greatest])
+    def test_overflow(self):
+        for dtype, (largest, over, _) in self.LIMITS.items():
+            x = torch.tensor([largest, largest * 1.01, largest * 4, -largest * 4]).to(dtype).tolist()
+            self.assertEqual(x[:2], [largest, largest])
             self.assertTrue(str(x[2:]) in (str([over, -over]), str([over, over])), x)
-            self.assertEqual((torch.finfo(dtype).max, torch.finfo(dtype).min), (greatest, -greatest))
+            self.assertEqual((torch.finfo(dtype).max, torch.finfo(dtype).min), (largest, -largest))
 
-    def test_exponents_alone(self):
+    def test_e8m0_has_exponents_only(self):
         x = torch.tensor([1, 1.49, 1.5, 3, -4, 0, math.nan]).to(torch.float8_e8m0fnu).tolist()
         self.assertEqual(x[:6], [1, 1, 2, 4, 4, 2.0**-127])
         self.assertTrue(math.isnan(x[6]) and not torch.float8_e8m0fnu.is_signed)
 
-    def test_they_promote_to_nothing(self):
+    def test_no_promotion(self):
         with self.assertRaisesRegex(RuntimeError, "Promotion for Float8 Types is not supported, attempted to "
                                     "promote Float8_e5m2 and Float"):
             torch.cat([torch.ones(1, dtype=torch.float8_e5m2), torch.ones(1)])
@@ -308,7 +308,7 @@ class Float8(unittest.TestCase):
 
 
 class Views(unittest.TestCase):
-    def test_elements_of_another_size(self):
+    def test_view_with_other_element_size(self):
         x = torch.zeros(4, 8, dtype=torch.uint8)
         self.assertEqual((x.view(torch.float32).shape, x[:, :4].view(torch.int32).stride()), ((4, 2), (2, 1)))
         for text, call in (("self.dim\\(\\) cannot be 0 to view Float as Byte", lambda: torch.tensor(1.).view(torch.uint8)),
@@ -321,8 +321,8 @@ class Views(unittest.TestCase):
                 call()
 
 
-class SignsOfHalves(unittest.TestCase):
-    def test_of_all_bits_are_those_of_floats(self):
+class HalfPrecisionSigns(unittest.TestCase):
+    def test_neg_abs_and_relu_of_all_bit_patterns(self):
         for dtype in torch.float16, torch.bfloat16:
             x = torch.arange(-32768, 32768, dtype=torch.int64).to(torch.int16).view(dtype)
             for op in torch.neg, torch.abs, torch.relu:

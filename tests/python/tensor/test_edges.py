@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ops do with nothing, with too much and with what cannot be, on the CPU and on a simulated device: PyTorch's values, or its
-error before anything has changed."""
+"""Edge cases of ops on the CPU and on a simulated device: empty, oversized and invalid arguments. Results are PyTorch's, or its error is raised
+before anything changes."""
 import collections
 import functools
 import math
@@ -18,7 +18,7 @@ F, nn = torch.nn.functional, torch.nn
 
 
 def each_device(test):
-    """Runs a test on the CPU, then on a device, if there is one: what it makes is there."""
+    """Runs a test on the CPU, then on a device if there is one, as the default device."""
     @functools.wraps(test)
     def run(self):
         for device in ["cpu", "cuda"][:1 + (torch.cuda.device_count() > 0)]:
@@ -34,7 +34,7 @@ class Edges(unittest.TestCase):
 
 
 class Divisions(Edges):
-    def test_a_division_by_zero_leaves_the_tensor_that_it_was_to_write(self):
+    def test_failed_integer_division_leaves_output_unchanged(self):
         for dtype in (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64):
             for x in (torch.arange(1, 9, dtype=dtype), torch.arange(1, 17, dtype=dtype)[::2]):
                 divisor, before = (torch.arange(8) != 6).to(dtype), x.tolist()
@@ -54,18 +54,18 @@ class Divisions(Edges):
 
 class Dimensions(Edges):
     @each_device
-    def test_dimensions_that_do_not_merge(self):
-        dims = 16 if torch.cuda._backend_name() == "cuda" else 18  # GPUs take 16
+    def test_dimensions_that_do_not_coalesce(self):
+        dims = 16 if torch.cuda._backend_name() == "cuda" else 18  # kernels on GPUs support 16
         n = 2**dims
         y = torch.arange(n).reshape([2] * dims).permute(*range(dims - 1, -1, -1))
-        turned = [int(f"{i:0{dims}b}"[::-1], 2) for i in range(n)]
-        self.assertEqual(y.flatten().tolist(), turned)
-        self.assertEqual((y + y).flatten().tolist(), [2 * i for i in turned])
-        self.assertEqual((y * 1.0).sum(tuple(range(1, dims))).tolist(), [sum(turned[:n // 2]), sum(turned[n // 2:])])
+        reversed_bits = [int(f"{i:0{dims}b}"[::-1], 2) for i in range(n)]
+        self.assertEqual(y.flatten().tolist(), reversed_bits)
+        self.assertEqual((y + y).flatten().tolist(), [2 * i for i in reversed_bits])
+        self.assertEqual((y * 1.0).sum(tuple(range(1, dims))).tolist(), [sum(reversed_bits[:n // 2]), sum(reversed_bits[n // 2:])])
         self.assertEqual((y + 0)[[0, 1], ..., [1, 1]].flatten()[:2].tolist(), [n // 2, n // 2 + n // 4])
         z = y.float().requires_grad_()
         (z * y).sum().backward()
-        self.assertEqual(z.grad.flatten().tolist(), turned)
+        self.assertEqual(z.grad.flatten().tolist(), reversed_bits)
 
     @each_device
     def test_64_dimensions(self):
@@ -82,7 +82,7 @@ class Dimensions(Edges):
         self.assertEqual((small.shape, small.resize_(2).shape, small.resize_([1] * 9).ndim), (x.shape, (2,), 9))
 
     @each_device
-    def test_what_would_have_too_many_dimensions_is_refused_by_their_number(self):
+    def test_more_than_64_dimensions(self):
         x, many = torch.zeros([1] * 64), [1] * 65
         for call in (lambda: torch.zeros(many), lambda: x.unsqueeze(0), lambda: x[None], lambda: x.expand(many), lambda: x.reshape(many),
                      lambda: torch.stack([x, x]), lambda: x.repeat(many), lambda: x.unfold(0, 1, 1), lambda: x.unflatten(0, (1, 1)),
@@ -95,7 +95,7 @@ class Dimensions(Edges):
 
 class Indices(Edges):
     @each_device
-    def test_every_dimension_may_have_an_index_tensor(self):
+    def test_index_tensor_in_every_dimension(self):
         for ndim in (10, 11, 13, 16):
             x = torch.arange(2.0**ndim).reshape([2] * ndim).transpose(0, -1)
             at = [torch.tensor([d % 2, 1, -1 - d % 2]) for d in range(ndim)]
@@ -119,7 +119,7 @@ class Indices(Edges):
 
 class Windows(Edges):
     @each_device
-    def test_a_convolution_of_no_channels_is_without_channels_and_its_gradients_are_zeros(self):
+    def test_convolution_without_input_channels(self):
         with self.assertWarnsRegex(UserWarning, "zero-element"):
             conv = nn.Conv2d(0, 2, 3)
         x = torch.zeros(1, 0, 5, 5, requires_grad=True)
@@ -131,11 +131,11 @@ class Windows(Edges):
         self.assertEqual(F.conv2d(torch.ones(1, 0, 4, 4), torch.ones(2, 0, 3, 3), padding="same").shape, (1, 0, 4, 4))
 
     @each_device
-    def test_a_convolution_of_an_empty_batch_is_empty(self):
+    def test_convolution_of_empty_batch(self):
         self.assertEqual(F.conv2d(torch.ones(0, 2, 4, 4), torch.ones(3, 2, 3, 3)).shape, (0, 3, 2, 2))
 
     @each_device
-    def test_a_transposed_convolution_of_an_empty_batch_is_empty_and_its_gradients_are_zeros(self):
+    def test_transposed_convolution_of_empty_batch(self):
         for op, sizes, weight, wanted in ((F.conv_transpose2d, (0, 2, 4, 4), (2, 3, 3, 3), (0, 3, 6, 6)),
                                           (F.conv_transpose2d, (0, 2, 0, 4), (2, 3, 3, 3), (0, 3, 2, 6)),
                                           (F.conv_transpose2d, (2, 2, 4, 4), (2, 0, 3, 3), (2, 0, 6, 6)),
@@ -151,7 +151,7 @@ class Windows(Edges):
                      F.conv_transpose2d, torch.ones(2, 2, 0, 4), torch.ones(2, 3, 3, 3))
 
     @each_device
-    def test_what_does_not_fit_a_signal_is_told_of_a_signal(self):
+    def test_conv1d_errors_name_1d_arguments(self):
         ones = torch.ones
         for op, way in ((F.conv1d, "groups=1"), (F.conv_transpose1d, "transposed=1")):
             self.refuses(RuntimeError, f"Given {way}, weight of size [3, 3, 3], expected input[1, 2, 4] to have 3 channels, but got 2 "
@@ -166,7 +166,7 @@ class Windows(Edges):
                      "too small", F.conv_transpose1d, ones(1, 3, 4), ones(3, 3, 3), padding=7)
 
     @each_device
-    def test_what_has_no_channels_or_places_is_refused_where_pytorch_refuses_it(self):
+    def test_empty_channels_or_planes(self):
         ones = torch.ones
         for mode in ("reflect", "replicate"):
             for sizes, pad, dims in (((2, 0, 4), (1, 1), "2D or 3D"), ((2, 2, 0), (1, 1), "2D or 3D"), ((0, 4), (1, 1), "2D or 3D"),
@@ -191,7 +191,7 @@ class Windows(Edges):
         self.refuses(RuntimeError, text, torch.linalg.norm, ones(0), -0.5)
         self.assertEqual(F.pixel_unshuffle(ones(0, 1, 6, 6), 3).shape, (0, 1, 6, 6))  # as in PyTorch
 
-    def test_statistics_of_native_layer_norm_are_no_part_of_the_graph(self):
+    def test_native_layer_norm_statistics_have_no_gradient(self):
         x = torch.tensor([[1., 3.], [2., 6.]], requires_grad=True)
         output, mean, rstd = torch.native_layer_norm(x, (2,), None, None, 0.)
         self.assertEqual((mean.tolist(), rstd.tolist()), ([[2.], [4.]], [[1.], [.5]]))
@@ -201,7 +201,7 @@ class Windows(Edges):
         for weight, wanted in ((None, torch.bfloat16), (torch.ones(2), torch.float32)):
             self.assertEqual([t.dtype for t in torch.native_layer_norm(half, (2,), weight, weight, 0.)], [torch.bfloat16, wanted, wanted])
 
-    def test_halves_are_rounded_once(self):
+    def test_half_precision_rounds_once(self):
         for dtype in (torch.float16, torch.bfloat16):
             self_, row, column = (torch.linspace(a, b, 7).to(dtype) for a, b in ((-3, 2.7), (1.1, 4.3), (-2.9, 0.7)))
             wanted = torch.addr(self_.double(), row.double(), column.double(), beta=0.6, alpha=0.2)
@@ -210,7 +210,7 @@ class Windows(Edges):
             self.assertTrue(torch.equal(torch.matrix_exp(square.to(dtype)), torch.matrix_exp(square).to(dtype)))
 
     @each_device
-    def test_kernels_without_elements_are_refused(self):
+    def test_empty_kernels(self):
         text = "kernel size should be greater than zero, but got kernel_height: {} kernel_width: 0"
         for op in (F.conv2d, F.conv_transpose2d):
             self.refuses(RuntimeError, text.format(0), op, torch.ones(1, 2, 4, 4), torch.ones(2, 2, 0, 0))
@@ -218,7 +218,7 @@ class Windows(Edges):
             self.refuses(RuntimeError, text.format(1), op, torch.ones(1, 2, 4), torch.ones(2, 2, 0))
 
     @each_device
-    def test_weights_that_groups_do_not_divide_are_refused(self):
+    def test_weights_not_divisible_by_groups(self):
         for op in (F.conv2d, F.conv_transpose2d):
             self.refuses(RuntimeError, "Given groups=2, expected weight to be divisible by 2 at dimension 0, but got weight of size "
                          "[[3, 1, 2, 2]] instead", op, torch.ones(1, 3, 4, 4), torch.ones(3, 1, 2, 2), groups=2)
@@ -226,7 +226,7 @@ class Windows(Edges):
                          "[0, 2, 3, 3] instead", op, torch.ones(1, 2, 4, 4), torch.ones(0, 2, 3, 3))
 
     @each_device
-    def test_windows_of_impossible_measures_are_refused(self):
+    def test_invalid_window_arguments(self):
         image, signal = torch.ones(1, 1, 4, 4), torch.ones(1, 1, 4)
         self.refuses(RuntimeError, "dilation should be greater than zero, but got dilationH: 0 dilationW: 0", F.max_pool2d, image, 2,
                      dilation=0)
@@ -244,14 +244,14 @@ class Windows(Edges):
             self.refuses(RuntimeError, "integer out of range", op, image, 2**62)
 
     @each_device
-    def test_measures_whose_sums_no_number_holds_are_refused(self):
+    def test_window_size_overflow(self):
         image, kernel = torch.ones(1, 1, 4, 4), torch.ones(1, 1, 2, 2)
         for name in ("stride", "padding", "dilation"):
             self.refuses(RuntimeError, "integer out of range", F.conv2d, image, kernel, **{name: 2**62})
             self.refuses(RuntimeError, "integer out of range", F.conv_transpose2d, image, kernel, **{name: 2**62})
 
     @each_device
-    def test_pools_of_empty_images_are_refused_and_of_empty_batches_empty(self):
+    def test_pooling_of_empty_images_and_batches(self):
         for op in (F.max_pool2d, F.avg_pool2d):
             self.refuses(RuntimeError, "Expected 3D or 4D (batch mode) tensor with optional 0 dim batch size for input, but got:"
                          "[1, 0, 4, 4]", op, torch.ones(1, 0, 4, 4), 2)
@@ -263,9 +263,9 @@ class Windows(Edges):
                      F.adaptive_avg_pool2d, torch.ones(1, 1, 4, 4), -1)
 
 
-class Nothing(Edges):
+class EmptyInputs(Edges):
     @each_device
-    def test_an_empty_batch_leaves_running_statistics_as_they_are(self):
+    def test_empty_batch_keeps_running_statistics(self):
         for layer, x in ((nn.BatchNorm1d(2), torch.zeros(0, 2)), (nn.BatchNorm2d(2), torch.zeros(2, 2, 0, 3)),
                          (nn.InstanceNorm1d(2, affine=True, track_running_stats=True), torch.zeros(2, 2, 0))):
             x.requires_grad_()
@@ -276,7 +276,7 @@ class Nothing(Edges):
             self.assertEqual((layer.weight.grad.tolist(), layer.bias.grad.tolist()), ([0, 0], [0, 0]))
 
     @each_device
-    def test_a_tensor_without_dimensions_has_none_to_roll_or_to_flip(self):
+    def test_roll_and_flip_of_zero_dim_tensor(self):
         for dim in (0, -1):
             self.refuses(IndexError, f"Dimension specified as {dim} but tensor has no dimensions", torch.roll, torch.tensor(1.), 0, dim)
         self.assertEqual(torch.roll(torch.tensor(1.), 3).tolist(), 1)
@@ -284,9 +284,9 @@ class Nothing(Edges):
         self.refuses(RuntimeError, "Input must be >= 2-d.", torch.fliplr, torch.ones(2))
 
 
-class TooMuch(Edges):
+class Overflow(Edges):
     @each_device
-    def test_repeats_whose_sum_no_tensor_holds_are_refused(self):
+    def test_repeat_interleave_overflow(self):
         for counts in ([2**62] * 3, [2**62] * 4, [2**61, 1, 0], [2**62, 1, 0]):
             with self.assertRaises(RuntimeError):
                 torch.repeat_interleave(torch.zeros(len(counts)), torch.tensor(counts))
@@ -298,8 +298,8 @@ class TooMuch(Edges):
             self.refuses(RuntimeError, "numel: integer multiplication overflow", call)
 
 
-class Changing:
-    """An integer whose __index__ empties a list: the one that it is in."""
+class ClearsList:
+    """An integer; __index__ clears the enclosing list."""
 
     def __init__(self, value, within):
         self.value, self.within = value, within
@@ -309,21 +309,21 @@ class Changing:
         return self.value
 
 
-class Lists(Edges):
-    def test_a_list_may_be_changed_by_its_own_items_while_it_is_read(self):
+class MutatedLists(Edges):
+    def test_list_mutated_by_index_while_read(self):
         for call in (torch.zeros, lambda sizes: torch.zeros(6).view(sizes), lambda sizes: torch.zeros(6).sum(sizes),
                      lambda sizes: F.pad(torch.zeros(2), sizes), nn.LayerNorm):
             for _ in range(20):
                 items = []
-                items.extend([Changing(2, items), 10**3, Changing(3, items)])
+                items.extend([ClearsList(2, items), 10**3, ClearsList(3, items)])
                 try:
                     call(items)
                 except (RuntimeError, IndexError, TypeError, ValueError):
                     pass
 
-    def test_a_list_of_rows_that_changes_while_it_is_read_is_refused(self):
+    def test_rows_mutated_while_read(self):
         class Row:
-            """Empties the list that it is in as soon as its values are asked for one by one."""
+            """Clears the enclosing list when its values are iterated."""
 
             def __len__(self):
                 return 2
@@ -340,7 +340,7 @@ class Lists(Edges):
             with self.assertRaises((RuntimeError, IndexError, ValueError)):
                 torch.tensor(data, dtype=dtype)
 
-    def test_tensors_that_another_thread_takes_out_of_a_list_live_until_the_call_ends(self):
+    def test_tensors_removed_by_other_thread_outlive_call(self):
         stop, tensors = threading.Event(), []
 
         def change():
@@ -362,8 +362,8 @@ class Lists(Edges):
             thread.join()
 
 
-class Misfits(Edges):
-    def test_a_tensor_of_several_elements_is_no_truth(self):
+class InvalidArguments(Edges):
+    def test_ambiguous_tensor_as_bool(self):
         many = torch.zeros(2, 2)
         for make in (nn.ReLU, nn.SELU, nn.SiLU, nn.Mish, nn.Hardswish, nn.PoissonNLLLoss, lambda t: nn.LeakyReLU(.1, t),
                      lambda t: nn.Dropout2d(.5, t), lambda t: nn.GaussianNLLLoss(full=t),
@@ -374,7 +374,7 @@ class Misfits(Edges):
             layer.inplace = many
         self.assertIs(layer.inplace, False)
 
-    def test_words_are_asked_for_their_type(self):
+    def test_string_arguments_are_type_checked(self):
         self.refuses(TypeError, "kaiming_normal_(): argument 'mode' (position 3) must be str, not Tensor", nn.init.kaiming_normal_,
                      torch.zeros(2, 2), 0, torch.zeros(2, 2))
         self.refuses(TypeError, "meshgrid() got an unexpected keyword argument 'order'", torch.meshgrid, torch.ones(2), torch.ones(2),
@@ -385,13 +385,13 @@ class Misfits(Edges):
             self.refuses(TypeError, "index_put_" + text, torch.zeros(3).index_put_, indices, torch.ones(1))
             self.refuses(TypeError, "index_put" + text, torch.index_put, torch.zeros(3), indices, torch.ones(1), True)
 
-    def test_only_a_module_is_run_in_parallel(self):
+    def test_data_parallel_needs_module(self):
         self.refuses(TypeError, "data_parallel() takes a Module, not function", nn.parallel.data_parallel, lambda x: x, torch.ones(2, 2))
         self.refuses(TypeError, "_replicate(): argument 'module' (position 1) must be Module, not int", torch._C._replicate, 1, [0])
 
-    def test_sums_and_gathers_take_what_can_be_iterated(self):
+    def test_gather_and_reduce_take_iterables(self):
         if torch.cuda.device_count() == 0:
-            self.skipTest("there is no device")
+            self.skipTest("requires a device")
         parts = torch.ones(2, 3, device="cuda")
         comm = torch.cuda.comm
         self.assertEqual(comm.gather(parts).tolist(), [1] * 6)
@@ -399,7 +399,7 @@ class Misfits(Edges):
         self.assertEqual(comm.reduce_add(parts).tolist(), [2, 2, 2])
         self.assertEqual(comm.reduce_add(iter([parts, parts])).tolist(), [[2, 2, 2]] * 2)
 
-    def test_what_holds_itself_cannot_be_collated(self):
+    def test_recursive_containers_cannot_be_collated(self):
         collate = torch.utils.data.default_collate
         alone, mixed, named = [], [1], {}
         alone.append(alone), mixed.append(mixed), named.update(own=named)
@@ -411,7 +411,7 @@ class Misfits(Edges):
 
 class Values(Edges):
     @each_device
-    def test_a_tensor_without_dimensions_is_compared_with_and_is_no_dimension(self):
+    def test_max_and_min_with_zero_dim_tensor(self):
         x = torch.tensor([1, 5, 2])
         self.assertEqual(torch.max(x, torch.tensor(2)).tolist(), [2, 5, 2])
         self.assertEqual(x.min(torch.tensor(2)).tolist(), [1, 2, 2])
@@ -419,7 +419,7 @@ class Values(Edges):
         self.assertEqual(torch.max(x, dim=torch.tensor(0, device="cpu")).values.item(), 5)
 
     @each_device
-    def test_bytes_are_resized_as_numbers_that_are_rounded(self):
+    def test_uint8_interpolate_rounds(self):
         ramp = torch.arange(0, 250, 50, dtype=torch.uint8).view(1, 1, 1, 5)
         wide = F.interpolate(ramp.expand(1, 1, 5, 5), scale_factor=2, mode="bilinear")
         self.assertEqual(wide[0, 0, 0].tolist(), [0, 13, 38, 63, 88, 113, 138, 163, 188, 200])
@@ -430,19 +430,19 @@ class Values(Edges):
             F.interpolate(ramp.long(), size=(2, 2), mode="bilinear")
 
     @each_device
-    def test_doubles_are_resized_by_weights_of_doubles(self):
+    def test_float64_interpolate_uses_float64_weights(self):
         x = torch.tensor([0., 1.], dtype=torch.float64).view(1, 1, 2)
         self.assertEqual(F.interpolate(x, size=7, mode="linear", align_corners=True)[0, 0, 1].item(), 1 / 6)
 
     @each_device
-    def test_cosines_of_what_broadcasts_are_those_of_the_whole(self):
+    def test_cosine_similarity_broadcasts(self):
         x, y = torch.ones(3, 1), torch.tensor([1., 2., 3., 4.])
         wide = F.cosine_similarity(x.expand(3, 4), y.expand(3, 4), dim=1)
         self.assertTrue(torch.equal(F.cosine_similarity(x, y, dim=1), wide))
         self.assertLessEqual(wide.max().item(), 1)
 
     @each_device
-    def test_a_variance_may_lack_the_last_dimension(self):
+    def test_gaussian_nll_loss_var_broadcasts(self):
         x, y, var = torch.ones(2, 2, 2), torch.zeros(2, 2, 2), torch.tensor([[1., 2.], [3., 4.]])
         wanted = F.gaussian_nll_loss(x, y, var[..., None].expand(2, 2, 2), reduction="none")
         self.assertTrue(torch.equal(F.gaussian_nll_loss(x, y, var, reduction="none"), wanted))
@@ -450,7 +450,7 @@ class Values(Edges):
         self.refuses(ValueError, "var is of incorrect size", F.gaussian_nll_loss, x, y, torch.ones(2))
 
     @each_device
-    def test_values_that_are_put_into_places_get_gradients(self):
+    def test_gradients_of_scattered_and_filled_values(self):
         source = torch.ones(2, 2, requires_grad=True)
         torch.zeros(3).masked_scatter(torch.tensor([True, False, True]), source * 1).mul(torch.tensor([2., 3., 4.])).sum().backward()
         self.assertEqual(source.grad.tolist(), [[2, 4], [0, 0]])
@@ -464,7 +464,7 @@ class Values(Edges):
                      torch.zeros(3).index_fill, 0, torch.tensor([0]), torch.ones(1))
 
     @each_device
-    def test_clamp_to_crossed_bounds_gives_the_upper_one_and_its_gradient(self):
+    def test_clamp_with_min_above_max(self):
         low, high = (torch.full((2,), v, requires_grad=True) for v in (2., 1.))
         x = torch.tensor([0., 5.], requires_grad=True)
         y = torch.clamp(x, low, high)
@@ -472,14 +472,14 @@ class Values(Edges):
         self.assertEqual([t.tolist() for t in (y, x.grad, low.grad, high.grad)], [[1, 1], [0, 0], [0, 0], [1, 1]])
 
     @each_device
-    def test_clamp_gives_nan_for_a_bound_that_is_nan(self):
+    def test_clamp_with_nan_bounds(self):
         x, nan = torch.tensor([1., 2.]), float("nan")
         for y in (torch.clamp(x, nan, 1.), x.clamp(torch.tensor(nan), torch.tensor(1.)), x.clamp(max=nan), x.clamp_min(torch.tensor(nan))):
             self.assertTrue(bool(y.isnan().all()))
         self.assertEqual(torch.clamp(torch.tensor([nan]), 0., 1.).isnan().tolist(), [True])
 
     @each_device
-    def test_dropout2d_of_what_is_no_image_warns_and_drops_channels(self):
+    def test_dropout2d_of_non_images_warns(self):
         with self.assertWarnsRegex(UserWarning, "dropout2d: Received a 3D input to dropout2d"):
             y = F.dropout2d(torch.ones(20, 30, 2))
         self.assertTrue(torch.equal(y[..., 0], y[..., 1]))
@@ -491,7 +491,7 @@ class Values(Edges):
         self.refuses(RuntimeError, "dropout1d: Expected 2D or 3D input, but received a 4D input. Note", F.dropout1d, torch.ones(1, 1, 1, 1))
 
     @each_device
-    def test_what_a_circular_pad_cuts_off_does_not_come_around(self):
+    def test_circular_pad_with_negative_padding(self):
         x = torch.arange(16.).view(1, 1, 4, 4)
         self.assertEqual(F.pad(x, (-1, 1, -2, 1), "circular").tolist(), [[[[9, 10, 11, 9], [13, 14, 15, 13], [9, 10, 11, 9]]]])
         self.assertEqual(F.pad(torch.ones(1, 1, 0, 2), (1, 1, 0, 0), "circular").shape, (1, 1, 0, 4))
@@ -499,12 +499,12 @@ class Values(Edges):
         self.assertTrue(torch.equal(same, x) and same.data_ptr() != x.data_ptr())
 
     @each_device
-    def test_losses_of_large_logits_are_finite(self):
+    def test_bce_with_large_logits_is_finite(self):
         loss = F.binary_cross_entropy_with_logits(torch.tensor([-200.]), torch.tensor([1.]), pos_weight=torch.tensor([2.]))
         self.assertEqual(loss.item(), 400)
 
     @each_device
-    def test_nonzero_of_a_number_and_into_a_tensor(self):
+    def test_nonzero_of_scalar_and_out(self):
         self.assertEqual([t.tolist() for t in torch.nonzero(torch.tensor(1.), as_tuple=True)], [[0]])
         self.assertEqual([t.tolist() for t in torch.tensor(0.).nonzero(as_tuple=True)], [[]])
         out = torch.zeros(1, 2, dtype=torch.int64)[:, ::2]
@@ -514,7 +514,7 @@ class Values(Edges):
                      torch.tensor([0, 3]), out=torch.zeros(1, 1))
 
     @each_device
-    def test_statistics_that_are_not_tracked_any_more_stay(self):
+    def test_untracked_running_statistics_are_kept(self):
         layer = nn.BatchNorm1d(2)
         layer.track_running_stats = False
         layer(torch.randn(4, 2))
@@ -522,7 +522,7 @@ class Values(Edges):
         layer.eval()
         self.assertAlmostEqual(layer(torch.full((4, 2), 7.)).mean().item(), 7, 3)
 
-    def test_a_loader_of_an_iterable_dataset_counts_batches(self):
+    def test_iterable_dataset_length_in_batches(self):
         class Ten(torch.utils.data.IterableDataset):
             def __iter__(self):
                 return iter(range(10))
@@ -535,21 +535,21 @@ class Values(Edges):
                                                                 {"batch_size": None})], [5, 3, 2, 10])
 
     @each_device
-    def test_whole_numbers_of_linspace_go_from_a_whole_number(self):
+    def test_integer_linspace_truncates_start(self):
         self.assertEqual(torch.linspace(4.9, 0.9, 5, dtype=torch.int64).tolist(), [4, 3, 2, 1, 0])
 
-    def test_grids_are_of_lines_of_one_dtype(self):
+    def test_meshgrid_errors(self):
         self.refuses(RuntimeError, "torch.meshgrid: Expected 0D or 1D tensor in the tensor list but got: ", torch.meshgrid,
                      torch.ones(2, 2), torch.ones(2))
         self.refuses(RuntimeError, "torch.meshgrid expects all tensors to have the same dtype", torch.meshgrid, torch.ones(2),
                      torch.ones(2, dtype=torch.int64))
 
-    def test_the_hash_of_a_tensor_is_its_id(self):
+    def test_hash_is_id(self):
         x = torch.ones(2)
         self.assertEqual(hash(x), id(x))
 
     @each_device
-    def test_thresholds_in_short_floats(self):
+    def test_shrink_thresholds_in_half_precision(self):
         for dtype in (torch.bfloat16, torch.float16):
             x = torch.tensor([0.3, -0.3, 0.5], dtype=dtype)
             self.assertEqual(F.hardshrink(x, 0.3).tolist(), [0, 0, 0.5])
@@ -557,7 +557,7 @@ class Values(Edges):
             self.assertEqual(F.softshrink(x, 0.3)[::2].tolist(), wanted[::2].tolist())
 
     @each_device
-    def test_hardshrink_keeps_what_is_not_near_zero_and_its_gradient(self):
+    def test_hardshrink_and_gradient(self):
         x = torch.tensor([math.nan, -math.inf, -0.5, 0.5, 0.75, -0.0], requires_grad=True)
         y = F.hardshrink(x)
         self.assertEqual(repr(y.tolist()), repr([math.nan, -math.inf, 0.0, 0.0, 0.75, 0.0]))
@@ -566,7 +566,7 @@ class Values(Edges):
         self.assertEqual(F.hardshrink(x, -1).tolist()[1:], x.tolist()[1:])
 
     @each_device
-    def test_losses_of_what_has_no_dimensions_and_of_one_variance_along_a_dimension(self):
+    def test_zero_dim_losses_and_broadcast_var(self):
         x, none = torch.tensor(0.25), torch.tensor(0)
         self.assertEqual(F.multi_margin_loss(x, none).tolist(), 0)
         self.assertEqual(F.multilabel_margin_loss(x, none).tolist(), 0)
@@ -577,7 +577,7 @@ class Values(Edges):
             F.gaussian_nll_loss(rows, rows, torch.ones(1, 1))
 
     @each_device
-    def test_binary_cross_entropy_has_gradients_of_targets_and_second_ones(self):
+    def test_binary_cross_entropy_target_and_second_gradients(self):
         x, t = (torch.tensor(v, dtype=torch.float64, requires_grad=True) for v in ([0.25, 0.5], [1.0, 0.25]))
         of_x, of_t = torch.autograd.grad(F.binary_cross_entropy(x, t, reduction="sum"), (x, t), create_graph=True)
         self.assertEqual(of_x.tolist(), [-4, 1])
@@ -586,22 +586,22 @@ class Values(Edges):
         for have, want in zip(again, ([16.0, 4.0], [-16 / 3, -4.0])):
             self.assertTrue(torch.allclose(have, torch.tensor(want, dtype=torch.float64)))
 
-    def test_a_bag_of_embeddings_takes_its_weight_first_with_a_warning(self):
+    def test_embedding_bag_argument_order_warns(self):
         weight, rows = torch.tensor([[1.0], [2], [4]]), torch.tensor([[0, 2], [1, 1]])
-        with warnings.catch_warnings(record=True) as said:
+        with warnings.catch_warnings(record=True) as caught_warnings:
             warnings.simplefilter("always")
             self.assertEqual(F.embedding_bag(weight, rows, mode="sum").tolist(), [[5], [4]])
-        self.assertRegex(str(said[0].message), "^Argument order of nn.functional.embedding_bag was changed")
+        self.assertRegex(str(caught_warnings[0].message), "^Argument order of nn.functional.embedding_bag was changed")
 
     @each_device
-    def test_a_mask_of_more_dimensions_widens_what_is_scattered(self):
+    def test_masked_scatter_broadcasts_to_mask(self):
         made = torch.zeros(2).masked_scatter(torch.tensor([[True, False], [True, True]]), torch.tensor([1.0, 2, 3]))
         self.assertEqual(made.tolist(), [[1, 0], [2, 3]])
         with self.assertRaisesRegex(RuntimeError, r"^expand\(C(PU|UDA)BoolType\{\[2, 2\]\}, size=\[2\]\)"):
             torch.zeros(2).masked_scatter_(torch.ones(2, 2, dtype=torch.bool), torch.ones(4))
 
     @each_device
-    def test_adaptive_pooling_keeps_the_sizes_that_are_none(self):
+    def test_adaptive_pooling_none_sizes(self):
         x = torch.arange(40.0).reshape(1, 2, 4, 5)
         for layer, function in (nn.AdaptiveAvgPool2d, F.adaptive_avg_pool2d), (nn.AdaptiveMaxPool2d, F.adaptive_max_pool2d):
             pool = layer((3, None))
@@ -612,30 +612,30 @@ class Values(Edges):
         for make in lambda: nn.AdaptiveAvgPool1d((None,)), lambda: nn.MaxPool2d((2, None)):
             self.refuses(TypeError, "'NoneType' object cannot be interpreted as an integer", make)
 
-    def test_circular_padding_is_of_signals_images_or_volumes(self):
+    def test_circular_pad_input_dimensions(self):
         for layer, text in ((nn.CircularPad1d, "expected 2D or 3D input (got 1D input)"), (nn.CircularPad2d, "expected 3D or 4D input (got 1D input)"),
                             (nn.CircularPad3d, "expected 4D or 5D input (got 1D input)")):
             self.refuses(ValueError, text, layer(1), torch.ones(3))
 
     @each_device
-    def test_bytes_are_rounded_for_each_dimension_that_is_resized(self):
+    def test_uint8_interpolate_rounds_per_dimension(self):
         x = torch.tensor([[[[0, 10, 201], [7, 255, 3], [90, 1, 4]]]], dtype=torch.uint8)
         self.assertEqual(F.interpolate(x, size=(2, 5), mode="bilinear").tolist(), [[[[2, 30, 71, 120, 152], [69, 67, 65, 28, 4]]]])
         self.assertEqual(F.interpolate(x, size=(5, 2), mode="bicubic", align_corners=True).tolist(), [[[[0, 201], [0, 102], [7, 3], [49, 0], [90, 4]]]])
 
     @each_device
-    def test_short_floats_are_resized_with_one_rounding(self):
+    def test_half_precision_interpolate_rounds_once(self):
         x = torch.linspace(-7, 9, 30).sin().reshape(1, 1, 5, 6).bfloat16()
         for mode in "bilinear", "bicubic":
             self.assertEqual(F.interpolate(x, size=(7, 4), mode=mode).tolist(), F.interpolate(x.float(), size=(7, 4), mode=mode).bfloat16().tolist())
 
     @each_device
-    def test_attention_of_no_heads_is_nothing(self):
+    def test_attention_without_heads(self):
         q, k = torch.ones(0, 3, 8), torch.ones(0, 6, 8)
         self.assertEqual(F.scaled_dot_product_attention(q, k, k, enable_gqa=True).shape, (0, 3, 8))
 
     @each_device
-    def test_nothing_has_no_greatest_element_along_a_dimension(self):
+    def test_norm_of_empty_dimension(self):
         x = torch.zeros(0, 2)
         for norm in torch.linalg.vector_norm, torch.masked.norm:
             self.refuses(RuntimeError, "linalg.vector_norm cannot compute the inf norm on the dimension 0because this dimension is empty and the "
@@ -643,7 +643,7 @@ class Values(Edges):
             self.assertEqual(norm(x, 2, dim=0).tolist(), [0, 0])
             self.assertEqual(norm(x, float("inf"), dim=1).shape, (0,))
 
-    def test_layers_are_made_of_arguments_of_their_own_types(self):
+    def test_layer_constructor_types(self):
         for text, call in (
                 ("input_size should be of type int, got: float", lambda: nn.GRU(3.0, 5)),
                 ("hidden_size should be of type int, got: str", lambda: nn.LSTM(3, "5")),
@@ -656,13 +656,13 @@ class Values(Edges):
         self.assertEqual(nn.GRU(True, 5).input_size, 1)
 
     @each_device
-    def test_a_batch_of_nothing_is_scaled_by_what_is_there_for_the_first_channel(self):
+    def test_instance_norm_of_empty_batch(self):
         x = torch.zeros(0, 3)
         self.assertEqual(F.batch_norm(x, torch.zeros(3), torch.ones(3), torch.ones(3), torch.ones(3)).shape, (0, 3))
         with self.assertRaisesRegex(IndexError, r"^select\(\): index 0 out of range for tensor of size \[0\] at dimension 0$"):
             F.instance_norm(torch.zeros(0, 3, 2), weight=torch.ones(3))
 
-    def test_arguments_that_have_no_meaning_are_refused(self):
+    def test_invalid_argument_values(self):
         one, rows = torch.ones(2), torch.ones(2, 3)
         for error, text, call in (
                 (RuntimeError, "lambda must be in range [0, 3.40282e+38] for input dtype Float, but found -1", lambda: F.softshrink(one, -1)),
@@ -685,24 +685,24 @@ class Values(Edges):
             self.refuses(error, text, call)
 
 
-class Malformed(unittest.TestCase):
-    def test_a_text_that_is_no_utf8_is_refused(self):
+class MalformedInputs(unittest.TestCase):
+    def test_invalid_utf8(self):
         for call in (lambda: torch.nn.GELU("\ud800"), lambda: torch.nn.Conv2d(1, 1, 1, padding="\ud800"), lambda: torch.nn.L1Loss(reduction="\ud800"),
                      lambda: torch.nn.functional.gelu(torch.ones(2), approximate="\ud800")):
             with self.assertRaises(UnicodeEncodeError):
                 call()
 
-    def test_a_state_that_is_none_of_a_module_is_refused(self):
+    def test_invalid_setstate(self):
         for state, error in ((3, TypeError), ({"_parameters": {"weight": 3}}, TypeError), ({"_buffers": {"x": "y"}}, TypeError), ({"_modules": 3}, TypeError),
                              ({"_parameters": {1: None}}, TypeError)):
             with self.subTest(state=state), self.assertRaises(error):
                 torch.nn.Linear(2, 2).__setstate__(state)
 
-    def test_torch_function_of_types_that_are_no_sequence_is_a_type_error(self):
+    def test_torch_function_types_must_be_sequence(self):
         with self.assertRaisesRegex(TypeError, "types must be a sequence"):
             torch.Tensor.__torch_function__(lambda *a: a, 0, torch.ones(2))
 
-    def test_torch_function_of_names_that_are_no_mapping_is_a_type_error(self):
+    def test_torch_function_kwargs_must_be_mapping(self):
         def names(*args, **kwargs):
             return sorted(kwargs)
         for function in (torch.Tensor.__torch_function__, torch._C._disabled_torch_function_impl):
@@ -710,24 +710,24 @@ class Malformed(unittest.TestCase):
                 function(names, (), (), 3.0)
             self.assertEqual(function(names, (), (), collections.UserDict(a=1)), ["a"])
 
-    def test_an_index_of_a_device_beyond_c_names_none(self):
+    def test_device_index_beyond_c_int(self):
         for call in (torch.cuda.synchronize, torch.cuda.get_device_properties, torch.cuda.memory_allocated, torch.cuda.get_device_name):
             with self.subTest(call=call), self.assertRaises((RuntimeError, AssertionError)):
                 call(2 ** 32)
 
 
-class Overlaps(Edges):
+class MemoryOverlap(Edges):
     WRITTEN = "unsupported operation: more than one element of the written-to tensor refers to a single memory location."
     READ = "unsupported operation: some elements of the input tensor and the written-to tensor refer to a single memory location."
 
-    def leaves(self, x, text, call):
-        """The call is refused, and has changed nothing."""
+    def assert_raises_unchanged(self, x, text, call):
+        """Checks that the call raises and leaves x unchanged."""
         before = x.clone()
         self.refuses(RuntimeError, text, call)
         self.assertTrue(torch.equal(x, before))
 
     @each_device
-    def test_what_is_written_may_not_overlap_in_part_with_what_is_read(self):
+    def test_partial_overlap_raises(self):
         x, i, mask = torch.arange(6.), torch.tensor([1, 0]), torch.tensor([True, False, True])
         for call in (lambda: torch.add(x[:3], 1, out=x[1:4]), lambda: torch.cat([x[:2], x[2:]], out=x), lambda: x[:3].add_(x[1:4]),
                      lambda: x.__setitem__(slice(2, 5), x[3:6]), lambda: x[:4].copy_(x[1:5]), lambda: x.sub_(x[0]),
@@ -736,22 +736,22 @@ class Overlaps(Edges):
                      lambda: x[:3].__setitem__(i, x[1:3]), lambda: torch.where(mask, x[:3], x[:3], out=x[1:4]),
                      lambda: torch.index_select(x, 0, i, out=x[:2]), lambda: torch.stack([x[:2], x[2:4]], out=x[1:5].view(2, 2)),
                      lambda: x[:4].lerp_(x[1:5], .5)):
-            self.leaves(x, self.READ, call)
+            self.assert_raises_unchanged(x, self.READ, call)
 
     @each_device
-    def test_places_may_not_be_written_from_the_tensor_that_is_written(self):
+    def test_scatter_from_output_raises(self):
         x, i = torch.arange(3.), torch.tensor([2, 1, 0])
         whole = torch.arange(3)
         for t, call in ((x, lambda: x.scatter_(0, i, x)), (x, lambda: x.index_copy_(0, i, x)), (x, lambda: x.index_add_(0, i, x)),
                         (x, lambda: x.__setitem__(i, x)), (x, lambda: torch.gather(x, 0, i, out=x)),
                         (x, lambda: torch.index_select(x, 0, i, out=x)), (whole, lambda: whole.scatter_(0, whole, 5)),
                         (whole, lambda: whole.index_fill_(0, whole, 5))):
-            self.leaves(t, self.READ, call)
+            self.assert_raises_unchanged(t, self.READ, call)
         square = torch.ones(2, 2)
-        self.leaves(square, self.READ, lambda: square.addmm_(square, square))
+        self.assert_raises_unchanged(square, self.READ, lambda: square.addmm_(square, square))
 
     @each_device
-    def test_the_same_elements_may_be_read_and_written(self):
+    def test_full_overlap_is_allowed(self):
         x = torch.arange(4.).view(2, 2)
         self.assertEqual(torch.add(x, x, out=x).tolist(), [[0, 2], [4, 6]])
         self.assertEqual(x.copy_(x).tolist(), [[0, 2], [4, 6]])
@@ -764,13 +764,13 @@ class Overlaps(Edges):
         self.assertEqual(z.masked_scatter_(z > 2, z).tolist(), [0, 1, 2, 0, 1, 2])
 
     @each_device
-    def test_elements_that_share_memory_may_only_be_filled(self):
+    def test_expanded_outputs_raise(self):
         x, i = torch.zeros(1).expand(3), torch.tensor([0])
         for call in (lambda: x.add_(1), lambda: x.copy_(torch.ones(3)), lambda: torch.add(torch.ones(3), 1, out=x), lambda: x.normal_(),
                      lambda: x.index_add_(0, i, torch.ones(1)), lambda: x.scatter_(0, i, 1.),
                      lambda: x.index_copy_(0, i, torch.ones(1)), lambda: x.masked_scatter_(torch.tensor([True] * 3), torch.ones(3)),
                      lambda: torch.mm(torch.ones(1, 1), torch.ones(1, 3), out=x[None]), lambda: torch.gather(torch.ones(3), 0, i, out=x)):
-            self.leaves(x, self.WRITTEN, call)
+            self.assert_raises_unchanged(x, self.WRITTEN, call)
         for call, value in ((lambda: x.fill_(2), 2), (lambda: x.fill_(torch.tensor(3.)), 3), (lambda: x.zero_(), 0),
                             (lambda: x.masked_fill_(torch.tensor([True, False, True]), 4), 4), (lambda: x.index_fill_(0, i, 5), 5)):
             with warnings.catch_warnings():
@@ -779,7 +779,7 @@ class Overlaps(Edges):
             self.assertEqual(x.tolist(), [value] * 3)
 
     @each_device
-    def test_elements_that_share_memory_are_written_by_index_with_a_warning(self):
+    def test_index_writes_to_expanded_tensors_warn(self):
         i, mask = torch.tensor([0, 1]), torch.tensor([True, False, True])
         for name, value, call in (("index_put_", 6, lambda x: x.index_put_((i,), torch.tensor([6., 6.]))),
                                   ("index_put_", 11, lambda x: x.index_put_((i,), torch.tensor([5., 6.]), accumulate=True)),
@@ -795,15 +795,15 @@ class Overlaps(Edges):
             self.assertEqual(x.tolist(), [value] * 3)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            torch.zeros(3, 2).t().index_put_((i,), torch.ones(3))  # not row-major is not expanded
+            torch.zeros(3, 2).t().index_put_((i,), torch.ones(3))  # non-contiguous, but not expanded
             torch.zeros(1).expand(1).index_fill_(0, i[:1], 7.)
 
 
-class Looks(Edges):
-    """Layouts, memory formats and names: what Phlox lacks is refused by its name."""
+class LayoutsAndFormats(Edges):
+    """Layouts, memory formats and names: unsupported ones raise an error naming them."""
 
     @each_device
-    def test_a_format_of_other_dimensions_is_refused(self):
+    def test_channels_last_rank_errors(self):
         x, volume = torch.ones(2, 3, 4), torch.ones(2, 3, 4, 5, 6)
         for call in (lambda t, **how: t.to(**how), lambda t, **how: t.to(torch.float64, **how), lambda t, **how: t.contiguous(**how),
                      lambda t, **how: t.clone(**how), lambda t, **how: t.double(**how), lambda t, **how: t.cpu(**how),
@@ -817,7 +817,7 @@ class Looks(Edges):
         self.assertTrue(x.contiguous(memory_format=torch.preserve_format) is x and x.is_contiguous(memory_format=torch.preserve_format))
 
     @each_device
-    def test_whether_channels_lie_last_is_told_by_strides(self):
+    def test_is_contiguous_channels_last(self):
         x, volume = torch.ones(2, 3, 3, 2).permute(0, 3, 1, 2), torch.ones(2, 3, 3, 4, 5).permute(0, 4, 1, 2, 3)
         plain = torch.ones(2, 2, 3, 3)
         last, last_3d = torch.channels_last, torch.channels_last_3d
@@ -828,7 +828,7 @@ class Looks(Edges):
         self.assertTrue(plain.is_contiguous(memory_format=torch.contiguous_format))
 
     @each_device
-    def test_the_formats_and_the_layout_there_are_may_be_named(self):
+    def test_supported_formats_and_layouts(self):
         x = torch.ones(2, 3).t()
         for kept in (torch.preserve_format, None):
             self.assertEqual(torch.ones_like(x, memory_format=kept).stride(), (1, 3))
@@ -839,7 +839,7 @@ class Looks(Edges):
                 self.assertEqual(made.tolist(), [1, 1])
 
     @each_device
-    def test_sparse_layouts_and_names_are_refused(self):
+    def test_sparse_layouts_and_names(self):
         x = torch.ones(2)
         for make in (lambda **how: torch.ones(2, **how), lambda **how: torch.zeros_like(x, **how), lambda **how: torch.tensor([1.], **how),
                      lambda **how: x.new_zeros(2, **how), lambda **how: torch.scalar_tensor(1, **how),
@@ -851,7 +851,7 @@ class Looks(Edges):
             self.refuses(NotImplementedError, "named tensors (names=) are not implemented in Phlox", make, names=("a",))
             self.assertEqual(make(names=None).dim(), 1)
 
-    def test_ops_that_make_no_tensor_of_their_own_take_no_looks(self):
+    def test_ops_without_layout_arguments(self):
         for name, value in (("layout", torch.strided), ("names", ("a",)), ("memory_format", torch.preserve_format)):
             for call in (torch.ones(2).sum, torch.ones(2).add, torch.ones(2).exp):
                 with self.assertRaisesRegex(TypeError, "unexpected keyword|invalid combination|missing"):
@@ -860,10 +860,10 @@ class Looks(Edges):
                      memory_format="channels_last")
 
 
-class Switches(Edges):
-    """Settings and options that were taken and had no effect."""
+class Settings(Edges):
+    """Settings and options once accepted without effect."""
 
-    def test_precisions_of_float32_take_effect_and_others_are_refused(self):
+    def test_fp32_precision(self):
         backends = torch.backends
         try:
             for precision, allowed in (("tf32", True), ("ieee", False)):
@@ -879,18 +879,18 @@ class Switches(Edges):
             backends.fp32_precision = "none"
         self.assertEqual((backends.cuda.matmul.allow_tf32, backends.cudnn.allow_tf32), (False, True))
 
-    def test_products_have_no_other_settings(self):
+    def test_unknown_matmul_setting(self):
         with self.assertRaisesRegex(AttributeError, "^Unknown attribute foo"):
             torch.backends.cuda.matmul.foo = 1
 
-    def test_options_of_optimisers_that_contradict_each_other_are_refused(self):
+    def test_conflicting_optimizer_options(self):
         for make in (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW):
             self.refuses(RuntimeError, "`fused` and `foreach` cannot be `True` together.", make, [torch.ones(1)], lr=1., fused=True,
                          foreach=True)
             self.refuses(RuntimeError, "`fused` does not support `differentiable`", make, [torch.ones(1)], lr=1., fused=True,
                          differentiable=True)
 
-    def test_a_typed_constructor_takes_a_tensor_of_its_type_alone(self):
+    def test_typed_constructors(self):
         x = torch.ones(2)
         self.assertEqual(torch.Tensor(x.long()).dtype, torch.int64)
         self.refuses(TypeError, "expected torch.LongTensor (got torch.FloatTensor)", torch.LongTensor, x)
@@ -901,14 +901,14 @@ class Switches(Edges):
             self.assertEqual(torch.Tensor(x.cuda()).device.type, "cuda")
 
     @each_device
-    def test_all_and_any_of_no_dimensions_are_truths_of_elements(self):
+    def test_all_and_any_with_empty_dim(self):
         x = torch.tensor([[1, 0], [1, 1]])
         for op in (torch.all, torch.any):
             self.assertEqual(op(x, dim=()).tolist(), [[True, False], [True, True]])
         self.assertEqual((torch.all(x).item(), torch.any(x, dim=None).item(), torch.sum(x, dim=()).item()), (False, True, 3))
 
     @each_device
-    def test_a_second_backward_over_a_product_with_a_number_is_refused(self):
+    def test_second_backward_through_scalar_multiplication(self):
         for op in (lambda x: x * 2, lambda x: 2 * x, lambda x: x / 2, lambda x: 2 / x, lambda x: x * x):
             x = torch.ones(2, requires_grad=True)
             y = op(x).sum()
@@ -924,7 +924,7 @@ class Switches(Edges):
             y.backward()
 
     @each_device
-    def test_saved_results_of_a_function_know_which_they_are(self):
+    def test_saved_outputs_keep_output_nr(self):
         seen = []
 
         class Both(torch.autograd.Function):
@@ -944,9 +944,9 @@ class Switches(Edges):
         self.assertEqual((seen, x.grad.tolist()), ([(0, True, False), (1, True, False), (0, True, True)], [5, 5]))
 
 
-class WholeNumbers(Edges):
+class Integers(Edges):
     @each_device
-    def test_whole_numbers_wrap_around(self):
+    def test_integer_overflow_wraps(self):
         for dtype in (torch.int64, torch.int32, torch.int16, torch.int8):
             most = torch.iinfo(dtype).max
             least = -most - 1
@@ -956,12 +956,12 @@ class WholeNumbers(Edges):
                               x.long().cumsum(0).tolist(), [1, 0]])
         x = torch.tensor([2**63 - 1, 1])
         self.assertEqual((x.sum().item(), x.prod().item()), (-2**63, 2**63 - 1))
-        if not x.is_cuda:  # GPUs have no products of whole numbers, as in PyTorch
+        if not x.is_cuda:  # no integer matmul on GPUs, as in PyTorch
             self.assertEqual(x.dot(x).item(), 2)
         self.assertEqual(torch.addcmul(x, x, x).tolist(), [-2**63, 2])
 
     @each_device
-    def test_a_roll_by_any_number_and_its_gradient(self):
+    def test_roll_by_large_shifts(self):
         x, weights = torch.arange(3., requires_grad=True), torch.tensor([1., 2., 4.])
         for shift in (-2**63, 2**63 - 1, -1, 7):
             x.grad = None
@@ -970,13 +970,13 @@ class WholeNumbers(Edges):
             self.assertEqual(x.grad.tolist(), torch.roll(weights, -(shift % 3), 0).tolist())
 
     @each_device
-    def test_a_whole_number_divided_by_zero_is_an_error_at_the_next_wait(self):
+    def test_integer_division_by_zero_raises_at_synchronization(self):
         for op in (torch.floor_divide, torch.remainder, torch.fmod, lambda a, b: torch.div(a, b, rounding_mode="trunc")):
             with self.assertRaisesRegex(RuntimeError, "^ZeroDivisionError"):
                 op(torch.tensor([1, 2]), torch.tensor([0, 1])).tolist()
         self.assertEqual((torch.tensor([7]) // torch.tensor([2])).tolist(), [3])
 
-    def test_an_array_beyond_all_addresses_is_refused(self):
+    def test_array_interface_beyond_address_space(self):
         class Array:
             __array_interface__ = {"shape": (2**62, 2), "typestr": "<f4", "data": (4096, False), "strides": None, "version": 3}
 

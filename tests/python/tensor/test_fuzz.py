@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random index expressions and random tensors' printed forms, beside PyTorch's where it is importable, else beside NumPy's;
-and .pt files that lie.
+"""Random index expressions and the repr of random tensors, compared with PyTorch if it can be imported, otherwise with NumPy;
+and corrupt .pt files.
 
-FUZZ_SECONDS (default 2) bounds each test, FUZZ_SEED (default 1) begins it; a failure names the case's own seed."""
+FUZZ_SECONDS (default 2) limits each test. FUZZ_SEED (default 1) is the first seed; a failure reports the seed of its case."""
 import io
 import itertools
 import os
@@ -24,12 +24,12 @@ try:
 except ImportError:
     numpy = None
 
-# Where PyTorch of old differs: what is printed of a dtype or by summaries is the same in all versions that these tests met.
+# Dtypes whose repr is the same in all tested versions of PyTorch.
 DTYPES = ["bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64"]
 
 
 def cases():
-    """Seeds of cases, until the time is over."""
+    """Yields the seed of each case until the time is up."""
     end = time.monotonic() + float(os.environ.get("FUZZ_SECONDS", "2"))
     for seed in itertools.count(int(os.environ.get("FUZZ_SEED", "1")) * 1_000_000):
         if time.monotonic() > end:
@@ -47,7 +47,7 @@ def outcome(call):
 
 class Indices(unittest.TestCase):
     def part(self, r, lib):
-        """One part of an index, as a source text over `lib`."""
+        """One part of an index, as source text over `lib`."""
         size = r.randint(0, 3)
         def number():
             return str(r.choice((0, 1, 2, -1, -2, r.randint(-6, 6))))
@@ -69,14 +69,14 @@ class Indices(unittest.TestCase):
 
     def expression(self, r):
         parts = [self.part(r, None) for _ in range(r.randint(1, 4))]
-        # PyTorch's versions differ on a second ellipsis.
+        # Versions of PyTorch differ in the handling of a second ellipsis.
         return ", ".join(p for i, p in enumerate(parts) if p != "..." or "..." not in parts[:i])
 
     def names(self, lib):
         return {"L": lambda v: lib.tensor(v, dtype=lib.int64), "B": lambda v: lib.tensor(v, dtype=lib.bool)}
 
     @unittest.skipIf(torch is None, "PyTorch is wanted")
-    def test_reading_and_writing_are_pytorchs(self):
+    def test_indexing_matches_pytorch(self):
         for seed, r in cases():
             sizes = [r.randint(0, 4) if r.randrange(6) == 0 else r.randint(1, 4) for _ in range(r.randint(0, 4))]
             text = self.expression(r)
@@ -92,18 +92,18 @@ class Indices(unittest.TestCase):
                     warnings.simplefilter("ignore")
                     read = outcome(lambda: eval(code, self.names(lib), {"x": x}))
                     wrote = outcome(lambda: exec(write, self.names(lib), {"x": x}))
-                # A write that fails changes nothing here, while PyTorch may have begun; and it slices numbers to write.
+                # A failed write changes nothing in Phlox, but may be partial in PyTorch. PyTorch also slices numbers on assignment.
                 results.append(["error" if isinstance(v, Exception) else (tuple(t.shape), t.tolist())
                                 for v, t in ((read, read), (wrote, x))][:2 if sizes else 1])
             self.assertEqual(results[0], results[1], f"seed {seed}: x of {sizes}, x[{text}]")
 
     @unittest.skipIf(numpy is None, "NumPy is wanted")
-    def test_basic_reading_is_numpys(self):
+    def test_basic_indexing_matches_numpy(self):
         for seed, r in cases():
             sizes = [r.randint(0, 4) for _ in range(r.randint(0, 4))]
             text = ", ".join(r.choice((str(r.randint(-5, 5)), ":", "...", "None", f"{r.randint(-5, 5)}:", f":{r.randint(-5, 5)}:2",
                                        f"{r.randint(-9, 9)}:{r.randint(-9, 9)}:3")) for _ in range(r.randint(1, 4)))
-            text = "...".join(text.replace("...", "\0", 1).replace("...", ":").split("\0"))  # NumPy wants one of them
+            text = "...".join(text.replace("...", "\0", 1).replace("...", ":").split("\0"))  # NumPy accepts one ellipsis
             x = numpy.arange(int(numpy.prod(sizes)), dtype=numpy.int64).reshape(sizes)
             wanted = outcome(lambda: eval(f"x[{text}]", {"x": x}))
             got = outcome(lambda: eval(f"x[{text}]", {"x": phlox.from_numpy(x)}))
@@ -131,7 +131,7 @@ class Printing(unittest.TestCase):
                     for _ in range(n)]
         return numpy.array(flat, dtype=dtype).reshape(sizes)
 
-    def test_printed_forms_are_pytorchs(self):
+    def test_repr_matches_pytorch(self):
         for seed, r in cases():
             dtype = r.choice(DTYPES)
             sizes = [r.choice((0, 1, 2, 3, 5, 9, 13)) for _ in range(r.randint(0, 3))]
@@ -143,7 +143,7 @@ class Printing(unittest.TestCase):
 
 
 class Files(unittest.TestCase):
-    """.pt files that lie: changed at random, and pickles of their own words. They are read, or refused by an error that torch.load has."""
+    """Corrupt .pt files: randomly changed, and pickles of random opcodes. They load, or raise one of torch.load's errors."""
     ERRORS = (EOFError, RuntimeError, ValueError, pickle.UnpicklingError)
     WORDS = (b"]", b"}", b")", b"(", b"N", b"K\1", b"J\xff\xff\xff\xff", b"a", b"e", b"s", b"u", b"t", b"\x85", b"\x86", b"\x87", b"R", b"b", b"\x81",
              b"q\0", b"h\0", b"q\1", b"h\1", b"X\7\0\0\0storage", b"X\1\0\0\0000", b"X\3\0\0\0cpu", b"ctorch\nFloatStorage\n", b"Q",
@@ -159,7 +159,7 @@ class Files(unittest.TestCase):
         except Exception as error:
             raise AssertionError(f"case {seed}: {error!r}") from error
 
-    def test_changed_files(self):
+    def test_corrupted_files(self):
         thing = {"a": phlox.arange(6.0), "b": phlox.ones(2, 3).t(), "p": phlox.nn.Parameter(phlox.ones(2)), "n": [1, 2.5, "x", None, {1}, b"y"]}
         wholes = []
         for new in (True, False):
@@ -181,7 +181,7 @@ class Files(unittest.TestCase):
                     data[at:at] = data[at // 2:at // 2 + r.randint(1, 30)]
             self.read(bytes(data), seed)
 
-    def test_pickles_of_their_own_words(self):
+    def test_pickles_of_random_opcodes(self):
         for seed, r in cases():
             file = io.BytesIO()
             with zipfile.ZipFile(file, "w") as archive:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Along lines: places in sorted ones, being among others, differences, integrals, picks by place, norms."""
+"""Ops along a dimension: searchsorted, isin, diff, trapezoid, take_along_dim, norms."""
 import os
 os.environ.setdefault("PHLOX_SIM_DEVICES", "2")
 
@@ -10,9 +10,9 @@ import phlox as torch
 inf, nan = float("inf"), float("nan")
 
 
-class Lines(unittest.TestCase):
+class Case(unittest.TestCase):
     def same(self, wanted, call, *args, dtype=None):
-        """On the CPU and on a device."""
+        """Checks the result on the CPU and on a device."""
         for device in ("cpu", "cuda"):
             made = call(*(x.to(device) if isinstance(x, torch.Tensor) else x for x in args))
             self.assertEqual((made.tolist(), made.device.type), (wanted, device))
@@ -23,14 +23,14 @@ class Lines(unittest.TestCase):
             call()
 
 
-class Searching(Lines):
+class Searching(Case):
     def test_searchsorted(self):
         a, both = torch.tensor([1., 3, 3, 5]), torch.tensor([[1, 3, 5], [0, 0, 9]])
         self.same([0, 1, 3, 4], torch.searchsorted, a, torch.tensor([0., 3, 4, 6]), dtype=torch.int64)
         self.same([0, 3, 3, 4], lambda a, x: torch.searchsorted(a, x, right=True), a, torch.tensor([0., 3, 4, 6]))
         self.same([[0, 3], [2, 2]], lambda a, x: torch.searchsorted(a, x, side="right", out_int32=True), both, torch.tensor([[0, 5], [0, 8]]), dtype=torch.int32)
         self.same([1, 2], torch.searchsorted, torch.tensor([1, 3]), torch.tensor([2.5, 4]))
-        # A line that is not sorted is halved as a sorted one is: PyTorch's numbers.
+        # Bisection also runs on an unsorted sequence; the results match PyTorch's.
         self.same([0, 8, 8, 11], torch.searchsorted, torch.tensor([5, 1, 4, 200, 3, 7, 2, 9, 250, 0, 8]), torch.tensor([0, 17, 238, 255]))
         self.same(1, torch.searchsorted, torch.tensor([1, 3]), 2.5)
         self.same([1, 2], lambda a, x, s: torch.searchsorted(a, x, sorter=s), torch.tensor([5, 1, 3]), torch.tensor([3, 4]), torch.tensor([1, 2, 0]))
@@ -51,7 +51,7 @@ class Searching(Lines):
         self.same([True, True], lambda x, b: torch.stack([(torch.bucketize(x, b) == (x + 2) // 3).all(), torch.isin(x, b).sum() == 1000]),
                   torch.arange(2998), bounds)
 
-    def test_refused(self):
+    def test_errors(self):
         a, search = torch.tensor([1., 3, 5]), torch.searchsorted
         for text, call in (("side and right can't be set to opposites, got side of left while right was True", lambda: search(a, a, right=True, side="left")),
                            ("side can only be 'left' or 'right' but got x", lambda: search(a, a, side="x")),
@@ -76,7 +76,7 @@ class Searching(Lines):
         self.refused(NotImplementedError, r"Unsupported input type encountered for isin\(\): Bool", lambda: torch.isin(x.bool(), x))
 
 
-class Along(Lines):
+class AlongDimension(Case):
     def test_take_along_dim(self):
         x = torch.tensor([[5., 1, 3], [2, 6, 4]])
         self.same([[1, 3, 5], [2, 4, 6]], lambda x: x.take_along_dim(x.argsort(1), 1), x)
@@ -126,7 +126,7 @@ class Along(Lines):
         self.refused(NotImplementedError, "trapezoid: received a bool input for `y`, but bool is not supported", lambda: torch.trapezoid(y.bool()))
 
 
-class Norms(Lines):
+class Norms(Case):
     def test_norm(self):
         x, v, norm = torch.arange(6.).view(2, 3) - 2, torch.tensor([3., -4.]), torch.linalg.norm
         self.same(7, norm, v, 1)

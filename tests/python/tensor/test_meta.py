@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors on meta: a shape, a dtype and strides, and no memory."""
+"""Tensors on the meta device: a shape, a dtype and strides without memory."""
 import copy
 import io
 import pickle
@@ -22,7 +22,7 @@ class Meta(unittest.TestCase):
         with self.assertRaisesRegex(error, re.escape(text)):
             call()
 
-    def test_an_op_gives_the_shape_and_dtype_of_its_result(self):
+    def test_shapes_and_dtypes(self):
         x = torch.empty(2, 3, device="meta")
         self.assertTrue(x.is_meta and not x.is_cpu and not x.is_cuda and x.device == torch.device("meta"))
         self.assertTrue((x @ x.t()).shape == (2, 2) and (x > 0).dtype == torch.bool)
@@ -32,7 +32,7 @@ class Meta(unittest.TestCase):
         self.assertTrue(torch.ones(2, 3).to("meta").is_meta and x.copy_(torch.ones(2, 3)) is x)
         self.assertTrue(x.data_ptr() == 0 and x.type() == "torch.meta.FloatTensor" and x.get_device() == -1)
 
-    def test_what_is_printed_is_the_shape(self):
+    def test_repr(self):
         self.assertTrue(repr(torch.empty(2, 3, device="meta")) == "tensor(..., device='meta', size=(2, 3))")
         self.assertTrue(repr(torch.arange(3, device="meta")) == "tensor(..., device='meta', size=(3,), dtype=torch.int64)")
         self.assertTrue(repr(torch.device("meta")) == "device(type='meta')")
@@ -49,14 +49,14 @@ class Meta(unittest.TestCase):
         self.refuses(RuntimeError, lambda: x + torch.ones(2, 3), "at least two devices, meta and cpu!")
         self.refuses(RuntimeError, lambda: torch.Generator("meta"), "there is no generator for device type meta")
 
-    def test_random_numbers_are_not_drawn(self):
+    def test_random_state_is_not_advanced(self):
         before = torch.get_rng_state()
         for made in (torch.randn(3, device="meta"), torch.rand(3, device="meta").normal_(), torch.randperm(4, device="meta"),
                      nn.Linear(3, 3, device="meta").weight):
             self.assertTrue(made.is_meta)
         self.assertTrue(torch.equal(before, torch.get_rng_state()))
 
-    def test_a_training_step_makes_gradients_and_states(self):
+    def test_training_step(self):
         model = net().to("meta")
         optimizer = torch.optim.Adam(model.parameters())
         model(torch.ones(2, 3, 8, 8, device="meta")).sum().backward()
@@ -64,7 +64,7 @@ class Meta(unittest.TestCase):
         self.assertTrue(all(p.grad.shape == p.shape and p.grad.is_meta for p in model.parameters()))
         self.assertTrue(optimizer.state[model[0].weight]["exp_avg"].is_meta)
 
-    def test_a_module_made_on_meta_gets_its_memory_later(self):
+    def test_to_empty_and_load_assign(self):
         with torch.device("meta"):
             model = net()
         self.assertTrue(all(value.is_meta for value in model.state_dict().values()))
@@ -73,25 +73,25 @@ class Meta(unittest.TestCase):
         self.assertTrue(all(value.is_meta for value in model.state_dict().values()))
         self.assertTrue(not any(p.is_meta for p in copy.deepcopy(model).to_empty(device="cpu").parameters()))
         source = net().eval()
-        with warnings.catch_warnings(record=True) as heard:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             model.load_state_dict(source.state_dict())
-        self.assertTrue(str(heard[0].message).startswith("for 0.weight: copying from a non-meta parameter in the checkpoint to a meta"))
+        self.assertTrue(str(caught[0].message).startswith("for 0.weight: copying from a non-meta parameter in the checkpoint to a meta"))
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             model.load_state_dict(source.state_dict(), assign=True)
         x = torch.rand(2, 3, 8, 8)
         self.assertTrue(torch.equal(model.eval()(x), source(x)))
 
-    def test_a_load_by_methods_of_the_class_warns_too(self):
+    def test_load_by_overridden_method_warns(self):
         class Own(nn.Linear):
             def _load_from_state_dict(self, *args):
                 super()._load_from_state_dict(*args)
 
-        with warnings.catch_warnings(record=True) as heard:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             Own(2, 2, device="meta").load_state_dict(nn.Linear(2, 2).state_dict())
-        self.assertTrue(len(heard) == 2 and "which is a no-op" in str(heard[0].message))
+        self.assertTrue(len(caught) == 2 and "which is a no-op" in str(caught[0].message))
 
     def test_files_and_pickles_have_no_data(self):
         x = torch.empty_strided((2, 3), (1, 2), device="meta", requires_grad=True)
@@ -108,14 +108,14 @@ class Meta(unittest.TestCase):
         file.seek(0)
         self.assertTrue(torch.load(file, map_location="meta").is_meta)
 
-    def test_repeated_places_need_their_number(self):
+    def test_repeat_interleave_needs_output_size(self):
         repeats = torch.tensor([1, 2], dtype=torch.int32, device="meta")
         self.refuses(RuntimeError, lambda: torch.repeat_interleave(repeats), "cannot repeat_interleave a meta tensor without output_size")
         got = torch.repeat_interleave(repeats, output_size=3)
         self.assertEqual((got.shape, got.dtype, got.is_meta), ((3,), torch.int32, True))
         self.assertEqual(torch.zeros(2, 2, device="meta").repeat_interleave(repeats, 0, output_size=3).shape, (3, 2))
 
-    def test_empty_strided_has_the_strides_asked_for(self):
+    def test_empty_strided(self):
         x = torch.empty_strided((2, 3), (1, 2), dtype=torch.int64)
         self.assertTrue(x.stride() == (1, 2) and x.untyped_storage().nbytes() == 48)
         self.refuses(RuntimeError, lambda: torch.empty_strided((2, 3), (1,)), "dimensionality of sizes (2) must match dimensionality of strides (1)")

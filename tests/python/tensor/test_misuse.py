@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What C programs may get wrong: every function of the public headers, as they are declared there, is called with one argument after
-the other replaced by NULL, a negative count, a number that is no device or dtype, an object of another kind of memory. Nothing crashes,
-what is refused says why and leaves nothing behind, and NULL where a pointer is needed is a TypeError that names the argument."""
+"""Misuse of the C API: every function of the public headers is called with one argument at a time replaced by NULL, a negative count, an invalid
+device or dtype, or an object of another kind. No call may crash. A failing call must report a reason and leak nothing. NULL for a required pointer
+must be a TypeError that names the argument."""
 import ctypes as c
 import functools
 import glob
@@ -20,14 +20,14 @@ OK, TYPE, KEY, FOREIGN, BUG = 0, 3, 5, 22, 23
 
 
 def declared():
-    """The text of each public header, without comments and lines of the preprocessor."""
+    """The text of each public header, without comments and preprocessor lines."""
     for path in sorted(glob.glob(os.path.join(HEADERS, "*.h"))):
         with open(path) as file:
             text = re.sub(r"//[^\n]*", "", file.read())
         yield re.sub(r"^#(?:[^\n]*\\\n)*[^\n]*", "", text, flags=re.M)
 
 
-# The structures of plain fields, and what is a pointer by another name; other types of the library's that are no pointers are enumerations.
+# Plain structures, and typedefs of pointers. All other types of the library are enumerations, unless they are pointers.
 FIELDS = {name: fields for text in declared() for fields, name in re.findall(r"\btypedef struct \w+ \{([^{}]*)\} (\w+);", text)}
 POINTERS = {name for text in declared() for name in re.findall(r"\btypedef [^;{}()]*\(\*(\w+)\)\(", text)}
 NUMBERS = {"int": c.c_int, "unsigned": c.c_uint, "bool": c.c_bool, "double": c.c_double, "float": c.c_float, "size_t": c.c_size_t,
@@ -35,7 +35,7 @@ NUMBERS = {"int": c.c_int, "unsigned": c.c_uint, "bool": c.c_bool, "double": c.c
 
 
 def fields_of(declaration):
-    """The names and types of what one declaration of a structure has: 'int64_t first, *others'."""
+    """The names and types of the fields in one declaration of a structure: 'int64_t first, *others'."""
     words = " ".join(re.sub(r"\b(const|struct)\b", "", declaration).split())
     function = re.fullmatch(r"[^()]*\(\*(\w+)\)\(.*\)", words)
     if function:
@@ -48,7 +48,7 @@ def fields_of(declaration):
 
 @functools.cache
 def layout(name):
-    """A structure as a public header declares it."""
+    """A structure as declared in a public header."""
     return type(name, (c.Structure,), {"_fields_": [field for line in FIELDS[name].split(";") if line.strip() for field in fields_of(line)]})
 
 
@@ -94,10 +94,10 @@ OPTIONAL = {"px_comm_run.work", "px_checkpoint_save.comm", "px_checkpoint_save.v
             "px_tensor_wrap.strides", "px_tensor_set_grad.grad", "px_parallel_apply.devices", "px_function_record.inputs", "px_function_record.outputs",
             "px_optimizer_set_state.value", "px_optimizer_set_rate.rate",
             "px_optimizer_kind_step.manner", "px_transformer_encoder_new.norm", "px_transformer_decoder_new.norm", "px_scheduler_new.options", "px_op_register.out"}
-# Pointers that are refused in other words, or for which another reason comes first.
-WORDED = {"px_dataset_new.kind", "px_op_call.op", "px_op_call_batch.op", "px_op_check_out.op", "px_tensor_from_data.data", "hook", "fn", "rates",
+# Pointers rejected with another text, or for another reason first.
+OTHER_ERROR = {"px_dataset_new.kind", "px_op_call.op", "px_op_call_batch.op", "px_op_check_out.op", "px_tensor_from_data.data", "hook", "fn", "rates",
           "px_fuse_norm.of_bias"}
-# Not called: they end what the others need, have other arguments than the sweep can make, or are the program's side of a callback.
+# Not called: they release objects needed by other calls, have arguments that the sweep cannot create, or belong to a callback's side.
 SKIPPED = {"px_duals_end", "px_release", "px_release_at", "px_move_at", "px_retain", "px_free", "px_object_end", "px_object_init", "px_error_set",
            "px_error_note", "px_error_give", "px_error_add_frame", "px_error_take", "px_error_set_foreign", "px_warn", "px_op_set_hooks",
            "px_thread_start", "px_name_suggest", "px_realloc", "px_site_set", "px_site_set_source", "px_site_set_frames", "px_site_here", "px_site_lend", "px_site_set_backward", "px_warning_set_sink", "px_vmap_begin",
@@ -107,7 +107,7 @@ SKIPPED = {"px_duals_end", "px_release", "px_release_at", "px_move_at", "px_reta
 
 
 def functions():
-    """(whether it can fail, name, parameters) of each declaration."""
+    """Yields (whether it can fail, name, parameters) of each declaration."""
     for text in declared():
         nested = r"((?:[^()]|\((?:[^()]|\([^()]*\))*\))*)"
         for kind, name, inner in re.findall(r"\b(PX_CALL|PX_API)\b[^;{}()]*?\b(px_\w+)\(" + nested + r"\)[^;]*;", text):
@@ -118,16 +118,16 @@ def functions():
 
 
 def objects():
-    """One object of each type, by its name."""
+    """One object of each type, by type name."""
     made = {}
     lib.px_fault_disarm_all()
     lib.px_device_set_default(NONE)
     lib.px_device_set_home(NONE)
 
     def new(kind, function, *arguments):
-        place = c.c_void_p()
-        assert getattr(lib, function)(c.byref(place), *arguments) == OK, lib.px_error_last().contents.message
-        made[kind] = place
+        pointer = c.c_void_p()
+        assert getattr(lib, function)(c.byref(pointer), *arguments) == OK, lib.px_error_last().contents.message
+        made[kind] = pointer
 
     sizes, numbers = (c.c_int64 * 2)(2, 3), (c.c_float * 6)(*range(6))
     new("px_tensor", "px_tensor_from_data", numbers, 2, sizes, 8, NONE)
@@ -166,7 +166,7 @@ def objects():
 
 
 def join(made):
-    """A communicator of one rank, and what it has begun; they are made where they are asked for, since they take a while."""
+    """Adds a communicator of one rank and a work object of it. Created on demand, since this is slow."""
     store, comm, work = c.c_void_p(), c.c_void_p(), c.c_void_p()
     assert lib.px_store_memory(c.byref(store)) == OK
     assert lib.px_comm_new(c.byref(comm), c.byref(layout("px_comm_options")(b"gloo", store.value, 0, 1, 10000))) == OK, lib.px_error_last().contents.message
@@ -194,7 +194,7 @@ TEXTS = {"kind": b"SGD", "point": b"alloc", "option": b"lr", "path": b"/nowhere/
 
 def number(base, name):
     kind = INTEGERS[base]
-    counts = re.search(r"count|_n$|ndim|length|size$|bytes", name)  # more than there is would be read past its end
+    counts = re.search(r"count|_n$|ndim|length|size$|bytes", name)  # a larger count would read out of bounds
     bad = [-1, 0, -2**31] + ([] if counts else [77]) + ([] if counts or base != "int64_t" else [-2**63, 2**62, 2**40])
     if base not in ("int64_t", "int"):
         bad = [0]
@@ -203,7 +203,7 @@ def number(base, name):
 
 
 def choices(function, parameter, made):
-    """What goes for a parameter, and what does not."""
+    """A valid value and the invalid values of a parameter."""
     if "(*" in parameter or re.search(r"_hook \w+$|px_parallel_work|px_module_visitor|px_module_replace|px_rates|px_loss|px_cluster_function", parameter):
         return nothing, [None]
     words, name = re.match(r"(.*?)(\w+)(?:\[.*\])?$", parameter).groups()
@@ -240,12 +240,12 @@ def choices(function, parameter, made):
         return made[base], [None] + ([made["number"], made["device"]] if base == "px_tensor" else [])
     if base in made and constant:
         return (c.c_void_p * 8)(*[made[base].value] * 8), [None, (c.c_void_p * 8)()]
-    needed = constant or base != "void" or stars > 1 or name in ("managed", "to", "out")  # else what a callback gets
+    needed = constant or base != "void" or stars > 1 or name in ("managed", "to", "out")  # otherwise the argument of a callback
     return c.create_string_buffer(1 << 16), [None] if needed else []
 
 
 def cases(fallible, function, parameters):
-    """(index of the replaced parameter, its value, all arguments); the first replaces none. What cannot fail is given objects."""
+    """Yields (index of the replaced parameter, its value, all arguments); the first case replaces none. Infallible functions get valid objects."""
     made = objects()
     pairs = [choices(function, p, made) for p in parameters]
     yield -1, "", [good for good, _ in pairs]
@@ -259,7 +259,7 @@ def cases(fallible, function, parameters):
 
 
 def judge(fallible, function, parameter, value, arguments):
-    """What is wrong with one call, or nothing."""
+    """Returns the fault of one call, or None."""
     call = getattr(lib, function)
     lib.px_error_clear()
     before = lib.px_live_objects(None)
@@ -278,12 +278,12 @@ def judge(fallible, function, parameter, value, arguments):
     name = re.search(r"\(\*(\w+)\)|(\w+)$", parameter)
     name = name and (name[1] or name[2])
     names = {name, f"{function}.{name}"}
-    named = name and status == TYPE and name in message or status and names & WORDED
+    named = name and status == TYPE and name in message or status and names & OTHER_ERROR
     return "" if not parameter or value is not None or named or names & OPTIONAL else f"status {status}: {message}"
 
 
 def sweep(fallible, function, parameters, report):
-    """All cases of a function, in a process of its own: writes the case, then what is wrong with it."""
+    """All cases of a function, in a subprocess: writes each case, then its fault."""
     for i, value, arguments in cases(fallible, function, parameters):
         parameter = parameters[i] if i >= 0 else ""
         shown = getattr(value, "value", value) if not isinstance(value, Device) else (value.type, value.index)
@@ -293,14 +293,14 @@ def sweep(fallible, function, parameters, report):
 
 
 def run(folder, fallible, function, parameters):
-    """The cases that went wrong; what is written to files is written in the folder."""
+    """Returns the failed cases. Files are written to the folder."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(reader)
         os.chdir(folder)
         signal.alarm(60)
-        resource.setrlimit(resource.RLIMIT_DATA, (64 << 30, resource.RLIM_INFINITY))  # some systems promise any amount of memory
+        resource.setrlimit(resource.RLIMIT_DATA, (64 << 30, resource.RLIM_INFINITY))  # systems with overcommit grant any size
         try:
             sweep(fallible, function, parameters, lambda text: os.write(writer, text.encode()))
         except BaseException as error:
@@ -315,9 +315,9 @@ def run(folder, fallible, function, parameters):
 
 
 class Misuse(unittest.TestCase):
-    def test_nothing_that_c_allows_goes_without_an_answer(self):
+    def test_every_function_rejects_invalid_arguments(self):
         self.assertGreater(sum(1 for _ in functions()), 250)
-        engine = lib.px_engine_available(b"gloo")  # else there is nothing to make communicators of
+        engine = lib.px_engine_available(b"gloo")  # required for communicators
         with tempfile.TemporaryDirectory() as folder:
             wrong = [line for function in functions() if engine or not re.search("|".join(JOINED), str(function[2])) for line in run(folder, *function)]
         self.assertEqual(wrong, [], "\n" + "\n".join(wrong))

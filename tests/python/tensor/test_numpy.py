@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NumPy: memory is shared both ways, numbers and dtypes pass over, what cannot is refused."""
+"""NumPy: shared memory in both directions, conversion of scalars and dtypes, and errors."""
 import ctypes
 import tempfile
 import unittest
@@ -26,7 +26,7 @@ class Arrays(unittest.TestCase):
         del a, t
         self.assertEqual(b.tolist(), [5, 7, 9])
 
-    def test_tensors_of_numbers_keep_their_values(self):
+    def test_scalars_keep_values(self):
         made = [torch.as_tensor(np.int64(i)) for i in range(50)]
         self.assertEqual([t.item() for t in made], list(range(50)))
         self.assertEqual((made[3].dtype, made[3].shape), (torch.int64, ()))
@@ -35,12 +35,12 @@ class Arrays(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, r"expected np.ndarray \(got numpy.int64\)"):
             torch.from_numpy(np.int64(1))
 
-    def test_arrays_without_dimensions_are_elements_of_lists(self):
+    def test_zero_dim_arrays_in_lists(self):
         self.assertEqual(torch.tensor([[np.array(1), 2], [np.array(3), np.int8(4)]]).tolist(), [[1, 2], [3, 4]])
         self.assertEqual(torch.tensor([np.array(1.5, dtype="float32")]).dtype, torch.float32)
         self.assertEqual(torch.as_tensor([np.array(True)]).dtype, torch.bool)
 
-    def test_derived_arrays_are_arrays(self):
+    def test_array_subclasses(self):
         with tempfile.TemporaryFile() as file:
             mapped = np.memmap(file, dtype="int64", shape=(3,))
             mapped[:] = [1, 2, 3]
@@ -56,7 +56,7 @@ class Arrays(unittest.TestCase):
         self.assertEqual(torch.ones(0, 2).numpy().shape, (0, 2))
         self.assertEqual(torch.tensor(2).numpy().shape, ())
 
-    def test_refused(self):
+    def test_unsupported_arrays(self):
         with self.assertRaisesRegex(TypeError, r"can't convert np.ndarray of type numpy.str_"):
             torch.from_numpy(np.array(["a"]))
         with self.assertRaisesRegex(TypeError, r"expected np.ndarray \(got list\)"):
@@ -66,7 +66,7 @@ class Arrays(unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError, "Can't call numpy"):
             torch.ones(1, requires_grad=True).numpy()
 
-    def test_numbers_and_mixed_arithmetic(self):
+    def test_scalars_and_mixed_arithmetic(self):
         self.assertEqual(torch.tensor(np.float32(2)).dtype, torch.float32)
         self.assertEqual(torch.tensor([np.int64(1), 2]).tolist(), [1, 2])
         self.assertEqual((torch.ones(2) * np.float64(2)).dtype, torch.float32)
@@ -75,7 +75,7 @@ class Arrays(unittest.TestCase):
         self.assertEqual(torch.ones(3)[np.int64(1)].item(), 1)
         self.assertEqual(torch.arange(4)[np.array([0, 3])].tolist(), [0, 3])
 
-    def test_operators_take_arrays_element_by_element(self):
+    def test_operators_with_arrays(self):
         a, b = torch.arange(3.0), np.arange(3.0, dtype=np.float32)
         for result, values in ((a == b, [True] * 3), (b == a, [True] * 3), (a != b, [False] * 3), (b < a + 1, [True] * 3), (b / (a + 1), [0.0, 0.5, 2 / 3]),
                                (a / (b + 1), [0.0, 0.5, 2 / 3]), (b - a, [0.0] * 3), (a * b, [0.0, 1.0, 4.0]), (b * a, [0.0, 1.0, 4.0]), (b @ a, 5.0)):
@@ -130,41 +130,41 @@ class Buffers(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "must be a multiple of element size"):
             torch.frombuffer(b, dtype=torch.int16, offset=1)
 
-    def test_any_offset_is_good(self):
+    def test_unaligned_offsets(self):
         for offset in range(8):
             t = torch.frombuffer(bytearray(16 + 8), dtype=torch.float32, offset=offset, count=4)
             t += 1.5
             self.assertEqual((t.tolist(), t[3].item(), (t @ t).item(), t.view(2, 2).t().contiguous().sum().item()), ([1.5] * 4, 1.5, 9, 6))
 
-    def test_any_byte_but_zero_is_true(self):
+    def test_nonzero_bytes_are_true(self):
         t = torch.frombuffer(b"\0\1\2\xff", dtype=torch.bool)
         self.assertEqual((t.sum().item(), (t & t).int().tolist(), (~t).tolist()), (3, [0, 1, 1, 1], [True, False, False, False]))
 
 
-class Described:
-    """An array whose description is what it is told to be."""
+class ArrayInterface:
+    """An object with a given __array_interface__."""
 
-    def __init__(self, **lies):
+    def __init__(self, **invalid):
         self.memory = (ctypes.c_float * 4)(1, 2, 3, 4)
-        self.__array_interface__ = dict(shape=(2, 2), typestr="<f4", strides=None, data=(ctypes.addressof(self.memory), False), version=3, **lies)
+        self.__array_interface__ = dict(shape=(2, 2), typestr="<f4", strides=None, data=(ctypes.addressof(self.memory), False), version=3, **invalid)
 
 
-class Descriptions(unittest.TestCase):
-    def described(self, **lies):
-        made = Described()
-        made.__array_interface__.update(lies)
+class ArrayInterfaces(unittest.TestCase):
+    def described(self, **invalid):
+        made = ArrayInterface()
+        made.__array_interface__.update(invalid)
         return made
 
-    def test_what_cannot_be_is_refused(self):
+    def test_invalid_interfaces(self):
         self.assertEqual(torch.from_numpy(self.described()).tolist(), [[1, 2], [3, 4]])
-        for lies, error, text in (({"strides": (4,)}, ValueError, "1 strides for 2 dimensions"), ({"typestr": ""}, TypeError, "can't convert"),
+        for invalid, error, text in (({"strides": (4,)}, ValueError, "1 strides for 2 dimensions"), ({"typestr": ""}, TypeError, "can't convert"),
                                   ({"shape": (-1, 2)}, ValueError, "exceeds the address space"), ({"data": (0, False)}, ValueError, "needs memory, but got NULL"),
                                   ({"shape": 4}, TypeError, "shape must be a tuple"), ({"strides": [4, 4]}, TypeError, "strides must be a tuple"),
                                   ({"data": None}, TypeError, "lacks shape or data"), ({"shape": (2 ** 62, 2 ** 62)}, ValueError, "exceeds the address space")):
-            with self.subTest(lies=lies), self.assertRaisesRegex(error, text):
-                torch.from_numpy(self.described(**lies))
+            with self.subTest(invalid=invalid), self.assertRaisesRegex(error, text):
+                torch.from_numpy(self.described(**invalid))
 
-    def test_one_that_changes_while_it_is_read_is_read_to_the_end(self):
+    def test_interface_mutated_while_read(self):
         made = self.described()
 
         class Emptying:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors in Python: identity, attributes, arithmetic, indexing, construction, conversion, pickles."""
+"""Tensors in Python: identity, attributes, arithmetic, indexing, construction, conversion, pickling."""
 import array
 import copy
 import gc
@@ -14,7 +14,7 @@ import phlox as torch
 
 
 class Identity(unittest.TestCase):
-    def test_a_tensor_that_comes_back_is_the_same_object(self):
+    def test_no_op_methods_return_same_object(self):
         x = torch.ones(2)
         self.assertIs(x.add_(1), x)
         self.assertIs(x.contiguous(), x)
@@ -22,7 +22,7 @@ class Identity(unittest.TestCase):
         self.assertIs(x.float(), x)
         self.assertIsNot(x.to(torch.float32, copy=True), x)
 
-    def test_attributes_of_ones_own(self):
+    def test_user_attributes(self):
         x = torch.ones(2)
         x.note = "mine"
         self.assertEqual(x.note, "mine")
@@ -48,13 +48,13 @@ class Identity(unittest.TestCase):
 
 
 class Arithmetic(unittest.TestCase):
-    def test_operands_of_other_types_are_refused_by_python(self):
+    def test_unsupported_operand_types(self):
         with self.assertRaisesRegex(TypeError, "unsupported operand"):
             torch.ones(2) + "a"
         self.assertFalse(torch.ones(1) == "a")
         self.assertTrue(torch.ones(1) != None)  # noqa: E711
 
-    def test_in_place_operators_keep_the_object(self):
+    def test_in_place_operators_keep_object(self):
         x = y = torch.ones(2)
         x += 1
         x *= 3
@@ -63,14 +63,14 @@ class Arithmetic(unittest.TestCase):
         self.assertIs(x, y)
         self.assertEqual(x.tolist(), [1., 1.])
 
-    def test_numbers(self):
+    def test_conversion_to_numbers(self):
         x = torch.tensor(3)
         self.assertEqual([10, 20, 30, 40][x], 40)
         self.assertEqual((int(x), float(x), bool(x), f"{x}"), (3, 3.0, True, "3"))
         with self.assertRaisesRegex(TypeError, "only integer tensors of a single element"):
             [1, 2][torch.tensor(1.)]
 
-    def test_membership_length_iteration(self):
+    def test_contains_len_and_iteration(self):
         x = torch.arange(6).view(3, 2)
         self.assertTrue(5 in x and 6 not in x)
         self.assertEqual(len(x), 3)
@@ -80,20 +80,20 @@ class Arithmetic(unittest.TestCase):
             iter(torch.tensor(1))
 
 
-    def test_powers_of_special_numbers(self):
+    def test_pow_of_special_values(self):
         inf, nan = float("inf"), float("nan")
         base = [0.0, -0.0, 1.0, -1.0, inf, -inf, nan, 4.0]
         for exponent, want in ((2.5, [0.0, 0.0, 1.0, nan, inf, inf, nan, 32.0]), (-1.5, [inf, inf, 1.0, nan, 0.0, 0.0, nan, 0.125]),
                                (-3.0, [inf, -inf, 1.0, -1.0, 0.0, -0.0, nan, 1 / 64]), (0.0, [1.0] * 8),
                                (inf, [0.0, 0.0, 1.0, 1.0, inf, inf, nan, inf])):
             for dtype in torch.float32, torch.float64:
-                for count in 1, 5:  # a block that is not full, and several
+                for count in 1, 5:  # less than a vectorized block, and several blocks
                     x = torch.tensor(base * count, dtype=dtype)
                     self.assertEqual(str((x ** exponent).tolist()), str(want * count))
 
 
 class Calls(unittest.TestCase):
-    def test_other_names_take_numbers_too(self):
+    def test_aliases_accept_numbers(self):
         i = torch.tensor([1, 2, 3])
         for call, same in ((i.multiply(2), i * 2), (torch.subtract(i, 1), i - 1), (i.subtract(1, alpha=2), i - 2), (i.true_divide(2), i / 2),
                            (i.greater(2), i > 2), (torch.less_equal(i, 2), i <= 2), (i.not_equal(2), i != 2), (i.clip(2), i.clamp(2)),
@@ -102,7 +102,7 @@ class Calls(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, r"matmul\(\): argument 'other' \(position 1\) must be Tensor, not int"):
             i.matmul(2)
 
-    def test_names_of_arguments(self):
+    def test_keyword_arguments(self):
         x = torch.ones(2, 3)
         self.assertEqual(torch.sum(input=x, axis=1, keepdims=True).shape, (2, 1))
         self.assertEqual(torch.add(x, other=x, alpha=2).tolist(), [[3.] * 3] * 2)
@@ -110,7 +110,7 @@ class Calls(unittest.TestCase):
         self.assertIs(torch.add(x, 1, out=out), out)
         self.assertEqual(out.shape, (2, 3))
 
-    def test_wrong_calls(self):
+    def test_call_errors(self):
         x = torch.ones(2, 3)
         for call, text in (
                 (lambda: torch.mm(x), 'mm() missing 1 required positional arguments: "mat2"'),
@@ -121,7 +121,7 @@ class Calls(unittest.TestCase):
                 call()
             self.assertEqual(str(caught.exception), text)
 
-    def test_a_dimension_that_is_not_there(self):
+    def test_dimension_errors_of_size_and_stride(self):
         zero, two = torch.tensor(1.0), torch.ones(2, 3)
         for call in ("size", "stride"):
             with self.assertRaisesRegex(IndexError, "^Dimension specified as -1 but tensor has no dimensions$"):
@@ -130,7 +130,7 @@ class Calls(unittest.TestCase):
                 getattr(two, call)(2)
         self.assertEqual((two.size(-1), two.stride(-2)), (3, 3))
 
-    def test_a_number_may_be_the_first_operand_of_arithmetic(self):
+    def test_number_as_first_operand(self):
         two = torch.tensor(2.0)
         results = torch.div(1.0, two), torch.add(1, 2), torch.mul(2, two), torch.sub(3, two), torch.div(7, two, rounding_mode="floor"), torch.floor_divide(7, 2), torch.true_divide(1, 2)
         self.assertEqual([(r.item(), r.dtype) for r in results],
@@ -143,7 +143,7 @@ class Calls(unittest.TestCase):
             with self.assertRaisesRegex(TypeError, r"argument 'input' \(position 1\) must be Tensor"):
                 call()
 
-    def test_str_is_what_a_class_says_in_repr(self):
+    def test_str_uses_overridden_repr(self):
         class Named:
             def __repr__(self):
                 return "named"
@@ -152,11 +152,11 @@ class Calls(unittest.TestCase):
                      type("M", (Named, torch.nn.ReLU), {})()):
             self.assertEqual((str(made), f"{made}", repr(made)), ("named",) * 3)
 
-    def test_storages_print_their_elements(self):
+    def test_repr_of_storages(self):
         self.assertEqual(str(torch.tensor([1.0, 2.5]).storage()), " 1.0\n 2.5\n[torch.storage.TypedStorage(dtype=torch.float32, device=cpu) of size 2]")
         self.assertEqual(repr(torch.ones(1, dtype=torch.int16).untyped_storage()), " 1\n 0\n[torch.storage.UntypedStorage(device=cpu) of size 2]")
 
-    def test_variables_of_old(self):
+    def test_legacy_variable_and_types(self):
         with self.assertRaisesRegex(TypeError, "^Variable data has to be a tensor, but got list$"):
             torch.autograd.Variable([1, 2])
         with self.assertWarnsRegex(UserWarning, "volatile was removed and now has no effect"):
@@ -167,13 +167,13 @@ class Calls(unittest.TestCase):
             torch.set_default_tensor_type(torch.float32)
         self.assertEqual(torch.autograd.Variable().tolist(), [])
 
-    def test_several_results_have_names(self):
+    def test_named_results(self):
         r = torch.tensor([[1., 3.], [4., 2.]]).max(1)
         self.assertEqual((r.values.tolist(), r.indices.tolist()), ([3., 4.], [1, 0]))
         values, indices = r
         self.assertTrue(repr(r).startswith("torch.return_types.max(\nvalues="))
 
-    def test_what_is_missing_is_absent_and_its_error_says_so(self):
+    def test_missing_names(self):
         x = torch.ones(8)
         for owner, name, text in ((torch, "q_scale", "module 'torch' has no attribute 'q_scale': torch.q_scale is not implemented in Phlox"),
                                   (torch.nn.functional, "scaled_addmm", "module 'torch.nn.functional' has no attribute 'scaled_addmm': "
@@ -185,23 +185,23 @@ class Calls(unittest.TestCase):
             with self.assertRaisesRegex(AttributeError, f"^{text}$"):
                 getattr(owner, name)
             self.assertFalse(hasattr(owner, name))
-        x.q_scale = 3  # nothing is in the way of a program's own
+        x.q_scale = 3  # user-defined attributes can be set
         self.assertEqual(x.q_scale, 3)
 
 
-class Refusals(unittest.TestCase):
+class Errors(unittest.TestCase):
     def check(self, call, text, kind=RuntimeError):
         with self.assertRaisesRegex(kind, text):
             call()
 
-    def test_masks_are_not_subtracted(self):
+    def test_bool_subtraction(self):
         mask = torch.ones(2) > 0
         for call in (lambda: 1 - mask, lambda: mask - 1, lambda: torch.ones(2) - mask, lambda: torch.ones(2) - True,
                      lambda: torch.ones(2).sub_(mask), lambda: torch.rsub(mask, 1)):
             self.check(call, "^Subtraction, the `-` operator, with a bool tensor is not supported.", NotImplementedError)
         self.assertEqual((torch.ones(2) - mask.float()).tolist(), [0, 0])
 
-    def test_values_that_do_not_fit_a_place(self):
+    def test_assignment_shape_mismatch(self):
         x = torch.zeros(2, 3)
         wide = r"The expanded size of the tensor \(3\) must match the existing size \(4\) at non-singleton dimension 0.  "
         self.check(lambda: x.__setitem__(0, torch.ones(4)), wide + r"Target sizes: \[3\].  Tensor sizes: \[4\]$")
@@ -214,7 +214,7 @@ class Refusals(unittest.TestCase):
         x[:, 1:] = torch.full((2, 1), 2.)
         self.assertEqual(x.tolist(), [[1, 2, 2], [0, 2, 2]])
 
-    def test_data_of_what_requires_grad_are_floats(self):
+    def test_data_setter_checks_dtype(self):
         p = torch.nn.Parameter(torch.ones(2))
         self.check(lambda: setattr(p, "data", torch.tensor([1])),
                    "data set to a tensor that requires gradients must be floating point or complex dtype")
@@ -239,14 +239,14 @@ class Indexing(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, "can't assign a str to a torch.FloatTensor"):
             x[0] = "a"
 
-    def test_mixed(self):
+    def test_mixed_indexing(self):
         x = self.x
         self.assertEqual(x[None, :, [0, 2], None].shape, (1, 3, 2, 1))
         self.assertEqual(x[..., torch.tensor(1)].tolist(), [1, 5, 9])
         self.assertEqual(x[True].shape, (1, 3, 4))
         self.assertEqual(x[()].shape, (3, 4))
 
-    def test_any_sequence_is_an_index(self):
+    def test_sequences_are_indices(self):
         x = torch.arange(6).view(2, 3)
         self.assertEqual((x[range(1)].tolist(), x[:, range(0, 3, 2)].tolist()), ([[0, 1, 2]], [[0, 2], [3, 5]]))
         x[:, range(2)] = 9
@@ -255,7 +255,7 @@ class Indexing(unittest.TestCase):
             with self.assertRaisesRegex(IndexError, "only integers, slices"):
                 x[bad]
 
-    def test_index_put(self):
+    def test_index_put_accumulates_duplicates(self):
         x = torch.zeros(3)
         x.index_put_((torch.tensor([0, 0, 2]),), torch.ones(3), accumulate=True)
         self.assertEqual(x.tolist(), [2, 0, 1])
@@ -268,18 +268,18 @@ class Construction(unittest.TestCase):
             torch.tensor(torch.ones(2))
         self.assertIn("To copy construct from a tensor", str(caught[0].message))
 
-    def test_as_tensor_shares(self):
+    def test_as_tensor_shares_memory(self):
         x = torch.ones(2)
         self.assertIs(torch.as_tensor(x), x)
         self.assertEqual(torch.as_tensor([1, 2], dtype=torch.float64).dtype, torch.float64)
 
-    def test_overflow_and_raggedness(self):
+    def test_overflow_and_ragged_lists(self):
         with self.assertRaisesRegex(ValueError, "Overflow when unpacking long long"):
             torch.tensor(2 ** 63)
         with self.assertRaisesRegex(ValueError, r"expected sequence of length 2 at dim 1 \(got 1\)"):
             torch.tensor([[1, 2], [3]])
 
-    def test_legacy_types(self):
+    def test_legacy_typed_constructors(self):
         self.assertEqual(torch.LongTensor([1.5]).tolist(), [1])
         self.assertIsInstance(torch.ones(1), torch.FloatTensor)
         self.assertNotIsInstance(torch.ones(1).long(), torch.FloatTensor)
@@ -287,7 +287,7 @@ class Construction(unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError, "legacy constructor expects device type: cpu"):
             torch.FloatTensor(2, device="cuda")
 
-    def test_new(self):
+    def test_new_methods(self):
         x = torch.ones(2, dtype=torch.float64)
         self.assertEqual(x.new(2, 3).dtype, torch.float64)
         self.assertEqual(x.new([1, 2.]).tolist(), [1, 2])
@@ -304,7 +304,7 @@ class Construction(unittest.TestCase):
             torch.set_default_dtype(torch.int64)
 
 
-class Copies(unittest.TestCase):
+class Pickles(unittest.TestCase):
     def test_pickles(self):
         for x in (torch.arange(6).view(2, 3), torch.ones(2, 3).t(), torch.zeros(0, 3),
                   torch.tensor([True]), torch.ones(2, requires_grad=True)):
@@ -353,7 +353,7 @@ class Values(unittest.TestCase):
         self.assertEqual((len(s), s[1], s.tolist()), (4, 1.0, [0, 1, 2, 3]))
         self.assertEqual(x[1:].untyped_storage().data_ptr(), x.untyped_storage().data_ptr())
 
-    def test_a_forced_form_lasts_until_the_next_call(self):
+    def test_sci_mode_ends_at_next_call(self):
         torch.set_printoptions(sci_mode=True)
         self.assertEqual(repr(torch.tensor([2.5])), "tensor([2.5000e+00])")
         torch.set_printoptions(precision=3)
@@ -385,7 +385,7 @@ class Unique(unittest.TestCase):
             self.check(torch.tensor(3, device=device))
             self.check(torch.zeros(0, 3, device=device))
 
-    def test_results_are_those_asked_for(self):
+    def test_optional_results(self):
         x = torch.tensor([3, 1, 3])
         self.assertIsInstance(torch.unique(x), torch.Tensor)
         self.assertEqual([t.tolist() for t in torch.unique(x, return_inverse=True)], [[1, 3], [1, 0, 1]])
@@ -395,7 +395,7 @@ class Unique(unittest.TestCase):
         self.assertEqual(str(torch.unique(torch.tensor([nan, 1.0, nan]))), "tensor([1., nan, nan])")
         self.assertEqual(torch.unique(torch.ones(2, requires_grad=True)).grad_fn.name(), "Unique2Backward0")
 
-    def test_along_a_dimension(self):
+    def test_unique_along_dimension(self):
         x = torch.tensor([[2, 1], [1, 2], [2, 1]])
         self.assertEqual([t.tolist() for t in torch.unique(x, dim=0, return_inverse=True, return_counts=True)],
                          [[[1, 2], [2, 1]], [1, 0, 1], [1, 2]])
@@ -412,7 +412,7 @@ class Unique(unittest.TestCase):
         with self.assertRaisesRegex(IndexError, r"Dimension out of range \(expected to be in range of \[-2, 1\], but got 5\)"):
             torch.unique(x, dim=5)
 
-    def test_errors_name_the_function_that_was_called(self):
+    def test_errors_name_called_function(self):
         x = torch.ones(2)
         for f in (torch.unique, torch.unique_consecutive):
             with self.assertRaisesRegex(TypeError, rf"^{f.__name__}\(\): argument 'dim' must be int, not str$"):
@@ -420,7 +420,7 @@ class Unique(unittest.TestCase):
             with self.assertRaisesRegex(TypeError, rf"^{f.__name__}\(\): argument 'input' must be Tensor, not list$"):
                 f([1])
 
-    def test_runs(self):
+    def test_unique_consecutive(self):
         x = torch.tensor([1, 1, 2, 2, 3, 1, 1, 2])
         self.assertEqual([t.tolist() for t in torch.unique_consecutive(x, return_inverse=True, return_counts=True)],
                          [[1, 2, 3, 1, 2], [0, 0, 1, 1, 2, 3, 3, 4], [2, 2, 1, 2, 1]])
@@ -429,16 +429,16 @@ class Unique(unittest.TestCase):
 
 
 class Copies(unittest.TestCase):
-    def test_a_deep_copy_keeps_what_shares_memory_together(self):
+    def test_deepcopy_preserves_aliasing(self):
         x = torch.arange(6.).view(2, 3)
-        y, row, turned = copy.deepcopy([x, x[1], x.t()])
+        y, row, transposed = copy.deepcopy([x, x[1], x.t()])
         y.zero_()
-        self.assertEqual((row.tolist(), turned.tolist(), x.sum().item()), ([0] * 3, [[0, 0]] * 3, 15))
-        self.assertEqual((row.storage_offset(), turned.stride()), (3, (1, 3)))
+        self.assertEqual((row.tolist(), transposed.tolist(), x.sum().item()), ([0] * 3, [[0, 0]] * 3, 15))
+        self.assertEqual((row.storage_offset(), transposed.stride()), (3, (1, 3)))
         part = copy.deepcopy(x[1:, 1:])
         self.assertEqual((part.tolist(), part.stride(), part.storage().size()), ([[4, 5]], (3, 1), 6))
 
-    def test_a_deep_copy_is_a_leaf_of_its_own(self):
+    def test_deepcopy_of_leaf(self):
         x = torch.ones(2, requires_grad=True)
         (x * 2).sum().backward()
         y = copy.deepcopy(x)
@@ -449,20 +449,20 @@ class Copies(unittest.TestCase):
             y.add_(1)
         self.assertEqual(x.tolist(), [1, 1])
 
-    def test_parameters_leave_their_gradient_behind(self):
+    def test_deepcopy_of_parameter_drops_gradient(self):
         p = torch.nn.Parameter(torch.ones(2))
         p.sum().backward()
         q = copy.deepcopy(p)
         self.assertEqual((type(q), q.requires_grad, q.grad), (torch.nn.Parameter, True, None))
 
-    def test_a_shallow_copy_shares_memory(self):
+    def test_shallow_copy_shares_memory(self):
         x = torch.ones(2)
         copy.copy(x).zero_()
         self.assertEqual(x.tolist(), [0, 0])
         y = copy.copy(torch.ones(2, requires_grad=True) * 2)
         self.assertTrue(y.requires_grad and y.is_leaf)
 
-    def test_the_contiguous_format_is_row_major(self):
+    def test_contiguous_format_is_row_major(self):
         t, packed = torch.ones(2, 3).t(), {"memory_format": torch.contiguous_format}
         for made in (t.clone(**packed), t.to(torch.float64, **packed), t.to(torch.float32, copy=True, **packed),
                      t.double(**packed), torch.zeros_like(t, **packed), torch.rand_like(t, **packed)):
@@ -471,19 +471,19 @@ class Copies(unittest.TestCase):
         self.assertTrue(torch.ones_like(t, requires_grad=True, **packed).is_leaf)
 
 
-class Draws(unittest.TestCase):
+class RandomNumbers(unittest.TestCase):
     @staticmethod
     def digest(t):
         return hashlib.md5(array.array("f", t.tolist()).tobytes()).hexdigest()
 
-    def test_normals_are_pytorchs_to_the_bit(self):
+    def test_normal_matches_pytorch_exactly(self):
         if " fma " not in open("/proc/cpuinfo").read():
-            self.skipTest("PyTorch computes with vectors where products are fused")
+            self.skipTest("PyTorch uses vectorized loops only with fused multiply-add")
         torch.manual_seed(5)
         self.assertEqual(self.digest(torch.randn(1003)), "04a186d65580dc2826196feea79d751f")
         self.assertEqual(self.digest(torch.normal(2.0, 3.0, (40,))), "2249556f115decc8eeb70f1ecaa3229d")
 
-    def test_choices_are_pytorchs(self):
+    def test_multinomial_matches_pytorch(self):
         for dtype in torch.float32, torch.float64:
             torch.manual_seed(5)
             weights = torch.rand(41, 300).to(dtype)
@@ -491,7 +491,7 @@ class Draws(unittest.TestCase):
                                          (7, False, "32a32d9d37006e978dd8e26f881e6296")):
                 self.assertEqual(self.digest(torch.multinomial(weights, n, replacement).flatten()), want)
 
-    def test_a_bad_row_of_weights_is_found_among_others(self):
+    def test_multinomial_reports_invalid_row(self):
         none, below = "(sum of probabilities <= 0)", "(encountering probability entry < 0)"
         infinite, either = "(encountering probability entry = infinity or NaN)", "either `inf`, `nan` or element < 0"
         for value, again, once in ((0.0, none, none), (-1.0, below, either), (float("nan"), below, either),
@@ -504,7 +504,7 @@ class Draws(unittest.TestCase):
                         with self.assertRaisesRegex(RuntimeError, re.escape(text)):
                             torch.multinomial(weights, 3, replacement)
 
-    def test_blocks_and_single_draws_are_one_stream(self):
+    def test_draws_of_any_size_share_one_stream(self):
         torch.manual_seed(5)
         whole = torch.rand(2000)
         torch.manual_seed(5)
@@ -514,8 +514,8 @@ class Draws(unittest.TestCase):
         self.assertEqual([torch.rand(()).item() for _ in range(2000)], whole.tolist())
 
 
-class Refused(unittest.TestCase):
-    def test_writing_over_ones_own_argument(self):
+class InvalidWrites(unittest.TestCase):
+    def test_overlapping_in_place_operands(self):
         for change in (lambda x: x[1:].add_(x[:-1]), lambda x: x[:-1].mul_(x[1:]), lambda x: x.view(2, 2).add_(x.view(2, 2).t())):
             x = torch.arange(4.)
             with self.assertRaisesRegex(RuntimeError, "some elements of the input tensor and the written-to tensor refer"):
@@ -526,7 +526,7 @@ class Refused(unittest.TestCase):
         x[:2].add_(x[2:])
         self.assertEqual(x.tolist(), [4, 10, 4, 9])
 
-    def test_values_that_the_dtype_cannot_hold(self):
+    def test_out_of_range_values(self):
         x = torch.zeros(2, dtype=torch.int8)
         mask = torch.tensor([True, False])
         for make in (lambda: x.fill_(300), lambda: x.masked_fill(mask, -129), lambda: torch.full((2,), 2**31, dtype=torch.int32),
@@ -539,8 +539,8 @@ class Refused(unittest.TestCase):
         self.assertEqual(torch.full((1,), float("-inf")).half().item(), float("-inf"))
 
 
-class ViewsInPlace(unittest.TestCase):
-    def test_self_takes_the_sizes(self):
+class InPlaceViewOps(unittest.TestCase):
+    def test_in_place_shapes(self):
         x = torch.arange(6.).view(2, 3)
         self.assertIs(x.unsqueeze_(0), x)
         self.assertEqual((x.shape, x._version, x.squeeze_().shape, x.t_().shape, x.stride()), ((1, 2, 3), 1, (2, 3), (3, 2), (1, 3)))
@@ -550,7 +550,7 @@ class ViewsInPlace(unittest.TestCase):
             x.unsqueeze_(5)
         self.assertEqual((x.shape, x.tolist()), ((2, 3), [[0, 1, 2], [3, 4, 5]]))
 
-    def test_gradients_go_through(self):
+    def test_gradients(self):
         w = torch.ones(2, 3, requires_grad=True)
         y = w * 2
         y.t_().unsqueeze_(0).squeeze_(0)
@@ -564,7 +564,7 @@ class ViewsInPlace(unittest.TestCase):
             w.t_()
         self.assertEqual(w.shape, (2, 3))
 
-    def test_a_view_stays_one_of_its_base(self):
+    def test_view_keeps_base(self):
         w = torch.ones(2, 3, requires_grad=True)
         y = w * 2
         v = y[0]
@@ -576,7 +576,7 @@ class ViewsInPlace(unittest.TestCase):
         z[1:].unsqueeze_(0).fill_(4)
         self.assertEqual(z.tolist(), [0, 4, 4])
 
-    def test_scalars_of_a_device_are_taken_where_it_is_the_default_without_an_index(self):
+    def test_tensor_of_device_scalars_with_default_device(self):
         scalar = torch.tensor(5, device="cuda:0")
         torch.set_default_device("cuda")
         try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls that a type checker refuses: an error in each line that is marked, and in no other (test_stubs.py). Not run."""
+"""Calls that a type checker must reject: an error on each marked line, and on no other (test_stubs.py). Not run."""
 from typing_extensions import assert_type
 
 import phlox as torch

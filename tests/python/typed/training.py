@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A training script with types, which type checkers accept as it is (test_stubs.py); it runs, too."""
+"""A typed training script accepted by type checkers (test_stubs.py). It also runs."""
 from __future__ import annotations
 
 from typing import Any
