@@ -77,7 +77,7 @@ int64_t px__sim_cluster_issue(int device, int64_t cost);
 void px__sim_cluster_waited(int device, int64_t time);
 bool px__sim_cluster_poll(int device, int change);
 
-// exchange.c. `side` returns the bytes of a call's input or output for one rank of a group of
+// collective.c. `side` returns the bytes of a call's input or output for one rank of a group of
 // `size`. `exchange` copies and reduces the data of all ranks in rank order; `exchange_cost`
 // returns its virtual time on the links.
 size_t px__sim_side(const px_engine_call *call, int size, int rank, bool out);

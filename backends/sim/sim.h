@@ -364,8 +364,8 @@ void px__sim_shared_await(const px__sim_shared *shared, uint64_t number);
 // watch.c. Updates the event's mark to the latest record of any process. Lock held.
 px_status px__sim_refresh(px__sim_event *event);
 
-// explain.c. Installs a handler that explains host accesses to device memory before the process
-// dies. Lock held.
+// fault_report.c. Installs a handler that explains host accesses to device memory before the
+// process dies. Lock held.
 void px__sim_explain(void);
 
 // graph.c. `join` adds a stream to the capture of a mark; lock held.

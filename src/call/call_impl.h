@@ -29,7 +29,7 @@ px_status px__launch_rows(px_call *call) __attribute__((warn_unused_result));
 px_status px__call_empty(px_call *call, int i, int ndim, const int64_t *sizes, px_dtype dtype)
     __attribute__((warn_unused_result));
 
-// vmap, set by batch.c. *taken: the call was made on the physical tensors and remains to be
+// vmap, set by vmap.c. *taken: the call was made on the physical tensors and remains to be
 // recorded. False if the op runs on the batched tensors themselves.
 extern px_status (*px__call_batched)(px_call *call, bool *taken);
 

@@ -84,7 +84,7 @@ typedef struct px__op_texts {
   const char *cpu_kernel, *cuda_kernel;  // in '"kernel" not implemented for'; NULL: the op's name
 } px__op_texts;
 
-// Batching rule of an op (batch.c; ops/GRAMMAR.md, `batch`).
+// Batching rule of an op (vmap.c; ops/GRAMMAR.md, `batch`).
 typedef enum px__vmap_rule {
   PX__VMAP_BY_KIND,  // pointwise: align; reduce: its own; view, composite: itself; others: loop
   PX__VMAP_ITSELF,   // call the op's function on the batched tensors
@@ -188,7 +188,7 @@ static inline px_tensor *px__arg_tensor(const px_call *call, int i) {
   return call->args[i].kind == PX_ARG_TENSOR ? call->args[i].v.tensor : NULL;
 }
 
-// Calls an ordered op for uint64 as itself on int64, preserving the order (order.c).
+// Calls an ordered op for uint64 as itself on int64, preserving the order (unsigned_order.c).
 px_status px__call_ordered(px_call *call) __attribute__((warn_unused_result));
 // Converts an unsigned tensor to int64 with the same order, and back.
 px_status px__to_ordered(px_tensor **out, const px_tensor *t) __attribute__((warn_unused_result));

@@ -155,7 +155,7 @@ __attribute__((warn_unused_result)) px_status px__begin_on_stream(px_work **work
                                                                   const px_collective *collectives,
                                                                   int count);
 
-// ---- works.c: unfinished device works
+// ---- pending_works.c: unfinished device works
 void px__works_add(px_comm *self, px_work *work);
 // Removes finished works from the list. `all` waits for all of them.
 void px__works_reap(px_comm *self, bool all);

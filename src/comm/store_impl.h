@@ -57,7 +57,7 @@ const px__bytes *px__table_find(const px__table *table, px__bytes key);
 
 int64_t px__now_ms(void);  // monotonic clock, milliseconds
 
-// ---- sockets (net.c)
+// ---- sockets (sockets.c)
 
 // Sends or receives exactly `size` bytes until the deadline `end`. On failure sets errno.
 bool px__send_all(int socket, const void *at, size_t size, int64_t end);

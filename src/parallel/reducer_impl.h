@@ -70,7 +70,7 @@ struct px_reducer {
   px_work *used_work;
 };
 
-// ---- alike.c
+// ---- verify_ranks.c
 PX__MUST px_status px__run_all_reduce(px_work **work, px_comm *comm, px_tensor *tensor);
 PX__MUST px_status px__numbers_put(px_tensor **out, const int64_t *numbers, int64_t count,
                                    px_device device);
@@ -86,7 +86,7 @@ void px__buckets_drop(px_reducer *self);
 // Fails if a communication hook, compression or mixed precision is set already.
 PX__MUST px_status px__check_no_hook(const px_reducer *self);
 
-// ---- mixed.c
+// ---- mixed_precision.c
 // Called for each gradient. Registers the restore of full-precision parameters after backward.
 PX__MUST px_status px__mixed_on_gradient(px_reducer *self);
 void px__mixed_drop(px_reducer *self);

@@ -114,7 +114,7 @@ PX__MUST px_status px__shards_reduce(px_shards *self);
 // Waits for all pending reductions and accumulates the results into the shards' gradients.
 PX__MUST px_status px__shards_finish_reductions(px__shard_context *context);
 
-// ---- shard_pass.c
+// ---- shard_schedule.c
 // Called after a gradient was accumulated into an unsharded parameter.
 PX__MUST px_status px__shards_on_gradient(px_tensor *tensor, void *shard);
 PX__MUST px_status px__shards_before_hook(px_tensor **replacement, px_module *module,

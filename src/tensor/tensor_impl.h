@@ -202,7 +202,7 @@ px_status px__view_strides(bool *possible, const px_tensor *self, int ndim, int6
 
 // Makes a view of self with other PX_TENSOR_CONJ_NEG flags. Kernels read memory as it is and must
 // not receive such tensors. Callers of ops need not care: the dispatcher resolves them
-// (call/lazy.c).
+// (call/resolve.c).
 px_status px__tensor_conj_neg_view(px_tensor **out, const px_tensor *self, unsigned flags)
     __attribute__((warn_unused_result));
 // True once a tensor with such flags was made.

@@ -4,7 +4,7 @@
 // A batched tensor wraps a physical tensor with the batch dimension first, and has the sizes of a
 // single example. Storage, strides and offset are those of batch index 0, so the geometry of a view
 // applies to every batch index. Its memory is never accessed through it: the dispatcher calls ops
-// on the physical tensor (src/call/batch.c), and element accesses are rejected here.
+// on the physical tensor (src/call/vmap.c), and element accesses are rejected here.
 #include "tensor/tensor_impl.h"
 
 int px__special_calls;

@@ -745,7 +745,7 @@ static void *weights_of(conv *t, px__dense *d, const px_operand *o) {
   if (t->weight_channels_last) return o->data;
   return t->mode == 'w' ? px__dense_out(d, o, t->dtype) : px__dense_in(d, o, t->dtype);
 }
-// conv_few.c's method, if applicable and nothing is empty. Only t->mode is set before.
+// conv_few_pixels.c's method, if applicable and nothing is empty. Only t->mode is set before.
 static bool run_conv_few(const px_launch *l, conv *t, const px_operand *in,
                          const px_operand *weight, const px_operand *bias, const px_operand *out,
                          const steps *by) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared state of the convolution methods. conv.c: matrix products; conv_small.c: tap by tap, for
-// many small float images; conv_few.c: few output pixels and many channels; conv_depth.c and
-// conv_planes.c: depthwise; conv_winograd.c: 3x3.
+// Shared state of the convolution methods. conv.c: matrix products; conv_direct.c: tap by tap, for
+// many small float images; conv_few_pixels.c: few output pixels and many channels; conv_depthwise.c
+// and conv_depthwise_planes.c: depthwise; conv_winograd.c: 3x3.
 #pragma once
 #include "cpu/conv/conv_axis.h"
 #include "phlox/backend.h"
@@ -31,7 +31,7 @@ typedef struct conv {
   bool pixel_rows;  // forward and input gradient: rows of the product are pixels; transposed at the
                     // end
   bool tiled;       // forward and input gradient: tiles of conv_tiles.h
-  struct conv_taps *taps;  // conv_small.c
+  struct conv_taps *taps;  // conv_direct.c
   // A pass: results on a grid from sources on a grid. `channels`, `results` and `terms` per group.
   conv_axis z, y, x;
   void *own;                                    // factors freed with the pass
@@ -60,7 +60,7 @@ typedef struct conv {
 // True if n results fill at least 90 % of the lanes of 16-lane vectors.
 static inline bool px__conv_fills_lanes(int64_t n) { return 10 * n >= 9 * ((n + 15) / 16 * 16); }
 
-// Prepares conv_small.c's method if applicable; not for volumes.
+// Prepares conv_direct.c's method if applicable; not for volumes.
 bool px__conv_small(conv *t);
 void px__conv_small_end(conv *t);
 // Forward or input gradient (`mode`): units [begin, end). Weight gradient: parts [begin, end), into
@@ -72,8 +72,8 @@ void px__conv_small_weight(void *ctx, int64_t begin, int64_t end);
 // Depthwise, forward or input gradient, from row-major arrays. False: not applicable. t->failed:
 // out of memory.
 bool px__conv_depth(conv *t);
-// Depthwise by planes (conv_planes.c), including the weight gradient. False: not applicable, or the
-// weight gradient has inf or NaN and must be computed by another method.
+// Depthwise by planes (conv_depthwise_planes.c), including the weight gradient. False: not
+// applicable, or the weight gradient has inf or NaN and must be computed by another method.
 bool px__conv_planes(conv *t);
 // Float 3x3 convolution of images with fewer multiplications (conv_winograd.c). False: not
 // applicable, or a result is inf or NaN and must be computed by another method. t->failed: out of

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Depthwise convolutions of float images with square kernels of 3, 5 or 7 taps per side and stride
-// 1: forward, and the input gradient, which uses the flipped kernel. conv_planes.c handles other
-// shapes and the weight gradient.
+// 1: forward, and the input gradient, which uses the flipped kernel. conv_depthwise_planes.c
+// handles other shapes and the weight gradient.
 //
 // A strip of one or two vectors of columns moves down the image. The result rows that read a source
 // row stay in registers; each register set passes to the next row when its row is complete. A

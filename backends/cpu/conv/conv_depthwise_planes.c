@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Depthwise convolutions of float images: forward and input gradient with strides or small images
-// (others: conv_depth.c), and the weight gradient.
+// (others: conv_depthwise.c), and the weight gradient.
 //
 // The source is copied into a zero-padded plane in cache. With a stride there is a plane per
 // remainder, so that inputs of neighbouring results are adjacent. Each kernel tap then reads at a

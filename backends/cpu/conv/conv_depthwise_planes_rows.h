@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Line kernels of conv_planes.c for one vector width (names.h).
+// Line kernels of conv_depthwise_planes.c for one vector width (simd_names.h).
 #include "cpu/vector/simd_names.h"
 
 static TARGET void NAME(copy)(const float *from, int64_t n, float *to) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Strips of conv_depth.c for one vector width (names.h).
+// Strips of conv_depthwise.c for one vector width (simd_names.h).
 #include "cpu/vector/simd_names.h"
 
 // A source row for the strip from column x0 on, zero-padded: used directly, or copied into `line`,

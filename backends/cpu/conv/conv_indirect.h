@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Results of a float convolution as the product of the weights and the unfolded source; packs
-// neither (conv_tiles.c).
+// neither (conv_indirect.c).
 #pragma once
 #include "phlox/backend.h"
 

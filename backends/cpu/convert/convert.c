@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Conversion of elements by pairs of dtypes (pairs.c). Copies within a dtype depend on the item
-// size only.
+// Conversion of elements by pairs of dtypes (convert_pairs.c). Copies within a dtype depend on the
+// item size only.
 #include "cpu/convert/convert.h"
 
 #include "cpu/vector/load_store.h"

@@ -8,8 +8,8 @@ void px__cpu_convert(void *to, int64_t to_stride, int to_dtype, const void *from
 // Copies rows of `bytes` bytes (at least 1), spaced ts and fs bytes apart. They must not overlap.
 void px__cpu_move_rows(void *to, int64_t ts, const void *from, int64_t fs, int64_t rows,
                        int64_t bytes);
-// px__cpu_convert if a dtype is storage-only and the dtypes differ (stored.c). `computed` is
-// px__cpu_convert.
+// px__cpu_convert if a dtype is storage-only and the dtypes differ (convert_storage_only.c).
+// `computed` is px__cpu_convert.
 typedef void px__cpu_converter(void *to, int64_t to_stride, int to_dtype, const void *from,
                                int64_t from_stride, int from_dtype, int64_t n);
 void px__cpu_convert_stored(px__cpu_converter *computed, void *to, int64_t to_stride, int to_dtype,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The blocked product for one element type and one vector width; included once per instance by
-// gemm_tiles.c and gemm_whole.c.
+// gemm_tiles.c and gemm_integer.c.
 //
 // Parameters: T: element; V: its vector; L: lanes of V; R: rows of a tile (6 or 14); NAME(x):
 // suffixed name; TARGET: function attributes for V; NUMBER(x): a double converted to T.

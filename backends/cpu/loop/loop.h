@@ -219,7 +219,7 @@ static inline int64_t px__cpu_block(int64_t left) {
   else \
     PX__CPU_INDEPENDENT PX__CPU_ROLLED for (int64_t k_ = 0; k_ < PX__CPU_BLOCK_SIZE; k_++) \
         o_[k_] = k_##name##_##S(a##_[k_]);
-// A function with an AVX-512 implementation (wide.h), which may mark elements in `far`.
+// A function with an AVX-512 implementation (math_avx512.h), which may mark elements in `far`.
 #define PX__CPU_EACH_AVX512(T, S, name, a) \
   T o_buffer_[PX__CPU_BLOCK_SIZE]; \
   char *to_ = p_[0] + begin_ * s_[0]; \

@@ -83,7 +83,7 @@ static void draw_dropout_mask(const attention *t, int64_t row, int64_t j, int64_
   }
 }
 
-// ---- rows of scores: the loops of vec.h; for float also in AVX-512
+// ---- rows of scores: the loops of rows.h; for float also in AVX-512
 
 #if defined(__AVX2__)
 #define TARGET __attribute__((target("avx512f")))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cross entropy of rows for one element type (T, NAME as in vec_impl.h); classes.c includes it
-// twice.
+// Cross entropy of rows for one element type (T, NAME as in rows_impl.h); cross_entropy.c includes
+// it twice.
 
 // The max may skip a NaN; the sum then becomes NaN.
 static void NAME(class_loss)(const class_task *t, int64_t i) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Element-wise losses for one element type (T, NAME as in vec_impl.h); loss.c includes it twice.
+// Element-wise losses for one element type (T, NAME as in rows_impl.h); loss.c includes it twice.
 
 static inline T NAME(mse)(T a, T b, T p) { return (a - b) * (a - b); }
 static inline T NAME(mse_slope)(T a, T b, T p) { return 2 * (a - b); }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layer and batch normalization for one element type (T, NAME as in vec_impl.h); norm.c includes it
-// twice.
+// Layer and batch normalization for one element type (T, NAME as in rows_impl.h); norm.c includes
+// it twice.
 
 // ---- layer norm: rows of n elements, normalized independently
 // One loop per case: a loop with a condition inside is not vectorized.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pooling of planes for one element type (T, NAME as in vec_impl.h); pool.c includes it twice.
+// Pooling of planes for one element type (T, NAME as in rows_impl.h); pool.c includes it twice.
 
 // The maximum and its index of the window at (y0, x0); positions before the plane are skipped.
 static inline __attribute__((always_inline)) T NAME(max_window)(const pool *t, const T *in,

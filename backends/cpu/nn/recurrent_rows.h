@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of recurrent steps for one element type (both.h). Arrays do not overlap.
+// Rows of recurrent steps for one element type (for_f32_f64.h). Arrays do not overlap.
 
 // Saves the previous state and stores the new one. Without s->h (the state is projected first) does
 // nothing.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Softmax of one row and of a block of interleaved rows, for one element type (T, NAME as in
-// vec_impl.h); softmax.c includes it twice.
+// rows_impl.h); softmax.c includes it twice.
 
 // A row longer than PX__STEP.
 static void NAME(long_row)(bool logs, T *y, const T *x, int64_t n) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// multinomial for one element type (T, NAME as in vec_impl.h); random_order.c includes it twice.
+// multinomial for one element type (T, NAME as in rows_impl.h); random_order.c includes it twice.
 
 // PyTorch's error for the first invalid weight, with replacement.
 static px_fault_code NAME(fault_at)(const T *p) {

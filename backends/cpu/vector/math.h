@@ -3,10 +3,10 @@
 // is k_exp_f32 or k_exp_f64 here.
 //
 // In float exp, log, log1p, tanh, sigmoid, erf, erfinv, asin, acos and atan have no branches and no
-// calls, so that loops around them vectorize. In double (double.h) this holds for all of these but
-// erf. Errors are within 2.5 ulp; polynomials are minimax fits of their degree. Other float
-// functions are computed in double (narrow.h). The rest is libm. scalars.h holds the part shared by
-// backends.
+// calls, so that loops around them vectorize. In double (math_f64.h) this holds for all of these
+// but erf. Errors are within 2.5 ulp; polynomials are minimax fits of their degree. Other float
+// functions are computed in double (math_f32_in_f64.h). The rest is libm. scalars.h holds the part
+// shared by backends.
 #pragma once
 #include "cpu/vector/math_f64.h"
 #include "cpu/vector/fp16_bf16.h"

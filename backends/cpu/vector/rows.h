@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Loops over contiguous arrays of float and double shared by the row kernels: sums, maxima,
-// exponentials. vec_impl.h holds the loops, instantiated per element type with suffixes _f32 and
+// exponentials. rows_impl.h holds the loops, instantiated per element type with suffixes _f32 and
 // _f64.
 //
 // Long sums accumulate blocks in T and the blocks in double, so the error does not grow with the

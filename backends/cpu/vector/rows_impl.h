@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops of vec.h for one element type. T: element, V: its vector of L lanes, OP(x): vector
+// The loops of rows.h for one element type. T: element, V: its vector of L lanes, OP(x): vector
 // functions, NAME(x): suffixed names.
 enum { NAME(SUM_BLOCK) = 256 * L };
 

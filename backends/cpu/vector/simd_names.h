@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Width-independent names of float vectors and their operations, for a file included once per
-// width: the width of simd.h, or of simd_wide.h if WIDE_NAMES is defined. TARGET holds the required
-// function attributes; NAME(x) appends a suffix. names_end.h undefines all of them.
+// width: the width of simd.h, or of simd_avx512.h if WIDE_NAMES is defined. TARGET holds the
+// required function attributes; NAME(x) appends a suffix. simd_names_end.h undefines all of them.
 #if defined(WIDE_NAMES)
 #define V wf
 #define L WF

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Undefines the names of names.h.
+// Undefines the names of simd_names.h.
 #undef V
 #undef L
 #undef LOAD

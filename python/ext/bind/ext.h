@@ -197,7 +197,7 @@ int ext_sharded_norm(px_tensor **out, const ext_tensors *g, bool gradients, doub
 // Combines the inf/NaN flags of gradients (by device) over all ranks: a flag on any rank counts.
 int ext_sharded_found(PyObject *grads, PyObject *found);
 
-// ---- tensors within lists, tuples and dicts (within.c)
+// ---- tensors within lists, tuples and dicts (nested_tensors.c)
 // Returns `value` with each tensor replaced by fn(tensor, context), which is a new reference.
 typedef PyObject *ext_mapping(PyObject *tensor, void *context);
 PyObject *ext_map_tensors(PyObject *value, ext_mapping *fn, void *context);

@@ -238,7 +238,7 @@ static PyObject *call_found_forward(PyObject *self, PyObject *const *args, Py_ss
   return PyObject_Vectorcall(kept, flat, (size_t)nargs + 1, kwnames);
 }
 
-// ---- hooks. Python hooks run around forward (nn_hooks.c). C hooks are run by the core, around all
+// ---- hooks. Python hooks run around forward (hooks.c). C hooks are run by the core, around all
 // of that.
 
 static PyObject *run_forward(PyObject *self, PyObject *const *args, Py_ssize_t nargs,

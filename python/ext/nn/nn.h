@@ -24,7 +24,7 @@ typedef struct ext_module_object {
 } ext_module_object;
 
 // Protocol names that user code may override in a class or an object: methods and hook dicts. Each
-// hook dict also has an index in nn_hooks.c. Several names may share a bit.
+// hook dict also has an index in hooks.c. Several names may share a bit.
 // clang-format off
 #define EXT_MODULE_HOOKS(XX) \
   XX(BEFORE, BEFORE, _forward_pre_hooks) XX(MARKS, BEFORE_NAMED, _forward_pre_hooks_with_kwargs) \

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ops as Python callables, shared by ops.c (objects) and bind.c (arguments).
+// Ops as Python callables, shared by ops.c (objects) and op_arguments.c (arguments).
 #pragma once
 #include "bind/ext.h"
 

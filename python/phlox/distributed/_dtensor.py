@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.distributed.tensor: DTensor and its distribution. The ops of DTensor are in C (python/ext/dist/dtensor.c, placed.c)."""
+"""torch.distributed.tensor: DTensor and its distribution. The ops of DTensor are in C (python/ext/dist/dtensor.c, placements.c)."""
 import inspect
 import sys
 import warnings

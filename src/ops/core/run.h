@@ -22,8 +22,8 @@
                                                                     const px__##name##_args *args)
 
 // `PX_CONJ_NEG(copy) { ... }` defines the function named by an entry's line `lazy copy`: it may
-// replace a call with conjugate or negative views (src/call/lazy.c). It sets `done` if it made the
-// call.
+// replace a call with conjugate or negative views (src/call/resolve.c). It sets `done` if it made
+// the call.
 #define PX_CONJ_NEG(name) \
   static px_status conj_neg_##name(const px__##name##_args *args, void **results, bool *done); \
   px_status px__conj_neg_##name(const px_value *values, void **results, bool *done); \
