@@ -32,7 +32,7 @@ PX_CALL px_stream_set_current(px_stream *stream);
 PX_API px_device px_stream_device(const px_stream *stream);
 PX_API int px_stream_priority(const px_stream *stream);
 // Returns the lowest and highest priority of streams: 0, and a negative number.
-PX_CALL px_stream_priority_range(int *least, int *greatest);
+PX_CALL px_stream_priority_range(int *lowest, int *highest);
 // Return a number unique in the process, 0 for default streams; and the backend's handle (a
 // CUstream for the cuda backend).
 PX_API int64_t px_stream_id(const px_stream *stream);

@@ -43,8 +43,9 @@ PX_TEST(a_tangent_has_its_tensors_form) {
   FAILS(px_jvp(&change, 1, &x, 1, &x, &part, false), PX_RUNTIME, "[2]");
   FAILS(px_jvp(&change, 1, &x, 1, &x, &narrow, false), PX_UNIMPLEMENTED, "float32");
   FAILS(px_jvp(&change, 1, &x, 1, &x, (px_tensor *[]){NULL}, false), PX_TYPE, "tangents");
-  FAILS(px_jvp(&change, -1, &x, 1, &x, &x, false), PX_VALUE, "cannot be -1");
-  FAILS(px_jvp(&change, 1, &x, -2, &x, &x, false), PX_VALUE, "cannot be -2");
+  FAILS(px_jvp(&change, -1, &x, 1, &x, &x, false), PX_VALUE,
+        "non-negative count of `results`, got -1");
+  FAILS(px_jvp(&change, 1, &x, -2, &x, &x, false), PX_VALUE, "got -2");
   CHECK(!change);
 }
 

@@ -182,7 +182,7 @@ PX_TEST(arguments_have_to_be_there) {
   FAILS(px_jit_call(&out, 2, ONE ") { return x; }", &x, 1), PX_RUNTIME,
         "Return by value only works for single output.");
   FAILS(px_jit_call(&out, 0, ONE ") { return x; }", &number, 1), PX_VALUE,
-        "jiterator takes up to 32 arguments");
+        "jiterator supports up to 32 arguments");
 }
 
 PX_TEST(devices_compute_it_too) {

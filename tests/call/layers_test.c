@@ -521,7 +521,8 @@ PX_TEST(all_results_of_a_layer_are_given) {
   OK(px_module_call(&first, m, x));
   has_shape(first, 5, 2, 40);
   for (int i = 0; i < 3; i++) px_release(results[i]);
-  FAILS(px_module_forward_all(results, 4, m, &x, 1), PX_VALUE, "LSTM has 3 results, not 4");
+  FAILS(px_module_forward_all(results, 4, m, &x, 1), PX_VALUE,
+        "LSTM: expected at most 3 results, got 4");
 }
 
 PX_TEST(inputs_that_may_be_absent_may_be_null) {

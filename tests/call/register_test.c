@@ -456,7 +456,8 @@ PX_TEST(code_may_come_with_data_and_give_nothing) {
   amount = 0.5;
   OK(px_op_call(op, PX_CALL_NEW, args, (void *[4]){NULL}));
   IS(x, 2, 4.5, 5.5);
-  FAILS(px_op_call(op, PX_CALL_INPLACE, args, (void *[4]){NULL}), PX_TYPE, "has no form");
+  FAILS(px_op_call(op, PX_CALL_INPLACE, args, (void *[4]){NULL}), PX_TYPE,
+        "does not support writing to self");
 }
 PX_TEST(results_need_no_names) {
   const px_op *op = registered(
@@ -489,7 +490,8 @@ PX_TEST(a_bad_schema_is_told_with_its_place) {
        "character 20: '1) -> Tensor' is not a valid default of 'b'"},
       {"f(Tensor a, int n=True) -> Tensor", "character 19: a bool is not a valid default of 'n'"},
       {"f(Tensor a, float[] x) -> Tensor", "character 13: lists of float are not supported"},
-      {"f(Tensor a, str s=x) -> Tensor", "character 19: the default of 's' is to be a text"},
+      {"f(Tensor a, str s=x) -> Tensor",
+       "character 19: the default of 's' must be a quoted string"},
       {"f(Tensor a, Dtype? d=flat32) -> Tensor", "character 22: unknown dtype 'flat32'"},
       {"f(Tensor a, int[] n=[1, 2) -> Tensor", "expected ',', not ') -> Tensor'"},
       {"f(Tensor a)", "character 12: expected '->', but it ends here"},

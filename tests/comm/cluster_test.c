@@ -75,7 +75,8 @@ PX_TEST(what_cannot_be_a_cluster_is_refused) {
   simulate("threads", "0");
   FAILS(px_cluster_run(65, add_up, NULL), PX_RUNTIME, "PHLOX_SIM_DEVICES=65");
   FAILS(px_cluster_run(0, add_up, NULL), PX_VALUE, "at least one rank");
-  FAILS(px_cluster_run(1, NULL, NULL), PX_TYPE, "needs a function");
+  FAILS(px_cluster_run(1, NULL, NULL), PX_TYPE,
+        "expected a function to run in the simulated cluster, got NULL");
   OK(px_cluster_run(1, run_another, NULL));
 }
 

@@ -412,8 +412,8 @@ static bool says_silent(const char *text, const incident *of) {
   return names_victim(text, of, "rank ", " sent no heartbeat for 3000 ms");
 }
 static bool says_late(const char *text, const incident *of) {
-  if (of->op == PX_SEND && strstr(text, "nothing has come"))
-    return names_victim(text, of, "from rank ", " in time");
+  if (of->op == PX_SEND && strstr(text, "timed out receiving"))
+    return names_victim(text, of, "from rank ", "");
   if (of->op == PX_SEND && strstr(text, "Timed out") &&
       (names_victim(text, of, "from rank ", "") || names_victim(text, of, "to rank ", "")))
     return true;
@@ -428,8 +428,8 @@ static bool says_both_calls(const char *text, const incident *of) {
     snprintf(other, sizeof other, "rank %d called ", r);
     both = r != of->victim && strstr(text, one) && strstr(text, other);
   }
-  if (of->op == PX_SEND && strstr(text, "nothing has come"))
-    return names_victim(text, of, "from rank ", " in time");
+  if (of->op == PX_SEND && strstr(text, "timed out receiving"))
+    return names_victim(text, of, "from rank ", "");
   if (of->op == PX_SEND && !both) return strstr(text, "send") || strstr(text, "recv");
   // How a rank cuts what it sends to all is its own: what does not fit is told.
   if (of->op == PX_ALL_TO_ALL && strstr(text, "bytes, where")) return strstr(text, "are awaited");

@@ -192,7 +192,7 @@ PX_TEST(an_engine_that_is_missing_is_named) {
   px_comm *comm;
   OK(px_store_memory(&store));
   px_comm_options options = {.engine = "none", .store = store, .size = 1};
-  FAILS(px_comm_new(&comm, &options), PX_UNIMPLEMENTED, "'none' is not there");
+  FAILS(px_comm_new(&comm, &options), PX_UNIMPLEMENTED, "'none' is unavailable");
   CHECK(!px_engine_available("none"));
 }
 
@@ -432,7 +432,7 @@ PX_TEST(each_dtype_reduces_in_a_simulated_cluster) { run_ranks(2, IN_CLUSTER, ea
 static void bad_arguments(px_comm *comm, px_device device) {
   px_tensor *x = tensor_of(device, 3, NULL), *y = tensor_of(device, 2, NULL);
   px_collective gather = {PX_ALL_GATHER, ONE(input, x), ONE(output, y)};
-  FAILS(px_comm_run(NULL, comm, &gather), PX_VALUE, "wants 6");
+  FAILS(px_comm_run(NULL, comm, &gather), PX_VALUE, "expected 6 elements");
   px_collective far = {PX_BROADCAST, ONE(output, x), .peer = 2};
   FAILS(px_comm_run(NULL, comm, &far), PX_VALUE, "rank 2 is not in a group of 2");
   px_collective own = {PX_SEND, ONE(input, x), .peer = px_comm_rank(comm)};

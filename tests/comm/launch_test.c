@@ -32,7 +32,8 @@ PX_TEST(a_program_that_is_not_there_is_named) {
 }
 
 PX_TEST(wrong_arguments_start_nothing) {
-  FAILS(job("true", "--tee=9"), PX_VALUE, "--tee: '9'");
+  FAILS(job("true", "--tee=9"), PX_VALUE,
+        "argument --tee: expected 0, 1, 2, 3, or RANK:NUMBER,..., got '9'");
   FAILS(job("true", "--numa-binding"), PX_UNIMPLEMENTED, "--numa-binding is not implemented");
   FAILS(px_job_run(NULL), PX_TYPE, "`options` is NULL");
   const px_job_options none = {0};

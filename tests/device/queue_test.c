@@ -64,7 +64,7 @@ PX_TEST(it_fails_as_the_library_does_and_wants_tensors_of_the_device) {
   PX_SCOPED(px_tensor) far = tensor_on(1);
   px_tensor *both[] = {x, far}, *same[] = {x, x};
   seen s = {.status = PX_NOMEM};
-  FAILS(px_stream_queue(stream, "theirs", both, 2, 1, note, &s), PX_VALUE, "of its device");
+  FAILS(px_stream_queue(stream, "theirs", both, 2, 1, note, &s), PX_VALUE, "on the device of the stream");
   CHECK(!s.native);
   FAILS(px_stream_queue(stream, "theirs", same, 2, 1, note, &s), PX_NOMEM, "the library said no");
   sem_post(&gate);

@@ -309,7 +309,7 @@ PX_TEST(a_trace_quotes_names_and_wants_parts_behind_what_they_are_part_of) {
   e.parent = 0;
   FAILS(px_profile_trace(&text, &e, 1, NULL), PX_VALUE, "event 0 of a trace");
   e.parent = -1, e.kind = PX_PROFILE_DEVICE, e.device.index = 64;
-  FAILS(px_profile_trace(&text, &e, 1, NULL), PX_VALUE, "is on no device");
+  FAILS(px_profile_trace(&text, &e, 1, NULL), PX_VALUE, "has an invalid device");
   FAILS(px_profile_trace(&text, NULL, 1, NULL), PX_TYPE, "`events` is NULL");
   FAILS(px_profile_trace(&text, NULL, -1, NULL), PX_VALUE,
         "expected a non-negative count of `events`, got -1");

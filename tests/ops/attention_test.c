@@ -49,7 +49,7 @@ PX_TEST(arguments_that_do_not_fit_are_refused) {
         "missing 1 required positional argument: 'src'");
   FAILS(px_module_invoke(&out, 1, m, "backward", args, 1), PX_ATTRIBUTE,
         "'TransformerEncoderLayer' object has no attribute 'backward'");
-  FAILS(px_module_invoke(&out, 9, m, "forward", args, 1), PX_VALUE, "9 results");
+  FAILS(px_module_invoke(&out, 9, m, "forward", args, 1), PX_VALUE, "too many results (9)");
   px_module *none;
   FAILS(px_transformer_encoder_layer_new(&none, 4, 2, .activation = "tanh"), PX_RUNTIME,
         "activation should be relu/gelu, not tanh");
@@ -142,7 +142,7 @@ PX_TEST(hooks_and_replaced_children_take_part) {
   OK(px_identity_new(&identity));
   OK(px_module_register_module(m, "self_attn", identity));
   px_tensor *none;
-  FAILS(px_module_forward(&none, m, &x, 1), PX_TYPE, "takes tensors alone");
+  FAILS(px_module_forward(&none, m, &x, 1), PX_TYPE, "accepts tensors only");
 }
 
 // Every allocation of a whole Transformer's making and call fails once; nothing is left.

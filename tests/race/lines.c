@@ -107,25 +107,26 @@ static const struct {
   bool is_late;       // the second is on a side stream, else the first
   const char *words;  // the report's of the first
   bool graph;         // names the forward call
-} rows[] = {{"a sum of what is written", write_x, sum_x, true, "fill wrote", false},
-            {"a write of what is summed", sum_x, write_x, true, "sum read", false},
-            {"two writes", write_x, write_x, true, "fill wrote", false},
-            {"a copy of what is written", write_x, copy_x, true, "fill wrote", false},
-            {"a write of what is copied", copy_x, write_x, true, "copy read", false},
-            {"a host's sum of a download", down, sum_host, false, "copy, which may not", false},
-            {"a host's write of a download", down, write_host, false, "copy, which may not", false},
-            {"a host's write of an upload", up, write_host, false, "copy, which may not", false},
-            {"a sum of what a step writes", step, sum_w, true, "sgd_step wrote", false},
-            {"a step on what is summed", sum_w, step, true, "sum read", false},
-            {"two steps", step, step, true, "sgd_step wrote", false},
-            {"a step behind a backward", backward, step, true, "wrote", true},
-            {"a write of what backward wrote", backward, write_grad, true, "wrote", true},
-            {"a backward of what is written", write_hidden, backward, false, "fill wrote", true},
-            {"a gradient added to another", write_grad, backward, false, "zero wrote", true},
-            {"a broadcast", write_x, broadcast, false, "fill wrote", false},
-            {"a scatter", write_x, scatter, false, "fill wrote", false},
-            {"a gather", write_z, gather, false, "fill wrote", false},
-            {"a sum across devices", write_z, reduce, false, "fill wrote", false}};
+} rows[] = {
+    {"a sum of what is written", write_x, sum_x, true, "fill wrote", false},
+    {"a write of what is summed", sum_x, write_x, true, "sum read", false},
+    {"two writes", write_x, write_x, true, "fill wrote", false},
+    {"a copy of what is written", write_x, copy_x, true, "fill wrote", false},
+    {"a write of what is copied", copy_x, write_x, true, "copy read", false},
+    {"a host's sum of a download", down, sum_host, false, "copy, possibly unfinished", false},
+    {"a host's write of a download", down, write_host, false, "copy, possibly unfinished", false},
+    {"a host's write of an upload", up, write_host, false, "copy, possibly unfinished", false},
+    {"a sum of what a step writes", step, sum_w, true, "sgd_step wrote", false},
+    {"a step on what is summed", sum_w, step, true, "sum read", false},
+    {"two steps", step, step, true, "sgd_step wrote", false},
+    {"a step behind a backward", backward, step, true, "wrote", true},
+    {"a write of what backward wrote", backward, write_grad, true, "wrote", true},
+    {"a backward of what is written", write_hidden, backward, false, "fill wrote", true},
+    {"a gradient added to another", write_grad, backward, false, "zero wrote", true},
+    {"a broadcast", write_x, broadcast, false, "fill wrote", false},
+    {"a scatter", write_x, scatter, false, "fill wrote", false},
+    {"a gather", write_z, gather, false, "fill wrote", false},
+    {"a sum across devices", write_z, reduce, false, "fill wrote", false}};
 
 static void aside(act a, scene *s, bool is_aside) {
   for (int i = 0; i < 2 && is_aside; i++) {

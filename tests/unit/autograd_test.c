@@ -309,8 +309,10 @@ PX_TEST(missing_tensors_and_functions_are_errors) {
         "expected a non-negative count of `outputs`, got -1");
   FAILS(px_grad(&result, 1, &y, NULL, 1, &missing, false, false, false), PX_TYPE,
         "element 0 of inputs is missing");
-  FAILS(px_tensor_add_hook(&id, x, NULL, NULL, NULL), PX_TYPE, "needs a function");
-  FAILS(px_tensor_add_accumulated_hook(&id, x, NULL, NULL, NULL), PX_TYPE, "needs a function");
+  FAILS(px_tensor_add_hook(&id, x, NULL, NULL, NULL), PX_TYPE,
+        "expected a hook function, got NULL");
+  FAILS(px_tensor_add_accumulated_hook(&id, x, NULL, NULL, NULL), PX_TYPE,
+        "expected a hook function, got NULL");
   FAILS(px_tensor_add_hook(NULL, x, widen, NULL, NULL), PX_TYPE, "`id` is NULL");
   CHECK(!result);
   back(y);  // all is as it was

@@ -414,7 +414,7 @@ PX_TEST(a_batch_may_be_larger_than_any_dataset) {
   CHECK_EQ(px_loader_length(plain), 5);
   px_loader_options far = {.workers = 3, .prefetch = INT32_MAX};
   px_loader *refused = NULL;
-  FAILS(px_loader_new(&refused, d, &far), PX_VALUE, "ahead");
+  FAILS(px_loader_new(&refused, d, &far), PX_VALUE, "cannot prefetch");
 }
 
 PX_TEST(a_batch_of_a_subset_ends_where_the_subset_ends) {
@@ -449,7 +449,7 @@ PX_TEST(negative_counts_are_refused) {
   FAILS(px_dataset_random_split(parts, d, beyond, 3, NULL), PX_VALUE, "Sum of input lengths");
   FAILS(px_dataset_subset(&made, d, NULL, -1), PX_VALUE,
         "expected a non-negative count of `indices`, got -1");
-  FAILS(px_sampler_sequential(&order, -4), PX_VALUE, "-4 samples");
+  FAILS(px_sampler_sequential(&order, -4), PX_VALUE, "expected a length >= 0, got -4");
   FAILS(px_dataset_tensors(&made, &missing, 1), PX_TYPE, "missing");
   FAILS(px_dataset_new(&made, NULL, NULL), PX_VALUE, "length");
 }

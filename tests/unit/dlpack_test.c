@@ -133,7 +133,7 @@ PX_TEST(what_a_device_cannot_read_is_refused) {
   px_dl_managed odd = lent(at + 2, (px_dl_device){2, 0}, &size, NULL);
   FAILS(px_dlpack_import_take(&t, &odd), PX_RUNTIME, "aligned to 4 bytes");
   px_dl_managed nowhere = lent(at, (px_dl_device){2, -1}, &size, NULL);
-  FAILS(px_dlpack_import_take(&t, &nowhere), PX_RUNTIME, "no number -1");
+  FAILS(px_dlpack_import_take(&t, &nowhere), PX_RUNTIME, "invalid device_id -1");
 }
 
 PX_TEST(any_byte_but_zero_is_true) {

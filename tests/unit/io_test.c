@@ -395,7 +395,7 @@ PX_TEST(a_dtype_that_is_unknown_does_not_lose_the_others) {
     PX_SCOPED(px_dict) known = NULL;
     OK(px_tree_to_dict(&known, tree));
     CHECK_EQ(px_dict_size(known), 1);
-    FAILS(px_save_tree(path_of("other"), tree), PX_TYPE, "of a dtype that Phlox lacks");
+    FAILS(px_save_tree(path_of("other"), tree), PX_TYPE, "a dtype unsupported by Phlox");
   }
   refuses("{\"odd\":{\"dtype\":\"F4\",\"shape\":[1],\"data_offsets\":[0,9]}}", 4, "truncated");
 }
@@ -433,11 +433,11 @@ PX_TEST(an_empty_tensor_cannot_hide_a_size_that_overflows) {
 
 PX_TEST(offsets_must_be_those_of_the_sizes) {
 #define OFFSETS(text) "{\"w\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[" text "]}}"
-  refuses(OFFSETS("0,8"), 8, "takes 4 bytes, but its data_offsets are 0 to 8");
-  refuses(OFFSETS("4,0"), 4, "takes 4 bytes");
+  refuses(OFFSETS("0,8"), 8, "has 4 bytes, but its data_offsets are 0 to 8");
+  refuses(OFFSETS("4,0"), 4, "has 4 bytes");
   refuses(OFFSETS("-4,0"), 4, "invalid data_offsets");
   refuses(OFFSETS("0.0,4.0"), 4, "invalid data_offsets");
-  refuses(OFFSETS("9223372036854775804,9223372036854775807"), 4, "takes 4 bytes");
+  refuses(OFFSETS("9223372036854775804,9223372036854775807"), 4, "has 4 bytes");
   refuses(OFFSETS("9223372036854775803,9223372036854775807"), 4, "is truncated");
   refuses(OFFSETS("0,4"), 3, "is truncated");
   refuses(OFFSETS("4,8"), 4, "is truncated");
@@ -701,7 +701,7 @@ PX_TEST(a_tree_that_is_too_deep_is_not_written) {
     px_release(tree);
     tree = outer;
   }
-  FAILS(px_save_tree(path_of("deep"), tree), PX_VALUE, "up to a depth of 60");
+  FAILS(px_save_tree(path_of("deep"), tree), PX_VALUE, "a tree of depth at most 60");
   px_release(tree);
   CHECK(access(path_of("deep"), F_OK) != 0);
   PX_SCOPED(px_tree) text = NULL;

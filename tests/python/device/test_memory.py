@@ -319,7 +319,7 @@ class Picture(unittest.TestCase):
                               (pickle.dumps({"segments": 3, "device_traces": [[]]}), "'segments' must be a list"),
                               (pickle.dumps({"segments": [], "device_traces": [3]}), "a trace must be a list"),
                               (pickle.dumps({"segments": [], "device_traces": [[{"action": "alloc", "size": 1}]]}), "missing 'addr'"),
-                              (pickle.dumps({"segments": [{"device": 0, "total_size": 1, "blocks": [3]}], "device_traces": [[]]}), "has no 'state'")):
+                              (pickle.dumps({"segments": [{"device": 0, "total_size": 1, "blocks": [3]}], "device_traces": [[]]}), "missing 'state'")):
             with self.assertRaises(SystemExit) as failed, contextlib.redirect_stderr(io.StringIO()) as stderr:
                 self.run_on(content)
             self.assertEqual(failed.exception.code, 1)

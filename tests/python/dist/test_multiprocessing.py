@@ -144,7 +144,7 @@ class Sharing(unittest.TestCase):
 
     def test_invalid_descriptors(self):
         with tempfile.TemporaryFile() as file:
-            with self.assertRaisesRegex(ValueError, "has not the 8 bytes"):
+            with self.assertRaisesRegex(ValueError, "a shared memory file of at least 8 bytes"):
                 torch._C._storage_of_fd(file.fileno(), 8)
         with self.assertRaisesRegex(ValueError, "bytes must not be negative"):
             torch._C._storage_of_fd(0, -1)
@@ -217,7 +217,7 @@ class FileSystemStrategy(unittest.TestCase):
             torch._C._storage_of_name("/phlox_1_2_3@5", 4)
         storage = torch.ones(2).share_memory_().untyped_storage()
         name = torch._C._storage_name(storage)
-        with self.assertRaisesRegex(ValueError, "has not the 9999 bytes"):
+        with self.assertRaisesRegex(ValueError, "a shared memory file of at least 9999 bytes"):
             torch._C._storage_of_name(name, 9999)
         self.assertEqual(torch._C._storage_of_name(name, 8).data_ptr(), storage.data_ptr())
         with self.assertRaisesRegex(RuntimeError, "is not in a named file"):
@@ -392,7 +392,7 @@ class Devices(unittest.TestCase):
         self.assertEqual(rebuild(*args).data_ptr(), sent.data_ptr())
         storage = torch.UntypedStorage._new_shared_cuda(*sent.untyped_storage()._share_cuda_())
         self.assertEqual(storage, sent.untyped_storage())
-        with self.assertRaisesRegex(ValueError, "handle must be the 80 bytes"):
+        with self.assertRaisesRegex(ValueError, "handle must be 80 bytes"):
             torch.UntypedStorage._new_shared_cuda(0, b"", 4, 0, b"", 0, b"", True)
         with self.assertRaisesRegex(RuntimeError, "only storages of devices"):
             torch.ones(1).untyped_storage()._share_cuda_()

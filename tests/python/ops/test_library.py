@@ -202,7 +202,7 @@ class Schemas(unittest.TestCase):
             library.infer_schema(g, mutates_args=("z",))
         with self.assertRaisesRegex(ValueError, "^bad schema"):
             library.custom_op(unique(), lambda x: x, mutates_args=(), schema="(Tnsor x) -> Tensor")
-        with self.assertRaisesRegex(ValueError, "is 'namespace::name', not 'bare'"):
+        with self.assertRaisesRegex(ValueError, "expected an op name 'namespace::name', got 'bare'"):
             library.custom_op("bare", g, mutates_args=())
 
 

@@ -336,7 +336,7 @@ class Errors(Base):
             self.refuses(L.LinAlgError, "linalg.eigh: (Batch element 1): " + text, L.eigh, torch.stack([torch.eye(2), torch.full((2, 2), number)]))
 
     def test_pivot_batch_mismatch(self):
-        with self.assertRaisesRegex(RuntimeError, "do not fit"):
+        with self.assertRaisesRegex(RuntimeError, "do not match"):
             torch.lu_unpack(torch.ones(3, 2, 2), torch.ones(0, 2, dtype=torch.int32))
 
     def test_decomposition_arguments(self):

@@ -171,7 +171,7 @@ PX_TEST(a_pool_whose_allocator_has_no_memory_is_out_of_memory) {
 PX_TEST(memory_of_a_device_itself) {
   simulate_plainly(1);
   void *at;
-  FAILS(px_memory_device_alloc(&at, 0, 0), PX_VALUE, "at least a byte");
+  FAILS(px_memory_device_alloc(&at, 0, 0), PX_VALUE, "at least 1 byte, got 0");
   FAILS(px_memory_device_alloc(&at, (size_t)1 << 50, 0), PX_OUT_OF_MEMORY, "");
   FAILS(px_memory_device_alloc(&at, 8, 9), PX_ACCELERATOR, "invalid device ordinal");
   OK(px_memory_device_alloc(&at, 4096, 0));
