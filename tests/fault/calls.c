@@ -22,7 +22,7 @@ static px_status places(px_tensor **out, const job *j, int64_t count, const int6
 }
 
 static px_status tell_all(job *j, const px_list *list) {
-  for (int64_t i = 0; i < px_list_size(list); i++) PX_TRY(tell(j, px_list_get(list, i)));
+  for (int64_t i = 0; i < px_list_size(list); i++) PX_TRY(add_to_loss(j, px_list_get(list, i)));
   return PX_OK;
 }
 
@@ -43,10 +43,10 @@ static px_status dimensions(job *j) {
   PX_TRY(numbers(&given, j, 2, 2, false));
   PX_TRY(px_tensor_set_data(given, back));
   PX_TRY(px_neg_(given));
-  PX_TRY(tell(j, given));
+  PX_TRY(add_to_loss(j, given));
   PX_TRY(numbers(&grown, j, 2, 2, false));
   PX_TRY(px_tensor_resize(grown, 9, (int64_t[]){1, 1, 1, 1, 1, 1, 1, 2, 2}));
-  return tell(j, grown);
+  return add_to_loss(j, grown);
 }
 
 static px_status views(job *j) {
@@ -67,8 +67,8 @@ static px_status views(job *j) {
   PX_TRY(px_unbind(&rows, x, 0));
   PX_TRY(px_split(&pieces, turned, 4, 0));
   PX_TRY(px_neg_(part));
-  PX_TRY(tell(j, flat));
-  PX_TRY(tell(j, wide));
+  PX_TRY(add_to_loss(j, flat));
+  PX_TRY(add_to_loss(j, wide));
   PX_TRY(tell_all(j, rows));
   return tell_all(j, pieces);
 }
@@ -93,9 +93,9 @@ static px_status recurrent(job *j) {
   PX_TRY(px_lstm_packed(&output, &h_n, &c_n, x, sizes, hx, 2, params, 4, false, 1, 0, true, true));
   PX_TRY(px_sum_all(&sum, c_n, PX_DTYPE_NONE));
   PX_TRY(px_backward(1, &sum, NULL, false, false));
-  PX_TRY(tell(j, output));
-  PX_TRY(tell(j, px_tensor_grad(w)));
-  return tell(j, px_tensor_grad(x));
+  PX_TRY(add_to_loss(j, output));
+  PX_TRY(add_to_loss(j, px_tensor_grad(w)));
+  return add_to_loss(j, px_tensor_grad(x));
 }
 
 // Attention with a history that is gone back through twice.
@@ -112,8 +112,8 @@ static px_status attention(job *j) {
   PX_TRY(px_sum_all(&total, grad, PX_DTYPE_NONE));
   PX_TRY(px_backward(1, &total, NULL, true, false));
   PX_TRY(px_backward(1, &sum, NULL, false, false));
-  PX_TRY(tell(j, output));
-  return tell(j, px_tensor_grad(x));
+  PX_TRY(add_to_loss(j, output));
+  return add_to_loss(j, px_tensor_grad(x));
 }
 
 // A net that no library takes as a whole is run by layers, and once more to go back.
@@ -134,8 +134,8 @@ static px_status recurrent_whole(job *j) {
                 PX_B(true)));
   PX_TRY(px_sum_all(&sum, output, PX_DTYPE_NONE));
   PX_TRY(px_backward(1, &sum, NULL, false, false));
-  PX_TRY(tell(j, px_tensor_grad(w)));
-  return tell(j, px_tensor_grad(x));
+  PX_TRY(add_to_loss(j, px_tensor_grad(w)));
+  return add_to_loss(j, px_tensor_grad(x));
 }
 
 // A view of a tensor with a history is changed in place: its history is brought up to date.
@@ -153,7 +153,7 @@ static px_status views_with_history(job *j) {
   PX_TRY(px_tanh_(part));
   PX_TRY(px_sum_all(&sum, y, PX_DTYPE_NONE));
   PX_TRY(px_backward(1, &sum, NULL, false, false));
-  return tell(j, px_tensor_grad(x));
+  return add_to_loss(j, px_tensor_grad(x));
 }
 
 static px_status indexing(job *j) {
@@ -177,9 +177,9 @@ static px_status indexing(job *j) {
   PX_TRY(px_gather(&gathered, x, 0, index, false));
   PX_TRY(px_scatter_(x, 0, index, gathered));
   PX_TRY(px_masked_fill_(x, mask, px_int(1)));
-  PX_TRY(tell(j, chosen));
-  PX_TRY(tell(j, where));
-  return tell(j, x);
+  PX_TRY(add_to_loss(j, chosen));
+  PX_TRY(add_to_loss(j, where));
+  return add_to_loss(j, x);
 }
 
 static px_status gradients_of_indexing(job *j) {
@@ -199,7 +199,7 @@ static px_status gradients_of_indexing(job *j) {
   PX_TRY(px_sum_all(&a, taken, PX_DTYPE_NONE));
   PX_TRY(px_sum_all(&b, chosen, PX_DTYPE_NONE));
   PX_TRY(px_backward(2, (px_tensor *[]){a, b}, NULL, false, false));
-  return tell(j, px_tensor_grad(x));
+  return add_to_loss(j, px_tensor_grad(x));
 }
 
 // Decompositions, what is solved by them, and gradients of both.
@@ -221,7 +221,7 @@ static px_status matrices(job *j) {
   PX_TRY(px_sum_all(&b, values, PX_DTYPE_NONE));
   PX_TRY(px_sum_all(&c, product, PX_DTYPE_NONE));
   PX_TRY(px_backward(3, (px_tensor *[]){a, b, c}, NULL, false, false));
-  return tell(j, px_tensor_grad(x));
+  return add_to_loss(j, px_tensor_grad(x));
 }
 
 static px_status sorting(job *j) {
@@ -237,10 +237,10 @@ static px_status sorting(job *j) {
   PX_TRY(px_sort(&values, &order, x, 0, true, false));
   PX_TRY(px_topk(&top, &which, x, 2, 1, true, true));
   PX_TRY(px_unique(&alone, &inverse, &counts, which, true, true, true));
-  PX_TRY(tell(j, values));
-  PX_TRY(tell(j, top));
-  PX_TRY(tell(j, inverse));
-  return tell(j, alone);
+  PX_TRY(add_to_loss(j, values));
+  PX_TRY(add_to_loss(j, top));
+  PX_TRY(add_to_loss(j, inverse));
+  return add_to_loss(j, alone);
 }
 
 static px_status joining(job *j) {
@@ -254,8 +254,8 @@ static px_status joining(job *j) {
   PX_TRY(px_stack(&stacked, (px_tensor *[]){x, x}, 2, 0));
   PX_TRY(px_einsum(&product, "bij,jk->bik", (px_tensor *[]){stacked, x}, 2));
   PX_TRY(px_cumsum(&sums, joined, 1, PX_DTYPE_NONE));
-  PX_TRY(tell(j, product));
-  return tell(j, sums);
+  PX_TRY(add_to_loss(j, product));
+  return add_to_loss(j, sums);
 }
 
 static px_status second_derivatives(job *j) {
@@ -271,8 +271,8 @@ static px_status second_derivatives(job *j) {
   PX_TRY(px_grad(&first, 1, &sum, NULL, 1, &x, true, true, false));
   PX_TRY(px_sum_all(&total, first, PX_DTYPE_NONE));
   PX_TRY(px_grad(&second, 1, &total, NULL, 1, &x, false, false, false));
-  PX_TRY(tell(j, second));
-  return tell(j, first);
+  PX_TRY(add_to_loss(j, second));
+  return add_to_loss(j, first);
 }
 
 static px_status tangents(job *j) {
@@ -284,8 +284,8 @@ static px_status tangents(job *j) {
   px_tensor *outputs[] = {x, cube}, *changes[2] = {NULL};
   PX_TRY(px_ones_like(&change, x, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false, NULL));
   PX_TRY(px_jvp(changes, 2, outputs, 1, &x, &change, true));
-  px_status status = tell(j, changes[0]);
-  if (status == PX_OK) status = tell(j, changes[1]);
+  px_status status = add_to_loss(j, changes[0]);
+  if (status == PX_OK) status = add_to_loss(j, changes[1]);
   px_release(changes[0]);
   px_release(changes[1]);
   return status;
@@ -306,8 +306,8 @@ static px_status within_level(px_duals *level, px_tensor *x, job *j) {
   PX_TRY(px_grad(&grad, 1, &sum, NULL, 1, &own, false, true, false));
   PX_TRY(px_dual_tangents(&change, level, 1, &grad));
   PX_TRY(px_dual_primal(&primal, grad));
-  PX_TRY(tell(j, primal));
-  return tell(j, change);
+  PX_TRY(add_to_loss(j, primal));
+  return add_to_loss(j, change);
 }
 static px_status dual_tensors(job *j) {
   PX_SCOPED(px_tensor) x = NULL;
@@ -323,7 +323,7 @@ static px_status doubled(px_tensor **out, px_tensor *grad, void *context) {
   return px_mul_scalar(out, grad, px_int(2));
 }
 static px_status noticed(px_tensor *leaf, void *context) {
-  return tell(context, px_tensor_grad(leaf));
+  return add_to_loss(context, px_tensor_grad(leaf));
 }
 static px_status negated(px_tensor **replacement, px_module *self, px_tensor *const *inputs,
                          int count, px_tensor *result, void *context) {
@@ -349,7 +349,7 @@ static px_status hooks(job *j) {
   PX_TRY(px_module_call(&z, relu, y));
   PX_TRY(px_sum_all(&sum, z, PX_DTYPE_NONE));
   PX_TRY(px_backward(1, &sum, NULL, false, false));
-  return tell(j, px_tensor_grad(y));
+  return add_to_loss(j, px_tensor_grad(y));
 }
 
 typedef struct kept {
@@ -391,7 +391,7 @@ static px_status own_functions(job *j) {
   PX_TRY(record_square(x, y));
   PX_TRY(px_sum_all(&sum, y, PX_DTYPE_NONE));
   PX_TRY(px_backward(1, &sum, NULL, false, false));
-  return tell(j, px_tensor_grad(x));
+  return add_to_loss(j, px_tensor_grad(x));
 }
 
 static px_status keep_copy(void **out, px_tensor *t, void *context) {
@@ -426,7 +426,7 @@ static px_status hooks_for_saved_tensors(job *j) {
   PX_TRY(status);
   PX_SCOPED(px_tensor) grad = NULL;
   PX_TRY(px_grad(&grad, 1, &sum, NULL, 1, &x, false, true, false));
-  return tell(j, grad);
+  return add_to_loss(j, grad);
 }
 
 static px_status cubed(px_tensor **out, px_tensor *const *inputs, void *context) {
@@ -460,8 +460,8 @@ static px_status layers(job *j) {
   PX_TRY(px_log_softmax(&logs, thinned, 1, PX_DTYPE_NONE));
   PX_TRY(px_sum_all(&sum, logs, PX_DTYPE_NONE));
   PX_TRY(px_backward(1, &sum, NULL, false, false));
-  PX_TRY(tell(j, logs));
-  return tell(j, px_tensor_grad(x));
+  PX_TRY(add_to_loss(j, logs));
+  return add_to_loss(j, px_tensor_grad(x));
 }
 
 // Results that are given: one that is to grow, and one of another memory.
@@ -476,8 +476,8 @@ static px_status given_results(job *j) {
   PX_TRY(px_cat_out(pair, (px_tensor *[]){x, sum}, 2, 0));
   PX_TRY(px_tensor_resize(x, 2, (int64_t[]){2, 3}));
   PX_TRY(px_tensor_set_data(sum, x));
-  PX_TRY(tell(j, sum));
-  return tell(j, pair);
+  PX_TRY(add_to_loss(j, sum));
+  return add_to_loss(j, pair);
 }
 
 static px_status handing_over(job *j) {
@@ -489,7 +489,7 @@ static px_status handing_over(job *j) {
   px_status status = px_dlpack_import_take(&back, managed);
   if (status != PX_OK) managed->deleter(managed);
   PX_TRY(status);
-  return tell(j, back);
+  return add_to_loss(j, back);
 }
 
 static px_status pinned_copies(job *j) {
@@ -502,7 +502,7 @@ static px_status pinned_copies(job *j) {
   PX_TRY(px_device_synchronize(j->device.index));
   PX_TRY(px_pin_memory(&pinned, home));
   PX_TRY(px_to(&back, pinned, PX_FLOAT32, j->device, true, false));
-  return tell(j, back);
+  return add_to_loss(j, back);
 }
 
 static px_status streams_and_events(job *j) {
@@ -523,7 +523,7 @@ static px_status streams_and_events(job *j) {
   OK(px_stream_set_current(home));
   PX_TRY(status);
   PX_TRY(px_stream_wait_stream(home, side));
-  return tell(j, y);
+  return add_to_loss(j, y);
 }
 
 // A capture on a stream of its own, with a side stream and random numbers, and two replays.
@@ -565,7 +565,7 @@ static px_status graph_of(job *j, bool keeps) {
   if (status == PX_OK) status = px_stream_synchronize(stream);
   OK(px_stream_set_current(home));
   PX_TRY(status);
-  return tell(j, y);
+  return add_to_loss(j, y);
 }
 static px_status graphs(job *j) { return graph_of(j, false); }
 static px_status kept_graphs(job *j) { return graph_of(j, true); }
@@ -590,7 +590,7 @@ static px_status part_and_join(job *j, px_tensor *x, px_tensor **parts, px_tenso
   PX_TRY(px_reduce_add(&added, copies, 2, px_cuda(0)));
   PX_TRY(px_mul(&product, joined, added));
   PX_TRY(px_sum_all(&sum, product, PX_DTYPE_NONE));
-  PX_TRY(tell(j, sum));
+  PX_TRY(add_to_loss(j, sum));
   return px_backward(1, &sum, NULL, false, false);
 }
 
@@ -602,7 +602,7 @@ static px_status parts_of_devices(job *j) {
   drop(parts, 2);
   drop(copies, 2);
   PX_TRY(status);
-  return tell(j, px_tensor_grad(x));
+  return add_to_loss(j, px_tensor_grad(x));
 }
 
 static px_status peers(job *j) {
@@ -612,7 +612,7 @@ static px_status peers(job *j) {
   PX_TRY(numbers(&x, j, 4, 4, false));
   PX_TRY(px_transpose(&part, x, 0, 1));
   PX_TRY(px_to(&there, part, PX_FLOAT64, px_cuda(1), true, false));
-  return tell(j, there);
+  return add_to_loss(j, there);
 }
 
 // ---- layers, data, files
@@ -635,7 +635,7 @@ static px_status states(job *j) {
   PX_TRY(px_tensor_text(&text, px_dict_get(state, "0.weight"), NULL));
   j->loss += (float)strlen(text);
   px_free(text);
-  return tell(j, px_dict_get(state, "0.weight"));
+  return add_to_loss(j, px_dict_get(state, "0.weight"));
 }
 
 static px_status fused(job *j) {
@@ -647,8 +647,8 @@ static px_status fused(job *j) {
   PX_TRY(px_select(&x, weight, 1, 0));
   px_channel_norm norm = {x, x, x, x, 1e-5};
   PX_TRY(px_fuse_norm(&scales, &shifts, weight, x, &norm, false));
-  PX_TRY(tell(j, scales));
-  return tell(j, shifts);
+  PX_TRY(add_to_loss(j, scales));
+  return add_to_loss(j, shifts);
 }
 
 static px_status pruned(job *j) {
@@ -661,7 +661,7 @@ static px_status pruned(job *j) {
     PX_SCOPED(px_tensor) mask = NULL;
     px_prune how = {.amount = 2, .channels = way & 1, .random = way & 2, .p = 2};
     PX_TRY(px_prune_mask(&mask, weight, ones, &how));
-    PX_TRY(tell(j, mask));
+    PX_TRY(add_to_loss(j, mask));
   }
   return PX_OK;
 }
@@ -686,8 +686,8 @@ static px_status rates(job *j) {
   PX_TRY(px_clip_grad_value(&x, 1, 0.5));
   PX_TRY(px_optimizer_step(optimizer));
   PX_TRY(px_scheduler_step(scheduler));
-  PX_TRY(tell(j, total));
-  return tell(j, x);
+  PX_TRY(add_to_loss(j, total));
+  return add_to_loss(j, x);
 }
 
 static px_status pass(job *j, px_loader *loader) {
@@ -749,7 +749,7 @@ static px_status trees_in_files(job *j) {
   PX_TRY(px_load_tree(&back, file, j->device));
   px_tree *model = px_tree_get(back, "model");
   PX_CHECK(model && px_tree_size(model) == 2, PX_BUG, "a part is lost");
-  return tell(j, px_tree_get_tensor(px_tree_at(model, 1)));
+  return add_to_loss(j, px_tree_get_tensor(px_tree_at(model, 1)));
 }
 
 // Results that are copied into channels_last, and kernels that get rows.
@@ -770,8 +770,8 @@ static px_status formats(job *j) {
   PX_TRY(px_avg_pool2d(&pooled, spread, &two, 1, &one, 1, &none, 1, false, true, NULL));
   PX_TRY(px_sum_all(&sum, pooled, PX_DTYPE_NONE));
   PX_TRY(px_backward(1, &sum, NULL, false, false));
-  PX_TRY(tell(j, pooled));
-  return tell(j, px_tensor_grad(x));
+  PX_TRY(add_to_loss(j, pooled));
+  return add_to_loss(j, px_tensor_grad(x));
 }
 
 // ---- the table
@@ -828,7 +828,7 @@ static void survive(int where, px_device device) {
   static const char *const points[] = {"alloc", "device.alloc", "host.alloc", "launch",
                                        "copy",  "stream",       "event",      "thread",
                                        "file",  "interrupt",    "graph"};
-  px_interrupt_set_check(goes_on);
+  px_interrupt_set_check(never_interrupt);
   strcpy(file, "/tmp/phlox-fault-XXXXXX");
   int descriptor = mkstemp(file);
   CHECK(descriptor >= 0);
