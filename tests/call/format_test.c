@@ -68,7 +68,7 @@ PX_TEST(a_tensor_in_the_requested_format_is_not_copied) {
   OK(px_contiguous_in(&last, x, "channels_last"));
   OK(px_to_format(&again, last, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false, "channels_last"));
   CHECK(same == x && last != x && again == last && px_tensor_has_format(last, LAST));
-  CHECK(apart(x, last) == 0);
+  CHECK(max_difference(x, last) == 0);
   FAILS(px_contiguous_in(&none, last, "preserve_format"), PX_RUNTIME,
         "preserve memory format is unsupported by the contiguous operator");
 }
@@ -84,7 +84,7 @@ PX_TEST(results_follow_the_format_of_the_first_full_operand) {
   OK(px_add(&ba, b, a, px_int(1)));
   OK(px_add(&shifted, bias, a, px_int(1)));
   CHECK(px_tensor_has_format(ab, LAST) && px_tensor_is_contiguous(ba));
-  CHECK(apart(ab, ba) == 0 && px_tensor_has_format(shifted, LAST));
+  CHECK(max_difference(ab, ba) == 0 && px_tensor_has_format(shifted, LAST));
 }
 
 PX_TEST(a_convolution_follows_a_channels_last_weight) {
@@ -98,5 +98,5 @@ PX_TEST(a_convolution_follows_a_channels_last_weight) {
   OK(px_conv2d(&plain, x, w, NULL, &one, 1, &none, 1, &one, 1, 1));
   OK(px_conv2d(&formed, x, last, NULL, &one, 1, &none, 1, &one, 1, 1));
   CHECK(px_tensor_is_contiguous(plain) && px_tensor_has_format(formed, LAST));
-  CHECK(apart(plain, formed) == 0);
+  CHECK(max_difference(plain, formed) == 0);
 }

@@ -47,7 +47,7 @@ static void compare(int row, px_status (*run)(sample *s, outcome *out)) {
     px_error_clear();
     failures += !known, refused += known;
   }
-  let_go(&want), let_go(&got);
+  release_outcome(&want), release_outcome(&got);
   sample_close(&cpu), sample_close(&meta);
 }
 

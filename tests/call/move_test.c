@@ -64,17 +64,17 @@ static bool equal(const px_tensor *a, const px_tensor *b) {
 static void copy_between(px_dtype dtype, const int64_t *sizes, int a, int b, int64_t step) {
   PX_SCOPED(px_tensor) to = cube(dtype, sizes, orders[a], 1, 0);
   PX_SCOPED(px_tensor) from = cube(dtype, sizes, orders[b], step, 5);
-  PX_SCOPED(px_tensor) apart = cube(dtype, sizes, orders[a], 2, 0);
+  PX_SCOPED(px_tensor) spaced = cube(dtype, sizes, orders[a], 2, 0);
   PX_SCOPED(px_tensor) gaps = NULL;
   PX_SCOPED(px_tensor) were = NULL;
   PX_SCOPED(px_tensor) now = NULL;
   PX_SCOPED(px_tensor) turned = NULL;
   OK(px_copy_(to, from, false));
   is_copy(to, from, 0, "copy");
-  OK(px_as_strided(&gaps, apart, FLAT(px_tensor_numel(apart)), FLAT(2), &(int64_t){1}));
+  OK(px_as_strided(&gaps, spaced, FLAT(px_tensor_numel(spaced)), FLAT(2), &(int64_t){1}));
   OK(px_contiguous(&were, gaps));
-  OK(px_copy_(apart, from, false));
-  is_copy(apart, from, 0, "copy with gaps");
+  OK(px_copy_(spaced, from, false));
+  is_copy(spaced, from, 0, "copy with gaps");
   OK(px_flip(&turned, from, SIZES(0, 2)));
   is_copy(turned, from, 5, "flip");
   OK(px_contiguous(&now, gaps));

@@ -73,13 +73,13 @@ enum { ROWS = sizeof rows / sizeof *rows };
 
 static things prepare(void) {
   arrange();
-  return (things){.x = there_take(pattern(PX_FLOAT32, S(5, 3))),
-                  .bad = there_take(made(PX_INT64, S(2), VALUES(1, 9))),
-                  .out_of_range = there_take(made(PX_INT64, S(2), VALUES(1, -7))),
-                  .square = there_take(made(PX_INT64, S(2, 3), VALUES(0, 1, 2, 3, 9, 4))),
-                  .source = there_take(pattern(PX_FLOAT32, S(2, 3))),
-                  .wide = there_take(made(PX_INT64, S(2), VALUES(14, 99))),
-                  .weight = there_take(pattern(PX_FLOAT32, S(3)))};
+  return (things){.x = to_device_take(pattern(PX_FLOAT32, S(5, 3))),
+                  .bad = to_device_take(made(PX_INT64, S(2), VALUES(1, 9))),
+                  .out_of_range = to_device_take(made(PX_INT64, S(2), VALUES(1, -7))),
+                  .square = to_device_take(made(PX_INT64, S(2, 3), VALUES(0, 1, 2, 3, 9, 4))),
+                  .source = to_device_take(pattern(PX_FLOAT32, S(2, 3))),
+                  .wide = to_device_take(made(PX_INT64, S(2), VALUES(14, 99))),
+                  .weight = to_device_take(pattern(PX_FLOAT32, S(3)))};
 }
 static void release_things(things *t) {
   px_release(t->x), px_release(t->bad), px_release(t->out_of_range), px_release(t->square);
@@ -262,14 +262,14 @@ PX_TEST(a_fault_on_a_stream_is_raised_by_device_synchronize) {
 PX_TEST(one_of_many_invalid_indices_is_named) {
   enum { N = 100000 };
   arrange();
-  PX_SCOPED(px_tensor) x = there_take(pattern(PX_FLOAT32, S(1000)));
+  PX_SCOPED(px_tensor) x = to_device_take(pattern(PX_FLOAT32, S(1000)));
   PX_SCOPED(px_tensor) index = NULL;
   PX_SCOPED(px_tensor) y = NULL;
   px_tensor *here = NULL;
   OK(px_tensor_empty(&here, 1, (int64_t[]){N}, PX_INT64, px_cpu()));
   int64_t *at = px_tensor_data(here);
   for (int64_t i = 0; i < N; i++) at[i] = i % 3 == 1 ? 1000 + i : i % 1000;
-  index = there_take(here);
+  index = to_device_take(here);
   px_status status = px_index_select(&y, x, 0, index);
   if (!status) status = px_device_synchronize(0);
   CHECK_EQ(status, PX_INDEX);
@@ -281,9 +281,9 @@ PX_TEST(one_of_many_invalid_indices_is_named) {
 }
 
 static void unpool_at(double index_value, bool good) {
-  PX_SCOPED(px_tensor) plane = there_take(made(PX_FLOAT32, S(1, 1, 2, 2), VALUES(1, 2, 3, 4)));
-  PX_SCOPED(px_tensor) small = there_take(made(PX_FLOAT32, S(1, 1, 1, 1), VALUES(5)));
-  PX_SCOPED(px_tensor) at = there_take(made(PX_INT64, S(1, 1, 1, 1), VALUES(index_value)));
+  PX_SCOPED(px_tensor) plane = to_device_take(made(PX_FLOAT32, S(1, 1, 2, 2), VALUES(1, 2, 3, 4)));
+  PX_SCOPED(px_tensor) small = to_device_take(made(PX_FLOAT32, S(1, 1, 1, 1), VALUES(5)));
+  PX_SCOPED(px_tensor) at = to_device_take(made(PX_INT64, S(1, 1, 1, 1), VALUES(index_value)));
   for (int i = 0; i < 2; i++) {
     px_tensor *y = NULL;
     px_status status = i ? HIDDEN(max_pool2d_backward, (&y), PX_T(small), PX_T(at),
@@ -310,7 +310,7 @@ PX_TEST(pooling_indices_outside_the_plane_are_reported) {
 
 PX_TEST(invalid_probabilities_are_reported) {
   arrange();
-  PX_SCOPED(px_tensor) p = there_take(made(PX_FLOAT32, S(3), VALUES(0.5, 1.5, 0)));
+  PX_SCOPED(px_tensor) p = to_device_take(made(PX_FLOAT32, S(3), VALUES(0.5, 1.5, 0)));
   px_tensor *y = NULL;
   px_status status = px_bernoulli(&y, p, NULL);
   if (!status) status = px_device_synchronize(0);
@@ -322,8 +322,8 @@ PX_TEST(invalid_probabilities_are_reported) {
 }
 
 static void check_binary_cross_entropy(double input, double target, const char *text) {
-  PX_SCOPED(px_tensor) x = there_take(made(PX_FLOAT32, S(2), VALUES(input, 0.5)));
-  PX_SCOPED(px_tensor) t = there_take(made(PX_FLOAT32, S(2), VALUES(0, target)));
+  PX_SCOPED(px_tensor) x = to_device_take(made(PX_FLOAT32, S(2), VALUES(input, 0.5)));
+  PX_SCOPED(px_tensor) t = to_device_take(made(PX_FLOAT32, S(2), VALUES(0, target)));
   PX_SCOPED(px_tensor) y = NULL;
   px_status status = px_binary_cross_entropy(&y, x, t, NULL, "mean");
   if (!status) status = px_device_synchronize(0);

@@ -63,7 +63,7 @@ static bool same(const char *name, each_fn each, px_dtype dtype, px_dtype other)
   px_tensor *x[MANY], *device_x[MANY], *y[MANY], *far_y[MANY];
   bool good = true;
   OK(px_scalar_tensor(&number, px_float(0.75), dtype, px_cpu(), false, false));
-  far_number = there(number);
+  far_number = to_device(number);
   for (int i = 0; i < MANY; i++) {
     x[i] = numbers(i, dtype), device_x[i] = on_device(i, dtype);
     y[i] = numbers(i + 10, other), far_y[i] = on_device(i + 10, other);
