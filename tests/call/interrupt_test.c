@@ -28,7 +28,7 @@ static void block_until_unblocked(void *unused) {
   for (int i = 0; i < 1000 && !unblocked; i++) usleep(10 * 1000);
 }
 
-// Returns a stream blocked until `goes`.
+// Returns a stream blocked until `unblocked` is set.
 static px_stream *blocked_stream(void) {
   px_stream *stream = NULL;
   unblocked = false;
@@ -92,10 +92,10 @@ PX_TEST(an_interrupted_copy_keeps_its_pinned_memory) {
   OK(px_pin_memory(&pinned, cpu));
   OK(px_mul_scalar_(pinned, px_float(5)));
   resume();
-  PX_SCOPED(px_tensor) least = NULL;
+  PX_SCOPED(px_tensor) minimum = NULL;
   px_scalar value;
-  OK(px_amin(&least, pinned, NULL, 0, false));
-  OK(px_tensor_item(&value, least));
+  OK(px_amin(&minimum, pinned, NULL, 0, false));
+  OK(px_tensor_item(&value, minimum));
   CHECK_EQ(px_scalar_float(value), 5);
 }
 

@@ -35,8 +35,8 @@ static px_tensor *cube(px_dtype dtype, const int64_t *sizes, const int64_t *orde
 
 static const char *at(const px_tensor *t, int64_t i, int64_t j, int64_t k) {
   const int64_t *s = px_tensor_strides(t);
-  int64_t place = i * s[0] + j * s[1] + k * s[2];
-  return (const char *)px_tensor_data(t) + place * (int64_t)px_dtype_size(px_tensor_dtype(t));
+  int64_t offset = i * s[0] + j * s[1] + k * s[2];
+  return (const char *)px_tensor_data(t) + offset * (int64_t)px_dtype_size(px_tensor_dtype(t));
 }
 static void check_element(const px_tensor *t, const char *a, const char *b, const char *what) {
   if (!memcmp(a, b, px_dtype_size(px_tensor_dtype(t)))) return;
@@ -68,15 +68,15 @@ static void copy_between(px_dtype dtype, const int64_t *sizes, int a, int b, int
   PX_SCOPED(px_tensor) gaps = NULL;
   PX_SCOPED(px_tensor) were = NULL;
   PX_SCOPED(px_tensor) now = NULL;
-  PX_SCOPED(px_tensor) turned = NULL;
+  PX_SCOPED(px_tensor) flipped = NULL;
   OK(px_copy_(to, from, false));
   is_copy(to, from, 0, "copy");
   OK(px_as_strided(&gaps, spaced, FLAT(px_tensor_numel(spaced)), FLAT(2), &(int64_t){1}));
   OK(px_contiguous(&were, gaps));
   OK(px_copy_(spaced, from, false));
   is_copy(spaced, from, 0, "copy with gaps");
-  OK(px_flip(&turned, from, SIZES(0, 2)));
-  is_copy(turned, from, 5, "flip");
+  OK(px_flip(&flipped, from, SIZES(0, 2)));
+  is_copy(flipped, from, 5, "flip");
   OK(px_contiguous(&now, gaps));
   CHECK(equal(now, were));
 }

@@ -255,8 +255,8 @@ PX_TEST(integer_division_is_exact_for_all_magnitudes) {
       PX_SCOPED(px_tensor) one = NULL;
       PX_SCOPED(px_tensor) gaps = NULL;
       PX_SCOPED(px_tensor) others = NULL;
-      int64_t place = (int64_t)seed, end = place + 1;
-      OK(px_slice(&one, b, 0, &place, &end, 1));
+      int64_t begin = (int64_t)seed, end = begin + 1;
+      OK(px_slice(&one, b, 0, &begin, &end, 1));
       OK(px_slice(&gaps, a, 0, NULL, NULL, 3));
       OK(px_slice(&others, b, 0, NULL, NULL, 3));
       check_quotients(a, b);

@@ -671,12 +671,12 @@ static px_event *shared_event_new(void) {
 RULE(IPC, memory_is_shared) {
   px_stream *s = stream(0);
   px_event *e = shared_event_new();
-  px_tensor *beside = device_tensor(0, N), *t = device_tensor(0, N);
+  px_tensor *neighbour = device_tensor(0, N), *t = device_tensor(0, N);
   bool pending;
   parcel p;
   gate g;
   warm_up(s);
-  fill(beside, 1);
+  fill(neighbour, 1);
   close_gate(s, &g);
   fill(t, 5);
   pack(&p, t, e);  // the event has no record, but the storage handle has an event
@@ -687,7 +687,7 @@ RULE(IPC, memory_is_shared) {
   give_time();
   gate_open(&g);
   end_receiver(child, t, 7);
-  CHECK_EQ(first_of(beside), 1);
+  CHECK_EQ(first_of(neighbour), 1);
 }
 
 RULE(IPC, event_is_shared) {

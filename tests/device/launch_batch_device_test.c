@@ -28,11 +28,11 @@ static px_tensor *numbers(int i, px_dtype dtype) {
 }
 static px_tensor *on_device(int i, px_dtype dtype) {
   PX_SCOPED(px_tensor) own = numbers(i, dtype);
-  PX_SCOPED(px_tensor) room = NULL;
+  PX_SCOPED(px_tensor) storage = NULL;
   px_tensor *part = NULL;
   int64_t shift = i % 3 == 2, n = px_tensor_numel(own);
-  OK(px_empty(&room, (int64_t[]){n + shift}, 1, dtype, px_cuda(0), false, false, NULL));
-  OK(px_narrow(&part, room, 0, shift, n));
+  OK(px_empty(&storage, (int64_t[]){n + shift}, 1, dtype, px_cuda(0), false, false, NULL));
+  OK(px_narrow(&part, storage, 0, shift, n));
   OK(px_copy_(part, own, false));
   return part;
 }

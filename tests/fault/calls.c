@@ -35,11 +35,11 @@ static px_status dimensions(job *j) {
   PX_SCOPED(px_tensor) back = NULL;
   PX_SCOPED(px_tensor) preallocated = NULL;
   PX_SCOPED(px_tensor) grown = NULL;
-  int64_t sizes[20], turned[20];
-  for (int d = 0; d < 20; d++) sizes[d] = d % 5 ? 1 : 2, turned[d] = 19 - d;
+  int64_t sizes[20], permutation[20];
+  for (int d = 0; d < 20; d++) sizes[d] = d % 5 ? 1 : 2, permutation[d] = 19 - d;
   PX_TRY(numbers(&x, j, 4, 4, false));
   PX_TRY(px_reshape(&many, x, sizes, 20));
-  PX_TRY(px_permute(&back, many, turned, 20));
+  PX_TRY(px_permute(&back, many, permutation, 20));
   PX_TRY(numbers(&preallocated, j, 2, 2, false));
   PX_TRY(px_tensor_set_data(preallocated, back));
   PX_TRY(px_neg_(preallocated));
@@ -51,7 +51,7 @@ static px_status dimensions(job *j) {
 
 static px_status views(job *j) {
   PX_SCOPED(px_tensor) x = NULL;
-  PX_SCOPED(px_tensor) turned = NULL;
+  PX_SCOPED(px_tensor) permutation = NULL;
   PX_SCOPED(px_tensor) flat = NULL;
   PX_SCOPED(px_tensor) part = NULL;
   PX_SCOPED(px_tensor) row = NULL;
@@ -59,13 +59,13 @@ static px_status views(job *j) {
   PX_SCOPED(px_list) rows = NULL;
   PX_SCOPED(px_list) pieces = NULL;
   PX_TRY(numbers(&x, j, 4, 6, false));
-  PX_TRY(px_transpose(&turned, x, 0, 1));
-  PX_TRY(px_reshape(&flat, turned, (int64_t[]){24}, 1));
+  PX_TRY(px_transpose(&permutation, x, 0, 1));
+  PX_TRY(px_reshape(&flat, permutation, (int64_t[]){24}, 1));
   PX_TRY(px_narrow(&part, x, 1, 1, 3));
   PX_TRY(px_select(&row, x, 0, 2));
   PX_TRY(px_expand(&wide, row, (int64_t[]){5, 6}, 2));
   PX_TRY(px_unbind(&rows, x, 0));
-  PX_TRY(px_split(&pieces, turned, 4, 0));
+  PX_TRY(px_split(&pieces, permutation, 4, 0));
   PX_TRY(px_neg_(part));
   PX_TRY(add_to_loss(j, flat));
   PX_TRY(add_to_loss(j, wide));

@@ -85,12 +85,12 @@ static void decode(const unsigned char *bytes, size_t length) {
   px_free(back);
 }
 
-FUZZ(trees_come_back) {
+FUZZ(trees_round_trip) {
   static unsigned char bytes[1 << 16];
   decode(bytes, encoded(bytes, sizeof bytes));
 }
 
-FUZZ(changed_files_are_refused_or_read) {
+FUZZ(mutated_files_are_refused_or_read) {
   static unsigned char bytes[1 << 16];
   size_t length = encoded(bytes, sizeof bytes - 64);
   for (int64_t n = 1 + fuzz_below(4); n > 0; n--) {

@@ -74,9 +74,9 @@ FUZZ(index_tensors) {
   PX_SCOPED(px_tensor) t = some_tensor(PX_FLOAT32, 3);
   PX_SCOPED(px_tensor) index = NULL;
   PX_SCOPED(px_tensor) out = NULL;
-  int64_t places[4], count = fuzz_below(5), dim = fuzz_int();
-  for (int64_t i = 0; i < count; i++) places[i] = fuzz_int();
-  OK(px_tensor_from_data(&index, places, 1, &count, PX_INT64, px_cpu()));
+  int64_t indices[4], count = fuzz_below(5), dim = fuzz_int();
+  for (int64_t i = 0; i < count; i++) indices[i] = fuzz_int();
+  OK(px_tensor_from_data(&index, indices, 1, &count, PX_INT64, px_cpu()));
   switch (fuzz_below(4)) {
     case 0:
       fuzz_fine(px_index_select(&out, t, dim, index));

@@ -51,8 +51,8 @@ static px_tensor *mask_of(const problem *p) {
   OK(px_tensor_empty(&t, 4, sizes, p->mask == NUMBERS ? PX_FLOAT32 : PX_BOOL, px_cpu()));
   char *at = px_tensor_data(t);
   for (int64_t i = 0; i < n; i++) {
-    int64_t row = i / p->keys, place = i % p->keys;
-    bool seen = p->mask == KEYS ? place >= 2 + row : i * 7 % 11 > 3 && place >= 1 && row != 1;
+    int64_t row = i / p->keys, key = i % p->keys;
+    bool seen = p->mask == KEYS ? key >= 2 + row : i * 7 % 11 > 3 && key >= 1 && row != 1;
     if (p->mask == NUMBERS)
       ((float *)(void *)at)[i] = seen ? (float)(i % 13) / 4 : -INFINITY;
     else

@@ -33,10 +33,10 @@ static void add_pixel(sums *s, int64_t n, int64_t o, int64_t oy, int64_t ox) {
       int64_t x = ox * g->stride[1] - g->padding[1] + k % g->kernel[1] * g->dilation[1];
       if (y < 0 || y >= g->h || x < 0 || x >= g->w) continue;
       int64_t at = ((n * g->c + first + c) * g->h + y) * g->w + x;
-      int64_t place = (o * cg + c) * g->kernel[0] * g->kernel[1] + k;
-      s->y[out] += s->x[at] * s->w[place];
-      s->gx[at] += s->dy[out] * s->w[place];
-      s->gw[place] += s->dy[out] * s->x[at];
+      int64_t tap = (o * cg + c) * g->kernel[0] * g->kernel[1] + k;
+      s->y[out] += s->x[at] * s->w[tap];
+      s->gx[at] += s->dy[out] * s->w[tap];
+      s->gw[tap] += s->dy[out] * s->x[at];
     }
 }
 static void add_all(sums *s) {
@@ -69,8 +69,8 @@ static void check_close(const px_tensor *given, const double *wanted, const char
   double tolerance = px_tensor_dtype(t) == PX_FLOAT64 ? 1e-11 : 1e-3;
   double rounding = px_tensor_dtype(t) == PX_BFLOAT16 ? 0x1p-8 : tolerance / 100;
   for (int64_t i = 0; i < px_tensor_numel(t); i++) {
-    double x = number(t, i), most = tolerance + rounding * fabs(wanted[i]);
-    if (fabs(x - wanted[i]) <= most || x == wanted[i] || (x != x && wanted[i] != wanted[i]))
+    double x = number(t, i), bound = tolerance + rounding * fabs(wanted[i]);
+    if (fabs(x - wanted[i]) <= bound || x == wanted[i] || (x != x && wanted[i] != wanted[i]))
       continue;
     fprintf(stderr, "%s: element %lld is %.9g, not %.9g\n", what, (long long)i, x, wanted[i]);
     exit(1);
@@ -184,7 +184,8 @@ PX_TEST(depthwise_of_whole_planes) {
     int64_t w = sizes[i % 12], rows = 1 + i / 12 % 4, columns = 1 + i / 48;
     for (int64_t k = 0; k < 12; k++) {
       int64_t dilation_step = 1 + k / 8, steps[2] = {1 + k % 2, 1 + k / 2 % 2};
-      int64_t most = k % 3 ? dilation_step * (columns - 1) : 0, pad = k % 3 == 2 ? most : most / 2;
+      int64_t bound = k % 3 ? dilation_step * (columns - 1) : 0,
+              pad = k % 3 == 2 ? bound : bound / 2;
       if (w + 2 * pad < dilation_step * (columns - 1) + 1) continue;
       check_with((geometry){2,
                             3,
@@ -475,7 +476,7 @@ PX_TEST(convolutions_do_not_depend_on_the_number_of_threads) {
                         (geometry){2, 160, 4, 4, 96, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});
 }
 
-// Splitting by rows only would give small products.
+// Splits of this reduction alone would be small products.
 PX_TEST(gradients_of_1x1_weights_do_not_depend_on_the_number_of_threads) {
   compare_thread_counts(PX_FLOAT64,
                         (geometry){8, 150, 14, 14, 160, {1, 1}, {1, 1}, {0, 0}, {1, 1}, 1});
@@ -586,16 +587,16 @@ static void check_maxima(geometry g, px_dtype dtype) {
   PX_SCOPED(px_tensor) x = pattern(dtype, S(2, g.c, g.h, g.w));
   PX_SCOPED(px_tensor) last = NULL;
   PX_SCOPED(px_tensor) result = NULL;
-  PX_SCOPED(px_tensor) place = NULL;
+  PX_SCOPED(px_tensor) tap = NULL;
   PX_SCOPED(px_tensor) y = NULL;
   PX_SCOPED(px_tensor) where = NULL;
   for (int64_t i = 5; i < px_tensor_numel(x); i += 37)
     px_scalar_store(px_float(i % 2 ? -INFINITY : NAN), dtype,
                     (char *)px_tensor_data(x) + (size_t)i * px_dtype_size(dtype));
   OK(px_contiguous_in(&last, x, image_last ? "channels_last" : "contiguous_format"));
-  OK(px_max_pool2d_with_indices(&result, &place, last, g.kernel, 2, g.stride, 2, g.padding, 2,
+  OK(px_max_pool2d_with_indices(&result, &tap, last, g.kernel, 2, g.stride, 2, g.padding, 2,
                                 g.dilation, 2, false));
-  y = row_major(result), where = row_major(place);
+  y = row_major(result), where = row_major(tap);
   int64_t oh = px_tensor_size(y, 2), ow = px_tensor_size(y, 3);
   for (int64_t i = 0; i < px_tensor_numel(y); i++) {
     int64_t plane = i / (oh * ow);

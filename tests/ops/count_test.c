@@ -40,10 +40,11 @@ PX_TEST(bincount_matches_a_loop) {
     PX_SCOPED(px_tensor) all = numbers(dtype, 2 * n, (int)below, 2);
     PX_SCOPED(px_tensor) t = NULL;
     PX_SCOPED(px_tensor) counts = NULL;
-    int64_t step = 1 + i % 3 % 2, least = i % 5 ? 0 : 500, wanted[30000] = {0}, top = least - 1;
+    int64_t step = 1 + i % 3 % 2, min_length = i % 5 ? 0 : 500, wanted[30000] = {0},
+            top = min_length - 1;
     OK(px_slice(&t, all, 0, NULL, &n, step));
     OK(px_set_num_threads(thread_counts[i / 16 % 4]));
-    OK(px_bincount(&counts, t, NULL, least));
+    OK(px_bincount(&counts, t, NULL, min_length));
     for (int64_t k = 0; k < n; k += step) {
       int64_t x = (int64_t)value(all, k);
       wanted[x]++;
@@ -113,10 +114,10 @@ PX_TEST(unique_consecutive_keeps_the_first_of_a_run) {
       px_scalar_store(px_float(k < 5 ? k % 2 ? -0.0 : 0.0 : NAN), dtype, at + (size_t)k * item);
     OK(px_unique_consecutive(&values, &where, &counts, t, lists, lists, NULL));
     const char *found = px_tensor_data(values);
-    const int64_t *places = px_tensor_data(where), *lengths = px_tensor_data(counts);
+    const int64_t *inverse = px_tensor_data(where), *lengths = px_tensor_data(counts);
     for (int64_t k = 0; k < n; k++) {
       bool begins = k == 0 || value(t, k) != value(t, k - 1);
-      if (lists) CHECK_EQ(places[k], kept - !begins);
+      if (lists) CHECK_EQ(inverse[k], kept - !begins);
       if (lists && begins && k) CHECK_EQ(lengths[kept - 1], k - first);
       if (!begins) continue;
       first = k;

@@ -126,14 +126,14 @@ PX_TEST(deterministic_index_sums_match_the_cpu) {
       PX_SCOPED(px_tensor) here = indices(n, 13);
       PX_SCOPED(px_tensor) on = to_device(here);
       PX_SCOPED(px_tensor) source = unrounded(dtypes[i], S(n, width));
-      PX_SCOPED(px_tensor) beside = to_device(source);
+      PX_SCOPED(px_tensor) source_on_device = to_device(source);
       for (int turn = 0; turn < 3; turn++) {
         BOTH(dtypes[i], SHAPE_OF(13, width), 0,
-             px_index_add(&y, x, 0, x == here_ ? here : on, x == here_ ? source : beside,
+             px_index_add(&y, x, 0, x == here_ ? here : on, x == here_ ? source : source_on_device,
                           px_int(1)));
         BOTH(dtypes[i], SHAPE_OF(13, width), 0,
              px_index_put(&y, x, x == here_ ? &here : &on, 1, &first, 1,
-                          x == here_ ? source : beside, true));
+                          x == here_ ? source : source_on_device, true));
       }
     }
 }
@@ -231,11 +231,12 @@ PX_TEST(elementwise_on_transposed_operands) {
   arrange();
   for (int k = 0; k < 6; k++)
     for (int i = 0; i < 5; i++) {
-      int64_t n = shapes[i][0], m = shapes[i][1], turned[] = {3, m, n}, start = 1, end = 2 * m;
+      int64_t n = shapes[i][0], m = shapes[i][1], transposed_sizes[] = {3, m, n}, start = 1,
+              end = 2 * m;
       px_tensor *t = NULL, *u = NULL;
       BOTH(dtypes[k], SHAPE_OF(3, n, m), tolerance_of(dtypes[k]),
            (px_release(t), px_release(u), t = u = NULL, px_transpose(&t, x, 1, 2)) ||
-               px_reshape(&u, x, turned, 3) || px_add(&y, u, t, two));
+               px_reshape(&u, x, transposed_sizes, 3) || px_add(&y, u, t, two));
       px_release(t), px_release(u), t = u = NULL;
       BOTH(dtypes[k], SHAPE_OF(3, n, m), tolerance_of(dtypes[k]),
            (px_release(t), t = NULL, px_transpose(&t, x, 1, 2)) ||

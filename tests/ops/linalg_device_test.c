@@ -116,11 +116,11 @@ PX_TEST(matrix_vector_products) {
   for (int i = 0; i < 4; i++)
     for (int j = 0; j < 6; j++) {
       int64_t rows = sizes[j][0], n = sizes[j][1];
-      window matrix = {2, {rows, n}, {n, 1}}, turned = {2, {n, rows}, {1, n}};
+      window matrix = {2, {rows, n}, {n, 1}}, transposed = {2, {n, rows}, {1, n}};
       window row = matrix_of(0, 1, n), column = matrix_of(0, n, 1), bias = {1, {rows}, {3}};
       window across = {2, {1, rows}, {1, 2}}, down = {2, {rows, 1}, {2, 1}};
-      check_product(dtypes[i], &across, &row, &turned, NULL, 0);
-      check_product(dtypes[i], &across, &row, &turned, &bias, 0.5);
+      check_product(dtypes[i], &across, &row, &transposed, NULL, 0);
+      check_product(dtypes[i], &across, &row, &transposed, &bias, 0.5);
       check_product(dtypes[i], &down, &matrix, &column, NULL, 0);
       check_product(dtypes[i], &down, &matrix, &column, &down, 2);
     }
@@ -137,12 +137,12 @@ PX_TEST(matrix_vector_products_of_long_rows) {
   for (int i = 0; i < 4; i++)
     for (int j = 0; j < 5; j++) {
       int64_t rows = sizes[j][0], n = sizes[j][1];
-      window matrix = {2, {rows, n}, {8, 1}}, turned = {2, {n, rows}, {1, 8}};
+      window matrix = {2, {rows, n}, {8, 1}}, transposed = {2, {n, rows}, {1, 8}};
       window row = matrix_of(0, 1, n), column = matrix_of(0, n, 1), bias = {1, {rows}, {3}};
       window across = {2, {1, rows}, {1, 2}}, down = {2, {rows, 1}, {2, 1}};
-      check_product(dtypes[i], &across, &row, &turned, NULL, 0);
+      check_product(dtypes[i], &across, &row, &transposed, NULL, 0);
       check_product(dtypes[i], &down, &matrix, &column, NULL, 0);
-      if (i < 2) check_product(dtypes[i], &across, &row, &turned, &bias, 0.5);
+      if (i < 2) check_product(dtypes[i], &across, &row, &transposed, &bias, 0.5);
     }
 }
 PX_TEST(the_addend_is_broadcast) {

@@ -14,9 +14,9 @@ static px_tensor *integers(int64_t rows, int64_t columns, int below, px_dtype dt
   PX_SCOPED(px_tensor) cast = NULL;
   PX_SCOPED(px_tensor) matrix = NULL;
   px_tensor *out = NULL;
-  bool turned = form == TRANSPOSED;
-  int64_t r = form == SAME_ROWS ? 1 : turned ? columns : rows;
-  int64_t c = turned ? rows : form == SPACED ? 2 * columns : columns, n = r * c;
+  bool is_transposed = form == TRANSPOSED;
+  int64_t r = form == SAME_ROWS ? 1 : is_transposed ? columns : rows;
+  int64_t c = is_transposed ? rows : form == SPACED ? 2 * columns : columns, n = r * c;
   int64_t *data = malloc((size_t)n * sizeof *data);
   uint32_t state = 12345;
   for (int64_t i = 0; i < n; i++) {
@@ -27,7 +27,7 @@ static px_tensor *integers(int64_t rows, int64_t columns, int below, px_dtype dt
   free(data);
   OK(px_to(&cast, flat, dtype, PX_DEVICE_NONE, false, false));
   OK(px_view(&matrix, cast, SIZES(r, c)));
-  if (turned)
+  if (is_transposed)
     OK(px_t(&out, matrix));
   else if (form == SPACED)
     OK(px_slice(&out, matrix, 1, NULL, NULL, 2));
@@ -73,9 +73,9 @@ static void gather_and_scatter(px_dtype dtype, int form, int index_form, int dim
   double *from = elements(x), *at = elements(index), *sums = elements(to);
   double *picked = malloc((size_t)(m * n) * sizeof *picked);
   for (int64_t i = 0; i < m * n; i++) {
-    int64_t place = dim ? i / n * n + (int64_t)at[i] : (int64_t)at[i] * n + i % n;
-    picked[i] = from[place];
-    sums[place] = sum_of(sums[place], from[i], dtype);
+    int64_t offset = dim ? i / n * n + (int64_t)at[i] : (int64_t)at[i] * n + i % n;
+    picked[i] = from[offset];
+    sums[offset] = sum_of(sums[offset], from[i], dtype);
   }
   OK(px_gather(&got, x, dim, index, false));
   check_equal(got, picked, "gather");
@@ -113,13 +113,13 @@ static void two_indices(px_dtype dtype, int form, int64_t rows, int64_t columns)
   PX_SCOPED(px_tensor) stored = NULL;
   PX_SCOPED(px_tensor) added = NULL;
   OK(px_sub_scalar(&i, up, px_int(m), px_int(1)));
-  double *from = elements(x), *v = elements(values), *at = elements(i), *beside = elements(j);
+  double *from = elements(x), *v = elements(values), *at = elements(i), *columns_at = elements(j);
   double *last = elements(x), *sums = elements(x);
   double *picked = malloc((size_t)(rows * columns) * sizeof *picked);
   for (int64_t k = 0; k < rows * columns; k++) {
-    int64_t place = ((int64_t)at[k / columns] + m) * n + (int64_t)beside[k % columns];
-    picked[k] = from[place], last[place] = v[k];
-    sums[place] = sum_of(sums[place], v[k], dtype);
+    int64_t offset = ((int64_t)at[k / columns] + m) * n + (int64_t)columns_at[k % columns];
+    picked[k] = from[offset], last[offset] = v[k];
+    sums[offset] = sum_of(sums[offset], v[k], dtype);
   }
   px_tensor *both[2] = {i, j};
   OK(px_index(&got, x, both, 2, SIZES(0, 1)));
@@ -131,7 +131,7 @@ static void two_indices(px_dtype dtype, int form, int64_t rows, int64_t columns)
   free(from);
   free(v);
   free(at);
-  free(beside);
+  free(columns_at);
 }
 
 PX_TEST(index_tensors_broadcast_and_count_from_the_end) {
@@ -153,8 +153,8 @@ static void check_one_negative(px_dtype dtype, int64_t count, int64_t back) {
   double *from = elements(x), *v = elements(values), *at = elements(index), *sums = elements(x);
   double *picked = malloc((size_t)count * sizeof *picked);
   for (int64_t k = 0; k < count; k++) {
-    int64_t place = (int64_t)at[k];
-    picked[k] = from[place], sums[place] = sum_of(sums[place], v[k], dtype);
+    int64_t offset = (int64_t)at[k];
+    picked[k] = from[offset], sums[offset] = sum_of(sums[offset], v[k], dtype);
   }
   PX_SCOPED(px_tensor) line = NULL;
   PX_SCOPED(px_tensor) line_index = NULL;
@@ -198,9 +198,9 @@ static void rows_or_columns(px_dtype dtype, int form, int dim, int64_t m, int64_
   double *picked = malloc((size_t)(rows * columns) * sizeof *picked);
   for (int64_t i = 0; i < rows; i++)
     for (int64_t k = 0; k < columns; k++) {
-      int64_t place = dim ? i * n + (int64_t)at[k] : (int64_t)at[i] * n + k;
-      picked[i * columns + k] = from[place];
-      sums[place] = sum_of(sums[place], v[i * columns + k], dtype);
+      int64_t offset = dim ? i * n + (int64_t)at[k] : (int64_t)at[i] * n + k;
+      picked[i * columns + k] = from[offset];
+      sums[offset] = sum_of(sums[offset], v[i * columns + k], dtype);
     }
   OK(px_index_select(&got, x, dim, index));
   check_equal(got, picked, "index_select");
@@ -344,9 +344,9 @@ static void check_max_or_min(px_dtype dtype, bool is_min, int64_t nan) {
                     (char *)px_tensor_data(x) + (size_t)nan * px_dtype_size(dtype));
   double *from = elements(x), *at = elements(index), *wanted = elements(to);
   for (int64_t i = 0; i < M * N; i++) {
-    double *place = &wanted[i / N * N + (int64_t)at[i]];
-    bool beats = from[i] != from[i] || (is_min ? from[i] < *place : from[i] > *place);
-    if (*place == *place && beats) *place = from[i];
+    double *offset = &wanted[i / N * N + (int64_t)at[i]];
+    bool beats = from[i] != from[i] || (is_min ? from[i] < *offset : from[i] > *offset);
+    if (*offset == *offset && beats) *offset = from[i];
   }
   OK(px_scatter_reduce(&got, to, 1, index, x, is_min ? "amin" : "amax", true));
   double *given = elements(got);

@@ -357,17 +357,17 @@ PX_TEST(erfinv_of_double_inverts_erf_within_two_units) {
 static void check_logsumexp(px_dtype dtype, int64_t columns, const double *values) {
   PX_SCOPED(px_tensor) t = made(dtype, S(1, columns), values);
   PX_SCOPED(px_tensor) wide = NULL;
-  PX_SCOPED(px_tensor) turned = NULL;
+  PX_SCOPED(px_tensor) transposed = NULL;
   PX_SCOPED(px_tensor) upright = NULL;
   OK(px_expand(&wide, t, SIZES(200, columns), 2));
-  OK(px_transpose(&turned, wide, 0, 1));
-  OK(px_clone(&upright, turned, "contiguous_format"));
+  OK(px_transpose(&transposed, wide, 0, 1));
+  OK(px_clone(&upright, transposed, "contiguous_format"));
   double top = -(double)INFINITY, sum = 0;
   for (int64_t i = 0; i < columns; i++) top = values[i] > top ? values[i] : top;
   double shift = isinf(top) ? 0 : top;
   for (int64_t i = 0; i < columns; i++) sum += exp(values[i] - shift);
   double wanted = log(sum) + shift, epsilon = dtype == PX_FLOAT64 ? 1e-15 : 1.2e-7;
-  const px_tensor *all[] = {turned, wide, upright};
+  const px_tensor *all[] = {transposed, wide, upright};
   for (int i = 0; i < 3; i++) {
     PX_SCOPED(px_tensor) result = NULL;
     int64_t dim = i == 1;

@@ -35,9 +35,9 @@ static px_status run_layers(job *j, px_tensor *rows, px_tensor *h, px_tensor *co
                         true, false));
   PX_TRY(px_sum_all(&sum, output, PX_DTYPE_NONE));
   PX_TRY(px_backward(1, &sum, NULL, false, false));
-  PX_TRY(tell(j, c_n));
-  PX_TRY(tell(j, px_tensor_grad(rows)));
-  for (int k = 0; k < PARAMS; k++) PX_TRY(tell(j, px_tensor_grad(params[k])));
+  PX_TRY(add_to_loss(j, c_n));
+  PX_TRY(add_to_loss(j, px_tensor_grad(rows)));
+  for (int k = 0; k < PARAMS; k++) PX_TRY(add_to_loss(j, px_tensor_grad(params[k])));
   return PX_OK;
 }
 

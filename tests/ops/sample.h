@@ -61,13 +61,13 @@ static px_tensor *add_tensor(arguments *a, void *data, int ndim, const int64_t *
   OK(px_tensor_from_data(&t, data, ndim, sizes, dtype, (px_device){PX_CPU, -1}));
   if (a->strided && ndim > 0) {  // twice the stride
     int64_t wide[8], strides[8], step = 2;
-    PX_SCOPED(px_tensor) room = NULL;
+    PX_SCOPED(px_tensor) storage = NULL;
     px_tensor *view = NULL;
     memcpy(wide, sizes, sizeof wide);
     wide[ndim - 1] *= 2;
     for (int d = ndim - 1; d >= 0; d--) strides[d] = step, step *= sizes[d];
-    OK(px_tensor_empty(&room, ndim, wide, dtype, (px_device){PX_CPU, -1}));
-    OK(px_tensor_as_strided(&view, room, ndim, sizes, strides, 0));
+    OK(px_tensor_empty(&storage, ndim, wide, dtype, (px_device){PX_CPU, -1}));
+    OK(px_tensor_as_strided(&view, storage, ndim, sizes, strides, 0));
     const px_op *copy = px_op_find("copy");
     void *result = NULL;
     px_value args[MAX_ARGS] = {PX_T(view), PX_T(t)};
@@ -96,23 +96,23 @@ static px_tensor *read_tensor(arguments *a) {
   a->at = strchr(a->at, ')') + 1;
   for (int d = 0; d < ndim; d++) n *= sizes[d];
   double *real = calloc((size_t)n + 1, sizeof *real);
-  int64_t *whole = calloc((size_t)n + 1, sizeof *whole);
+  int64_t *elements = calloc((size_t)n + 1, sizeof *elements);
   bool *truth = calloc((size_t)n + 1, sizeof *truth);
   for (int64_t i = 0; i < n; i++) {
     real[i] = kind == 'p' ? uniform(a, 0.5, 2) : uniform(a, a->from->low, a->from->high);
     if (kind == 'd') real[i] = definite(i, sizes[ndim - 1]);
-    whole[i] = permutation ? i : (int64_t)uniform(a, 0, (double)bound);
+    elements[i] = permutation ? i : (int64_t)uniform(a, 0, (double)bound);
     truth[i] = uniform(a, 0, 1) > 0.5;
   }
   for (int64_t i = n - 1; permutation && i > 0; i--) {
-    int64_t k = (int64_t)uniform(a, 0, (double)(i + 1)), x = whole[i];
-    whole[i] = whole[k], whole[k] = x;
+    int64_t k = (int64_t)uniform(a, 0, (double)(i + 1)), x = elements[i];
+    elements[i] = elements[k], elements[k] = x;
   }
-  px_tensor *t = permutation || kind == 'i' ? add_tensor(a, whole, ndim, sizes, PX_INT64)
+  px_tensor *t = permutation || kind == 'i' ? add_tensor(a, elements, ndim, sizes, PX_INT64)
                  : kind == 'b'              ? add_tensor(a, truth, ndim, sizes, PX_BOOL)
                                             : add_tensor(a, real, ndim, sizes, PX_FLOAT64);
   a->symmetric[a->tensor_count - 1] = kind == 'd';
-  free(real), free(whole), free(truth);
+  free(real), free(elements), free(truth);
   return t;
 }
 

@@ -195,9 +195,9 @@ static inline px_value read_number(sample *s, const char **text, int kind) {
   int64_t i = whole ? strtoll(*text, NULL, 10) : 0;
   *text = end;
   if (kind == PX_ARG_INTS) {
-    int64_t *place = s->ints + s->int_count++;
-    *place = i;
-    return PX_IS(place, 1);
+    int64_t *slot = s->ints + s->int_count++;
+    *slot = i;
+    return PX_IS(slot, 1);
   }
   if (kind == PX_ARG_INT) return PX_I(i);
   if (kind == PX_ARG_FLOAT) return PX_F(f);

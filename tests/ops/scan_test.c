@@ -76,14 +76,14 @@ static void check_extremes(const px_tensor *x, int64_t dim, bool is_min) {
   const int64_t *sizes = px_tensor_sizes(x), length = sizes[dim], columns = sizes[1];
   for (int64_t line = 0; line < sizes[1 - dim]; line++) {
     double best = 0;
-    int64_t place = -1;
+    int64_t index = -1;
     for (int64_t i = 0; i < length; i++) {
       int64_t e = dim == 0 ? i * columns + line : line * columns + i;
       double v = at(copy, e);
-      bool better = place < 0 || isnan(v) || (!isnan(best) && (is_min ? v <= best : v >= best));
-      if (better) best = v, place = i;
+      bool better = index < 0 || isnan(v) || (!isnan(best) && (is_min ? v <= best : v >= best));
+      if (better) best = v, index = i;
       CHECK(at(values, e) == best || (isnan(best) && isnan(at(values, e))));
-      CHECK_EQ((int64_t)at(indices, e), place);
+      CHECK_EQ((int64_t)at(indices, e), index);
     }
   }
 }

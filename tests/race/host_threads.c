@@ -35,7 +35,7 @@ typedef struct worker {
 
 static px_stream *shared[DEVICES][2];
 static pthread_mutex_t mailbox_lock = PTHREAD_MUTEX_INITIALIZER;
-static item mailboxes[MAILBOXES];  // guarded by `door`
+static item mailboxes[MAILBOXES];  // guarded by `mailbox_lock`
 static bool checked;               // with the race checker, the host waits before each access
 static double deadline;
 

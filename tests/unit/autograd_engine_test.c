@@ -364,9 +364,9 @@ PX_TEST(node_hooks_may_fail_or_be_removed) {
   FAILS(px_node_set_note(fn, &note, count_node_release), PX_VALUE, "already has a note");
 }
 
-PX_TEST(a_tensor_can_replace_a_result_of_a_node) {
+PX_TEST(results_of_a_node_are_available_as_tensors) {
   PX_SCOPED(px_tensor) x = LEAF(1, 2);
-  PX_SCOPED(px_tensor) replacement = NULL;
+  PX_SCOPED(px_tensor) result_tensor = NULL;
   PX_SCOPED(px_tensor) leaf = NULL;
   PX_SCOPED(px_tensor) ones = VECTOR(1, 1);
   px_node *fn = NULL;
@@ -374,15 +374,15 @@ PX_TEST(a_tensor_can_replace_a_result_of_a_node) {
     PX_SCOPED(px_tensor) y = NULL;
     OK(px_mul(&y, x, x));
     OK(px_tensor_grad_fn(&fn, y));
-    OK(px_node_result(&replacement, fn, 0));
+    OK(px_node_result(&result_tensor, fn, 0));
     FAILS(px_node_result(&leaf, fn, 1), PX_INDEX, "MulBackward0 has no result 1");
     int nr;
     OK(px_node_result(&leaf, px_node_edge(fn, 0, &nr), 0));
   }
   CHECK(leaf == x);
-  CHECK_EQ(px_tensor_numel(replacement), 2);
+  CHECK_EQ(px_tensor_numel(result_tensor), 2);
   px_tensor *grad = NULL;
-  OK(px_grad(&grad, 1, &replacement, &ones, 1, &x, true, false, false));
+  OK(px_grad(&grad, 1, &result_tensor, &ones, 1, &x, true, false, false));
   CHECK(at(grad, 0) == 2 && at(grad, 1) == 4);
   px_release(grad);
 }

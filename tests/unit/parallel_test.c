@@ -326,7 +326,7 @@ typedef struct seen {
   int failing;
 } seen;
 
-static px_status look(int i, void *context) {
+static px_status record_thread_state(int i, void *context) {
   seen *s = context;
   PX_CHECK(i != s->failing, PX_VALUE, "boom");
   PX_TRY(px_device_current(&s->device[i]));
@@ -341,23 +341,23 @@ PX_TEST(replica_threads_inherit_the_callers_settings) {
   OK(px_stream_new(&side, devices[2], 0));
   OK(px_stream_set_current(side));
   px_grad_set_enabled(false);
-  OK(px_parallel_apply(4, devices, look, &s));
+  OK(px_parallel_apply(4, devices, record_thread_state, &s));
   for (int i = 0; i < 4; i++) CHECK(s.device[i] == i && !s.grad[i]);
   CHECK(s.streams[2] == side && s.streams[1] != side);
   px_grad_set_enabled(true);
-  OK(px_parallel_apply(4, devices, look, &s));
+  OK(px_parallel_apply(4, devices, record_thread_state, &s));
   CHECK(s.grad[3]);
 }
 
 PX_TEST(the_error_of_the_first_replica_is_returned) {
   with_devices(4);
   seen s = {.failing = 2};
-  FAILS(px_parallel_apply(4, devices, look, &s), PX_VALUE,
+  FAILS(px_parallel_apply(4, devices, record_thread_state, &s), PX_VALUE,
         "Caught ValueError in replica 2 on device 2.\nOriginal error: boom");
 }
 
 PX_TEST(a_single_replica_runs_on_the_calling_thread) {
   with_devices(1);
   seen s = {.failing = 0};
-  FAILS(px_parallel_apply(1, devices, look, &s), PX_VALUE, "boom");
+  FAILS(px_parallel_apply(1, devices, record_thread_state, &s), PX_VALUE, "boom");
 }

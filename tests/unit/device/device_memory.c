@@ -769,8 +769,8 @@ PX_TEST(pinned_memory_above_the_slack_limit_is_freed_for_larger_requests) {
   for (size_t mib = 40; mib < 400; mib += 40) {
     px_block *block = pinned_block(mib << 20);
     px__block_free(held), held = block;
-    size_t most = (2 * mib - 40) << 20;  // of this one and the previous one
-    CHECK(host_bytes() <= (int64_t)(most + most / 32 + (4 << 20)));
+    size_t bound = (2 * mib - 40) << 20;  // of this one and the previous one
+    CHECK(host_bytes() <= (int64_t)(bound + bound / 32 + (4 << 20)));
   }
   px__block_free(held);
   host_cache_is_emptied();

@@ -577,12 +577,12 @@ PX_TEST(a_packed_launch_copies_its_arguments) {
   px_value params[3] = {PX_IS(dims, 3), PX_TX(name), PX_F(1.5)};
   px_launch launch = {
       .op = "test", .operands = operands, .operand_count = 2, .params = params, .param_count = 3};
-  _Alignas(16) char room[2048];
+  _Alignas(16) char packed[2048];
   size_t needed = px__launch_pack(&launch, NULL, 0);
-  CHECK(needed <= sizeof room);
-  CHECK_EQ(px__launch_pack(&launch, room, sizeof room), needed);
+  CHECK(needed <= sizeof packed);
+  CHECK_EQ(px__launch_pack(&launch, packed, sizeof packed), needed);
   memset(sizes, 0, sizeof sizes), memset(dims, 0, sizeof dims), memset(name, 'x', 4);
-  const px_launch *copy = (px_launch *)room;
+  const px_launch *copy = (px_launch *)packed;
   CHECK(copy->operands[0].sizes[1] == 4 && copy->operands[1].data == copy->operands[1].value);
   CHECK(copy->params[0].v.ints[2] == 9 && !strcmp(copy->params[1].v.text, "mean"));
   CHECK(copy->params[2].v.f == 1.5);

@@ -183,15 +183,16 @@ PX_TEST(memory_of_killed_receivers_is_reclaimed_before_out_of_memory) {
     px_release(storage);
     exit(0);
   }
-  int64_t most = 60 << 20;
+  int64_t bytes_60_mib = 60 << 20;
   px_tensor *t, *next;
-  OK(px_tensor_empty(&t, 1, &most, PX_UINT8, px_cuda(0)));
+  OK(px_tensor_empty(&t, 1, &bytes_60_mib, PX_UINT8, px_cuda(0)));
   send(t);
   px_release(t);
-  FAILS(px_tensor_empty(&next, 1, &most, PX_UINT8, px_cuda(0)), PX_OUT_OF_MEMORY, "out of memory");
+  FAILS(px_tensor_empty(&next, 1, &bytes_60_mib, PX_UINT8, px_cuda(0)), PX_OUT_OF_MEMORY,
+        "out of memory");
   signal_peer();
   end_child(child);
-  OK(px_tensor_empty(&next, 1, &most, PX_UINT8, px_cuda(0)));
+  OK(px_tensor_empty(&next, 1, &bytes_60_mib, PX_UINT8, px_cuda(0)));
   px_release(next);
 }
 

@@ -270,12 +270,12 @@ PX_TEST(pages_wait_for_streams_of_other_devices) {
   OK(px_device_set(1));
   for (int i = 0; i < 4; i++) OK(px__copy_blocks(on_peer, 0, on_device, 0, on_device->bytes, true));
   OK(px_device_set(0));
-  px_block *beside = block_on(px_cuda(0), 60 * MIB);
+  px_block *neighbour = block_on(px_cuda(0), 60 * MIB);
   px__block_free(on_device);
   on_device = block_on(px_cuda(0), 180 * MIB);  // needs its pages
   OK(px_device_synchronize(0));
   CHECK_EQ(first_of(on_peer), 5);
-  px__block_free(on_device), px__block_free(on_peer), px__block_free(beside);
+  px__block_free(on_device), px__block_free(on_peer), px__block_free(neighbour);
 }
 
 PX_TEST(above_the_slack_limit_small_requests_use_free_large_blocks) {

@@ -159,12 +159,12 @@ typedef struct strided {
 } strided;
 static strided random_view(void) {
   strided v = {.first = rand() % 16};
-  int64_t room = 63 - v.first;
+  int64_t available = 63 - v.first;
   for (int d = 0; d < 3; d++) {
     v.strides[d] = 1 + rand() % 17;
     v.sizes[d] = 1 + rand() % 4;
-    while ((v.sizes[d] - 1) * v.strides[d] > room) v.sizes[d]--;
-    room -= (v.sizes[d] - 1) * v.strides[d];
+    while ((v.sizes[d] - 1) * v.strides[d] > available) v.sizes[d]--;
+    available -= (v.sizes[d] - 1) * v.strides[d];
   }
   return v;
 }
