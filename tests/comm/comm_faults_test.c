@@ -391,7 +391,7 @@ static void be_killed(px_comm *comm) { raise(SIGKILL); }
 static void be_stopped(px_comm *comm) { raise(SIGSTOP); }
 static void be_slow(px_comm *comm) { usleep(3 * NEAR_MS * 1000); }
 
-// As after a network failure: closes each connection of the process.
+// Simulates a network failure: closes each connection of the process.
 static void be_cut_off(px_comm *comm) {
   for (int fd = 3; fd < 256; fd++) (void)shutdown(fd, SHUT_RDWR);
 }

@@ -330,7 +330,7 @@ PX_TEST(replicas_in_a_simulated_cluster_train_as_one_process) {
   run_ranks(4, IN_CLUSTER, replicas_train);
 }
 
-// Rank r contributes r + 1 in each pass. Of two passes, only the second is averaged over replicas.
+// Rank r contributes r + 1 in each pass. Only the second of two passes is averaged over replicas.
 static void accumulate_rows(px_comm *comm, px_device device) {
   PX_SCOPED(px_mesh) mesh = two_by_two(comm);
   PX_SCOPED(px_module) model = NULL;

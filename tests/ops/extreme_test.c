@@ -203,7 +203,7 @@ PX_TEST(max_and_min_of_small_integers_match_int64) {
         }
 }
 
-// As inside vmap: a reduction of size 1 goes by columns, too.
+// A reduction of size 1, as inside vmap, also runs by columns.
 PX_TEST(sums_over_one_element_are_that_element) {
   static const px_dtype dtypes[] = {PX_FLOAT32, PX_FLOAT16, PX_INT64, PX_BOOL};
   int64_t middle = 1;

@@ -353,7 +353,7 @@ PX_TEST(erfinv_of_double_inverts_erf_within_two_units) {
 
 // ---- logsumexp
 
-// Of each matrix row, and of each column of its transpose, as a view and contiguous.
+// Compares rows of a matrix and columns of its transpose, as a view and contiguous.
 static void check_logsumexp(px_dtype dtype, int64_t columns, const double *values) {
   PX_SCOPED(px_tensor) t = made(dtype, S(1, columns), values);
   PX_SCOPED(px_tensor) wide = NULL;

@@ -191,7 +191,7 @@ static void check_rows(const char *level) {
 PX_TEST(values_only_row_sorts_match_with_avx512) { check_rows("avx512"); }
 PX_TEST(values_only_row_sorts_match_with_avx2) { check_rows("avx2"); }
 PX_TEST(values_only_row_sorts_match_without_vectors) { check_rows("base"); }
-// As columns; some are sorted together.
+// Columns, of which several are sorted at a time.
 PX_TEST(values_only_column_sorts_match_sorts_with_indices) {
   static const int64_t lengths[] = {1, 5, 16, 100, 2000};
   for (px_dtype d = PX_BOOL; d <= PX_FLOAT64; d++)
